@@ -107,7 +107,7 @@ func (p *place) checkDegraded(message string) {
 	p.t.Helper()
 	planetest.Eventually(p.t, "two unavailable Pods", func() error {
 		pool := &v1alpha1.SandboxPool{}
-		if err := p.live.Get(p.ctx, p.key("member"), pool); err != nil {
+		if err := p.live.Get(p.ctx, p.Key("member"), pool); err != nil {
 			return err
 		}
 		if s := pool.Status; s.UnavailableIdleReplicas != 2 || s.Phase != v1alpha1.SandboxPoolPhaseDegraded {
@@ -138,7 +138,7 @@ func testTemplateDeleted(p *place) {
 	p.awaitIdle("member", 2)
 	running := p.mustClaim("env")
 	p.awaitIdle("member", 1)
-	before, spec := p.pods("member"), p.pool("member").Spec
+	before, spec := p.pods("member"), p.Pool("member").Spec
 	p.kubectl("", "delete", "sandboxtemplate", "TEMPLATE")
 	p.awaitCondition("env", "env", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
 	p.sameAsBefore("member", before, &spec)
@@ -156,7 +156,7 @@ func testEnvDeleted(p *place) {
 	released := p.mustClaim("env")
 	var completes *sandboxv1.Sandbox
 	planetest.Eventually(p.t, "a second sandbox", func() (err error) {
-		completes, err = p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.namespace, Env: "env", Team: "team"})
+		completes, err = p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.Namespace, Env: "env", Team: "team"})
 		return err
 	})
 	p.kubectl("", "delete", "sandboxenv", "env", "--wait=false")
@@ -229,7 +229,7 @@ func testUnreadable(p *place) {
 	p.awaitCondition("pool", "alone", v1alpha1.SandboxPoolConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateInvalid)
 
 	policy, err := os.ReadFile(filepath.Join("..", "charts", "worker", "files", "policies", "pod-templates.yaml"))
-	p.must(err)
+	p.Must(err)
 	p.kubectl(string(policy), "apply", "-f", "-")
 	unreadable := strings.Replace(aloneManifest, "name: alone", "name: unreadable", 1)
 	unreadable = strings.Replace(unreadable, "replicas: 2,", "replicas: 2, template: {spec: {containers: [{name: a, image: i, resources: {limits: {cpu: lots}}}]}},", 1)

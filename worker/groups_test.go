@@ -56,7 +56,7 @@ spec:
 // waiting is a claim that queues where it must.
 func (p *place) waiting(ctx context.Context, group string) (*sandboxv1.Sandbox, error) {
 	return p.sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
-		Namespace: p.namespace, Env: "env", Team: "team", ScalingGroup: group, StartupTimeout: durationpb.New(50 * time.Second),
+		Namespace: p.Namespace, Env: "env", Team: "team", ScalingGroup: group, StartupTimeout: durationpb.New(50 * time.Second),
 	})
 }
 
@@ -70,7 +70,7 @@ func testQuotaUsedUp(p *place) {
 	var running []*sandboxv1.Sandbox
 	for range 2 { // the second needs a Pod that there is room for
 		got, err := p.waiting(p.ctx, "one")
-		p.must(err)
+		p.Must(err)
 		running = append(running, got)
 	}
 	third := make(chan error, 1)
@@ -80,21 +80,21 @@ func testQuotaUsedUp(p *place) {
 		third <- err
 	}()
 	planetest.Eventually(p.t, "the refusal in the pool's status", func() error {
-		s := p.pool("a").Status.AutoScaling
+		s := p.Pool("a").Status.AutoScaling
 		if s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient || !strings.Contains(s.ScaleUpErrorMessage, "exceeded quota: quota") {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
 	})
 	planetest.Eventually(p.t, "a saturated member", func() error {
-		for _, m := range p.env("env").Status.Clusters[0].ObservedMembers {
+		for _, m := range p.Env("env").Status.Clusters[0].ObservedMembers {
 			if m.Name == "a" && m.State != v1alpha1.ObservedMemberStateSaturated {
 				return fmt.Errorf("it is %s", m.State)
 			}
 		}
 		return nil
 	})
-	_, err := p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.namespace, Env: "env", Team: "team", ScalingGroup: "one", NoQueue: true})
+	_, err := p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.Namespace, Env: "env", Team: "team", ScalingGroup: "one", NoQueue: true})
 	if err == nil || problem.FromError(err).Reason != problem.NoCapacity {
 		p.t.Errorf("a claim that does not wait is answered %v", err)
 	}
@@ -103,8 +103,8 @@ func testQuotaUsedUp(p *place) {
 		p.t.Fatalf("the third was answered %v without room", err)
 	default:
 	}
-	p.must(p.live.Patch(p.ctx, quota, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"9"}}}`))))
-	p.must(<-third)
+	p.Must(p.live.Patch(p.ctx, quota, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"9"}}}`))))
+	p.Must(<-third)
 	for _, s := range running {
 		p.release(s.GetId())
 	}
@@ -122,13 +122,13 @@ func testMembersMoved(p *place) {
 	var lasting []*sandboxv1.Sandbox
 	for _, group := range []string{"one", "two"} {
 		got, err := p.waiting(p.ctx, group)
-		p.must(err)
+		p.Must(err)
 		lasting = append(lasting, got)
 	}
 	if lasting[0].GetPool() != "a" || lasting[1].GetPool() != "b" {
 		p.t.Errorf("the groups' sandboxes are of pools %s and %s", lasting[0].GetPool(), lasting[1].GetPool())
 	}
-	a, b := p.pool("a").UID, p.pool("b").UID
+	a, b := p.Pool("a").UID, p.Pool("b").UID
 	var load sync.WaitGroup
 	var served atomic.Int32
 	ctx, stop := context.WithCancel(p.ctx)
@@ -157,7 +157,7 @@ func testMembersMoved(p *place) {
 		p.apply(strings.NewReplacer("scalingGroup: one", "scalingGroup: "+groups[0], "scalingGroup: two", "scalingGroup: "+groups[1]).Replace(groupsManifest))
 		planetest.Eventually(p.t, "the pools to follow, and more claims", func() error {
 			for i, name := range []string{"a", "b"} {
-				if got := p.pool(name).Labels[v1alpha1.LabelScalingGroup]; got != groups[i] {
+				if got := p.Pool(name).Labels[v1alpha1.LabelScalingGroup]; got != groups[i] {
 					return fmt.Errorf("pool %s is of group %s", name, got)
 				}
 			}
@@ -175,15 +175,15 @@ func testMembersMoved(p *place) {
 			p.t.Errorf("%s: %v, %v", s.GetId(), got, err)
 		}
 	}
-	if p.pool("a").UID != a || p.pool("b").UID != b {
+	if p.Pool("a").UID != a || p.Pool("b").UID != b {
 		p.t.Error("a pool was made anew")
 	}
 	planetest.Eventually(p.t, "groups below their ceilings", func() error {
 		desired := map[string]int32{}
-		for _, m := range p.env("env").Spec.Clusters[0].Members {
+		for _, m := range p.Env("env").Spec.Clusters[0].Members {
 			desired[m.Config.ScalingGroup] += m.Spec.Replicas
 		}
-		for _, g := range p.env("env").Status.ScalingGroups {
+		for _, g := range p.Env("env").Status.ScalingGroups {
 			if n := desired[g.Name]; n < 1 || n > 3 || g.TotalDesired != n {
 				return fmt.Errorf("group %s has %d replicas, shown as %d", g.Name, n, g.TotalDesired)
 			}

@@ -24,29 +24,29 @@ import (
 // openHistory opens the file of terminal records. It waits for a file that a process which is shutting down still uses.
 func openHistory(ctx context.Context, o options, local clock.WithTicker, times *apitime.Clock, log logr.Logger) (*history.History, error) {
 	var kept store.Store = store.NewMemory()
-	if o.dataDir == "" {
+	if o.history.dir == "" {
 		log.Info("Without --data-dir the records of ended sandboxes are lost when this process ends")
 	} else {
-		file, err := openStore(ctx, filepath.Join(o.dataDir, "history.db"), log)
+		file, err := openStore(ctx, local, filepath.Join(o.history.dir, "history.db"), log)
 		if err != nil {
 			return nil, fmt.Errorf("opening the history below --data-dir: %w", err)
 		}
 		kept = file
 	}
 	h, err := history.Open(ctx, history.Options{
-		Store: kept, Time: times, Clock: local, Retention: o.retention, MaxRecords: o.historyRecords,
+		Store: kept, Time: times, Clock: local, Retention: o.history.retention, MaxRecords: o.history.records,
 		Metrics: metrics.Registry, Log: log.WithName("history"),
 	})
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	log.Info("Keeping the records of ended sandboxes", "records", h.Len(), "retention", o.retention.String(), "most", o.historyRecords)
+	log.Info("Keeping the records of ended sandboxes", "records", h.Len(), "retention", o.history.retention.String(), "most", o.history.records)
 	return h, nil
 }
 
 // addPeers shares histories between the replicas of this worker.
 func (w *assembly) addPeers(context.Context) error {
-	if w.peerListen == "" {
+	if w.history.peerListen == "" {
 		return nil
 	}
 	log := w.log.WithName("history")
@@ -55,7 +55,7 @@ func (w *assembly) addPeers(context.Context) error {
 		return fmt.Errorf("loading the certificate for other replicas: %w", err)
 	}
 	w.peers, err = history.NewPeers(history.PeerOptions{
-		History: w.records, ClusterID: w.clusterID, Credentials: credentials, Leader: w.lock, Listen: w.peerListen,
+		History: w.records, ClusterID: w.clusterID, Credentials: credentials, Leader: w.lock, Listen: w.history.peerListen,
 		Clock: w.local, Metrics: metrics.Registry, Log: log,
 	})
 	if err != nil {
@@ -81,17 +81,17 @@ const lockWait = 15 * time.Second
 
 // openStore moves a damaged file aside; because a cluster without a worker would be worse than one without its history, which the
 // other replicas have as well.
-func openStore(ctx context.Context, path string, log logr.Logger) (*store.Bolt, error) {
-	for until := time.Now().Add(lockWait); ; {
+func openStore(ctx context.Context, clk clock.PassiveClock, path string, log logr.Logger) (*store.Bolt, error) {
+	for until := clk.Now().Add(lockWait); ; {
 		file, err := store.OpenBolt(path, history.Kind)
 		switch {
 		case errors.Is(err, store.ErrDamaged):
-			aside := path + ".damaged-" + time.Now().UTC().Format("20060102T150405")
+			aside := path + ".damaged-" + clk.Now().UTC().Format("20060102T150405")
 			log.Error(err, "The history is damaged; beginning a new one", "kept as", aside)
 			if err := durable.Rename(path, aside); err != nil {
 				return nil, fmt.Errorf("putting the damaged history aside: %w", err)
 			}
-		case !errors.Is(err, store.ErrLocked) || time.Now().After(until) || ctx.Err() != nil:
+		case !errors.Is(err, store.ErrLocked) || clk.Now().After(until) || ctx.Err() != nil:
 			return file, err
 		}
 	}

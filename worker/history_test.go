@@ -19,7 +19,7 @@ import (
 
 // A damaged history does not stop the worker, and is not deleted.
 func TestADamagedHistoryIsPutAside(t *testing.T) {
-	o := options{dataDir: filepath.Join(t.TempDir(), "data"), retention: history.DefaultRetention, historyRecords: 10}
+	o := options{history: historyOptions{dir: filepath.Join(t.TempDir(), "data"), retention: history.DefaultRetention, records: 10}}
 	open := func() *history.History {
 		t.Helper()
 		registry := metrics.Registry
@@ -49,7 +49,7 @@ func TestADamagedHistoryIsPutAside(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(o.dataDir, "history.db")
+	path := filepath.Join(o.history.dir, "history.db")
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -39,31 +39,49 @@ type options struct {
 	kubeconfig string
 	namespace  string
 
-	hub     string
-	hubName string
-	tls     link.Files
+	hub     hubOptions
+	tls     link.Files // to the hub, and to the other replicas
+	listen  listenOptions
+	history historyOptions
+	pools   poolOptions
 
-	listen        string
-	metricsListen string
-	healthListen  string
 	queueCapacity int32
 	teamQuotas    bool
-	pullSecrets   bool
-
-	adoptPools    adoption.Mode
-	foreignLeases []string
-
-	dataDir        string
-	retention      time.Duration
-	historyRecords int
-	peerListen     string
-	peerAddress    string
 
 	limits  serve.Limits
 	shares  reach.Shares
 	web     serve.Web
 	logging logging.Flags
 	tracing telemetry.Flags
+}
+
+// hubOptions say where the hub is.
+type hubOptions struct {
+	address string
+	name    string // in its certificate
+}
+
+// listenOptions are the addresses that this process serves.
+type listenOptions struct {
+	api     string
+	metrics string
+	health  string
+}
+
+// historyOptions are about the records of ended sandboxes, and the other replicas that have copies of them.
+type historyOptions struct {
+	dir         string
+	retention   time.Duration
+	records     int
+	peerListen  string
+	peerAddress string
+}
+
+// poolOptions are about Envs and pools.
+type poolOptions struct {
+	pullSecrets   bool
+	adopt         adoption.Mode
+	foreignLeases []string
 }
 
 // garbage is how much the heap of a worker may grow between collections; because otherwise traffic through tunnels would make it
@@ -116,25 +134,25 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the ServiceAccount of the Pod this runs in)")
 	flags.StringVar(&o.namespace, "namespace", "atoll-system", "namespace of the worker's lease, state and ServiceAccounts")
 
-	flags.StringVar(&o.hub, "hub", "", "host:port of the hub's link; without it the cluster is served on its own")
-	flags.StringVar(&o.hubName, "hub-name", "", "name to look for in the hub's certificate (default: the host of --hub)")
+	flags.StringVar(&o.hub.address, "hub", "", "host:port of the hub's link; without it the cluster is served on its own")
+	flags.StringVar(&o.hub.name, "hub-name", "", "name to look for in the hub's certificate (default: the host of --hub)")
 	flags.StringVar(&o.tls.Cert, "tls-cert-file", "", "PEM certificate for the link, of this cluster")
 	flags.StringVar(&o.tls.Key, "tls-key-file", "", "PEM key of that certificate")
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "PEM certificates of the CAs that the hub's certificate may come from")
 
-	flags.StringVar(&o.listen, "listen", localapi.DefaultAddress, "address of the local API, gRPC and REST")
-	flags.StringVar(&o.metricsListen, "metrics-listen", "127.0.0.1:9090", "address of /metrics; 0 is off")
-	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
+	flags.StringVar(&o.listen.api, "listen", localapi.DefaultAddress, "address of the local API, gRPC and REST")
+	flags.StringVar(&o.listen.metrics, "metrics-listen", "127.0.0.1:9090", "address of /metrics; 0 is off")
+	flags.StringVar(&o.listen.health, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
 	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
-	flags.BoolVar(&o.pullSecrets, "pull-secrets", true, "have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names alone are kept)")
-	flags.StringVar((*string)(&o.adoptPools), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
-	flags.StringSliceVar(&o.foreignLeases, "rival-leases", nil, "NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a minute after at most, nothing is done here")
-	flags.StringVar(&o.dataDir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
-	flags.DurationVar(&o.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
-	flags.IntVar(&o.historyRecords, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
-	flags.StringVar(&o.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
-	flags.StringVar(&o.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
+	flags.BoolVar(&o.pools.pullSecrets, "pull-secrets", true, "have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names alone are kept)")
+	flags.StringVar((*string)(&o.pools.adopt), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
+	flags.StringSliceVar(&o.pools.foreignLeases, "rival-leases", nil, "NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a minute after at most, nothing is done here")
+	flags.StringVar(&o.history.dir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
+	flags.DurationVar(&o.history.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
+	flags.IntVar(&o.history.records, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
+	flags.StringVar(&o.history.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
+	flags.StringVar(&o.history.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
 	o.limits.Bind(flags)
 	o.shares.Bind(flags)
 	o.web.Bind(flags)
@@ -157,36 +175,36 @@ func (o *options) validate() error {
 	if o.queueCapacity < 1 {
 		errs = append(errs, fmt.Errorf("--queue-capacity %d is not valid, want 1 or more", o.queueCapacity))
 	}
-	if o.adoptPools != "" {
-		if _, err := adoption.ParseMode(string(o.adoptPools)); err != nil {
+	if o.pools.adopt != "" {
+		if _, err := adoption.ParseMode(string(o.pools.adopt)); err != nil {
 			errs = append(errs, fmt.Errorf("--adopt-pools %w", err))
 		}
 	}
-	for _, lease := range o.foreignLeases {
+	for _, lease := range o.pools.foreignLeases {
 		if namespace, name, ok := strings.Cut(lease, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 			errs = append(errs, fmt.Errorf("--rival-leases %q is not valid, want NAMESPACE/NAME", lease))
 		}
 	}
-	if o.retention <= 0 {
-		errs = append(errs, fmt.Errorf("--history-retention %s is not valid, want more than 0", o.retention))
+	if o.history.retention <= 0 {
+		errs = append(errs, fmt.Errorf("--history-retention %s is not valid, want more than 0", o.history.retention))
 	}
-	if o.historyRecords < 1 {
-		errs = append(errs, fmt.Errorf("--history-records %d is not valid, want 1 or more", o.historyRecords))
+	if o.history.records < 1 {
+		errs = append(errs, fmt.Errorf("--history-records %d is not valid, want 1 or more", o.history.records))
 	}
-	if o.peerListen != "" || o.peerAddress != "" {
-		if _, _, err := net.SplitHostPort(o.peerListen); err != nil {
-			errs = append(errs, fmt.Errorf("--peer-listen %q is not valid, want host:port or :port", o.peerListen))
+	if o.history.peerListen != "" || o.history.peerAddress != "" {
+		if _, _, err := net.SplitHostPort(o.history.peerListen); err != nil {
+			errs = append(errs, fmt.Errorf("--peer-listen %q is not valid, want host:port or :port", o.history.peerListen))
 		}
-		if host, _, err := net.SplitHostPort(o.peerAddress); err != nil || host == "" {
-			errs = append(errs, fmt.Errorf("--peer-address %q is not valid, want host:port, by which other replicas reach this one", o.peerAddress))
+		if host, _, err := net.SplitHostPort(o.history.peerAddress); err != nil || host == "" {
+			errs = append(errs, fmt.Errorf("--peer-address %q is not valid, want host:port, by which other replicas reach this one", o.history.peerAddress))
 		}
 		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
 			errs = append(errs, errors.New("--peer-listen needs --tls-cert-file, --tls-key-file and --tls-ca-file"))
 		}
 	}
-	if o.hub != "" {
-		if _, _, err := net.SplitHostPort(o.hub); err != nil {
-			errs = append(errs, fmt.Errorf("--hub %q is not valid, want host:port", o.hub))
+	if o.hub.address != "" {
+		if _, _, err := net.SplitHostPort(o.hub.address); err != nil {
+			errs = append(errs, fmt.Errorf("--hub %q is not valid, want host:port", o.hub.address))
 		}
 		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
 			errs = append(errs, errors.New("--hub needs --tls-cert-file, --tls-key-file and --tls-ca-file"))

@@ -52,13 +52,13 @@ func testAlone(p *place) {
 	const consistent = v1alpha1.SandboxPoolConditionTemplateConsistent
 	p.apply(aloneManifest)
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
-	if pods := p.pods("alone"); len(pods) > 0 || len(p.pool("alone").Spec.Template.Spec.Containers) > 0 {
+	if pods := p.pods("alone"); len(pods) > 0 || len(p.Pool("alone").Spec.Template.Spec.Containers) > 0 {
 		p.t.Errorf("without its template the pool has Pods %v", slices.Collect(maps.Keys(pods)))
 	}
 	p.apply(templateManifest)
 	p.awaitIdle("alone", 2)
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches)
-	pool := p.pool("alone")
+	pool := p.Pool("alone")
 	if pool.Spec.IdleImage != "test.local/idle:1" || pool.Spec.Template.Spec.Containers[0].Image != "test.local/python:3" ||
 		len(pool.Spec.Runtimes) != 1 || pool.Spec.Runtimes[0].Name != "mine" || pool.Labels["own"] != "pool" || pool.Labels["kept"] != "template" {
 		p.t.Errorf("inline does not go before the template: labels %v, spec %+v", pool.Labels, pool.Spec)
@@ -77,22 +77,22 @@ func testAlone(p *place) {
 	if running.GetEnv() != "alone" || running.GetPool() != "alone" || running.GetPhase() != sandboxv1.Phase_RUNNING {
 		p.t.Errorf("claimed %v", running)
 	}
-	shown, err := p.envs.GetEnv(p.ctx, &sandboxv1.GetEnvRequest{Namespace: p.namespace, Name: "alone"})
+	shown, err := p.envs.GetEnv(p.ctx, &sandboxv1.GetEnvRequest{Namespace: p.Namespace, Name: "alone"})
 	if err != nil || len(shown.GetClusters()) != 1 || shown.GetDesired() != 2 {
 		p.t.Errorf("shown as %v, %v", shown, err)
 	}
-	list, err := p.envs.ListEnvs(p.ctx, &sandboxv1.ListEnvsRequest{Namespace: p.namespace})
+	list, err := p.envs.ListEnvs(p.ctx, &sandboxv1.ListEnvsRequest{Namespace: p.Namespace})
 	if err != nil || len(list.GetEnvs()) != 1 {
 		p.t.Errorf("listed as %v, %v", list, err)
 	}
 
 	// A newer template is reported, and changes nothing.
 	p.awaitIdle("alone", 1)
-	before, spec := p.pods("alone"), p.pool("alone").Spec
+	before, spec := p.pods("alone"), p.Pool("alone").Spec
 	p.apply(strings.ReplaceAll(templateManifest, "python:3", "python:4"))
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	message := p.awaitCondition("template", "TEMPLATE", "Degraded", metav1.ConditionTrue, v1alpha1.ReasonOlderRevisionsInUse)
-	if !strings.Contains(message, p.namespace+"/alone at "+revision) {
+	if !strings.Contains(message, p.Namespace+"/alone at "+revision) {
 		p.t.Errorf("the template tells %q", message)
 	}
 	p.sameAsBefore("alone", before, &spec)
@@ -112,7 +112,7 @@ func testAlone(p *place) {
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	p.kubectl("", "patch", "sandboxpool", "alone", "--type=json", "-p", `[{"op":"remove","path":"/spec/template"},{"op":"remove","path":"/spec/idleImage"}]`)
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches)
-	if image := p.pool("alone").Spec.Template.Spec.Containers[0].Image; image != "test.local/python:5" {
+	if image := p.Pool("alone").Spec.Template.Spec.Containers[0].Image; image != "test.local/python:5" {
 		p.t.Errorf("made anew with %s", image)
 	}
 	p.awaitCondition("template", "TEMPLATE", "Degraded", metav1.ConditionFalse, v1alpha1.ReasonAllCurrent)
@@ -134,7 +134,7 @@ func testAlone(p *place) {
 // sameAsBefore checks that a pool's Pods and spec are what they were.
 func (p *place) sameAsBefore(pool string, before map[string]corev1.Pod, spec *v1alpha1.SandboxPoolSpec) {
 	p.t.Helper()
-	now := p.pool(pool).Spec
+	now := p.Pool(pool).Spec
 	if !equal(&now, spec) {
 		p.t.Errorf("the spec of %s was %+v, is %+v", pool, spec, now)
 	}
@@ -179,7 +179,7 @@ spec:
 	if got := p.mustClaim("alone"); got.GetPool() != "other" {
 		p.t.Errorf("claimed of pool %s, want the Env's", got.GetPool())
 	}
-	list, err := p.envs.ListEnvs(p.ctx, &sandboxv1.ListEnvsRequest{Namespace: p.namespace})
+	list, err := p.envs.ListEnvs(p.ctx, &sandboxv1.ListEnvsRequest{Namespace: p.Namespace})
 	if err != nil || len(list.GetEnvs()) != 1 {
 		p.t.Errorf("listed as %v, %v", list, err)
 	}
@@ -211,26 +211,26 @@ func TestAdoption(t *testing.T) {
 	p.awaitIdle("byhand", 3)
 	running := p.mustClaim("former")
 	p.awaitIdle("former", 2)
-	before, spec := p.pods("former"), p.pool("former").Spec
+	before, spec := p.pods("former"), p.Pool("former").Spec
 	stop()
 
-	stop = s.run(t, func(o *options) { o.adoptPools = "label" })
+	stop = s.run(t, func(o *options) { o.pools.adopt = "label" })
 	p.awaitEvent("former", "PoolAdopted")
 	p.awaitCondition("env", "former", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
 	checkAdopted(p, before, &spec)
 	if got := p.mustClaim("former"); got.GetEnv() != "former" || got.GetPool() != "former" {
 		t.Errorf("claimed %v", got)
 	}
-	if err := s.live.Get(s.ctx, p.key("byhand"), &v1alpha1.SandboxEnv{}); client.IgnoreNotFound(err) != nil || err == nil {
+	if err := s.live.Get(s.ctx, p.Key("byhand"), &v1alpha1.SandboxEnv{}); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("a pool that was made by hand has an Env: %v", err)
 	}
 
 	// From here on the Env scales it, also after a restart, and is created once.
 	stop()
-	uid := p.env("former").UID
-	s.run(t, func(o *options) { o.adoptPools = "all" })
+	uid := p.Env("former").UID
+	s.run(t, func(o *options) { o.pools.adopt = "all" })
 	p.awaitEvent("byhand", "PoolAdopted")
-	if now := p.env("former").UID; now != uid {
+	if now := p.Env("former").UID; now != uid {
 		t.Errorf("the Env was %s, is %s", uid, now)
 	}
 	p.kubectl("", "patch", "sandboxenv", "former", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`)
@@ -245,14 +245,14 @@ func TestAdoption(t *testing.T) {
 
 	// When its Env is deleted without it, it continues alone, and gets no other Env.
 	p.kubectl("", "delete", "sandboxenv", "byhand", "--cascade=orphan")
-	kept := p.pool("byhand")
+	kept := p.Pool("byhand")
 	if got := p.mustClaim("byhand"); got.GetEnv() != "byhand" {
 		t.Errorf("claimed %v", got)
 	}
-	if err := s.live.Get(s.ctx, p.key("byhand"), &v1alpha1.SandboxEnv{}); err == nil {
+	if err := s.live.Get(s.ctx, p.Key("byhand"), &v1alpha1.SandboxEnv{}); err == nil {
 		t.Error("the Env is back")
 	}
-	if v1alpha1.HasEnvOwner(p.pool("byhand")) || p.pool("byhand").UID != kept.UID {
+	if v1alpha1.HasEnvOwner(p.Pool("byhand")) || p.Pool("byhand").UID != kept.UID {
 		t.Error("the pool was not left as it was")
 	}
 	checkRights(t, s.plane)
@@ -261,7 +261,7 @@ func TestAdoption(t *testing.T) {
 func checkAdopted(p *place, before map[string]corev1.Pod, spec *v1alpha1.SandboxPoolSpec) {
 	p.t.Helper()
 	p.sameAsBefore("former", before, spec)
-	pool, env := p.pool("former"), p.env("former")
+	pool, env := p.Pool("former"), p.Env("former")
 	if len(pool.OwnerReferences) != 1 || pool.OwnerReferences[0].UID != env.UID || metav1.GetControllerOf(pool) != nil {
 		p.t.Errorf("owned by %+v", pool.OwnerReferences)
 	}
@@ -318,7 +318,7 @@ metadata: {name: %s, namespace: NS}
 spec: {holderIdentity: %q, leaseDurationSeconds: 2147483647, renewTime: %q}
 `, name, holder, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")), "apply", "-f", "-")
 	}
-	naming := func(o *options) { o.foreignLeases = []string{p.namespace + "/" + named} }
+	naming := func(o *options) { o.pools.foreignLeases = []string{p.Namespace + "/" + named} }
 	for _, name := range []string{"x.agents.navix.sh", "sandbox-api-server", "atoll-worker"} {
 		lease(name, "editor") // before this worker's own
 	}
@@ -333,7 +333,7 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 2147483647, renewTime: %q}
 	p.awaitEvent("env", "LeaseOfAnotherHeld")
 	before := p.pods("member")
 	p.kubectl("", "patch", "sandboxenv", "env", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":3}]`)
-	env, pool := p.env("env").ResourceVersion, p.pool("member").ResourceVersion
+	env, pool := p.Env("env").ResourceVersion, p.Pool("member").ResourceVersion
 	if _, err := p.claim("env"); err == nil {
 		t.Error("a Pod of another controller's pool was handed out")
 	}
@@ -346,7 +346,7 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 2147483647, renewTime: %q}
 	lease(named, "another")
 	s.run(t, func(o *options) {
 		naming(o)
-		o.adoptPools = "all"
+		o.pools.adopt = "all"
 	})
 	planetest.Eventually(t, "refusal", func() error {
 		_, err := p.claim("env")
@@ -355,10 +355,10 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 2147483647, renewTime: %q}
 		}
 		return nil
 	})
-	if now := p.pool("alone"); len(now.Finalizers) > 0 || len(now.Status.Conditions) > 0 || len(p.pods("alone")) > 0 {
+	if now := p.Pool("alone"); len(now.Finalizers) > 0 || len(now.Status.Conditions) > 0 || len(p.pods("alone")) > 0 {
 		t.Errorf("written on while another controller keeps it: %+v", now)
 	}
-	if p.env("env").ResourceVersion != env || p.pool("member").ResourceVersion != pool {
+	if p.Env("env").ResourceVersion != env || p.Pool("member").ResourceVersion != pool {
 		t.Error("Env or pool was written")
 	}
 	for name, pod := range before {

@@ -59,7 +59,7 @@ func (p *probed) listen(ctx context.Context, o options) error {
 	for _, s := range []struct {
 		name, address string
 		handler       http.Handler
-	}{{"metrics", o.metricsListen, scrape}, {"health", o.healthListen, probe}} {
+	}{{"metrics", o.listen.metrics, scrape}, {"health", o.listen.health, probe}} {
 		if s.address == off {
 			continue
 		}

@@ -53,14 +53,14 @@ func (w *assembly) addAdmission(ctx context.Context) error {
 			ClusterID: w.clusterID, Reader: w.mgr.GetCache(), Limits: limits.Limits, Clock: w.local,
 		}))
 	}
-	w.gate = gate{admission.New(plugins...), refusals}
+	w.gate = gate{admission.New(w.local, plugins...), refusals}
 	return w.gate.chain.Register(metrics.Registry)
 }
 
 // addForeign adds the detection of other controllers of the same objects.
 func (w *assembly) addForeign(context.Context) (err error) {
 	w.others, err = foreigncontroller.New(foreigncontroller.Options{
-		Leases: w.mgr.GetAPIReader(), Namespace: w.namespace, Named: w.foreignLeases, Events: w.events(),
+		Leases: w.mgr.GetAPIReader(), Namespace: w.namespace, Named: w.pools.foreignLeases, Events: w.events(),
 		Clock: w.local, Metrics: metrics.Registry, Log: w.log.WithName("foreigncontroller"),
 	})
 	if err != nil {
@@ -96,8 +96,8 @@ func (w *assembly) addAutoscaler(ctx context.Context) (err error) {
 
 func (w *assembly) buildEnvs(context.Context) (err error) {
 	w.envs, err = env.New(w.mgr, env.Options{
-		ClusterID: w.clusterID, Namespace: w.namespace, Clock: w.serverTime, Admission: w.gate.chain, Contests: w.contests,
-		Paused: w.others.Paused, NoPullSecrets: !w.pullSecrets, Leads: w.lock.Held, Registerer: metrics.Registry,
+		ClusterID: w.clusterID, Namespace: w.namespace, Clock: w.serverTime, Local: w.local, Admission: w.gate.chain, Contests: w.contests,
+		Paused: w.others.Paused, NoPullSecrets: !w.pools.pullSecrets, Leads: w.lock.Held, Registerer: metrics.Registry,
 	})
 	if err != nil {
 		return fmt.Errorf("building the Env reconciler: %w", err)
@@ -118,7 +118,7 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 		return fmt.Errorf("adding the reconciler of pools without an Env: %w", err)
 	}
 	err = adoption.Setup(w.mgr, adoption.Options{
-		ClusterID: w.clusterID, Mode: w.adoptPools, Paused: w.others.PausedPool, Registerer: metrics.Registry,
+		ClusterID: w.clusterID, Mode: w.pools.adopt, Paused: w.others.PausedPool, Registerer: metrics.Registry,
 	})
 	if err != nil {
 		return fmt.Errorf("adding the adoption of pools: %w", err)

@@ -131,7 +131,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err := w.mgr.listen(ctx, o); err != nil {
 		return err
 	}
-	log.Info("Starting", "version", version.String(), "hub", o.hub)
+	log.Info("Starting", "version", version.String(), "hub", o.hub.address)
 	if err := start(ctx, w.mgr, w.lock); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
@@ -148,7 +148,7 @@ func (w *assembly) prepare() (err error) {
 	}
 	w.serverTime = apitime.New(w.local)
 	w.serverTime.Watch(w.cfg)
-	w.lock, err = lease.New(w.cfg, w.namespace, leaseName, w.peerAddress, renewDeadline, w.serverTime, w.log)
+	w.lock, err = lease.New(w.cfg, w.namespace, leaseName, w.history.peerAddress, renewDeadline, w.serverTime, w.log)
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
@@ -183,7 +183,7 @@ func (w *assembly) feedInventory(ctx context.Context) error {
 
 func (w *assembly) addLocalAPI(context.Context) error {
 	opts := localapi.Options{
-		ClusterID: w.clusterID, Address: w.listen, Claims: w.path.claims, Sandboxes: w.path.sandboxes,
+		ClusterID: w.clusterID, Address: w.listen.api, Claims: w.path.claims, Sandboxes: w.path.sandboxes,
 		Segments: w.agent, Envs: w.envs, Reach: w.tunnels, Traces: w.traces, Limits: w.limits, Web: w.web, Log: w.log.WithName("localapi"),
 	}
 	if w.peers != nil {
@@ -319,7 +319,7 @@ func (w *assembly) addAgent(ctx context.Context) (err error) {
 		Paused: w.others.PausedPool, OnPausedChange: w.others.OnChange,
 		Clock: w.local, Traces: w.traces, Metrics: metrics.Registry, Log: w.log.WithName("agent"),
 	}
-	if w.hub != "" {
+	if w.hub.address != "" {
 		if err := w.addHub(ctx, &opts); err != nil {
 			return err
 		}
@@ -346,7 +346,7 @@ func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
 		return fmt.Errorf("registering the link's metrics: %w", err)
 	}
 	opts.Hub = link.Dial{
-		Target: w.hub, ServerName: w.hubName, Credentials: credentials, Clock: opts.Clock, Metrics: linkMetrics, Log: w.log.WithName("link"),
+		Target: w.hub.address, ServerName: w.hub.name, Credentials: credentials, Clock: opts.Clock, Metrics: linkMetrics, Log: w.log.WithName("link"),
 	}
 	syncConfig, err := sync.Config(w.cfg, w.namespace, sync.ServiceAccount)
 	if err != nil {

@@ -96,10 +96,11 @@ func TestWorkerAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := options{
-		hub: "127.0.0.1:1", tls: files,
+		hub: hubOptions{address: "127.0.0.1:1"}, tls: files,
 		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
-		pullSecrets: true, dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
-		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: freeAddress(t),
+		pools:   poolOptions{pullSecrets: true},
+		history: historyOptions{dir: t.TempDir(), retention: history.DefaultRetention, records: history.DefaultMaxRecords},
+		listen:  listenOptions{api: freeAddress(t), health: freeAddress(t), metrics: freeAddress(t)},
 	}
 	log := testlog.New(t)
 	ctrl.SetLogger(log)
@@ -108,9 +109,9 @@ func TestWorkerAlone(t *testing.T) {
 	go func() { ended <- run(running, o, log) }()
 	defer stop()
 
-	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
+	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.listen.health + "/readyz") })
 	kubectl(manifest, "apply", "-f", "-")
-	conn, err := grpc.NewClient(o.listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(o.listen.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +149,10 @@ func TestWorkerAlone(t *testing.T) {
 		}
 		return nil
 	})
-	if err := get("http://" + o.metricsListen + "/metrics"); err != nil {
+	if err := get("http://" + o.listen.metrics + "/metrics"); err != nil {
 		t.Error(err)
 	}
-	checkProbesAreBounded(t, "http://"+o.metricsListen+"/metrics", "http://"+o.healthListen+"/livez")
+	checkProbesAreBounded(t, "http://"+o.listen.metrics+"/metrics", "http://"+o.listen.health+"/livez")
 
 	stop()
 	if err := <-ended; err != nil {

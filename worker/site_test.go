@@ -20,9 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -62,13 +59,7 @@ func newSite(t *testing.T) *site {
 		}
 	})
 	s := &site{ctx: ctx, plane: set.Plane("east")}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s.live, err = client.New(s.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+	if s.live, err = client.New(s.plane.Config(), client.Options{Scheme: planetest.Scheme(t)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.plane.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files", "rbac")); err != nil {
@@ -87,8 +78,8 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	metrics.Registry = prometheus.NewRegistry()
 	o := options{
 		clusterID: "east", kubeconfig: s.kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
-		dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
-		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: "0",
+		history: historyOptions{dir: t.TempDir(), retention: history.DefaultRetention, records: history.DefaultMaxRecords},
+		listen:  listenOptions{api: freeAddress(t), health: freeAddress(t), metrics: "0"},
 	}
 	if change != nil {
 		change(&o)
@@ -101,7 +92,7 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	running, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- run(running, o, log) }()
-	conn, err := grpc.NewClient(o.listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient(o.listen.api, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
@@ -116,47 +107,30 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 		metrics.Registry = registry
 	})
 	t.Cleanup(stop)
-	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
+	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.listen.health + "/readyz") })
 	return stop
 }
 
 // place is a namespace of a site.
 type place struct {
 	*site
-	t         *testing.T
-	namespace string
+	*planetest.Place
+	t *testing.T
 }
 
 func (s *site) place(t *testing.T) *place {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "place-"}}
-	if err := s.live.Create(s.ctx, ns); err != nil {
-		t.Fatal(err)
-	}
-	p := &place{site: s, t: t, namespace: ns.Name}
-	planetest.Eventually(t, "the default service account", func() error { return s.live.Get(s.ctx, p.key("default"), &corev1.ServiceAccount{}) })
-	return p
-}
-
-func (p *place) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: p.namespace, Name: name}
-}
-
-func (p *place) must(err error) {
-	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	return &place{site: s, Place: planetest.PlaceOn(t, s.plane), t: t}
 }
 
 // fill puts the namespace for NS, and a name that is unique in the cluster for TEMPLATE.
 func (p *place) fill(text string) string {
-	return strings.NewReplacer("NS", p.namespace, "TEMPLATE", p.namespace+"-template").Replace(text)
+	return strings.NewReplacer("NS", p.Namespace, "TEMPLATE", p.Namespace+"-template").Replace(text)
 }
 
 // kubectl runs kubectl, and returns its output and its error.
 func (p *place) tryKubectl(stdin string, args ...string) (string, error) {
-	filled := []string{"-n", p.namespace}
+	filled := []string{"-n", p.Namespace}
 	for _, arg := range args {
 		filled = append(filled, p.fill(arg))
 	}
@@ -166,31 +140,17 @@ func (p *place) tryKubectl(stdin string, args ...string) (string, error) {
 func (p *place) kubectl(stdin string, args ...string) string {
 	p.t.Helper()
 	out, err := p.tryKubectl(stdin, args...)
-	p.must(err)
+	p.Must(err)
 	return out
 }
 
 func (p *place) apply(manifest string) { p.t.Helper(); p.kubectl(manifest, "apply", "-f", "-") }
 
-func (p *place) pool(name string) *v1alpha1.SandboxPool {
-	p.t.Helper()
-	pool := &v1alpha1.SandboxPool{}
-	p.must(p.live.Get(p.ctx, p.key(name), pool))
-	return pool
-}
-
-func (p *place) env(name string) *v1alpha1.SandboxEnv {
-	p.t.Helper()
-	env := &v1alpha1.SandboxEnv{}
-	p.must(p.live.Get(p.ctx, p.key(name), env))
-	return env
-}
-
 // pods are those of a pool that are not being deleted, by name.
 func (p *place) pods(pool string) map[string]corev1.Pod {
 	p.t.Helper()
 	list := &corev1.PodList{}
-	p.must(p.live.List(p.ctx, list, client.InNamespace(p.namespace), client.MatchingLabels{v1alpha1.SandboxPoolLabelKey: pool}))
+	p.Must(p.live.List(p.ctx, list, client.InNamespace(p.Namespace), client.MatchingLabels{v1alpha1.SandboxPoolLabelKey: pool}))
 	out := map[string]corev1.Pod{}
 	for i := range list.Items {
 		if list.Items[i].DeletionTimestamp == nil {
@@ -203,11 +163,11 @@ func (p *place) pods(pool string) map[string]corev1.Pod {
 // limitPods creates a quota in the place, and waits until it is enforced.
 func (p *place) limitPods(most int64) *corev1.ResourceQuota {
 	p.t.Helper()
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "quota"}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "quota"}}
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(most, resource.DecimalSI)}
-	p.must(p.live.Create(p.ctx, quota))
+	p.Must(p.live.Create(p.ctx, quota))
 	planetest.Eventually(p.t, "the quota to count", func() error {
-		p.must(p.live.Get(p.ctx, client.ObjectKeyFromObject(quota), quota))
+		p.Must(p.live.Get(p.ctx, client.ObjectKeyFromObject(quota), quota))
 		if len(quota.Status.Hard) == 0 {
 			return errors.New("it has no status")
 		}
@@ -221,7 +181,7 @@ func (p *place) awaitIdle(pool string, idle int32) {
 	p.t.Helper()
 	planetest.Eventually(p.t, fmt.Sprintf("%d idle Pods in %s", idle, pool), func() error {
 		got := &v1alpha1.SandboxPool{}
-		if err := p.live.Get(p.ctx, p.key(pool), got); err != nil {
+		if err := p.live.Get(p.ctx, p.Key(pool), got); err != nil {
 			return err
 		}
 		if s := got.Status; s.IdleReplicas-s.UnavailableIdleReplicas != idle || s.StoppingReplicas > 0 {
@@ -239,9 +199,9 @@ func (p *place) awaitCondition(kind, name, condition string, status metav1.Condi
 		var conditions []metav1.Condition
 		switch kind {
 		case "pool":
-			conditions = p.pool(name).Status.Conditions
+			conditions = p.Pool(name).Status.Conditions
 		case "env":
-			conditions = p.env(name).Status.Conditions
+			conditions = p.Env(name).Status.Conditions
 		case "template":
 			// As a document; because the Go type may be unable to hold a template.
 			out, err := p.tryKubectl("", "get", "sandboxtemplate", name, "-o", "jsonpath={.status.conditions}")
@@ -264,7 +224,7 @@ func (p *place) awaitCondition(kind, name, condition string, status metav1.Condi
 
 // claim claims a sandbox of an Env by the worker's local API.
 func (p *place) claim(env string) (*sandboxv1.Sandbox, error) {
-	return p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.namespace, Env: env, Team: "team", NoQueue: true})
+	return p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.Namespace, Env: env, Team: "team", NoQueue: true})
 }
 
 func (p *place) mustClaim(env string) *sandboxv1.Sandbox {
@@ -283,7 +243,7 @@ func (p *place) release(id string) {
 	planetest.Eventually(p.t, "the release of "+id, func() error {
 		_, err := p.sandboxes.ReleaseSandbox(p.ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
 		if err != nil && problem.FromError(err).Reason != problem.Unavailable {
-			p.must(err)
+			p.Must(err)
 		}
 		return err
 	})
@@ -309,7 +269,7 @@ func (p *place) awaitEvent(name, reason string) string {
 	var note string
 	planetest.Eventually(p.t, "an event "+reason+" about "+name, func() error {
 		list := &corev1.EventList{}
-		p.must(p.live.List(p.ctx, list, client.InNamespace(p.namespace)))
+		p.Must(p.live.List(p.ctx, list, client.InNamespace(p.Namespace)))
 		for i := range list.Items {
 			if e := &list.Items[i]; e.Reason == reason && e.InvolvedObject.Name == name {
 				note = e.Message
@@ -325,7 +285,7 @@ func (p *place) awaitEvent(name, reason string) string {
 func (p *place) awaitGone(object client.Object, name string) {
 	p.t.Helper()
 	planetest.Eventually(p.t, "the end of "+name, func() error {
-		err := p.live.Get(p.ctx, p.key(name), object)
+		err := p.live.Get(p.ctx, p.Key(name), object)
 		if err == nil {
 			return errors.New("it is there")
 		}

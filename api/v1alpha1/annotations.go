@@ -162,3 +162,32 @@ const (
 	// empty, as after a restart. Absent means never.
 	LastSandboxCreateTimeAnnotationKey = "agentbox.navix.sh/last-sandbox-create-time"
 )
+
+// TenantAnnotationKeys are what a claim, the sandbox's life and its end write
+// on a Pod, and what the next tenant must not see.
+var TenantAnnotationKeys = []string{
+	SandboxIDAnnotationKey,
+	SandboxClaimedAtAnnotationKey,
+	SandboxStartedAtAnnotationKey,
+	SandboxIdleTimeoutAnnotationKey,
+	SandboxStartupTimeoutAnnotationKey,
+	SandboxMaxLifetimeAnnotationKey,
+	SandboxFirstActivityTimeoutAnnotationKey,
+	SandboxMetadataAnnotationKey,
+	SandboxManagedLabelKeysAnnotationKey,
+	SandboxManagedAnnotationKeysAnnotationKey,
+	SandboxPostStartHooksAnnotationKey,
+	ClaimKeyAnnotationKey,
+	ClaimAttemptAnnotationKey,
+	ClaimIncarnationAnnotationKey,
+	SwapFromContainerIDAnnotationKey,
+	SandboxStopReasonAnnotationKey,
+	SandboxTerminatedAtAnnotationKey,
+	SandboxFailureReasonAnnotationKey,
+	SandboxFailureMessageAnnotationKey,
+	SandboxExitCodeAnnotationKey,
+	SandboxRunningImagesAnnotationKey,
+	SandboxContainerIDAnnotationKey,
+	SandboxLastActiveAnnotationKey,
+	SandboxStatusDetailAnnotationKey,
+}

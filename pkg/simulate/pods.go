@@ -44,19 +44,29 @@ type pool struct {
 	Pool
 	world *world
 	index int
-	out   *PoolRun
 
 	replicas int32 // in the Env
 	applied  int32 // in the pool
-	pods     []*pod
-	counts   [podStates]int32
-	idle     list.List // of *pod, in the order in which claims take them
-	queue    list.List // of *waiting
-	count    int
+	podSet
+	queue      list.List     // of *waiting
+	lastCreate time.Duration // of a claim; below 0: none yet
+	refusedAt  time.Duration // the API server last refused a Pod; below 0: never
+	cache      *cache
+	scaling
+	planned bool // a reconcile
+	tally
+}
 
-	lastCreate     time.Duration // of a claim; below 0: none yet
-	refusedAt      time.Duration // the API server last refused a Pod; below 0: never
-	cache          *cache
+// podSet is a pool's Pods.
+type podSet struct {
+	pods   []*pod
+	counts [podStates]int32
+	idle   list.List // of *pod, in the order in which claims take them
+	count  int       // Pods created so far
+}
+
+// scaling is what the autoscaler keeps of a pool.
+type scaling struct {
 	loop           *loop // nil: the pool is in no group
 	canGrow        bool
 	saw            int32 // Pods that ran, by the last decision
@@ -64,9 +74,13 @@ type pool struct {
 	surplus        surplus
 	contest        contest
 	saturatedUntil time.Time
-	planned        bool // a reconcile
-	accounted      time.Duration
-	longest        int32 // the queue was, within this step
+}
+
+// tally is what a run reports of a pool.
+type tally struct {
+	out       *PoolRun
+	accounted time.Duration
+	longest   int32 // the queue was, within this step
 }
 
 // surplus is since when Pods exceed a number of replicas.
@@ -78,7 +92,8 @@ type surplus struct {
 
 func (w *world) newPool(i int) *pool {
 	of := w.plan.Env.Pools[i]
-	p := &pool{Pool: of, world: w, index: i, out: &w.run.Pools[i], replicas: of.Replicas, applied: of.Replicas, lastCreate: -1, refusedAt: -1}
+	p := &pool{Pool: of, world: w, index: i, replicas: of.Replicas, applied: of.Replicas, lastCreate: -1, refusedAt: -1}
+	p.out = &w.run.Pools[i]
 	p.out.Pool, p.out.Reasons, p.out.Refused = of, map[string]int{}, map[string]int{}
 	p.cache = newCache(p)
 	for range of.Replicas {

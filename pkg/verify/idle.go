@@ -16,18 +16,7 @@ var tenantLabels = []string{v1alpha1.LabelTeam, v1alpha1.LabelUser}
 
 var identityLabels = append([]string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimKeyHashLabelKey}, tenantLabels...)
 
-var identityAnnotations = append([]string{
-	v1alpha1.SandboxIDAnnotationKey, v1alpha1.SandboxClaimedAtAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey,
-	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxStartupTimeoutAnnotationKey,
-	v1alpha1.SandboxMaxLifetimeAnnotationKey, v1alpha1.SandboxFirstActivityTimeoutAnnotationKey,
-	v1alpha1.SandboxMetadataAnnotationKey, v1alpha1.SandboxManagedLabelKeysAnnotationKey,
-	v1alpha1.SandboxManagedAnnotationKeysAnnotationKey, v1alpha1.SandboxPostStartHooksAnnotationKey,
-	v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey, v1alpha1.ClaimKeyAnnotationKey,
-	v1alpha1.ClaimAttemptAnnotationKey, v1alpha1.ClaimIncarnationAnnotationKey, v1alpha1.SwapFromContainerIDAnnotationKey,
-	v1alpha1.SandboxStopReasonAnnotationKey, v1alpha1.SandboxTerminatedAtAnnotationKey,
-	v1alpha1.SandboxFailureReasonAnnotationKey, v1alpha1.SandboxFailureMessageAnnotationKey,
-	v1alpha1.SandboxExitCodeAnnotationKey, v1alpha1.SandboxRunningImagesAnnotationKey, v1alpha1.SandboxContainerIDAnnotationKey,
-}, tenantLabels...)
+var identityAnnotations = slices.Concat(v1alpha1.TenantAnnotationKeys, tenantLabels)
 
 // idleIsClean: an idle Pod carries nothing of a tenant. An annotation of "" counts as absent.
 func idleIsClean(s *Snapshot) []Finding {

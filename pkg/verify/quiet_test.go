@@ -104,7 +104,7 @@ func TestWhatTwoLooksShow(t *testing.T) {
 			after.Clusters[0].Pods = after.Clusters[0].Pods[1:]
 			after.Hub.Ended = map[string]*sandboxv1.Sandbox{"1-east": {Id: "1-east", Phase: sandboxv1.Phase_ENDED}}
 		}, ""},
-		"I2 nobody could say": {func(_, after *Snapshot) { after.Clusters[0].Pods = after.Clusters[0].Pods[1:] }, ""},
+		"I2 not known": {func(_, after *Snapshot) { after.Clusters[0].Pods = after.Clusters[0].Pods[1:] }, ""},
 		"I5 an incarnation that went back": {func(before, after *Snapshot) {
 			before.Clusters[0].Incarnation, before.Hub.Clusters[0].Incarnation = 7, 7
 		}, "I5: cluster east in east: the hub went from its incarnation 7 back to 3\n" +

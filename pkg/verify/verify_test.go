@@ -234,7 +234,7 @@ func TestEachBreachIsFound(t *testing.T) {
 		}, "I7: env default/py in east: Federated says: the hub has not heard lately from: west"},
 		"I7 no list of a fresh cluster": {func(s *Snapshot) { s.Hub.Silent = []string{"west"} },
 			"I7: cluster west in west: is FRESH, and did not list its sandboxes in time"},
-		"I8 nobody leads": {func(s *Snapshot) { s.Clusters[0].Lease = nil }, "I8: lease atoll-worker in east: there is none"},
+		"I8 no leader": {func(s *Snapshot) { s.Clusters[0].Lease = nil }, "I8: lease atoll-worker in east: there is none"},
 		"I8 a leader that is gone": {func(s *Snapshot) { s.Clusters[0].Lease.Age = new(time.Minute) },
 			"I8: lease atoll-worker in east: worker has not renewed it for longer than its 15s"},
 		"I8 a lease that was given up": {func(s *Snapshot) { s.Clusters[0].Lease.Holder = "" }, "I8: lease atoll-worker in east: no one holds it"},

@@ -61,7 +61,7 @@ func (j *journal) saw(before, after *corev1.Pod) {
 		one.Container = s.ContainerID
 	}
 	if !s.Phase.Live() {
-		j.end(s.ID, strings.TrimSpace(string(s.StopReason)+" "+s.FailureReason))
+		j.end(s.ID, strings.TrimSpace(string(s.End.StopReason)+" "+s.End.Reason))
 	}
 }
 

@@ -79,7 +79,7 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 	if seen {
 		out.LastSeen = durationpb.New(ago)
 	}
-	out.Message = describe(health, seen, ago)
+	out.Message = healthMessage(health, seen, ago)
 	if n := c.unsent.Load(); n > 0 {
 		out.Message = join(fmt.Sprintf("named %d claims that this hub did not send to it", n), out.GetMessage())
 	}
@@ -111,7 +111,7 @@ func (c *cluster) degradation() string {
 	return c.degraded
 }
 
-func describe(h router.Health, seen bool, ago time.Duration) string {
+func healthMessage(h router.Health, seen bool, ago time.Duration) string {
 	switch {
 	case h == router.Quarantined:
 		return "two clusters with this name take turns; stop one of them"

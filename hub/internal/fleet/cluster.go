@@ -24,15 +24,11 @@ type cluster struct {
 	// durable serialises writes of the record, and is held while the registry writes. It also serialises hellos.
 	durable chanmutex.Mutex
 
-	mu       sync.Mutex // never held while anything blocks
-	record   Record
-	unsaved  bool
-	version  string   // of the worker
-	last     streamID // of the last stream that was attached
-	holdings holdings
-	scratch  []router.Candidate       // of a view under construction
-	order    segment.Order            // of the last report that counted
-	suspects map[segment.Key]struct{} // omitted from one complete report that removed too much to be believed at once
+	mu      sync.Mutex // never held while anything blocks
+	record  Record
+	unsaved bool
+	version string // of the worker
+	reported
 	contacts []contact
 	begins   allowance // guarded by durable
 	degraded string    // the reason; empty: not degraded
@@ -44,6 +40,15 @@ type cluster struct {
 	inFlight inFlight
 }
 
+// reported is what the reports of a cluster amount to. It is guarded by the cluster's mu.
+type reported struct {
+	last     streamID // of the last stream that was attached
+	holdings holdings
+	scratch  []router.Candidate       // of a view under construction
+	order    segment.Order            // of the last report that counted
+	suspects map[segment.Key]struct{} // omitted from one complete report that removed too much to be believed at once
+}
+
 func newCluster(f *Fleet, id string) *cluster {
 	c := &cluster{fleet: f}
 	c.ID = id
@@ -53,9 +58,9 @@ func newCluster(f *Fleet, id string) *cluster {
 }
 
 // tell notes for this cluster's stream, if it has one, that another cluster's part of an Env has changed.
-func (c *cluster) tell(env *slot, about *cluster, hurry bool, w woken) {
+func (c *cluster) tell(env *slot, about *cluster, at noted, w woken) {
 	if s := c.session.Load(); s != nil {
-		if s.outbox.mark(env, about, hurry) {
+		if s.outbox.mark(env, about, at) {
 			w[&s.outbox] = struct{}{}
 		}
 	}

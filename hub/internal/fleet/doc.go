@@ -88,7 +88,7 @@
 //  5. liveness                 TestLiveness, TestI5NeitherSilenceNorDisconnectDeletes, TestStaleClustersAreNotRoutedTo
 //  6. durations                TestI11AStepOfTheWallClockChangesNoLiveness
 //  7. no event queue           TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs, TestEdge, TestCredit, TestReportsAreCutIntoChunks
-//  8. isolation                TestI7AStuckClusterDelaysNoOther, and TestI7AStalledStreamDelaysNobodyElse of package attach
+//  8. isolation                TestI7AStuckClusterDelaysNoOther, and TestI7AStalledStreamDelaysNoOther of package attach
 //  9. removal                  TestADrainingClusterGetsNoNewClaims, TestI4AForgottenClusterLeavesEveryView,
 //     TestAForgottenClusterIsRefused, TestASuccessorIsNotMeasuredByTheOneBefore
 //  10. stale sessions          TestADispatchedClaim, and TestAStaleSessionIsAskedOnceMore of package claims

@@ -175,13 +175,16 @@ func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 		s.parts = slices.Insert(s.parts, i, p)
 		p.slot = s
 	}
-	hurry := segment.Edge(p.segment, seg)
+	at := notedCalm
+	if segment.Edge(p.segment, seg) {
+		at = notedUrgent
+	}
 	if sameMembers(p.segment, seg) {
 		s.republish(p, seg)
 	} else {
 		s.publish(p, seg)
 	}
-	s.announce(p, hurry, w)
+	s.announce(p, at, w)
 	if introduce {
 		s.introduce(p.owner, w)
 	}
@@ -202,7 +205,7 @@ func (s *slot) remove(p *part, w woken) bool {
 	i, _ := s.find(p.owner)
 	s.parts = slices.Delete(s.parts, i, i+1)
 	s.publish(p, nil)
-	s.announce(p, true, w)
+	s.announce(p, notedUrgent, w)
 	if receiver := p.owner.session.Load(); receiver != nil {
 		receiver.outbox.drop(s)
 	}
@@ -280,18 +283,14 @@ func (s *slot) newCell() *atomic.Int32 {
 }
 
 // announce notes a change in a part for every other cluster that has the Env.
-func (s *slot) announce(changed *part, hurry bool, w woken) {
-	level := notedCalm
-	if hurry {
-		level = notedUrgent
-	}
-	if changed.noted >= level {
+func (s *slot) announce(changed *part, at noted, w woken) {
+	if changed.noted >= at {
 		return
 	}
-	changed.noted = level
+	changed.noted = at
 	for _, p := range s.parts {
 		if p != changed {
-			p.owner.tell(s, changed.owner, hurry, w)
+			p.owner.tell(s, changed.owner, at, w)
 		}
 	}
 }
@@ -300,7 +299,7 @@ func (s *slot) announce(changed *part, hurry bool, w woken) {
 func (s *slot) introduce(receiver *cluster, w woken) {
 	for _, p := range s.parts {
 		if p.owner != receiver {
-			receiver.tell(s, p.owner, true, w)
+			receiver.tell(s, p.owner, notedUrgent, w)
 		}
 	}
 }
@@ -326,6 +325,6 @@ func (s *slot) changed(owner *cluster, w woken) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i, has := s.find(owner); has {
-		s.announce(s.parts[i], true, w)
+		s.announce(s.parts[i], notedUrgent, w)
 	}
 }

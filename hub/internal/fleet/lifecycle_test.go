@@ -62,7 +62,7 @@ func TestADrainingClusterGetsNoNewClaims(t *testing.T) {
 		t.Errorf("undrained: %v %v, a claim goes to %s", shown, err, pick(f))
 	}
 	if _, err := f.Drain(t.Context(), "north"); !errors.Is(err, ErrNoCluster) {
-		t.Errorf("draining nobody: %v", err)
+		t.Errorf("draining no cluster: %v", err)
 	}
 }
 

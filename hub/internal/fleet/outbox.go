@@ -64,14 +64,14 @@ func (o *outbox) owe(c *cluster) {
 // mark does not wake the receiver: a caller that marks many Envs wakes it at the end; because otherwise the first Env would be
 // sent alone, and the others a pause later. It reports whether to wake the receiver: a receiver that already waits until it may
 // send dirty parts learns nothing from more of them, and with a thousand streams those wake-ups would be most of a report's cost.
-func (o *outbox) mark(s *slot, about *cluster, hurry bool) (news bool) {
+func (o *outbox) mark(s *slot, about *cluster, at noted) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.opened {
 		return false
 	}
-	news = len(o.dirty) == 0 || hurry && !o.hurry
-	o.hurry = o.hurry || hurry
+	news = len(o.dirty) == 0 || at == notedUrgent && !o.hurry
+	o.hurry = o.hurry || at == notedUrgent
 	if marked := o.dirty[s]; !slices.Contains(marked, about) {
 		o.dirty[s] = append(marked, about)
 	}

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -41,6 +42,7 @@ const (
 type Chain struct {
 	plugins []*asked
 	metrics *metrics
+	clock   clock.PassiveClock
 }
 
 // asked is a plugin with its open questions.
@@ -50,8 +52,8 @@ type asked struct {
 }
 
 // New creates a Chain. A plugin without reservations is best put before one with reservations.
-func New(plugins ...Plugin) *Chain {
-	c := &Chain{metrics: newMetrics()}
+func New(clk clock.PassiveClock, plugins ...Plugin) *Chain {
+	c := &Chain{metrics: newMetrics(), clock: clk}
 	for _, p := range plugins {
 		c.plugins = append(c.plugins, &asked{Plugin: p, slots: make(chan struct{}, maxAsked)})
 	}
@@ -202,10 +204,10 @@ func (c *Chain) askAbout(ctx context.Context, q question, p *asked, change *Chan
 func (c *Chain) ask(ctx context.Context, q question, p *asked, to int32, call func(context.Context) (Verdict, error)) (Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	begun := time.Now()
+	begun := c.clock.Now()
 	v, err := p.await(ctx, call)
 	outcome := resultOf(v, err, to)
-	c.metrics.observe(p.Name(), q, outcome, time.Since(begun))
+	c.metrics.observe(p.Name(), q, outcome, c.clock.Since(begun))
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("admission", trace.WithAttributes(attribute.String("plugin", p.Name()), attribute.String("question", string(q)),
 			attribute.String("result", string(outcome)), attribute.String("reason", string(v.Reason))))

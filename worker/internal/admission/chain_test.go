@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
 )
@@ -74,7 +75,7 @@ func TestChainAdmitsWhatAllAdmit(t *testing.T) {
 		reason   string // the plugin that gave it
 		asked    [][]int32
 	}{
-		{"nobody", nil, 0, 5, false, 5, "", nil},
+		{"no plugin", nil, 0, 5, false, 5, "", nil},
 		{"all admit", []int32{9, 9}, 0, 5, false, 5, "", [][]int32{{5}, {5}}},
 		{"the first admits less", []int32{3, 9}, 0, 5, false, 3, "0", [][]int32{{5}, {3}}},
 		{"a later one admits less", []int32{9, 3}, 0, 5, false, 3, "1", [][]int32{{5, 3}, {5, 3}}},
@@ -93,7 +94,7 @@ func TestChainAdmitsWhatAllAdmit(t *testing.T) {
 			}
 			asked := change(c.from, c.to)
 			asked.Probe = c.probe
-			v, err := New(plugins...).PreUpdatePool(t.Context(), asked)
+			v, err := New(clock.RealClock{}, plugins...).PreUpdatePool(t.Context(), asked)
 			if err != nil || v.Replicas != c.want || v.Message != c.reason {
 				t.Errorf("got %+v, %v; want %d by %q", v, err, c.want, c.reason)
 			}
@@ -110,7 +111,7 @@ func TestChainAdmitsWhatAllAdmit(t *testing.T) {
 }
 
 func TestChainWithoutPlugins(t *testing.T) {
-	for name, c := range map[string]*Chain{"nil": nil, "empty": New(), "with another one": New(NewRefusals(nil))} {
+	for name, c := range map[string]*Chain{"nil": nil, "empty": New(clock.RealClock{}), "with another one": New(clock.RealClock{}, NewRefusals(nil))} {
 		created, err := c.PreCreatePool(t.Context(), change(0, 3))
 		if err != nil || !created.Whole(3) {
 			t.Errorf("%s: creation: %+v, %v", name, created, err)
@@ -129,14 +130,14 @@ func TestChainWithoutPlugins(t *testing.T) {
 func TestRefusalsOfNothing(t *testing.T) {
 	refusing := func(to int32) Verdict { return Verdict{Replicas: to, Reason: InvalidSpec, Message: "no"} }
 	p := &poolPlugin{name: "p", answer: func(_ context.Context, c *Change) (Verdict, error) { return refusing(c.To), nil }}
-	if v, err := New(p).PreCreatePool(t.Context(), change(0, 0)); err != nil || v.Whole(0) || v.Reason != InvalidSpec {
+	if v, err := New(clock.RealClock{}, p).PreCreatePool(t.Context(), change(0, 0)); err != nil || v.Whole(0) || v.Reason != InvalidSpec {
 		t.Errorf("a pool without replicas: %+v, %v", v, err)
 	}
-	if v, err := New(p).PreDeletePool(t.Context(), change(3, 0)); err != nil || v.Replicas != 3 || v.Reason != InvalidSpec {
+	if v, err := New(clock.RealClock{}, p).PreDeletePool(t.Context(), change(3, 0)); err != nil || v.Replicas != 3 || v.Reason != InvalidSpec {
 		t.Errorf("a deletion: %+v, %v", v, err)
 	}
 	silent := &poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { return Verdict{Replicas: 1}, nil }}
-	if v, err := New(silent).PreCreatePool(t.Context(), change(0, 2)); err != nil || v.Replicas != 1 || v.Reason == "" || v.Message == "" {
+	if v, err := New(clock.RealClock{}, silent).PreCreatePool(t.Context(), change(0, 2)); err != nil || v.Replicas != 1 || v.Reason == "" || v.Message == "" {
 		t.Errorf("a part without a reason: %+v, %v", v, err)
 	}
 }
@@ -149,7 +150,7 @@ func TestPluginsEditPools(t *testing.T) {
 		}}
 	}
 	c := change(0, 2)
-	chain := New(
+	chain := New(clock.RealClock{},
 		label("first", func(p *v1alpha1.SandboxPool) { p.Labels = map[string]string{"a": "1"} }),
 		label("second", func(p *v1alpha1.SandboxPool) { p.Annotations = map[string]string{"b": p.Labels["a"] + "2"} }),
 	)
@@ -161,7 +162,7 @@ func TestPluginsEditPools(t *testing.T) {
 		"replicas": func(p *v1alpha1.SandboxPool) { p.Spec.Replicas = 100 },
 	} {
 		c := change(0, 2)
-		if _, err := New(label("bad", do)).PreCreatePool(t.Context(), c); err == nil || !strings.Contains(err.Error(), "bad") || c.Pool.Name != "p" || c.Pool.Spec.Replicas != 2 {
+		if _, err := New(clock.RealClock{}, label("bad", do)).PreCreatePool(t.Context(), c); err == nil || !strings.Contains(err.Error(), "bad") || c.Pool.Name != "p" || c.Pool.Spec.Replicas != 2 {
 			t.Errorf("a changed %s: %v, %+v", name, err, c.Pool)
 		}
 	}
@@ -178,7 +179,7 @@ func TestEditsAreOfOneRound(t *testing.T) {
 		return Admit(c.To), nil
 	}}
 	c := change(0, 5)
-	v, err := New(appends, upTo("most", 3)).PreCreatePool(t.Context(), c)
+	v, err := New(clock.RealClock{}, appends, upTo("most", 3)).PreCreatePool(t.Context(), c)
 	if err != nil || v.Replicas != 3 || len(appends.asked) != 2 {
 		t.Fatalf("%+v, %v, asked for %v", v, err, appends.asked)
 	}
@@ -199,7 +200,7 @@ func TestPluginsAndPods(t *testing.T) {
 		r := &PodRequest{Pool: &v1alpha1.SandboxPool{}, Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: "p-1", Labels: map[string]string{v1alpha1.SandboxPhaseLabelKey: "idle"}, Finalizers: []string{v1alpha1.SandboxProtectionFinalizer},
 		}}}
-		got, err := New(podPlugin(func(r *PodRequest) (Verdict, error) { do(r.Pod); return v, nil })).PreCreatePod(t.Context(), r)
+		got, err := New(clock.RealClock{}, podPlugin(func(r *PodRequest) (Verdict, error) { do(r.Pod); return v, nil })).PreCreatePod(t.Context(), r)
 		return r, got, err
 	}
 	if r, v, err := ask(func(p *corev1.Pod) { p.Spec.NodeName = "n" }, Admit(1)); err != nil || !v.Whole(1) || r.Pod.Spec.NodeName != "n" {
@@ -225,9 +226,9 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck, done := make(chan struct{}), atomic.Int32{}
 		chains := map[string]*Chain{
-			"panicked: oh": New(&poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { panic("oh") }}),
-			"broken":       New(&poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { return Admit(5), errors.New("broken") }}),
-			"no answer": New(&poolPlugin{name: "p", answer: func(_ context.Context, c *Change) (Verdict, error) {
+			"panicked: oh": New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { panic("oh") }}),
+			"broken":       New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { return Admit(5), errors.New("broken") }}),
+			"no answer": New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(_ context.Context, c *Change) (Verdict, error) {
 				<-stuck // whatever its context says
 				c.Pool.Name = "late"
 				done.Add(1)
@@ -275,7 +276,7 @@ func TestPluginsThatNeverAgree(t *testing.T) {
 			return Verdict{Replicas: c.To - 1, Reason: QuotaExceeded, Message: name}, nil
 		}}
 	}
-	if v, err := New(less("a"), less("b")).PreUpdatePool(t.Context(), change(0, 100)); err == nil {
+	if v, err := New(clock.RealClock{}, less("a"), less("b")).PreUpdatePool(t.Context(), change(0, 100)); err == nil {
 		t.Errorf("got %+v", v)
 	}
 }

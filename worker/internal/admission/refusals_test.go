@@ -61,7 +61,7 @@ func TestRefusedPoolsDoNotGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, pool := NewRefusals(clock.RealClock{}), types.NamespacedName{Namespace: "ns", Name: "p"}
 		grow := func() Verdict {
-			v, err := New(r).PreUpdatePool(t.Context(), change(3, 9))
+			v, err := New(clock.RealClock{}, r).PreUpdatePool(t.Context(), change(3, 9))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,11 +25,11 @@ import (
 )
 
 // hash is a key hash of this test alone: the plane is shared, and a key has one Pod in all of it.
-func (w *world) hash(n int) string { return fmt.Sprintf("%s-%d", w.namespace, n) }
+func (w *world) hash(n int) string { return fmt.Sprintf("%s-%d", w.Namespace, n) }
 
 func (w *world) claimCall(env, keyHash string) *federationv1.Dispatch_Claim {
 	call := &federationv1.ClaimCall{
-		Request: &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Env: env, Team: "red", User: "ann"},
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: w.Namespace, Env: env, Team: "red", User: "ann"},
 		Pool:    env + "-main", KeyHash: keyHash,
 	}
 	if keyHash != "" {
@@ -49,7 +49,7 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 	if s.hello.GetStream() != 1 || s.hello.GetIncarnation() != 1 || s.begin.GetIncarnation() != 1 || s.hello.GetResourceVersion() == 0 {
 		t.Errorf("hello %v, begin %v", s.hello, s.begin)
 	}
-	w.eventually("a connection", func() error {
+	w.Eventually("a connection", func() error {
 		if !worker.agent.Connected() || !worker.foreign.connected.Load() {
 			return errors.New("not connected")
 		}
@@ -61,7 +61,7 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 	w.hub.shows("go", -1)
 
 	t.Log("heartbeats speak of what was reported")
-	w.eventually("a heartbeat after the last report", func() error {
+	w.Eventually("a heartbeat after the last report", func() error {
 		w.hub.mu.Lock()
 		defer w.hub.mu.Unlock()
 		last := s.reports[len(s.reports)-1]
@@ -73,7 +73,7 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 
 	t.Log("a complete report on request")
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: &federationv1.HeartbeatAck{SendComplete: true}}})
-	w.eventually("a second complete report", func() error {
+	w.Eventually("a second complete report", func() error {
 		w.hub.mu.Lock()
 		defer w.hub.mu.Unlock()
 		if n := len(slices.Collect(completeOf(s.reports))); n != 2 {
@@ -158,17 +158,17 @@ func TestADispatchedClaim(t *testing.T) {
 
 	t.Log("has its Env refreshed, as far as this worker does that")
 	s.dispatch(&federationv1.Dispatch{Id: 24, Incarnation: 1, Call: &federationv1.Dispatch_Refresh{
-		Refresh: &sandboxv1.RefreshEnvRequest{Namespace: w.namespace, Name: "py"},
+		Refresh: &sandboxv1.RefreshEnvRequest{Namespace: w.Namespace, Name: "py"},
 	}})
 	if got := s.answer(24); got.GetError().GetCode() != int32(codes.Unimplemented) || got.GetDisposition() != federationv1.Disposition_DONE {
-		t.Errorf("refreshed: %v, want UNIMPLEMENTED: nobody keeps Envs here", got)
+		t.Errorf("refreshed: %v, want UNIMPLEMENTED: this worker keeps no Envs", got)
 	}
 
 	t.Log("is looked up, listed, read and released")
 	for id, call := range map[uint64]*federationv1.Dispatch{
 		2: {Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: w.hash(1), Attempt: 1}}},
 		3: {Call: &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: answer.GetSandbox().GetId()}}},
-		4: {Call: &federationv1.Dispatch_List{List: &sandboxv1.ListSandboxesRequest{Namespace: w.namespace}}},
+		4: {Call: &federationv1.Dispatch_List{List: &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace}}},
 		5: {Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: answer.GetSandbox().GetId()}}},
 	} {
 		call.Id, call.Incarnation = id, 1
@@ -238,15 +238,15 @@ func TestWhatAStreamLeavesBehind(t *testing.T) {
 	s.dispatch(&federationv1.Dispatch{Id: 2, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
 	waiting := func(n int32) func() error {
 		return func() error {
-			if stats, _ := worker.claims.Stats(w.key("py-main")); stats.Waiting != n {
+			if stats, _ := worker.claims.Stats(w.Key("py-main")); stats.Waiting != n {
 				return fmt.Errorf("%d wait", stats.Waiting)
 			}
 			return nil
 		}
 	}
-	w.eventually("two claims to wait", waiting(2))
+	w.Eventually("two claims to wait", waiting(2))
 	close(s.hangUp)
-	w.eventually("one of them to leave", waiting(1))
+	w.Eventually("one of them to leave", waiting(1))
 	w.scale("py-main", 2)
 	again := w.hub.session()
 	w.hub.shows("py", 1)
@@ -279,7 +279,7 @@ func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
 		close(s.hangUp)
 	}
 	w.hub.mute(false)
-	w.eventually("nothing to be named any more", func() error {
+	w.Eventually("nothing to be named any more", func() error {
 		s := w.hub.session()
 		defer close(s.hangUp)
 		if got := s.hello.GetUnacknowledged(); len(got) > 0 {
@@ -298,7 +298,7 @@ func TestI8WithoutAHub(t *testing.T) {
 	w.hub.session()
 	w.hub.shows("py", 3)
 	w.hub.kill()
-	w.eventually("the link to be down", func() error {
+	w.Eventually("the link to be down", func() error {
 		if worker.agent.Connected() {
 			return errors.New("still connected")
 		}
@@ -306,20 +306,20 @@ func TestI8WithoutAHub(t *testing.T) {
 	})
 	for range 3 {
 		got, err := worker.claims.Create(t.Context(), claim.Claim{
-			Request: &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Env: "py"}, Pool: w.key("py-main"), Local: true,
+			Request: &sandboxv1.CreateSandboxRequest{Namespace: w.Namespace, Env: "py"}, Pool: w.Key("py-main"), Local: true,
 		})
 		if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
 			t.Fatalf("a local claim without a hub: %v, %v", got, err)
 		}
 	}
 	w.scale("py-main", 5)
-	w.eventually("the pool to fill up without a hub", func() error {
-		if stats, _ := worker.claims.Stats(w.key("py-main")); stats.ReadyIdle != 2 {
+	w.Eventually("the pool to fill up without a hub", func() error {
+		if stats, _ := worker.claims.Stats(w.Key("py-main")); stats.ReadyIdle != 2 {
 			return fmt.Errorf("%d ready", stats.ReadyIdle)
 		}
 		return nil
 	})
-	local, err := worker.agent.Segment(t.Context(), segment.Key{Namespace: w.namespace, Name: "py"})
+	local, err := worker.agent.Segment(t.Context(), segment.Key{Namespace: w.Namespace, Name: "py"})
 	if err != nil || local.Totals().ReadyIdle != 2 {
 		t.Errorf("the local segment is %+v (%v)", local, err)
 	}
@@ -333,7 +333,7 @@ func TestIncarnation(t *testing.T) {
 	w := newWorld(t)
 	persisted := func() string {
 		state := &corev1.ConfigMap{}
-		w.must(w.live.Get(t.Context(), w.key(stateConfigMap), state))
+		w.Must(w.Live.Get(t.Context(), w.Key(stateConfigMap), state))
 		return state.Data[incarnationKey]
 	}
 	t.Log("each leader raises it")
@@ -342,7 +342,7 @@ func TestIncarnation(t *testing.T) {
 		if s := w.hub.session(); s.begin.GetIncarnation() != n || persisted() != fmt.Sprint(n) {
 			t.Errorf("leader %d began %v, and %s is persisted", n, s.begin, persisted())
 		}
-		w.must(leader.stop())
+		w.Must(leader.stop())
 	}
 	t.Log("a hub that has seen a higher one is believed")
 	w.hub.mu.Lock()
@@ -352,14 +352,14 @@ func TestIncarnation(t *testing.T) {
 	if s := w.hub.session(); s.hello.GetIncarnation() != 3 || s.begin.GetIncarnation() != 41 || persisted() != "41" {
 		t.Errorf("hello %v, begin %v, and %s is persisted", s.hello, s.begin, persisted())
 	}
-	w.must(leader.stop())
+	w.Must(leader.stop())
 
 	t.Log("what cannot be read is an error, never a new start")
 	state := &corev1.ConfigMap{}
-	w.must(w.live.Get(t.Context(), w.key(stateConfigMap), state))
+	w.Must(w.Live.Get(t.Context(), w.Key(stateConfigMap), state))
 	for _, corrupt := range []string{"", "-1", "41x", "0", "99999999999999999999"} {
 		state.Data[incarnationKey] = corrupt
-		w.must(w.live.Update(t.Context(), state))
+		w.Must(w.Live.Update(t.Context(), state))
 		if err := w.lead(clusterID).end(); !errors.Is(err, errCorruptState) || persisted() != corrupt {
 			t.Errorf("%q: %v, and %q is persisted", corrupt, err, persisted())
 		}
@@ -404,7 +404,7 @@ func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
 	if n := slow.incarnation.Load(); n != before {
 		t.Errorf("claims are written under incarnation %d, want %d", n, before)
 	}
-	w.must(leader.stop())
+	w.Must(leader.stop())
 }
 
 // I12, the worker's side: a worker does not report for a cluster whose certificate it does not have.

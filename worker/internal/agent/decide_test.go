@@ -70,10 +70,10 @@ paused small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 curre
 paused-gone small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
 saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 current=4 pending=1/100 grow=false img:1
 `
-	if got := render(describe(env, "east", pools)); got != want {
+	if got := render(segmentOf(env, "east", pools)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := render(describe(env, "north", pools)); got != "default/py u1 g4 python small×2\n" {
+	if got := render(segmentOf(env, "north", pools)); got != "default/py u1 g4 python small×2\n" {
 		t.Errorf("a cluster that the Env does not name has\n%s", got)
 	}
 }
@@ -93,7 +93,7 @@ func TestI14WhatANamespaceEditorWritesFitsIntoASegment(t *testing.T) {
 		Config: v1alpha1.EnvClusterMemberConfig{InstanceType: long, ScalingGroup: long}})
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{mine}
 	for _, image := range []string{long, long[:1024]} {
-		s := describe(env, "east", func(string) poolFacts {
+		s := segmentOf(env, "east", func(string) poolFacts {
 			p := &v1alpha1.SandboxPool{}
 			p.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
 			return poolFacts{pool: p}

@@ -33,11 +33,11 @@ func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 	id := s.answer(granted).GetSandbox().GetId()
 	s.dispatch(&federationv1.Dispatch{Id: waiting, Incarnation: 1, Call: w.claimCall("py", "")})
 	s.dispatch(&federationv1.Dispatch{Id: waitingWithKey, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	w.eventually("two claims to wait", func() error { return worker.waits("py-main", 2) })
+	w.Eventually("two claims to wait", func() error { return worker.waits("py-main", 2) })
 
 	// The API server hangs, so that the release is still under way when the end comes.
-	w.must(east.Up(w).Pause())
-	resume := func() { w.must(east.Up(w).Resume()) }
+	w.Must(east.Up(w).Pause())
+	resume := func() { w.Must(east.Up(w).Resume()) }
 	s.dispatch(&federationv1.Dispatch{Id: releasing, Incarnation: 1, Call: &federationv1.Dispatch_Release{
 		Release: &sandboxv1.ReleaseSandboxRequest{Id: id},
 	}})
@@ -74,12 +74,12 @@ func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 		t.Errorf("the release that was under way is answered %v", got)
 	}
 	<-s.over
-	w.must(<-ended)
+	w.Must(<-ended)
 }
 
 // waits reports whether so many claims wait for a pool.
 func (w *worker) waits(pool string, want int32) error {
-	stats, _ := w.claims.Stats(w.key(pool))
+	stats, _ := w.claims.Stats(w.Key(pool))
 	if stats.Waiting != want {
 		return fmt.Errorf("%d claims wait", stats.Waiting)
 	}

@@ -17,15 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -51,46 +45,19 @@ func TestMain(m *testing.M) { east.Main(m) }
 // world is a namespace of a real control plane, the certificates of a federation, and the address of a hub.
 type world struct {
 	*testing.T
-	scheme    *runtime.Scheme
-	live      client.Client // of an administrator, without a cache
-	namespace string
-	ca        *pki.Authority
-	hub       *hub
+	*planetest.Place
+	ca  *pki.Authority
+	hub *hub
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, scheme: runtime.NewScheme()}
-	w.must(errors.Join(clientgoscheme.AddToScheme(w.scheme), v1alpha1.AddToScheme(w.scheme)))
+	w := &world{T: t, Place: east.Place(t)}
 	var err error
-	w.live, err = client.New(east.Up(t).Config(), client.Options{Scheme: w.scheme})
-	w.must(err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "agent-"}}
-	w.must(w.live.Create(t.Context(), ns))
-	w.namespace = ns.Name
-	w.eventually("the default service account", func() error {
-		return w.live.Get(t.Context(), w.key("default"), &corev1.ServiceAccount{})
-	})
 	w.ca, err = pki.New(filepath.Join(t.TempDir(), "pki"))
-	w.must(err)
+	w.Must(err)
 	w.hub = newHub(w)
 	return w
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
-
-func (w *world) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: w.namespace, Name: name}
-}
-
-func (w *world) eventually(what string, try func() error) {
-	w.Helper()
-	planetest.Eventually(w, what, try)
 }
 
 // worker is a leader: pools, claims, agent.
@@ -122,38 +89,31 @@ func (w *world) lead(certificate string) *worker {
 // leadWith is lead with changed options.
 func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	w.Helper()
-	cfg := east.Up(w).Config()
-	cfg.QPS = -1
-	skip := true
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache:      cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
-		Controller: config.Controller{SkipNameValidation: &skip},
-	})
-	w.must(err)
-	w.must(sandboxcache.AddIndexes(w.Context(), mgr.GetFieldIndexer()))
+	cfg := w.Config()
+	mgr := w.Manager(cfg, sandboxcache.ByObject(), logr.Discard())
+	w.Must(sandboxcache.AddIndexes(w.Context(), mgr.GetFieldIndexer()))
 	files, err := w.ca.Cluster(certificate)
-	w.must(err)
+	w.Must(err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	w.must(err)
+	w.Must(err)
 	out := &worker{world: w, claims: claimtest.New(w.T, cfg, clusterID), foreign: &ear{heard: make(chan *federationv1.Foreign, 64)}, log: make(chan string, 1024)}
 	linkLog := funcr.New(func(_, args string) { out.log <- args }, funcr.Options{})
 	options := Options{
-		ClusterID: clusterID, Version: "test", Namespace: w.namespace, Claims: out.claims, Sandboxes: out.claims.Sandboxes,
+		ClusterID: clusterID, Version: "test", Namespace: w.Namespace, Claims: out.claims, Sandboxes: out.claims.Sandboxes,
 		Inventory: out.claims, Foreign: out.foreign,
 		Hub:   link.Dial{Target: w.hub.address, Credentials: creds, Clock: clock.RealClock{}, Log: linkLog},
 		Clock: clock.RealClock{}, Log: logr.Discard(),
 	}
 	with(&options)
 	out.agent, err = SetupWithManager(w.Context(), mgr, options)
-	w.must(err)
-	w.must(out.claims.Watch(w.Context(), mgr.GetCache()))
-	w.must(mgr.Add(out.claims.Inventory))
+	w.Must(err)
+	w.Must(out.claims.Watch(w.Context(), mgr.GetCache()))
+	w.Must(mgr.Add(out.claims.Inventory))
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: out.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID, Registry: prometheus.NewRegistry(),
 	})
-	w.must(err)
-	w.must(pools.SetupWithManager(w.Context(), mgr))
+	w.Must(err)
+	w.Must(pools.SetupWithManager(w.Context(), mgr))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -174,36 +134,36 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 func (w *world) makeEnv(name string, replicas int32) {
 	w.Helper()
 	member := name + "-main"
-	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
 	env.Spec.TemplateRef.Name, env.Spec.Mode = "python", v1alpha1.SandboxEnvModeWarmPool
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: clusterID, Members: []v1alpha1.EnvClusterMember{{Name: member}}}}
 	env.Spec.Clusters[0].Members[0].Spec.Replicas = replicas
-	w.must(w.live.Create(w.Context(), env))
+	w.Must(w.Live.Create(w.Context(), env))
 	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
-		Namespace: w.namespace, Name: member, Labels: map[string]string{v1alpha1.LabelEnv: name}}}
+		Namespace: w.Namespace, Name: member, Labels: map[string]string{v1alpha1.LabelEnv: name}}}
 	p.Spec.Replicas = replicas
 	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
 	no := false
 	p.Spec.Template.Spec = corev1.PodSpec{AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: poolImage}}}
-	w.must(w.live.Create(w.Context(), p))
+	w.Must(w.Live.Create(w.Context(), p))
 }
 
 // scale is a merge patch: the pool's reconciler writes to the same object.
 func (w *world) scale(pool string, replicas int32) {
 	w.Helper()
-	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pool}}
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: pool}}
 	body := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	w.must(w.live.Patch(w.Context(), p, client.RawPatch(types.MergePatchType, []byte(body))))
+	w.Must(w.Live.Patch(w.Context(), p, client.RawPatch(types.MergePatchType, []byte(body))))
 }
 
 func (w *world) deleteEnv(name string) {
 	w.Helper()
-	w.must(w.live.Delete(w.Context(), &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}))
+	w.Must(w.Live.Delete(w.Context(), &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}))
 }
 
 func (w *world) pods() []corev1.Pod {
 	w.Helper()
 	list := &corev1.PodList{}
-	w.must(w.live.List(w.Context(), list, client.InNamespace(w.namespace)))
+	w.Must(w.Live.List(w.Context(), list, client.InNamespace(w.Namespace)))
 	return list.Items
 }

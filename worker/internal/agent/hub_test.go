@@ -65,11 +65,11 @@ func newHub(w *world) *hub {
 func (h *hub) serve(address string) {
 	h.Helper()
 	files, err := h.ca.Hub("127.0.0.1")
-	h.must(err)
+	h.Must(err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	h.must(err)
+	h.Must(err)
 	listener, err := net.Listen("tcp", address)
-	h.must(err)
+	h.Must(err)
 	h.address = listener.Addr().String()
 	h.server = link.NewServer(creds, nil, logr.Discard())
 	federationv1.RegisterLinkServer(h.server, h)
@@ -250,7 +250,7 @@ func (h *hub) mute(muted bool) {
 // beats waits for a stream's n-th heartbeat.
 func (s *session) beats(n uint64) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("heartbeat %d", n), func() error {
+	s.Eventually(fmt.Sprintf("heartbeat %d", n), func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if got := s.beat.GetNumber(); got < n {
@@ -263,11 +263,11 @@ func (s *session) beats(n uint64) {
 // shows waits until the view of an Env has so many ready idle Pods; -1 for no such Env.
 func (h *hub) shows(env string, readyIdle int32) {
 	h.Helper()
-	h.eventually(fmt.Sprintf("%d ready idle Pods of %s at the hub", readyIdle, env), func() error {
+	h.Eventually(fmt.Sprintf("%d ready idle Pods of %s at the hub", readyIdle, env), func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		got := int32(-1)
-		if s := h.view.Get(segment.Key{Namespace: h.namespace, Name: env}); s != nil {
+		if s := h.view.Get(segment.Key{Namespace: h.Namespace, Name: env}); s != nil {
 			got = s.Totals().ReadyIdle
 		}
 		if got != readyIdle {

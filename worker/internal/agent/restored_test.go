@@ -37,8 +37,8 @@ func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
 		if pod.Name == claimed { // idle for too long, according to this etcd
 			body := fmt.Sprintf(`{"metadata":{"annotations":{%q:"3600",%q:"2026-01-01T00:00:00Z"}}}`,
 				v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey)
-			w.must(first.stop())
-			w.must(w.live.Patch(t.Context(), &pod, client.RawPatch(types.MergePatchType, []byte(body))))
+			w.Must(first.stop())
+			w.Must(w.Live.Patch(t.Context(), &pod, client.RawPatch(types.MergePatchType, []byte(body))))
 		}
 	}
 	w.hub.mu.Lock()
@@ -86,14 +86,14 @@ func TestI1NothingIsServedBeforeTheHubsWordOnEtcd(t *testing.T) {
 }
 
 // I8: a hub that accepts a stream and then sends nothing delays no claim for long.
-func TestI8AHubThatSaysNothingHoldsUpNobody(t *testing.T) {
+func TestI8AHubThatSaysNothingHoldsUpNoCaller(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 1)
 	over := make(chan struct{})
 	w.hub.onHello = func() { <-over }
 	worker := w.lead(clusterID)
 	began := time.Now()
-	w.eventually("claims to be served", func() error {
+	w.Eventually("claims to be served", func() error {
 		if !worker.claims.Serving() {
 			return errors.New("they are not")
 		}

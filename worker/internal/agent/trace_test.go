@@ -40,7 +40,7 @@ func TestADispatchIsTracedToThePod(t *testing.T) {
 
 	var tree []string
 	names := map[string]string{root.SpanContext().SpanID().String(): "hub"}
-	w.eventually("the spans", func() error {
+	w.Eventually("the spans", func() error {
 		tree = nil
 		for _, span := range spans.GetSpans() {
 			names[span.SpanContext.SpanID().String()] = span.Name

@@ -32,7 +32,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 	if got := w.replicas("a"); got < 5 || got > 8 {
 		t.Errorf("%d replicas for 5 sandboxes, want between them and the ceiling", got)
 	}
-	status := w.pool("a").Status.AutoScaling
+	status := w.Pool("a").Status.AutoScaling
 	if status == nil || status.LastScaleUpTime == nil || status.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptEnough {
 		t.Errorf("status %+v", status)
 	}
@@ -43,14 +43,14 @@ func TestGrowsAndShrinks(t *testing.T) {
 		}
 		return err
 	})
-	for _, pod := range w.livePods("a") {
+	for _, pod := range w.Pods("a") {
 		if id := sandbox.Read(&pod).ID; id != "" {
 			_, err := w.claims.Release(t.Context(), id)
-			w.must(err)
+			w.Must(err)
 		}
 	}
 	w.await("a", 1)
-	if status := w.pool("a").Status.AutoScaling; status.LastScaleDownTime == nil {
+	if status := w.Pool("a").Status.AutoScaling; status.LastScaleDownTime == nil {
 		t.Errorf("status %+v", status)
 	}
 }
@@ -62,8 +62,8 @@ func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
   scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 15}}`, `{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
 	w.idle("a", 3)
-	w.eventually("marks", func() error {
-		for _, pod := range w.livePods("a") {
+	w.Eventually("marks", func() error {
+		for _, pod := range w.Pods("a") {
 			if sandbox.MarkedAt(&pod) == "" {
 				return fmt.Errorf("%s is not marked", pod.Name)
 			}
@@ -74,9 +74,9 @@ func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 		t.Errorf("%d replicas while the window is open", got)
 	}
 	got, err := w.claim("a", "ann")
-	w.must(err)
+	w.Must(err)
 	w.await("a", 1)
-	pod := w.livePods("a")[0]
+	pod := w.Pods("a")[0]
 	if sandbox.Read(&pod).ID != got.GetId() || sandbox.MarkedAt(&pod) != "" {
 		t.Errorf("what is left runs %q, marked %q", sandbox.Read(&pod).ID, sandbox.MarkedAt(&pod))
 	}
@@ -100,8 +100,8 @@ func TestPartialAdmissionSaturates(t *testing.T) {
 		}
 		return nil
 	})
-	w.eventually("the outlook", func() error {
-		if grow, left := w.scaler.Outlook(w.key("a")); grow || left < 50*time.Minute {
+	w.Eventually("the outlook", func() error {
+		if grow, left := w.scaler.Outlook(w.Key("a")); grow || left < 50*time.Minute {
 			return fmt.Errorf("can grow: %v, saturated for %s", grow, left)
 		}
 		return nil
@@ -116,8 +116,8 @@ func TestPartialAdmissionSaturates(t *testing.T) {
 	// A restart loses none of it.
 	w.stop()
 	w.start()
-	w.eventually("the outlook", func() error {
-		if grow, left := w.scaler.Outlook(w.key("a")); grow || left < 50*time.Minute {
+	w.Eventually("the outlook", func() error {
+		if grow, left := w.scaler.Outlook(w.Key("a")); grow || left < 50*time.Minute {
 			return fmt.Errorf("can grow: %v, saturated for %s", grow, left)
 		}
 		return nil
@@ -132,8 +132,8 @@ func TestRefusedPodsSaturate(t *testing.T) {
 	w := newWorld(t)
 	w.env(quick, member)
 	w.idle("a", 1)
-	w.eventually("an outlook", func() error {
-		if grow, _ := w.scaler.Outlook(w.key("a")); !grow {
+	w.Eventually("an outlook", func() error {
+		if grow, _ := w.scaler.Outlook(w.Key("a")); !grow {
 			return errors.New("it cannot grow")
 		}
 		return nil
@@ -184,14 +184,14 @@ func TestReapplyKeepsReplicas(t *testing.T) {
 	for range 3 {
 		// Replaced as a whole, as a client-side apply does it.
 		w.replace(w.manifest(groups, member))
-		w.eventually("the replicas", func() error {
-			if got := w.replicas("a"); got != grown || len(w.getEnv().Spec.Clusters[0].Members[0].Spec.Template.Spec.Containers) == 0 {
+		w.Eventually("the replicas", func() error {
+			if got := w.replicas("a"); got != grown || len(w.Env("e").Spec.Clusters[0].Members[0].Spec.Template.Spec.Containers) == 0 {
 				return fmt.Errorf("%d, want %d and the snapshot", got, grown)
 			}
 			return nil
 		})
 	}
-	if got := len(w.livePods("a")); int32(got) < grown {
+	if got := len(w.Pods("a")); int32(got) < grown {
 		t.Errorf("%d Pods, were %d", got, grown)
 	}
 	w.awaitActive(metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning)
@@ -223,7 +223,7 @@ func TestDisabled(t *testing.T) {
 		}
 		return nil
 	})
-	if grow, saturated := w.scaler.Outlook(w.key("a")); grow || saturated > 0 {
+	if grow, saturated := w.scaler.Outlook(w.Key("a")); grow || saturated > 0 {
 		t.Errorf("can grow: %v, saturated for %s", grow, saturated)
 	}
 }
@@ -249,9 +249,9 @@ func TestFromNothing(t *testing.T) {
 	w := newWorld(t)
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0, saturationCooldownSeconds: 3600}}`,
 		`{name: a, spec: {replicas: 0}, config: {priority: 1}}, {name: b, spec: {replicas: 0}, config: {priority: 1}}`)
-	w.eventually("an outlook", func() error {
+	w.Eventually("an outlook", func() error {
 		for _, name := range []string{"a", "b"} {
-			if grow, _ := w.scaler.Outlook(w.key(name)); !grow {
+			if grow, _ := w.scaler.Outlook(w.Key(name)); !grow {
 				return fmt.Errorf("%s cannot grow", name)
 			}
 		}
@@ -263,8 +263,8 @@ func TestFromNothing(t *testing.T) {
 	}
 	w.nothing.Store(true)
 	go func() { _, _ = w.claim("b", "first") }()
-	w.eventually("the saturation", func() error {
-		if _, left := w.scaler.Outlook(w.key("b")); left < 50*time.Minute {
+	w.Eventually("the saturation", func() error {
+		if _, left := w.scaler.Outlook(w.Key("b")); left < 50*time.Minute {
 			return fmt.Errorf("saturated for %s", left)
 		}
 		return nil
@@ -282,14 +282,14 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	w.idle("a", 2)
 	w.burst("a", 2)
 	versions := func() (all string) {
-		all = w.getEnv().ResourceVersion + " " + w.pool("a").ResourceVersion
-		for _, pod := range w.livePods("a") {
+		all = w.Env("e").ResourceVersion + " " + w.Pool("a").ResourceVersion
+		for _, pod := range w.Pods("a") {
 			all += " " + pod.ResourceVersion
 		}
 		return all
 	}
 	last, since := versions(), time.Now()
-	w.eventually("rest", func() error {
+	w.Eventually("rest", func() error {
 		if now := versions(); now != last {
 			last, since = now, time.Now()
 		}
@@ -314,13 +314,13 @@ func TestReplicasAreRaisedAgainForPodsClaimedLate(t *testing.T) {
 		`{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
 	w.idle("a", 3)
 	before := map[string]bool{}
-	for _, pod := range w.livePods("a") {
+	for _, pod := range w.Pods("a") {
 		before[string(pod.UID)] = true
 	}
 	w.setReplicasAs(controllers.FieldManager, 1) // what the autoscaler's own write leaves when the marks are gone
 	w.await("a", 3)
-	w.eventually("no marks", func() error {
-		for _, pod := range w.livePods("a") {
+	w.Eventually("no marks", func() error {
+		for _, pod := range w.Pods("a") {
 			if sandbox.MarkedAt(&pod) != "" {
 				return fmt.Errorf("%s is marked", pod.Name)
 			}
@@ -328,7 +328,7 @@ func TestReplicasAreRaisedAgainForPodsClaimedLate(t *testing.T) {
 		return nil
 	})
 	w.await("a", 3)
-	for _, pod := range w.livePods("a") {
+	for _, pod := range w.Pods("a") {
 		if !before[string(pod.UID)] {
 			t.Errorf("Pod %s is new: another one was deleted", pod.Name)
 		}

@@ -7,25 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -60,10 +53,8 @@ func TestMain(m *testing.M) {
 
 // world is a namespace of a real control plane with everything of a worker that handles pools.
 type world struct {
-	t         *testing.T
-	scheme    *runtime.Scheme
-	namespace string
-	live      client.Client // of an administrator, without a cache
+	*planetest.Place
+	t *testing.T
 
 	// Of the current worker.
 	claims  claimtest.Path
@@ -78,19 +69,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, scheme: runtime.NewScheme()}
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		w.must(add(w.scheme))
-	}
-	var err error
-	w.live, err = client.New(east.Up(t).Config(), client.Options{Scheme: w.scheme})
-	w.must(err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scale-"}}
-	w.must(w.live.Create(t.Context(), ns))
-	w.namespace = ns.Name
-	w.eventually("the default service account", func() error {
-		return w.live.Get(t.Context(), w.key("default"), &corev1.ServiceAccount{})
-	})
+	w := &world{Place: east.Place(t), t: t}
 	w.start()
 	return w
 }
@@ -116,24 +95,18 @@ func (w *world) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash st
 func (w *world) start() {
 	t := w.t
 	t.Helper()
-	cfg := east.Up(w.t).Config()
-	cfg.QPS = -1
+	cfg := w.Config()
 	times := apitime.New(clock.RealClock{})
 	times.Watch(cfg)
-	skip := true
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache:      cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
-		Controller: config.Controller{SkipNameValidation: &skip},
-	})
-	w.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	w.must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
+	mgr := w.Manager(cfg, sandboxcache.ByObject(), logr.Discard())
+	ctx := t.Context()
+	w.Must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
+	var err error
 	registry := prometheus.NewRegistry()
 	w.claims = claimtest.New(t, cfg, clusterID, func(o *claimtest.Options) {
 		o.Inventory.Time, o.Sandboxes.Metrics, o.Claims.Metrics = times, registry, registry
 	})
-	w.must(mgr.Add(w.claims.Inventory))
+	w.Must(mgr.Add(w.claims.Inventory))
 	contests := replicas.NewContests(clock.RealClock{})
 	w.scaler, err = autoscale.New(autoscale.Options{
 		Client: mgr.GetClient(), ClusterID: clusterID, Claims: w.claims, Inventory: w.claims, Admission: w, Contests: contests,
@@ -143,50 +116,25 @@ func (w *world) start() {
 		},
 		Paused: func(o client.Object) bool { _, pool := o.(*v1alpha1.SandboxPool); return pool && w.kept.Load() },
 	})
-	w.must(err)
+	w.Must(err)
 	w.claims.SetOutlook(w.scaler.Outlook)
-	w.must(w.scaler.SetupWithManager(ctx, mgr))
-	w.must(w.claims.Watch(ctx, mgr.GetCache()))
-	w.must(env.Setup(ctx, mgr, env.Options{ClusterID: clusterID, Namespace: w.namespace, Clock: times, Contests: contests, Registerer: registry}))
+	w.Must(w.scaler.SetupWithManager(ctx, mgr))
+	w.Must(w.claims.Watch(ctx, mgr.GetCache()))
+	w.Must(env.Setup(ctx, mgr, env.Options{ClusterID: clusterID, Namespace: w.Namespace, Clock: times, Contests: contests, Registerer: registry}))
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: clusterID,
 		Queues: w.claims, Registry: registry, Times: times,
 	})
-	w.must(err)
-	w.must(pools.SetupWithManager(ctx, mgr))
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("manager: %v", err)
-		}
-	})
-	t.Cleanup(w.stop)
+	w.Must(err)
+	w.Must(pools.SetupWithManager(ctx, mgr))
+	w.stop = w.Run("manager", mgr.Start)
 	w.claims.SetIncarnation(1)
-	w.eventually("claims to be served", func() error {
+	w.Eventually("claims to be served", func() error {
 		if !w.claims.Serving() {
 			return errors.New("not yet")
 		}
 		return nil
 	})
-}
-
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func (w *world) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: w.namespace, Name: name}
-}
-
-// eventually waits for an asynchronous result.
-func (w *world) eventually(what string, try func() error) {
-	w.t.Helper()
-	planetest.Eventually(w.t, what, try)
 }
 
 // stays checks that a result holds for a while.
@@ -221,8 +169,8 @@ spec:
 func (w *world) apply(manifest string) {
 	w.t.Helper()
 	object := &unstructured.Unstructured{}
-	w.must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.namespace)), &object.Object))
-	w.must(w.live.Patch(w.t.Context(), object, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)) //nolint:staticcheck // the typed Apply needs apply configurations
+	w.Must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.Namespace)), &object.Object))
+	w.Must(w.Live.Patch(w.t.Context(), object, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)) //nolint:staticcheck // the typed Apply needs apply configurations
 }
 
 // env applies an Env with these groups and members, in flow style.
@@ -247,17 +195,10 @@ spec:
 `
 }
 
-func (w *world) getEnv() *v1alpha1.SandboxEnv {
-	w.t.Helper()
-	e := &v1alpha1.SandboxEnv{}
-	w.must(w.live.Get(w.t.Context(), w.key("e"), e))
-	return e
-}
-
 // replicas are a member's in the Env.
 func (w *world) replicas(name string) int32 {
 	w.t.Helper()
-	for _, m := range w.getEnv().Spec.Clusters[0].Members {
+	for _, m := range w.Env("e").Spec.Clusters[0].Members {
 		if m.Name == name {
 			return m.Spec.Replicas
 		}
@@ -269,8 +210,8 @@ func (w *world) replicas(name string) int32 {
 // await waits for replicas of a member, in the Env and in Pods that live.
 func (w *world) await(name string, replicas int32) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("%d replicas of %s", replicas, name), func() error {
-		if got, pods := w.replicas(name), w.livePods(name); got != replicas || int32(len(pods)) != replicas {
+	w.Eventually(fmt.Sprintf("%d replicas of %s", replicas, name), func() error {
+		if got, pods := w.replicas(name), w.Pods(name); got != replicas || int32(len(pods)) != replicas {
 			return fmt.Errorf("%d in the Env, %d Pods", got, len(pods))
 		}
 		return nil
@@ -280,39 +221,20 @@ func (w *world) await(name string, replicas int32) {
 // idle waits until so many Pods of a pool can be claimed.
 func (w *world) idle(name string, count int32) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("%d idle Pods of %s", count, name), func() error {
-		if stats, ok := w.claims.Stats(w.key(name)); !ok || stats.ReadyIdle != count {
+	w.Eventually(fmt.Sprintf("%d idle Pods of %s", count, name), func() error {
+		if stats, ok := w.claims.Stats(w.Key(name)); !ok || stats.ReadyIdle != count {
 			return fmt.Errorf("%+v", stats)
 		}
 		return nil
 	})
 }
 
-func (w *world) livePods(name string) (out []corev1.Pod) {
-	w.t.Helper()
-	list := &corev1.PodList{}
-	w.must(w.live.List(w.t.Context(), list, client.InNamespace(w.namespace), client.MatchingLabels{v1alpha1.SandboxPoolLabelKey: name}))
-	for _, pod := range list.Items {
-		if pod.DeletionTimestamp == nil {
-			out = append(out, pod)
-		}
-	}
-	return out
-}
-
-func (w *world) pool(name string) *v1alpha1.SandboxPool {
-	w.t.Helper()
-	p := &v1alpha1.SandboxPool{}
-	w.must(w.live.Get(w.t.Context(), w.key(name), p))
-	return p
-}
-
 // awaitPool waits for a pool to exist and to be as check wants it.
 func (w *world) awaitPool(name, what string, check func(*v1alpha1.SandboxPool) error) {
 	w.t.Helper()
-	w.eventually(what, func() error {
+	w.Eventually(what, func() error {
 		p := &v1alpha1.SandboxPool{}
-		if err := w.live.Get(w.t.Context(), w.key(name), p); err != nil {
+		if err := w.Live.Get(w.t.Context(), w.Key(name), p); err != nil {
 			return err
 		}
 		return check(p)
@@ -321,8 +243,8 @@ func (w *world) awaitPool(name, what string, check func(*v1alpha1.SandboxPool) e
 
 func (w *world) awaitActive(status metav1.ConditionStatus, reason v1alpha1.ConditionReason) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("AutoscalingActive %s, %s", status, reason), func() error {
-		for _, c := range w.getEnv().Status.Conditions {
+	w.Eventually(fmt.Sprintf("AutoscalingActive %s, %s", status, reason), func() error {
+		for _, c := range w.Env("e").Status.Conditions {
 			if c.Type == v1alpha1.SandboxEnvConditionAutoscalingActive {
 				if c.Status == status && c.Reason == string(reason) {
 					return nil
@@ -339,8 +261,8 @@ func (w *world) claim(name, user string) (*sandboxv1.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	return w.claims.Create(ctx, claim.Claim{
-		Request: &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Team: "red", User: user},
-		Pool:    w.key(name),
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: w.Namespace, Team: "red", User: user},
+		Pool:    w.Key(name),
 	})
 }
 
@@ -366,18 +288,18 @@ func (w *world) setReplicas(replicas int) { w.t.Helper(); w.setReplicasAs("kubec
 
 func (w *world) setReplicasAs(manager string, replicas int) {
 	w.t.Helper()
-	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "e"}}
+	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "e"}}
 	body := fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)
-	w.must(w.live.Patch(w.t.Context(), e, client.RawPatch(types.JSONPatchType, []byte(body)), client.FieldOwner(manager)))
+	w.Must(w.Live.Patch(w.t.Context(), e, client.RawPatch(types.JSONPatchType, []byte(body)), client.FieldOwner(manager)))
 }
 
 // replace is a client-side apply: what the manifest lacks is removed.
 func (w *world) replace(manifest string) {
 	w.t.Helper()
-	w.eventually("the replacement", func() error {
+	w.Eventually("the replacement", func() error {
 		object := &unstructured.Unstructured{}
-		w.must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.namespace)), &object.Object))
-		object.SetResourceVersion(w.getEnv().ResourceVersion)
-		return w.live.Update(w.t.Context(), object, client.FieldOwner("kubectl-client-side-apply"))
+		w.Must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.Namespace)), &object.Object))
+		object.SetResourceVersion(w.Env("e").ResourceVersion)
+		return w.Live.Update(w.t.Context(), object, client.FieldOwner("kubectl-client-side-apply"))
 	})
 }

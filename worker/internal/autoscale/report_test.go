@@ -31,7 +31,7 @@ func TestAFullPoolIsToldOfAsItIs(t *testing.T) {
 	}
 	idle := scalepolicy.MemberDecision{Direction: scalepolicy.None, From: 4, To: 4, Reason: scalepolicy.ReasonNoTrigger}
 	const (
-		ahead = "Warning MemberCeiling nobody waits yet, but the pool cannot grow beyond 4: its maxReplicas is 4"
+		ahead = "Warning MemberCeiling no claim waits yet, but the pool cannot grow beyond 4: its maxReplicas is 4"
 		waits = "Warning MemberCeiling claims wait and the pool cannot grow beyond 4: its maxReplicas is 4"
 	)
 	for i, step := range []struct {

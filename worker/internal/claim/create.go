@@ -12,6 +12,7 @@ import (
 	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/disposition"
 )
 
@@ -111,11 +112,8 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	if c.Patience > 0 {
 		o.deadline = o.started.Add(min(o.startup, c.Patience))
 	}
-	if callerDeadline, bounded := caller.Deadline(); bounded {
-		// A context's deadline is by the system's clock.
-		if left := o.started.Add(time.Until(callerDeadline)); left.Before(o.deadline) {
-			o.deadline = left
-		}
+	if left, bounded := wallclock.Left(caller); bounded && o.started.Add(left).Before(o.deadline) {
+		o.deadline = o.started.Add(left)
 	}
 	if c.KeyHash != "" {
 		l.ops[c.KeyHash] = o

@@ -40,13 +40,13 @@ const (
 	// displaces: it waits, and the newest claim of the tenant with the most in the queue makes room for it.
 	displaces admission = "Displaces"
 
-	canceled admission = "Canceled"
-	closing  admission = "PoolRemoved"
-	tooLate  admission = "Deadline"
-	noneIdle admission = "NoQueue"
+	canceled     admission = "Canceled"
+	poolRemoved  admission = "PoolRemoved"
+	pastDeadline admission = "Deadline"
+	noneIdle     admission = "NoQueue"
 	// hopeless: the pool has no Pods, and is saturated for longer than the claim has.
-	hopeless admission = "Hopeless"
-	full     admission = "QueueFull"
+	hopeless  admission = "Hopeless"
+	queueFull admission = "QueueFull"
 	// displaced: it waited, and made room for a claim of a tenant with fewer in the queue.
 	displaced admission = "Displaced"
 )
@@ -79,9 +79,9 @@ func admit(a *asking) admission {
 	case a.canceled:
 		return canceled
 	case a.closing:
-		return closing
+		return poolRemoved
 	case a.left <= 0:
-		return tooLate
+		return pastDeadline
 	case a.idle:
 		return takesPod
 	case a.noQueue:
@@ -93,7 +93,7 @@ func admit(a *asking) admission {
 	case a.own+1 < a.most:
 		return displaces
 	default:
-		return full
+		return queueFull
 	}
 }
 

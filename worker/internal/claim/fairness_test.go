@@ -50,7 +50,7 @@ func play(script string) string {
 
 func TestTenantsTakeTurns(t *testing.T) {
 	for name, tc := range map[string]struct{ script, want string }{
-		"nobody":                                {"> >", "none none left 0"},
+		"no claims":                             {"> >", "none none left 0"},
 		"one tenant is served as it came":       {"+a1 +a2 +a3 > > > >", "a1 a2 a3 none left 0"},
 		"tenants take turns":                    {"+a1 +a2 +a3 +b1 +c1 +c2 > > > > > >", "a1 b1 c1 a2 c2 a3 left 0"},
 		"a flood is one tenant":                 {"+a1 +a2 +a3 +a4 +a5 > +b1 > > >", "a1 a2 b1 a3 left 2"},
@@ -61,7 +61,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		"a tenant that leaves comes anew":       {"+a1 +b1 +b2 -a1 +a2 > > >", "b1 a2 b2 left 0"},
 		"back is where it was":                  {"+a1 +a2 +b1 > <a1 > > >", "a1 a1 b1 a2 left 0"},
 		"back after the others":                 {"+a1 +a2 +a3 +b1 +b2 +c1 > > > > <a1 > > >", "a1 b1 c1 a2 a1 b2 a3 left 0"},
-		"back with nobody of its own left":      {"+a1 +b1 +b2 +c1 > > <a1 > > >", "a1 b1 a1 c1 b2 left 0"},
+		"back with none of its own left":        {"+a1 +b1 +b2 +c1 > > <a1 > > >", "a1 b1 a1 c1 b2 left 0"},
 		"back before its own, and no turn lost": {"+a1 +a2 +a3 +b1 +b2 +b3 > > > <a1 <a2 > > > > >", "a1 b1 a2 a1 a2 b2 a3 b3 left 0"},
 		"back in another order":                 {"+a1 +a2 +a3 +b1 +b2 +b3 > > > <a2 <a1 > > > > >", "a1 b1 a2 a1 a2 b2 a3 b3 left 0"},
 		"back over and over":                    {"+a1 +b1 > <a1 > <a1 > <a1 > >", "a1 a1 a1 a1 b1 left 0"},
@@ -69,7 +69,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		"back though it had not waited":         {"=a1 +b1 +c1 +a2 <a1 > > > >", "a1 b1 c1 a2 left 0"},
 		"back, and leaves: its turn is there":   {"+a1 +a2 +b1 +b2 > > <a1 -a1 > > >", "a1 b1 a2 b2 none left 0"},
 		"leaves with its Pod: the turn stays":   {"+a1 +a2 +b1 +b2 > > -a1 > > >", "a1 b1 a2 b2 none left 0"},
-		"the newest of whoever has most":        {"+a1 +a2 +b1 +b2 +b3 +c1 ! ! ! !", "b3/3 b2/2 a2/2 c1/1 left 2"},
+		"the newest of the tenant with most":    {"+a1 +a2 +b1 +b2 +b3 +c1 ! ! ! !", "b3/3 b2/2 a2/2 c1/1 left 2"},
 		"who is back has its place":             {"+a1 +a2 > > <a1 <a2 +b1 !", "a1 a2 b1/1 left 2"},
 
 		"users of a team take turns":        {"+ax1 +ax2 +ax3 +ay1 +az1 > > > > >", "ax1 ay1 az1 ax2 ax3 left 0"},
@@ -216,14 +216,14 @@ func follow(t *testing.T, r *rand.Rand, steps int) {
 	t.Helper()
 	q, n := newWaitQueue(), newNaive()
 	teams, users, arrivals := 1+r.IntN(4), 1+r.IntN(4), 1+r.IntN(6)
-	someone := func() tenant { // the first of both floods
+	anyTenant := func() tenant { // the first of both floods
 		return tenant{team: fmt.Sprint(r.IntN(teams) * r.IntN(2)), user: fmt.Sprint(r.IntN(users) * r.IntN(2))}
 	}
 	var served []*waiter // which may be back
 	for step := range steps {
 		switch what := r.IntN(10); {
 		case what < arrivals:
-			o := &waiter{tenant: someone()}
+			o := &waiter{tenant: anyTenant()}
 			q.number(o)
 			if q.len() == 0 && r.IntN(2) == 0 {
 				q.pass(o)
@@ -257,7 +257,7 @@ func follow(t *testing.T, r *rand.Rand, steps int) {
 			q.remove(o)
 			n.remove(o)
 		}
-		who := someone()
+		who := anyTenant()
 		got, own, most := q.crowd(who)
 		want, ownWanted, mostWanted := n.crowd(who)
 		if got != want || own != ownWanted || most != mostWanted || q.len() != len(n.waiting) {

@@ -314,7 +314,7 @@ func (s *Service) keys(v *inventory.View, shared *shared) (keys []*federationv1.
 			continue
 		}
 		state := sandbox.Read(p.Object())
-		if s.sandboxes.IsLocal(p.Object().Namespace, &state) {
+		if s.sandboxes.IsLocal(p.Object().Namespace, &state.Claim) {
 			continue
 		}
 		keys = append(keys, &federationv1.KeyHolder{

@@ -222,8 +222,11 @@ func TestI2OfTwoPodsTheHigherIncarnationStays(t *testing.T) {
 	pods := w.Pods()
 	for i, incarnation := range []uint64{2, 1} {
 		writeClaim(w, &pods[i], &sandbox.Grant{
-			ID: fmt.Sprintf("0%d-%s", i, claimtest.ClusterID), Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1,
-			Incarnation: incarnation, Team: "red", User: "ann", Image: claimtest.PoolImage,
+			Claim: sandbox.Claim{
+				ID: fmt.Sprintf("0%d-%s", i, claimtest.ClusterID), Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1,
+				Incarnation: incarnation, Team: "red", User: "ann",
+			},
+			Image: claimtest.PoolImage,
 		})
 	}
 	canceled := func(got *sandboxv1.Sandbox) bool { return got.GetStopReason() == "Canceled" }
@@ -363,7 +366,7 @@ func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
 	way.set(true)
 	_, err := l.TryCreate(claimtest.Keyed("k", 1))
 	if d := disposition.Of(err); d != federationv1.Disposition_UNCLEAR {
-		t.Fatalf("a write that nobody answered: %v (%s)", err, d)
+		t.Fatalf("a write without a response: %v (%s)", err, d)
 	}
 	way.set(false)
 	got := l.MustCreate(claimtest.Keyed("k", 1))

@@ -47,7 +47,7 @@ func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err
 	case err = <-o.refused:
 		return nil, err
 	case <-timer.C():
-		why = tooLate
+		why = pastDeadline
 	case <-ctx.Done():
 	}
 	s.update(func(l locked) { hold, err = l.stopWaiting(o, hold, why) })
@@ -58,7 +58,7 @@ func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err
 func (l locked) ask(o *op) (*inventory.Hold, error) {
 	q, p := o.queue, l.Pool(o.claim.Pool)
 	if p == nil || l.queues[q.pool] != q {
-		return nil, l.turnAway(q, closing)
+		return nil, l.turnAway(q, poolRemoved)
 	}
 	newest, own, most := q.crowd(o.tenant)
 	got := admit(&asking{
@@ -101,7 +101,7 @@ func (l locked) serve(p *inventory.Pool) {
 		return
 	}
 	for q.len() > 0 && p.Closing() {
-		q.next().refused <- l.turnAway(q, closing)
+		q.next().refused <- l.turnAway(q, poolRemoved)
 	}
 	for q.len() > 0 && p.Idle() > 0 {
 		next := q.next()
@@ -147,15 +147,15 @@ func (l locked) stopWaiting(o *op, hold *inventory.Hold, why admission) (*invent
 func (l locked) turnAway(q *queue, why admission) error {
 	l.metrics.turnedAway.WithLabelValues(string(why)).Inc()
 	switch name := q.pool.Name; why {
-	case closing:
+	case poolRemoved:
 		return disposition.Refuse(problem.NoCapacity, "pool %s is being removed", name)
-	case tooLate:
+	case pastDeadline:
 		return disposition.Refuse(problem.Deadline, "no Pod of pool %s became idle in time", name)
 	case noneIdle:
 		return disposition.Refuse(problem.NoCapacity, "pool %s has no idle Pod", name)
 	case hopeless:
 		return disposition.Refuse(problem.NoCapacity, "pool %s has no Pods and cannot get any in time", name)
-	case full:
+	case queueFull:
 		return disposition.Refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, q.len())
 	case displaced:
 		return disposition.Refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's, or this user's of the team", name)

@@ -90,10 +90,13 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbox.Grant) {
 	r := o.claim.Request
 	g = &sandbox.Grant{
-		ID: o.id, KeyHash: o.claim.KeyHash, Attempt: o.claim.Attempt,
-		Team: r.GetTeam(), User: r.GetUser(), Labels: r.GetLabels(), Metadata: r.GetMetadata(),
-		Image: o.image, Hooks: o.hooks, Now: s.time.Now(), StartupTimeout: o.startup,
-		IdleTimeout: o.timeouts.Idle, MaxLifetime: o.timeouts.Lifetime, FirstActivityTimeout: o.timeouts.FirstActivity,
+		Claim: sandbox.Claim{
+			ID: o.id, KeyHash: o.claim.KeyHash, Attempt: o.claim.Attempt, Team: r.GetTeam(), User: r.GetUser(),
+		},
+		Timeouts: sandbox.Timeouts{
+			Idle: o.timeouts.Idle, Startup: o.startup, MaxLifetime: o.timeouts.Lifetime, FirstActivity: o.timeouts.FirstActivity,
+		},
+		Labels: r.GetLabels(), Metadata: r.GetMetadata(), Image: o.image, Hooks: o.hooks, Now: s.time.Now(),
 	}
 	if g.KeyHash != "" {
 		g.Key = r.GetClaimKey()

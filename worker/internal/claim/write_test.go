@@ -112,7 +112,7 @@ func testUnclearWrite(t *testing.T, key string, tc scriptedWrite) {
 	after := sandbox.Read(p.Pod("a"))
 	if key == "" {
 		if err != nil && after.ID != "" && after.Phase.Live() {
-			t.Errorf("the sandbox that nobody was told of stays: %+v", after)
+			t.Errorf("the sandbox that no caller was given stays: %+v", after)
 		}
 		return
 	}

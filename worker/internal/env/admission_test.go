@@ -80,7 +80,7 @@ func refusing(reason admission.Reason, message string) func(*admission.Change) (
 // touch causes a reconcile of the Env without changing its content.
 func (w *world) touch(env, value string) {
 	w.t.Helper()
-	w.must(w.patchEnv(env, "by-hand", types.MergePatchType, fmt.Sprintf(`{"metadata":{"annotations":{"touched":%q}}}`, value)))
+	w.Must(w.patchEnv(env, "by-hand", types.MergePatchType, fmt.Sprintf(`{"metadata":{"annotations":{"touched":%q}}}`, value)))
 }
 
 // TestAdmissionIsFrozen: a member gets what is admitted and added, and no plugin is asked again: not at later reconciles, not
@@ -103,7 +103,7 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	w.awaitReady("kiosk")
 	check := func(replicas int32) {
 		t.Helper()
-		pool := w.pool("m")
+		pool := w.Pool("m")
 		if pool.Spec.Replicas != replicas || pool.Labels["added"] != "label" || pool.Spec.Template.Annotations["added"] != "annotation" ||
 			!slices.ContainsFunc(pool.Spec.Template.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "ADDED" }) {
 			t.Errorf("the pool: %s", toJSON(pool))
@@ -116,36 +116,36 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	if note := w.awaitEvent("kiosk", v1alpha1.ConditionReason(admission.QuotaExceeded)); !strings.Contains(note, "member m gets 2 of 5 replicas: room for two") {
 		t.Errorf("the event: %s", note)
 	}
-	w.eventually("the Env to tell", func() error {
-		ready := meta.FindStatusCondition(w.env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
+	w.Eventually("the Env to tell", func() error {
+		ready := meta.FindStatusCondition(w.Env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
 		if ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, "m: 2 of 5 replicas were admitted: QuotaExceeded: room for two; apply") {
 			return fmt.Errorf("it tells %q", ready.Message)
 		}
 		return nil
 	})
 	asked, _ := p.questions()
-	if len(asked) != 1 || asked[0].From != 0 || asked[0].To != 5 || asked[0].Env != w.key("kiosk") || asked[0].Probe ||
-		!strings.HasPrefix(asked[0].Key, string(w.env("kiosk").UID)+"/m/") {
+	if len(asked) != 1 || asked[0].From != 0 || asked[0].To != 5 || asked[0].Env != w.Key("kiosk") || asked[0].Probe ||
+		!strings.HasPrefix(asked[0].Key, string(w.Env("kiosk").UID)+"/m/") {
 		t.Errorf("was asked %+v", asked)
 	}
 	w.stop()
 	w.startWith(p)
 	// The user's value holds now.
 	w.apply(manifest)
-	w.eventually("the user's replicas", func() error {
-		if n := w.pool("m").Spec.Replicas; n != 5 {
+	w.Eventually("the user's replicas", func() error {
+		if n := w.Pool("m").Spec.Replicas; n != 5 {
 			return fmt.Errorf("%d", n)
 		}
 		return nil
 	})
-	w.eventually("the Env to tell no more", func() error {
-		ready := meta.FindStatusCondition(w.env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
+	w.Eventually("the Env to tell no more", func() error {
+		ready := meta.FindStatusCondition(w.Env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
 		if strings.Contains(ready.Message, "admitted") {
 			return fmt.Errorf("it tells %q", ready.Message)
 		}
 		return nil
 	})
-	w.eventually("the snapshot to be back", func() error {
+	w.Eventually("the snapshot to be back", func() error {
 		if !strings.Contains(w.frozen("kiosk", "m"), `"added":"label"`) {
 			return errors.New(w.frozen("kiosk", "m"))
 		}
@@ -161,8 +161,8 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	p.set(refusing(admission.QuotaExceeded, "nothing left"), nil)
 	refresh := func(dryRun bool) *sandboxv1.RefreshedMember {
 		t.Helper()
-		out, err := w.reconciler.Refresh(w.ctx, &sandboxv1.RefreshEnvRequest{Namespace: w.namespace, Name: "kiosk", DryRun: dryRun})
-		w.must(err)
+		out, err := w.reconciler.Refresh(w.ctx, &sandboxv1.RefreshEnvRequest{Namespace: w.Namespace, Name: "kiosk", DryRun: dryRun})
+		w.Must(err)
 		return out.GetMembers()[0]
 	}
 	if got := refresh(false); got.GetOutcome() != sandboxv1.RefreshedMember_REFUSED || !strings.Contains(got.GetMessage(), "nothing left") {
@@ -185,9 +185,9 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	if n := len(asked); n != 4 || !asked[2].Probe || asked[3].Probe || asked[3].To != 5 {
 		t.Errorf("was asked %+v", asked[1:])
 	}
-	w.eventually("the refreshed pool", func() error {
-		if w.pool("m").Spec.Template.Annotations["new"] != "too" {
-			return errors.New(toJSON(w.pool("m")))
+	w.Eventually("the refreshed pool", func() error {
+		if w.Pool("m").Spec.Template.Annotations["new"] != "too" {
+			return errors.New(toJSON(w.Pool("m")))
 		}
 		return nil
 	})
@@ -219,7 +219,7 @@ func TestRefusedMember(t *testing.T) {
 	}
 	w.stop()
 	w.startWith(p)
-	w.eventually("the question after a restart", func() error {
+	w.Eventually("the question after a restart", func() error {
 		if again, _ := p.questions(); len(again) < 2 {
 			return errors.New("not yet")
 		} else if again[1].Key != asked[0].Key {
@@ -228,11 +228,11 @@ func TestRefusedMember(t *testing.T) {
 		return nil
 	})
 	p.set(refusing(admission.InvalidSpec, "never"), nil)
-	w.must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
+	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
 	w.awaitState("kiosk", "m", v1alpha1.ObservedMemberStateMissing)
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
 	p.set(nil, nil)
-	w.must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":1}]`))
+	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":1}]`))
 	w.awaitReady("kiosk")
 	if n := w.awaitPool("m").Spec.Replicas; n != 1 {
 		t.Errorf("%d replicas", n)
@@ -282,7 +282,7 @@ func TestOrphanThatMustNotGo(t *testing.T) {
 	for i := range 5 {
 		w.touch("kiosk", fmt.Sprint(i))
 	}
-	if _, deleted := p.questions(); len(deleted) != 1 || deleted[0].From != 3 || deleted[0].To != 0 || deleted[0].Key != string(w.pool("goes").UID) {
+	if _, deleted := p.questions(); len(deleted) != 1 || deleted[0].From != 3 || deleted[0].To != 0 || deleted[0].Key != string(w.Pool("goes").UID) {
 		t.Errorf("was asked %+v", deleted)
 	}
 	p.set(nil, nil)
@@ -293,17 +293,17 @@ func TestOrphanThatMustNotGo(t *testing.T) {
 func TestTeamQuota(t *testing.T) {
 	w := newIdleWorld(t)
 	source := make(chan *quota.Source, 1)
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: quota.Name}, Data: map[string]string{"tools": "maxReplicas: 5"}}
-	w.must(w.live.Create(w.ctx, config))
-	w.stop = w.run(w.plane.Config(), func(ctx context.Context, mgr ctrl.Manager) error {
-		limits, err := quota.NewSource(ctx, mgr.GetConfig(), w.namespace, logr.Discard())
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: quota.Name}, Data: map[string]string{"tools": "maxReplicas: 5"}}
+	w.Must(w.Live.Create(w.ctx, config))
+	w.stop = w.run(w.Plane.Config(), func(ctx context.Context, mgr ctrl.Manager) error {
+		limits, err := quota.NewSource(ctx, mgr.GetConfig(), w.Namespace, logr.Discard())
 		if err != nil {
 			return err
 		}
 		source <- limits
 		team := quota.New(quota.Options{ClusterID: local, Reader: mgr.GetCache(), Limits: limits.Limits, Clock: clock.RealClock{}})
 		return errors.Join(mgr.Add(limits), Setup(ctx, mgr, Options{
-			ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Admission: admission.New(team), Registerer: prometheus.NewRegistry(),
+			ClusterID: local, Namespace: w.Namespace, Clock: clock.RealClock{}, Local: clock.RealClock{}, Admission: admission.New(clock.RealClock{}, team), Registerer: prometheus.NewRegistry(),
 		}))
 	})
 	w.apply(templateManifest)
@@ -315,7 +315,7 @@ func TestTeamQuota(t *testing.T) {
 	w.apply(strings.Join(manifests, "\n---"))
 	count := func() (sum int32, pools int) {
 		list := &v1alpha1.SandboxPoolList{}
-		w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace)))
+		w.Must(w.Live.List(w.ctx, list, client.InNamespace(w.Namespace)))
 		for i := range list.Items {
 			sum += list.Items[i].Spec.Replicas
 		}
@@ -323,14 +323,14 @@ func TestTeamQuota(t *testing.T) {
 	}
 	saturated := func() (n int) {
 		for _, name := range envs {
-			c := meta.FindStatusCondition(w.env(name).Status.Conditions, v1alpha1.SandboxEnvConditionReady)
+			c := meta.FindStatusCondition(w.Env(name).Status.Conditions, v1alpha1.SandboxEnvConditionReady)
 			if c != nil && strings.Contains(c.Message, "the quota of team tools has room for 0 of 2 replicas: its other pools hold 5 of 5 replicas") {
 				n++
 			}
 		}
 		return n
 	}
-	w.eventually("the team to have all it may", func() error {
+	w.Eventually("the team to have all it may", func() error {
 		sum, pools := count()
 		if sum != 5 || pools != 3 || saturated() != 1 {
 			return fmt.Errorf("%d replicas in %d pools, %d members refused", sum, pools, saturated())
@@ -339,9 +339,9 @@ func TestTeamQuota(t *testing.T) {
 	})
 	// A lowered limit takes nothing away.
 	config.Data["tools"] = "maxReplicas: 1"
-	w.must(w.live.Update(w.ctx, config))
+	w.Must(w.Live.Update(w.ctx, config))
 	limits := <-source
-	w.eventually("the new limit to be read", func() error {
+	w.Eventually("the new limit to be read", func() error {
 		if all, ok := limits.Limits(); !ok || *all.Of("tools").Replicas != 1 {
 			return fmt.Errorf("%+v, %t", all, ok)
 		}

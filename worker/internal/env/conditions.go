@@ -229,7 +229,7 @@ func autoscalingActiveOf(o *observation) patch.Condition {
 		return patch.False(active, v1alpha1.ReasonAutoscalingMisconfigured, strings.Join(wrong, "; "))
 	case len(contested) > 0:
 		return patch.False(active, v1alpha1.ReasonReplicasContested, fmt.Sprintf(
-			"somebody else keeps setting replicas (%s), which stay as they are; take replicas out of what is applied, "+
+			"another writer keeps setting replicas (%s), which stay as they are; take replicas out of what is applied, "+
 				"or disable the group, and change the member's config or spec.autoscaling to have it scaled again", strings.Join(contested, ", ")))
 	}
 	return patch.True(active, v1alpha1.ReasonAutoscalerRunning, "groups "+strings.Join(enabled, ", "))

@@ -138,7 +138,7 @@ func ownerOf(pool *v1alpha1.SandboxPool) string {
 	for _, ref := range pool.OwnerReferences {
 		return fmt.Sprintf("%s %s (uid %s)", ref.Kind, ref.Name, ref.UID)
 	}
-	return "nobody"
+	return "no owner"
 }
 
 // decideTakeBack restores a snapshot that a re-applied manifest has wiped out. A pool that is being deleted is good enough: it

@@ -39,7 +39,7 @@ func TestDriftIsRepaired(t *testing.T) {
 		t.Run(drift.name, func(t *testing.T) {
 			w.t = t
 			w.patchPool("a", drift.patch)
-			w.eventually("the repair", func() error {
+			w.Eventually("the repair", func() error {
 				got := w.doc("SandboxPool", "a")
 				if diff := cmp.Diff(toJSON(want.Object["spec"]), toJSON(got.Object["spec"])) +
 					cmp.Diff(want.GetLabels(), got.GetLabels()) + cmp.Diff(want.GetAnnotations(), got.GetAnnotations()); diff != "" {
@@ -47,7 +47,7 @@ func TestDriftIsRepaired(t *testing.T) {
 				}
 				return nil
 			})
-			w.eventually("an event that names "+drift.told, func() error {
+			w.Eventually("an event that names "+drift.told, func() error {
 				if out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}"); !strings.Contains(out, drift.told) {
 					return fmt.Errorf("the events are %s", out)
 				}
@@ -56,12 +56,12 @@ func TestDriftIsRepaired(t *testing.T) {
 		})
 	}
 	w.t = t
-	if got := w.pool("a").UID; got != want.GetUID() {
+	if got := w.Pool("a").UID; got != want.GetUID() {
 		t.Error("the pool was replaced")
 	}
 	w.patchPool("a", `{"metadata":{"labels":{"theirs":"1"},"annotations":{"theirs":"1"}},"spec":{"replicas":9}}`)
-	w.eventually("the repair", func() error {
-		if got := w.pool("a"); got.Spec.Replicas != 2 || got.Labels["theirs"] != "1" || got.Annotations["theirs"] != "1" {
+	w.Eventually("the repair", func() error {
+		if got := w.Pool("a"); got.Spec.Replicas != 2 || got.Labels["theirs"] != "1" || got.Annotations["theirs"] != "1" {
 			return fmt.Errorf("%s", toJSON(got))
 		}
 		return nil
@@ -77,8 +77,8 @@ func TestScaleSubresourceIsDriftToo(t *testing.T) {
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
 	w.awaitReady("kiosk")
 	w.kubectl("", "scale", "sandboxpool", "a", "--replicas=6")
-	w.eventually("the repair", func() error {
-		if got := w.pool("a").Spec.Replicas; got != 2 {
+	w.Eventually("the repair", func() error {
+		if got := w.Pool("a").Spec.Replicas; got != 2 {
 			return fmt.Errorf("%d replicas", got)
 		}
 		return nil
@@ -90,9 +90,9 @@ func TestPoolDeletedByHandComesBack(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
 	w.awaitReady("kiosk")
-	before := w.pool("a")
-	w.must(w.live.Delete(w.ctx, before))
-	w.eventually("another pool", func() error {
+	before := w.Pool("a")
+	w.Must(w.Live.Delete(w.ctx, before))
+	w.Eventually("another pool", func() error {
 		if got := w.awaitPool("a"); got.UID == before.UID || toJSON(got.Spec) != toJSON(before.Spec) {
 			return fmt.Errorf("%s", toJSON(got))
 		}
@@ -106,8 +106,8 @@ func TestReplicas(t *testing.T) {
 	w.apply(templateManifest)
 	await := func(replicas int32) {
 		t.Helper()
-		w.eventually(fmt.Sprintf("%d replicas", replicas), func() error {
-			env, pool := w.env("kiosk").Spec.Clusters[0].Members[0].Spec.Replicas, w.pool("a").Spec.Replicas
+		w.Eventually(fmt.Sprintf("%d replicas", replicas), func() error {
+			env, pool := w.Env("kiosk").Spec.Clusters[0].Members[0].Spec.Replicas, w.Pool("a").Spec.Replicas
 			if env != replicas || pool != replicas {
 				return fmt.Errorf("%d in the Env, %d in the pool", env, pool)
 			}
@@ -116,7 +116,7 @@ func TestReplicas(t *testing.T) {
 	}
 	set := func(manager string, replicas int) {
 		t.Helper()
-		w.must(w.patchEnv("kiosk", manager, types.JSONPatchType,
+		w.Must(w.patchEnv("kiosk", manager, types.JSONPatchType,
 			fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)))
 	}
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {priority: 1}}`))
@@ -155,8 +155,8 @@ func TestConfigChangedAfterAdmission(t *testing.T) {
 	frozen := w.frozen("kiosk", "a")
 
 	w.apply(kiosk(`{name: a, config: {scalingGroup: "", labels: {tier: lead}}}`))
-	w.eventually("the group's label to go", func() error {
-		if got, ok := w.pool("a").Labels[v1alpha1.LabelScalingGroup]; ok {
+	w.Eventually("the group's label to go", func() error {
+		if got, ok := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]; ok {
 			return fmt.Errorf("it is %q", got)
 		}
 		return nil
@@ -175,8 +175,8 @@ func TestConfigChangedAfterAdmission(t *testing.T) {
 func TestNothingIsWrittenAtRest(t *testing.T) {
 	w := newIdleWorld(t)
 	w.open(func(manifest string) { w.apply(manifest) })
-	w.eventually("the totals", func() error {
-		status := w.env("shop").Status
+	w.Eventually("the totals", func() error {
+		status := w.Env("shop").Status
 		if status.MemberCount != 3 || status.DesiredReplicas != 16 || status.IdleReplicas != 7 || status.RunningReplicas != 1 {
 			return fmt.Errorf("%s", toJSON(status))
 		}
@@ -189,7 +189,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	for _, name := range shopMembers {
 		w.patchPool(name, `{"metadata":{"annotations":{"touched":"1"}}}`)
 	}
-	w.kubectl("", "annotate", "sandboxtemplate", w.namespace+"-template", "touched=1")
+	w.kubectl("", "annotate", "sandboxtemplate", w.Namespace+"-template", "touched=1")
 	w.stop()
 	w.start()
 	rest := time.NewTimer(2 * restTime)

@@ -21,16 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"navix.sh/atoll/e2e/testlog"
 
@@ -96,14 +91,12 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 
 // world is a namespace on a real control plane with a running Reconciler.
 type world struct {
+	*planetest.Place
 	t          *testing.T
 	ctx        context.Context
-	plane      *plane.Plane
-	namespace  string
-	live       client.Client // of an administrator, without a cache
-	stop       func()        // ends the Reconciler
-	secretless bool          // it runs as bareWorker
-	kept       atomic.Bool   // another controller keeps all objects
+	stop       func()      // ends the Reconciler
+	secretless bool        // it runs as bareWorker
+	kept       atomic.Bool // another controller keeps all objects
 	reconciler *Reconciler
 	writes     *writes
 }
@@ -118,28 +111,7 @@ func newWorld(t *testing.T) *world {
 // newIdleWorld is a world whose Reconciler has not been started.
 func newIdleWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, ctx: t.Context(), plane: plain.Up(t), writes: &writes{}}
-	var err error
-	w.live, err = client.New(w.plane.Config(), client.Options{Scheme: newScheme(t)})
-	w.must(err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "env-"}}
-	w.must(w.live.Create(w.ctx, ns))
-	w.namespace = ns.Name
-	w.eventually("the default service account", func() error {
-		return w.live.Get(w.ctx, w.key("default"), &corev1.ServiceAccount{})
-	})
-	return w
-}
-
-func newScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return scheme
+	return &world{Place: plain.Place(t), t: t, ctx: t.Context(), writes: &writes{}}
 }
 
 // start runs a Reconciler under a manager, as the worker user, until the test or stop ends it.
@@ -151,8 +123,7 @@ func (w *world) start() {
 // startWith is start with admission plugins.
 func (w *world) startWith(plugins ...admission.Plugin) {
 	w.t.Helper()
-	cfg := w.plane.Config()
-	cfg.QPS, cfg.Burst = -1, -1
+	cfg := w.Config()
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
 	if w.secretless {
 		cfg.Impersonate.UserName = bareWorker
@@ -161,7 +132,7 @@ func (w *world) startWith(plugins ...admission.Plugin) {
 	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
 		var err error
 		w.reconciler, err = New(mgr, Options{
-			ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Admission: admission.New(plugins...), Registerer: prometheus.NewRegistry(),
+			ClusterID: local, Namespace: w.Namespace, Clock: clock.RealClock{}, Local: clock.RealClock{}, Admission: admission.New(clock.RealClock{}, plugins...), Registerer: prometheus.NewRegistry(),
 			NoPullSecrets: w.secretless, Paused: func(client.Object) bool { return w.kept.Load() },
 		})
 		if err != nil {
@@ -175,28 +146,11 @@ func (w *world) startWith(plugins ...admission.Plugin) {
 func (w *world) run(cfg *rest.Config, setup func(context.Context, ctrl.Manager) error) (stop func()) {
 	t := w.t
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	skip := true
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:                 newScheme(t),
-		Logger:                 testlog.New(t),
-		Metrics:                metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
-		Controller:             config.Controller{SkipNameValidation: &skip},
-	})
-	w.must(err)
-	w.must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer(), &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}))
-	w.must(setup(ctx, mgr))
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("manager: %v", err)
-		}
-	})
-	t.Cleanup(stop)
+	ctx := t.Context()
+	mgr := w.Manager(cfg, sandboxcache.ByObject(), testlog.New(t))
+	w.Must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer(), &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}))
+	w.Must(setup(ctx, mgr))
+	stop = w.Run("manager", mgr.Start)
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		t.Fatal("cache did not sync")
 	}
@@ -225,7 +179,7 @@ func (w *writes) since(n int) []string {
 // awaitRest waits until nothing was written for a while, so that the cache has seen all writes, and returns their number.
 func (w *world) awaitRest() (count int) {
 	w.t.Helper()
-	w.eventually("rest", func() error {
+	w.Eventually("rest", func() error {
 		w.writes.mu.Lock()
 		defer w.writes.mu.Unlock()
 		if ago := time.Since(w.writes.last); ago < restTime {
@@ -249,32 +203,19 @@ func (c *writeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(req)
 }
 
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// eventually waits until there is no error.
-func (w *world) eventually(what string, try func() error) {
-	w.t.Helper()
-	planetest.Eventually(w.t, what, try)
-}
-
 // fill puts the world's names into a manifest: NS, and TEMPLATE, which is cluster-scoped and so must differ.
 func (w *world) fill(manifest string) string {
-	return strings.NewReplacer("NS", w.namespace, "TEMPLATE", w.namespace+"-template").Replace(manifest)
+	return strings.NewReplacer("NS", w.Namespace, "TEMPLATE", w.Namespace+"-template").Replace(manifest)
 }
 
 func (w *world) kubectl(stdin string, args ...string) string {
 	w.t.Helper()
 	for {
-		out, err := w.plane.KubectlInput(w.ctx, strings.NewReader(w.fill(stdin)), append([]string{"-n", w.namespace}, args...)...)
+		out, err := w.Plane.KubectlInput(w.ctx, strings.NewReader(w.fill(stdin)), append([]string{"-n", w.Namespace}, args...)...)
 		if err != nil && strings.Contains(err.Error(), "(Conflict)") {
 			continue // replace does not retry when another writer changes the object in between; its user does
 		}
-		w.must(err)
+		w.Must(err)
 		return out
 	}
 }
@@ -285,30 +226,12 @@ func (w *world) apply(manifest string, args ...string) {
 	w.kubectl(manifest, append([]string{"apply", "-f", "-"}, args...)...)
 }
 
-func (w *world) env(name string) *v1alpha1.SandboxEnv {
-	w.t.Helper()
-	env := &v1alpha1.SandboxEnv{}
-	w.must(w.live.Get(w.ctx, w.key(name), env))
-	return env
-}
-
-func (w *world) pool(name string) *v1alpha1.SandboxPool {
-	w.t.Helper()
-	pool := &v1alpha1.SandboxPool{}
-	w.must(w.live.Get(w.ctx, w.key(name), pool))
-	return pool
-}
-
-func (w *world) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: w.namespace, Name: name}
-}
-
 // doc is an object as a document.
 func (w *world) doc(kind, name string) *unstructured.Unstructured {
 	w.t.Helper()
 	doc := &unstructured.Unstructured{}
 	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
-	w.must(w.live.Get(w.ctx, w.key(name), doc))
+	w.Must(w.Live.Get(w.ctx, w.Key(name), doc))
 	return doc
 }
 
@@ -333,20 +256,20 @@ func toJSON(value any) string {
 // patchEnv is a write to an Env by some manager.
 func (w *world) patchEnv(name, manager string, patchType types.PatchType, body string) error {
 	doc := w.doc("SandboxEnv", name)
-	return w.live.Patch(w.ctx, doc, client.RawPatch(patchType, []byte(body)), client.FieldOwner(manager))
+	return w.Live.Patch(w.ctx, doc, client.RawPatch(patchType, []byte(body)), client.FieldOwner(manager))
 }
 
 func (w *world) patchPool(name, body string) {
 	w.t.Helper()
-	w.must(w.live.Patch(w.ctx, w.doc("SandboxPool", name), client.RawPatch(types.MergePatchType, []byte(body)), client.FieldOwner("by-hand")))
+	w.Must(w.Live.Patch(w.ctx, w.doc("SandboxPool", name), client.RawPatch(types.MergePatchType, []byte(body)), client.FieldOwner("by-hand")))
 }
 
 // awaitCondition waits for a condition that was concluded from the Env's current generation.
 func (w *world) awaitCondition(env, conditionType string, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) string {
 	w.t.Helper()
 	var message string
-	w.eventually(fmt.Sprintf("%s=%s/%s of %s", conditionType, status, reason, env), func() error {
-		obj := w.env(env)
+	w.Eventually(fmt.Sprintf("%s=%s/%s of %s", conditionType, status, reason, env), func() error {
+		obj := w.Env(env)
 		c := meta.FindStatusCondition(obj.Status.Conditions, conditionType)
 		if c == nil || c.Status != status || c.Reason != string(reason) || c.ObservedGeneration != obj.Generation {
 			return fmt.Errorf("generation %d, %+v", obj.Generation, c)
@@ -366,9 +289,9 @@ func (w *world) awaitReady(env string) {
 func (w *world) awaitEvent(env string, reason v1alpha1.ConditionReason) string {
 	w.t.Helper()
 	var note string
-	w.eventually(fmt.Sprintf("an event %s about %s", reason, env), func() error {
+	w.Eventually(fmt.Sprintf("an event %s about %s", reason, env), func() error {
 		list := &corev1.EventList{}
-		w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace)))
+		w.Must(w.Live.List(w.ctx, list, client.InNamespace(w.Namespace)))
 		for i := range list.Items {
 			if e := &list.Items[i]; e.Reason == string(reason) && e.InvolvedObject.Name == env {
 				note = e.Message

@@ -30,18 +30,18 @@ func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 	w.apply(shop) // takes snapshots back
 	w.awaitReady("shop")
 	w.patchPool("shop-hand", `{"spec":{"replicas":9}}`)
-	w.must(w.patchEnv("shop", "by-hand", types.JSONPatchType,
+	w.Must(w.patchEnv("shop", "by-hand", types.JSONPatchType,
 		`[{"op":"replace","path":"/spec/clusters/1/members/0/spec/replicas","value":1}]`))
 	w.awaitEvent("shop", reasonReplicasOfOther)
 	w.awaitEvent("shop", v1alpha1.ReasonPoolUpdated)
 	w.applyForeign("shop", "west")
 	w.awaitReady("shop")
 
-	if err := w.live.Get(w.ctx, w.key("shop-west"), &v1alpha1.SandboxPool{}); !apierrors.IsNotFound(err) {
+	if err := w.Live.Get(w.ctx, w.Key("shop-west"), &v1alpha1.SandboxPool{}); !apierrors.IsNotFound(err) {
 		t.Errorf("another cluster's member was materialised: %v", err)
 	}
 	wrote := false
-	for _, entry := range w.env("shop").ManagedFields {
+	for _, entry := range w.Env("shop").ManagedFields {
 		if entry.Manager != controllers.FieldManager {
 			continue
 		}
@@ -63,9 +63,9 @@ func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 // bare is a Reconciler without cache, for what happens between a read and a write.
 func (w *world) bare() *Reconciler {
 	metrics, err := newMetrics(prometheus.NewRegistry())
-	w.must(err)
+	w.Must(err)
 	return &Reconciler{
-		clusterID: local, client: w.live, live: w.live, recorder: events.NewFakeRecorder(100),
+		clusterID: local, client: w.Live, live: w.Live, recorder: events.NewFakeRecorder(100),
 		clock: clock.RealClock{}, metrics: metrics,
 	}
 }
@@ -90,10 +90,10 @@ func TestConflictingWrites(t *testing.T) {
 		"segment renamed": {replace(strings.Replace(members, "east", "west", 1)), true},
 		"segment removed": {replace(strings.Split(members, "  clusters:")[0]), true},
 		"Env made anew": {write: func(w *world) {
-			w.must(w.live.Delete(w.ctx, w.env("kiosk")))
+			w.Must(w.Live.Delete(w.ctx, w.Env("kiosk")))
 			w.apply(members)
 		}},
-		"Env deleted": {write: func(w *world) { w.must(w.live.Delete(w.ctx, w.env("kiosk"))) }},
+		"Env deleted": {write: func(w *world) { w.Must(w.Live.Delete(w.ctx, w.Env("kiosk"))) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newIdleWorld(t)
@@ -101,10 +101,10 @@ func TestConflictingWrites(t *testing.T) {
 			r := w.bare()
 			o := &observation{
 				clusterID: local, pools: map[string]*v1alpha1.SandboxPool{},
-				Source: snapshot.Source{Env: w.env("kiosk"), Template: templateOf(t, map[string]any{"name": "x", "image": "y"})},
+				Source: snapshot.Source{Env: w.Env("kiosk"), Template: templateOf(t, map[string]any{"name": "x", "image": "y"})},
 			}
 			read, err := r.readLive(w.ctx, o)
-			w.must(err)
+			w.Must(err)
 			p := decide(o)
 			other.write(w)
 
@@ -114,16 +114,16 @@ func TestConflictingWrites(t *testing.T) {
 			}
 			if other.placed {
 				ops, err := read.edit(&p.members[0], p.members[0].snapshot)
-				w.must(err)
+				w.Must(err)
 				body, err := json.Marshal(ops)
-				w.must(err)
-				err = w.live.Patch(w.ctx, w.doc("SandboxEnv", "kiosk"), client.RawPatch(types.JSONPatchType, body))
+				w.Must(err)
+				err = w.Live.Patch(w.ctx, w.doc("SandboxEnv", "kiosk"), client.RawPatch(types.JSONPatchType, body))
 				if !patch.LostRace(err) {
 					t.Errorf("a write that tests the place alone answered %v", err)
 				}
 			}
 			env := &v1alpha1.SandboxEnv{}
-			if err := w.live.Get(w.ctx, w.key("kiosk"), env); client.IgnoreNotFound(err) != nil {
+			if err := w.Live.Get(w.ctx, w.Key("kiosk"), env); client.IgnoreNotFound(err) != nil {
 				t.Fatal(err)
 			}
 			for _, cluster := range env.Spec.Clusters {
@@ -153,7 +153,7 @@ func TestLostRacesAndFaultyWrites(t *testing.T) {
 		"other uid":     {types.MergePatchType, `{"metadata":{"uid":"other"},"spec":{"defaults":{"multiplier":2}}}`, true},
 		"other version": {types.MergePatchType, `{"metadata":{"resourceVersion":"1"},"spec":{"defaults":{"multiplier":2}}}`, true},
 		"invalid value": {types.JSONPatchType, `[{"op":"replace","path":"/spec/mode","value":"Nonsense"}]`, false},
-		"broken rule":   {types.MergePatchType, `{"spec":{"autoscaling":{"groups":[{"name":"nobodys"}]}}}`, false},
+		"broken rule":   {types.MergePatchType, `{"spec":{"autoscaling":{"groups":[{"name":"other"}]}}}`, false},
 	} {
 		err := w.patchEnv("kiosk", controllers.FieldManager, write.patchType, write.body)
 		if err == nil || patch.LostRace(err) != write.race {
@@ -179,12 +179,12 @@ func TestI5StaleCacheDeletesNothing(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(kiosk(`{name: a}`))
 	w.awaitReady("kiosk")
-	old := w.env("kiosk")
+	old := w.Env("kiosk")
 	w.apply(kiosk(`{name: a}`, `{name: b}`))
 	w.awaitReady("kiosk")
 	w.stop()
 
-	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a"), "b": w.pool("b")}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.Pool("a"), "b": w.Pool("b")}}
 	p := decide(o)
 	if len(p.orphans) != 1 {
 		t.Fatalf("the plan is %s: the test is of no use", describePlan(&p))
@@ -193,7 +193,7 @@ func TestI5StaleCacheDeletesNothing(t *testing.T) {
 	if !stale || err != nil {
 		t.Errorf("act answered %v, %v", stale, err)
 	}
-	if w.pool("b").DeletionTimestamp != nil {
+	if w.Pool("b").DeletionTimestamp != nil {
 		t.Error("the pool of a member that the cache does not have yet was deleted")
 	}
 }
@@ -201,17 +201,17 @@ func TestI5StaleCacheDeletesNothing(t *testing.T) {
 // TestStalePoolIsNotTakenBack has a lost snapshot and a pool whose replicas the cache does not have yet.
 func TestStalePoolIsNotTakenBack(t *testing.T) {
 	w := newSettledWorld(t, `{name: a, spec: {replicas: 2}}`)
-	old := w.pool("a")
+	old := w.Pool("a")
 	w.patchPool("a", `{"spec":{"replicas":7}}`)
 	w.apply(kiosk(`{name: a}`))
 
-	o := &observation{clusterID: local, Source: snapshot.Source{Env: w.env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": old}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: w.Env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": old}}
 	p := decide(o)
 	stale, err := w.bare().act(w.ctx, o, &p)
 	if p.members[0].verb != verbTakeBack || !stale || err != nil {
 		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
 	}
-	if env := w.env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
+	if env := w.Env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
 		t.Errorf("an old pool became the snapshot: %s", w.frozen("kiosk", "a"))
 	}
 }
@@ -220,13 +220,13 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 // from a manifest without a snapshot, nor a snapshot taken from another pool than the observed one.
 func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 	w := newSettledWorld(t, `{name: a, spec: {replicas: 2}}`)
-	observed, pool := w.env("kiosk"), w.pool("a")
+	observed, pool := w.Env("kiosk"), w.Pool("a")
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`)) // its snapshot is gone
-	observed.Generation = w.env("kiosk").Generation
+	observed.Generation = w.Env("kiosk").Generation
 	pool.Spec.Replicas = 3
 
 	repair := &observation{clusterID: local, Source: snapshot.Source{Env: observed}, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
-	takeBack := &observation{clusterID: local, Source: snapshot.Source{Env: w.env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
+	takeBack := &observation{clusterID: local, Source: snapshot.Source{Env: w.Env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
 	for want, o := range map[verb]*observation{verbRepair: repair, verbTakeBack: takeBack} {
 		p := decide(o)
 		if p.members[0].verb != want {
@@ -235,10 +235,10 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 		if stale, err := w.bare().act(w.ctx, o, &p); !stale || err != nil {
 			t.Errorf("%s: act answered %v, %v", want, stale, err)
 		}
-		if now := w.pool("a"); !snapshot.HasTemplate(&now.Spec) || now.Spec.Replicas != 2 {
+		if now := w.Pool("a"); !snapshot.HasTemplate(&now.Spec) || now.Spec.Replicas != 2 {
 			t.Errorf("%s: the pool was made %v", want, now.Spec)
 		}
-		if env := w.env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
+		if env := w.Env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
 			t.Errorf("%s: another pool became the snapshot: %s", want, w.frozen("kiosk", "a"))
 		}
 	}
@@ -250,8 +250,8 @@ func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
 	w.patchPool("a", `{"spec":{"replicas":4,"template":null}}`)
 	w.apply(kiosk(`{name: a}`))
 	w.start()
-	w.eventually("a whole pool", func() error {
-		if pool := w.pool("a"); !snapshot.HasTemplate(&pool.Spec) || pool.Spec.Replicas != 4 {
+	w.Eventually("a whole pool", func() error {
+		if pool := w.Pool("a"); !snapshot.HasTemplate(&pool.Spec) || pool.Spec.Replicas != 4 {
 			return fmt.Errorf("the pool is %v", pool.Spec)
 		}
 		return nil
@@ -265,23 +265,23 @@ func TestStaleEnvIsNotStamped(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(kiosk(`{name: a, config: {scalingGroup: before}}`))
 	w.awaitReady("kiosk")
-	old := w.env("kiosk")
+	old := w.Env("kiosk")
 	w.apply(kiosk(`{name: a, config: {scalingGroup: after}}`))
-	w.eventually("the label", func() error {
-		if got := w.pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "after" {
+	w.Eventually("the label", func() error {
+		if got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "after" {
 			return fmt.Errorf("it is %q", got)
 		}
 		return nil
 	})
 	w.stop()
 
-	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a")}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.Pool("a")}}
 	p := decide(o)
 	stale, err := w.bare().act(w.ctx, o, &p)
 	if p.members[0].verb != verbRepair || !stale || err != nil {
 		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
 	}
-	if got := w.pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "after" {
+	if got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "after" {
 		t.Errorf("the pool was put back into group %q", got)
 	}
 }

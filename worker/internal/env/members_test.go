@@ -34,14 +34,14 @@ spec:
 func (w *world) awaitPool(name string) *v1alpha1.SandboxPool {
 	w.t.Helper()
 	pool := &v1alpha1.SandboxPool{}
-	w.eventually("pool "+name, func() error { return w.live.Get(w.ctx, w.key(name), pool) })
+	w.Eventually("pool "+name, func() error { return w.Live.Get(w.ctx, w.Key(name), pool) })
 	return pool
 }
 
 func (w *world) awaitNoPool(name string) {
 	w.t.Helper()
-	w.eventually("pool "+name+" to be gone", func() error {
-		err := w.live.Get(w.ctx, w.key(name), &v1alpha1.SandboxPool{})
+	w.Eventually("pool "+name+" to be gone", func() error {
+		err := w.Live.Get(w.ctx, w.Key(name), &v1alpha1.SandboxPool{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}
@@ -51,15 +51,15 @@ func (w *world) awaitNoPool(name string) {
 
 func (w *world) awaitState(env, member string, state v1alpha1.ObservedMemberState) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("member %s to be %s", member, state), func() error {
-		for _, cluster := range w.env(env).Status.Clusters {
+	w.Eventually(fmt.Sprintf("member %s to be %s", member, state), func() error {
+		for _, cluster := range w.Env(env).Status.Clusters {
 			for _, observed := range cluster.ObservedMembers {
 				if cluster.ClusterID == local && observed.Name == member && observed.State == state {
 					return nil
 				}
 			}
 		}
-		return fmt.Errorf("%s", toJSON(w.env(env).Status))
+		return fmt.Errorf("%s", toJSON(w.Env(env).Status))
 	})
 }
 
@@ -73,11 +73,11 @@ func TestFirstRendering(t *testing.T) {
 	))
 	w.awaitReady("kiosk")
 	for name, replicas := range map[string]int32{"stated": 0, "floor": 3, "plain": 0} {
-		if got := w.pool(name).Spec.Replicas; got != replicas {
+		if got := w.Pool(name).Spec.Replicas; got != replicas {
 			t.Errorf("pool %s has %d replicas, want %d", name, got, replicas)
 		}
 	}
-	floor, plain := w.pool("floor"), w.doc("SandboxPool", "plain")
+	floor, plain := w.Pool("floor"), w.doc("SandboxPool", "plain")
 	for key, want := range map[string]string{
 		"tier": "gold", "team": "tools", "app.kubernetes.io/instance": "", v1alpha1.LabelEnv: "kiosk",
 		v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.LabelScalingGroup: "",
@@ -89,8 +89,8 @@ func TestFirstRendering(t *testing.T) {
 	if group := plain.GetLabels()[v1alpha1.LabelScalingGroup]; group != "default" {
 		t.Errorf("the default scaling group's label is %q", group)
 	}
-	if !metav1.IsControlledBy(floor, w.env("kiosk")) || floor.Annotations["note"] != "x" ||
-		floor.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != w.namespace+"-template" ||
+	if !metav1.IsControlledBy(floor, w.Env("kiosk")) || floor.Annotations["note"] != "x" ||
+		floor.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != w.Namespace+"-template" ||
 		floor.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] != "v1.0.0" {
 		t.Errorf("pool floor has metadata %s", toJSON(floor.ObjectMeta))
 	}
@@ -132,9 +132,9 @@ func TestRemovedMembersAndSegments(t *testing.T) {
 					w.awaitNoPool(pool)
 				}
 			}
-			w.eventually("the members", func() error {
+			w.Eventually("the members", func() error {
 				names := []string{}
-				for _, cluster := range w.env("kiosk").Spec.Clusters {
+				for _, cluster := range w.Env("kiosk").Spec.Clusters {
 					for _, member := range cluster.Members {
 						if cluster.ClusterID == local {
 							names = append(names, member.Name)
@@ -147,7 +147,7 @@ func TestRemovedMembersAndSegments(t *testing.T) {
 				return nil
 			})
 			for _, pool := range again.left {
-				if w.pool(pool).DeletionTimestamp != nil {
+				if w.Pool(pool).DeletionTimestamp != nil {
 					t.Errorf("pool %s is being deleted", pool)
 				}
 			}
@@ -161,21 +161,21 @@ func TestMemberAddedAgain(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
 	w.awaitReady("kiosk")
-	first, frozen := w.pool("a"), w.frozen("kiosk", "a")
+	first, frozen := w.Pool("a"), w.frozen("kiosk", "a")
 	w.patchPool("a", `{"metadata":{"finalizers":["`+hold+`"]}}`)
 	w.apply(strings.Replace(templateManifest, "v1.0.0", "v2.0.0", 1))
 
 	// While the old pool winds down, it shows what the member is.
 	w.apply(kiosk())
-	w.eventually("the pool to be deleted", func() error {
-		if w.pool("a").DeletionTimestamp == nil {
+	w.Eventually("the pool to be deleted", func() error {
+		if w.Pool("a").DeletionTimestamp == nil {
 			return fmt.Errorf("it is not")
 		}
 		return nil
 	})
 	w.apply(kiosk(`{name: a}`))
 	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateMissing)
-	w.eventually("the snapshot", func() error {
+	w.Eventually("the snapshot", func() error {
 		if got := w.frozen("kiosk", "a"); got != frozen {
 			return fmt.Errorf("%s, want %s", got, frozen)
 		}
@@ -183,7 +183,7 @@ func TestMemberAddedAgain(t *testing.T) {
 	})
 	w.patchPool("a", `{"metadata":{"finalizers":null}}`)
 	w.awaitReady("kiosk")
-	if again := w.pool("a"); again.UID == first.UID || toJSON(again.Spec) != toJSON(first.Spec) {
+	if again := w.Pool("a"); again.UID == first.UID || toJSON(again.Spec) != toJSON(first.Spec) {
 		t.Errorf("the pool is %s, want another like %s", toJSON(again), toJSON(first))
 	}
 
@@ -192,7 +192,7 @@ func TestMemberAddedAgain(t *testing.T) {
 	w.awaitNoPool("a")
 	w.apply(kiosk(`{name: a}`))
 	w.awaitReady("kiosk")
-	if got := w.pool("a").Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey]; got != "v2.0.0" {
+	if got := w.Pool("a").Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey]; got != "v2.0.0" {
 		t.Errorf("made from version %s", got)
 	}
 }
@@ -201,7 +201,7 @@ func TestTemplateMissingThenThere(t *testing.T) {
 	w := newWorld(t)
 	w.apply(kiosk(`{name: a}`))
 	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
-	if !strings.Contains(message, w.namespace+"-template") {
+	if !strings.Contains(message, w.Namespace+"-template") {
 		t.Errorf("the message names no template: %s", message)
 	}
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
@@ -216,14 +216,14 @@ func TestNewTemplateChangesNoSnapshot(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(kiosk(`{name: a}`))
 	w.awaitReady("kiosk")
-	frozen, generation := w.frozen("kiosk", "a"), w.pool("a").Generation
+	frozen, generation := w.frozen("kiosk", "a"), w.Pool("a").Generation
 	w.apply(strings.Replace(templateManifest, "default:1", "default:2", 1))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	w.awaitReady("kiosk")
-	if w.frozen("kiosk", "a") != frozen || w.pool("a").Generation != generation {
+	if w.frozen("kiosk", "a") != frozen || w.Pool("a").Generation != generation {
 		t.Error("a newer template has changed a member")
 	}
-	w.must(w.live.Delete(w.ctx, w.doc("SandboxTemplate", w.namespace+"-template")))
+	w.Must(w.Live.Delete(w.ctx, w.doc("SandboxTemplate", w.Namespace+"-template")))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
 	w.awaitReady("kiosk")
 }
@@ -233,10 +233,10 @@ func TestModeNotSupported(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(strings.Replace(kiosk(`{name: a}`), "WarmPool", "OnDemandJob", 1))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonModeNotSupported)
-	if env := w.env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
+	if env := w.Env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
 		t.Error("a member was rendered")
 	}
-	if err := w.live.Get(w.ctx, w.key("a"), &v1alpha1.SandboxPool{}); !apierrors.IsNotFound(err) {
+	if err := w.Live.Get(w.ctx, w.Key("a"), &v1alpha1.SandboxPool{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pool: %v", err)
 	}
 }
@@ -250,18 +250,18 @@ kind: SandboxPool
 metadata: {name: a, namespace: NS, labels: {agentbox.navix.sh/env: kiosk}}
 spec: {replicas: 7, template: {spec: {containers: [{name: x, image: "y"}]}}}
 `)
-	before := toJSON(w.pool("a"))
+	before := toJSON(w.Pool("a"))
 	w.apply(kiosk(`{name: a}`))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInconsistent)
 	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateInconsistent)
 	w.awaitEvent("kiosk", reasonPoolNotOwned)
 	w.apply(kiosk(`{name: b}`))
 	w.awaitReady("kiosk")
-	if after := toJSON(w.pool("a")); after != before {
+	if after := toJSON(w.Pool("a")); after != before {
 		t.Errorf("the pool was changed from %s to %s", before, after)
 	}
 	w.apply(kiosk(`{name: a}`))
-	w.must(w.live.Delete(w.ctx, w.pool("a")))
+	w.Must(w.Live.Delete(w.ctx, w.Pool("a")))
 	w.awaitReady("kiosk")
 }
 
@@ -270,10 +270,10 @@ func TestEnvDeleted(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(kiosk(`{name: a}`))
 	w.awaitReady("kiosk")
-	w.must(w.live.Delete(w.ctx, w.env("kiosk"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	w.Must(w.Live.Delete(w.ctx, w.Env("kiosk"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	w.awaitNoPool("a")
-	w.eventually("the Env to be gone", func() error {
-		if err := w.live.Get(w.ctx, w.key("kiosk"), &v1alpha1.SandboxEnv{}); !apierrors.IsNotFound(err) {
+	w.Eventually("the Env to be gone", func() error {
+		if err := w.Live.Get(w.ctx, w.Key("kiosk"), &v1alpha1.SandboxEnv{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}
 		return nil

@@ -18,17 +18,17 @@ func TestPatchHelperOnAnAPIServer(t *testing.T) {
 	w := newIdleWorld(t)
 	create := func() *v1alpha1.SandboxPool {
 		t.Helper()
-		pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "a"}}
-		w.must(w.live.Create(w.ctx, pool))
+		pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "a"}}
+		w.Must(w.Live.Create(w.ctx, pool))
 		return pool
 	}
 
 	pool := create()
-	helper := patch.NewPatchHelper(w.live, pool)
+	helper := patch.NewPatchHelper(w.Live, pool)
 	pool.Spec.Replicas, pool.Finalizers = 2, []string{v1alpha1.SandboxPoolFinalizer}
 	pool.Status.Phase, pool.Status.IdleReplicas = v1alpha1.SandboxPoolPhaseReady, 2
-	w.must(helper.Patch(w.ctx, pool))
-	for _, got := range []*v1alpha1.SandboxPool{pool, w.pool("a")} {
+	w.Must(helper.Patch(w.ctx, pool))
+	for _, got := range []*v1alpha1.SandboxPool{pool, w.Pool("a")} {
 		if got.Spec.Replicas != 2 || got.Status.IdleReplicas != 2 || got.Status.Phase != v1alpha1.SandboxPoolPhaseReady || len(got.Finalizers) != 1 {
 			t.Errorf("got %+v", got)
 		}
@@ -36,19 +36,19 @@ func TestPatchHelperOnAnAPIServer(t *testing.T) {
 	version := pool.ResourceVersion
 	pool.Status.IdleReplicas = 0
 	pool.Finalizers = nil
-	w.must(helper.Patch(w.ctx, pool))
-	if got := w.pool("a"); got.Status.IdleReplicas != 0 || len(got.Finalizers) != 0 || got.ResourceVersion == version {
+	w.Must(helper.Patch(w.ctx, pool))
+	if got := w.Pool("a"); got.Status.IdleReplicas != 0 || len(got.Finalizers) != 0 || got.ResourceVersion == version {
 		t.Errorf("got %+v", got)
 	}
 
 	// The pool is created again under the same name: a write meant for the old one must not reach it.
-	w.must(w.live.Delete(w.ctx, pool))
+	w.Must(w.Live.Delete(w.ctx, pool))
 	create()
 	pool.Spec.Replicas, pool.Status.IdleReplicas = 9, 9
 	if err := helper.Patch(w.ctx, pool); !apierrors.IsInvalid(err) {
 		t.Errorf("Patch() of a pool that was made anew = %v, want it refused", err)
 	}
-	if got := w.pool("a"); got.Spec.Replicas != 0 || got.Status.IdleReplicas != 0 {
+	if got := w.Pool("a"); got.Spec.Replicas != 0 || got.Status.IdleReplicas != 0 {
 		t.Errorf("the new pool was written to: %+v", got)
 	}
 }

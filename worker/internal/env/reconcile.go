@@ -37,7 +37,8 @@ type Reconciler struct {
 	templates *podtemplate.Cache
 	types     *instances.Watcher
 	recorder  events.EventRecorder
-	clock     clock.PassiveClock
+	clock     clock.PassiveClock // of times in status
+	local     clock.Clock        // of waits
 	metrics   *metrics
 	admission *admission.Chain
 	asks      *asks

@@ -21,6 +21,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/rollout"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/snapshot"
@@ -55,12 +56,8 @@ func (r *Reconciler) Refresh(ctx context.Context, in *sandboxv1.RefreshEnvReques
 		if !errors.Is(err, errStale) {
 			return out, err
 		}
-		again := time.NewTimer(controllers.RetryStale)
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-			return nil, ctx.Err()
+		if err := wallclock.Sleep(ctx, r.local, controllers.RetryStale); err != nil {
+			return nil, err
 		}
 	}
 	return nil, problem.New(problem.Unavailable, "Env %s keeps changing; nothing was refreshed", name).WithRetryAfter(time.Second)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/admission"
@@ -62,7 +63,7 @@ func TestARefreshKeepsWhatIsHeld(t *testing.T) {
 			if err != nil || p.members[0].verb != verbAdmit {
 				t.Fatalf("%v, %+v", err, p)
 			}
-			a := &actor{Reconciler: &Reconciler{admission: admission.New(&lowered{tc.refuses})}, o: o}
+			a := &actor{Reconciler: &Reconciler{admission: admission.New(clock.RealClock{}, &lowered{tc.refuses})}, o: o}
 			if err := a.admitRefresh(t.Context(), p, false); err != nil {
 				t.Fatal(err)
 			}

@@ -103,7 +103,7 @@ func (w *world) state() state {
 		s.PoolGeneration[name], s.PoolUID[name] = pool.GetGeneration(), pool.GetUID()
 	}
 	pods := &corev1.PodList{}
-	w.must(w.live.List(w.ctx, pods, client.InNamespace(w.namespace)))
+	w.Must(w.Live.List(w.ctx, pods, client.InNamespace(w.Namespace)))
 	for i := range pods.Items {
 		if pods.Items[i].DeletionTimestamp == nil {
 			s.Pods = append(s.Pods, fmt.Sprintf("%s %s", pods.Items[i].Name, pods.Items[i].UID))
@@ -133,16 +133,16 @@ func (w *world) open(create func(manifest string)) history {
 	w.start()
 	w.awaitReady("shop")
 	h.ready = w.doc("SandboxEnv", "shop")
-	w.must(w.patchEnv("shop", controllers.FieldManager, types.JSONPatchType,
+	w.Must(w.patchEnv("shop", controllers.FieldManager, types.JSONPatchType,
 		`[{"op":"test","path":"/spec/clusters/1/members/0/name","value":"shop-auto"},
 		  {"op":"replace","path":"/spec/clusters/1/members/0/spec/replicas","value":5}]`))
-	w.must(w.patchEnv("shop", "by-hand", types.JSONPatchType,
+	w.Must(w.patchEnv("shop", "by-hand", types.JSONPatchType,
 		`[{"op":"test","path":"/spec/clusters/1/members/1/name","value":"shop-hand"},
 		  {"op":"replace","path":"/spec/clusters/1/members/1/spec/replicas","value":3}]`))
 	w.applyForeign("shop", "west")
 	for name, replicas := range map[string]int32{"shop-auto": 5, "shop-hand": 3} {
-		w.eventually("replicas of "+name, func() error {
-			if got := w.pool(name).Spec.Replicas; got != replicas {
+		w.Eventually("replicas of "+name, func() error {
+			if got := w.Pool(name).Spec.Replicas; got != replicas {
 				return fmt.Errorf("%d, not %d", got, replicas)
 			}
 			return nil
@@ -155,10 +155,10 @@ func (w *world) open(create func(manifest string)) history {
 // applyForeign writes another cluster's status segment, as the sync path does.
 func (w *world) applyForeign(env, clusterID string) {
 	w.t.Helper()
-	obj := w.env(env)
+	obj := w.Env(env)
 	body := map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "SandboxEnv",
-		"metadata": map[string]any{"name": env, "namespace": w.namespace, "uid": string(obj.UID)},
+		"metadata": map[string]any{"name": env, "namespace": w.Namespace, "uid": string(obj.UID)},
 		"status": map[string]any{"clusters": []any{map[string]any{
 			"clusterID": clusterID, "isLocal": false, "lastSnapshotTime": "2026-01-01T00:00:00Z",
 			"observedMembers": []any{map[string]any{
@@ -166,7 +166,7 @@ func (w *world) applyForeign(env, clusterID string) {
 			}},
 		}}},
 	}
-	w.must(w.live.Status().Apply(w.ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: body}),
+	w.Must(w.Live.Status().Apply(w.ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: body}),
 		client.FieldOwner("atoll-sync"), client.ForceOwnership))
 }
 
@@ -182,7 +182,7 @@ func (r noRecord) Ended(_ context.Context, record *sandboxv1.Sandbox, _ string, 
 func (w *world) startPools() {
 	t := w.t
 	t.Helper()
-	cfg := w.plane.Config()
+	cfg := w.Plane.Config()
 	cfg.QPS, cfg.Burst = -1, -1
 	w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
 		r, err := pool.New(pool.Options{
@@ -202,9 +202,9 @@ func (w *world) startPools() {
 // awaitPods waits for as many Pods as the pools have replicas.
 func (w *world) awaitPods(want int) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("%d Pods", want), func() error {
+	w.Eventually(fmt.Sprintf("%d Pods", want), func() error {
 		pods := &corev1.PodList{}
-		w.must(w.live.List(w.ctx, pods, client.InNamespace(w.namespace)))
+		w.Must(w.Live.List(w.ctx, pods, client.InNamespace(w.Namespace)))
 		if len(pods.Items) != want {
 			return fmt.Errorf("%d Pods", len(pods.Items))
 		}
@@ -252,7 +252,7 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 				unstructured.RemoveNestedField(at.doc, "spec")
 				setMember(edited, at)
 			}
-			w.must(w.live.Update(w.ctx, edited, client.FieldOwner("kubectl-edit")))
+			w.Must(w.Live.Update(w.ctx, edited, client.FieldOwner("kubectl-edit")))
 		}},
 		{"replace with the manifest", clientSide, func(w *world, _ history) {
 			w.kubectl(changed, "replace", "-f", "-")
@@ -293,7 +293,7 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 
 			route.again(w, h)
 			w.awaitReady("shop")
-			w.eventually("the snapshots to be as before", func() error {
+			w.Eventually("the snapshots to be as before", func() error {
 				if diff := cmp.Diff(before.Frozen, w.state().Frozen); diff != "" {
 					return fmt.Errorf("(-before +after):\n%s", diff)
 				}
@@ -331,12 +331,12 @@ func setReplicas(env *unstructured.Unstructured, member string, replicas int64) 
 func (w *world) helmUpgrade(before, after string) {
 	w.t.Helper()
 	old, err := yaml.YAMLToJSON([]byte(w.fill(before)))
-	w.must(err)
+	w.Must(err)
 	next, err := yaml.YAMLToJSON([]byte(w.fill(after)))
-	w.must(err)
+	w.Must(err)
 	body, err := jsonpatch.CreateMergePatch(old, next)
-	w.must(err)
-	w.must(w.patchEnv("shop", "helm", types.MergePatchType, string(body)))
+	w.Must(err)
+	w.Must(w.patchEnv("shop", "helm", types.MergePatchType, string(body)))
 }
 
 // replaceAtLiveVersion is an update with a manifest that has the resourceVersion of the live object. It is retried if a status
@@ -344,11 +344,11 @@ func (w *world) helmUpgrade(before, after string) {
 func (w *world) replaceAtLiveVersion(manifest, manager string) {
 	w.t.Helper()
 	content, err := yaml.YAMLToJSON([]byte(w.fill(manifest)))
-	w.must(err)
+	w.Must(err)
 	obj := &unstructured.Unstructured{}
-	w.must(json.Unmarshal(content, &obj.Object))
-	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	w.Must(json.Unmarshal(content, &obj.Object))
+	w.Must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		obj.SetResourceVersion(w.doc("SandboxEnv", "shop").GetResourceVersion())
-		return w.live.Update(w.ctx, obj.DeepCopy(), client.FieldOwner(manager))
+		return w.Live.Update(w.ctx, obj.DeepCopy(), client.FieldOwner(manager))
 	}))
 }

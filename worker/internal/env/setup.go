@@ -44,6 +44,8 @@ type Options struct {
 	ClusterID string
 	// Clock is the source of times in status.
 	Clock clock.PassiveClock
+	// Local is the clock of this process, for waits.
+	Local clock.Clock
 	// Admission is asked before a pool is created, and before an orphan is deleted; nil admits everything.
 	Admission *admission.Chain
 	// Registerer takes the metrics.
@@ -95,9 +97,10 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		templates:   podtemplate.NewCache(mgr.GetCache()),
 		recorder:    mgr.GetEventRecorder(controllers.FieldManager),
 		clock:       opts.Clock,
+		local:       opts.Local,
 		metrics:     metrics,
 		admission:   opts.Admission,
-		asks:        newAsks(clock.RealClock{}),
+		asks:        newAsks(opts.Local),
 		contests:    opts.Contests,
 		pullSecrets: !opts.NoPullSecrets,
 		paused:      opts.Paused,

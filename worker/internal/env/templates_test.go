@@ -29,7 +29,7 @@ data: ` + types + "\n"
 }
 
 func (w *world) refresh(request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
-	request.Namespace, request.Name = w.namespace, "kiosk"
+	request.Namespace, request.Name = w.Namespace, "kiosk"
 	return w.reconciler.Refresh(w.ctx, request)
 }
 
@@ -37,7 +37,7 @@ func (w *world) refresh(request *sandboxv1.RefreshEnvRequest) (*sandboxv1.Refres
 func (w *world) refreshed(request *sandboxv1.RefreshEnvRequest) string {
 	w.t.Helper()
 	out, err := w.refresh(request)
-	w.must(err)
+	w.Must(err)
 	var lines []string
 	for _, m := range out.GetMembers() {
 		lines = append(lines, fmt.Sprintf("%s %s %s", m.GetName(), m.GetOutcome(), m.GetReason()))
@@ -48,8 +48,8 @@ func (w *world) refreshed(request *sandboxv1.RefreshEnvRequest) string {
 
 func (w *world) awaitPoolIs(name, what string, is func(*v1alpha1.SandboxPool) bool) {
 	w.t.Helper()
-	w.eventually("pool "+name+" with "+what, func() error {
-		if pool := w.pool(name); !is(pool) {
+	w.Eventually("pool "+name+" with "+what, func() error {
+		if pool := w.Pool(name); !is(pool) {
 			return fmt.Errorf("it is %s", toJSON(pool))
 		}
 		return nil
@@ -74,7 +74,7 @@ func TestInstanceTypes(t *testing.T) {
 
 	w.apply(instanceTypes(`{small: "{requests: {cpu: 500m}, limits: {cpu: 2}, multiplier: {max: 3}}"}`))
 	w.awaitReady("kiosk")
-	if pool := w.pool("a"); limitOf(pool) != "4" || pool.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String() != "1" {
+	if pool := w.Pool("a"); limitOf(pool) != "4" || pool.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String() != "1" {
 		t.Errorf("pool a was made with %s", toJSON(pool.Spec.Template.Spec.Containers[0].Resources))
 	}
 	before := w.frozen("kiosk", "a")
@@ -110,7 +110,7 @@ func TestRefresh(t *testing.T) {
 	w.apply(strings.NewReplacer("default:1", "default:2", "v1.0.0", "v2.0.0").Replace(templateManifest))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	w.kubectl("", "scale", "sandboxpools/a", "--replicas=9") // drift, which is put back
-	w.must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
+	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
 	before := w.awaitRest()
 
 	dry := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, DryRun: true, MaxUnavailable: "3"})
@@ -126,7 +126,7 @@ func TestRefresh(t *testing.T) {
 	if strings.Count(dry, "\n") != 4 { // the revision as well
 		t.Errorf("a dry run says more than changes:\n%s", dry)
 	}
-	if got := w.writes.since(before); len(got) != 1 || w.pool("a").Spec.Template.Spec.Containers[0].Image != "test.local/default:1" {
+	if got := w.writes.since(before); len(got) != 1 || w.Pool("a").Spec.Template.Spec.Containers[0].Image != "test.local/default:1" {
 		t.Errorf("a dry run has written: %s", got)
 	}
 
@@ -138,7 +138,7 @@ func TestRefresh(t *testing.T) {
 			p.Annotations[v1alpha1.RolloutAnnotationKey] == "3" && p.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] == "v2.0.0"
 	})
 	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
-	if strings.Contains(message, "a:") || !strings.Contains(message, "b:") || w.pool("b").Spec.Template.Spec.Containers[0].Image != "test.local/default:1" {
+	if strings.Contains(message, "a:") || !strings.Contains(message, "b:") || w.Pool("b").Spec.Template.Spec.Containers[0].Image != "test.local/default:1" {
 		t.Errorf("a was to be refreshed and b was not: %s", message)
 	}
 	if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); got != "a REFRESHED Refreshed\n"+
@@ -169,7 +169,7 @@ func TestRefreshIsRefused(t *testing.T) {
 	for _, limit := range []string{"-1", "120%", "many", "1.5", "-5%"} {
 		refused("maxUnavailable "+limit, problem.Invalid, "maxUnavailable", &sandboxv1.RefreshEnvRequest{MaxUnavailable: limit})
 	}
-	_, err := w.reconciler.Refresh(w.ctx, &sandboxv1.RefreshEnvRequest{Namespace: w.namespace, Name: "none"})
+	_, err := w.reconciler.Refresh(w.ctx, &sandboxv1.RefreshEnvRequest{Namespace: w.Namespace, Name: "none"})
 	if err == nil || problem.FromError(err).Reason != problem.NotFound || !strings.Contains(err.Error(), "has kiosk") {
 		t.Errorf("an unknown Env: %v", err)
 	}
@@ -189,7 +189,7 @@ func TestRefreshIsRefused(t *testing.T) {
 			t.Errorf("a template %s: %s", name, got)
 		}
 	}
-	w.kubectl("", "delete", "sandboxtemplate", w.namespace+"-template")
+	w.kubectl("", "delete", "sandboxtemplate", w.Namespace+"-template")
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
 	if got := w.refreshed(&sandboxv1.RefreshEnvRequest{}); got != "a REFUSED TemplateNotFound" {
 		t.Errorf("a template that is gone: %s", got)
@@ -220,13 +220,13 @@ func TestRefreshUnderConcurrentWrites(t *testing.T) {
 		}
 	})
 	for i := range 30 {
-		w.must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, fmt.Sprintf(
+		w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, fmt.Sprintf(
 			`[{"op":"test","path":"/spec/clusters/0/members/0/name","value":"a"},{"op":"add","path":"/spec/clusters/0/members/0/config/priority","value":%d}]`, i)))
 		if i%10 == 5 {
 			w.apply(manifest)
 		}
 	}
-	w.must(w.patchEnv("kiosk", "by-hand", types.MergePatchType, `{"metadata":{"labels":{"last":"write"}}}`))
+	w.Must(w.patchEnv("kiosk", "by-hand", types.MergePatchType, `{"metadata":{"labels":{"last":"write"}}}`))
 	all.Wait()
 	w.refreshed(&sandboxv1.RefreshEnvRequest{})
 	w.awaitPoolIs("a", "the new image", func(p *v1alpha1.SandboxPool) bool {
@@ -260,8 +260,8 @@ func TestPullSecretsAreOptional(t *testing.T) {
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`, `{name: b, spec: {replicas: 1}}`))
 	w.awaitReady("kiosk")
 	w.awaitRest()
-	if !pulls(w.pool("a")) || pulls(w.pool("b")) {
-		t.Errorf("a pulls with %v, b with %v", w.pool("a").Spec.Template.Spec.ImagePullSecrets, w.pool("b").Spec.Template.Spec.ImagePullSecrets)
+	if !pulls(w.Pool("a")) || pulls(w.Pool("b")) {
+		t.Errorf("a pulls with %v, b with %v", w.Pool("a").Spec.Template.Spec.ImagePullSecrets, w.Pool("b").Spec.Template.Spec.ImagePullSecrets)
 	}
 }
 
@@ -297,14 +297,14 @@ func TestPullSecret(t *testing.T) {
 	w.patchPool("a", `{"spec":{"template":{"spec":{"imagePullSecrets":[]}}}}`)
 	w.awaitPoolIs("a", "the pull secret again", named("of-template", "ips-kiosk"))
 	count = w.awaitRest()
-	w.must(w.live.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ips-kiosk"}}))
+	w.Must(w.Live.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ips-kiosk"}}))
 	w.apply(secret)
 	w.awaitRest()
 	if got := w.writes.since(count); len(got) > 0 {
 		t.Errorf("written for a Secret that was made anew: %s", got)
 	}
-	w.must(w.live.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ips-kiosk"}}))
-	w.eventually("a refresh without the Secret", func() error {
+	w.Must(w.Live.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ips-kiosk"}}))
+	w.Eventually("a refresh without the Secret", func() error {
 		if got := w.refreshed(&sandboxv1.RefreshEnvRequest{DryRun: true}); !strings.Contains(got, "imagePullSecrets") {
 			return fmt.Errorf("%s", got)
 		}
@@ -321,7 +321,7 @@ func TestSaturationIsMirrored(t *testing.T) {
 	w.apply(kiosk(`{name: a, config: {scalingGroup: g}}`) +
 		"  autoscaling: {groups: [{name: g, enabled: true, scaleUpPolicy: {saturationCooldownSeconds: 3}}]}\n")
 	w.awaitReady("kiosk")
-	w.must(w.live.Status().Patch(w.ctx, w.pool("a"), statusPatch(
+	w.Must(w.Live.Status().Patch(w.ctx, w.Pool("a"), statusPatch(
 		`{"status":{"autoscaling":{"lastScaleUpAttemptTime":%q,"lastScaleUpAttemptResult":"Insufficient"}}}`)))
 	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateSaturated)
 	if until := w.observed("a").SaturatedUntil; until == nil {
@@ -351,7 +351,7 @@ func TestDocs(t *testing.T) {
 // observed is a local member's status.
 func (w *world) observed(member string) v1alpha1.EnvObservedMember {
 	w.t.Helper()
-	for _, cluster := range w.env("kiosk").Status.Clusters {
+	for _, cluster := range w.Env("kiosk").Status.Clusters {
 		for _, observed := range cluster.ObservedMembers {
 			if cluster.ClusterID == local && observed.Name == member {
 				return observed
@@ -379,13 +379,13 @@ func TestMembersMovedBetweenGroups(t *testing.T) {
 	}
 	w.apply(members("one", "two"))
 	w.awaitReady("kiosk")
-	a, b, frozen := w.pool("a"), w.pool("b"), w.frozen("kiosk", "a")
+	a, b, frozen := w.Pool("a"), w.Pool("b"), w.frozen("kiosk", "a")
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() {
 		for i := range 40 {
 			for _, pool := range []*v1alpha1.SandboxPool{a, b} {
-				if err := w.live.Status().Patch(w.ctx, pool.DeepCopy(), client.RawPatch(types.MergePatchType,
+				if err := w.Live.Status().Patch(w.ctx, pool.DeepCopy(), client.RawPatch(types.MergePatchType,
 					fmt.Appendf(nil, `{"status":{"idleReplicas":%d}}`, i%3))); err != nil {
 					t.Errorf("counting: %v", err)
 				}
@@ -408,17 +408,17 @@ func TestMembersMovedBetweenGroups(t *testing.T) {
 		_, there := p.Labels[v1alpha1.LabelScalingGroup]
 		return p.UID == b.UID && !there && p.Spec.Replicas == 3
 	})
-	w.eventually("the snapshot as it was", func() error { // the last apply takes it away once more
+	w.Eventually("the snapshot as it was", func() error { // the last apply takes it away once more
 		if got := w.frozen("kiosk", "a"); got != frozen {
 			return fmt.Errorf("it was %s and is %s", frozen, got)
 		}
 		return nil
 	})
 	w.awaitReady("kiosk")
-	w.eventually("the groups' totals", func() error {
-		for _, g := range w.env("kiosk").Status.ScalingGroups {
+	w.Eventually("the groups' totals", func() error {
+		for _, g := range w.Env("kiosk").Status.ScalingGroups {
 			if want := map[string]int32{"one": 0, "two": 2}[g.Name]; g.TotalDesired != want {
-				return fmt.Errorf("%s", toJSON(w.env("kiosk").Status.ScalingGroups))
+				return fmt.Errorf("%s", toJSON(w.Env("kiosk").Status.ScalingGroups))
 			}
 		}
 		return nil

@@ -2,7 +2,10 @@
 
 package idle
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 const (
 	// writeEvery is how far the written activity may be behind a touch that has returned.
@@ -25,6 +28,23 @@ const (
 	MaxLifetime          Reason = "MaxLifetime"
 	FirstActivityTimeout Reason = "FirstActivityTimeout"
 )
+
+// reasons has a row for each reason.
+var reasons = map[Reason]struct {
+	message    string // of the record; the argument is the timeout
+	byActivity bool   // it does not end a sandbox whose activity could not be read
+}{
+	IdleTimeout: {"no activity for %s", true},
+	MaxLifetime: {"claimed %s ago", false},
+	FirstActivityTimeout: {"no activity in its first %s; touch a sandbox without a claim key to keep it, " +
+		"or claim it with firstActivityTimeout 0", true},
+}
+
+// Known reports whether r is one of the reasons.
+func (r Reason) Known() bool {
+	_, known := reasons[r]
+	return known
+}
 
 // Timeouts of a sandbox. Zero is none.
 type Timeouts struct {
@@ -50,6 +70,9 @@ type Decision struct {
 	Until  time.Time     // it stays until then at least, unless its timeouts change; zero: forever
 }
 
+// Message is the failure message of a sandbox that ends.
+func (d Decision) Message() string { return fmt.Sprintf(reasons[d.Reason].message, d.Limit) }
+
 // decide takes the timeout that runs out first. asked is false when a source of activity could not be read: then the sandbox does
 // not end for lack of activity.
 func decide(l *Life, asked bool, now time.Time) Decision {
@@ -59,7 +82,7 @@ func decide(l *Life, asked bool, now time.Time) Decision {
 			return
 		}
 		at := since.Add(timeout)
-		if again := now.Add(askAgain); !asked && reason != MaxLifetime && at.Before(again) {
+		if again := now.Add(askAgain); !asked && reasons[reason].byActivity && at.Before(again) {
 			at = again
 		}
 		if first.Until.IsZero() || at.Before(first.Until) {

@@ -32,9 +32,9 @@ func TestDecide(t *testing.T) {
 		"old":                            {Life{Timeouts: Timeouts{Lifetime: 60 * s}, Claimed: noon, Started: at(10 * s), Active: at(59 * s)}, false, 60 * s, MaxLifetime, 60 * s},
 		"old while starting":             {Life{Timeouts: Timeouts{Lifetime: 60 * s}, Claimed: noon}, false, 61 * s, MaxLifetime, 60 * s},
 		"old, and a source is silent":    {Life{Timeouts: Timeouts{Lifetime: 60 * s, Idle: s}, Claimed: noon, Started: noon}, true, 61 * s, MaxLifetime, 60 * s},
-		"nobody came":                    {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: at(s)}, false, 61 * s, FirstActivityTimeout, 61 * s},
-		"somebody came":                  {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon, Active: at(59 * s)}, false, 3600 * s, "", -1},
-		"nobody came, a source's silent": {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon}, true, 61 * s, "", 62 * s},
+		"no activity":                    {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: at(s)}, false, 61 * s, FirstActivityTimeout, 61 * s},
+		"some activity":                  {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon, Active: at(59 * s)}, false, 3600 * s, "", -1},
+		"no activity, a source's silent": {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon}, true, 61 * s, "", 62 * s},
 		"paused":                         {Life{Timeouts: Timeouts{Idle: s, FirstActivity: s, Paused: true}, Claimed: noon, Started: noon}, false, 3600 * s, "", -1},
 		"paused and old":                 {Life{Timeouts: Timeouts{Idle: s, Lifetime: 60 * s, Paused: true}, Claimed: noon, Started: noon}, false, 60 * s, MaxLifetime, 60 * s},
 		"the first to run out":           {Life{Timeouts: Timeouts{Idle: 30 * s, Lifetime: 40 * s, FirstActivity: 20 * s}, Claimed: noon, Started: noon}, false, 50 * s, FirstActivityTimeout, 20 * s},
@@ -70,7 +70,7 @@ func TestI11TakeOver(t *testing.T) {
 		"active":                            {time.Hour, time.Hour, time.Minute, false, [3]time.Duration{time.Hour - slack, time.Hour - slack, time.Minute - 30*time.Second}},
 		"active less than 30 s ago":         {time.Hour, time.Hour, 20 * time.Second, false, [3]time.Duration{time.Hour - slack, time.Hour - slack, 0}},
 		"starting":                          {time.Minute, none, none, true, [3]time.Duration{time.Minute - slack, none, none}},
-		"nobody wrote when":                 {none, none, none, false, [3]time.Duration{0, 0, none}},
+		"no times written":                  {none, none, none, false, [3]time.Duration{0, 0, none}},
 		"written by a clock that ran ahead": {-time.Hour, -time.Hour, none, false, [3]time.Duration{0, 0, none}},
 	} {
 		w := Written{Claimed: ago(tc.claimed), Started: ago(tc.started), Active: ago(tc.active)}

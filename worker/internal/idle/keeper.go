@@ -213,7 +213,8 @@ func (k *Keeper) plan(e *entry) {
 		return
 	}
 	now := k.opts.Clock.Now()
-	d := decide(&e.Life, true, now)
+	const asked = true // a failed read counts once the time is up
+	d := decide(&e.Life, asked, now)
 	e.at = d.Until
 	switch {
 	case e.at.IsZero() && e.index != priority.None:

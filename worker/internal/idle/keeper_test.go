@@ -129,7 +129,7 @@ func TestSandboxesEndOnTime(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		w.touch("touched")
 		w.touch("used")
-		w.touch("nobody") // has ended, for all that is known
+		w.touch("unknown") // has ended, for all that is known
 		w.See("slow", Timeouts{Idle: time.Minute}, true)
 		time.Sleep(20 * time.Minute)
 		w.wantEnd("idle", time.Minute)
@@ -192,7 +192,7 @@ func TestI6NothingEndsWhileASourceIsSilent(t *testing.T) {
 		}
 		w.wantEnd("old", 5*time.Minute)
 		if w.reasons["old"] != MaxLifetime {
-			t.Errorf("it ended by %s, which nobody can know", w.reasons["old"])
+			t.Errorf("it ended by %s, which cannot be known", w.reasons["old"])
 		}
 		w.with(func() { w.silent, w.active = nil, map[string]time.Time{"busy": time.Now()} })
 		time.Sleep(10 * time.Minute)

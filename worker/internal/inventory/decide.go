@@ -65,7 +65,7 @@ func hasCauses(err error) bool {
 }
 
 // outranks reports whether, of two Pods with one key, a stays and b ends.
-func outranks(a, b *sandbox.State) bool {
+func outranks(a, b *sandbox.Claim) bool {
 	return cmp.Or(
 		cmp.Compare(a.Attempt, b.Attempt),
 		cmp.Compare(a.Incarnation, b.Incarnation),

@@ -53,7 +53,7 @@ func TestResultOf(t *testing.T) {
 
 // I2: of two Pods with one key exactly one stays.
 func TestOutranks(t *testing.T) {
-	ranked := []sandbox.State{ // best first
+	ranked := []sandbox.Claim{ // best first
 		{Attempt: 2, Incarnation: 1, ID: "a"},
 		{Attempt: 1, Incarnation: 9, ID: "a"},
 		{Attempt: 1, Incarnation: 3, ID: "c"},

@@ -246,13 +246,13 @@ func (v *View) KeyHashes() iter.Seq[string] { return maps.Keys(v.byKey) }
 // Holder returns the Pod that stays, of those that carry a claim key; nil for none.
 func (v *View) Holder(hash string) *Pod {
 	var best *Pod
-	var bestState sandbox.State
+	var bestClaim sandbox.Claim
 	for _, p := range v.byKey[hash] {
 		if v.Disowned(p.id) {
 			continue
 		}
-		if state := sandbox.Read(p.object); best == nil || outranks(&state, &bestState) {
-			best, bestState = p, state
+		if c := sandbox.Read(p.object).Claim; best == nil || outranks(&c, &bestClaim) {
+			best, bestClaim = p, c
 		}
 	}
 	return best

@@ -61,11 +61,11 @@ func (i *Inventory) SetIncarnation(n uint64) {
 // ErrSetBack in the end.
 func (i *Inventory) Start(ctx context.Context) error {
 	if err := i.ready(ctx); err != nil {
-		return nil //nolint:nilerr // ctx ended: not being leader any more is no failure
+		return nil // ctx ended: not being leader any more is no failure
 	}
 	pods, err := i.listClaimed(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // as above
+		return nil // as above
 	}
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -25,11 +25,11 @@ type part struct {
 // parts lists the containers whose CPU can be changed.
 func parts(pod *corev1.Pod) []part {
 	var out []part
-	add := func(list string, containers []corev1.Container, statuses []corev1.ContainerStatus, all bool) {
+	add := func(list string, containers []corev1.Container, statuses []corev1.ContainerStatus, runs func(*corev1.Container) bool) {
 		for i := range containers {
 			c := &containers[i]
-			if !all && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
-				continue // it ended before the others began
+			if !runs(c) {
+				continue
 			}
 			p := part{path: fmt.Sprintf("/spec/%s/%d", list, i), spec: c}
 			for j := range statuses {
@@ -40,8 +40,11 @@ func parts(pod *corev1.Pod) []part {
 			out = append(out, p)
 		}
 	}
-	add("containers", pod.Spec.Containers, pod.Status.ContainerStatuses, true)
-	add("initContainers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses, false)
+	add("containers", pod.Spec.Containers, pod.Status.ContainerStatuses, func(*corev1.Container) bool { return true })
+	// Any but a sidecar ended before the others began.
+	add("initContainers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses, func(c *corev1.Container) bool {
+		return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	})
 	return out
 }
 

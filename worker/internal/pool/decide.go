@@ -71,8 +71,8 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	if !hasPodFinalizer(pod) || orphaned(pod) {
 		d.add(action{Verb: verbProtect, Pod: pod, Reason: reasonUnprotected})
 	}
-	if nobodys(pod) {
-		d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonNobodys})
+	if unknown(pod) {
+		d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonWithoutSandbox})
 		return true
 	}
 	phase := sandbox.PhaseOf(pod)
@@ -97,9 +97,9 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	return false
 }
 
-// nobodys reports whether the Pod has no sandbox and is not idle by its label. One of them was edited by hand: the label of an
+// unknown reports whether the Pod has no sandbox and is not idle by its label. One of them was edited by hand: the label of an
 // idle Pod, or every trace of a sandbox. The Pod cannot be handed out any more, and takes up a replica.
-func nobodys(pod *corev1.Pod) bool {
+func unknown(pod *corev1.Pod) bool {
 	switch sandbox.PhaseOf(pod) {
 	case sandbox.Idle, sandbox.Stopping, sandbox.Failed:
 		return false

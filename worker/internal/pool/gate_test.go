@@ -33,7 +33,7 @@ func TestGate(t *testing.T) {
 		create     int
 		scale      scaleReason
 	}{
-		{"nobody has anything to say", 1, nil, Gate{}, 2, scaleUp},
+		{"no plugin objects", 1, nil, Gate{}, 2, scaleUp},
 		{"the template is not there", 1, nil, Gate{Awaits: true}, 0, scaleAwaiting},
 		{"the template is not there, and Pods are", 1, []*corev1.Pod{idle}, Gate{Awaits: true}, 1, scaleUp},
 		{"there is nothing to make Pods from", 0, []*corev1.Pod{idle}, Gate{}, 0, scaleAwaiting},

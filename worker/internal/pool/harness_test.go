@@ -16,15 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"navix.sh/atoll/e2e/testlog"
 
@@ -118,69 +113,36 @@ func (l *lengths) set(pool types.NamespacedName, n int32) {
 // world is a namespace on a real control plane with a running Reconciler.
 type world struct {
 	*Reconciler
-	t         *testing.T
-	ctx       context.Context
-	namespace string
-	live      client.Client // of an administrator, without a cache
-	ledger    *ledger
-	lengths   *lengths
-	writes    *atomic.Int64 // requests by the Reconciler that change something
-	network   *podNetwork
-	gate      *gate
-	events    *tally
-	stop      func() // ends the Reconciler; what runs on goes without it
-	restart   func() // starts another one
+	*planetest.Place
+	t       *testing.T
+	ctx     context.Context
+	ledger  *ledger
+	lengths *lengths
+	writes  *atomic.Int64 // requests by the Reconciler that change something
+	network *podNetwork
+	gate    *gate
+	events  *tally
+	stop    func() // ends the Reconciler; what runs on goes without it
+	restart func() // starts another one
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &world{t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{},
+	w := &world{Place: plain.Place(t), t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{},
 		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t), gate: &gate{}, events: &tally{}}
-	admin := plain.Up(t).Config()
-	var err error
-	if w.live, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "pool-"}}
-	if err := w.live.Create(ctx, ns); err != nil {
-		t.Fatal(err)
-	}
-	w.namespace = ns.Name
-	w.eventually("the default service account", func() error {
-		return w.live.Get(ctx, w.key("default"), &corev1.ServiceAccount{})
-	})
-
-	cfg := plain.Up(t).Config()
-	cfg.QPS, cfg.Burst = -1, -1
+	cfg := w.Config()
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
-	w.restart = func() { w.start(cfg, scheme) }
+	w.restart = func() { w.start(cfg) }
 	w.restart()
 	t.Cleanup(func() { w.stop(); cancel() })
 	return w
 }
 
-func (w *world) start(cfg *rest.Config, scheme *runtime.Scheme) {
+func (w *world) start(cfg *rest.Config) {
 	t := w.t
-	ctx, cancel := context.WithCancel(w.ctx)
-	skip := true
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:                 scheme,
-		Logger:                 testlog.New(t),
-		Metrics:                metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
-		Controller:             config.Controller{SkipNameValidation: &skip},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := w.ctx
+	mgr := w.Manager(cfg, sandboxcache.ByObject(), testlog.New(t))
 	cluster, err := hooks.NewCluster(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +159,7 @@ func (w *world) start(cfg *rest.Config, scheme *runtime.Scheme) {
 	}
 	w.Reconciler, err = New(Options{
 		Client: mgr.GetClient(), Recorder: w.ledger, Events: &teller{mgr.GetEventRecorder("pool"), w.events},
-		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner, Admission: admission.New(w.gate),
+		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner, Admission: admission.New(clock.RealClock{}, w.gate),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -205,14 +167,7 @@ func (w *world) start(cfg *rest.Config, scheme *runtime.Scheme) {
 	if err := w.SetupWithManager(ctx, mgr); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("manager: %v", err)
-		}
-	})
+	w.stop = w.Run("manager", mgr.Start)
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		t.Fatal("cache did not sync")
 	}
@@ -233,27 +188,10 @@ func (c *writeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func isEvent(path string) bool { return len(path) > 24 && path[:24] == "/apis/events.k8s.io/v1/n" }
 
-func (w *world) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: w.namespace, Name: name}
-}
-
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// eventually waits until there is no error.
-func (w *world) eventually(what string, try func() error) {
-	w.t.Helper()
-	planetest.Eventually(w.t, what, try)
-}
-
 // makePool creates a pool of Pods with one container; its idle image is idle:1.
 func (w *world) makePool(name string, replicas int32, change ...func(*v1alpha1.SandboxPool)) *v1alpha1.SandboxPool {
 	w.t.Helper()
-	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
 	pool.Spec.Replicas = replicas
 	pool.Spec.IdleImage = "test.local/idle:1"
 	pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
@@ -262,29 +200,22 @@ func (w *world) makePool(name string, replicas int32, change ...func(*v1alpha1.S
 	for _, c := range change {
 		c(pool)
 	}
-	w.must(w.live.Create(w.ctx, pool))
-	return pool
-}
-
-func (w *world) pool(name string) *v1alpha1.SandboxPool {
-	w.t.Helper()
-	pool := &v1alpha1.SandboxPool{}
-	w.must(w.live.Get(w.ctx, w.key(name), pool))
+	w.Must(w.Live.Create(w.ctx, pool))
 	return pool
 }
 
 func (w *world) setReplicas(name string, replicas int32) {
 	w.t.Helper()
-	pool := w.pool(name)
+	pool := w.Pool(name)
 	body := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	w.must(w.live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(body))))
+	w.Must(w.Live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(body))))
 }
 
 // pods lists the pool's live Pods of a phase; "" is any.
 func (w *world) pods(pool string, phase sandbox.Phase) []corev1.Pod {
 	w.t.Helper()
 	list := &corev1.PodList{}
-	w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace), client.MatchingLabels(sandbox.PoolLabels(pool))))
+	w.Must(w.Live.List(w.ctx, list, client.InNamespace(w.Namespace), client.MatchingLabels(sandbox.PoolLabels(pool))))
 	var pods []corev1.Pod
 	for _, pod := range list.Items {
 		if pod.DeletionTimestamp == nil && (phase == "" || sandbox.PhaseOf(&pod) == phase) {
@@ -297,7 +228,7 @@ func (w *world) pods(pool string, phase sandbox.Phase) []corev1.Pod {
 func (w *world) pod(name string) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{}
-	w.must(w.live.Get(w.ctx, w.key(name), pod))
+	w.Must(w.Live.Get(w.ctx, w.Key(name), pod))
 	return pod
 }
 
@@ -305,7 +236,7 @@ func (w *world) pod(name string) *corev1.Pod {
 func (w *world) awaitIdle(pool string, idle, others int) []corev1.Pod {
 	w.t.Helper()
 	var found []corev1.Pod
-	w.eventually(fmt.Sprintf("%d ready idle pods in %s", idle, pool), func() error {
+	w.Eventually(fmt.Sprintf("%d ready idle pods in %s", idle, pool), func() error {
 		found = nil
 		all := w.pods(pool, "")
 		for _, pod := range all {
@@ -324,32 +255,32 @@ func (w *world) awaitIdle(pool string, idle, others int) []corev1.Pod {
 // claim makes the claim write of package sandbox.
 func (w *world) claim(pod *corev1.Pod, id, image string, startup time.Duration) error {
 	body, _, err := sandbox.ClaimPatch(pod, &sandbox.Grant{
-		ID: id, Image: image, Team: "team", StartupTimeout: startup, Now: time.Now(),
+		Claim: sandbox.Claim{ID: id, Team: "team"}, Timeouts: sandbox.Timeouts{Startup: startup}, Image: image, Now: time.Now(),
 	})
 	if err != nil {
 		return err
 	}
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	return w.live.Patch(w.ctx, target, client.RawPatch(types.JSONPatchType, body))
+	return w.Live.Patch(w.ctx, target, client.RawPatch(types.JSONPatchType, body))
 }
 
 func (w *world) release(pool, pod string) {
 	w.t.Helper()
-	w.eventually("the release", func() error {
+	w.Eventually("the release", func() error {
 		current := w.pod(pod)
-		body, _, err := sandbox.ReleasePatch(current, &w.pool(pool).Spec,
+		body, _, err := sandbox.ReleasePatch(current, &w.Pool(pool).Spec,
 			sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased}, time.Now())
 		if err != nil {
 			return err
 		}
-		return w.live.Patch(w.ctx, current, client.RawPatch(types.JSONPatchType, body))
+		return w.Live.Patch(w.ctx, current, client.RawPatch(types.JSONPatchType, body))
 	})
 }
 
 func (w *world) awaitPhase(pod string, phase sandbox.Phase) *corev1.Pod {
 	w.t.Helper()
 	var current *corev1.Pod
-	w.eventually("pod "+pod+" to be "+string(phase), func() error {
+	w.Eventually("pod "+pod+" to be "+string(phase), func() error {
 		current = w.pod(pod)
 		if got := sandbox.PhaseOf(current); got != phase {
 			return fmt.Errorf("it is %s", got)
@@ -362,7 +293,7 @@ func (w *world) awaitPhase(pod string, phase sandbox.Phase) *corev1.Pod {
 func (w *world) awaitRecord(id string, stop v1alpha1.SandboxStopReason, failure string) *sandboxv1.Sandbox {
 	w.t.Helper()
 	var record *sandboxv1.Sandbox
-	w.eventually("the record of "+id, func() error {
+	w.Eventually("the record of "+id, func() error {
 		if record = w.ledger.get(id); record == nil {
 			return errors.New("none yet")
 		}
@@ -379,9 +310,9 @@ func (w *world) awaitRecord(id string, stop v1alpha1.SandboxStopReason, failure 
 
 func (w *world) awaitGone(pod *corev1.Pod) {
 	w.t.Helper()
-	w.eventually("pod "+pod.Name+" to go", func() error {
+	w.Eventually("pod "+pod.Name+" to go", func() error {
 		current := &corev1.Pod{}
-		err := w.live.Get(w.ctx, client.ObjectKeyFromObject(pod), current)
+		err := w.Live.Get(w.ctx, client.ObjectKeyFromObject(pod), current)
 		if apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID {
 			return nil
 		}

@@ -67,12 +67,12 @@ func (n *podNetwork) asked() int {
 // claimWith claims a Pod for a sandbox with a hook.
 func (w *world) claimWith(pod *corev1.Pod, id, image, hooks string) {
 	w.t.Helper()
-	body, phase, err := sandbox.ClaimPatch(pod, &sandbox.Grant{ID: id, Image: image, Hooks: hooks, StartupTimeout: time.Minute, Now: time.Now()})
-	w.must(err)
+	body, phase, err := sandbox.ClaimPatch(pod, &sandbox.Grant{Claim: sandbox.Claim{ID: id}, Image: image, Hooks: hooks, Timeouts: sandbox.Timeouts{Startup: time.Minute}, Now: time.Now()})
+	w.Must(err)
 	if phase != sandbox.Starting {
 		w.t.Fatalf("claimed with hooks as %s", phase)
 	}
-	w.must(w.live.Patch(w.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}},
+	w.Must(w.Live.Patch(w.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}},
 		client.RawPatch(types.JSONPatchType, body)))
 }
 
@@ -194,7 +194,7 @@ func TestAReleaseEndsItsHooks(t *testing.T) {
 	}
 	w.awaitRecord("sb", v1alpha1.SandboxStopReasonCanceled, "")
 	w.awaitIdle("p", 1, 0)
-	w.eventually("the hooks to be forgotten", func() error {
+	w.Eventually("the hooks to be forgotten", func() error {
 		if n := w.network.asked(); n != 1 {
 			return errors.New("asked again")
 		}

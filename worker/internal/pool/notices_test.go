@@ -130,14 +130,14 @@ func TestReplacementsAreTimed(t *testing.T) {
 		}
 	}
 	r.gone(key)
-	want("ready before anybody looked", r.observe(key, []*corev1.Pod{idlePodOf("a", readyNow)}))
+	want("ready before the first look", r.observe(key, []*corev1.Pod{idlePodOf("a", readyNow)}))
 	step(time.Second)
 	r.gone(key)
 	step(2 * time.Second)
 	want("not ready yet", r.observe(key, []*corev1.Pod{idlePodOf("a"), idlePodOf("b")}))
 	want("the first", r.observe(key, []*corev1.Pod{idlePodOf("a", readyNow), idlePodOf("b", readyNow)}), 3*time.Second)
 	want("the second", r.observe(key, []*corev1.Pod{idlePodOf("a", readyNow), idlePodOf("b"), idlePodOf("c", readyNow)}), 2*time.Second)
-	want("nobody's", r.observe(key, []*corev1.Pod{idlePodOf("b", readyNow), idlePodOf("c", readyNow), idlePodOf("d", readyNow)}))
+	want("of no claim", r.observe(key, []*corev1.Pod{idlePodOf("b", readyNow), idlePodOf("c", readyNow), idlePodOf("d", readyNow)}))
 	for range 2 * maxReplaced {
 		r.gone(key)
 	}

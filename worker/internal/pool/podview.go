@@ -74,7 +74,7 @@ func worn(s *snapshot, pod *corev1.Pod) bool {
 
 // startupTimeout is how long the Pod may be starting; 0: no limit.
 func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
-	if own := sandbox.Read(pod).StartupTimeout; own > 0 {
+	if own := sandbox.Read(pod).Timeouts.Startup; own > 0 {
 		return own
 	}
 	if pool.Spec.DefaultStartupTimeout != nil {

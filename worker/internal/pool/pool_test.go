@@ -30,13 +30,13 @@ func TestReplicasAreKept(t *testing.T) {
 			t.Errorf("pod %s: finalizers %v, image %s", pod.Name, pod.Finalizers, pod.Spec.Containers[0].Image)
 		}
 	}
-	w.must(w.live.Delete(w.ctx, &pods[0]))
+	w.Must(w.Live.Delete(w.ctx, &pods[0]))
 	w.awaitGone(&pods[0])
 	w.awaitIdle("p", 5, 0)
 	w.setReplicas("p", 60)
 	w.awaitIdle("p", 60, 0)
-	w.eventually("the status", func() error {
-		st := w.pool("p").Status
+	w.Eventually("the status", func() error {
+		st := w.Pool("p").Status
 		if st.Phase != v1alpha1.SandboxPoolPhaseReady || st.IdleReplicas != 60 || st.UnavailableIdleReplicas != 0 {
 			return fmt.Errorf("%s, %d idle, %d unavailable", st.Phase, st.IdleReplicas, st.UnavailableIdleReplicas)
 		}
@@ -51,15 +51,15 @@ func TestRestWritesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 3)
 	w.awaitIdle("p", 3, 0)
-	w.eventually("the status", func() error {
-		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
+	w.Eventually("the status", func() error {
+		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
 			return errors.New(string(st.Phase))
 		}
 		return nil
 	})
 	quiet := w.writes.Load()
 	for range 5 {
-		if _, err := w.Reconcile(w.ctx, reconcile.Request{NamespacedName: w.key("p")}); err != nil {
+		if _, err := w.Reconcile(w.ctx, reconcile.Request{NamespacedName: w.Key("p")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,8 +73,8 @@ func TestPendingRequests(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)
 	w.awaitIdle("p", 1, 0)
-	w.eventually("the status", func() error {
-		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
+	w.Eventually("the status", func() error {
+		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
 			return errors.New(string(st.Phase))
 		}
 		return nil
@@ -82,9 +82,9 @@ func TestPendingRequests(t *testing.T) {
 	quiet := w.writes.Load()
 	for _, n := range []int32{7, 8000, 0} {
 		start := time.Now()
-		w.lengths.set(w.key("p"), n)
-		w.eventually("pendingRequests", func() error {
-			if got := w.pool("p").Status.PendingRequests; got != n {
+		w.lengths.set(w.Key("p"), n)
+		w.Eventually("pendingRequests", func() error {
+			if got := w.Pool("p").Status.PendingRequests; got != n {
 				return fmt.Errorf("%d, want %d", got, n)
 			}
 			return nil
@@ -102,10 +102,10 @@ func TestFinalizerIsPutBack(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)
 	pod := w.awaitIdle("p", 1, 0)[0]
-	w.must(w.live.Patch(w.ctx, &pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"ownerReferences":null}}`))))
-	w.eventually("the finalizer and the owner", func() error {
+	w.Must(w.Live.Patch(w.ctx, &pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"ownerReferences":null}}`))))
+	w.Eventually("the finalizer and the owner", func() error {
 		current := w.pod(pod.Name)
-		if !hasPodFinalizer(current) || !metav1.IsControlledBy(current, w.pool("p")) {
+		if !hasPodFinalizer(current) || !metav1.IsControlledBy(current, w.Pool("p")) {
 			return fmt.Errorf("finalizers %v, owners %v", current.Finalizers, current.OwnerReferences)
 		}
 		return nil
@@ -118,15 +118,15 @@ func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 2)
 	pods := w.awaitIdle("p", 2, 0)
-	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	w.Must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
 	want := w.pod(pods[0].Name)
 	for _, edit := range []string{
 		`"agentbox.navix.sh/sandbox-phase": "odd"`, `"agentbox.navix.sh/sandbox-phase": null`, `"agentbox.navix.sh/sandbox-phase": "idle"`,
 		`"agentbox.navix.sh/sandbox-phase": "failed"`, `"agentbox.navix.sh/sandbox-pool": null`, `"agentbox.navix.sh/sandbox-pool": "other"`,
 		`"agentbox.navix.sh/sandbox-id": null`,
 	} {
-		w.must(w.live.Patch(w.ctx, want.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {`+edit+`}}}`))))
-		w.eventually("the labels to be back after "+edit, func() error {
+		w.Must(w.Live.Patch(w.ctx, want.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {`+edit+`}}}`))))
+		w.Eventually("the labels to be back after "+edit, func() error {
 			if got := w.pod(want.Name); got.UID != want.UID || got.DeletionTimestamp != nil || !maps.Equal(got.Labels, want.Labels) {
 				return fmt.Errorf("labels %v", got.Labels)
 			}
@@ -135,7 +135,7 @@ func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
 	}
 	w.awaitIdle("p", 1, 1)
 	list := &corev1.PodList{}
-	w.must(w.live.List(w.ctx, list, client.InNamespace(want.Namespace)))
+	w.Must(w.Live.List(w.ctx, list, client.InNamespace(want.Namespace)))
 	if len(list.Items) != 2 {
 		t.Errorf("%d Pods, not 2", len(list.Items))
 	}
@@ -146,11 +146,11 @@ func TestRecordBeforeThePodGoes(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 2)
 	pods := w.awaitIdle("p", 2, 0)
-	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	w.Must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
 	w.ledger.setClosed(true)
 	now := int64(0)
-	w.must(w.live.Delete(w.ctx, &pods[0], &client.DeleteOptions{GracePeriodSeconds: &now}))
-	w.eventually("refused records", func() error {
+	w.Must(w.Live.Delete(w.ctx, &pods[0], &client.DeleteOptions{GracePeriodSeconds: &now}))
+	w.Eventually("refused records", func() error {
 		w.ledger.mu.Lock()
 		defer w.ledger.mu.Unlock()
 		if w.ledger.refused < 2 {
@@ -159,7 +159,7 @@ func TestRecordBeforeThePodGoes(t *testing.T) {
 		return nil
 	})
 	if !hasPodFinalizer(w.pod(pods[0].Name)) {
-		t.Fatal("the Pod may go, and nobody has its record")
+		t.Fatal("the Pod may go, and its record is not kept")
 	}
 	w.ledger.setClosed(false)
 	record := w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonFailed, "PodDeleted")
@@ -176,7 +176,7 @@ func TestRecycle(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)
 	pod := w.awaitIdle("p", 1, 0)[0]
-	w.must(w.claim(&pod, "sb-a", "test.local/tenant:1", 0))
+	w.Must(w.claim(&pod, "sb-a", "test.local/tenant:1", 0))
 	running := w.awaitPhase(pod.Name, sandbox.Running)
 	tenant := sandbox.ContainerID(running)
 	if tenant == sandbox.ContainerID(&pod) || sandbox.Read(running).ContainerID != tenant {
@@ -216,7 +216,7 @@ func TestResidueIsReplaced(t *testing.T) {
 	} {
 		t.Run(pool, func(t *testing.T) {
 			pod := w.awaitIdle(pool, 1, 0)[0]
-			w.must(w.claim(&pod, "sb-"+pool, image, 0))
+			w.Must(w.claim(&pod, "sb-"+pool, image, 0))
 			w.awaitPhase(pod.Name, sandbox.Running)
 			w.release(pool, pod.Name)
 			w.awaitGone(&pod)
@@ -247,7 +247,7 @@ func TestSandboxesEndByThemselves(t *testing.T) {
 	}
 	pods := w.awaitIdle("p", 5, 0)
 	for i, tt := range tests {
-		w.must(w.claim(&pods[i], tt.id, tt.image, tt.startup))
+		w.Must(w.claim(&pods[i], tt.id, tt.image, tt.startup))
 		if tt.restart != "" {
 			w.annotate(&pods[i], plane.RestartAnnotation, tt.restart)
 		}
@@ -268,12 +268,12 @@ func TestPoolDrains(t *testing.T) {
 	w := newWorld(t)
 	pool := w.makePool("p", 3)
 	pods := w.awaitIdle("p", 3, 0)
-	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
-	w.must(w.live.Delete(w.ctx, pool))
+	w.Must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	w.Must(w.Live.Delete(w.ctx, pool))
 	w.awaitGone(&pods[1])
 	w.awaitGone(&pods[2])
-	w.eventually("the phase", func() error {
-		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseTerminating || st.RunningReplicas != 1 || st.IdleReplicas != 0 {
+	w.Eventually("the phase", func() error {
+		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseTerminating || st.RunningReplicas != 1 || st.IdleReplicas != 0 {
 			return fmt.Errorf("%+v", st)
 		}
 		return nil
@@ -283,8 +283,8 @@ func TestPoolDrains(t *testing.T) {
 	}
 	w.release("p", pods[0].Name)
 	w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonReleased, "")
-	w.eventually("the pool to go", func() error {
-		err := w.live.Get(w.ctx, w.key("p"), pool)
+	w.Eventually("the pool to go", func() error {
+		err := w.Live.Get(w.ctx, w.Key("p"), pool)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -297,9 +297,9 @@ func TestPodsOutliveTheirPool(t *testing.T) {
 	w := newWorld(t)
 	pool := w.makePool("p", 1)
 	pod := w.awaitIdle("p", 1, 0)[0]
-	w.must(w.claim(&pod, "sb-a", "test.local/idle:1", 0))
-	w.must(w.live.Delete(w.ctx, pool))
-	w.must(w.live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	w.Must(w.claim(&pod, "sb-a", "test.local/idle:1", 0))
+	w.Must(w.Live.Delete(w.ctx, pool))
+	w.Must(w.Live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonFailed, "PodDeleted")
 	w.awaitGone(&pod)
 }
@@ -308,9 +308,9 @@ func TestTemplateRollsOver(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 5)
 	pods := w.awaitIdle("p", 5, 0)
-	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
-	w.must(w.live.Patch(w.ctx, w.pool("p"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"idleImage":"test.local/idle:2"}}`))))
-	w.eventually("idle pods of the new template", func() error {
+	w.Must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	w.Must(w.Live.Patch(w.ctx, w.Pool("p"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"idleImage":"test.local/idle:2"}}`))))
+	w.Eventually("idle pods of the new template", func() error {
 		for _, pod := range w.pods("p", sandbox.Idle) {
 			if pod.Spec.Containers[0].Image != "test.local/idle:2" {
 				return fmt.Errorf("%s is old", pod.Name)
@@ -327,7 +327,7 @@ func TestTemplateRollsOver(t *testing.T) {
 func (w *world) annotate(pod *corev1.Pod, key, value string) {
 	w.t.Helper()
 	body := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
-	w.must(w.live.Patch(w.ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body))))
+	w.Must(w.Live.Patch(w.ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body))))
 }
 
 // makeEnv creates an Env whose group has the given window in seconds.
@@ -335,8 +335,8 @@ func (w *world) makeEnv(name string, window int32) {
 	w.t.Helper()
 	manifest := fmt.Sprintf(`{"spec":{"templateRef":{"name":"none"},"clusters":[{"clusterID":"test","members":[{"name":"p","config":{"scalingGroup":"default"}}]}],
 		"autoscaling":{"groups":[{"name":"default","scaleDownPolicy":{"protectionWindowSeconds":%d}}]}}}`, window)
-	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
-	w.must(w.live.Patch(w.ctx, env, client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":"`+name+`"},`+manifest[1:])), client.FieldOwner("test"), client.ForceOwnership))
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
+	w.Must(w.Live.Patch(w.ctx, env, client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":"`+name+`"},`+manifest[1:])), client.FieldOwner("test"), client.ForceOwnership))
 }
 
 func inGroup(env string) func(*v1alpha1.SandboxPool) {

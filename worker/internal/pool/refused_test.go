@@ -80,8 +80,8 @@ func (r *teller) Eventf(about, related runtime.Object, kind, reason, action, not
 // scalingSays waits until the condition Scaling contains a text, or no longer does.
 func (w *world) scalingSays(pool, text string, present bool) {
 	w.t.Helper()
-	w.eventually("the condition Scaling", func() error {
-		c := meta.FindStatusCondition(w.pool(pool).Status.Conditions, v1alpha1.SandboxPoolConditionScaling)
+	w.Eventually("the condition Scaling", func() error {
+		c := meta.FindStatusCondition(w.Pool(pool).Status.Conditions, v1alpha1.SandboxPoolConditionScaling)
 		if c == nil || strings.Contains(c.Message, text) != present {
 			return fmt.Errorf("%+v", c)
 		}
@@ -97,11 +97,11 @@ func (w *world) failures() float64 {
 // its own once there is room.
 func TestResourceQuota(t *testing.T) {
 	w := newWorld(t)
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "three"}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "three"}}
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("3")}
-	w.must(w.live.Create(w.ctx, quota))
-	w.eventually("the quota to be counted", func() error {
-		w.must(w.live.Get(w.ctx, w.key("three"), quota))
+	w.Must(w.Live.Create(w.ctx, quota))
+	w.Eventually("the quota to be counted", func() error {
+		w.Must(w.Live.Get(w.ctx, w.Key("three"), quota))
 		if len(quota.Status.Hard) == 0 {
 			return errors.New("not yet")
 		}
@@ -110,7 +110,7 @@ func TestResourceQuota(t *testing.T) {
 	w.makePool("p", 8)
 	w.awaitIdle("p", 3, 0)
 	w.scalingSays("p", "exceeded quota: three", true)
-	last, ok := w.opts.Refusals.Last(w.key("p"))
+	last, ok := w.opts.Refusals.Last(w.Key("p"))
 	if !ok || last.Reason != admission.QuotaExceeded || !strings.HasPrefix(last.Message, "ResourceQuota: exceeded quota: three") {
 		t.Errorf("the latest refusal: %+v, %t", last, ok)
 	}
@@ -118,7 +118,7 @@ func TestResourceQuota(t *testing.T) {
 		return testutil.ToFloat64(w.metrics.actions.WithLabelValues("Create", string(scaleUp), outcomeRefused))
 	}
 	before, first, begun := w.writes.Load(), refusals(), time.Now()
-	w.eventually("three further refusals", func() error {
+	w.Eventually("three further refusals", func() error {
 		if n := refusals() - first; n < 3 {
 			return fmt.Errorf("%g so far", n)
 		}
@@ -135,10 +135,10 @@ func TestResourceQuota(t *testing.T) {
 	if n := w.events.of(string(admission.QuotaExceeded)); n != 1 {
 		t.Errorf("%d Events, want 1", n)
 	}
-	w.must(w.live.Patch(w.ctx, quota, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"8"}}}`))))
+	w.Must(w.Live.Patch(w.ctx, quota, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"8"}}}`))))
 	w.awaitIdle("p", 8, 0)
 	w.scalingSays("p", "refused", false)
-	if last, ok := w.opts.Refusals.Last(w.key("p")); ok {
+	if last, ok := w.opts.Refusals.Last(w.Key("p")); ok {
 		t.Errorf("still refused: %+v", last)
 	}
 }
@@ -146,24 +146,24 @@ func TestResourceQuota(t *testing.T) {
 // TestLimitRange: what can never be admitted is reported as such, and another template is tried at once.
 func TestLimitRange(t *testing.T) {
 	w := newWorld(t)
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "small"}}
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "small"}}
 	limits.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}}
-	w.must(w.live.Create(w.ctx, limits))
+	w.Must(w.Live.Create(w.ctx, limits))
 	w.makePool("p", 3, func(p *v1alpha1.SandboxPool) {
 		p.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
 	})
 	w.scalingSays("p", "LimitRange: maximum memory usage per Container is 1Gi, but limit is 2Gi", true)
-	if last, ok := w.opts.Refusals.Last(w.key("p")); !ok || last.Reason != admission.InvalidSpec {
+	if last, ok := w.opts.Refusals.Last(w.Key("p")); !ok || last.Reason != admission.InvalidSpec {
 		t.Errorf("the latest refusal: %+v, %t", last, ok)
 	}
 	// As after a long refusal: the new template does not wait for that.
 	for range 6 {
-		w.opts.Refusals.Refused(w.key("p"), mustRevision(t, w.pool("p")), admission.Refuse(0, admission.InvalidSpec, "long", time.Minute), false)
+		w.opts.Refusals.Refused(w.Key("p"), mustRevision(t, w.Pool("p")), admission.Refuse(0, admission.InvalidSpec, "long", time.Minute), false)
 	}
-	pool := w.pool("p")
+	pool := w.Pool("p")
 	before := pool.DeepCopy()
 	pool.Spec.Template.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("512Mi")
-	w.must(w.live.Patch(w.ctx, pool, client.MergeFrom(before)))
+	w.Must(w.Live.Patch(w.ctx, pool, client.MergeFrom(before)))
 	begun := time.Now()
 	w.awaitIdle("p", 3, 0)
 	if took := time.Since(begun); took > 20*time.Second {

@@ -107,7 +107,7 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 		r.timedOut(s, a.Pod, string(a.Verb))
 	case verbBury:
 		// The sandbox did not end: its Pod was deleted.
-		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.StopReason == "" && s.Pool != nil {
+		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.End.StopReason == "" && s.Pool != nil {
 			record := sandbox.TerminalRecord(a.Pod, nil, r.opts.ClusterID, r.opts.Times.Now())
 			r.ended(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
 		}
@@ -139,10 +139,9 @@ func (r *Reconciler) timedOut(s *snapshot, pod *corev1.Pod, action string) {
 	if state.Phase != sandbox.Stopping {
 		return
 	}
-	switch why := idle.Reason(state.FailureReason); why {
-	case idle.IdleTimeout, idle.MaxLifetime, idle.FirstActivityTimeout:
+	if why := idle.Reason(state.End.Reason); why.Known() {
 		r.notices.tell(s.Pool, pod, corev1.EventTypeNormal, reason(why), action, "sandbox %s on pod %s was released: %s",
-			state.ID, pod.Name, state.FailureMessage)
+			state.ID, pod.Name, state.End.Message)
 	}
 }
 

@@ -60,27 +60,27 @@ func TestRollout(t *testing.T) {
 				}
 			})
 			idle := w.awaitIdle("p", 10, 0)
-			w.must(w.claim(&idle[0], "01hzzzzzzzzzzzzzzzzzzzzzzz-east", "test.local/other:1", time.Minute))
+			w.Must(w.claim(&idle[0], "01hzzzzzzzzzzzzzzzzzzzzzzz-east", "test.local/other:1", time.Minute))
 			running := w.awaitPhase(idle[0].Name, sandbox.Running)
 			from := map[types.UID]bool{}
 			for _, pod := range w.awaitIdle("p", 9, 1) {
 				from[pod.UID] = true
 			}
 			list := &corev1.PodList{}
-			w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace)))
-			watcher, err := client.NewWithWatch(plain.Up(t).Config(), client.Options{Scheme: w.live.Scheme()})
-			w.must(err)
-			events, err := watcher.Watch(w.ctx, &corev1.PodList{}, client.InNamespace(w.namespace), &client.ListOptions{
+			w.Must(w.Live.List(w.ctx, list, client.InNamespace(w.Namespace)))
+			watcher, err := client.NewWithWatch(plain.Up(t).Config(), client.Options{Scheme: w.Live.Scheme()})
+			w.Must(err)
+			events, err := watcher.Watch(w.ctx, &corev1.PodList{}, client.InNamespace(w.Namespace), &client.ListOptions{
 				Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion},
 			})
-			w.must(err)
+			w.Must(err)
 			defer events.Stop()
 			enough, least := make(chan struct{}), make(chan int, 1)
 			go func() { least <- w.leastServing(events, from, enough) }()
 
-			pool := w.pool("p")
-			w.must(w.live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"idleImage":"test.local/idle:2"}}`))))
-			w.eventually("new Pods", func() error {
+			pool := w.Pool("p")
+			w.Must(w.Live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"idleImage":"test.local/idle:2"}}`))))
+			w.Eventually("new Pods", func() error {
 				old, current := 0, 0
 				for _, pod := range w.pods("p", sandbox.Idle) {
 					if pod.Spec.Containers[0].Image == "test.local/idle:2" && ready(&pod) {

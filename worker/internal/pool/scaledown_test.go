@@ -21,10 +21,10 @@ func TestScaleDownSparesSandboxes(t *testing.T) {
 	w.makeEnv("env", 1)
 	w.makePool("p", 5, inGroup("env"))
 	pods := w.awaitIdle("p", 5, 0)
-	w.must(w.claim(&pods[0], "sb-running", "test.local/idle:1", 0))
-	w.must(w.claim(&pods[1], "sb-swapped", "test.local/other:1", 0))
+	w.Must(w.claim(&pods[0], "sb-running", "test.local/idle:1", 0))
+	w.Must(w.claim(&pods[1], "sb-swapped", "test.local/other:1", 0))
 	w.setReplicas("p", 0)
-	w.eventually("idle pods to go", func() error {
+	w.Eventually("idle pods to go", func() error {
 		if n := len(w.pods("p", "")); n != 2 {
 			return fmt.Errorf("%d left", n)
 		}
@@ -32,8 +32,8 @@ func TestScaleDownSparesSandboxes(t *testing.T) {
 	})
 	w.awaitPhase(pods[0].Name, sandbox.Running)
 	w.awaitPhase(pods[1].Name, sandbox.Running)
-	w.eventually("the phase", func() error {
-		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseScalingDown || st.RunningReplicas != 2 || st.IdleReplicas != 0 {
+	w.Eventually("the phase", func() error {
+		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseScalingDown || st.RunningReplicas != 2 || st.IdleReplicas != 0 {
 			return fmt.Errorf("%+v", st)
 		}
 		return nil
@@ -55,7 +55,7 @@ func TestMarkedPodCanBeClaimed(t *testing.T) {
 	w.awaitIdle("p", 2, 0)
 	w.setReplicas("p", 0)
 	var marked corev1.Pod
-	w.eventually("a mark", func() error {
+	w.Eventually("a mark", func() error {
 		for _, pod := range w.pods("p", sandbox.Idle) {
 			if marking(&pod) != "" {
 				marked = pod
@@ -64,8 +64,8 @@ func TestMarkedPodCanBeClaimed(t *testing.T) {
 		}
 		return errors.New("none")
 	})
-	w.must(w.claim(&marked, "sb-late", "test.local/idle:1", 0))
-	w.eventually("the other pod to go", func() error {
+	w.Must(w.claim(&marked, "sb-late", "test.local/idle:1", 0))
+	w.Eventually("the other pod to go", func() error {
 		if n := len(w.pods("p", "")); n != 1 {
 			return fmt.Errorf("%d left", n)
 		}
@@ -89,14 +89,14 @@ func TestMarksGoWhenReplicasRise(t *testing.T) {
 		}
 		return n
 	}
-	w.eventually("three marks", func() error {
+	w.Eventually("three marks", func() error {
 		if n := marks(); n != 3 {
 			return fmt.Errorf("%d", n)
 		}
 		return nil
 	})
 	w.setReplicas("p", 3)
-	w.eventually("no mark", func() error {
+	w.Eventually("no mark", func() error {
 		if n := marks(); n != 0 {
 			return fmt.Errorf("%d", n)
 		}
@@ -115,19 +115,19 @@ func TestDeleteLosesToAClaim(t *testing.T) {
 	w := newWorld(t)
 	pool := w.makePool("p", 1)
 	pod := w.awaitIdle("p", 1, 0)[0]
-	w.must(w.claim(&pod, "sb-first", "test.local/idle:1", 0))
+	w.Must(w.claim(&pod, "sb-first", "test.local/idle:1", 0))
 	s := &snapshot{Pool: pool}
-	if err := w.perform(w.ctx, w.key("p"), s, action{Verb: verbDelete, Pod: &pod, Reason: reasonScaleDown}); err != nil {
+	if err := w.perform(w.ctx, w.Key("p"), s, action{Verb: verbDelete, Pod: &pod, Reason: reasonScaleDown}); err != nil {
 		t.Errorf("losing is no error: %v", err)
 	}
-	if err := w.perform(w.ctx, w.key("p"), s, action{Verb: verbMark, Pod: &pod, Reason: reasonScaleDown}); err != nil {
+	if err := w.perform(w.ctx, w.Key("p"), s, action{Verb: verbMark, Pod: &pod, Reason: reasonScaleDown}); err != nil {
 		t.Errorf("losing is no error: %v", err)
 	}
 	current := w.pod(pod.Name)
 	if current.DeletionTimestamp != nil || marking(current) != "" {
 		t.Errorf("the sandbox's Pod: deleted %v, marked %q", current.DeletionTimestamp, marking(current))
 	}
-	if !w.expectations.Settled(w.key("p")) {
+	if !w.expectations.Settled(w.Key("p")) {
 		t.Error("a delete that was refused is still waited for")
 	}
 }
@@ -154,7 +154,7 @@ func TestClaimsSurviveScaleDown(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	w.eventually("idle pods to go", func() error {
+	w.Eventually("idle pods to go", func() error {
 		if n := len(w.pods("p", sandbox.Idle)); n > 0 {
 			return fmt.Errorf("%d left", n)
 		}

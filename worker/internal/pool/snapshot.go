@@ -104,7 +104,7 @@ const (
 	reasonOutdated        reason = "TemplateOutdated"
 	reasonFailed          reason = "SandboxFailed"
 	reasonIdleCrashed     reason = "IdlePodFinished"
-	reasonNobodys         reason = "PhaseWithoutSandbox"
+	reasonWithoutSandbox  reason = "PhaseWithoutSandbox"
 	reasonTerminating     reason = "PodTerminating"
 	reasonUnprotected     reason = "FinalizerOrOwnerMissing"
 	reasonLabelsEdited    reason = "LabelsEdited"

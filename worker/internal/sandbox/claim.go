@@ -20,26 +20,16 @@ import (
 
 // Grant is everything that a claim writes on its Pod.
 type Grant struct {
-	ID          string
-	Key         string // empty without a claim key, as are the two below
-	KeyHash     string
-	Attempt     int32
-	Incarnation uint64
-	Team        string
-	User        string
-	Labels      map[string]string
-	Metadata    map[string]string
-	Image       string // image of the sandbox
+	Claim
+	Timeouts Timeouts
+	Labels   map[string]string
+	Metadata map[string]string
+	Image    string // image of the sandbox
 	// Hooks are the post-start hooks, as package hook encodes them.
 	Hooks string
 	// Hold keeps a sandbox starting even if its image is right; because hooks or checks must run first.
 	Hold bool
-
-	IdleTimeout          time.Duration // zero: none, as of the two below
-	MaxLifetime          time.Duration
-	FirstActivityTimeout time.Duration
-	StartupTimeout       time.Duration
-	Now                  time.Time
+	Now  time.Time
 }
 
 // ErrLabelTaken refuses a claim whose labels would overwrite those of the Pod's template.
@@ -76,10 +66,10 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.setTenant(v1alpha1.LabelTeam, g.Team)
 	p.setTenant(v1alpha1.LabelUser, g.User)
 	p.setTime(v1alpha1.SandboxClaimedAtAnnotationKey, g.Now)
-	p.setSeconds(v1alpha1.SandboxIdleTimeoutAnnotationKey, g.IdleTimeout)
-	p.setSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, g.MaxLifetime)
-	p.setSeconds(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, g.FirstActivityTimeout)
-	p.setSeconds(v1alpha1.SandboxStartupTimeoutAnnotationKey, g.StartupTimeout)
+	p.setSeconds(v1alpha1.SandboxIdleTimeoutAnnotationKey, g.Timeouts.Idle)
+	p.setSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, g.Timeouts.MaxLifetime)
+	p.setSeconds(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, g.Timeouts.FirstActivity)
+	p.setSeconds(v1alpha1.SandboxStartupTimeoutAnnotationKey, g.Timeouts.Startup)
 	// This is written even if no mark is seen; because the mark may be a moment old, and the Pod would be deleted once it is idle
 	// again.
 	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "")

@@ -74,7 +74,7 @@ func TestDiagnose(t *testing.T) {
 		"starting, sidecar":     {start(sidecar), "CreateContainerConfigError", "no such secret"},
 		"starting, hooks":       {start(), ReasonHooks, ""},
 		"failed":                {idlePod(holds(Failed), annotated(v1alpha1.SandboxFailureReasonAnnotationKey, "OOMKilled"), annotated(v1alpha1.SandboxFailureMessageAnnotationKey, "m")), "OOMKilled", "m"},
-		"failed, nobody knows":  {idlePod(holds(Failed), unscheduled), "Unschedulable", ""},
+		"failed, cause unknown": {idlePod(holds(Failed), unscheduled), "Unschedulable", ""},
 		"a message without end": {idlePod(waiting("ErrImagePull", strings.Repeat("é", 4000))), "ErrImagePull", "é…"},
 	} {
 		got := Diagnose(tc.pod)

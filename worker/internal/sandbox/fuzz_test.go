@@ -42,7 +42,7 @@ func FuzzPod(f *testing.F) {
 			return // an API server has no such Pod
 		}
 		state := Read(pod)
-		if state.IdleTimeout < 0 || state.StartupTimeout < 0 || state.MaxLifetime < 0 || state.FirstActivityTimeout < 0 || state.Attempt < 0 {
+		if state.Timeouts.Idle < 0 || state.Timeouts.Startup < 0 || state.Timeouts.MaxLifetime < 0 || state.Timeouts.FirstActivity < 0 || state.Attempt < 0 {
 			t.Fatalf("read %+v", state)
 		}
 		Claimable(pod, nil)
@@ -62,7 +62,7 @@ func FuzzPod(f *testing.F) {
 				t.Fatalf("the record cannot be sent: %v", err)
 			}
 		}
-		claim, _, err := ClaimPatch(pod, &Grant{ID: "01x-east", Image: "img", StartupTimeout: time.Minute, Now: fuzzTime})
+		claim, _, err := ClaimPatch(pod, &Grant{Claim: Claim{ID: "01x-east"}, Image: "img", Timeouts: Timeouts{Startup: time.Minute}, Now: fuzzTime})
 		checkPatch(t, claim, err)
 		release, _, err := ReleasePatch(pod, pool, End{StopReason: v1alpha1.SandboxStopReasonReleased}, fuzzTime)
 		checkPatch(t, release, err)

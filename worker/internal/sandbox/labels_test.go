@@ -66,7 +66,7 @@ func TestPatchesOfAnEditedPod(t *testing.T) {
 		}
 	}
 	// A claim that has not seen the previous one.
-	patch, _, err := ClaimPatch(idlePod(), &Grant{ID: "01hy-east", Image: idleImage, Now: noon})
+	patch, _, err := ClaimPatch(idlePod(), &Grant{Claim: Claim{ID: "01hy-east"}, Image: idleImage, Now: noon})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,12 +17,14 @@ import (
 
 func fullGrant(image string) *Grant {
 	return &Grant{
-		ID: "01hx-east", Key: `job "1"`, KeyHash: "0123456789abcdef0123456789abcdef", Attempt: 2, Incarnation: 7,
-		Team: "red/blue", User: "ann", Image: image,
-		Labels:      map[string]string{"tier": "gold", "a~b": "x"},
-		Metadata:    map[string]string{"note": "a/b ~ü"},
-		IdleTimeout: 1500 * time.Millisecond, MaxLifetime: time.Hour, FirstActivityTimeout: 5 * time.Minute,
-		StartupTimeout: 2 * time.Minute, Now: noon,
+		Claim: Claim{
+			ID: "01hx-east", Key: `job "1"`, KeyHash: "0123456789abcdef0123456789abcdef", Attempt: 2, Incarnation: 7,
+			Team: "red/blue", User: "ann",
+		},
+		Timeouts: Timeouts{Idle: 1500 * time.Millisecond, Startup: 2 * time.Minute, MaxLifetime: time.Hour, FirstActivity: 5 * time.Minute},
+		Labels:   map[string]string{"tier": "gold", "a~b": "x"},
+		Metadata: map[string]string{"note": "a/b ~ü"},
+		Image:    image, Now: noon,
 	}
 }
 
@@ -48,10 +50,10 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 	}
 	golden(t, "claim-swap", patch)
 
-	patch, _ = mustClaim(t, idlePod(), &Grant{ID: "01hx-east", Image: idleImage, Incarnation: 7, Now: noon})
+	patch, _ = mustClaim(t, idlePod(), &Grant{Claim: Claim{ID: "01hx-east", Incarnation: 7}, Image: idleImage, Now: noon})
 	golden(t, "claim-bare", patch)
 
-	patch, phase = mustClaim(t, idlePod(), &Grant{ID: "01hx-east", Image: idleImage, Hooks: `[{"exec":{"command":["true"]}}]`, Now: noon})
+	patch, phase = mustClaim(t, idlePod(), &Grant{Claim: Claim{ID: "01hx-east"}, Image: idleImage, Hooks: `[{"exec":{"command":["true"]}}]`, Now: noon})
 	if phase != Starting {
 		t.Errorf("phase %s with hooks to run, want starting", phase)
 	}
@@ -150,14 +152,14 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 		t.Fatalf("swapped container: %s, want Up", got)
 	}
 	step(StartPatch(pod, noon))
-	if got := Read(pod); got.Team != "red/blue" || got.Key != `job "1"` || got.IdleTimeout != 2*time.Second ||
+	if got := Read(pod); got.Team != "red/blue" || got.Key != `job "1"` || got.Timeouts.Idle != 2*time.Second ||
 		got.Attempt != 2 || got.Incarnation != 7 || got.ContainerID != "containerd://c2" {
 		t.Errorf("claimed state %+v", got)
 	}
 	longer, none := time.Hour, time.Duration(0)
 	step(TimeoutsPatch(pod, TimeoutsChange{Idle: &longer, Lifetime: &none}))
 	step(ActivePatch(pod, noon))
-	if got := Read(pod); got.IdleTimeout != time.Hour || got.MaxLifetime != 0 || got.FirstActivityTimeout != 0 || !got.LastActive.Equal(noon) {
+	if got := Read(pod); got.Timeouts.Idle != time.Hour || got.Timeouts.MaxLifetime != 0 || got.Timeouts.FirstActivity != 0 || !got.LastActive.Equal(noon) {
 		t.Errorf("changed state %+v", got)
 	}
 	patch, recycle, err := ReleasePatch(pod, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
@@ -189,7 +191,7 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 func TestClaimLosesToAnotherClaimAndToDeletionOnly(t *testing.T) {
 	seen := idlePod()
 	patch, _ := mustClaim(t, seen, fullGrant(idleImage))
-	other, _ := mustClaim(t, seen, &Grant{ID: "other", Image: idleImage, Now: noon})
+	other, _ := mustClaim(t, seen, &Grant{Claim: Claim{ID: "other"}, Image: idleImage, Now: noon})
 
 	taken, err := apply(t, seen, other)
 	if err != nil {
@@ -266,7 +268,7 @@ func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 // A Service that selects the template's labels finds the Pods of the template, whatever labels tenants choose (I14).
 func TestI14LabelsOfAClaimStandBelowOnePrefix(t *testing.T) {
 	pod, labels := idlePod(), map[string]string{"app": "mine", "tier": "gold"}
-	patch, _ := mustClaim(t, pod, &Grant{ID: "x", Image: idleImage, Labels: labels})
+	patch, _ := mustClaim(t, pod, &Grant{Claim: Claim{ID: "x"}, Image: idleImage, Labels: labels})
 	claimed, err := apply(t, pod, patch)
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +294,7 @@ func TestI14LabelsOfAClaimStandBelowOnePrefix(t *testing.T) {
 func TestClaimRefusesLabelsOfTheTemplate(t *testing.T) {
 	pod := idlePod()
 	pod.Labels["tenant.navix.sh/app"] = "the template's"
-	_, _, err := ClaimPatch(pod, &Grant{ID: "x", Image: idleImage, Labels: map[string]string{"app": "mine"}})
+	_, _, err := ClaimPatch(pod, &Grant{Claim: Claim{ID: "x"}, Image: idleImage, Labels: map[string]string{"app": "mine"}})
 	if !errors.Is(err, ErrLabelTaken) {
 		t.Errorf("got %v, want ErrLabelTaken", err)
 	}

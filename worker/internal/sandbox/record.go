@@ -38,10 +38,10 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		ClaimKey: s.Key,
 
 		ClaimedAt: timestamp(s.ClaimedAt), StartedAt: timestamp(s.StartedAt), TerminatedAt: timestamp(s.TerminatedAt),
-		StopReason:    string(s.StopReason),
-		FailureReason: s.FailureReason, FailureMessage: s.FailureMessage, ExitCode: s.ExitCode,
-		IdleTimeout: duration(s.IdleTimeout), StartupTimeout: duration(s.StartupTimeout),
-		MaxLifetime: duration(s.MaxLifetime), FirstActivityTimeout: duration(s.FirstActivityTimeout),
+		StopReason:    string(s.End.StopReason),
+		FailureReason: s.End.Reason, FailureMessage: s.End.Message, ExitCode: s.End.ExitCode,
+		IdleTimeout: duration(s.Timeouts.Idle), StartupTimeout: duration(s.Timeouts.Startup),
+		MaxLifetime: duration(s.Timeouts.MaxLifetime), FirstActivityTimeout: duration(s.Timeouts.FirstActivity),
 		LastActiveAt: timestamp(s.LastActive), Pause: pauseOf(pod),
 
 		Images: imagesOf(pod), ContainerId: containerOf(pod, &s), Node: pod.Spec.NodeName,

@@ -123,18 +123,18 @@ func FuzzRead(f *testing.F) {
 	for _, seed := range []string{"", "120", "-1", "9223372036854775807", "2026-03-01T12:00:00Z", `{"main":"x"}`, `["a"]`, "a,b", "\xff"} {
 		f.Add(seed)
 	}
-	keys := append([]string{v1alpha1.RecyclePolicyAnnotationKey}, append(identity, late...)...)
+	keys := append([]string{v1alpha1.RecyclePolicyAnnotationKey}, v1alpha1.TenantAnnotationKeys...)
 	f.Fuzz(func(t *testing.T, value string) {
 		pod := idlePod(holds(Stopping))
 		for _, key := range keys {
 			pod.Annotations[key] = value
 		}
 		s := Read(pod)
-		if s.IdleTimeout < 0 || s.StartupTimeout < 0 || s.Attempt < 0 {
+		if s.Timeouts.Idle < 0 || s.Timeouts.Startup < 0 || s.Attempt < 0 {
 			t.Errorf("%q reads as %+v", value, s)
 		}
-		if s.StartupTimeout > 0 && formatSeconds(s.StartupTimeout) != strings.TrimLeft(strings.TrimPrefix(value, "+"), "0") {
-			t.Errorf("%q reads as a timeout of %s", value, s.StartupTimeout)
+		if s.Timeouts.Startup > 0 && formatSeconds(s.Timeouts.Startup) != strings.TrimLeft(strings.TrimPrefix(value, "+"), "0") {
+			t.Errorf("%q reads as a timeout of %s", value, s.Timeouts.Startup)
 		}
 		TerminalRecord(pod, nil, "east", noon)
 		if _, err := apply(t, pod, IdlePatch(pod, poolSpec(), noon)); err != nil {

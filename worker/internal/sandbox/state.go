@@ -32,77 +32,87 @@ func (p Phase) Live() bool { return p == Starting || p == Running }
 
 // State is what a Pod's labels and annotations say about it. A zero field means that they do not say.
 type State struct {
-	Phase       Phase
-	Pool        types.NamespacedName
-	Env         string
-	ID          string
-	KeyHash     string
-	Key         string
-	Attempt     int32
-	Incarnation uint64
-	Team        string
-	User        string
-
-	ClaimedAt      time.Time
-	StartedAt      time.Time
-	TerminatedAt   time.Time
-	LastActive     time.Time // as recorded; see package idle
-	IdleTimeout    time.Duration
-	StartupTimeout time.Duration
-	MaxLifetime    time.Duration
-	// FirstActivityTimeout is 0 once the sandbox was active, or was changed by its owner.
-	FirstActivityTimeout time.Duration
+	Phase Phase
+	Pool  types.NamespacedName
+	Env   string
+	Claim
+	ClaimedAt  time.Time
+	StartedAt  time.Time
+	LastActive time.Time // as recorded; see package idle
+	Timeouts   Timeouts
 	// Paused: the sandbox does not have all of its CPU; see package pause.
 	Paused bool
-
-	StopReason     v1alpha1.SandboxStopReason
-	FailureReason  string
-	FailureMessage string
-	ExitCode       *int32
 
 	// ContainerID is the container that the sandbox has, or had when it ended.
 	ContainerID string
 	// SwapFrom is the container that ran when the image was changed for the claim.
 	SwapFrom string
-	// RunningImage is the image at the end, before the idle image was put back.
-	RunningImage string
 	// Hooks are the encoded post-start hooks. They stay until the identity is removed; the phase Running shows that they are
 	// done.
 	Hooks string
+
+	End          End
+	TerminatedAt time.Time
+	// RunningImage is the image at the end, before the idle image was put back.
+	RunningImage string
+}
+
+// Claim is the claim that a sandbox was made for.
+type Claim struct {
+	ID          string
+	KeyHash     string // empty without a claim key, as are the two below
+	Key         string
+	Attempt     int32
+	Incarnation uint64
+	Team        string
+	User        string
+}
+
+// Timeouts of a sandbox. Zero is none.
+type Timeouts struct {
+	Idle        time.Duration
+	Startup     time.Duration
+	MaxLifetime time.Duration
+	// FirstActivity is 0 once the sandbox was active, or was changed by its owner.
+	FirstActivity time.Duration
 }
 
 // Read returns the state of a Pod. Values that cannot be parsed count as absent.
 func Read(pod *corev1.Pod) State {
 	l, a := pod.Labels, pod.Annotations
 	s := State{
-		Phase:   PhaseOf(pod),
-		Pool:    PoolOf(pod),
-		Env:     EnvOf(pod),
-		ID:      IDOf(pod),
-		KeyHash: l[v1alpha1.ClaimKeyHashLabelKey],
-		Key:     a[v1alpha1.ClaimKeyAnnotationKey],
-		Team:    a[v1alpha1.LabelTeam],
-		User:    a[v1alpha1.LabelUser],
-
-		ClaimedAt:      parseTime(a[v1alpha1.SandboxClaimedAtAnnotationKey]),
-		StartedAt:      parseTime(a[v1alpha1.SandboxStartedAtAnnotationKey]),
-		TerminatedAt:   parseTime(a[v1alpha1.SandboxTerminatedAtAnnotationKey]),
-		LastActive:     parseTime(a[v1alpha1.SandboxLastActiveAnnotationKey]),
-		IdleTimeout:    parseSeconds(a[v1alpha1.SandboxIdleTimeoutAnnotationKey]),
-		StartupTimeout: parseSeconds(a[v1alpha1.SandboxStartupTimeoutAnnotationKey]),
-		MaxLifetime:    parseSeconds(a[v1alpha1.SandboxMaxLifetimeAnnotationKey]),
-
-		FirstActivityTimeout: parseSeconds(a[v1alpha1.SandboxFirstActivityTimeoutAnnotationKey]),
-		Paused:               pause.Marked(pod),
-
-		StopReason:     v1alpha1.SandboxStopReason(a[v1alpha1.SandboxStopReasonAnnotationKey]),
-		FailureReason:  a[v1alpha1.SandboxFailureReasonAnnotationKey],
-		FailureMessage: a[v1alpha1.SandboxFailureMessageAnnotationKey],
-		ExitCode:       parseExitCode(a[v1alpha1.SandboxExitCodeAnnotationKey]),
+		Phase: PhaseOf(pod),
+		Pool:  PoolOf(pod),
+		Env:   EnvOf(pod),
+		Claim: Claim{
+			ID:      IDOf(pod),
+			KeyHash: l[v1alpha1.ClaimKeyHashLabelKey],
+			Key:     a[v1alpha1.ClaimKeyAnnotationKey],
+			Team:    a[v1alpha1.LabelTeam],
+			User:    a[v1alpha1.LabelUser],
+		},
+		ClaimedAt:  parseTime(a[v1alpha1.SandboxClaimedAtAnnotationKey]),
+		StartedAt:  parseTime(a[v1alpha1.SandboxStartedAtAnnotationKey]),
+		LastActive: parseTime(a[v1alpha1.SandboxLastActiveAnnotationKey]),
+		Timeouts: Timeouts{
+			Idle:          parseSeconds(a[v1alpha1.SandboxIdleTimeoutAnnotationKey]),
+			Startup:       parseSeconds(a[v1alpha1.SandboxStartupTimeoutAnnotationKey]),
+			MaxLifetime:   parseSeconds(a[v1alpha1.SandboxMaxLifetimeAnnotationKey]),
+			FirstActivity: parseSeconds(a[v1alpha1.SandboxFirstActivityTimeoutAnnotationKey]),
+		},
+		Paused: pause.Marked(pod),
 
 		ContainerID: a[v1alpha1.SandboxContainerIDAnnotationKey],
 		SwapFrom:    a[v1alpha1.SwapFromContainerIDAnnotationKey],
 		Hooks:       a[v1alpha1.SandboxPostStartHooksAnnotationKey],
+
+		End: End{
+			StopReason: v1alpha1.SandboxStopReason(a[v1alpha1.SandboxStopReasonAnnotationKey]),
+			Reason:     a[v1alpha1.SandboxFailureReasonAnnotationKey],
+			Message:    a[v1alpha1.SandboxFailureMessageAnnotationKey],
+			ExitCode:   parseExitCode(a[v1alpha1.SandboxExitCodeAnnotationKey]),
+		},
+		TerminatedAt: parseTime(a[v1alpha1.SandboxTerminatedAtAnnotationKey]),
 	}
 	if n, err := strconv.ParseInt(a[v1alpha1.ClaimAttemptAnnotationKey], 10, 32); err == nil && n > 0 {
 		s.Attempt = int32(n)

@@ -117,33 +117,7 @@ func (p *patch) setEnd(end End, now time.Time) {
 	}
 }
 
-// identity is what a claim, the sandbox's life and its end wrote, and what the next tenant must not see.
-var identity = []string{
-	v1alpha1.SandboxIDAnnotationKey,
-	v1alpha1.SandboxClaimedAtAnnotationKey,
-	v1alpha1.SandboxStartedAtAnnotationKey,
-	v1alpha1.SandboxIdleTimeoutAnnotationKey,
-	v1alpha1.SandboxStartupTimeoutAnnotationKey,
-	v1alpha1.SandboxMaxLifetimeAnnotationKey,
-	v1alpha1.SandboxFirstActivityTimeoutAnnotationKey,
-	v1alpha1.SandboxMetadataAnnotationKey,
-	v1alpha1.SandboxManagedLabelKeysAnnotationKey,
-	v1alpha1.SandboxManagedAnnotationKeysAnnotationKey,
-	v1alpha1.SandboxPostStartHooksAnnotationKey,
-	v1alpha1.ClaimKeyAnnotationKey,
-	v1alpha1.ClaimAttemptAnnotationKey,
-	v1alpha1.ClaimIncarnationAnnotationKey,
-	v1alpha1.SwapFromContainerIDAnnotationKey,
-	v1alpha1.SandboxStopReasonAnnotationKey,
-	v1alpha1.SandboxTerminatedAtAnnotationKey,
-	v1alpha1.SandboxFailureReasonAnnotationKey,
-	v1alpha1.SandboxFailureMessageAnnotationKey,
-	v1alpha1.SandboxExitCodeAnnotationKey,
-	v1alpha1.SandboxRunningImagesAnnotationKey,
-	v1alpha1.SandboxContainerIDAnnotationKey,
-}
-
-// late are the parts of identity that can be written after the release, so an older view of the Pod may lack them.
+// late are the annotations of a tenant that can be written after the release, so an older view of the Pod may lack them.
 var late = []string{v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey}
 
 // tenantLabels returns the labels that a claim may have put on a Pod, even if the list of them was edited. Labels of the template
@@ -182,8 +156,10 @@ func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, now time.Time) [
 	for _, key := range tenantLabels(pod, pool) {
 		p.dropLabel(pod, key)
 	}
-	for _, key := range identity {
-		p.clear(pod, key)
+	for _, key := range v1alpha1.TenantAnnotationKeys {
+		if !slices.Contains(late, key) {
+			p.clear(pod, key)
+		}
 	}
 	for _, key := range late {
 		p.setAnnotation(key, "")

@@ -80,7 +80,7 @@ func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash 
 	var r history.Record
 	s.update(func(l locked) {
 		stopped = l.stopped
-		r = s.recordOf(&l.View, record, sandbox.State{
+		r = s.recordOf(&l.View, record, sandbox.Claim{
 			KeyHash: keyHash, Attempt: attempt, Team: record.GetTeam(), Key: record.GetClaimKey(),
 		})
 	})
@@ -98,20 +98,20 @@ func (l locked) stripped(c *inventory.Change) {
 	}
 	state := sandbox.Read(c.Before)
 	record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
-	if state.StopReason == "" {
+	if state.End.StopReason == "" {
 		record.StopReason = string(v1alpha1.SandboxStopReasonFailed)
 		record.FailureReason, record.FailureMessage = "IdentityLost", "its id was taken off its Pod"
 	}
-	l.vanished(record, state)
+	l.vanished(record, state.Claim)
 }
 
 // vanished records the sandbox of a Pod that is gone without a record.
-func (l locked) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
+func (l locked) vanished(record *sandboxv1.Sandbox, of sandbox.Claim) {
 	now := l.clock.Now()
 	if record == nil || l.opts.History.Has(record.GetId()) || l.ended.get(now, record.GetId()) != nil {
 		return
 	}
-	l.ended.put(now, l.recordOf(&l.View, record, state))
+	l.ended.put(now, l.recordOf(&l.View, record, of))
 	l.wake(record.GetId())
 	l.keepVanished()
 }
@@ -176,32 +176,32 @@ func (s *Service) keep(ctx context.Context, r history.Record) error {
 }
 
 // recordOf returns a record with what it means for its claim key.
-func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, state sandbox.State) history.Record {
-	if unacknowledged(v, record.GetId(), &state) {
-		state.KeyHash = ""
+func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, of sandbox.Claim) history.Record {
+	if unacknowledged(v, record.GetId(), &of) {
+		of.KeyHash = ""
 	}
 	return history.Record{
-		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt,
-		ForHub: state.KeyHash != "" && !s.IsLocal(record.GetNamespace(), &state),
+		Sandbox: record, KeyHash: of.KeyHash, Attempt: of.Attempt,
+		ForHub: of.KeyHash != "" && !s.IsLocal(record.GetNamespace(), &of),
 	}
 }
 
 // unacknowledged reports whether a sandbox with a key is not the one that was returned for the key. Then its record must not
 // stand for the key, neither here nor at the hub (I2).
-func unacknowledged(v *inventory.View, id string, state *sandbox.State) bool {
-	if state.KeyHash == "" {
+func unacknowledged(v *inventory.View, id string, of *sandbox.Claim) bool {
+	if of.KeyHash == "" {
 		return false
 	}
 	if v.Disowned(id) {
 		return true
 	}
-	stays := v.Holder(state.KeyHash)
-	return stays != nil && stays.Sandbox() != id && sandbox.Read(stays.Object()).Attempt == state.Attempt
+	stays := v.Holder(of.KeyHash)
+	return stays != nil && stays.Sandbox() != id && sandbox.Read(stays.Object()).Attempt == of.Attempt
 }
 
 // IsLocal reports whether a key is of this worker's own API.
-func (s *Service) IsLocal(namespace string, state *sandbox.State) bool {
-	return state.KeyHash == sandbox.LocalKeyHash(state.Team, namespace, state.Key, s.clusterID)
+func (s *Service) IsLocal(namespace string, of *sandbox.Claim) bool {
+	return of.KeyHash == sandbox.LocalKeyHash(of.Team, namespace, of.Key, s.clusterID)
 }
 
 // HasEnded reports whether a sandbox has a record.

@@ -69,10 +69,9 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 	return nil
 }
 
-// causes are the failure reasons that have a series of their own.
+// causes are the failure reasons, besides those of timeouts, that have a series of their own.
 var causes = map[string]bool{
-	"": true, string(idle.IdleTimeout): true, string(idle.MaxLifetime): true, string(idle.FirstActivityTimeout): true,
-	StartupTimeout: true, string(hooks.ReasonFailed): true,
+	"": true, StartupTimeout: true, string(hooks.ReasonFailed): true,
 	"Abandoned": true, "Canceled": true, "DuplicateKey": true,
 	"Error": true, "OOMKilled": true, "ContainerRestarted": true, "ImagePullBackOff": true,
 	"Evicted": true, "EndedByNode": true, "PodDeleted": true, "EvictionByEvictionAPI": true, "DeletionByTaintManager": true,
@@ -81,7 +80,7 @@ var causes = map[string]bool{
 
 // hasEnded counts a sandbox that has ended. Its reasons come from a Pod and can be any text.
 func (m *metrics) hasEnded(reason, cause string) {
-	if !causes[cause] {
+	if !causes[cause] && !idle.Reason(cause).Known() {
 		cause = "Other"
 	}
 	switch v1alpha1.SandboxStopReason(reason) {

@@ -438,7 +438,7 @@ func TestLeadingEndsInTheMidstOfAPause(t *testing.T) {
 		t.Errorf("leading ended after %s", took)
 	}
 	if err := <-ended; reasonOf(err) != problem.OutcomeUnknown {
-		t.Errorf("whoever waited is answered %v, want OUTCOME_UNKNOWN", err)
+		t.Errorf("the caller that waited gets %v, want OUTCOME_UNKNOWN", err)
 	}
 	next := w.Lead(2)
 	annotate(w, sb.GetPod(), plane.ResizeAnnotation, "")

@@ -34,7 +34,7 @@ func (s *Service) Abandon(id string) {
 }
 
 // Abandoned is the end of a sandbox that was returned to no caller.
-func Abandoned() sandbox.End { return Canceled("Abandoned", "nobody was told of the sandbox") }
+func Abandoned() sandbox.End { return Canceled("Abandoned", "no caller was given the sandbox") }
 
 // Canceled returns an end as Canceled.
 func Canceled(reason, message string) sandbox.End {
@@ -82,7 +82,7 @@ func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 		if err == nil || disposition.Of(err) == federationv1.Disposition_DONE {
 			return
 		}
-		s.opts.Log.Error(err, "Could not end a sandbox that nobody was told of", "sandbox", id, "reason", end.Reason)
+		s.opts.Log.Error(err, "Could not end a sandbox that no caller was given", "sandbox", id, "reason", end.Reason)
 		if errors.Is(err, inventory.ErrSetBack) || wallclock.Sleep(ctx, s.clock, wait) != nil {
 			return
 		}

@@ -131,6 +131,6 @@ func (l locked) over(c *inventory.Change) {
 	l.shut(c.Sandbox)
 	if c.Sandbox != "" {
 		record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
-		l.vanished(record, sandbox.Read(c.Before))
+		l.vanished(record, sandbox.Read(c.Before).Claim)
 	}
 }

@@ -126,7 +126,7 @@ func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
 	earlier.MustCreate() // it looks at the latest one, whatever events of the others arrive
 	earlier.Lease.Lost.Store(true)
 	if _, err := earlier.Touch(t.Context(), forgotten.GetId()); problem.FromError(err).Reason != problem.Unavailable {
-		t.Errorf("touched where nobody leads: %v", err)
+		t.Errorf("touched where no worker leads: %v", err)
 	}
 	await(w, forgotten.GetStartedAt().AsTime().Add(6*time.Second))
 	if got := w.Pod(forgotten.GetPod()).Labels[v1alpha1.SandboxPhaseLabelKey]; got != v1alpha1.SandboxPhaseRunning {

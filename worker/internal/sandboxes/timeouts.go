@@ -108,17 +108,7 @@ func (s *Service) prepareExpiry(id string) (e edit, err error) {
 }
 
 func endOf(d idle.Decision) sandbox.End {
-	end := sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: string(d.Reason)}
-	switch d.Reason {
-	case idle.MaxLifetime:
-		end.Message = fmt.Sprintf("claimed %s ago", d.Limit)
-	case idle.FirstActivityTimeout:
-		end.Message = fmt.Sprintf("no activity in its first %s; touch a sandbox without a claim key to keep it, "+
-			"or claim it with firstActivityTimeout 0", d.Limit)
-	default:
-		end.Message = fmt.Sprintf("no activity for %s", d.Limit)
-	}
-	return end
+	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: string(d.Reason), Message: d.Message()}
 }
 
 // follow passes the timeouts of a Pod's sandbox to the keeper, if this process ends sandboxes by them; before is the sandbox that
@@ -162,6 +152,7 @@ func (s *Service) DistrustActivity() {
 
 func timeoutsOf(state *sandbox.State) idle.Timeouts {
 	return idle.Timeouts{
-		Idle: state.IdleTimeout, Lifetime: state.MaxLifetime, FirstActivity: state.FirstActivityTimeout, Paused: state.Paused,
+		Idle: state.Timeouts.Idle, Lifetime: state.Timeouts.MaxLifetime, FirstActivity: state.Timeouts.FirstActivity,
+		Paused: state.Paused,
 	}
 }

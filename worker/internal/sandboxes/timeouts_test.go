@@ -157,11 +157,11 @@ func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
 		t.Errorf("changed to %v, want whole seconds, rounded up", got)
 	}
 	if got := update(told.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Hour)}); got.GetFirstActivityTimeout() != nil {
-		t.Errorf("changed to %v: whoever changes it has been told of it", got)
+		t.Errorf("changed to %v: a caller that changes it has been given it", got)
 	}
 	awaitEnd(l, shorter.GetId(), began, 4*time.Second, idle.IdleTimeout) // it ran a moment before
 	wantRunning(l, longer.GetId(), "its idle timeout was taken off")
-	wantRunning(l, told.GetId(), "somebody knows of it")
+	wantRunning(l, told.GetId(), "a caller knows of it")
 	update(longer.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Second)})
 	awaitEnd(l, longer.GetId(), began, time.Second, idle.MaxLifetime)
 

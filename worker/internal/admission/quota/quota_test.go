@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -173,7 +174,7 @@ func (w *world) addPool(p *v1alpha1.SandboxPool) {
 
 func (w *world) ask(p *v1alpha1.SandboxPool, from, to int32, probe bool) int32 {
 	w.t.Helper()
-	v, err := admission.New(w).PreUpdatePool(w.t.Context(), &admission.Change{Pool: p, From: from, To: to, Probe: probe})
+	v, err := admission.New(clock.RealClock{}, w).PreUpdatePool(w.t.Context(), &admission.Change{Pool: p, From: from, To: to, Probe: probe})
 	w.must(err)
 	return v.Replicas
 }
@@ -192,9 +193,9 @@ func TestWhatIsHeld(t *testing.T) {
 	other.Namespace = "other"
 	w.addPool(other)
 	w.addPool(newPool("web", "not-theirs", 100))
-	anyone := newPool("", "nobodys", 100)
-	anyone.Namespace, anyone.Labels = "ml", nil
-	w.addPool(anyone)
+	teamless := newPool("", "other", 100)
+	teamless.Namespace, teamless.Labels = "ml", nil
+	w.addPool(teamless)
 	shrunk := newPool("ml", "shrunk", 1)
 	shrunk.Status.RunningReplicas, shrunk.Status.IdleReplicas, shrunk.Status.StartingReplicas, shrunk.Status.StoppingReplicas = 1, 1, 1, 1
 	w.addPool(shrunk)
@@ -222,7 +223,7 @@ func TestWhatIsHeld(t *testing.T) {
 	w.expect("by replicas", w.ask(small, 0, 50, true), 9)
 	w.expect("a pool's own do not count twice", w.ask(other, 3, 50, true), 10)
 	w.expect("another team", w.ask(newPool("web", "not-theirs", 100), 100, 500, true), 500)
-	w.expect("nobody's", w.ask(anyone, 100, 500, true), 500)
+	w.expect("of no team", w.ask(teamless, 100, 500, true), 500)
 }
 
 // TestTwoPoolsAndTheLastPlace: what is admitted is reserved until the cache shows it, or the reservation expires.
@@ -260,7 +261,7 @@ func TestTwoPoolsAndTheLastPlace(t *testing.T) {
 func TestManyPoolsAtOnce(t *testing.T) {
 	const limit, pools = 50, 40
 	w := newWorld(t, map[string]string{"ml": fmt.Sprintf("maxReplicas: %d", limit)})
-	chain := admission.New(w)
+	chain := admission.New(clock.RealClock{}, w)
 	var wg sync.WaitGroup
 	admitted := make([]int32, pools)
 	for i := range pools {
@@ -285,7 +286,7 @@ func TestManyPoolsAtOnce(t *testing.T) {
 	}
 }
 
-// TestPods: all Pods of a team within its limit are created, whoever set replicas; of a team beyond it as many as fit.
+// TestPods: all Pods of a team within its limit are created, no matter who set replicas; of a team beyond it as many as fit.
 func TestPods(t *testing.T) {
 	quotas := map[string]string{"ml": "maxReplicas: 5"}
 	w := newWorld(t, quotas)
@@ -299,7 +300,7 @@ func TestPods(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s-%d", p.Name, serial), Labels: map[string]string{
 			v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: p.Name,
 		}}, Spec: p.Spec.Template.Spec}
-		v, err := admission.New(w).PreCreatePod(t.Context(), &admission.PodRequest{Pool: p, Pod: pod})
+		v, err := admission.New(clock.RealClock{}, w).PreCreatePod(t.Context(), &admission.PodRequest{Pool: p, Pod: pod})
 		w.must(err)
 		if v.Whole(1) {
 			w.must(w.store.Create(t.Context(), pod))

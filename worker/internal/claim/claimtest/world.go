@@ -119,7 +119,7 @@ func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash st
 	if s := w.recorder.Load(); s != nil {
 		return s.Ended(ctx, record, keyHash, attempt)
 	}
-	return errors.New("nobody leads")
+	return errors.New("no worker leads")
 }
 
 // inBackground runs a function until the test ends, or until the returned function has stopped it.

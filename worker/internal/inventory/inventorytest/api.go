@@ -24,6 +24,9 @@ import (
 // Respond returns the response to the n-th patch, from 1, and to reads as the 0-th; carry carries the request out.
 type Respond func(n int, carry func() (*http.Response, error)) (*http.Response, error)
 
+// maxBody bounds the bytes read from a request.
+const maxBody = 1 << 20
+
 // API is the transport to an API server that has Pods and nothing else, and takes no time.
 type API struct {
 	t *testing.T
@@ -127,7 +130,7 @@ func (a *API) carry(r *http.Request) (*http.Response, error) {
 	case r.Method == http.MethodGet:
 		return a.response(http.StatusOK, asWritten(pod)), nil
 	}
-	body, err := io.ReadAll(r.Body)
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	if err != nil {
 		return nil, err
 	}

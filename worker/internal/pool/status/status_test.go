@@ -94,6 +94,6 @@ func TestWhatOthersFind(t *testing.T) {
 	}
 	(&Counts{}).Write(pool, nil, clock.RealClock{})
 	if len(pool.Status.Conditions) != 3 || pool.Status.Conditions[0].Type != v1alpha1.SandboxPoolConditionAvailable {
-		t.Errorf("what nobody says any more is still there: %+v", pool.Status.Conditions)
+		t.Errorf("what no part reports any more is still there: %+v", pool.Status.Conditions)
 	}
 }
