@@ -14,15 +14,10 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// The exit codes of a command that fails, as docs/sandboxes.md lists them. exec ends with its command's code.
+// Exit codes of a command that fails, besides those of package problem. exec ends with its command's code.
 const (
-	exitOther      exitCode = 1
-	exitUsage      exitCode = 2
-	exitNotFound   exitCode = 3
-	exitRefused    exitCode = 4 // a retry may succeed
-	exitConflict   exitCode = 5
-	exitUnknown    exitCode = 6 // the outcome is unknown: repeat the call with the same claim key
-	exitNotAllowed exitCode = 7
+	exitOther exitCode = 1
+	exitUsage exitCode = 2
 
 	// verify and doctor report what they found.
 	exitFound exitCode = 1 // something is wrong
@@ -31,25 +26,10 @@ const (
 
 // exitCodeOf returns the exit code of a failed command.
 func exitCodeOf(err error) exitCode {
-	switch p := problem.FromError(err); p.Reason {
-	case problem.Invalid:
-		return exitUsage
-	case problem.NotFound:
-		return exitNotFound
-	case problem.QueueFull, problem.RateLimited, problem.NoCapacity, problem.Recovering, problem.Unavailable, problem.Deadline:
-		return exitRefused
-	case problem.ClaimKeyConflict:
-		return exitConflict
-	case problem.OutcomeUnknown:
-		return exitUnknown
-	case problem.Unauthenticated, problem.Forbidden:
-		return exitNotAllowed
-	default:
-		if isUsage(err) {
-			return exitUsage
-		}
-		return exitOther
+	if code := exitCode(problem.FromError(err).Reason.ExitCode()); code != exitOther || !isUsage(err) {
+		return code
 	}
+	return exitUsage
 }
 
 // isUsage reports whether cobra or pflag refused the command line. Their errors have no types.

@@ -46,7 +46,7 @@ func pkiCommand() *cobra.Command {
 		Use:   "pki",
 		Short: "Make the certificates of a small federation, without cert-manager",
 		Long: `Make the certificates of a small federation, without cert-manager: a CA in a directory of this machine, and what it
-issues to hubs and clusters. Keep the directory: certificates end after 30 days and are renewed from it, and anyone who
+issues to hubs and clusters. Keep the directory: certificates end after 30 days and are renewed from it, and every person who
 has its ca.key can be any hub and any cluster.
 
 hub and cluster print, and nothing else to standard output, the kubectl command that puts the certificate where the

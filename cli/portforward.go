@@ -156,7 +156,7 @@ func (f *forwarding) forward(ctx context.Context, conn net.Conn, remote uint16) 
 			continue
 		}
 		if _, err := conn.Write(message); err != nil {
-			return nil //nolint:nilerr // the client has disconnected
+			return nil // the client has disconnected
 		}
 	}
 }

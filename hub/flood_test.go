@@ -32,6 +32,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -79,18 +80,15 @@ func startProcess(t *testing.T, args ...string) process {
 	}
 	t.Cleanup(func() { _ = cmd.Wait() })
 	p := process{cmd.Process.Pid, addresses[0], addresses[1], addresses[2]}
-	for until := time.Now().Add(time.Minute); ; {
+	wait.For(t, time.Minute, "the hub to serve", func(context.Context) error {
 		resp, err := http.Get("http://" + p.api + "/healthz")
 		if err == nil {
 			_ = resp.Body.Close()
-			http.DefaultClient.CloseIdleConnections()
-			return p
 		}
-		if time.Now().After(until) {
-			t.Fatalf("the hub does not serve: %v", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err
+	})
+	http.DefaultClient.CloseIdleConnections()
+	return p
 }
 
 var peak = regexp.MustCompile(`VmHWM:\s+([0-9]+) kB`)

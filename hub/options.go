@@ -80,7 +80,7 @@ func (o *options) validate() error {
 			errs = append(errs, fmt.Errorf("--%s is required: workers attach by mutual TLS only", file.flag))
 		}
 	}
-	if err := serve.CheckAddress(o.listen, o.apiKeysFile != ""); err != nil {
+	if err := serve.CheckLoopback(o.listen); err != nil && o.apiKeysFile == "" {
 		errs = append(errs, fmt.Errorf("--listen: %w (--api-keys-file)", err))
 	}
 	if o.retention <= 0 {
@@ -125,7 +125,7 @@ const noCopy = "none"
 func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 	switch kind, where, _ := strings.Cut(o.registryCopy, ":"); {
 	case o.registryCopy == noCopy:
-		return nil, nil //nolint:nilnil // nowhere
+		return nil, nil // nowhere
 	case kind == "file":
 		return registrycopy.File(where), nil
 	case kind == "secret":
@@ -142,7 +142,7 @@ func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 	file := registrycopy.File(filepath.Join(filepath.Dir(o.tls.CA), "hub-registry-"+hex.EncodeToString(sum[:4])+".json"))
 	if err := file.Usable(); err != nil {
 		log.Info("A loss of the whole data directory will not be noticed: give --registry-copy a place that can be written", "error", err.Error())
-		return nil, nil //nolint:nilnil // nowhere
+		return nil, nil // nowhere
 	}
 	return file, nil
 }
@@ -151,4 +151,4 @@ func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 func (o *options) open() bool { return o.apiKeysFile == "" }
 
 // secure reports whether the public API needs TLS: a token must not cross a network in plain text.
-func (o *options) secure() bool { return serve.CheckAddress(o.listen, false) != nil }
+func (o *options) secure() bool { return serve.CheckLoopback(o.listen) != nil }

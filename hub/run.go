@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,7 +95,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if who, err := credentials.Identity(); err != nil || who != link.Hub() {
 		return errors.Join(fmt.Errorf("--tls-cert-file %s is no hub's certificate, want the URI name %s", o.tls.Cert, link.Hub()), err)
 	}
-	if err := h.openStore(ctx, o); err != nil {
+	if err := h.openStore(ctx, real, o); err != nil {
 		return err
 	}
 	registry, err := h.openRegistry(ctx, o)
@@ -140,7 +139,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 
 // openStore opens both files. It waits for a lock; because a Pod that was deleted by force may still be ending when its
 // replacement starts. If both hubs keep running, the second one exits.
-func (h *hub) openStore(ctx context.Context, o *options) error {
+func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options) error {
 	dir, err := o.storeDir()
 	if err != nil {
 		return err
@@ -154,11 +153,11 @@ func (h *hub) openStore(ctx context.Context, o *options) error {
 		h.rotation = &store.Rotation{Keys: keys, Clock: clock.RealClock{}, Log: h.log.WithName("encryption")}
 		sealer = envelope.New(keys)
 	}
-	until := time.Now().Add(o.lockWait)
+	until := clk.Now().Add(o.lockWait)
 	open := func(kind hubstate.Kind) (*store.Bolt, error) {
 		for {
 			file, err := hubstate.OpenSealed(dir, kind, sealer)
-			if err == nil || !errors.Is(err, store.ErrLocked) || ctx.Err() != nil || time.Now().After(until) {
+			if err == nil || !errors.Is(err, store.ErrLocked) || ctx.Err() != nil || clk.Now().After(until) {
 				return file, err
 			}
 			h.log.Info("Waiting for another hub to let go of the store", "error", err.Error())
@@ -216,7 +215,7 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 	service := sandboxes.New(sandboxes.Options{Fleet: h.fleet, Dispatcher: workers, Claims: h.claims, Tunnels: workers})
 	options := api.Options{
 		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Fleet: h.fleet, Hub: status, Auth: h.auth,
-		Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
+		Clock: real, Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
 	}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()

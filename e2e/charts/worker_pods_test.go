@@ -38,7 +38,7 @@ func sandboxes(t *testing.T) {
 		{by: user, args: apply, stdin: pod("told", idleKeys), refused: "metadata.labels: agentbox.navix.sh/"},
 		{by: homonym, args: serverSide, stdin: pod("told", idleKeys), refused: onlyWorker},
 		{by: worker, args: "create -f -", stdin: pod("told", idleKeys)},
-		// Idle: nobody can make it look claimed, or nobody's.
+		// Idle: no user can make it look claimed, or of no pool.
 		{by: user, args: "label pod told --overwrite agentbox.navix.sh/sandbox-phase=running", refused: "metadata.labels: agentbox.navix.sh/sandbox-phase" + onlyWorker},
 		{by: user, args: patch, patch: labels(`"agentbox.navix.sh/managed-by":null`), refused: "metadata.labels: agentbox.navix.sh/managed-by"},
 		{by: user, args: status, patch: labels(`"agentbox.navix.sh/sandbox-id":"x"`), refused: "metadata.labels: agentbox.navix.sh/sandbox-id" + onlyWorker},
@@ -55,7 +55,7 @@ func sandboxes(t *testing.T) {
 		{by: neighbour, args: patch, patch: labels(`"tier":null`), refused: "metadata.labels: tier" + onlyWorker},
 		{by: kubelet, args: status, patch: annotations(`"agentbox.navix.sh/exit-code":"0"`), refused: "metadata.annotations: agentbox.navix.sh/exit-code" + onlyWorker},
 		{by: user, args: serverSide, stdin: pod("told", `, labels: {tier: lead}`), refused: "metadata.labels: tier" + onlyWorker},
-		// What is open to users, and what is nobody's business here.
+		// What is open to users, and what these policies leave alone.
 		{by: user, args: "annotate pod told agentbox.navix.sh/recycle-policy=Replace agentbox.navix.sh/allow-drain=force note=mine"},
 		{by: user, args: "label pod told mine=1"},
 		{by: user, args: serverSide, stdin: pod("told", `, labels: {argo: cd}, annotations: {meta.helm.sh/release-name: x}`)},
@@ -66,7 +66,7 @@ func sandboxes(t *testing.T) {
 		{by: collector, args: patch, patch: `{"metadata":{"ownerReferences":null}}`},
 		{by: user, args: "create --raw /api/v1/namespaces/default/pods/told/eviction -f -",
 			stdin: `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"told","namespace":"default"},"deleteOptions":{"dryRun":["All"]}}`},
-		// Idle again: the caller's label is nobody's any more.
+		// Idle again: the caller's label has no owner any more.
 		{by: worker, args: patch, patch: release},
 		{by: user, args: patch, patch: labels(`"tier":"silver"`)},
 		// The finalizer stays in an operator's reach, for a cluster whose worker is gone.
@@ -92,7 +92,7 @@ func reservedKeys(t *testing.T) {
 		{by: user, args: apply, stdin: global, refused: "metadata.labels: agentbox.io/sync-source" + reserved},
 		{by: user, args: apply, stdin: pool("told", `, labels: {agentbox.navix.sh/env: x}`), refused: "metadata.labels: agentbox.navix.sh/env" + reserved},
 		{by: user, args: apply, stdin: pool("told", open)},
-		// What the worker wrote stays as it is, and is in nobody's way.
+		// What the worker wrote stays as it is, and blocks no write.
 		{by: worker, args: "label sandboxpool told agentbox.navix.sh/env=x"},
 		{by: user, args: apply, stdin: pool("told", `, labels: {mine: "1"}`)},
 		{by: user, args: "label sandboxpool told agentbox.navix.sh/env-", refused: "metadata.labels: agentbox.navix.sh/env" + reserved},

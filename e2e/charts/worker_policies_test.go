@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// who is somebody that asks the API server: flags of kubectl. All but Atoll's own accounts have every right, so that it is
+// who is a caller of the API server: flags of kubectl. All but Atoll's own accounts have every right, so that it is
 // the policies that refuse and not RBAC.
 type who []string
 
@@ -145,7 +145,7 @@ func segmentsOfOwners(t *testing.T) {
 		// Both go on, each with its own.
 		{by: worker, args: status + "worker", stdin: segments(2, "east")},
 		{by: syncPath, args: status + "sync", stdin: segments(2, "south", "west", "north")},
-		// Whoever may write status may remove a foreign segment, and order and other fields are free.
+		// A writer of status may remove a foreign segment, and order and other fields are free.
 		{by: user, args: patch, patch: `{"status":{"idleReplicas":7,"clusters":[
 			{"clusterID":"west","isLocal":false,"observedMembers":[{"name":"told-west","idleCount":2}]},
 			{"clusterID":"east","isLocal":true,"observedMembers":[{"name":"told-east","idleCount":2}]}]}}`},

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// impersonate builds a client of somebody.
+// impersonate builds a client of another user.
 func impersonate(user string, groups ...string) (client.Client, error) {
 	cfg := rest.CopyConfig(east.Config())
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
@@ -30,7 +30,7 @@ func podTemplates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Server-side apply, for nobody to see.
+	// Server-side apply, in a dry run.
 	try := func(manifest string) error {
 		object := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {

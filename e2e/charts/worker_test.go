@@ -23,7 +23,7 @@ func workerRelease(values string) harness.Release {
 	return harness.Release{Name: "atoll-worker", Namespace: "atoll-system", Chart: helm.Chart("worker"), Values: "clusterID: east\n" + values}
 }
 
-// installWorker installs the worker's chart until the end of the test. kwok stands in for the program: nobody but the
+// installWorker installs the worker's chart until the end of the test. kwok stands in for the program: only the
 // test writes.
 func installWorker(t *testing.T) {
 	t.Helper()

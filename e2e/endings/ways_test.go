@@ -45,7 +45,7 @@ func TestEveryWayOfEnding(t *testing.T) {
 	none := int32(-1)
 	for name, way := range map[string]struct {
 		status       func(*corev1.PodStatus) // what is reported
-		deleted      bool                    // and somebody deletes the Pod
+		deleted      bool                    // and the Pod is deleted
 		call         func(ctx context.Context, id string) error
 		stop, reason string
 		code         int32

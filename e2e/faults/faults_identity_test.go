@@ -57,7 +57,7 @@ func stranger(ctx context.Context, s *scenario) error {
 	})
 	if err == nil {
 		s.between(ctx, 2*time.Second, 5*time.Second)
-		err = errors.Join(s.wantState(ctx, s.victim, sandboxv1.ClusterState_FRESH), s.wantServed(ctx, s.victim, "somebody else uses its name"))
+		err = errors.Join(s.wantState(ctx, s.victim, sandboxv1.ClusterState_FRESH), s.wantServed(ctx, s.victim, "another process uses its name"))
 	}
 	return errors.Join(err, impostor.Stop(), s.heal(), own.start(ctx))
 }

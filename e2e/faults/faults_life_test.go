@@ -195,7 +195,7 @@ func (s *scenario) wantTidy(ctx context.Context) error {
 		switch phase := labels[v1alpha1.SandboxPhaseLabelKey]; phase {
 		case v1alpha1.SandboxPhaseIdle:
 			if pod.Spec.Containers[0].Image == "registry.example/other:1" {
-				return fmt.Errorf("idle pod %s has an image that nobody asked for", pod.Name)
+				return fmt.Errorf("idle pod %s has an image that no caller asked for", pod.Name)
 			}
 		case v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxPhaseStarting:
 			if labels[v1alpha1.SandboxIDLabelKey] == "" {

@@ -37,7 +37,7 @@ var (
 	killsFlag  = flag.Int("kills", 200, "how many times workers are killed in fault 23, all together")
 	claimsFlag = flag.Int("claims", 100, "how many claims are made under random continuous faults")
 	crowdFlag  = flag.Int("crowd", 8, "how many callers with a key, and as many without, make these")
-	podsFlag   = flag.Int("pods", 10, "Pods of the Env in each cluster, when nobody plays with its scale")
+	podsFlag   = flag.Int("pods", 10, "Pods of the Env in each cluster, when no fault changes its scale")
 	racesFlag  = flag.Bool("races", true, "build hub and workers with the race detector, which takes more than half of what they run on")
 )
 

@@ -185,7 +185,7 @@ func (s *scenario) settle(ctx context.Context) error {
 	}
 	s.load.giveBack(ctx)
 	died, err := s.deaths()
-	errs := []error{err, s.load.wantNobodyElse(ctx, died || s.loses), s.wantRecorded(ctx), s.warm(ctx), s.Verify(ctx)}
+	errs := []error{err, s.load.wantNoOther(ctx, died || s.loses), s.wantRecorded(ctx), s.warm(ctx), s.Verify(ctx)}
 	errs = append(errs, s.load.verdict()...)
 	return errors.Join(errs...)
 }

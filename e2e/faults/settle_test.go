@@ -37,17 +37,17 @@ func (l *load) giveBack(ctx context.Context) {
 // straysAfter bounds the time until the federation ends sandboxes that were granted and never returned.
 const straysAfter = 45 * time.Second
 
-// wantNobodyElse returns an error if a sandbox is left after all have been released. When hub or worker died, or a response was
+// wantNoOther returns an error if a sandbox is left after all have been released. When hub or worker died, or a response was
 // lost, only a first-activity timeout, which these claims lack, can end a sandbox without a key that was never returned to its
 // caller. If orphans are allowed for that reason, they are released here, and counted.
-func (l *load) wantNobodyElse(ctx context.Context, orphans bool) error {
+func (l *load) wantNoOther(ctx context.Context, orphans bool) error {
 	left := func(ctx context.Context) error {
 		live, err := l.world.live(ctx)
 		if err != nil {
 			return err
 		}
 		if len(live) > 0 {
-			return fmt.Errorf("nobody holds these: %s", strings.Join(describe(live), "; "))
+			return fmt.Errorf("no caller holds these: %s", strings.Join(describe(live), "; "))
 		}
 		return nil
 	}
@@ -130,7 +130,7 @@ func (l *load) reap(ctx context.Context, age time.Duration) error {
 			continue
 		}
 		l.unacknowledged.Add(1)
-		err := l.retryUntilDone(ctx, "release of a sandbox that nobody was told of", func(ctx context.Context) error {
+		err := l.retryUntilDone(ctx, "release of a sandbox that no caller was given", func(ctx context.Context) error {
 			_, err := l.release(ctx, "", &sandboxv1.Sandbox{Id: id})
 			return err
 		})

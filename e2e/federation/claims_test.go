@@ -60,7 +60,7 @@ func TestClaimsFollowRoom(t *testing.T) {
 	}
 	want := map[string]string{"east": "NoIdlePod", "north": "ClusterNotRequested", "west": "ClusterNotRequested"}
 	if bound.GetClusterId() != "" || !maps.Equal(reasons, want) {
-		t.Errorf("explain chose %q for reasons %v, want nobody and %v", bound.GetClusterId(), reasons, want)
+		t.Errorf("explain chose %q for reasons %v, want no cluster and %v", bound.GetClusterId(), reasons, want)
 	}
 
 	// A claim that may queue waits for the next idle Pod of its cluster, as long as its caller does.

@@ -138,7 +138,7 @@ func TestI6_RunningSandboxesSurvive(t *testing.T) {
 
 // I7: a cluster whose worker, or whose API server, hangs in the worst way (connections stay open without responses) does not
 // affect the others.
-func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
+func TestI7_OneFrozenClusterDelaysNoOther(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "frozen", equally(6)...)
 

@@ -144,7 +144,7 @@ func (e *env) wantOnly(ctx context.Context, t *testing.T, known map[string]strin
 	}
 	for _, s := range listed.GetSandboxes() {
 		if known[s.GetPodUid()] != s.GetId() && s.GetPhase() != sandboxv1.Phase_STOPPING {
-			t.Errorf("%s on pod %s is %s, and nobody was told of it", s.GetId(), s.GetPodUid(), s.GetPhase())
+			t.Errorf("%s on pod %s is %s, and no caller was given it", s.GetId(), s.GetPodUid(), s.GetPhase())
 		}
 	}
 	if len(listed.GetSandboxes()) < len(known) || len(listed.GetUnreachableClusters()) > 0 {

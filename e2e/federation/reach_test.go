@@ -153,7 +153,7 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 }
 
 // One slow reader delays nothing: neither the other tunnels of its cluster, nor the hub's calls to the worker.
-func TestI7_ASlowReaderHoldsUpNobody(t *testing.T) {
+func TestI7_ASlowReaderHoldsUpNoOther(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "slow", member{"west", 2, 0})
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{})

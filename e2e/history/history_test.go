@@ -72,7 +72,7 @@ func TestHistories(t *testing.T) {
 			h.Create("k")(ended(""))
 			h.Create("k")(ended("granted late and never answered"))
 		}, true},
-		"ended by nobody": {func(h *History) {
+		"ended without a call": {func(h *History) {
 			h.Create("k")(live("a"))
 			h.Create("k")(ended("a"))
 		}, false},

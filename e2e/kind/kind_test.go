@@ -39,7 +39,7 @@ func fakeCommands(t *testing.T, clusters string) (calls func() []string) {
 }
 
 func TestClustersThatAreThereAreLeftAlone(t *testing.T) {
-	calls := fakeCommands(t, "hub somebody")
+	calls := fakeCommands(t, "hub other")
 	_, err := Up(t.Context(), Options{ConfigDir: t.TempDir(), Log: &bytes.Buffer{}}, "hub", "worker-a")
 	if err == nil || !strings.Contains(err.Error(), "kind delete clusters hub (or") {
 		t.Errorf("want an error that names the command to remove cluster hub, got %v", err)
@@ -50,7 +50,7 @@ func TestClustersThatAreThereAreLeftAlone(t *testing.T) {
 }
 
 func TestFailedUpRemovesWhatItCreated(t *testing.T) {
-	calls := fakeCommands(t, "somebody")
+	calls := fakeCommands(t, "other")
 	// Not even KEEP keeps what never came up.
 	t.Setenv(KeepEnv, "1")
 	_, err := Up(t.Context(), Options{ConfigDir: "/configs", Log: &bytes.Buffer{}}, "hub")

@@ -99,7 +99,7 @@ func fillsVolume(ctx context.Context, t *testing.T, s *sandboxv1.Sandbox) {
 	}
 }
 
-// What a tenant's container does before anybody was answered.
+// What a tenant's container does before any call returned.
 func TestEndsBeforeItRuns(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, resets, "ends-early", 1, closed)

@@ -85,7 +85,7 @@ spec:
 	return e
 }
 
-// remove deletes Env and template and waits until no Pod is left. Whoever still holds a sandbox of it loses it.
+// remove deletes Env and template and waits until no Pod is left. Callers that still hold a sandbox of it lose it.
 func (e *env) remove(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

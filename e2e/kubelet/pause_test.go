@@ -182,7 +182,7 @@ func cpuOf(pod *corev1.Pod) string {
 	return r.Requests.Cpu().String() + "/" + r.Limits.Cpu().String()
 }
 
-// freeCPU is what nobody has requested on the one node, in thousandths of a core.
+// freeCPU is what no Pod has requested on the one node, in thousandths of a core.
 func freeCPU(ctx context.Context, t *testing.T) int64 {
 	t.Helper()
 	var all corev1.NodeList

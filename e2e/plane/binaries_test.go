@@ -149,7 +149,7 @@ func TestDownload(t *testing.T) {
 }
 
 func TestUnreachableReleasesAreNoticedSoon(t *testing.T) {
-	// Nobody accepts here, and the kernel queues what comes: a network that swallows everything.
+	// No process accepts here, and the kernel queues what comes: a network that swallows everything.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestReservedPortIsTakenForOthers(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", one.number)
 	if listener, err := net.Listen("tcp", address); err == nil {
 		_ = listener.Close()
-		t.Error("somebody else can listen on a reserved port")
+		t.Error("another process can listen on a reserved port")
 	}
 	if err := errors.Join(one.release(), two.release()); err != nil {
 		t.Fatal(err)

@@ -186,11 +186,11 @@ func (w *world) checkUngiven(truth map[string]fact, allowed allowance) {
 			if _, given := w.history.given[id]; given || !s.Ended.IsZero() || s.Forgotten || s.KeyHash == "" && allowed.orphans {
 				continue
 			}
-			return fmt.Errorf("sandbox %s (key %q, attempt %d) lives and nobody was told of it", id, s.KeyHash, s.Attempt)
+			return fmt.Errorf("sandbox %s (key %q, attempt %d) lives and no caller was given it", id, s.KeyHash, s.Attempt)
 		}
 		return nil
 	}
-	w.eventually("I2: a Pod that nobody was given ends", time.Minute, gone)
+	w.eventually("I2: a Pod that no caller was given ends", time.Minute, gone)
 }
 
 // viewsEqual compares the hub's and every cluster's view of each cluster with that cluster's own, and that with its contents.

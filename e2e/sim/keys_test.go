@@ -24,7 +24,7 @@ func thousandCreates(w *world, draw *rand.Rand) {
 		own := w.dice(fmt.Sprint("caller", i))
 		all.Go(func() {
 			time.Sleep(between(own, 0, 2*time.Second))
-			w.claim(i, own, "everybody's", 1)
+			w.claim(i, own, "shared", 1)
 		})
 	}
 	time.Sleep(between(draw, 0, 2*time.Second))
@@ -36,7 +36,7 @@ func thousandCreates(w *world, draw *rand.Rand) {
 		time.Sleep(between(draw, time.Second, 10*time.Second))
 		w.path(s.ID).Heal()
 	case 2:
-		w.cancel(0, "everybody's")
+		w.cancel(0, "shared")
 	}
 	all.Wait()
 }

@@ -92,7 +92,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	_ = report.Flush()
 	load.tally.print(os.Stderr)
 
-	wantNobodyElse(ctx, t, load)
+	wantNoOther(ctx, t, load)
 	for _, k := range kept {
 		if err := load.release(ctx, k.sandbox); err != nil {
 			t.Error(err)
@@ -126,9 +126,9 @@ func startWatches(t *testing.T, kept []*kept) []*watch {
 	return watches
 }
 
-// wantNobodyElse holds the clusters to what callers know: there is no sandbox that nobody was told of, or that was given
+// wantNoOther holds the clusters to what callers know: there is no sandbox that no caller was given, or that was given
 // back.
-func wantNobodyElse(ctx context.Context, t *testing.T, l *load) {
+func wantNoOther(ctx context.Context, t *testing.T, l *load) {
 	t.Helper()
 	want := l.holdings.Live()
 	wait.For(t, patience, "no other sandboxes than those that callers hold", func(ctx context.Context) error {

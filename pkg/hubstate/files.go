@@ -78,6 +78,6 @@ func advice(kind Kind, err error) string {
 			"clusters, and serves none before all of them have told theirs"
 	default:
 		return "; restore a backup (atollctl hub restore), or move the file away: clusters that --registry-copy does not know " +
-			"then register anew, and a name is for whoever comes first"
+			"then register anew, and the first to register under a name gets it"
 	}
 }

@@ -96,7 +96,7 @@ func load[T any](ctx context.Context, s store.Store, key string) (*T, error) {
 		return nil, fmt.Errorf("reading the ledger's name: %w", err)
 	}
 	if !ok {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	var value T
 	if err := json.Unmarshal(entry.Value, &value); err != nil {

@@ -35,8 +35,8 @@ func (r Restored) Clusters() string {
 	}
 	switch {
 	case r.Unreadable != nil:
-		return fmt.Sprintf("The clusters are the backup's, because the registry that was there cannot be read: %v. Whoever was "+
-			"registered or forgotten since is not known, and is not waited for.", r.Unreadable)
+		return fmt.Sprintf("The clusters are the backup's, because the registry that was there cannot be read: %v. Clusters that were "+
+			"registered or forgotten since are not known, and are not waited for.", r.Unreadable)
 	case kept == nil:
 		return "The clusters are the backup's."
 	default:
@@ -77,14 +77,14 @@ func keepLive(ctx context.Context, stage, dir string, sealer *envelope.Sealer, o
 
 // mergeFiles leaves the merged records in live. Its revision continues.
 func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) error {
-	there, known, err := describe(ctx, live)
+	there, known, err := recordsOf(ctx, live)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
 		out.Unreadable = err
 		return nil
 	}
-	archived, before, err := describe(ctx, backup)
+	archived, before, err := recordsOf(ctx, backup)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) er
 	return nil
 }
 
-func describe(ctx context.Context, registry *store.Bolt) (c copyOf, records []Record, err error) {
+func recordsOf(ctx context.Context, registry *store.Bolt) (c copyOf, records []Record, err error) {
 	if c.identity, err = LoadIdentity(ctx, registry); err != nil {
 		return c, nil, err
 	}

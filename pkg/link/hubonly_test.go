@@ -22,6 +22,6 @@ func TestAWorkerTalksToAHubOnly(t *testing.T) {
 		t.Errorf("cluster a as a hub: %v", err)
 	}
 	if err := verifyHub(tls.ConnectionState{}); !errors.Is(err, ErrIdentity) {
-		t.Errorf("nobody as a hub: %v", err)
+		t.Errorf("no certificate as a hub: %v", err)
 	}
 }

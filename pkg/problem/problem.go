@@ -41,28 +41,57 @@ const (
 	Internal Reason = "INTERNAL"
 )
 
-var kinds = map[Reason]struct {
-	code codes.Code
-	http int
-}{
-	Invalid:          {codes.InvalidArgument, http.StatusBadRequest},
-	Unauthenticated:  {codes.Unauthenticated, http.StatusUnauthorized},
-	Forbidden:        {codes.PermissionDenied, http.StatusForbidden},
-	NotFound:         {codes.NotFound, http.StatusNotFound},
-	ClaimKeyConflict: {codes.AlreadyExists, http.StatusConflict},
-	QueueFull:        {codes.ResourceExhausted, http.StatusTooManyRequests},
-	RateLimited:      {codes.ResourceExhausted, http.StatusTooManyRequests},
-	NoCapacity:       {codes.Unavailable, http.StatusServiceUnavailable},
-	Recovering:       {codes.Unavailable, http.StatusServiceUnavailable},
-	Unavailable:      {codes.Unavailable, http.StatusServiceUnavailable},
-	OutcomeUnknown:   {codes.DeadlineExceeded, http.StatusGatewayTimeout},
-	Deadline:         {codes.DeadlineExceeded, http.StatusGatewayTimeout},
-	Unimplemented:    {codes.Unimplemented, http.StatusNotImplemented},
-	Internal:         {codes.Internal, http.StatusInternalServerError},
-}
-
 // RetrySoon is the retry delay of a transient error.
 const RetrySoon = 2 * time.Second
+
+// kind is what follows from a reason.
+type kind struct {
+	code    codes.Code
+	http    int
+	exit    int           // of atollctl, as docs/sandboxes.md lists them
+	retry   time.Duration // delay that a worker's refusal advises; zero: none
+	ofClaim bool          // a worker's refusal concerns the claim, so that the caller sees the reason
+}
+
+var kinds = map[Reason]kind{
+	Invalid:          {code: codes.InvalidArgument, http: http.StatusBadRequest, exit: 2},
+	Unauthenticated:  {code: codes.Unauthenticated, http: http.StatusUnauthorized, exit: 7},
+	Forbidden:        {code: codes.PermissionDenied, http: http.StatusForbidden, exit: 7},
+	NotFound:         {code: codes.NotFound, http: http.StatusNotFound, exit: 3},
+	ClaimKeyConflict: {code: codes.AlreadyExists, http: http.StatusConflict, exit: 5},
+	QueueFull:        {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4, retry: RetrySoon, ofClaim: true},
+	RateLimited:      {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4},
+	NoCapacity:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, ofClaim: true},
+	Recovering:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, ofClaim: true},
+	Unavailable:      {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, ofClaim: true},
+	OutcomeUnknown:   {code: codes.DeadlineExceeded, http: http.StatusGatewayTimeout, exit: 6},
+	Deadline:         {code: codes.DeadlineExceeded, http: http.StatusGatewayTimeout, exit: 4, ofClaim: true},
+	Unimplemented:    {code: codes.Unimplemented, http: http.StatusNotImplemented, exit: 1},
+	Internal:         {code: codes.Internal, http: http.StatusInternalServerError, exit: 1},
+}
+
+// kind returns Internal's for a reason of a newer peer.
+func (r Reason) kind() kind {
+	if k, ok := kinds[r]; ok {
+		return k
+	}
+	return kinds[Internal]
+}
+
+// Code is the gRPC status code of the reason.
+func (r Reason) Code() codes.Code { return r.kind().code }
+
+// HTTPStatus is the HTTP status of the reason.
+func (r Reason) HTTPStatus() int { return r.kind().http }
+
+// ExitCode is the exit code of atollctl.
+func (r Reason) ExitCode() int { return r.kind().exit }
+
+// RetryAfter is the delay that a refusal of the reason advises; zero: none.
+func (r Reason) RetryAfter() time.Duration { return r.kind().retry }
+
+// OfClaim reports whether a worker's refusal of the reason concerns the claim and not the worker.
+func (r Reason) OfClaim() bool { return r.kind().ofClaim }
 
 // Field is one invalid value of a request.
 type Field struct {
@@ -110,22 +139,6 @@ func (e *Error) WithRetryAfter(d time.Duration) *Error {
 func (e *Error) Error() string { return string(e.Reason) + ": " + e.Message }
 
 func (e *Error) Unwrap() error { return e.cause }
-
-// Code is the gRPC status code of the reason.
-func (r Reason) Code() codes.Code {
-	if k, ok := kinds[r]; ok {
-		return k.code
-	}
-	return codes.Internal
-}
-
-// HTTPStatus is the HTTP status of the reason.
-func (r Reason) HTTPStatus() int {
-	if k, ok := kinds[r]; ok {
-		return k.http
-	}
-	return http.StatusInternalServerError
-}
 
 // GRPCStatus lets the grpc status package read an *Error.
 func (e *Error) GRPCStatus() *status.Status {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -68,5 +70,21 @@ func TestProblemDocument(t *testing.T) {
 	}
 	if got := rec.Header().Get("Content-Type"); got != ContentType {
 		t.Errorf("Content-Type %q", got)
+	}
+}
+
+func TestExitCodesAreWhatTheDocsSay(t *testing.T) {
+	text, err := os.ReadFile("../../docs/sandboxes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, kind := range kinds {
+		if kind.exit == 1 {
+			continue // the docs call it other
+		}
+		row := regexp.MustCompile(fmt.Sprintf(`(?m)^\| %d \|.*\b%s\b`, kind.exit, reason))
+		if !row.Match(text) {
+			t.Errorf("docs/sandboxes.md does not list %s with exit code %d", reason, kind.exit)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (h *Handler) exec(w http.ResponseWriter, r *http.Request, t target) error {
 	socket, err := upgrade(w, r, ExecProtocol, ExecProtocolV4)
 	if err != nil {
 		tunnel.Close(err)
-		return nil //nolint:nilerr // the upgrader has answered
+		return nil // the upgrader has answered
 	}
 	if err := Join(&execCaller{socket: socket}, tunnel); err != nil {
 		h.log.V(1).Info("An exec broke off", "sandbox", t.id, "reason", err.Error())

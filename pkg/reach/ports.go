@@ -66,7 +66,7 @@ func (h *Handler) connect(w http.ResponseWriter, r *http.Request, id string, cal
 	socket, err := upgrade(w, r, TCPProtocol)
 	if err != nil {
 		tunnel.Close(err)
-		return nil //nolint:nilerr // the upgrader has answered
+		return nil // the upgrader has answered
 	}
 	if err := Join(&tcpCaller{socket: socket}, tunnel); err != nil {
 		h.log.V(1).Info("A connection broke off", "sandbox", id, "port", call.GetPort().GetPort(), "reason", err.Error())

@@ -156,7 +156,7 @@ func (d *deciding) floors(preferred []*member) {
 		}
 		if there := m.Pods.Live() - int32(len(m.marked)); there > m.out.To {
 			m.out.Floor = there
-			m.move(ReasonLivePods, there, "%d Pods are there that nobody has chosen for removal", there)
+			m.move(ReasonLivePods, there, "%d Pods are there that were not chosen for removal", there)
 		}
 		m.out.Floor = m.out.To
 	}
@@ -237,9 +237,9 @@ func (d *deciding) trigger(m *member) (reason Reason, why string) {
 	case m.Provisioning > 0:
 		m.stop(ReasonNoTrigger, "%s on the way", plural(m.Provisioning, "Pod is", "Pods are"))
 	case policy.IdleThresholdSeconds == 0:
-		m.stop(ReasonProactiveOff, "nobody waits, and idleThresholdSeconds is 0")
+		m.stop(ReasonProactiveOff, "no claim waits, and idleThresholdSeconds is 0")
 	case !d.recent(m):
-		m.stop(ReasonQuietWindow, "no Pod is idle, and nobody has asked for one within %d s", policy.IdleZeroQuietWindowSeconds)
+		m.stop(ReasonQuietWindow, "no Pod is idle, and none was asked for within %d s", policy.IdleZeroQuietWindowSeconds)
 	default:
 		if wait := left(m.out.Status.IdleZeroSince, policy.IdleThresholdSeconds, d.Now); wait > 0 {
 			m.stop(ReasonIdleThreshold, "no Pod has been idle for less than idleThresholdSeconds, which is %d", policy.IdleThresholdSeconds)

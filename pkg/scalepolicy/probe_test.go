@@ -223,7 +223,7 @@ func TestDecideShrinksByPriority(t *testing.T) {
 		}
 	}
 	if held < 100 {
-		t.Errorf("in %d groups only somebody waited", held)
+		t.Errorf("in %d groups only a claim waited", held)
 	}
 }
 

@@ -59,9 +59,9 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		gateway.ServeHTTP(w, carrySlashes(r))
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _, sandbox := SandboxHost(r.Host, s.opts.Web.Domain(s.opts.Admit != nil))
+		_, _, sandbox := SandboxHost(r.Host, s.opts.Web.Domain(s.access()))
 		if !sandbox {
-			if err := s.opts.Web.named(s.opts.Admit != nil, r); err != nil {
+			if err := s.opts.Web.named(s.access(), r); err != nil {
 				refuse(w, err)
 				return
 			}
@@ -141,3 +141,5 @@ func writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshal
 		problem.New(problem.NotFound, "there is no %s; see /openapi.json", r.URL.Path).Write(w)
 	}
 }
+
+func (s *Server) access() Access { return s.opts.Admit != nil }

@@ -60,8 +60,8 @@ func (g *guard) options() []grpc.ServerOption {
 		grpc.InTapHandle(g.tap),
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(g.limits.BodyBytes),
-		grpc.MaxHeaderListSize(uint32(g.limits.HeaderBytes)), //nolint:gosec // at most 1 MiB
-		grpc.MaxConcurrentStreams(uint32(g.limits.Streams)),  //nolint:gosec // at most 65536
+		grpc.MaxHeaderListSize(uint32(g.limits.HeaderBytes)), // at most 1 MiB
+		grpc.MaxConcurrentStreams(uint32(g.limits.Streams)),  // at most 65536
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(streamWindow),
 		grpc.ConnectionTimeout(g.limits.HeaderTimeout),

@@ -119,7 +119,7 @@ const (
 func PlainServer(lis net.Listener, h http.Handler) (*http.Server, net.Listener) {
 	local := isLoopback(hostOf(lis.Addr().String()))
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := (Web{}).named(!local, r); err != nil {
+		if err := (Web{}).named(Access(!local), r); err != nil {
 			refuse(w, err)
 			return
 		}

@@ -163,11 +163,8 @@ func ended(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// CheckAddress refuses an address beyond loopback for a server without authentication.
-func CheckAddress(address string, authenticated bool) error {
-	if authenticated {
-		return nil
-	}
+// CheckLoopback refuses an address beyond loopback, for a server without authentication.
+func CheckLoopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("reading listen address: %w", err)

@@ -51,9 +51,18 @@ func (w Web) Validate() error {
 	return nil
 }
 
+// Access is who may call a server.
+type Access bool
+
+// A server is open to all callers, or to those with credentials.
+const (
+	Open          Access = false
+	Authenticated Access = true
+)
+
 // Domain is the parent of sandboxes' own hosts; empty: none.
-func (w Web) Domain(authenticated bool) string {
-	if w.SandboxDomain == "" && !authenticated {
+func (w Web) Domain(to Access) string {
+	if w.SandboxDomain == "" && to == Open {
 		return loopbackDomain
 	}
 	return w.SandboxDomain
@@ -61,9 +70,9 @@ func (w Web) Domain(authenticated bool) string {
 
 // named refuses requests for a host name that is not the server's; because its owner may point it here, so that a page of that
 // name reads what only pages of this server may.
-func (w Web) named(authenticated bool, r *http.Request) error {
+func (w Web) named(to Access, r *http.Request) error {
 	host := hostOf(r.Host)
-	known := host == "" || isLoopback(host) || slices.Contains(w.Hosts, host) || authenticated && len(w.Hosts) == 0
+	known := host == "" || isLoopback(host) || slices.Contains(w.Hosts, host) || to == Authenticated && len(w.Hosts) == 0
 	if known {
 		return nil
 	}

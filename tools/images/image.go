@@ -54,8 +54,8 @@ func labels(program, version string) map[string]string {
 	}
 }
 
-// oneFile is a layer with one executable that belongs to root and that nobody may change, and perhaps a folder in which
-// everybody may make files.
+// oneFile is a layer with one executable that belongs to root and that no user may change, and perhaps a folder in which
+// every user may make files.
 func oneFile(content []byte, file string, tmp bool) ([]byte, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)

@@ -132,7 +132,7 @@ func load(t *testing.T, path, ref string) v1.Image {
 	return img
 }
 
-// wantOneExecutable checks that there is one file in the image, a static binary that anybody may run and nobody change.
+// wantOneExecutable checks that there is one file in the image, a static binary that every user may run and none may change.
 func wantOneExecutable(t *testing.T, img v1.Image, want string) {
 	t.Helper()
 	layers, err := img.Layers()

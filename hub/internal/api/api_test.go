@@ -89,6 +89,7 @@ func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 
 func serveOptions(t testing.TB, o Options) string {
 	t.Helper()
+	o.Clock = clock.RealClock{}
 	server, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -170,8 +171,8 @@ func TestProblemDocuments(t *testing.T) {
 		{"GET", "/v1/sandboxes/x/logs", ""},
 		{"POST", "/v1/sandboxes/x/exec", ""},
 		{"GET", "/v1/sandboxes/x/ports/80/index.html", ""},
-		{"GET", "/v1/claims/nobodys", ""},
-		{"DELETE", "/v1/claims/nobodys?namespace=prod", ""},
+		{"GET", "/v1/claims/unknown", ""},
+		{"DELETE", "/v1/claims/unknown?namespace=prod", ""},
 		{"GET", "/v1/clusters/west", ""},
 		{"POST", "/v1/clusters/west:drain", `{}`},
 		{"POST", "/v1/clusters/east:forget", `{}`},

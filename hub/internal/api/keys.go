@@ -82,7 +82,7 @@ func ParseKeys(data []byte) (*Keys, error) {
 		return nil, err
 	}
 	if len(file.Keys) == 0 {
-		return nil, errors.New("no keys: an empty list would lock everybody out")
+		return nil, errors.New("no keys: an empty list would lock every caller out")
 	}
 	return &Keys{file.Keys}, nil
 }

@@ -60,7 +60,7 @@ func FuzzParseKeys(f *testing.F) {
 			return
 		}
 		if len(keys.keys) == 0 || keys.find("") != nil || keys.find(TokenPrefix) != nil {
-			t.Errorf("%q lets the empty token in, or nobody", data)
+			t.Errorf("%q lets the empty token in, or no caller", data)
 		}
 		for _, k := range keys.keys {
 			if k.Name == "" || len(k.digest) != 32 || len(k.Scopes) == 0 {
@@ -205,7 +205,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 		}
 		write([]byte("keys: [")) // half written
 		if knows(first) != "" {
-			t.Error("a broken file locked everybody out")
+			t.Error("a broken file locked every caller out")
 		}
 		write(secondEntry)
 		if knows(first) != problem.Unauthenticated || knows(second) != "" {

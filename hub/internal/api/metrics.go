@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -19,10 +20,13 @@ import (
 
 // calls measures every call of the public API, by method and gRPC code: both are few, whatever callers send. Calls that are
 // refused before they are read count as well; over REST their method is unknown.
-type calls struct{ seconds *prometheus.HistogramVec }
+type calls struct {
+	seconds *prometheus.HistogramVec
+	clock   clock.PassiveClock
+}
 
-func newCalls(registry prometheus.Registerer) (*calls, error) {
-	c := &calls{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newCalls(registry prometheus.Registerer, clk clock.PassiveClock) (*calls, error) {
+	c := &calls{clock: clk, seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "atoll_hub_api_call_seconds",
 		Help:    "Time of a call of the public API, gRPC or REST, by method and by gRPC code.",
 		Buckets: telemetry.CallSeconds,
@@ -37,11 +41,11 @@ func newCalls(registry prometheus.Registerer) (*calls, error) {
 
 func (c *calls) observe(method string, began time.Time, err error) {
 	method = method[strings.LastIndexByte(method, '/')+1:]
-	c.seconds.WithLabelValues(cmp.Or(method, "REST"), status.Code(err).String()).Observe(time.Since(began).Seconds())
+	c.seconds.WithLabelValues(cmp.Or(method, "REST"), status.Code(err).String()).Observe(c.clock.Since(began).Seconds())
 }
 
 func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	began := time.Now()
+	began := c.clock.Now()
 	resp, err := handler(ctx, req)
 	c.observe(info.FullMethod, began, err)
 	return resp, err
@@ -50,7 +54,7 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 // admit measures refusals.
 func (c *calls) admit(admit serve.Admit) serve.Admit {
 	return func(ctx context.Context, method string, authorization []string) (string, error) {
-		began := time.Now()
+		began := c.clock.Now()
 		caller, err := admit(ctx, method, authorization)
 		if err != nil {
 			c.observe(method, began, err)

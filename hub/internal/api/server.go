@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/reach"
@@ -31,6 +32,7 @@ type Options struct {
 	TLS       *tls.Config           // nil: plain text
 	Traces    trace.TracerProvider  // nil: no spans
 	Metrics   prometheus.Registerer // nil: none
+	Clock     clock.PassiveClock
 	Limits    serve.Limits
 	Web       serve.Web
 	Log       logr.Logger
@@ -38,7 +40,7 @@ type Options struct {
 
 // New returns a server of the public API, to be run on a listener.
 func New(o Options) (*Server, error) {
-	measure, err := newCalls(o.Metrics)
+	measure, err := newCalls(o.Metrics, o.Clock)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +60,7 @@ func New(o Options) (*Server, error) {
 		opts.Stream = []grpc.StreamServerInterceptor{o.Auth.Stream}
 	}
 	handler := reach.NewHandler(o.Reach, o.Log)
-	handler.Domain = o.Web.Domain(o.Auth != nil)
+	handler.Domain = o.Web.Domain(serve.Access(o.Auth != nil))
 	opts.Further = func(r *http.Request) http.Handler {
 		h := handler.Match(r)
 		if h == nil || o.Auth == nil {

@@ -179,7 +179,7 @@ func TestALateSandboxIsReleased(t *testing.T) {
 }
 
 // I7: a cluster that does not read delays no other cluster's dispatches, reports or foreign segments.
-func TestI7AStalledStreamDelaysNobodyElse(t *testing.T) {
+func TestI7AStalledStreamDelaysNoOther(t *testing.T) {
 	h := newHub(t, handler{})
 	stalled := h.begin("stalled")
 	stalled.sendReport(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "py")

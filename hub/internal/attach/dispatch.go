@@ -16,6 +16,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // Errors of a dispatch itself.
@@ -56,11 +57,9 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	}
 	d.Incarnation = c.session.Incarnation()
 	d.Trace = link.TraceContext(ctx)
-	if deadline, ok := ctx.Deadline(); ok {
-		// A shorter timeout stays: its caller waits longer than the worker, to learn the outcome.
-		if left := time.Until(deadline); d.Timeout == nil || left < d.Timeout.AsDuration() {
-			d.Timeout = durationpb.New(left)
-		}
+	// A shorter timeout stays: its caller waits longer than the worker, to learn the outcome.
+	if left, ok := wallclock.Left(ctx); ok && (d.Timeout == nil || left < d.Timeout.AsDuration()) {
+		d.Timeout = durationpb.New(left)
 	}
 	if err := link.Check((&call{dispatch: d}).frame()); err != nil {
 		return unsendable(err), nil

@@ -189,10 +189,10 @@ func (c *conn) releaseOrphan(ctx context.Context, id string) {
 		err = errors.New(e.GetMessage())
 	}
 	if err != nil {
-		c.log.Error(err, "could not release a sandbox that nobody was told of", "sandbox", id)
+		c.log.Error(err, "could not release a sandbox that no caller was given", "sandbox", id)
 		return
 	}
 	c.orphans.released(c.clusterID, id)
 	c.metrics.orphans.Inc()
-	c.log.Info("released a sandbox that nobody was told of", "sandbox", id)
+	c.log.Info("released a sandbox that no caller was given", "sandbox", id)
 }

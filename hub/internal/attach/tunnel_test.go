@@ -112,7 +112,7 @@ func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
 		t.Errorf("a worker's refusal comes out as %v", err)
 	}
 	if _, err := own.Open(t.Context(), stolen); status.Code(err) != codes.NotFound {
-		t.Errorf("a token that nobody waits for is named: %v", err)
+		t.Errorf("a token that no call waits for is named: %v", err)
 	}
 	if n := h.server.tunnels.seats["a"].Taken(); n != 1 {
 		t.Errorf("cluster a has %d tunnels, want 1", n)
@@ -145,7 +145,7 @@ func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 			return nil
 		})
 		if last > 4<<20 {
-			t.Errorf("%d bytes of the %s wait for nobody", last, name)
+			t.Errorf("%d bytes of the %s wait for no reader", last, name)
 		}
 	}
 	// The other tunnel of the same connection continues.

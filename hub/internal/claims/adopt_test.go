@@ -76,7 +76,7 @@ func (f *federation) hold(cluster, key string, attempt int32) *sandboxv1.Sandbox
 func (f *federation) wantRecovering(key string) {
 	f.t.Helper()
 	_, err := f.hub.Create(f.t.Context(), workertest.Request(key))
-	wantReason(f.t, err, problem.Recovering)
+	workertest.WantReason(f.t, err, problem.Recovering)
 }
 
 func (f *federation) wantAnswer(key, id string) {
@@ -94,7 +94,7 @@ func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
 	f.wantRecovering("k")
 	f.wantRecovering("new")
 	_, err := f.hub.GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
-	wantReason(t, err, problem.Recovering)
+	workertest.WantReason(t, err, problem.Recovering)
 	if got := f.create(workertest.Request("")); got.GetId() == "" {
 		t.Error("a claim without a key is not served")
 	}
@@ -119,10 +119,10 @@ func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 	f.tell("east")
 	other := func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }
 	_, err := f.hub.Create(t.Context(), workertest.Request("k", other))
-	wantReason(t, err, problem.ClaimKeyConflict)
+	workertest.WantReason(t, err, problem.ClaimKeyConflict)
 	f.wantAnswer("k", k.GetId())
 	_, err = f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
-	wantReason(t, err, problem.ClaimKeyConflict)
+	workertest.WantReason(t, err, problem.ClaimKeyConflict)
 }
 
 // TestAFlightThatProvedNothingIsNoConflict: while the cluster of an adopted key is away, the first caller need not be its owner.
@@ -140,10 +140,10 @@ func TestAFlightThatProvedNothingIsNoConflict(t *testing.T) {
 		}()
 		synctest.Wait()
 		_, err := f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Second) }))
-		wantReason(t, err, problem.OutcomeUnknown)
+		workertest.WantReason(t, err, problem.OutcomeUnknown)
 		time.AfterFunc(10*time.Second, func() { f.Workers["east"].SetConnected(true) })
 		f.wantAnswer("k", k.GetId())
-		wantReason(t, <-wrong, problem.ClaimKeyConflict)
+		workertest.WantReason(t, <-wrong, problem.ClaimKeyConflict)
 	})
 }
 
@@ -206,10 +206,10 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 	}
 	// Its parameters are those of its sandbox, then those of its first retry.
 	_, err := f.hub.Create(t.Context(), workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
-	wantReason(t, err, problem.ClaimKeyConflict)
+	workertest.WantReason(t, err, problem.ClaimKeyConflict)
 	f.wantAnswer("late", late.GetId())
 	_, err = f.hub.Create(t.Context(), workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
-	wantReason(t, err, problem.ClaimKeyConflict)
+	workertest.WantReason(t, err, problem.ClaimKeyConflict)
 }
 
 // TestI2AClaimUnderWayIsJoined: its cluster, its attempt.

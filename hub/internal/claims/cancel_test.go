@@ -163,13 +163,13 @@ func TestGetClaim(t *testing.T) {
 			t.Fatalf("live: %v %v", claim, err)
 		}
 		_, err = get(principal.Principal{Team: "t", User: "v", AllNamespaces: true}, "k")
-		wantReason(t, err, problem.NotFound)
+		workertest.WantReason(t, err, problem.NotFound)
 		_, err = get(principal.Principal{Team: "s", AllNamespaces: true}, "k")
-		wantReason(t, err, problem.Forbidden)
+		workertest.WantReason(t, err, problem.Forbidden)
 		_, err = get(owner, "other")
-		wantReason(t, err, problem.NotFound)
+		workertest.WantReason(t, err, problem.NotFound)
 		_, err = f.hub.CancelClaim(principal.With(t.Context(), principal.Principal{Team: "t", User: "v", AllNamespaces: true}), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
-		wantReason(t, err, problem.NotFound)
+		workertest.WantReason(t, err, problem.NotFound)
 
 		f.Workers["east"].SetConnected(false)
 		if claim, err := get(owner, "k"); err != nil || claim.GetSandbox() != nil || claim.GetClusterId() != "east" {
@@ -228,7 +228,7 @@ func TestSweepKeepsWhatMayBeHeld(t *testing.T) {
 		f.create(workertest.Request("live"))
 		f.Workers["east"].OnClaim = loseAnswer
 		_, err := f.hub.Create(t.Context(), workertest.Request("unanswered"))
-		wantReason(t, err, problem.OutcomeUnknown)
+		workertest.WantReason(t, err, problem.OutcomeUnknown)
 		for _, reachable := range []bool{true, false, true} {
 			f.Workers["east"].SetConnected(reachable)
 			time.Sleep(DefaultRetention + time.Hour)

@@ -15,6 +15,7 @@ import (
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // errLeft is the cause when the pursuit of a claim without a key ends because its caller has left.
@@ -37,8 +38,8 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 		return s.createKeyed(ctx, req, in.GetWait())
 	}
 	timeout := s.startupTimeout(req, nil)
-	if until, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, time.Until(until))
+	if left, ok := wallclock.Left(ctx); ok {
+		timeout = min(timeout, left)
 	}
 	// A claim ends with its caller. A caller whose deadline has passed still gets the outcome.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)

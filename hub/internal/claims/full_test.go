@@ -41,7 +41,7 @@ func TestWithTheDiskFull(t *testing.T) {
 	f.restart() // so that what was returned is durable
 	d.full.Store(true)
 	_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-	wantReason(t, err, problem.Unavailable)
+	workertest.WantReason(t, err, problem.Unavailable)
 	if n := len(f.Workers["east"].Claims()); n != 1 {
 		t.Errorf("I2: %d dispatches, one has a record", n)
 	}
@@ -53,7 +53,7 @@ func TestWithTheDiskFull(t *testing.T) {
 	// The worker's record of the end is lost with the worker unless it is stored here. A hub without it would claim the key
 	// again.
 	_, err = f.hub.End(t.Context(), "east", before.GetId())
-	wantReason(t, err, problem.Unavailable)
+	workertest.WantReason(t, err, problem.Unavailable)
 	if n := f.Workers["east"].Releases(); n != 1 {
 		t.Errorf("I2: %d releases of a claim key's sandbox, with nothing written down", n-1)
 	}

@@ -86,7 +86,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		service.count(ctx)
 		if _, err := service.ledger.Ended(ctx, "01x-east"); err != nil && !strings.Contains(err.Error(), "01x-east") && !strings.Contains(err.Error(), "terminal record") {
-			t.Fatalf("nobody could find what is damaged by this: %v", err)
+			t.Fatalf("the error does not say what is damaged by this: %v", err)
 		}
 		for _, a := range answers {
 			if _, err := protojson.Marshal(a); err != nil {

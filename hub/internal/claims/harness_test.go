@@ -15,7 +15,6 @@ import (
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -63,18 +62,7 @@ func (f *federation) restart() {
 
 func (f *federation) create(r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
 	f.t.Helper()
-	s, err := f.hub.Create(f.t.Context(), r)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return s
-}
-
-func wantReason(t *testing.T, err error, want problem.Reason) {
-	t.Helper()
-	if err == nil || reasonOf(err) != want {
-		t.Fatalf("error %v, want %s", err, want)
-	}
+	return workertest.Create(f.t, f.hub, r)
 }
 
 // stored lists the keys of the store.

@@ -127,7 +127,7 @@ func TestI2RetriesJoinTheFlight(t *testing.T) {
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := f.hub.Create(impatient, workertest.Request("k"))
-		wantReason(t, err, problem.Deadline)
+		workertest.WantReason(t, err, problem.Deadline)
 		if problem.FromError(err).ClaimKey != "k" {
 			t.Errorf("the error does not name its claim key: %v", err)
 		}
@@ -165,7 +165,7 @@ func TestI2JoinersShareTheFirstDeadline(t *testing.T) {
 		go func() { _, _ = f.hub.Create(context.Background(), workertest.Request("k")) }()
 		time.Sleep(20 * time.Second)
 		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-		wantReason(t, err, problem.OutcomeUnknown)
+		workertest.WantReason(t, err, problem.OutcomeUnknown)
 		if took := time.Since(began); took > 30*time.Second+grace {
 			t.Errorf("the joiner was answered after %s", took)
 		}
@@ -178,13 +178,13 @@ func TestI2UnclearStaysWithItsCluster(t *testing.T) {
 		east, west := f.Workers["east"], f.Workers["west"]
 		east.OnClaim = loseAnswer
 		_, err := f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("east")))
-		wantReason(t, err, problem.OutcomeUnknown)
+		workertest.WantReason(t, err, problem.OutcomeUnknown)
 		if e := problem.FromError(err); e.ClaimKey != "k" || e.RetryAfter == 0 {
 			t.Errorf("error %+v gives no claim key or no advice", e)
 		}
 		east.SetConnected(false)
 		_, err = f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("east")))
-		wantReason(t, err, problem.OutcomeUnknown)
+		workertest.WantReason(t, err, problem.OutcomeUnknown)
 		if n := len(west.Claims()); n != 0 {
 			t.Fatalf("west was asked %d times while east may hold the key", n)
 		}
@@ -247,7 +247,7 @@ func TestAtMostThreeCandidates(t *testing.T) {
 		}
 		for _, key := range []string{"", "k"} {
 			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			wantReason(t, err, problem.QueueFull)
+			workertest.WantReason(t, err, problem.QueueFull)
 		}
 		asked := 0
 		for _, w := range f.Workers {

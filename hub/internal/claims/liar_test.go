@@ -147,7 +147,7 @@ func TestI15RequireClustersHoldsForWhatIsAdopted(t *testing.T) {
 	f.tell("west")
 	for _, key := range []string{"live", "under-way", "ended"} {
 		_, err := f.hub.Create(t.Context(), workertest.Request(key, in("west")))
-		wantReason(t, err, problem.ClaimKeyConflict)
+		workertest.WantReason(t, err, problem.ClaimKeyConflict)
 		if got := f.create(workertest.Request(key, in("evil", "west"))); got.GetClusterId() != "evil" {
 			t.Errorf("%s is answered by %s", key, got.GetClusterId())
 		}

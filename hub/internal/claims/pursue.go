@@ -274,9 +274,7 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 // pool that was just deleted, becomes NO_CAPACITY.
 func (p *pursuit) refusalForCaller() error {
 	e := *p.refusal
-	switch e.Reason {
-	case problem.NoCapacity, problem.QueueFull, problem.Deadline, problem.Recovering, problem.Unavailable:
-	default:
+	if !e.Reason.OfClaim() {
 		e.Reason = problem.NoCapacity
 	}
 	if e.RetryAfter == 0 {

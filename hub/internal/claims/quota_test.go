@@ -37,14 +37,14 @@ func TestI14ARefusedClaimKeepsNoRequest(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3})
 		f.Workers["east"].OnClaim = refuse(f.Workers["east"], problem.NoCapacity)
 		_, err := f.hub.Create(t.Context(), workertest.Request("k", big))
-		wantReason(t, err, problem.NoCapacity)
+		workertest.WantReason(t, err, problem.NoCapacity)
 		settleDown()
 		entry, ok, err := f.store.Get(t.Context(), ledger.ClaimPrefix+ledger.KeyHash("", "default", "k"))
 		if err != nil || !ok || len(entry.Value) > 4<<10 {
 			t.Fatalf("a refused claim takes %d bytes: %v", len(entry.Value), err)
 		}
 		_, err = f.hub.Create(t.Context(), workertest.Request("k"))
-		wantReason(t, err, problem.ClaimKeyConflict)
+		workertest.WantReason(t, err, problem.ClaimKeyConflict)
 		f.Workers["east"].OnClaim = nil
 		if got := f.create(workertest.Request("k", big)); got.GetPhase() != sandboxv1.Phase_RUNNING || f.record("k").Attempt != 2 {
 			t.Errorf("then: %v under attempt %d", got, f.record("k").Attempt)
@@ -56,7 +56,7 @@ func TestI14ARefusedClaimKeepsNoRequest(t *testing.T) {
 
 		f.Workers["east"].OnClaim = refuse(f.Workers["east"], problem.NoCapacity)
 		_, err = f.hub.Create(t.Context(), workertest.Request("gone", big))
-		wantReason(t, err, problem.NoCapacity)
+		workertest.WantReason(t, err, problem.NoCapacity)
 		settleDown()
 		time.Sleep(refusedRetention - time.Minute)
 		if err := f.hub.sweep(t.Context()); err != nil || f.record("gone") == nil {
@@ -89,7 +89,7 @@ func TestI14ATeamKeepsNoMoreKeysThanItsQuota(t *testing.T) {
 				t.Fatalf("%s: within the quota: %v", name, err)
 			}
 			_, err = team(mine, "k4")
-			wantReason(t, err, problem.RateLimited)
+			workertest.WantReason(t, err, problem.RateLimited)
 			if problem.FromError(err).RetryAfter == 0 {
 				t.Errorf("%s: no advice when to come again", name)
 			}
@@ -111,7 +111,7 @@ func TestI14ATeamKeepsNoMoreKeysThanItsQuota(t *testing.T) {
 			f.hub.quota = quota
 			f.hub.count(t.Context())
 			_, err = team(mine, "k5")
-			wantReason(t, err, problem.RateLimited)
+			workertest.WantReason(t, err, problem.RateLimited)
 			ended := workertest.Ended(first, "k1", 1)
 			ended.Sandboxes[0].KeyHash = ledger.KeyHash("t", "default", "k1")
 			if err := f.hub.OnEnded(t.Context(), "east", ended); err != nil {
@@ -138,7 +138,7 @@ func TestI14ACallerWithoutATeamIsChargedItself(t *testing.T) {
 			_, err := f.hub.Create(ctx, workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Team = fmt.Sprint("t", n) }))
 			settleDown()
 			if n == 2 {
-				wantReason(t, err, problem.RateLimited)
+				workertest.WantReason(t, err, problem.RateLimited)
 			} else if err != nil {
 				t.Fatal(err)
 			}

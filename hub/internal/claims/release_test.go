@@ -53,7 +53,7 @@ func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 		t.Fatalf("before its release: %v, %v", ended, err)
 	}
 	_, err := f.hub.End(t.Context(), "east", k.GetId())
-	wantReason(t, err, problem.Unavailable)
+	workertest.WantReason(t, err, problem.Unavailable)
 	if !strings.Contains(err.Error(), "the release is recorded") {
 		t.Errorf("the caller is not told that the release is durable: %v", err)
 	}
@@ -87,7 +87,7 @@ func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := f.hub.End(ctx, "east", k.GetId()); err == nil {
-		t.Fatal("released, with nobody knowing later that it had been answered")
+		t.Fatal("released, with no record that it had been returned")
 	}
 	d.full.Store(false)
 	if _, err := f.hub.End(t.Context(), "east", k.GetId()); err != nil {
@@ -108,7 +108,7 @@ func TestAReleaseWithoutAKeyIsRepeatedAndSaysSo(t *testing.T) {
 		id, east := f.create(workertest.Request("")).GetId(), f.Workers["east"]
 		east.SetConnected(false)
 		_, err := f.hub.End(t.Context(), "east", id)
-		wantReason(t, err, problem.Unavailable)
+		workertest.WantReason(t, err, problem.Unavailable)
 		if !strings.Contains(err.Error(), "forgets it when it restarts") {
 			t.Errorf("the caller is told %v", err)
 		}

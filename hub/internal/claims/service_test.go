@@ -147,7 +147,7 @@ func TestMembersSayHowLongClaimsMayTake(t *testing.T) {
 		named      time.Duration
 		want       time.Duration
 	}{
-		"nobody says":   {want: DefaultStartupTimeout},
+		"none is given": {want: DefaultStartupTimeout},
 		"longer":        {east: 5 * time.Minute, west: time.Minute, want: 5 * time.Minute},
 		"shorter":       {east: 30 * time.Second, west: 20 * time.Second, want: 30 * time.Second},
 		"one is silent": {east: 30 * time.Second, want: DefaultStartupTimeout},
@@ -173,7 +173,7 @@ func TestMembersSayHowLongClaimsMayTake(t *testing.T) {
 						req.StartupTimeout = durationpb.New(c.named)
 					}
 					if _, err := f.hub.Create(t.Context(), req); err == nil {
-						t.Fatal("nobody answers, and it was granted")
+						t.Fatal("no worker responds, and it was granted")
 					}
 					if took := time.Since(began); took < c.want || took > c.want+grace {
 						t.Errorf("key %q: given up after %s, want %s", key, took, c.want)
@@ -191,7 +191,7 @@ func TestTheStartupTimeoutBoundsAClaim(t *testing.T) {
 		for key, want := range map[string]problem.Reason{"": problem.Deadline, "k": problem.OutcomeUnknown} {
 			began := time.Now()
 			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			wantReason(t, err, want)
+			workertest.WantReason(t, err, want)
 			if took := time.Since(began); took < 30*time.Second || took > 30*time.Second+grace {
 				t.Errorf("key %q: answered after %s", key, took)
 			}
@@ -240,7 +240,7 @@ func TestAnswersOfTheWrongClusterAreRefused(t *testing.T) {
 			return a, nil
 		}
 		_, err := f.hub.Create(t.Context(), workertest.Request(""))
-		wantReason(t, err, problem.Internal)
+		workertest.WantReason(t, err, problem.Internal)
 	})
 }
 
@@ -254,7 +254,7 @@ func TestForeignTeamIsForbidden(t *testing.T) {
 			"namespace": func(r *sandboxv1.CreateSandboxRequest) { r.Namespace = "prod" },
 		} {
 			_, err := f.hub.Create(ctx, workertest.Request("", change))
-			wantReason(t, err, problem.Forbidden)
+			workertest.WantReason(t, err, problem.Forbidden)
 			if e := problem.FromError(err); len(e.Fields) != 1 || e.Fields[0].Field != field {
 				t.Errorf("%s: the error names %v", field, e.Fields)
 			}

@@ -52,7 +52,7 @@ func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 		go func() { running <- f.hub.Run(ctx) }()
 		time.Sleep(5 * time.Second)
 		if east.Count() != 1 {
-			t.Fatal("nobody pursued the claim")
+			t.Fatal("the claim was not pursued")
 		}
 		if r := f.record("k"); r.State != ledger.Answered {
 			t.Errorf("record %+v", r)
@@ -92,7 +92,7 @@ func TestAFailedStoreClaimsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-		wantReason(t, err, problem.Unavailable)
+		workertest.WantReason(t, err, problem.Unavailable)
 		if n := len(f.Workers["east"].Claims()); n != 0 {
 			t.Errorf("%d dispatches without a record", n)
 		}
@@ -111,10 +111,10 @@ func TestErrorsOfTheWorkerPass(t *testing.T) {
 		}
 		for _, key := range []string{"", "k"} {
 			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			wantReason(t, err, problem.Invalid)
+			workertest.WantReason(t, err, problem.Invalid)
 		}
 		if n := len(f.Workers["east"].Claims()) + len(f.Workers["west"].Claims()); n != 2 {
-			t.Errorf("%d dispatches: the request's own fault is nobody else's business", n)
+			t.Errorf("%d dispatches: the request's own fault concerns no other cluster", n)
 		}
 	})
 }

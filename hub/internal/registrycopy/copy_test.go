@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-var errAway = errors.New("nobody there")
+var errAway = errors.New("away")
 
 // place is a Place that can be away.
 type place struct {
@@ -188,8 +188,8 @@ func TestAnIntactRegistryIsRight(t *testing.T) {
 	}
 }
 
-// TestNobodyKnowsWhetherTheHubIsNew if its volume is empty and the copy cannot be read.
-func TestNobodyKnowsWhetherTheHubIsNew(t *testing.T) {
+// A hub whose volume is empty cannot know whether it is new, if the copy cannot be read.
+func TestAnEmptyHubWithoutTheCopyDoesNotStart(t *testing.T) {
 	for name, spoil := range map[string]func(*place){
 		"away":    func(p *place) { p.away = true },
 		"damaged": func(p *place) { p.document = []byte("{") },
@@ -207,8 +207,8 @@ func TestNobodyKnowsWhetherTheHubIsNew(t *testing.T) {
 	}
 }
 
-// TestNobodyRegistersWhoIsNotWrittenDownElsewhere; changes that concern no name do not need the copy.
-func TestNobodyRegistersWhoIsNotWrittenDownElsewhere(t *testing.T) {
+// TestNoClusterRegistersWithoutTheCopy; changes that concern no name do not need the copy.
+func TestNoClusterRegistersWithoutTheCopy(t *testing.T) {
 	d := newDisk(t)
 	d.begin(hubstate.Identity{ID: "a"})
 	w, guard := d.open()

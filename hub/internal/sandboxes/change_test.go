@@ -46,7 +46,7 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 			}
 		}
 		if before := f.Workers["west"].Live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil || before.GetPause() != nil {
-			t.Fatalf("somebody else changed it: %v", before)
+			t.Fatalf("another caller changed it: %v", before)
 		}
 		got, err := calls["touch"](mine, s.GetId())
 		if err != nil || got.GetClusterId() != "west" || got.GetLastActiveAt() == nil {

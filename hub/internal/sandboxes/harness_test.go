@@ -50,18 +50,7 @@ func (f *federation) restart() {
 
 func (f *federation) create(r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
 	f.t.Helper()
-	s, err := f.claims.Create(f.t.Context(), r)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return s
+	return workertest.Create(f.t, f.claims, r)
 }
 
 func reasonOf(err error) problem.Reason { return problem.FromError(err).Reason }
-
-func wantReason(t *testing.T, err error, want problem.Reason) {
-	t.Helper()
-	if err == nil || reasonOf(err) != want {
-		t.Fatalf("error %v, want %s", err, want)
-	}
-}

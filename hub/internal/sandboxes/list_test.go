@@ -112,7 +112,7 @@ func TestAPageThatDoesNotGoOnIsNone(t *testing.T) {
 			}
 		}
 		_, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_RUNNING, StopReason: "Tired", Pool: "P"})
-		wantReason(t, err, problem.Invalid)
+		workertest.WantReason(t, err, problem.Invalid)
 		if fields := problem.FromError(err).Fields; len(fields) != 3 {
 			t.Errorf("at fault are %v", fields)
 		}

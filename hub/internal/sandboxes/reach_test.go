@@ -38,7 +38,7 @@ func TestOnlyTheOwnerReachesASandbox(t *testing.T) {
 		call := &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Command: []string{"true"}}}}
 		for _, p := range []principal.Principal{{Team: "s", AllNamespaces: true}, {Team: "t", User: "v", AllNamespaces: true}, {AllTeams: true, Namespaces: []string{"prod"}}, {}} {
 			_, err := f.hub.Open(principal.With(t.Context(), p), s.GetId(), call)
-			wantReason(t, err, problem.NotFound)
+			workertest.WantReason(t, err, problem.NotFound)
 		}
 		if len(*tunnels) > 0 {
 			t.Fatalf("for strangers, %v were asked", *tunnels)

@@ -40,7 +40,7 @@ func (a *refreshes) refresher(cluster string) func(context.Context, *federationv
 		a.all = append(a.all, fmt.Sprintf("%s %v %v %s", cluster, r.GetClusters(), r.GetMembers(), r.GetMaxUnavailable()))
 		return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Refreshed{
 			Refreshed: &sandboxv1.RefreshEnvResponse{Members: []*sandboxv1.RefreshedMember{
-				{ClusterId: "somebody-else", Name: "pool", Outcome: sandboxv1.RefreshedMember_REFRESHED},
+				{ClusterId: "stranger", Name: "pool", Outcome: sandboxv1.RefreshedMember_REFRESHED},
 			}},
 		}}, nil
 	}

@@ -29,29 +29,29 @@ func TestGetAndRelease(t *testing.T) {
 		} {
 			ctx := principal.With(t.Context(), p)
 			_, err := f.hub.Get(ctx, s.GetId())
-			wantReason(t, err, problem.NotFound)
+			workertest.WantReason(t, err, problem.NotFound)
 			_, err = f.hub.Release(ctx, s.GetId())
-			wantReason(t, err, problem.NotFound)
+			workertest.WantReason(t, err, problem.NotFound)
 			_, err = f.hub.Explain(ctx, &sandboxv1.ExplainEnvRequest{Namespace: "prod", Name: "demo", SandboxId: s.GetId()})
 			if err == nil {
 				t.Errorf("another %s reads the decision", name)
 			}
 		}
 		if f.Workers["east"].Count() != 1 {
-			t.Fatal("released by somebody else")
+			t.Fatal("released by another caller")
 		}
 		for id, want := range map[string]problem.Reason{
 			"nonsense": problem.Invalid, "01hzzzzzzzzzzzzzzzzzzz0001-mars": problem.NotFound, "01hzzzzzzzzzzzzzzzzzzz0007-east": problem.NotFound,
 		} {
 			_, err := f.hub.Get(t.Context(), id)
-			wantReason(t, err, want)
+			workertest.WantReason(t, err, want)
 		}
 		if got, err := f.hub.Release(mine, s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_STOPPING {
 			t.Fatalf("%v %v", got, err)
 		}
 		f.Workers["east"].SetConnected(false)
 		_, err = f.hub.Get(mine, s.GetId())
-		wantReason(t, err, problem.Unavailable)
+		workertest.WantReason(t, err, problem.Unavailable)
 	})
 }
 
@@ -84,8 +84,8 @@ func TestExplain(t *testing.T) {
 		f.restart()
 		explain(&sandboxv1.ExplainEnvRequest{SandboxId: keyed.GetId()})
 		_, err := f.hub.Explain(t.Context(), &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo", SandboxId: plain.GetId()})
-		wantReason(t, err, problem.NotFound)
+		workertest.WantReason(t, err, problem.NotFound)
 		_, err = f.hub.Explain(t.Context(), &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "dmeo"})
-		wantReason(t, err, problem.NotFound)
+		workertest.WantReason(t, err, problem.NotFound)
 	})
 }

@@ -347,3 +347,26 @@ func Ended(s *sandboxv1.Sandbox, key string, attempt int32) *federationv1.Ended 
 		Sandbox: s, KeyHash: KeyHash(key), Attempt: attempt,
 	}}}
 }
+
+// Creator is a hub, as far as it takes claims.
+type Creator interface {
+	Create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
+}
+
+// Create returns the sandbox of a claim that must succeed.
+func Create(t testing.TB, hub Creator, r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
+	t.Helper()
+	s, err := hub.Create(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// WantReason fails the test unless err is a problem of that reason.
+func WantReason(t testing.TB, err error, want problem.Reason) {
+	t.Helper()
+	if err == nil || problem.FromError(err).Reason != want {
+		t.Fatalf("error %v, want %s", err, want)
+	}
+}

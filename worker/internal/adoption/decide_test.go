@@ -53,7 +53,7 @@ func TestDecide(t *testing.T) {
 		{"made by hand, all", All, former(byHand), nil, verbCreate, reasonEnvMade},
 		{"the Env is there, made for it", ByLabel, former(), env("pool"), verbOwn, reasonPoolAdopted},
 		{"the Env was made for the pool before", ByLabel, former(), env("another"), verbRefuse, reasonEnvOfOther},
-		{"the Env is somebody's", All, former(), &v1alpha1.SandboxEnv{}, verbRefuse, reasonEnvOfOther},
+		{"the Env is of another owner", All, former(), &v1alpha1.SandboxEnv{}, verbRefuse, reasonEnvOfOther},
 		{"the Env is going", ByLabel, former(), going, verbWait, reasonEnvTerminates},
 		{"adopted", ByLabel, former(owned("agents.navix.sh/v1alpha1", nil)), env("pool"), verbNone, reasonOwned},
 		{"a member", All, former(owned("agents.navix.sh/v1alpha1", new(true))), nil, verbNone, reasonOwned},

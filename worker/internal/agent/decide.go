@@ -35,9 +35,9 @@ func (f poolFacts) startupTimeout() time.Duration {
 	return max(0, f.pool.Spec.DefaultStartupTimeout.Duration)
 }
 
-// describe builds the local segment of an Env. An Env without members is reported as well, because the hub sends other clusters'
+// segmentOf builds the local segment of an Env. An Env without members is reported as well, because the hub sends other clusters'
 // segments only to clusters that have the Env.
-func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
+func segmentOf(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
 	defaults := segment.Defaults{Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName)}
 	if d := env.Spec.Defaults; d != nil {
 		defaults.InstanceType, defaults.Multiplier = fitting(d.InstanceType, segment.MaxName), d.Multiplier

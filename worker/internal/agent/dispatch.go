@@ -174,7 +174,7 @@ func (a *Agent) takeBack(o answeredDispatch) {
 	defer cancel()
 	id := o.answer.GetSandbox().GetId()
 	if _, err := a.opts.Sandboxes.Release(ctx, id); err != nil && disposition.Of(err) != federationv1.Disposition_DONE {
-		a.opts.Log.Error(err, "could not release a sandbox that nobody was told of, yet", "sandbox", id)
+		a.opts.Log.Error(err, "could not release a sandbox that no caller was given, yet", "sandbox", id)
 		a.opts.Sandboxes.Abandon(id)
 	}
 }

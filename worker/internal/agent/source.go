@@ -144,7 +144,7 @@ func (s *source) segment(ctx context.Context, k segment.Key) (*segment.Segment, 
 	if env == nil {
 		return nil, nil
 	}
-	return s.describe(ctx, env)
+	return s.segmentOf(ctx, env)
 }
 
 // all returns every local segment.
@@ -156,7 +156,7 @@ func (s *source) all(ctx context.Context) ([]*segment.Segment, error) {
 	}
 	out := make([]*segment.Segment, 0, len(envs.Items))
 	for i := range envs.Items {
-		one, err := s.describe(ctx, &envs.Items[i])
+		one, err := s.segmentOf(ctx, &envs.Items[i])
 		if err != nil {
 			return nil, err
 		}
@@ -180,9 +180,9 @@ func (s *source) markAll(ctx context.Context, reported []segment.Key) error {
 	return s.markStandalone(ctx)
 }
 
-func (s *source) describe(ctx context.Context, env *v1alpha1.SandboxEnv) (*segment.Segment, error) {
+func (s *source) segmentOf(ctx context.Context, env *v1alpha1.SandboxEnv) (*segment.Segment, error) {
 	var failed error
-	out := describe(env, s.clusterID, func(name string) poolFacts {
+	out := segmentOf(env, s.clusterID, func(name string) poolFacts {
 		facts, err := s.pool(ctx, types.NamespacedName{Namespace: env.Namespace, Name: name})
 		if err != nil {
 			failed = err

@@ -76,7 +76,7 @@ func (s *source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPo
 
 func (s *source) addStandalone(ctx context.Context, out []*segment.Segment) ([]*segment.Segment, error) {
 	err := s.eachStandalone(ctx, func(pool *v1alpha1.SandboxPool) error {
-		one, err := s.describe(ctx, s.standIn(pool))
+		one, err := s.segmentOf(ctx, s.standIn(pool))
 		out = append(out, one)
 		return err
 	})

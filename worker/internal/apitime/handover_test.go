@@ -107,7 +107,7 @@ func TestI11Inherit(t *testing.T) {
 
 // I11: what a leader wrote after a step that its successor noticed later, or only found, is not taken for what it wrote before.
 func TestI11WrittenBetweenAStepAndItsNotice(t *testing.T) {
-	for name, standby := range map[string]bool{"a standby that had not looked": true, "nobody": false} {
+	for name, standby := range map[string]bool{"a standby that had not looked": true, "none": false} {
 		for _, next := range []string{"a", "b"} {
 			for _, stepped := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
 				site := newSite()
@@ -150,7 +150,7 @@ func TestInheritRefuses(t *testing.T) {
 		`{"steps":3}`: "cannot unmarshal",
 		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"2026-03-01T12:00:00Z","to":"2026-03-01T12:02:00Z"}]}`:                        "-2m0s from the step",
 		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"0001-01-01T00:00:00Z","to":"0001-01-01T00:00:00Z"}]}`:                        "from the step to 0001",
-		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"2026-03-01T12:00:00Z","to":"2026-03-01T12:00:00Z","unseenNanoseconds":-1}]}`: "a step that nobody saw",
+		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"2026-03-01T12:00:00Z","to":"2026-03-01T12:00:00Z","unseenNanoseconds":-1}]}`: "a step that was not seen",
 		`{"steps":[` + strings.Repeat(`{},`, 16) + `{}]}`:                                                                                "17 steps, at most 16",
 	} {
 		site := newSite()

@@ -103,7 +103,7 @@ func (s *steps) check(at time.Time) error {
 	}
 	for i, step := range s.Steps {
 		if step.Unseen < 0 || step.Unseen > longestStretch {
-			return fmt.Errorf("a step that nobody saw for %s", step.Unseen)
+			return fmt.Errorf("a step that was not seen for %s", step.Unseen)
 		}
 		end := at
 		if i+1 < len(s.Steps) {

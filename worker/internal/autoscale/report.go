@@ -132,7 +132,7 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	t.memo.decided = d.Reason
 	full := fullnessOf(t, d)
 	if full > t.memo.toldFull {
-		who := "nobody waits yet, but"
+		who := "no claim waits yet, but"
 		if full == fullAndWaitedFor {
 			who = "claims wait and"
 		}

@@ -39,10 +39,7 @@ func Refused(err error) bool { return Of(err) == federationv1.Disposition_REFUSE
 // Refuse returns a refusal: no Pod was taken, and none will be for this (key, attempt).
 func Refuse(reason problem.Reason, format string, args ...any) error {
 	e := problem.New(reason, format, args...)
-	if reason == problem.NoCapacity || reason == problem.QueueFull || reason == problem.Unavailable {
-		e.RetryAfter = problem.RetrySoon
-	}
-	return Refusal(e)
+	return Refusal(e.WithRetryAfter(reason.RetryAfter()))
 }
 
 // Refusal is Refuse with a problem of the caller.

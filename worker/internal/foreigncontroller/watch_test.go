@@ -150,7 +150,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-func TestNobodyAsked(t *testing.T) {
+func TestNothingAsked(t *testing.T) {
 	var w *Watch
 	if w.PausedPool(poolBy("p", "manager")) {
 		t.Error("a worker without a Watch holds back")

@@ -24,10 +24,10 @@ func TestWhenAReplicaIsReady(t *testing.T) {
 		caught bool
 		after  time.Duration // that it is ready
 	}{
-		"it leads":                    {ruler{"a:1", true}, false, 0},
-		"it has all":                  {ruler{"b:1", false}, true, 0},
-		"nobody leads, or says where": {ruler{}, false, nobodyPatience},
-		"the leader does not answer":  {ruler{"b:1", false}, false, readyPatience},
+		"it leads":                           {ruler{"a:1", true}, false, 0},
+		"it has all":                         {ruler{"b:1", false}, true, 0},
+		"no leader, or none with an address": {ruler{}, false, unledPatience},
+		"the leader does not answer":         {ruler{"b:1", false}, false, readyPatience},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &Peers{opts: PeerOptions{Leader: tc.leader, Clock: clock.RealClock{}}, began: time.Now(), caught: tc.caught}

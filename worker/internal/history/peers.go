@@ -31,9 +31,9 @@ const (
 	maxDialAgain = 5 * time.Second
 	// readyPatience bounds how long missing copies keep a replica from being ready.
 	readyPatience = time.Minute
-	// nobodyPatience is the same while no leader's address is known: a worker of an earlier build has none in its lease.
-	nobodyPatience = 5 * time.Second
-	maxSessions    = 16
+	// unledPatience is the same while no leader's address is known: a worker of an earlier build has none in its lease.
+	unledPatience = 5 * time.Second
+	maxSessions   = 16
 )
 
 // Leader is the replica that leads.
@@ -276,7 +276,7 @@ func (p *Peers) Caught() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	tried := p.opts.Clock.Since(p.began)
-	return self || p.caught || tried > readyPatience || address == "" && tried > nobodyPatience
+	return self || p.caught || tried > readyPatience || address == "" && tried > unledPatience
 }
 
 // Followers returns how many replicas have everything.

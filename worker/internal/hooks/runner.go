@@ -123,7 +123,7 @@ func New(o Options) (*Runner, error) {
 	}
 	return &Runner{
 		opts: o, jobs: map[types.NamespacedName]map[types.UID]*work{}, changed: func(types.NamespacedName) {},
-		tls: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a Pod has no certificate for its address; kubelets' probes do the same
+		tls: &tls.Config{InsecureSkipVerify: true}, // a Pod has no certificate for its address; kubelets' probes do the same
 	}, nil
 }
 
@@ -265,7 +265,7 @@ func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
 		case !errors.Is(err, errUnsure):
 			failures++
 		}
-		err = describe(s, failures, err)
+		err = stepError(s, failures, err)
 		if s.Retries != forever && failures > s.Retries || errors.Is(err, errHopeless) {
 			return err
 		}
@@ -280,7 +280,7 @@ func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
 	}
 }
 
-func describe(s *Step, failures int, err error) error {
+func stepError(s *Step, failures int, err error) error {
 	if s.Retries == forever {
 		return fmt.Errorf("%s: %w", s.Title, err) // without a count, which would be a change every time
 	}

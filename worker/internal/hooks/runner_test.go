@@ -391,7 +391,7 @@ func TestARequestGoesNowhereElse(t *testing.T) {
 		"no address":   {`[{"http":{"port":80},"retries":0}]`, func(n *node) { n.pod.Status.PodIP = "" }, `address is ""`, ""},
 		"the loopback": {`[{"http":{"port":80},"retries":0}]`, func(n *node) { n.pod.Status.PodIP = "127.0.0.1" }, "address is", ""},
 		"link-local":   {`[{"http":{"port":80},"retries":0}]`, func(n *node) { n.pod.Status.PodIP = "169.254.169.254" }, "address is", ""},
-		"nobody there": {`[{"http":{"port":81,"path":"/?hunter2"},"retries":0}]`, func(*node) {}, "connection refused", "10.0.0.7:81"},
+		"no listener":  {`[{"http":{"port":81,"path":"/?hunter2"},"retries":0}]`, func(*node) {}, "connection refused", "10.0.0.7:81"},
 	} {
 		bubble(t, tc.hook, func(n *node, r *Runner) {
 			tc.change(n)

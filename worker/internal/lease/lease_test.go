@@ -98,7 +98,7 @@ func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
 			lock := WrapWith(&remote{write: func() error { writes++; return nil }}, func() time.Duration { return now })
 			mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15}
 			if err := lock.Update(t.Context(), mine); err != nil || !lock.Held() {
-				t.Fatalf("taking a lease that nobody has: %v", err)
+				t.Fatalf("taking a free lease: %v", err)
 			}
 			lapse(lock, &now)
 			before := writes
@@ -159,7 +159,7 @@ func TestTheLeaseTellsWhereItsHolderIs(t *testing.T) {
 		"another one":              {"a_1@10.0.0.1:8444", "b_2@10.0.0.2:8444", "10.0.0.2:8444"},
 		"another one, without one": {"a_1@10.0.0.1:8444", "b_2", ""},
 		"by IPv6":                  {"a_1", "b_2@[2001:db8::2]:8444", "[2001:db8::2]:8444"},
-		"nobody":                   {"a_1@10.0.0.1:8444", "", ""},
+		"no holder":                {"a_1@10.0.0.1:8444", "", ""},
 		"itself, from before":      {"a_1@10.0.0.1:8444", "a_1@10.0.0.1:8444", ""},
 	} {
 		l := Wrap(&told{identity: tc.identity, holder: tc.holder})

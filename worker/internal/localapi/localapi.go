@@ -103,12 +103,12 @@ func New(opts Options) (*API, error) {
 	if opts.Rand == nil {
 		opts.Rand = rand.Uint64
 	}
-	if err := serve.CheckAddress(opts.Address, false); err != nil {
+	if err := serve.CheckLoopback(opts.Address); err != nil {
 		return nil, err
 	}
 	api := &API{opts: opts}
 	api.reach = reach.NewHandler(api.reaches(), opts.Log)
-	api.reach.Domain = opts.Web.Domain(false)
+	api.reach.Domain = opts.Web.Domain(serve.Open)
 	server, err := serve.New(serve.Options{
 		Services: api.services(),
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward},

@@ -82,7 +82,7 @@ func (s *snapshot) older() []string {
 // usage says which pools and Envs use a template.
 func usage(s *snapshot) string {
 	if len(s.Pools)+len(s.Envs) == 0 {
-		return "nobody uses it"
+		return "nothing uses it"
 	}
 	var alone []string
 	current := 0

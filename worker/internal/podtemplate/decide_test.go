@@ -23,7 +23,7 @@ func TestDecide(t *testing.T) {
 		want string
 	}{
 		{"unused", &snapshot{Version: "v1", Revision: "new"}, `
-Available=True/Validated: version "v1", revision new; nobody uses it
+Available=True/Validated: version "v1", revision new; nothing uses it
 Degraded=False/AllCurrent: all pools that name it have this revision`},
 		{"in use", &snapshot{Revision: "new", Envs: []string{"ns/b", "ns/a"}, Pools: []user{pool(1, "ns/a", "new"), pool(2, "", "new")}}, `
 Available=True/Validated: version "", revision new; pools: 2, of this revision: 2; Envs: ns/a, ns/b; pools without an Env: ns/p2
@@ -36,7 +36,7 @@ Available=False/TemplateInvalid: a is wrong; b is wrong
 Degraded=True/TemplateInvalid: no Pods can be made from it; pools: 1, of this revision: 0; pools without an Env: ns/p1, which go on with what they were made from`},
 		{"faults, unused", &snapshot{Faults: []error{errors.New("a is wrong")}}, `
 Available=False/TemplateInvalid: a is wrong
-Degraded=True/TemplateInvalid: no Pods can be made from it; nobody uses it`},
+Degraded=True/TemplateInvalid: no Pods can be made from it; nothing uses it`},
 		{"as many users as are named", &snapshot{Envs: []string{"a", "b", "c", "d", "e"}}, `
 Available=True/Validated: version "", revision ; pools: 0, of this revision: 0; Envs: a, b, c, d, e
 Degraded=False/AllCurrent: all pools that name it have this revision`},
@@ -44,7 +44,7 @@ Degraded=False/AllCurrent: all pools that name it have this revision`},
 Available=True/Validated: version "", revision new; pools: 0, of this revision: 0; Envs: ns/a
 Degraded=True/TemplateDeleted: being deleted; pools: 0, of this revision: 0; Envs: ns/a, which go on with what they were made from, and cannot be made anew`},
 		{"being deleted unused", &snapshot{Revision: "new", Deleting: true}, `
-Available=True/Validated: version "", revision new; nobody uses it
+Available=True/Validated: version "", revision new; nothing uses it
 Degraded=False/AllCurrent: all pools that name it have this revision`},
 		{"a thousand users", many, `
 Available=True/Validated: version "", revision new; pools: 1000, of this revision: 0; pools without an Env: ns/p0, ns/p1, ns/p10, ns/p100, ns/p101 and 995 more

@@ -72,7 +72,7 @@ func (t *fileTunnel) Recv() ([]byte, error) {
 func (t *fileTunnel) readStatus(text []byte) error {
 	var status metav1.Status
 	if err := json.Unmarshal(text, &status); err != nil || status.Status == metav1.StatusSuccess {
-		return nil //nolint:nilerr // whatever it was, all has been read
+		return nil // whatever it was, all has been read
 	}
 	why := strings.TrimSpace(t.complaint.String())
 	if why == "" {

@@ -304,7 +304,7 @@ func httpToAPort(t *testing.T, w *world) {
 
 	w.must(inside.Close())
 	if answer, err = http.Get(w.server.URL + base + "/"); err != nil || answer.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("a port that nobody listens on: %v, %v", answer, err)
+		t.Errorf("a port without a listener: %v, %v", answer, err)
 	}
 	_ = answer.Body.Close()
 	w.tunnels(0)
@@ -375,7 +375,7 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 		return nil
 	})
 	if last > 64<<20 {
-		t.Errorf("%d bytes wait for somebody who does not read", last)
+		t.Errorf("%d bytes wait for a caller who does not read", last)
 	}
 	t.Logf("%d KiB wait", last>>10)
 	for range 20 {

@@ -67,7 +67,7 @@ func TestCachedAndLiveAgree(t *testing.T) {
 	api, err := client.New(cfg, client.Options{Scheme: scheme})
 	must(err)
 	other := claimed("other", "p", "x-east", "", "", "", "running") // not ours
-	other.Labels[v1alpha1.ManagedByLabelKey] = "somebody"
+	other.Labels[v1alpha1.ManagedByLabelKey] = "another"
 	fromTemplate := claimed("template", "p", "", "", "red", "ann", "idle") // whose template has a team and user
 	for _, pod := range []*corev1.Pod{
 		claimed("a", "p", "a-east", "k", "red", "ann", "running"), claimed("b", "p", "b-east", "k", "red", "bob", "stopping"),
@@ -118,7 +118,7 @@ func TestCachedAndLiveAgree(t *testing.T) {
 			pod, err := from.ByID(ctx, "a-east")
 			found("by id", []*corev1.Pod{pod}, err, "a")
 			if _, err := from.ByID(ctx, "z-east"); !apierrors.IsNotFound(err) {
-				t.Errorf("by an id that nobody has: %v, want NotFound", err)
+				t.Errorf("by an unknown id: %v, want NotFound", err)
 			}
 			pods, err := from.ByClaimKey(ctx, "k")
 			found("by claim key", pods, err, "a", "b")

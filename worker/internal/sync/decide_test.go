@@ -107,7 +107,7 @@ func TestDecide(t *testing.T) {
 			"ConditionDiffers west=3 | False HubUnreachable: no hub is connected; shown as last heard: west"},
 		"a hub on its way says nothing yet": {
 			facts{env: env(nil, local), hub: hubPending}, "UpToDate"},
-		"nobody else": {
+		"no other cluster": {
 			facts{env: env(nil, local), hub: hubInSync}, "ConditionDiffers | True InSync: other clusters: none"},
 		"I3: the hub names the local cluster": {
 			facts{env: env(nil, local), view: view{"east": told(9, false), "west": told(1, false)}, known: set("west", "east"), heard: set("west", "east"), hub: hubInSync},

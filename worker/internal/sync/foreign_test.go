@@ -48,7 +48,7 @@ func TestI5ForeignSegmentsGoOnlyWhenTheyAreKnownToBeGone(t *testing.T) {
 	for _, s := range []step{
 		{"a complete message", complete(0, true, both, envOf("py", both...)), both},
 		{"the connection breaks", nil, both},
-		{"a hub that knows nobody", complete(0, true, nil), both},
+		{"a hub that knows no cluster", complete(0, true, nil), both},
 		{"half a complete message", complete(0, false, both), both},
 		{"the connection breaks in between", nil, both},
 		{"the other half alone", complete(1, true, both), both},

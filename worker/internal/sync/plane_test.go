@@ -58,7 +58,7 @@ func TestSyncShowsOtherClusters(t *testing.T) {
 		t.Errorf("resourceVersion went from %s to %s", version, got)
 	}
 
-	t.Log("a restarted worker, and a hub that knows nobody, remove nothing (I5)")
+	t.Log("a restarted worker, and a hub that knows no cluster, remove nothing (I5)")
 	stop()
 	s, _ = c.syncer()
 	s.Connected(true)
