@@ -32,6 +32,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link"
@@ -52,18 +53,12 @@ func startProcess(t *testing.T, args ...string) process {
 	o := testOptions(t)
 	keys := filepath.Join(t.TempDir(), "keys.yaml")
 	_, entry, err := api.NewToken(api.Key{Name: "known", AllTeams: true, AllNamespaces: true, Scopes: []api.Scope{api.ScopeClaim}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(keys, entry, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.WriteFile(keys, entry, 0o600))
 	addresses := make([]string, 4)
 	for i := range addresses {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		addresses[i] = lis.Addr().String()
 		_ = lis.Close()
 	}
@@ -75,9 +70,7 @@ func startProcess(t *testing.T, args ...string) process {
 	cmd.Env = append(os.Environ(), asHub+"=1")
 	cmd.Stderr = t.Output()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() })
 	p := process{cmd.Process.Pid, addresses[0], addresses[1], addresses[2]}
 	wait.For(t, time.Minute, "the hub to serve", func(context.Context) error {
@@ -97,17 +90,13 @@ var peak = regexp.MustCompile(`VmHWM:\s+([0-9]+) kB`)
 func (p process) peakMiB(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := peak.FindSubmatch(status)
 	if found == nil {
 		t.Fatalf("no VmHWM in %s", status)
 	}
 	kib, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return kib >> 10
 }
 
@@ -144,14 +133,10 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 	if _, err := zip.Write(bytes.Repeat(hook, much/len(hook))); err != nil {
 		t.Fatal(err)
 	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, zip.Close())
 	encoding.RegisterCompressor(squeezed{text.Bytes()})
 	conn, err := grpc.NewClient(hub.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = conn.Close() }()
 	post := "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
 	body := `{"postStartHooks":[{}` + strings.Repeat(",{}", much/3) + "]}"
@@ -190,9 +175,7 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 	var open []net.Conn
 	for range 512 {
 		conn, err := net.Dial("tcp", hub.api)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		open = append(open, conn)
 		_, _ = conn.Write(header.Bytes()) // the server does not read it to its end
 	}
@@ -225,9 +208,7 @@ func floodHealth(t *testing.T, hub process) {
 	var group sync.WaitGroup
 	for range 12 {
 		conn, err := grpc.NewClient(hub.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer func() { _ = conn.Close() }()
 		for range 250 {
 			group.Go(func() {
@@ -248,9 +229,7 @@ func TestI14TheLinkBoundsStrangers(t *testing.T) {
 	h := start(t, testOptions(t))
 	silent := func() net.Conn {
 		conn, err := net.Dial("tcp", h.link)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
@@ -278,17 +257,11 @@ func TestTheLinkLetsManyWorkersIn(t *testing.T) {
 	o := testOptions(t)
 	h := start(t, o)
 	authority, err := pki.New(filepath.Dir(o.tls.CA))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := authority.Cluster("east")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	config := &tls.Config{
 		Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"},
 		InsecureSkipVerify: true, // the hub is not under test

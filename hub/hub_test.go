@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -45,13 +46,9 @@ func testOptions(t *testing.T) *options {
 	t.Helper()
 	dir := t.TempDir()
 	authority, err := pki.New(filepath.Join(dir, "pki"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := authority.Hub("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &options{listen: "127.0.0.1:0", dataDir: filepath.Join(dir, "data"), tls: files, retention: time.Hour}
 }
 
@@ -59,13 +56,9 @@ func testOptions(t *testing.T) *options {
 func start(t *testing.T, o *options) running {
 	t.Helper()
 	h := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
-	if err := h.build(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.build(t.Context(), o))
 	listeners, err := listen("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- h.serve(ctx, listeners) }()
@@ -85,14 +78,10 @@ func start(t *testing.T, o *options) running {
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return resp.StatusCode, string(body)
 }
 
@@ -113,9 +102,7 @@ func TestTheHubServes(t *testing.T) {
 		}
 	}
 	conn, err := grpc.NewClient(h.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = conn.Close() }()
 	_, err = sandboxv1.NewSandboxesClient(conn).CreateSandbox(t.Context(), &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: "k"})
 	if e := problem.FromError(err); e == nil || e.Reason != problem.NotFound || e.ClaimKey != "k" {
@@ -142,9 +129,7 @@ func TestASecondHubOnTheSameStoreRefuses(t *testing.T) {
 func TestAHubWaitsForTheOneBeforeIt(t *testing.T) {
 	o := testOptions(t)
 	first := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
-	if err := first.build(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, first.build(t.Context(), o))
 	waiting := make(chan struct{}, 100)
 	log := funcr.New(func(_, args string) {
 		if strings.Contains(args, "Waiting for another hub") {
@@ -171,9 +156,7 @@ func TestAHubWaitsForTheOneBeforeIt(t *testing.T) {
 func TestAnotherIdentityIsNoHub(t *testing.T) {
 	o := testOptions(t)
 	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if o.tls, err = authority.Cluster("east"); err != nil {
 		t.Fatal(err)
 	}
@@ -220,14 +203,10 @@ func TestAMintedKeyOpensTheHub(t *testing.T) {
 	var out bytes.Buffer
 	cmd.SetArgs(strings.Fields("api-key new --name ci --scopes read --all-teams --namespaces default --valid-for 1h"))
 	cmd.SetOut(&out)
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.ExecuteContext(t.Context()))
 	o := testOptions(t)
 	o.apiKeysFile = filepath.Join(t.TempDir(), "keys.yaml")
-	if err := os.WriteFile(o.apiKeysFile, out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(o.apiKeysFile, out.Bytes(), 0o600))
 	at := strings.Index(out.String(), "atoll_")
 	token, _, _ := strings.Cut(out.String()[at:], "\n")
 	h := start(t, o)
@@ -243,16 +222,12 @@ func TestAMintedKeyOpensTheHub(t *testing.T) {
 		{"PUT", "/v1/templates/t", token, 403},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://"+h.api+tc.path, strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if tc.token != "" {
 			req.Header.Set("Authorization", "Bearer "+tc.token)
 		}
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var doc struct{ Reason string }
 		err = json.NewDecoder(resp.Body).Decode(&doc)
 		_ = resp.Body.Close()
@@ -282,9 +257,7 @@ func TestATokenGoesToAFileOfItsOwn(t *testing.T) {
 		return out.String(), err
 	}
 	entry, err := mint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	token, err := os.ReadFile(path)
 	if err != nil || !strings.HasPrefix(string(token), api.TokenPrefix) {
 		t.Errorf("token %q: %v", token, err)

@@ -17,6 +17,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/problem"
@@ -37,13 +38,9 @@ type east struct {
 func attachEast(t *testing.T, address string, authority *pki.Authority) *east {
 	t.Helper()
 	files, err := authority.Cluster("east")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	e := &east{
 		t: t, claims: make(chan *federationv1.Dispatch, 8), acks: make(chan *federationv1.EndedAck, 1),
 		send: make(chan *federationv1.WorkerFrame, 8), cut: make(chan struct{}),
@@ -147,14 +144,10 @@ func TestAClaimGoesThroughTheLink(t *testing.T) {
 	o := testOptions(t)
 	h := start(t, o)
 	authority, err := pki.New(filepath.Dir(o.tls.CA))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	worker := attachEast(t, h.link, authority)
 	conn, err := grpc.NewClient(h.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

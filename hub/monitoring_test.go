@@ -5,6 +5,7 @@ package main
 import (
 	"testing"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	"navix.sh/atoll/e2e/monitoring"
@@ -19,9 +20,7 @@ func TestMetrics(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := h.build(t.Context(), testOptions(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.build(t.Context(), testOptions(t)))
 	if err := recorder.CheckCharts("../charts", "atoll_hub_", "atoll_link_"); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -29,27 +30,17 @@ func (m *mounted) write(t *testing.T, files map[string][]byte) {
 	t.Helper()
 	m.version++
 	version := fmt.Sprint("..version-", m.version)
-	if err := os.Mkdir(filepath.Join(m.dir, version), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(m.dir, version), 0o755))
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(m.dir, version, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(m.dir, version, name), content, 0o600))
 		if err := os.Symlink(filepath.Join("..data", name), m.path(name)); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(version, m.path("..new")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(m.path("..new"), m.path("..data")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(version, m.path("..new")))
+	must.Succeed(t, os.Rename(m.path("..new"), m.path("..data")))
 	if m.version > 1 {
-		if err := os.RemoveAll(m.path(fmt.Sprint("..version-", m.version-1))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.RemoveAll(m.path(fmt.Sprint("..version-", m.version-1))))
 	}
 }
 
@@ -61,9 +52,7 @@ func secret(t *testing.T, files link.Files) map[string][]byte {
 	content := map[string][]byte{}
 	for name, path := range map[string]string{"tls.crt": files.Cert, "tls.key": files.Key, "ca.crt": files.CA} {
 		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		content[name] = raw
 	}
 	return content
@@ -72,23 +61,17 @@ func secret(t *testing.T, files link.Files) map[string][]byte {
 func mintKey(t *testing.T, name string) (token string, file []byte) {
 	t.Helper()
 	token, file, err := api.NewToken(api.Key{Name: name, Scopes: []api.Scope{api.ScopeRead}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return token, file
 }
 
 // TestSecretsAreTakenUpWithoutARestart is why the chart restarts no Pod when its Secrets change.
 func TestSecretsAreTakenUpWithoutARestart(t *testing.T) {
 	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	renew := func() map[string][]byte {
 		files, err := authority.Hub("127.0.0.1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return secret(t, files)
 	}
 	certificate, keys := &mounted{dir: t.TempDir()}, &mounted{dir: t.TempDir()}
@@ -105,14 +88,10 @@ func TestSecretsAreTakenUpWithoutARestart(t *testing.T) {
 	call := func(token string) (code int, serial *big.Int) {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: cas}, DisableKeepAlives: true}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+h.api+"/v1/clusters", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := (&http.Client{Transport: transport}).Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer response.Body.Close()
 		return response.StatusCode, response.TLS.PeerCertificates[0].SerialNumber
 	}
@@ -123,16 +102,12 @@ func TestSecretsAreTakenUpWithoutARestart(t *testing.T) {
 
 	certificate.write(t, renew())
 	want, err := authority.Issued(link.Hub())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, now := call(firstToken); now.Cmp(want.SerialNumber) != 0 || now.Cmp(first) == 0 {
 		t.Errorf("the API serves certificate %v after %v was renewed to %v", now, first, want.SerialNumber)
 	}
 	conn, err := tls.Dial("tcp", h.link, &tls.Config{RootCAs: cas, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if now := conn.ConnectionState().PeerCertificates[0].SerialNumber; now.Cmp(want.SerialNumber) != 0 {
 		t.Errorf("the link serves certificate %v after %v was renewed to %v", now, first, want.SerialNumber)
 	}

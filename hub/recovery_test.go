@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -111,9 +112,7 @@ func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	}
 	l.stop()
 
-	if err := os.Remove(hubstate.Claims.Path(l.options.dataDir)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(hubstate.Claims.Path(l.options.dataDir)))
 	l.begin()
 	_, err = l.create("k")
 	if p := problem.FromError(err); p == nil || p.Reason != problem.Recovering || !strings.Contains(p.Message, "east") {
@@ -144,9 +143,7 @@ func TestI2AHubThatLostItsVolumeWaitsForItsClusters(t *testing.T) {
 	}
 	worker.stop()
 	l.stop()
-	if err := os.RemoveAll(l.options.dataDir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.RemoveAll(l.options.dataDir))
 	l.begin()
 	if _, err := l.create("k"); problem.FromError(err).Reason != problem.Recovering || !strings.Contains(err.Error(), "east") {
 		t.Errorf("I2: with nothing on its volume: %v", err)
@@ -172,15 +169,11 @@ func TestADamagedFileIsRefused(t *testing.T) {
 	for _, kind := range []hubstate.Kind{hubstate.Claims, hubstate.Registry} {
 		path := kind.Path(l.options.dataDir)
 		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for name, spoilt := range map[string][]byte{
 			"cut off": whole[:len(whole)/2], "empty": nil, "noise": bytes.Repeat([]byte{0xa5}, len(whole)),
 		} {
-			if err := os.WriteFile(path, spoilt, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, spoilt, 0o600))
 			h := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 			err := h.build(t.Context(), l.options)
 			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "restore a backup") {
@@ -191,9 +184,7 @@ func TestADamagedFileIsRefused(t *testing.T) {
 				t.Errorf("%s, %s: the file was changed: %v", path, name, err)
 			}
 		}
-		if err := os.WriteFile(path, whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, whole, 0o600))
 	}
 	l.begin()
 }
@@ -207,9 +198,7 @@ func TestABackupOfARunningHubIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
-	if err := l.backup(archive); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.backup(archive))
 	worker.stop()
 	l.stop()
 

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // A package whose rights the roles are generated from, and which generate.go does not list, loses them with the next `make generate`.
 func TestGenerateListsEveryPackageWithRights(t *testing.T) {
 	directives, err := os.ReadFile("generate.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	listed := strings.Fields(string(directives))
 	found := map[string]bool{}
 	err = filepath.WalkDir("internal", func(path string, _ fs.DirEntry, err error) error {

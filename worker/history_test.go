@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/history"
 )
@@ -26,9 +27,7 @@ func TestADamagedHistoryIsPutAside(t *testing.T) {
 		metrics.Registry = prometheus.NewRegistry()
 		defer func() { metrics.Registry = registry }()
 		h, err := openHistory(t.Context(), o, clock.RealClock{}, apitime.New(clock.RealClock{}), logr.Discard())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return h
 	}
 	keep := func(h *history.History, id string) {
@@ -39,35 +38,25 @@ func TestADamagedHistoryIsPutAside(t *testing.T) {
 	}
 	h := open()
 	keep(h, "a-east")
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.Close())
 	h = open()
 	if !h.Has("a-east") {
 		t.Error("the record is gone")
 	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.Close())
 	path := filepath.Join(o.history.dir, "history.db")
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range content[:len(content)/2] {
 		content[i] = 0xff
 	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, content, 0o600))
 	h = open()
 	keep(h, "b-east")
 	if h.Len() != 1 {
 		t.Errorf("there are %d records", h.Len())
 	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.Close())
 	if aside, err := filepath.Glob(path + ".damaged-*"); err != nil || len(aside) != 1 {
 		t.Errorf("put aside: %v, %v", aside, err)
 	}

@@ -24,6 +24,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/monitoring"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
@@ -65,9 +66,7 @@ func TestWorkerAlone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	set, err := plane.Up(ctx, plane.Options{AuditLog: true}, "east")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() {
 		if err := set.Down(ctx); err != nil {
 			t.Error(err)
@@ -77,24 +76,16 @@ func TestWorkerAlone(t *testing.T) {
 	kubectl := func(stdin string, args ...string) string {
 		t.Helper()
 		out, err := p.KubectlInput(ctx, strings.NewReader(stdin), args...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return out
 	}
 	kubectl("", "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files", "rbac"))
 	kubeconfig, err := p.ServiceAccountKubeconfig(ctx, "atoll-system", "atoll-worker")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := authority.Cluster("east")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := options{
 		hub: hubOptions{address: "127.0.0.1:1"}, tls: files,
 		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
@@ -112,9 +103,7 @@ func TestWorkerAlone(t *testing.T) {
 	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.listen.health + "/readyz") })
 	kubectl(manifest, "apply", "-f", "-")
 	conn, err := grpc.NewClient(o.listen.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	sandboxes := sandboxv1.NewSandboxesClient(conn)
 	create := &sandboxv1.CreateSandboxRequest{Env: "python", Image: "test.local/other:1", Team: "team", ClaimKey: "once"}
@@ -166,13 +155,9 @@ func TestWorkerAlone(t *testing.T) {
 func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	lease, err := client.CoordinationV1().Leases("atoll-system").Get(ctx, leaseName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		t.Errorf("the lease is still held by %s", *holder)
 	}
@@ -191,9 +176,7 @@ func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {
 func checkRights(t *testing.T, p *plane.Plane) {
 	t.Helper()
 	events, err := p.Audit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, e := range events {
 		if e.Code == http.StatusForbidden && strings.HasPrefix(e.User, "system:serviceaccount:atoll-system:") {
 			t.Errorf("forbidden: %s %s %s/%s %s/%s", e.User, e.Verb, e.Resource, e.Subresource, e.Namespace, e.Name)
@@ -218,9 +201,7 @@ func get(url string) error {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer listener.Close()
 	return listener.Addr().String()
 }
@@ -232,14 +213,10 @@ func checkProbesAreBounded(t *testing.T, urls ...string) {
 	defer client.CloseIdleConnections()
 	for _, url := range urls {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		req.Header.Set("Much", strings.Repeat("x", 64<<10))
 		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("a header of 64 KiB at %s: %s", url, resp.Status)

@@ -26,6 +26,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
@@ -50,9 +51,7 @@ func newSite(t *testing.T) *site {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	t.Cleanup(cancel)
 	set, err := plane.Up(ctx, plane.Options{AuditLog: true}, "east")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := set.Down(context.Background()); err != nil {
 			t.Error(err)
@@ -84,9 +83,7 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	if change != nil {
 		change(&o)
 	}
-	if err := o.validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.validate())
 	log := testlog.New(t)
 	ctrl.SetLogger(log)
 	running, cancel := context.WithCancel(s.ctx)
@@ -94,9 +91,7 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	go func() { ended <- run(running, o, log) }()
 	conn, err := grpc.NewClient(o.listen.api, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.sandboxes, s.envs = sandboxv1.NewSandboxesClient(conn), sandboxv1.NewEnvsClient(conn)
 	stop = sync.OnceFunc(func() {
 		cancel()

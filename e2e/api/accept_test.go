@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // accepted holds what a rule might refuse by mistake.
@@ -125,9 +126,7 @@ func TestAccepted(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			obj := patched(t, manifest(t, tt.file), tt.patch)
 			got, err := resource(tt.file, namespace).Create(ctx, obj, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			// One object that cannot be decoded stops the informer for all others.
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(got.Object, kinds[tt.file]); err != nil {
 				t.Errorf("decoding: %v", err)
@@ -156,8 +155,6 @@ func TestManifestsApply(t *testing.T) {
 		}
 	}
 	env, err := client.Resource(envs).Namespace(namespace).Get(ctx, "swe", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, env, map[string]any{"/metadata/generation": 1})
 }

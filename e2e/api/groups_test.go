@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 const farGroup = `
@@ -49,9 +51,7 @@ func TestEmptyGroupsDoNotHoldUpStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := jsonPatch(ctx, t, r, "swe", envStatus, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, got, map[string]any{"/status/memberCount": 4})
 }
 
@@ -85,9 +85,7 @@ func TestReapplyMayEmptyGroups(t *testing.T) {
 	r := client.Resource(envs).Namespace(namespace)
 	create(ctx, t, r, patched(t, manifest(t, "env.yaml"), farGroup))
 	got, err := r.Get(ctx, "swe", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := r.Update(ctx, patched(t, got, `[{op: remove, path: /spec/clusters/1}]`), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 )
 
@@ -90,9 +91,7 @@ func newNamespace(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "api-"}}
 	namespace, err := core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return namespace.Name
 }
 
@@ -100,9 +99,7 @@ func newNamespace(ctx context.Context, t *testing.T) string {
 func manifest(t *testing.T, file string) *unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return parse(t, string(text))
 }
 
@@ -110,13 +107,9 @@ func manifest(t *testing.T, file string) *unstructured.Unstructured {
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := yaml.YAMLToJSONStrict([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	obj := &unstructured.Unstructured{}
-	if err := obj.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, obj.UnmarshalJSON(raw))
 	return obj
 }
 
@@ -128,16 +121,12 @@ func patched(t *testing.T, obj *unstructured.Unstructured, patch string) *unstru
 		t.Fatalf("patch %s: %v", patch, err)
 	}
 	raw, err := obj.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if raw, err = decoded.Apply(raw); err != nil {
 		t.Fatalf("patch %s: %v", patch, err)
 	}
 	result := &unstructured.Unstructured{}
-	if err := result.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, result.UnmarshalJSON(raw))
 	return result
 }
 
@@ -153,9 +142,7 @@ func toJSON(t *testing.T, text string) []byte {
 func create(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.Create(ctx, obj, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return created
 }
 
@@ -169,15 +156,11 @@ func jsonPatch(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, n
 func apply(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, manager, name string, configuration any, subresources ...string) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := json.Marshal(configuration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	force := true
 	options := metav1.PatchOptions{FieldManager: manager, Force: &force}
 	applied, err := r.Patch(ctx, name, types.ApplyPatchType, raw, options, subresources...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return applied
 }
 

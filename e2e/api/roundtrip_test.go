@@ -14,6 +14,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	ac "navix.sh/atoll/api/v1alpha1/applyconfiguration/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // A manifest with every field set is returned unchanged: nothing is pruned, defaulted or normalised.
@@ -30,17 +31,13 @@ func TestFullManifestsComeBackUnchanged(t *testing.T) {
 			asked.SetName(namespace) // Templates have no namespace to be alone in.
 			create(ctx, t, r, asked)
 			got, err := r.Get(ctx, asked.GetName(), metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if diff := cmp.Diff(asked.Object["spec"], got.Object["spec"]); diff != "" {
 				t.Errorf("spec (-asked +stored):\n%s", diff)
 			}
 			// Sending back what was read, as replace and edit do, changes nothing either.
 			replaced, err := r.Update(ctx, got, metav1.UpdateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if got.GetResourceVersion() != replaced.GetResourceVersion() {
 				t.Error("a replace by what was read has changed the object")
 			}
@@ -151,9 +148,7 @@ func TestZerosSurvive(t *testing.T) {
 	got, err := jsonPatch(ctx, t, r, "zero", `
 - {op: add, path: /spec/clusters/0/members/0/spec, value: {replicas: 0}}
 - {op: replace, path: /spec/clusters/0/members/0/spec/replicas, value: 5}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, got, zeros)
 
 	if got, err = r.Update(ctx, got, metav1.UpdateOptions{}); err != nil {
@@ -186,23 +181,15 @@ func TestGoStructLosesZeros(t *testing.T) {
 	stored := apply(ctx, t, r, "user", "zero", zeroEnv("zero", namespace))
 
 	var typed v1alpha1.SandboxEnv
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, &typed); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, &typed))
 	raw, err := json.Marshal(&typed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	body := &unstructured.Unstructured{}
-	if err := body.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, body.UnmarshalJSON(raw))
 	body.SetAPIVersion(v1alpha1.GroupVersion.String())
 	body.SetKind("SandboxEnv")
 	got, err := r.Update(ctx, body, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, got, map[string]any{
 		"/spec/autoscaling/groups/0/scaleUpPolicy/idleThresholdSeconds": 30,
 		"/spec/clusters/0/members/1/config/scalingGroup":                "default",
@@ -231,9 +218,7 @@ spec:
 	got, err := client.Resource(pools).Namespace(namespace).Create(ctx, body, metav1.CreateOptions{
 		FieldValidation: metav1.FieldValidationIgnore,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want, _ := at(t, body, "/spec/template")
 	config, _ := at(t, body, "/spec/runtimes/0/config")
 	check(t, got, map[string]any{

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	ac "navix.sh/atoll/api/v1alpha1/applyconfiguration/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 const envStatus = `
@@ -31,16 +32,12 @@ func TestStatusIsASubresource(t *testing.T) {
 	create(ctx, t, r, manifest(t, "env.yaml"))
 
 	got, err := jsonPatch(ctx, t, r, "swe", envStatus)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, got, map[string]any{"/status": nil})
 
 	got, err = jsonPatch(ctx, t, r, "swe", envStatus+`
 - {op: replace, path: /spec/templateRef/name, value: other}`, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, got, map[string]any{
 		"/status/memberCount":    4,
 		"/spec/templateRef/name": "swe-rex",
@@ -92,9 +89,7 @@ func TestScale(t *testing.T) {
 		t.Fatalf("%s: %v", out, err)
 	}
 	scale, err := r.Get(ctx, "tools", metav1.GetOptions{}, "scale")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, scale, map[string]any{
 		"/kind":            "Scale",
 		"/spec/replicas":   7,
@@ -102,9 +97,7 @@ func TestScale(t *testing.T) {
 		"/status/selector": "agentbox.navix.sh/sandbox-pool=tools",
 	})
 	pool, err := r.Get(ctx, "tools", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check(t, pool, map[string]any{"/spec/replicas": 7})
 }
 
@@ -152,9 +145,7 @@ func TestColumns(t *testing.T) {
 			args = append(args, "-o", "wide")
 		}
 		out, err := east.Kubectl(ctx, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var lines []string
 		for line := range strings.Lines(out) {
 			lines = append(lines, strings.Join(strings.Fields(line), " "))

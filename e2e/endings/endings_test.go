@@ -21,6 +21,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
@@ -261,13 +262,9 @@ func TestEveryEndingIsRecordedOnce(t *testing.T) {
 
 	// What one replica has, the other one has.
 	for _, p := range programs {
-		if err := p.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.Kill())
 		b.check(ctx, "without "+p.String())
-		if err := p.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.Start(ctx))
 	}
 	t.Logf("%d sandboxes have ended: %v", len(b.ends), count(slices.Collect(maps.Values(b.ends))))
 }
@@ -275,12 +272,8 @@ func TestEveryEndingIsRecordedOnce(t *testing.T) {
 // kill ends a program like a crash, and restarts it.
 func kill(t *testing.T, p stack.Program) {
 	t.Helper()
-	if err := p.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Kill())
+	must.Succeed(t, p.Start(t.Context()))
 }
 
 func count(reasons []string) map[string]int {

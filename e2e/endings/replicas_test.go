@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
@@ -21,9 +22,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	names := []string{cluster, cluster + "+2"}
 	for _, name := range names {
 		c, err := atoll.WorkerClient(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		replicas = append(replicas, c)
 	}
 	create := func(at *stack.Client, key string) (got *sandboxv1.Sandbox) {
@@ -58,15 +57,11 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	if second := create(replicas[1], "of-a-replica"); second.GetId() != first.GetId() {
 		t.Errorf("I2: the same key at two replicas: %s and %s", first.GetId(), second.GetId())
 	}
-	if err := atoll.Worker(cluster).Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker(cluster).Kill())
 	if again := create(replicas[1], "of-a-replica"); again.GetId() != first.GetId() {
 		t.Errorf("I2: the same key after a replica died: %s and %s", first.GetId(), again.GetId())
 	}
-	if err := atoll.Worker(cluster).Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker(cluster).Start(ctx))
 	if again := create(replicas[0], "of-a-replica"); again.GetId() != first.GetId() {
 		t.Errorf("I2: the same key at the replica that is back: %s and %s", first.GetId(), again.GetId())
 	}

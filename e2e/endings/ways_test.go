@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -80,9 +81,7 @@ func TestEveryWayOfEnding(t *testing.T) {
 		s := b.create(ctx)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.GetNamespace(), Name: s.GetPod()}}
 		if way.status != nil {
-			if err := kube.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, kube.Get(ctx, client.ObjectKeyFromObject(pod), pod))
 			way.status(&pod.Status)
 			if err := kube.Status().Update(ctx, pod); err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -125,9 +124,7 @@ func TestADeletedEnvDrains(t *testing.T) {
 	ctx := t.Context()
 	b := newLedger(t)
 	s := b.create(ctx)
-	if err := kube.Delete(ctx, &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: b.env}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, kube.Delete(ctx, &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: b.env}}))
 	wait.For(b.t, patience, "the idle Pods to go", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
 		err := kube.List(ctx, pods, client.MatchingLabels{v1alpha1.LabelEnv: b.env})
@@ -163,9 +160,7 @@ func TestFullDisksLoseNothing(t *testing.T) {
 	}
 	limit := func(bytes int64) {
 		for _, disk := range disks {
-			if err := disk.LimitFiles(bytes); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, disk.LimitFiles(bytes))
 		}
 	}
 	limit(0)

@@ -15,6 +15,7 @@ import (
 
 	"navix.sh/atoll/e2e/faults/apiproxy"
 	"navix.sh/atoll/e2e/faults/proxy"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
@@ -41,9 +42,7 @@ func TestClaims(t *testing.T) {
 		loses: true, // some disturbances lose answers
 	}
 	s.load.limit, s.load.forgets = int64(*claimsFlag), true
-	if err := s.keep(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.keep(ctx))
 	begin := time.Now()
 	working, stop := context.WithCancel(ctx)
 	var others sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -33,9 +34,7 @@ func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := atoll.Worker("west").Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker("west").Kill())
 	wait.For(t, patience, "doctor to tell of west", func(ctx context.Context) error {
 		out, code := look(ctx, t, "doctor", "-o=json")
 		var found []struct{ Reason, Severity, Cluster, Do string }

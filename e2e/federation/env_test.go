@@ -19,6 +19,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/history"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
@@ -157,9 +158,7 @@ func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, group.Wait())
 }
 
 // waitReady waits until the hub sees that many claimable Pods in the clusters.
@@ -208,9 +207,7 @@ func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSan
 func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
 	t.Helper()
 	sandbox, err := e.claim(ctx, c, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return sandbox
 }
 
@@ -225,9 +222,7 @@ func (e *env) release(ctx context.Context, c *stack.Client, sandbox *sandboxv1.S
 
 func (e *env) mustRelease(ctx context.Context, t *testing.T, c *stack.Client, sandbox *sandboxv1.Sandbox) {
 	t.Helper()
-	if err := e.release(ctx, c, sandbox); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, e.release(ctx, c, sandbox))
 }
 
 // wantReason fails the test unless err is a problem of that reason.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -30,30 +31,16 @@ func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
 	}
 	pods := e.podUIDs(ctx, t, "west")
 
-	if err := atoll.Worker("west").Pause(); err != nil {
-		t.Fatal(err)
-	}
-	if err := atoll.Hub.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := atoll.Worker("west").Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := atoll.Hub.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker("west").Pause())
+	must.Succeed(t, atoll.Hub.Kill())
+	must.Succeed(t, atoll.Worker("west").Kill())
+	must.Succeed(t, atoll.Hub.Start(ctx))
 	for _, cluster := range []string{"east", "north"} {
-		if err := waitState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, waitState(ctx, cluster, sandboxv1.ClusterState_FRESH))
 	}
 	// The worker of north restarts as well, so it has only its Env's view of west.
-	if err := atoll.Worker("north").Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := atoll.Worker("north").Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker("north").Stop())
+	must.Succeed(t, atoll.Worker("north").Start(ctx))
 	// A change that the new hub passes on shows that its earlier messages have arrived.
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}, RequireClusters: true})
 	for _, in := range []string{"east", "north"} {
@@ -72,9 +59,7 @@ func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
 		t.Errorf("with its worker gone, west has\n%v\nbefore it had\n%v", now, pods)
 	}
 
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, heal(ctx))
 	e.waitReady(ctx, t, map[string]int{"east": 1, "north": 1, "west": 1})
 	e.wantAllSegments(ctx, t)
 	mustVerify(ctx, t)
@@ -101,18 +86,12 @@ func TestI6_RunningSandboxesSurvive(t *testing.T) {
 			return wait.If(got.GetPhase() == sandboxv1.Phase_RUNNING && got.GetPodUid() == sandbox.GetPodUid(), got)
 		})
 	}
-	if err := restart(ctx, atoll.Hub); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, restart(ctx, atoll.Hub))
 	survived("the hub was killed")
 
 	worker := atoll.Worker("east")
-	if err := worker.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := worker.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, worker.Stop())
+	must.Succeed(t, worker.Start(ctx))
 	survived("the worker was restarted")
 
 	e.members[0].replicas = 0
@@ -142,21 +121,15 @@ func TestI7_OneFrozenClusterDelaysNoOther(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "frozen", equally(6)...)
 
-	if err := atoll.Worker("west").Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker("west").Pause())
 	e.wantServedWithout(ctx, t, "west", "its worker is frozen", unharmed)
 	if err := waitState(ctx, "west", sandboxv1.ClusterState_LAST_CHOICE, sandboxv1.ClusterState_UNREACHABLE); err != nil {
 		t.Error(err)
 	}
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, heal(ctx))
 
 	north := atoll.Cluster("north")
-	if err := north.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, north.Pause())
 	resumed := false
 	resume := func() {
 		if !resumed {
@@ -234,9 +207,7 @@ func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why s
 func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "alone", equally(2)...)
-	if err := atoll.Hub.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Hub.Kill())
 	key := unused("local")
 	kept := map[string]*sandboxv1.Sandbox{}
 	for _, cluster := range clusters {
@@ -250,14 +221,10 @@ func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 		}
 	}
 
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, heal(ctx))
 	e.waitReady(ctx, t, map[string]int{"east": 1, "north": 1, "west": 1})
 	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, Phase: sandboxv1.Phase_RUNNING})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := map[string]string{}
 	for _, sandbox := range listed.GetSandboxes() {
 		got[sandbox.GetPodUid()] = sandbox.GetId()

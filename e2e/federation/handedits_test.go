@@ -12,6 +12,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -92,9 +93,7 @@ func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []han
 func (e *env) patchSegment(ctx context.Context, t *testing.T, of, op, field string) []string {
 	t.Helper()
 	got, err := e.get(ctx, "east")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i, s := range got.Status.Clusters {
 		if s.ClusterID == of {
 			path := fmt.Sprintf("/status/clusters/%d", i)
@@ -115,9 +114,7 @@ func withoutPolicy(ctx context.Context, t *testing.T, cluster, policy string) {
 	t.Helper()
 	const resource = "validatingadmissionpolicybinding"
 	binding, err := kubectl(ctx, cluster, "get", resource, policy, "--output=json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := kubectl(ctx, cluster, "delete", resource, policy); err != nil {
 		t.Fatal(err)
 	}

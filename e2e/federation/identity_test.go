@@ -12,6 +12,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -28,14 +29,10 @@ func TestI12_CertificateDecides(t *testing.T) {
 	}
 	before := e.known(ctx, t, "east")
 
-	if err := atoll.Worker("north").Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker("north").Stop())
 	t.Run("a name that is not the certificate's", func(t *testing.T) {
 		impostor, err := atoll.WorkerAs("north", "east", "north")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := impostor.Start(ctx); err == nil {
 			_ = impostor.Kill()
 			t.Fatal("a worker with the certificate of north started under the name east")
@@ -44,12 +41,8 @@ func TestI12_CertificateDecides(t *testing.T) {
 	})
 	t.Run("a certificate of another cluster", func(t *testing.T) {
 		impostor, err := atoll.WorkerAs("north", "east", "east")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := impostor.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, impostor.Start(ctx))
 		defer func() {
 			if err := impostor.Stop(); err != nil {
 				t.Error(err)
@@ -60,9 +53,7 @@ func TestI12_CertificateDecides(t *testing.T) {
 			t.Errorf("with an impostor about, the hub knows of east\n%s\nbefore it knew\n%s", after, before)
 		}
 	})
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, heal(ctx))
 	if after := e.known(ctx, t, "east"); after != before {
 		t.Errorf("after an impostor left, the hub knows of east\n%s\nbefore it knew\n%s", after, before)
 	}
@@ -87,14 +78,10 @@ func TestI12_CertificateDecides(t *testing.T) {
 func (e *env) known(ctx context.Context, t *testing.T, id string) string {
 	t.Helper()
 	cluster, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cluster.LastSeen = nil
 	merged, err := e.merged(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	segment := "no segment"
 	for _, c := range merged.GetClusters() {
 		if c.GetClusterId() == id {

@@ -18,6 +18,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/history"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -86,9 +87,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 		t.Fatalf("%v (after %d answers; the hub was killed after %v of them)", err, answers.Load(), kills)
 	}
 
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, heal(ctx))
 	live := e.holdings.Live()
 	if len(live) != keys {
 		t.Errorf("%d keys have %d live sandboxes", keys, len(live))
@@ -139,9 +138,7 @@ func (e *env) breakThings(ctx context.Context, kills []int, answered <-chan stru
 func (e *env) wantOnly(ctx context.Context, t *testing.T, known map[string]string) {
 	t.Helper()
 	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, PageSize: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, s := range listed.GetSandboxes() {
 		if known[s.GetPodUid()] != s.GetId() && s.GetPhase() != sandboxv1.Phase_STOPPING {
 			t.Errorf("%s on pod %s is %s, and no caller was given it", s.GetId(), s.GetPodUid(), s.GetPhase())
@@ -185,12 +182,8 @@ func TestI2_WhatAKeyStandsFor(t *testing.T) {
 		return wait.If(got.GetPhase() == sandboxv1.Phase_ENDED && got.GetId() == sandbox.GetId() && got.GetStopReason() == "Released", got)
 	})
 	// The record outlives the hub, and the worker that wrote it.
-	if err := restart(ctx, atoll.Hub); err != nil {
-		t.Fatal(err)
-	}
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, restart(ctx, atoll.Hub))
+	must.Succeed(t, heal(ctx))
 	claim, err := hub.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: key})
 	if err != nil || claim.GetSandbox().GetId() != sandbox.GetId() || claim.GetSandbox().GetPhase() != sandboxv1.Phase_ENDED {
 		t.Errorf("after a restart the claim reads %v, %v; want the record of %s", claim, err, sandbox.GetId())

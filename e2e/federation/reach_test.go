@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
@@ -57,9 +58,7 @@ func (c *ctl) end(t *testing.T) int {
 func (c *ctl) run(t *testing.T, stdin string) int {
 	t.Helper()
 	c.Stdin = strings.NewReader(stdin)
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Start())
 	return c.end(t)
 }
 
@@ -100,9 +99,7 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 	}
 
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	inside := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.URL, r.Header.Get("Authorization"))
 	})}
@@ -111,20 +108,14 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 	_, port, _ := net.SplitHostPort(lis.Addr().String())
 	get := func(url string) string {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		request.Header.Set("Authorization", "Bearer secret")
 		request.Close = true
 		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return string(body)
 	}
 	if got := get(at.URL() + "/v1/sandboxes/" + id + "/ports/" + port + "/a/b?c=d"); got != "/a/b?c=d" {
@@ -133,12 +124,8 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 	forward := ctlFor(ctx, at, "port-forward", id, ":"+port)
 	forward.Stdout = nil
 	out, err := forward.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := forward.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, forward.Start())
 	var address string
 	if _, err := fmt.Fscan(out, &address); err != nil {
 		t.Fatal(err)
@@ -159,9 +146,7 @@ func TestI7_ASlowReaderHoldsUpNoOther(t *testing.T) {
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{})
 	var written atomic.Int64
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer lis.Close()
 	go func() {
 		for {
@@ -187,9 +172,7 @@ func TestI7_ASlowReaderHoldsUpNoOther(t *testing.T) {
 		dialer := websocket.Dialer{Subprotocols: []string{reach.TCPProtocol}}
 		url := "ws" + strings.TrimPrefix(atoll.HubEndpoint().URL(), "http") + "/v1/sandboxes/" + sandbox.GetId() + "/ports/" + port
 		socket, answer, err := dialer.DialContext(ctx, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		answer.Body.Close()
 		defer socket.Close()
 	}
@@ -249,9 +232,7 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{})
 	start := func(command string, args ...string) *ctl {
 		c := ctlFor(ctx, atoll.HubEndpoint(), command, args...)
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Start())
 		return c
 	}
 	inside := start("exec", sandbox.GetId(), "--", "sh", "-c", "while :; do echo here; sleep 0.1; done")
@@ -277,9 +258,7 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := atoll.Hub.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Hub.Stop())
 	if code := inside.end(t); code != 255 {
 		t.Errorf("an exec whose hub ended exits with %d: %s", code, &inside.stderr)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -82,9 +83,7 @@ func TestI6_Refresh(t *testing.T) {
 func (e *env) images(ctx context.Context, t *testing.T, cluster string) []string {
 	t.Helper()
 	pods, err := e.pods(ctx, cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var images []string
 	for i := range pods {
 		if pods[i].DeletionTimestamp == nil {

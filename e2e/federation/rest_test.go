@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -51,9 +52,7 @@ type reply struct {
 func call(ctx context.Context, t *testing.T, want int, method, path, body string, header ...string) *reply {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, method, atoll.HubEndpoint().URL()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := 0; i+1 < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}

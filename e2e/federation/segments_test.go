@@ -15,6 +15,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -50,13 +51,9 @@ func TestI3_I4_ForeignSegments(t *testing.T) {
 	mustVerify(ctx, t)
 
 	// Changes while a worker hangs appear in its view, and in others' views of it, afterwards.
-	if err := atoll.Worker("west").Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Worker("west").Pause())
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, heal(ctx))
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
 	for _, of := range []string{"east", "west"} {
 		for _, in := range clusters {
@@ -101,9 +98,7 @@ func (e *env) wantReapplyLosesNothing(ctx context.Context, t *testing.T, cluster
 func (e *env) generation(ctx context.Context, t *testing.T, cluster string) int64 {
 	t.Helper()
 	got, err := e.get(ctx, cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return got.Generation
 }
 
@@ -111,25 +106,17 @@ func (e *env) generation(ctx context.Context, t *testing.T, cluster string) int6
 func (e *env) whatMatters(ctx context.Context, t *testing.T, cluster string) string {
 	t.Helper()
 	got, err := e.get(ctx, cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	spec, err := json.Marshal(got.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	out := []string{"spec " + string(spec)}
 	for _, of := range clusters {
 		segment, err := e.segment(ctx, cluster, of)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		out = append(out, of+" "+segment)
 	}
 	var pool v1alpha1.SandboxPool
-	if err := kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.pool(cluster)}, &pool); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.pool(cluster)}, &pool))
 	out = append(out, fmt.Sprintf("pool %s replicas %d", pool.UID, pool.Spec.Replicas))
 	out = append(out, e.podUIDs(ctx, t, cluster)...)
 	return strings.Join(out, "\n")
@@ -139,9 +126,7 @@ func (e *env) whatMatters(ctx context.Context, t *testing.T, cluster string) str
 func (e *env) podUIDs(ctx context.Context, t *testing.T, cluster string) []string {
 	t.Helper()
 	pods, err := e.pods(ctx, cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	uids := make([]string, 0, len(pods))
 	for i := range pods {
 		uids = append(uids, "pod "+string(pods[i].UID))
@@ -162,9 +147,7 @@ func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster stri
 			}
 		}
 		merged, err := e.merged(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, c := range merged.GetClusters() {
 			if c.GetClusterId() == cluster {
 				t.Errorf("the hub shows the Env in %s, where it was deleted: %v", cluster, c)
@@ -179,12 +162,8 @@ func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster stri
 		return wait.If(!slices.ContainsFunc(merged.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }), merged)
 	})
 	gone()
-	if err := restart(ctx, atoll.Hub); err != nil {
-		t.Fatal(err)
-	}
-	if err := heal(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, restart(ctx, atoll.Hub))
+	must.Succeed(t, heal(ctx))
 	// A change that the new hub passes on shows that its earlier messages have arrived.
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
 	e.waitSegment(ctx, t, "east", "west", "idle=0 running=2 desired=2")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -74,7 +75,5 @@ func restart(ctx context.Context, p stack.Program) error {
 // mustVerify checks the federation's invariants from outside, after it has settled.
 func mustVerify(ctx context.Context, t *testing.T) {
 	t.Helper()
-	if err := atoll.Verify(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, atoll.Verify(ctx))
 }

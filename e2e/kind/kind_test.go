@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // fakeCommands puts commands on PATH that note how they were called. kind says that there are clusters; it creates none,
@@ -20,9 +22,7 @@ func fakeCommands(t *testing.T, clusters string) (calls func() []string) {
 	script := "#!/bin/sh\necho \"${0##*/} $*\" >>" + log + "\ncase \"$1 $2\" in\n'get clusters') echo '" + clusters + "' ;;\n" +
 		"'create cluster') echo 'no such image' >&2; exit 1 ;;\nesac\n"
 	for _, name := range []string{"kind", "podman"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
 	t.Setenv("KIND_EXPERIMENTAL_PROVIDER", "")
@@ -31,9 +31,7 @@ func fakeCommands(t *testing.T, clusters string) (calls func() []string) {
 	t.Setenv(NodeImageEnv, "registry.example/node:1")
 	return func() []string {
 		content, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return strings.Split(strings.TrimSpace(string(content)), "\n")
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // What a kubelet makes of swaps between two images in quick succession, with nothing of Atoll's involved.
@@ -24,9 +26,7 @@ func TestBackoffByHand(t *testing.T) {
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "swapped"}, Spec: spec}
 		begin := time.Now()
-		if err := kube[cluster].Create(ctx, pod); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, kube[cluster].Create(ctx, pod))
 		t.Cleanup(func() {
 			if err := kube[cluster].Delete(context.Background(), pod); err != nil {
 				t.Error(err)

@@ -19,6 +19,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -83,13 +84,9 @@ func deletesByForce(ctx context.Context, t *testing.T, s *sandboxv1.Sandbox) {
 
 func evicts(ctx context.Context, t *testing.T, s *sandboxv1.Sandbox) {
 	core, err := kubernetes.NewForConfig(nodes[resets].Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.GetPod()}}
-	if err := core.CoreV1().Pods(namespace).EvictV1(ctx, eviction); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, core.CoreV1().Pods(namespace).EvictV1(ctx, eviction))
 }
 
 // fillsVolume writes more than the volume may hold, which a kubelet notices when it measures volumes.

@@ -21,6 +21,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -58,9 +59,7 @@ func newEnvOf(ctx context.Context, t *testing.T, cluster, name string, replicas 
 			EmbeddedSandboxTemplate: v1alpha1.EmbeddedSandboxTemplate{Template: corev1.PodTemplateSpec{Spec: spec}},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	manifest := fmt.Sprintf(`%s
 ---
 apiVersion: agents.navix.sh/v1alpha1

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -32,9 +33,7 @@ func TestI6_NodePaused(t *testing.T) {
 	sandbox := there.mustClaim(ctx, t, tenantImage)
 	before := who(ctx, t, defaults, sandbox.GetPod())
 
-	if err := nodes[defaults].PauseNode(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, nodes[defaults].PauseNode(ctx))
 	resumed := false
 	resume := func() {
 		if !resumed {
@@ -75,19 +74,13 @@ func TestI6_HubsNodeRestarted(t *testing.T) {
 		Namespace: namespace, Env: there.name, Image: tenantImage, ClaimKey: "restarted " + time.Now().Format(time.RFC3339Nano),
 	}
 	far, err := hub.CreateSandbox(ctx, request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	before := who(ctx, t, defaults, far.GetPod())
 	near := here.mustClaim(ctx, t, tenantImage)
 
 	begin := time.Now()
-	if err := nodes[resets].StopNode(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := nodes[resets].StartNode(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, nodes[resets].StopNode(ctx))
+	must.Succeed(t, nodes[resets].StartNode(ctx))
 	waitState(ctx, t, resets, sandboxv1.ClusterState_FRESH)
 	waitState(ctx, t, defaults, sandboxv1.ClusterState_FRESH)
 	figures.add("the hub's node stopped and started, to claims everywhere", time.Since(begin))

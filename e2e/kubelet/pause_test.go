@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -93,9 +94,7 @@ func TestResumeWaitsForRoom(t *testing.T) {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: *quantity(strconv.FormatInt(most, 10) + "m")},
 		}}},
 	}
-	if err := kube[resets].Create(ctx, taker); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, kube[resets].Create(ctx, taker))
 	remove := sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
@@ -167,9 +166,7 @@ func (e *env) waitPause(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sa
 func (e *env) podOf(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sandbox) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
-	if err := kube[e.cluster].Get(ctx, types.NamespacedName{Namespace: namespace, Name: sandbox.GetPod()}, pod); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, kube[e.cluster].Get(ctx, types.NamespacedName{Namespace: namespace, Name: sandbox.GetPod()}, pod))
 	return pod
 }
 

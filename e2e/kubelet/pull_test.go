@@ -11,6 +11,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -50,9 +51,7 @@ func TestPullFailureIsShown(t *testing.T) {
 	sandbox, err := hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
 		Namespace: namespace, Env: e.name, Image: missingImage, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	wait.For(t, patience, "the Pod to say that the image cannot be pulled", func(ctx context.Context) error {
 		pods := e.pods(ctx, t)
 		return wait.If(strings.Contains(show(pods), "ErrImagePull"), show(pods))

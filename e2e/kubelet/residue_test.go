@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -145,9 +146,7 @@ func TestWhatASwapKeeps(t *testing.T) {
 	root(&spec)
 	scratch("")(&spec)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"}, Spec: spec}
-	if err := kube[resets].Create(ctx, pod); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, kube[resets].Create(ctx, pod))
 	t.Cleanup(func() {
 		if err := kube[resets].Delete(context.Background(), pod); err != nil {
 			t.Error(err)

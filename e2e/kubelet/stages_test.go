@@ -19,6 +19,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -95,9 +96,7 @@ func claimStages(ctx context.Context, t *testing.T, seen *sightings, what string
 	}, written)
 	_, id, _ = strings.Cut(id, "://")
 	out, err := nodes[resets].Exec(ctx, "crictl", "inspect", "--output", "go-template", "--template", "{{.status.createdAt}} {{.status.startedAt}}", id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	fields := strings.Fields(out)
 	if len(fields) != 2 {
 		t.Fatalf("the runtime says %q of container %s", out, id)
@@ -113,9 +112,7 @@ func claimStages(ctx context.Context, t *testing.T, seen *sightings, what string
 func parseTime(t *testing.T, s string) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return at
 }
 
@@ -133,9 +130,7 @@ type sighting struct {
 func watchPods(ctx context.Context, t *testing.T, e *env) *sightings {
 	t.Helper()
 	watcher, err := kube[e.cluster].Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: e.name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(watcher.Stop)
 	s := &sightings{}
 	go func() {
@@ -180,9 +175,7 @@ func programTimes(ctx context.Context, t *testing.T) map[string]sum {
 			t.Fatalf("%d Pods of %s, %v", len(pods.Items), instance, err)
 		}
 		text, err := askIn(ctx, resets, stack.Namespace, pods.Items[0].Name, 9090, "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -91,9 +92,7 @@ func mustAsk(ctx context.Context, t *testing.T, cluster, pod, path string, query
 func who(ctx context.Context, t *testing.T, cluster, pod string) whoami {
 	t.Helper()
 	var w whoami
-	if err := json.Unmarshal([]byte(mustAsk(ctx, t, cluster, pod, "/whoami")), &w); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(mustAsk(ctx, t, cluster, pod, "/whoami")), &w))
 	return w
 }
 

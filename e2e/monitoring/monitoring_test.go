@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func recorder(t *testing.T) *Recorder {
@@ -18,9 +20,7 @@ func recorder(t *testing.T) *Recorder {
 		prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atoll_hub_wait_seconds", Help: "wait", ConstLabels: prometheus.Labels{"file": "x"}}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "atoll_link_c", Help: "c"}, func() float64 { return 1 }),
 	} {
-		if err := r.Register(c); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Register(c))
 	}
 	return r
 }
@@ -54,9 +54,7 @@ func TestLintSeesWhatWasNeverUsed(t *testing.T) {
 	if problems, err := r.Lint(); err != nil || len(problems) != 0 {
 		t.Errorf("%v %v", problems, err)
 	}
-	if err := r.Register(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_calls", Help: "x"}, []string{"a"})); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Register(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_calls", Help: "x"}, []string{"a"})))
 	if problems, err := r.Lint(); err != nil || len(problems) != 1 || problems[0].Metric != "atoll_hub_calls" {
 		t.Errorf("a counter without _total: %v %v", problems, err)
 	}
@@ -67,13 +65,9 @@ func TestAlerts(t *testing.T) {
 	seen := map[string]bool{}
 	for _, file := range []string{"../../charts/hub/files/monitoring/rules.yaml", "../../charts/worker/files/monitoring/rules.yaml"} {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rules, err := ReadRules(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, g := range rules.Groups {
 			if seen[g.Name] || len(g.Rules) == 0 {
 				t.Errorf("group %s is there twice, or empty", g.Name)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -24,20 +25,14 @@ func TestRestoreTakesBackWhatCameAfterTheBackup(t *testing.T) {
 	create := func(name string) *corev1.ConfigMap {
 		t.Helper()
 		made, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return made
 	}
 	before := create("before")
 	backup := filepath.Join(t.TempDir(), "etcd")
-	if err := p.Backup(backup); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Backup(backup))
 	after := create("after")
-	if err := p.Restore(ctx, backup); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Restore(ctx, backup))
 	if got, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, before.Name, metav1.GetOptions{}); err != nil || got.UID != before.UID {
 		t.Errorf("what was there before the backup is %v (%v)", got, err)
 	}
@@ -56,9 +51,7 @@ func TestASecondAPIServerServesTheSameCluster(t *testing.T) {
 	ctx := testContext(t)
 	p := planes.Plane("east")
 	address, err := p.AddAPIServer(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	namespace := newNamespace(ctx, t, clientOf(t, p))
 	config := p.Config()
 	if config.Host == "https://"+address {
@@ -66,9 +59,7 @@ func TestASecondAPIServerServesTheSameCluster(t *testing.T) {
 	}
 	config.Host = "https://" + address
 	second, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := second.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); err != nil {
 		t.Error(fmt.Errorf("at the second API server: %w", err))
 	}

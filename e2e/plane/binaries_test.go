@@ -22,22 +22,20 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestModulesPinTheVersionsThatAreDownloaded(t *testing.T) {
 	source, err := sourceDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for module, want := range map[string]struct{ path, version string }{
 		"kubernetes": {"k8s.io/kubernetes", kubernetesVersion},
 		"etcd":       {"go.etcd.io/etcd/server/v3", etcdVersion},
 		"kwok":       {"sigs.k8s.io/kwok", kwokVersion},
 	} {
 		content, err := os.ReadFile(filepath.Join(source, "modules", module, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		lines := strings.FieldsFunc(string(content), func(r rune) bool { return r == '\n' || r == '\t' })
 		has := func(line string) bool {
 			return slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSuffix(l, " // indirect") == line })
@@ -106,28 +104,20 @@ func tarball(t *testing.T, dir, name string, content []byte) []byte {
 		archive.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}),
 		archive.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := archive.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(archive.Close(), zipped.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(archive.Close(), zipped.Close()))
 	return out.Bytes()
 }
 
 func TestDownload(t *testing.T) {
 	log := &progress{w: io.Discard}
 	site, files := releaseSite(t)
-	if err := site.reachable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, site.reachable(t.Context()))
 	dir := t.TempDir()
-	if err := site.download(t.Context(), dir, log); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, site.download(t.Context(), dir, log))
 	if missing := missingBinaries(dir); len(missing) > 0 {
 		t.Errorf("not downloaded: %v", missing)
 	}
@@ -151,9 +141,7 @@ func TestDownload(t *testing.T) {
 func TestUnreachableReleasesAreNoticedSoon(t *testing.T) {
 	// No process accepts here, and the kernel queues what comes: a network that swallows everything.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer silent.Close()
 	missing := httptest.NewServer(http.NotFoundHandler())
 	defer missing.Close()
@@ -177,9 +165,7 @@ func TestBinariesAreObtainedByOneProcessAtATime(t *testing.T) {
 	opts := Options{CacheDir: t.TempDir()}
 	dir := filepath.Join(opts.CacheDir, cacheKey())
 	lock, err := lockFile(dir+".lock", unix.LOCK_EX)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var log bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -191,17 +177,11 @@ func TestBinariesAreObtainedByOneProcessAtATime(t *testing.T) {
 	}
 
 	// The other one finishes.
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(dir, 0o755))
 	for _, b := range binaries {
-		if err := os.WriteFile(filepath.Join(dir, b.name), nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, b.name), nil, 0o755))
 	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Close())
 	if got, err := findBinaries(t.Context(), opts, &progress{w: io.Discard}); err != nil || got != dir {
 		t.Errorf("found %q, %v", got, err)
 	}
@@ -209,13 +189,9 @@ func TestBinariesAreObtainedByOneProcessAtATime(t *testing.T) {
 
 func TestReservedPortIsTakenForOthers(t *testing.T) {
 	one, err := reservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	two, err := reservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if one.number == two.number {
 		t.Errorf("port %d was reserved twice", one.number)
 	}
@@ -224,9 +200,7 @@ func TestReservedPortIsTakenForOthers(t *testing.T) {
 		_ = listener.Close()
 		t.Error("another process can listen on a reserved port")
 	}
-	if err := errors.Join(one.release(), two.release()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(one.release(), two.release()))
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatalf("a released port is still taken: %v", err)

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // A kubelet never starts a container twice for one reason, whatever else is written to the Pod meanwhile. kwok would: it
@@ -30,9 +32,7 @@ func TestWritesDuringASwapDoNotStartContainersTwice(t *testing.T) {
 		}
 	}
 	watcher, err := api.Watch(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer watcher.Stop()
 
 	patch := func(name, patch string) {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/portforward"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 )
 
@@ -52,9 +53,7 @@ func TestPodsCanBeReachedThroughTheAPIServer(t *testing.T) {
 func throughPort(t *testing.T, s *subject) (string, error) {
 	t.Helper()
 	target, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer target.Close()
 	go func() {
 		conn, err := target.Accept()
@@ -66,9 +65,7 @@ func throughPort(t *testing.T, s *subject) (string, error) {
 	_, port, _ := net.SplitHostPort(target.Addr().String())
 	url := s.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(s.pod.Namespace).Name(s.pod.Name).SubResource("portforward").URL()
 	dialer, err := portforward.NewSPDYOverWebsocketDialer(url, planes.Plane("east").Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	conn, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
 	if err != nil {
 		return "", err
@@ -93,9 +90,7 @@ func throughPort(t *testing.T, s *subject) (string, error) {
 func strangerAtKubelet(s *subject) error {
 	pod := s.until("the Pod to have a node", ready)
 	node, err := s.client.CoreV1().Nodes().Get(s.ctx, pod.Spec.NodeName, metav1.GetOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	url := fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/c0", node.Status.DaemonEndpoints.KubeletEndpoint.Port, pod.Namespace, pod.Name)
 	answer, err := client.Get(url)

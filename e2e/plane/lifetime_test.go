@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -66,25 +67,17 @@ func startVictim(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, addre
 	// A process group of its own, as a shell gives to what it runs.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = stdin.Close() })
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		t.Fatalf("the victim did not come up: %v", err)
 	}
 	host, err := url.Parse(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return cmd, host.Host
 }
 
@@ -92,9 +85,7 @@ func startVictim(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, addre
 func processesOf(t *testing.T, dir string) int {
 	t.Helper()
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := 0
 	for _, path := range cmdlines {
 		// A process that has ended, reaped or not, has no arguments.
@@ -147,9 +138,7 @@ func TestNothingOutlivesItsProcess(t *testing.T) {
 			if running := processesOf(t, dir); running < 6 {
 				t.Fatalf("only %d processes are running", running)
 			}
-			if err := end(cmd.Process.Pid); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, end(cmd.Process.Pid))
 			if err := cmd.Wait(); err == nil {
 				t.Error("the victim ended in peace")
 			}
@@ -163,9 +152,7 @@ func TestNextUpRemovesWhatWasLeft(t *testing.T) {
 	dir := t.TempDir()
 	cmd, _ := startVictim(t, dir)
 	killGuards(t, dir)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	if running := processesOf(t, dir); running < 6 {
 		t.Fatalf("only %d processes are left to be found", running)
@@ -174,14 +161,10 @@ func TestNextUpRemovesWhatWasLeft(t *testing.T) {
 	var log bytes.Buffer
 	logs := t.TempDir()
 	set, err := plane.Up(testContext(t), plane.Options{Dir: dir, Log: &log, LogDir: logs}, "next")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	adopted := exec.Command("/bin/sh", "-c", "sleep 1000; exit", dir)
 	set.Adopt(adopted)
-	if err := adopted.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, adopted.Start())
 	if left, err := sets(dir); err != nil || left != 1 {
 		t.Errorf("%d sets are there beside the new one (%v)", left-1, err)
 	}
@@ -190,9 +173,7 @@ func TestNextUpRemovesWhatWasLeft(t *testing.T) {
 		t.Errorf("progress does not tell of the cleaning up:\n%s", log.String())
 	}
 	address := strings.TrimPrefix(set.Plane("next").Config().Host, "https://")
-	if err := set.Down(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.Down(t.Context()))
 	if err := adopted.Wait(); err == nil {
 		t.Error("the adopted command ended in peace")
 	}
@@ -207,9 +188,7 @@ func TestNextUpRemovesWhatWasLeft(t *testing.T) {
 func killGuards(t *testing.T, dir string) {
 	t.Helper()
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	killed := 0
 	for _, path := range cmdlines {
 		cmdline, _ := os.ReadFile(path)
@@ -220,9 +199,7 @@ func killGuards(t *testing.T, dir string) {
 		if _, err := fmt.Sscanf(path, "/proc/%d/cmdline", &pid); err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, syscall.Kill(pid, syscall.SIGKILL))
 		killed++
 	}
 	if killed != 1 {
@@ -239,9 +216,7 @@ func TestFailedUpLeavesNothing(t *testing.T) {
 		t.Fatalf("want the deadline exceeded, got %v", err)
 	}
 	left, err := sets(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if running := processesOf(t, dir); left > 0 || running > 0 {
 		t.Errorf("%d directories and %d processes are left", left, running)
 	}
@@ -253,9 +228,7 @@ func TestUpSaysWhyAComponentDoesNotRun(t *testing.T) {
 		t.Errorf("without binaries: %v", err)
 	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho the reason\nexit 1\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho the reason\nexit 1\n"), 0o755))
 	}
 	opts := plane.Options{BinDir: bin, Dir: t.TempDir(), Log: io.Discard}
 	_, err := plane.Up(testContext(t), opts, "p")
@@ -268,9 +241,7 @@ func TestPausedAPIServerHangs(t *testing.T) {
 	ctx := testContext(t)
 	west := planes.Plane("west")
 	client := shortClient(t, west)
-	if err := west.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, west.Pause())
 	_, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err == nil {
 		t.Error("a paused API server answered")
@@ -278,9 +249,7 @@ func TestPausedAPIServerHangs(t *testing.T) {
 	if _, err := clientOf(t, planes.Plane("east")).CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
 		t.Errorf("the other plane: %v", err)
 	}
-	if err := west.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, west.Resume())
 	wait.For(t, patience, "an answer", func(context.Context) error {
 		_, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
@@ -301,9 +270,7 @@ func TestAPIServerComesBackAtTheSameAddress(t *testing.T) {
 	if _, err := pods.List(ctx, metav1.ListOptions{}); err == nil {
 		t.Error("a stopped API server answered")
 	}
-	if err := west.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, west.StartAPIServer(ctx))
 	if _, err := pods.Create(ctx, newPod(imageA), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +299,6 @@ func shortClient(t *testing.T, p *plane.Plane) *kubernetes.Clientset {
 	config := p.Config()
 	config.Timeout = time.Second
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return client
 }

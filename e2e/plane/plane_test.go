@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -68,9 +69,7 @@ func testContext(t *testing.T) context.Context {
 func clientOf(t *testing.T, p *plane.Plane) *kubernetes.Clientset {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return client
 }
 
@@ -79,9 +78,7 @@ func newNamespace(ctx context.Context, t *testing.T, client *kubernetes.Clientse
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	namespace, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	wait.For(t, patience, "the default service account", func(context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -96,15 +93,11 @@ func TestPlanesAreSeparateClusters(t *testing.T) {
 	for _, p := range planes.Planes() {
 		client := clientOf(t, p)
 		system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		uids[string(system.UID)] = true
 		addresses[p.Config().Host] = true
 		version, err := client.Discovery().ServerVersion()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if version.GitVersion != "v1.36.3" {
 			t.Errorf("%s runs %s", p.Name, version.GitVersion)
 		}
@@ -143,9 +136,7 @@ subjects: [{kind: ServiceAccount, name: default}]
 `
 	apply(ctx, t, east, namespace, manifest)
 	path, err := east.ServiceAccountKubeconfig(ctx, namespace, "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	restricted := clientFrom(t, path)
 	// A role takes a moment to reach the authorizer.
 	wait.For(t, patience, "the right to list", func(context.Context) error {

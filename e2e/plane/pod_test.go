@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -37,13 +38,9 @@ func apply(ctx context.Context, t *testing.T, p *plane.Plane, namespace, manifes
 func clientFrom(t *testing.T, kubeconfig string) *kubernetes.Clientset {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return client
 }
 
@@ -69,9 +66,7 @@ func create(t *testing.T, pod *corev1.Pod) *subject {
 	client := clientOf(t, planes.Plane("east"))
 	namespace := newNamespace(ctx, t, client)
 	pod, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &subject{t: t, ctx: ctx, client: client, pod: pod}
 }
 
@@ -331,9 +326,7 @@ func TestDeletedPodStaysForItsFinalizer(t *testing.T) {
 	s := create(t, pod)
 	s.until("ready", ready)
 	pods := s.client.CoreV1().Pods(s.pod.Namespace)
-	if err := pods.Delete(s.ctx, s.pod.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pods.Delete(s.ctx, s.pod.Name, metav1.DeleteOptions{}))
 	got := s.until("the kubelet's last word", func(pod *corev1.Pod) error {
 		if grace := pod.DeletionGracePeriodSeconds; grace == nil || *grace != 0 {
 			return errors.New("the kubelet has not deleted it")
@@ -351,9 +344,7 @@ func TestDeletedPodStaysForItsFinalizer(t *testing.T) {
 
 	s = create(t, newPod(imageA))
 	s.until("ready", ready)
-	if err := s.client.CoreV1().Pods(s.pod.Namespace).Delete(s.ctx, s.pod.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.client.CoreV1().Pods(s.pod.Namespace).Delete(s.ctx, s.pod.Name, metav1.DeleteOptions{}))
 	s.untilGone()
 }
 
@@ -398,15 +389,11 @@ func TestResizeInPlace(t *testing.T) {
 	s := create(t, pod)
 	before := s.until("ready", ready).Status.ContainerStatuses[0].ContainerID
 	s.until("resources", s.has("500m", ""))
-	if err := s.resize("10m"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.resize("10m"))
 	s.until("the floor", s.has("10m", ""))
 	for _, reason := range []string{"Deferred", "Infeasible"} {
 		s.patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:"%s:no room"}}}`, plane.ResizeAnnotation, reason))
-		if err := s.resize("1"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.resize("1"))
 		s.until(reason, s.has("10m", reason+"/no room"))
 	}
 	s.patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, plane.ResizeAnnotation))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 )
 
@@ -23,13 +24,9 @@ func TestQuickStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	played, err := filepath.Abs("testdata/played")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The test depends on what the commands read beside the sources and charts.
 	for _, name := range []string{"docs/quickstart.md", "Makefile", "tools/quickstart", "tools/images/main.go", "e2e/quickstart/testdata/played"} {
 		if _, err := os.ReadFile(filepath.Join(root, name)); err != nil {
@@ -41,13 +38,9 @@ func TestQuickStart(t *testing.T) {
 		t.Fatalf("%v\n%s", err, steps)
 	}
 	scratch := t.TempDir()
-	if err := stack.Build(ctx, filepath.Join(scratch, "programs"), false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, stack.Build(ctx, filepath.Join(scratch, "programs"), false))
 	helm, err := harness.New(ctx, scratch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	links := map[string]string{"bin/atollctl": played, "bin/atoll-hub": filepath.Join(scratch, "programs", "atoll-hub")}
 	for _, name := range []string{"charts", "examples", "kind-configs", "Makefile", "tools"} {
 		links[name] = filepath.Join(root, name)
@@ -57,9 +50,7 @@ func TestQuickStart(t *testing.T) {
 	}
 	for link, target := range links {
 		link = filepath.Join(scratch, link)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(target, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(target, link)))
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", string(steps))
 	cmd.Dir = scratch

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/quiet"
 	"navix.sh/atoll/e2e/stack"
@@ -86,9 +87,7 @@ func starve(t *testing.T, p *plane.Plane) {
 			out, err := p.Kubectl(ctx, "-n", "quiet", "get", "sandboxpool", "starved", "-o", "jsonpath="+path)
 			return wait.If(err == nil && strings.Contains(out, want), fmt.Sprint(out, err))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	if out, err := p.KubectlInput(ctx, strings.NewReader(starved), "apply", "-f", "-"); err != nil {
 		t.Fatal(err, out)
@@ -108,22 +107,14 @@ func starve(t *testing.T, p *plane.Plane) {
 func TestQuiet(t *testing.T) {
 	ctx, p := t.Context(), set.Plane(cluster)
 	kube, err := atoll.Kube(cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ground := quiet.Ground{Kube: kube, Cluster: cluster, Namespace: "quiet"}
-	if err := ground.Prepare(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ground.Prepare(ctx))
 	begun := time.Now()
-	if err := ground.Fill(ctx, *envs, *pods); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ground.Fill(ctx, *envs, *pods))
 	t.Logf("%d Envs with %d Pods each took %s", *envs, *pods, time.Since(begun).Round(time.Millisecond))
 	starve(t, p)
-	if err := quiet.Settle(ctx, p, 3*time.Second, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, quiet.Settle(ctx, p, 3*time.Second, time.Minute))
 	begun = time.Now()
 	select {
 	case <-time.After(*idle):
@@ -131,9 +122,7 @@ func TestQuiet(t *testing.T) {
 		t.Fatal(ctx.Err())
 	}
 	wrote, others, err := quiet.Since(p, begun, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(wrote) > 0 {
 		t.Errorf("written within %s of rest: %s", *idle, wrote)
 	}
@@ -144,13 +133,9 @@ func TestQuiet(t *testing.T) {
 func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground) {
 	t.Helper()
 	const size, callers = 120, 10
-	if err := ground.CreateEnv(ctx, "busy", size); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ground.CreateEnv(ctx, "busy", size))
 	hub, err := atoll.HubClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	err = wait.Until(ctx, time.Minute, "the busy pool", func(ctx context.Context) error {
 		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: ground.Namespace, Name: "busy"})
 		var ready int32
@@ -161,9 +146,7 @@ func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground
 		}
 		return wait.If(ready == size, fmt.Sprint(ready, err))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for range callers {
@@ -178,13 +161,9 @@ func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground
 	}
 	wg.Wait()
 	took := time.Since(begun)
-	if err := quiet.Settle(ctx, p, 3*time.Second, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, quiet.Settle(ctx, p, 3*time.Second, time.Minute))
 	most, all, err := quiet.BusiestSecond(p, "sandboxpools", ground.Namespace, "busy", begun, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Logf("%d claims in %s, %d writes of status, %d in the busiest second", size, took.Round(time.Millisecond), all, most)
 	if most > 2 || all == 0 {
 		t.Errorf("%d writes of status in a second, of %d", most, all)

@@ -21,6 +21,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/sim/simnet"
 	"navix.sh/atoll/hub/hubtest"
 	"navix.sh/atoll/pkg/link"
@@ -163,13 +164,9 @@ func (w *world) add(host, identity, uid string, pods int32) *site {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(host)) // a hash never fails
 	cluster, err := workertest.NewCluster(identity, uid, w.seed^h.Sum64())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	if pods > 0 {
-		if err := cluster.AddEnv(env, pods, ""); err != nil {
-			w.Fatal(err)
-		}
+		must.Succeed(w, cluster.AddEnv(env, pods, ""))
 	}
 	s := &site{Cluster: cluster, world: w, clock: newMachine(), host: host}
 	w.mu.Lock()
@@ -325,15 +322,11 @@ func credentials(t *testing.T, who link.Identity) *link.Credentials {
 		} else {
 			files, err = issued.ca.Cluster(who.ClusterID)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		issued.files[who] = files
 	}
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return creds
 }
 
@@ -343,9 +336,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 		issued.Lock()
 		if issued.ca == nil {
 			ca, err := pki.New(filepath.Join(certificates, "pki"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			issued.ca, issued.files = ca, map[link.Identity]link.Files{}
 		}
 		issued.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -24,9 +25,7 @@ const replicas = 8
 func applyEnv(ctx context.Context, t *testing.T) {
 	t.Helper()
 	manifest, err := os.ReadFile("testdata/env.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, cluster := range clusters {
 		out, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(string(manifest)), "apply", "-f", "-")
 		if err != nil {

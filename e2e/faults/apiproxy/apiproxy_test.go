@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,9 +47,7 @@ func start(t *testing.T) (*server, *Proxy, func(ctx context.Context, method, pat
 	t.Cleanup(behind.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: behind.Certificate().Raw})
 	p, err := Listen(Options{Target: behind.Listener.Addr().String(), CA: ca, Certificate: behind.TLS.Certificates[0], Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -135,9 +135,7 @@ func TestChance(t *testing.T) {
 	refused := 0
 	for range 16 {
 		code, _, err := call(t.Context(), http.MethodGet, "/")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if code == http.StatusTooManyRequests {
 			refused++
 		}

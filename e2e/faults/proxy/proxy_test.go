@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,9 +29,7 @@ const (
 func echo(t *testing.T) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -44,9 +44,7 @@ func echo(t *testing.T) *Proxy {
 		}
 	})
 	p, err := Listen(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(p.Close(), listener.Close()); err != nil {
 			t.Error(err)
@@ -64,9 +62,7 @@ type client struct {
 func dial(t *testing.T, p *Proxy) client {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return client{t, conn}
 }
@@ -124,9 +120,7 @@ func TestForwards(t *testing.T) {
 	c := dial(t, p)
 	c.say("hello")
 	c.hear("hello")
-	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Conn.(*net.TCPConn).CloseWrite())
 	if err := c.end(); !errors.Is(err, io.EOF) {
 		t.Errorf("the end arrived as %v", err)
 	}
@@ -215,16 +209,10 @@ func TestThrottle(t *testing.T) {
 
 func TestATargetThatIsNotThere(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, listener.Close())
 	p, err := Listen(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	mustBeReset(t, p)
 	if err := p.Close(); err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // Whatever times and durations a worker sends in its sandbox, it can be shown, including those of future fields.
@@ -37,9 +38,7 @@ func TestASandboxCanBeShown(t *testing.T) {
 	if _, err := protojson.Marshal(s); err == nil || odd < 7 {
 		t.Fatalf("%d odd fields can be shown", odd)
 	}
-	if err := Stamp(s, "east"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Stamp(s, "east"))
 	if _, err := protojson.Marshal(s); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -30,9 +31,7 @@ func (f *federation) loseLedger() {
 	f.hub.Close()
 	fresh, err := store.OpenBolt(filepath.Join(f.t.TempDir(), "claims.db"), "claims")
 	err = errors.Join(err, f.store.Close(), hubstate.SaveIdentity(f.t.Context(), f.Registry, hubstate.Identity{ID: "lost"}))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	f.store = fresh
 	f.reopen()
 }
@@ -59,9 +58,7 @@ func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 		}
 	}
 	w.Mu.Unlock()
-	if err := f.hub.takeIndex(f.t.Context(), cluster, index); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, f.hub.takeIndex(f.t.Context(), cluster, index))
 }
 
 // hold creates a live Pod with a key in a cluster.
@@ -171,9 +168,7 @@ func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
 	before := f.hold("east", "k", 1)
 	f.loseLedger()
 	f.tell("west")
-	if err := f.recovery.Accept(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.recovery.Accept(t.Context()))
 	anew := f.create(workertest.Request("k", workertest.Prefer("east")))
 	if anew.GetClusterId() != "west" {
 		t.Errorf("I2: a key went to %s, which may have it", anew.GetClusterId())
@@ -196,9 +191,7 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 	late := f.hold("east", "late", 1)
 	f.loseLedger()
 	// One whose record comes before its cluster's key index.
-	if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(late, "late", 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.hub.OnEnded(t.Context(), "east", workertest.Ended(late, "late", 1)))
 	delete(f.Workers["east"].Live, late.GetId())
 	f.tell("east", &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), Ended: true})
 	if got := f.create(workertest.Request("k")); got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
@@ -240,9 +233,7 @@ func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 	err := errors.Join(
 		hubstate.SaveLedger(t.Context(), f.store, hubstate.Ledger{Identity: hubstate.Identity{ID: "same"}, Restored: true}),
 		hubstate.SaveIdentity(t.Context(), f.Registry, hubstate.Identity{ID: "same"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f.reopen()
 	f.wantRecovering("k")
 	f.tell("east")

@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -44,9 +45,7 @@ func TestI2CancelOfARunningSandbox(t *testing.T) {
 			t.Fatalf("after the cancel the key answers %v", again)
 		}
 		// The sandbox's own record has more than the hub's.
-		if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)))
 		if again := f.create(workertest.Request("k")); again.GetStopReason() != "Completed" || again.GetPodUid() == "" {
 			t.Fatalf("after its record the key answers %v", again)
 		}
@@ -155,9 +154,7 @@ func TestGetClaim(t *testing.T) {
 		}
 		owner := principal.Principal{Team: "t", User: "u", AllNamespaces: true}
 		first, err := f.hub.Create(principal.With(t.Context(), owner), workertest.Request("k"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		claim, err := get(owner, "k")
 		if err != nil || claim.GetSandbox().GetId() != first.GetId() || claim.GetClusterId() != "east" || claim.GetAttempt() != 1 {
 			t.Fatalf("live: %v %v", claim, err)
@@ -184,15 +181,11 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 		first := f.create(workertest.Request("k", workertest.Prefer("east")))
 
 		// I12: a cluster's report about another's sandbox is ignored.
-		if err := f.hub.OnEnded(t.Context(), "west", workertest.Ended(first, "k", 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.hub.OnEnded(t.Context(), "west", workertest.Ended(first, "k", 1)))
 		// A sandbox of west's own does not end east's claim, whatever key and attempt it names.
 		stray := f.create(workertest.Request(""))
 		stray.Id, stray.ClusterId = "01hzzzzzzzzzzzzzzzzzzz9999-west", "west"
-		if err := f.hub.OnEnded(t.Context(), "west", workertest.Ended(stray, "k", 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.hub.OnEnded(t.Context(), "west", workertest.Ended(stray, "k", 1)))
 		if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetId() != first.GetId() {
 			t.Fatalf("the claim answers %v", got)
 		}
@@ -205,17 +198,13 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 		f.tell("east")
 		f.hold("west", "k", 2)
 		f.tell("west")
-		if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)))
 		f.Workers["east"].Forget()
 		if got, err := f.hub.Ended(t.Context(), first.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
 			t.Fatalf("the record of the earlier attempt: %v %v", got, err)
 		}
 		time.Sleep(DefaultRetention + time.Minute)
-		if err := f.hub.sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.hub.sweep(t.Context()))
 		if strings.Contains(f.stored(), first.GetId()) {
 			t.Error("the record of the earlier attempt outlives its retention")
 		}
@@ -232,18 +221,14 @@ func TestSweepKeepsWhatMayBeHeld(t *testing.T) {
 		for _, reachable := range []bool{true, false, true} {
 			f.Workers["east"].SetConnected(reachable)
 			time.Sleep(DefaultRetention + time.Hour)
-			if err := f.hub.sweep(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.hub.sweep(t.Context()))
 			if f.record("live") == nil || f.record("unanswered") == nil {
 				t.Fatalf("reachable %t: a key was dropped that a Pod still carries", reachable)
 			}
 		}
 		f.Workers["east"].Forget()
 		time.Sleep(DefaultRetention + time.Hour)
-		if err := f.hub.sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.hub.sweep(t.Context()))
 		if left := f.stored(); left != "" {
 			t.Fatalf("left in the store: %s", left)
 		}

@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/hubstate"
 )
@@ -84,17 +85,11 @@ func TestRecordsOfTheFirstSchemaAreHonoured(t *testing.T) {
 	f.hub.Close()
 	dir := t.TempDir()
 	packed, err := os.Open(filepath.Join("..", "..", "..", "pkg", "hubstate", "testdata", "claims-v1.db.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	zipped, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	data, err := io.ReadAll(zipped)
-	if err := errors.Join(err, packed.Close(), f.store.Close(), os.WriteFile(hubstate.Claims.Path(dir), data, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, packed.Close(), f.store.Close(), os.WriteFile(hubstate.Claims.Path(dir), data, 0o600)))
 	if f.store, err = hubstate.Open(dir, hubstate.Claims); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/ledger"
@@ -32,9 +33,7 @@ func (away) Dispatch(context.Context, string, *federationv1.Dispatch) (*federati
 func fuzzStore(f *testing.F, kind string) store.Store {
 	f.Helper()
 	file, err := store.OpenBolt(filepath.Join(f.TempDir(), kind+".db"), kind)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	f.Cleanup(func() { _ = file.Close() })
 	return file
 }
@@ -49,18 +48,14 @@ func FuzzRecord(f *testing.F) {
 			Request: ledger.Marshal(request), Cluster: "east", Pool: "pool", Attempt: 1, State: s, SandboxID: "01x-east", Unwaited: true,
 			Deadline: time.Now(), ExpireAt: time.Now(), Terminal: ledger.Marshal(ended), Decision: ledger.Marshal(&sandboxv1.Decision{Reason: "x"}),
 		})
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(value, []byte(`{"keyHash":"x","ended":"AAAA"}`))
 	}
 	f.Add([]byte(`{"request":"//8=","state":"ended","terminal":"AA=="}`), []byte(`{`))
 	f.Add([]byte(`{"state":"pending","attempt":-1,"createdAt":"0000-01-01T00:00:00Z","cluster":"\u0000"}`), []byte(``))
 	f.Add([]byte(`null`), []byte(`null`))
 	view, err := fleet.New(f.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(fuzzStore(f, "registry"))})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	file := fuzzStore(f, "claims")
 	f.Fuzz(func(t *testing.T, claim, id []byte) {
 		service := New(Options{Fleet: view, Dispatcher: away{}, Store: file})

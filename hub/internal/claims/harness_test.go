@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -33,9 +34,7 @@ type federation struct {
 func newFederation(t *testing.T, idle map[string]int32) *federation {
 	t.Helper()
 	s, err := store.OpenBolt(filepath.Join(t.TempDir(), "claims.db"), "claims")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := &federation{Federation: workertest.New(t, idle), t: t, store: s}
 	f.start()
 	t.Cleanup(func() {
@@ -69,9 +68,7 @@ func (f *federation) create(r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbo
 func (f *federation) stored() string {
 	f.t.Helper()
 	entries, err := f.store.Range(f.t.Context(), "", "", 0)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	keys := make([]string, 0, len(entries))
 	for _, e := range entries {
 		keys = append(keys, e.Key)
@@ -82,8 +79,6 @@ func (f *federation) stored() string {
 func (f *federation) record(key string) *ledger.Record {
 	f.t.Helper()
 	h, err := f.hub.ledger.Load(f.t.Context(), ledger.KeyHash("", "default", key))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	return h.Record
 }

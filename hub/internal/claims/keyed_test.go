@@ -15,6 +15,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -312,9 +313,7 @@ func TestI2AfterTheEndTheTerminalRecord(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		first := f.create(workertest.Request("k"))
 		for range 2 { // a batch whose acknowledgement was lost is sent again
-			if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)))
 			time.Sleep(time.Hour)
 		}
 		f.Workers["east"].Forget()
@@ -336,9 +335,7 @@ func TestI2AfterTheEndTheTerminalRecord(t *testing.T) {
 			t.Fatalf("a key is honoured until 24 h after the end, %v", err)
 		}
 		time.Sleep(2 * time.Minute)
-		if err := f.hub.sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.hub.sweep(t.Context()))
 		if left := f.stored(); left != "" {
 			t.Fatalf("left in the store: %s", left)
 		}

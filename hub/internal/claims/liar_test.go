@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -52,9 +53,7 @@ func TestI15AClusterIsNotAnsweredForAKeyThatItPlanted(t *testing.T) {
 			f.tell("evil", h)
 		},
 		"a terminal record": func(f *federation, h *federationv1.KeyHolder) {
-			if err := f.hub.OnEnded(f.t.Context(), "evil", workertest.Ended(f.Workers["evil"].Live[h.GetSandboxId()], "k", 1)); err != nil {
-				f.t.Fatal(err)
-			}
+			must.Succeed(f.t, f.hub.OnEnded(f.t.Context(), "evil", workertest.Ended(f.Workers["evil"].Live[h.GetSandboxId()], "k", 1)))
 		},
 	} {
 		f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
@@ -84,9 +83,7 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 			f.Workers["west"].OnClaim = nil
 			h := f.planted("evil", "k", attempt)
 			f.tell("evil", h)
-			if err := f.hub.OnEnded(t.Context(), "evil", workertest.Ended(f.Workers["evil"].Live[h.GetSandboxId()], "k", attempt)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.hub.OnEnded(t.Context(), "evil", workertest.Ended(f.Workers["evil"].Live[h.GetSandboxId()], "k", attempt)))
 			f.wantAlarm("evil")
 			got := f.create(workertest.Request("k", workertest.Prefer("west")))
 			f.hub.Close() // waits for background work
@@ -161,9 +158,7 @@ func (f *federation) restoreLedger() {
 	err := errors.Join(
 		hubstate.SaveLedger(f.t.Context(), f.store, hubstate.Ledger{Identity: hubstate.Identity{ID: "same"}, Restored: true}),
 		hubstate.SaveIdentity(f.t.Context(), f.Registry, hubstate.Identity{ID: "same"}))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	f.reopen()
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -114,13 +115,9 @@ func TestI14ATeamKeepsNoMoreKeysThanItsQuota(t *testing.T) {
 			workertest.WantReason(t, err, problem.RateLimited)
 			ended := workertest.Ended(first, "k1", 1)
 			ended.Sandboxes[0].KeyHash = ledger.KeyHash("t", "default", "k1")
-			if err := f.hub.OnEnded(t.Context(), "east", ended); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.hub.OnEnded(t.Context(), "east", ended))
 			time.Sleep(DefaultRetention + time.Minute)
-			if err := f.hub.sweep(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.hub.sweep(t.Context()))
 			if _, err := team(mine, "k5"); err != nil {
 				t.Errorf("%s: with one key less: %v", name, err)
 			}

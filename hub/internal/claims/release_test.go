@@ -12,6 +12,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -65,9 +66,7 @@ func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	if east.Count() != 0 {
 		t.Error("the sandbox runs on")
 	}
-	if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(k, "k", 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.hub.OnEnded(t.Context(), "east", workertest.Ended(k, "k", 1)))
 	if got := f.create(workertest.Request("k")); got.GetStopReason() != "Completed" {
 		t.Errorf("its own record does not take the place of what the hub wrote: %s", got.GetStopReason())
 	}

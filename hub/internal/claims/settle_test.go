@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/workertest"
 )
@@ -32,9 +33,7 @@ func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
 	if refused != nil {
 		t.Fatal(refused)
 	}
-	if err := session.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, session.Begin(&federationv1.Begin{Incarnation: 1}))
 	if awaited := f.Fleet.Awaited(); !slices.Equal(awaited, []string{"west"}) {
 		t.Fatalf("%v are awaited", awaited)
 	}

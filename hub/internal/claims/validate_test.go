@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
@@ -20,9 +21,7 @@ type create = sandboxv1.CreateSandboxRequest
 func TestResolve(t *testing.T) {
 	r := &create{Env: "demo.v1", FirstActivityTimeout: durationpb.New(1)}
 	got, err := resolve(r, principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got.GetNamespace() != "default" || got.GetTeam() != "t" || got.GetUser() != "u" || r.GetNamespace() != "" {
 		t.Errorf("resolved to %v, from %v", got, r)
 	}

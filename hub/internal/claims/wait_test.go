@@ -10,6 +10,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -88,9 +89,7 @@ func TestReadyWaitsOnForWhatAssignedLeft(t *testing.T) {
 func TestAFailedStoreClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		if err := f.store.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.store.Close())
 		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
 		workertest.WantReason(t, err, problem.Unavailable)
 		if n := len(f.Workers["east"].Claims()); n != 0 {
@@ -131,9 +130,7 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 			f.hub.Close()
 			hash := ledger.KeyHash("", "default", "k")
 			h, err := f.hub.ledger.Load(t.Context(), hash)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			stepped := *h.Record
 			stepped.Deadline = stepped.Deadline.Add(-step)
 			if _, err := f.hub.ledger.Save(t.Context(), hash, h, &stepped); err != nil {

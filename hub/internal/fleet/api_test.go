@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
 )
@@ -76,13 +77,9 @@ func TestTheRegistryOutlivesTheHub(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	for restart := range 3 {
 		s, err := store.OpenBolt(path, "registry")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: NewRegistry(s)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, id := range []string{"east", "west"} {
 			o := newOwner(t, id)
 			if restart > 0 {
@@ -102,9 +99,7 @@ func TestTheRegistryOutlivesTheHub(t *testing.T) {
 		if got := f.ClusterIDs(); !slices.Equal(got, []string{"east", "west"}) {
 			t.Errorf("clusters %v", got)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Close())
 	}
 }
 
@@ -137,16 +132,12 @@ func TestARestartedHubWaitsToHearFromItsClusters(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := newOwner(t, "east")
 	o.truth.Apply(segment.Delta{Changed: envs(3)})
 	o.connect(f)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -51,17 +52,13 @@ func linkReports(tb testing.TB, c, round, size int, complete bool) [][]byte {
 		for n := at; n < min(at+size, linkEnvs); n++ {
 			p := linkSegment(c, n, round)
 			s, err := segment.FromProto(p)
-			if err != nil {
-				tb.Fatal(err)
-			}
+			must.Succeed(tb, err)
 			snapshot.Put(s)
 			r.Segments = append(r.Segments, p)
 		}
 		r.Digest = snapshot.Digest()
 		raw, err := proto.Marshal(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: r}})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Succeed(tb, err)
 		frames = append(frames, raw)
 	}
 	return frames
@@ -69,9 +66,7 @@ func linkReports(tb testing.TB, c, round, size int, complete bool) [][]byte {
 
 func decodeFrame(tb testing.TB, raw []byte) *federationv1.Report {
 	frame := &federationv1.WorkerFrame{}
-	if err := proto.Unmarshal(raw, frame); err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, proto.Unmarshal(raw, frame))
 	return frame.GetReport()
 }
 
@@ -79,15 +74,11 @@ func decodeFrame(tb testing.TB, raw []byte) *federationv1.Report {
 func linkFleet(tb testing.TB) []*Session {
 	tb.Helper()
 	f, err := New(context.Background(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	sessions := make([]*Session, linkClusters)
 	for c := range sessions {
 		s, _, _ := f.Connect(Peer{ClusterID: fmt.Sprintf("cluster-%03d", c)}, &federationv1.Hello{Protocol: 1, ClusterUid: fmt.Sprint(c), Term: "t", Stream: 1})
-		if err := s.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
-			tb.Fatal(err)
-		}
+		must.Succeed(tb, s.Begin(&federationv1.Begin{Incarnation: 1}))
 		for _, raw := range linkReports(tb, c, 1, linkChunk, true) {
 			if ack := s.Report(decodeFrame(tb, raw)); ack.GetSendComplete() {
 				tb.Fatal("a complete report was not applied")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -60,9 +61,7 @@ func (r *memoryRegistry) Save(ctx context.Context, record Record) error {
 func newFleet(t testing.TB, registry Registry) *Fleet {
 	t.Helper()
 	f, err := New(context.Background(), Options{Clock: clock.RealClock{}, Registry: registry, HubID: "hub-0", Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return f
 }
 
@@ -106,9 +105,7 @@ func (o *owner) attach(f *Fleet) {
 	if welcome.GetHighestIncarnation() > o.incarnation || welcome.GetHighestIncarnation() == o.incarnation && welcome.GetHighestTerm() != o.term {
 		o.incarnation, o.sequence = welcome.GetHighestIncarnation()+1, 0
 	}
-	if err := session.Begin(&federationv1.Begin{Incarnation: o.incarnation}); err != nil {
-		o.t.Fatal(err)
-	}
+	must.Succeed(o.t, session.Begin(&federationv1.Begin{Incarnation: o.incarnation}))
 	o.session = session
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -43,9 +44,7 @@ func (r *receiver) drain() (messages []*federationv1.Foreign) {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrReplaced) {
 			return messages
 		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, err)
 		if n := proto.Size(m); n > 1<<20 {
 			r.t.Fatalf("a message of %d bytes", n)
 		}
@@ -61,14 +60,10 @@ func (r *receiver) apply(m *federationv1.Foreign) {
 	}
 	for _, e := range m.GetEnvs() {
 		k, err := segment.KeyFromProto(e.GetKey())
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, err)
 		for _, s := range e.GetSegments() {
 			members, err := segment.MembersFromProto(s.GetMembers())
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			must.Succeed(r.t, err)
 			put(r.has, k, s.GetClusterId(), segment.New(k).With(members...))
 			put(r.named, k, s.GetClusterId(), true)
 			r.stale[s.GetClusterId()] = s.GetStale()

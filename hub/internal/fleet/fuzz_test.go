@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/frametest"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
@@ -97,9 +98,7 @@ func checkView(t *testing.T, f *Fleet, want *segment.Snapshot) {
 func FuzzHello(f *testing.F) {
 	for _, h := range []*federationv1.Hello{newOwner(f, "east").hello(), {}, {Protocol: 99, ClusterUid: "x"}} {
 		data, err := proto.Marshal(h)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(data, uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, incarnation uint64) {
@@ -108,9 +107,7 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		file, err := store.OpenBolt(filepath.Join(t.TempDir(), "registry.db"), "registry")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer func() { _ = file.Close() }()
 		registry := NewRegistry(file)
 		fleet := newFleet(t, registry)
@@ -127,18 +124,14 @@ func FuzzHello(f *testing.F) {
 // The registry's entries are read, or refused, and what was read is written back the same.
 func FuzzRegistry(f *testing.F) {
 	good, err := json.Marshal(Record{ClusterID: "east", UID: "u", Incarnation: 3, Term: "t", Tombstones: []segment.Key{env(1)}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	f.Add(good)
 	f.Add([]byte(`{"clusterID":"east","tombstones":[{}],"incarnation":-1}`))
 	f.Add([]byte(`{"registeredAt":"0000-01-01T00:00:00Z"}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		file, err := store.OpenBolt(filepath.Join(t.TempDir(), "registry.db"), "registry")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer func() { _ = file.Close() }()
 		put := store.Put{Key: "cluster/east", Value: value}
 		if _, err := file.Commit(t.Context(), store.Txn{Puts: []store.Put{put}}); err != nil {

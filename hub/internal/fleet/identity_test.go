@@ -10,6 +10,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -36,9 +37,7 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 	if refused != nil || welcome.GetClusterId() != "north" || impostor.ClusterID() != "north" {
 		t.Fatalf("welcome %v, refused %v", welcome, refused)
 	}
-	if err := impostor.Begin(&federationv1.Begin{Incarnation: east.incarnation}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, impostor.Begin(&federationv1.Begin{Incarnation: east.incarnation}))
 	impostor.Report(&federationv1.Report{Sequence: 999, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{pool(env(0), 9).Proto()}})
 	impostor.Report(&federationv1.Report{Sequence: 1000, Last: true, Removed: []*federationv1.EnvKey{env(0).Proto(), env(1).Proto()}})
 	for _, o := range []*owner{east, west} {
@@ -144,9 +143,7 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 				quarantined = refused.GetReason()
 				break
 			}
-			if err := s.Begin(&federationv1.Begin{Incarnation: o.incarnation}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Begin(&federationv1.Begin{Incarnation: o.incarnation}))
 			o.session = s
 			time.Sleep(2 * time.Second)
 		}
@@ -273,9 +270,7 @@ func TestEtcdRestored(t *testing.T) {
 			t.Fatalf("at %d: welcome %v, refused %v, want restored %v", c.rv, welcome, refused, c.want)
 		}
 		if c.begin {
-			if err := s.Begin(&federationv1.Begin{Incarnation: o.incarnation}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Begin(&federationv1.Begin{Incarnation: o.incarnation}))
 		}
 	}
 }

@@ -14,15 +14,14 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 )
 
 func limited(t *testing.T, l Limits) *Fleet {
 	t.Helper()
 	f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Limits: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return f
 }
 
@@ -241,9 +240,7 @@ func TestI14ANewTermIsNotWrittenDownWithoutEnd(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		for range beginBurst {
-			if err := begin(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, begin())
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -136,9 +137,7 @@ func TestI11AStepOfTheWallClockChangesNoLiveness(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			wall := &steppedClock{}
 			f, err := New(t.Context(), Options{Clock: wall, Registry: &memoryRegistry{}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			run(t, f)
 			o := newOwner(t, "east")
 			o.truth.Apply(segment.Delta{Changed: envs(3)})

@@ -12,15 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 )
 
 func gathered(t *testing.T, r prometheus.Gatherer, name string) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	out := map[string]float64{}
 	for _, f := range families {
 		if f.GetName() != name {
@@ -44,9 +43,7 @@ func TestViewAges(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		records := &memoryRegistry{records: map[string]Record{"west": {ClusterID: "west", UID: "u", Incarnation: 1, Term: "t"}}}
 		f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: records, Metrics: registry})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		time.Sleep(7 * time.Second)
 		east := newOwner(t, "east")
 		east.attach(f)
@@ -68,9 +65,7 @@ func TestViewAges(t *testing.T) {
 func TestEnvSeriesAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	east := newOwner(t, "east")
 	east.attach(f)
 	var all []*segment.Segment

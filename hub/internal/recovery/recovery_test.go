@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
@@ -91,15 +92,11 @@ func TestALostLedgerIsWholeWhenAllClustersWereHeard(t *testing.T) {
 	d.lose(hubstate.Claims)
 	s := d.start()
 	d.want(s.text("east", "west"), "epoch 1 LedgerLost recovering=true accepted=false over=false east,west")
-	if err := errors.Join(s.Heard(t.Context(), "east"), s.Settle(t.Context(), []string{"east", "west"})); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(s.Heard(t.Context(), "east"), s.Settle(t.Context(), []string{"east", "west"})))
 	d.stop()
 	s = d.start() // a restart in the middle continues, and loses no epoch
 	d.want(s.text("east", "west"), "epoch 1 LedgerLost recovering=true accepted=false over=false west")
-	if err := errors.Join(s.Heard(t.Context(), "west"), s.Settle(t.Context(), []string{"east", "west"})); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(s.Heard(t.Context(), "west"), s.Settle(t.Context(), []string{"east", "west"})))
 	d.want(s.text("east", "west", "new"), "epoch 1 LedgerLost recovering=false accepted=false over=true")
 	d.stop()
 	d.want(d.start().text("east"), "epoch 1 LedgerLost recovering=false accepted=false over=true")
@@ -111,9 +108,7 @@ func TestAnAcceptedLossStillNamesWhomItHasNotHeard(t *testing.T) {
 	d.stop()
 	d.lose(hubstate.Claims)
 	s := d.start()
-	if err := errors.Join(s.Heard(t.Context(), "east"), s.Accept(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(s.Heard(t.Context(), "east"), s.Accept(t.Context())))
 	if got := s.Unheard([]string{"east", "west"}); s.Recovering() || !slices.Equal(got, []string{"west"}) {
 		t.Errorf("recovering %t without %v", s.Recovering(), got)
 	}
@@ -125,9 +120,7 @@ func TestAnotherLedgerIsNotOurs(t *testing.T) {
 	d.stop()
 	other.start()
 	other.stop()
-	if err := os.Rename(hubstate.Claims.Path(other.dir), hubstate.Claims.Path(d.dir)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(hubstate.Claims.Path(other.dir), hubstate.Claims.Path(d.dir)))
 	d.want(d.start().text(), "epoch 1 LedgerReplaced recovering=true accepted=false over=false")
 	other.start()
 }
@@ -154,9 +147,7 @@ func TestEpochs(t *testing.T) {
 			t.Errorf("after attempt %d: epoch %d, want %d: %v", tc.seen, s.Epoch(), tc.want, err)
 		}
 	}
-	if err := s.Settle(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Settle(t.Context(), nil))
 	// The ledger numbers attempts of its own epoch by now.
 	if err := s.Saw(t.Context(), FirstAttempt(5)); err != nil || s.Epoch() != 5 {
 		t.Errorf("epoch %d: %v", s.Epoch(), err)
@@ -171,22 +162,16 @@ func TestAnOlderCopyOfTheLedgerIsNotTheLedger(t *testing.T) {
 	d := newDisk(t)
 	s := d.start()
 	old, err := os.ReadFile(hubstate.Claims.Path(d.dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := store.CompareAndSwap(t.Context(), d.claims, "claim/k", 0, []byte("v")); err != nil {
 		t.Fatal(err)
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
-	if err := s.Run(over, clock.RealClock{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Run(over, clock.RealClock{}))
 	d.stop()
 	d.want(d.start().text(), "epoch 0")
 	d.stop()
-	if err := os.WriteFile(hubstate.Claims.Path(d.dir), old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(hubstate.Claims.Path(d.dir), old, 0o600))
 	d.want(d.start().text(), "epoch 1 LedgerSetBack recovering=true accepted=false over=false")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
@@ -149,9 +150,7 @@ func TestALostRegistryBesideItsLedgerIsNoLostLedger(t *testing.T) {
 		d := newDisk(t)
 		d.begin(hubstate.Identity{ID: "a", Epoch: 2})
 		d.lose()
-		if err := hubstate.SaveLedger(t.Context(), d.claims, hubstate.Ledger{Identity: hubstate.Identity{ID: "b", Epoch: epoch}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, hubstate.SaveLedger(t.Context(), d.claims, hubstate.Ledger{Identity: hubstate.Identity{ID: "b", Epoch: epoch}}))
 		d.open()
 		d.want(want)
 	}
@@ -168,9 +167,7 @@ func TestABackupOnANewVolume(t *testing.T) {
 		hubstate.SaveIdentity(t.Context(), d.registry, id),
 		hubstate.SaveRecord(t.Context(), d.registry, hubstate.Record{ClusterID: "west", UID: "w"}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	d.open()
 	d.want("a/0 east=e west=-w")
 }
@@ -254,9 +251,7 @@ func TestFile(t *testing.T) {
 		t.Errorf("before: %v, %v", err, file.Usable())
 	}
 	for _, document := range []string{"a", "b"} {
-		if err := file.Write(t.Context(), []byte(document)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, file.Write(t.Context(), []byte(document)))
 		if got, err := file.Read(t.Context()); err != nil || string(got) != document {
 			t.Errorf("%q: %v", got, err)
 		}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // apiServer simulates the two calls that the chart's Role allows.
@@ -58,14 +60,10 @@ func TestSecret(t *testing.T) {
 		"namespace": []byte("atoll-system\n"), "token": []byte("sesame\n"),
 		"ca.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	} {
-		if err := os.WriteFile(filepath.Join(identity, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(identity, name), content, 0o600))
 	}
 	s, err := newSecret(server.URL, identity, "copy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.client.CloseIdleConnections()
 	if _, err := s.Read(t.Context()); !errors.Is(err, ErrNone) {
 		t.Errorf("there is no Secret: %v", err)
@@ -77,15 +75,11 @@ func TestSecret(t *testing.T) {
 	if _, err := s.Read(t.Context()); !errors.Is(err, ErrNone) {
 		t.Errorf("there is nothing in it: %v", err)
 	}
-	if err := s.Write(t.Context(), []byte(`{"a":1}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Write(t.Context(), []byte(`{"a":1}`)))
 	if got, err := s.Read(t.Context()); err != nil || string(got) != `{"a":1}` || string(api.data["other"]) != "o" {
 		t.Errorf("%q beside %q: %v", got, api.data["other"], err)
 	}
-	if err := os.WriteFile(filepath.Join(identity, "token"), []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(identity, "token"), []byte("old"), 0o600))
 	if _, err := s.Read(t.Context()); err == nil || errors.Is(err, ErrNone) || strings.Contains(err.Error(), "old") {
 		t.Errorf("with another token: %v", err)
 	}

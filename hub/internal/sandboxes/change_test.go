@@ -12,6 +12,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -22,9 +23,7 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
 		mine := principal.With(t.Context(), principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
 		s, err := f.claims.Create(mine, workertest.Request("", workertest.Prefer("west")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		calls := map[string]func(ctx context.Context, id string) (*sandboxv1.Sandbox, error){
 			"touch": f.hub.Touch, "pause": f.hub.Pause, "resume": f.hub.Resume,
 			"update": func(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
@@ -79,9 +78,7 @@ func TestAnEndedSandboxIsTouchedInVain(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		s := f.create(workertest.Request("k"))
 		synctest.Wait()
-		if err := f.claims.OnEnded(t.Context(), "east", workertest.Ended(s, "k", 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.claims.OnEnded(t.Context(), "east", workertest.Ended(s, "k", 1)))
 		f.Workers["east"].OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 			t.Errorf("asked for %v", d)
 			return nil, workertest.ErrBroken

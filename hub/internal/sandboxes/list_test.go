@@ -15,6 +15,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -72,9 +73,7 @@ func TestEndedSandboxesOfAllClustersArePaged(t *testing.T) {
 			var got []string
 			for r := (&sandboxv1.ListSandboxesRequest{EndedAfter: after, StopReason: "Failed", Pool: "p", PageSize: size}); ; {
 				page, err := f.hub.List(t.Context(), r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if len(page.GetSandboxes()) > int(size) {
 					t.Fatalf("a page of %d has %d", size, len(page.GetSandboxes()))
 				}
@@ -138,9 +137,7 @@ func TestListMergesInOrder(t *testing.T) {
 			for token := ""; ; {
 				began := time.Now()
 				page, err := f.hub.List(ctx, &sandboxv1.ListSandboxesRequest{PageSize: size, PageToken: token})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if took := time.Since(began); took > listTimeout {
 					t.Errorf("a silent cluster delays the list by %s", took)
 				}

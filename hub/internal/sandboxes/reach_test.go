@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -30,9 +31,7 @@ func TestOnlyTheOwnerReachesASandbox(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		mine := principal.With(t.Context(), principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
 		s, err := f.claims.Create(mine, workertest.Request(""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		tunnels := &asked{}
 		f.hub.tunnels = tunnels
 		call := &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Command: []string{"true"}}}}

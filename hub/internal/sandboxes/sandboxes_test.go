@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -62,9 +63,7 @@ func TestExplain(t *testing.T) {
 			t.Helper()
 			r.Namespace, r.Name = "default", "demo"
 			d, err := f.hub.Explain(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return d
 		}
 		d := explain(&sandboxv1.ExplainEnvRequest{})

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 var full = Refuse(0, QuotaExceeded, "full", 0)
@@ -62,9 +64,7 @@ func TestRefusedPoolsDoNotGrow(t *testing.T) {
 		r, pool := NewRefusals(clock.RealClock{}), types.NamespacedName{Namespace: "ns", Name: "p"}
 		grow := func() Verdict {
 			v, err := New(clock.RealClock{}, r).PreUpdatePool(t.Context(), change(3, 9))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return v
 		}
 		if v := grow(); !v.Whole(9) {

@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
 )
@@ -86,9 +87,7 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 		for id, keyHash := range map[uint64]string{1: "", 2: "", 3: "k"} {
 			d := keyedDispatch(keyHash)
 			d.Id = id
-			if err := u.dispatch(ctx, d); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, u.dispatch(ctx, d))
 		}
 		u.leavers.leave([]uint64{2, 3, 4})
 		if got := (<-u.answers).answer; got.GetId() != 2 || got.GetError() == nil {
@@ -116,9 +115,7 @@ func TestI10ADispatchEndsWithItsStream(t *testing.T) {
 		a.running = t.Context()
 		for range 5 {
 			stream, broken := context.WithCancel(t.Context())
-			if err := newUplink(a).dispatch(stream, keyedDispatch("k")); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, newUplink(a).dispatch(stream, keyedDispatch("k")))
 			synctest.Wait()
 			if got := a.slots.taken(); got != 1 {
 				t.Errorf("%d slots are taken by one claim", got)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	testclock "k8s.io/utils/clock/testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // site is a cluster whose clocks are in the test's hands.
@@ -115,9 +117,7 @@ func TestI11WrittenBetweenAStepAndItsNotice(t *testing.T) {
 				site.answers(leader)
 				left := leader.Leave()
 				site.answers(follower)
-				if err := follower.Inherit(left); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, follower.Inherit(left))
 				site.pass(time.Second)
 				site.server = site.server.Add(stepped)
 				site.answers(leader)
@@ -130,9 +130,7 @@ func TestI11WrittenBetweenAStepAndItsNotice(t *testing.T) {
 				if !standby {
 					follower = site.process(next)
 					site.answers(follower)
-					if err := follower.Inherit(left); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, follower.Inherit(left))
 				}
 				site.answers(follower)
 				if got := follower.Since(written); got > 21*time.Second {

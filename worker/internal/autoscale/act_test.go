@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/admission"
 )
@@ -35,9 +36,7 @@ func TestAdmissionIsAskedWhenItSays(t *testing.T) {
 	} {
 		m := newMachine(time.Unix(2_000_000_000, 0))
 		metrics, err := newMetrics(prometheus.NewRegistry())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		gate := &full{again: says}
 		r := &Reconciler{
 			clock: m.local, times: m.times, steady: m.steady(), metrics: metrics, admission: gate,
@@ -47,9 +46,7 @@ func TestAdmissionIsAskedWhenItSays(t *testing.T) {
 		to := &target{key: types.NamespacedName{Name: "p"}, pool: pool, memo: &memo{}}
 		d := &scalepolicy.MemberDecision{Direction: scalepolicy.Up, From: 2, To: 3, Floor: 2, Probe: true, CanGrow: true}
 		grow := func() {
-			if err := r.grow(t.Context(), e, g, to, d); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.grow(t.Context(), e, g, to, d))
 			r.observe(t.Context(), e, g, to, d)
 		}
 		grow()

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -35,9 +36,7 @@ func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			scheme := runtime.NewScheme()
 			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
-				if err := add(scheme); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, add(scheme))
 			}
 			env, yes, writes := &v1alpha1.SandboxEnv{}, true, 0
 			env.Namespace, env.Name, env.UID, env.Spec.Mode = "ns", "e", "uid", mode
@@ -65,9 +64,7 @@ func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
 			}
 			recorder := events.NewFakeRecorder(10)
 			r, err := New(Options{Client: builder.Build(), ClusterID: "east", Claims: waiting{}, Inventory: waiting{}, Events: recorder})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			_, err = r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(env)})
 			if err != nil || (writes > 0) != want || (len(recorder.Events) > 0) != want {
 				t.Errorf("%d writes and %d events, want some: %v; error %v", writes, len(recorder.Events), want, err)

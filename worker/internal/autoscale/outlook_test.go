@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/apitime"
 )
 
@@ -135,9 +136,7 @@ func TestTimesAreWrittenByTheServersClock(t *testing.T) {
 		}
 		m.pass(time.Minute)
 		next := m.process()
-		if err := next.Inherit(m.times.Leave()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, next.Inherit(m.times.Leave()))
 		successor := &steady{local: m.local, times: next}
 		after := &memo{}
 		after.takeOver(left, successor)

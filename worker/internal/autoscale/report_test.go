@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
@@ -19,9 +20,7 @@ import (
 func TestAFullPoolIsToldOfAsItIs(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	metrics, err := newMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{clock: clk, events: recorder, outlooks: newOutlooks(clk), metrics: metrics}
 	g := &group{}

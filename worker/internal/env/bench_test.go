@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // BenchmarkAtRest is the cost of a reconcile that has nothing to do, without the cache: every Env has one each 10 s.
@@ -28,9 +30,7 @@ spec:
 		fmt.Fprintf(&pools, "\n---\nsnapshotOf: m%d", i)
 	}
 	o, err := parseObservation(env.String() + pools.String())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	clk := clock.RealClock{}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/snapshot"
@@ -107,9 +108,7 @@ func templateOf(t *testing.T, container map[string]any) *podtemplate.Template {
 	obj.SetName("base")
 	obj.Object["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{container}}}}
 	tmpl, err := podtemplate.Read(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tmpl
 }
 
@@ -255,9 +254,7 @@ metadata: {name: e, namespace: ns, uid: env}
 spec:
   autoscaling: {groups: [{name: default, enabled: true}]}
   clusters: [{clusterID: east, members: [{name: a, config: {scalingGroup: default}, spec: {replicas: 5}}]}]`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		o.autoscaler = true
 		c.change(o)
 		if got := autoscalingActiveOf(o); got.Status != c.status || got.Reason != c.reason || got.Message == "" {

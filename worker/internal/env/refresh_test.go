@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
@@ -64,9 +65,7 @@ func TestARefreshKeepsWhatIsHeld(t *testing.T) {
 				t.Fatalf("%v, %+v", err, p)
 			}
 			a := &actor{Reconciler: &Reconciler{admission: admission.New(clock.RealClock{}, &lowered{tc.refuses})}, o: o}
-			if err := a.admitRefresh(t.Context(), p, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, a.admitRefresh(t.Context(), p, false))
 			if m := &p.members[0]; m.verb != tc.want || m.replicas != 20 {
 				t.Errorf("%s with %d replicas: %s", m.verb, m.replicas, m.message)
 			}

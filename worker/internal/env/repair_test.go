@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
@@ -35,9 +36,7 @@ func TestARepairThatIsRefusedShows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			metrics, err := newMetrics(prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			recorder := events.NewFakeRecorder(5)
 			o := &observation{clusterID: local, Source: snapshot.Source{Env: &v1alpha1.SandboxEnv{}}, now: testTime, since: testTime.Sub}
 			a := &actor{Reconciler: &Reconciler{metrics: metrics, recorder: recorder}, o: o}

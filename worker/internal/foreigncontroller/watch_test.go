@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/foreigncontroller"
 )
 
@@ -35,9 +36,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, clock: clocktesting.NewFakeClock(noon), events: events.NewFakeRecorder(100)}
 	var err error
 	w.Watch, err = New(Options{Namespace: "atoll-system", Events: w.events, Clock: w.clock, Metrics: prometheus.NewRegistry(), Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w.OnChange(func() { w.changes++ })
 	return w
 }

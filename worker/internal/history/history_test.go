@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/worker/internal/history"
 )
@@ -39,9 +40,7 @@ func open(t *testing.T, s store.Store, change ...func(*history.Options)) *testHi
 		f(&opts)
 	}
 	h, err := history.Open(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &testHistory{h, t}
 }
 
@@ -67,9 +66,7 @@ func keyed(hash string, attempt int32) func(*history.Record) {
 func (b *testHistory) keep(r history.Record) bool {
 	b.t.Helper()
 	fresh, err := b.Keep(context.Background(), r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return fresh
 }
 
@@ -77,9 +74,7 @@ func (b *testHistory) ids(limit int, match func(*sandboxv1.Sandbox) bool) (all [
 	b.t.Helper()
 	for after := ""; ; {
 		page, next, err := b.List(b.t.Context(), after, limit, match)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must.Succeed(b.t, err)
 		if len(page) > limit {
 			b.t.Fatalf("a page has %d records, want %d at most", len(page), limit)
 		}
@@ -103,9 +98,7 @@ func TestRecordsOutliveTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	bolt := func() store.Store {
 		s, err := store.OpenBolt(path, history.Kind)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return s
 	}
 	b := open(t, bolt())
@@ -127,9 +120,7 @@ func TestRecordsOutliveTheProcess(t *testing.T) {
 		t.Errorf("%d records were new, want 20", fresh.Load())
 	}
 	unsent := b.Unsent()
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Close())
 	next := open(t, bolt())
 	defer next.Close()
 	all := next.ids(3, anySandbox)
@@ -164,9 +155,7 @@ func TestTheHubGetsARecordUntilItHasStoredIt(t *testing.T) {
 	}
 	b.Sent(upTo)
 	b.keep(record(10)) // what was acknowledged is written by now
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Close())
 	next := open(t, s)
 	defer next.Close()
 	if _, records, _ := next.ToSend(t.Context(), 100); len(records) != 6 || records[0].GetKeyHash() != "k4" {
@@ -337,9 +326,7 @@ func TestTextThatIsNoTextIsMended(t *testing.T) {
 
 func TestAClosedHistoryTakesNothing(t *testing.T) {
 	b := open(t, store.NewMemory())
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Close())
 	if _, err := b.Keep(t.Context(), record(0)); !errors.Is(err, history.ErrClosed) {
 		t.Errorf("a closed history: %v", err)
 	}

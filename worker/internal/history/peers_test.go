@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -53,22 +54,16 @@ type worker struct {
 func newWorker(t *testing.T) *worker {
 	t.Helper()
 	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &worker{t: t, authority: authority, lease: &lease{}}
 }
 
 func (w *worker) credentials(cluster string) *link.Credentials {
 	w.t.Helper()
 	files, err := w.authority.Cluster(cluster)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	return creds
 }
 
@@ -94,17 +89,13 @@ func (p place) Address() (string, bool) {
 func (w *worker) replica(s store.Store, cluster string) *replica {
 	w.t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	r := &replica{testHistory: open(w.t, unclosed{s}), address: lis.Addr().String()}
 	r.peers, err = history.NewPeers(history.PeerOptions{
 		History: r.History, ClusterID: cluster, Credentials: w.credentials(cluster), Leader: place{w.lease, r.address},
 		Listener: lis, Clock: clock.RealClock{}, Log: logr.Discard(),
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.peers.Start(ctx) }()
@@ -247,9 +238,7 @@ func TestCopiesStayInTheCluster(t *testing.T) {
 	a, other := w.replica(store.NewMemory(), "east"), w.replica(store.NewMemory(), "west")
 	a.keep(record(0))
 	conn, err := net.Dial("tcp", a.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	conn.Close()
 	w.lead(a) // which west takes for its own leader's address
 	friend := w.replica(store.NewMemory(), "east")

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // The channels of an API server's exec, version 5: standard output, standard error, and how the command ended.
@@ -62,9 +64,7 @@ func apiServer(t *testing.T) *Cluster {
 	}))
 	t.Cleanup(server.Close)
 	cluster, err := NewCluster(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return cluster
 }
 

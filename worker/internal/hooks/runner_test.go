@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // client-go's heartbeat notices a connection that was closed without a message at its next ping, within 5 s.
@@ -156,9 +157,7 @@ func (n *node) lead() (*Runner, context.CancelFunc) {
 		Pods: n, Exec: n, Guard: n, Dial: n.dial, Log: logr.Discard(),
 		Held: func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.held },
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.Succeed(n.t, err)
 	r.OnChange(func(types.NamespacedName) { n.mu.Lock(); n.news++; n.mu.Unlock() })
 	ctx, cancel := context.WithCancel(n.t.Context())
 	ended := make(chan struct{})

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // world plays the Pods: what ends, and what is written on them.
@@ -105,9 +107,7 @@ func run(t *testing.T, f func(w *world)) {
 		w.Keeper, err = New(Options{
 			Clock: clock.RealClock{}, Sources: []LastActiveSource{w}, End: w.end, Write: w.write, Log: logr.Discard(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { w.Run(ctx) })

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // remote is the API server's side of the lock: it is slow and may lose the response.
@@ -40,18 +42,14 @@ func TestHeld(t *testing.T) {
 	}
 
 	check(time.Second, false)
-	if err := lock.Create(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Create(t.Context(), mine))
 	check(14*time.Second, true)
 	check(15*time.Second, false) // 1 s + 15 s less the margin
 
 	// A slow write counts from when it was sent.
 	far.write = func() error { now += 9 * time.Second; return nil }
 	now = 10 * time.Second
-	if err := lock.Update(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Update(t.Context(), mine))
 	check(23*time.Second, true)
 	check(24*time.Second, false)
 
@@ -59,9 +57,7 @@ func TestHeld(t *testing.T) {
 	lost := errors.New("connection lost")
 	far.write = func() error { return nil }
 	now = 20 * time.Second
-	if err := lock.Update(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Update(t.Context(), mine))
 	far.write = func() error { return lost }
 	now = 25 * time.Second
 	if err := lock.Update(t.Context(), mine); !errors.Is(err, lost) {
@@ -73,9 +69,7 @@ func TestHeld(t *testing.T) {
 	// A release counts at once, also when the response is lost.
 	far.write = func() error { return nil }
 	now = 30 * time.Second
-	if err := lock.Update(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Update(t.Context(), mine))
 	far.write = func() error { return lost }
 	_ = lock.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
 	check(31*time.Second, false)
@@ -118,9 +112,7 @@ func TestRenewsNoMoreThanNeeded(t *testing.T) {
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15}
 	update := func(record resourcelock.LeaderElectionRecord, want int) {
 		t.Helper()
-		if err := lock.Update(t.Context(), record); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, lock.Update(t.Context(), record))
 		if writes != want {
 			t.Errorf("at %v: %d writes, want %d", now, writes, want)
 		}
@@ -175,9 +167,7 @@ func TestTheLeaseTellsWhereItsHolderIs(t *testing.T) {
 	}
 	l := Wrap(&told{identity: "a_1@10.0.0.1:8444"})
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "a_1@10.0.0.1:8444", LeaseDurationSeconds: 15}
-	if err := l.Create(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Create(t.Context(), mine))
 	if address, self := l.Address(); address != "10.0.0.1:8444" || !self {
 		t.Errorf("leading: %q, itself: %t", address, self)
 	}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // As in worker/run.go.
@@ -101,9 +103,7 @@ func TestASlowAPIServerCostsNoLease(t *testing.T) {
 						OnStartedLeading: func(context.Context) { led.Store(true) }, OnStoppedLeading: func() { ended.Store(true) },
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				ctx, stop := context.WithCancel(t.Context())
 				defer time.Sleep(time.Minute) // until all requests have a response
 				defer stop()

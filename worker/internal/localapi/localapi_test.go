@@ -27,6 +27,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/problem"
@@ -49,9 +50,7 @@ func start(t *testing.T) string {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	scheme := runtime.NewScheme()
 	must(clientgoscheme.AddToScheme(scheme))
@@ -176,9 +175,7 @@ func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 func TestI8LocalClaims(t *testing.T) {
 	address := start(t)
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	sandboxes, envs := sandboxv1.NewSandboxesClient(conn), sandboxv1.NewEnvsClient(conn)
 	claims := sandboxv1.NewClaimsClient(conn)
@@ -289,13 +286,9 @@ func testRest(t *testing.T, address, id string) {
 		{"GET", "/v1/sandboxes/01x-west", "", 404, "not of cluster east"},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://"+address+tc.path, strings.NewReader(tc.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || resp.StatusCode != tc.code || !strings.Contains(string(text), tc.want) {

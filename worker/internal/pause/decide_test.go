@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -152,9 +153,7 @@ func TestDecide(t *testing.T) {
 			switch d.Step {
 			case Write:
 				value, err := d.Intent.Encode()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				got = value
 			case Resize:
 				var parts []string

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestFaults(t *testing.T) {
@@ -31,9 +33,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var spec map[string]any
-			if err := yaml.Unmarshal([]byte(tt.spec), &spec); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.Unmarshal([]byte(tt.spec), &spec))
 			got := Sentence(Faults(spec))
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
@@ -71,9 +72,7 @@ func (w words) duration(t *testing.T, key string) time.Duration {
 		return 0
 	}
 	d, err := time.ParseDuration(w[key])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return d
 }
 
@@ -83,9 +82,7 @@ func (w words) number(t *testing.T, key string) int {
 		return 0
 	}
 	n, err := strconv.Atoi(w[key])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 

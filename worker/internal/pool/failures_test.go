@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/admission"
 )
 
@@ -51,9 +52,7 @@ func TestPodsThatCannotBeMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 			m, err := newMetrics(prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			api := &makesPods{answer: tc.answer}
 			r := &Reconciler{
 				opts:    Options{Client: api, Clock: clk, Refusals: admission.NewRefusals(clk)},
@@ -80,9 +79,7 @@ func TestPodsThatCannotBeMade(t *testing.T) {
 				t.Error("it is tried again at once")
 			}
 			api.answer = nil
-			if err := r.create(t.Context(), key, s, 2); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.create(t.Context(), key, s, 2))
 			if _, ok := r.opts.Refusals.Last(key); ok || len(r.failures.pools) > 0 {
 				t.Error("still refused, although a Pod could be made")
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // fixedGate always returns the same gate.
@@ -43,9 +44,7 @@ func TestGate(t *testing.T) {
 			s.Pool.Spec.Replicas = 2
 			s.Pool.Spec.Template.Spec.Containers = make([]corev1.Container, tt.containers)
 			r := &Reconciler{opts: Options{Gaters: []Gater{fixedGate{}, fixedGate(tt.gate)}}}
-			if err := r.gatherGate(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.gatherGate(t.Context(), s))
 			if d := decide(*s); d.Create != tt.create || d.Scale != tt.scale {
 				t.Errorf("got %d Pods, %s; want %d, %s", d.Create, d.Scale, tt.create, tt.scale)
 			}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -144,29 +145,17 @@ func (w *world) start(cfg *rest.Config) {
 	ctx := w.ctx
 	mgr := w.Manager(cfg, sandboxcache.ByObject(), testlog.New(t))
 	cluster, err := hooks.NewCluster(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	runner, err := hooks.New(hooks.Options{Pods: cluster, Exec: cluster, Dial: w.network.dial, Log: mgr.GetLogger()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := mgr.Add(runner); err != nil {
-		t.Fatal(err)
-	}
-	if err := sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, mgr.Add(runner))
+	must.Succeed(t, sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
 	w.Reconciler, err = New(Options{
 		Client: mgr.GetClient(), Recorder: w.ledger, Events: &teller{mgr.GetEventRecorder("pool"), w.events},
 		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner, Admission: admission.New(clock.RealClock{}, w.gate),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.SetupWithManager(ctx, mgr); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, w.SetupWithManager(ctx, mgr))
 	w.stop = w.Run("manager", mgr.Start)
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		t.Fatal("cache did not sync")

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // fixture is a Reconciler on an API server in memory. Its cache shows what the test puts there.
@@ -42,9 +43,7 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, add(scheme))
 	}
 	st := &fixture{pool: examplePool(), clock: testclock.NewFakePassiveClock(time.Now())}
 	st.pool.Spec.Replicas = replicas
@@ -85,9 +84,7 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 		Client: st.Client, Recorder: &ledger{}, Events: events.NewFakeRecorder(100),
 		Registry: prometheus.NewRegistry(), Clock: st.clock,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return st
 }
 
@@ -113,9 +110,7 @@ func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
 	live := &corev1.PodList{}
 	for _, name := range st.created {
 		pod := corev1.Pod{}
-		if err := st.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: name}, &pod); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, st.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: name}, &pod))
 		pod.UID = types.UID(pod.Name)
 		live.Items = append(live.Items, pod)
 	}

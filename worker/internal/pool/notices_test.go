@@ -16,6 +16,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/pool/status"
 )
 
@@ -178,9 +179,7 @@ func TestStatusDetailsAreKeptApart(t *testing.T) {
 func TestTimeoutsAreTold(t *testing.T) {
 	recorder, clk := events.NewFakeRecorder(1000), testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	m, err := newMetrics(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r := &Reconciler{notices: newNotices(recorder, clk), metrics: m, memory: newMemory(clk)}
 	s := &snapshot{Pool: examplePool()}
 	stopping := func(reason string) *corev1.Pod {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -76,9 +77,7 @@ func TestRevisionFollowsWhatPodsAreMadeFrom(t *testing.T) {
 		pool := examplePool()
 		change(pool)
 		r, err := revisionOf(&pool.Spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return r
 	}
 	base := revision(func(*v1alpha1.SandboxPool) {})
@@ -108,13 +107,9 @@ func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 	made := map[string]*corev1.Pod{"before": newPod(pool, plain, "before")}
 	snapshot := func() *snapshot {
 		now, err := revisionOf(&pool.Spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		before, err := unrenderedRevisionOf(&pool.Spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return &snapshot{Revision: now, Unrendered: before}
 	}
 	check := func(when string, want ...string) {
@@ -178,9 +173,7 @@ func TestPatchesApply(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			body, err := tt.make()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			after, err := applyPatch(t, tt.pod, body)
 			if err != nil || !tt.check(after) {
 				t.Errorf("on the Pod as seen: %v, %+v", err, after)
@@ -197,13 +190,9 @@ func TestPatchesApply(t *testing.T) {
 func applyPatch(t *testing.T, pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
 	t.Helper()
 	p, err := jsonpatch.DecodePatch(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	before, err := json.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	after, err := p.Apply(before)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/admission"
 )
 
@@ -177,9 +178,7 @@ func TestLimitRange(t *testing.T) {
 func mustRevision(t *testing.T, pool *v1alpha1.SandboxPool) string {
 	t.Helper()
 	revision, err := revisionOf(&pool.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return revision
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 var fuzzTime = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
@@ -93,8 +94,6 @@ func podSeed(f *testing.F, annotations map[string]string) string {
 	pod.Annotations, pod.Labels = annotations, map[string]string{v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxIDLabelKey: "01x-east"}
 	pod.Spec.Containers = []corev1.Container{{Name: "main", Image: "img"}}
 	data, err := json.Marshal(pod)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	return string(data)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestIdleSince(t *testing.T) {
@@ -16,9 +18,7 @@ func TestIdleSince(t *testing.T) {
 		t.Errorf("a Pod that never ran a sandbox is idle since %s", got)
 	}
 	pod, err := apply(t, pod, IdlePatch(pod, poolSpec(), noon))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := IdleSince(pod); !got.Equal(noon) {
 		t.Errorf("a Pod that was made idle at noon is so since %s", got)
 	}

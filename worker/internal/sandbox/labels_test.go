@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // I1, I13: an edited label of a claimed Pod changes neither its phase nor who may get it.
@@ -58,18 +59,14 @@ func TestPatchesOfAnEditedPod(t *testing.T) {
 	for _, edited := range []string{"", "odd", "idle"} {
 		pod := idlePod(holds(Running), runs(tenantImage, "containerd://c2"), labelled(v1alpha1.SandboxPhaseLabelKey, edited))
 		body, _, err := ReleasePatch(pod, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, err := apply(t, pod, body); err != nil || PhaseOf(got) != Stopping || got.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] != "Released" {
 			t.Errorf("labelled %q: %v after the release, %v", edited, got, err)
 		}
 	}
 	// A claim that has not seen the previous one.
 	patch, _, err := ClaimPatch(idlePod(), &Grant{Claim: Claim{ID: "01hy-east"}, Image: idleImage, Now: noon})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	edited := idlePod(holds(Running), labelled(v1alpha1.SandboxPhaseLabelKey, "idle"))
 	if _, err := apply(t, edited, patch); !errors.Is(err, jsonpatch.ErrTestFailed) {
 		t.Errorf("a Pod with a sandbox that was labelled idle is claimed: %v", err)

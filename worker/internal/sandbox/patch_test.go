@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 func fullGrant(image string) *Grant {
@@ -31,9 +32,7 @@ func fullGrant(image string) *Grant {
 func mustClaim(t *testing.T, pod *corev1.Pod, g *Grant) ([]byte, Phase) {
 	t.Helper()
 	patch, phase, err := ClaimPatch(pod, g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return patch, phase
 }
 
@@ -69,18 +68,14 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 		"release-replace": idlePod(holds(Running)),
 	} {
 		patch, _, err := ReleasePatch(pod, poolSpec(), end, noon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		golden(t, name, patch)
 	}
 	expire, _, err := ExpirePatch(idlePod(holds(Running), annotated(v1alpha1.SandboxIdleTimeoutAnnotationKey, "60"),
 		annotated(v1alpha1.SandboxLastActiveAnnotationKey, "")), poolSpec(), End{
 		StopReason: v1alpha1.SandboxStopReasonReleased, Reason: "IdleTimeout", Message: "no activity for 1m0s",
 	}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	golden(t, "expire", expire)
 	hour, none := time.Hour, time.Duration(0)
 	golden(t, "timeouts", TimeoutsPatch(idlePod(holds(Running), annotated(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, "300")),
@@ -90,9 +85,7 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 	golden(t, "fail", FailPatch(idlePod(holds(Running)), End{Reason: "Evicted"}, noon))
 
 	detail, err := DetailPatch(idlePod(holds(Starting)), v1alpha1.SandboxStatusDetail{Reason: "Pulling"}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	golden(t, "detail", detail)
 }
 
@@ -111,21 +104,15 @@ func stopped(change ...func(*corev1.Pod)) *corev1.Pod {
 func apply(t *testing.T, pod *corev1.Pod, patch []byte) (*corev1.Pod, error) {
 	t.Helper()
 	decoded, err := jsonpatch.DecodePatch(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	doc, err := json.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	doc, err = decoded.Apply(doc)
 	if err != nil {
 		return nil, err
 	}
 	var out corev1.Pod
-	if err := json.Unmarshal(doc, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(doc, &out))
 	return &out, nil
 }
 
@@ -135,9 +122,7 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 	step := func(patch []byte) {
 		t.Helper()
 		next, err := apply(t, pod, patch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		pod = next
 	}
 	grant := fullGrant(tenantImage)
@@ -194,9 +179,7 @@ func TestClaimLosesToAnotherClaimAndToDeletionOnly(t *testing.T) {
 	other, _ := mustClaim(t, seen, &Grant{Claim: Claim{ID: "other"}, Image: idleImage, Now: noon})
 
 	taken, err := apply(t, seen, other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	now := noon
 	for name, tc := range map[string]struct {
 		pod  *corev1.Pod
@@ -220,9 +203,7 @@ func TestClaimLosesToAnotherClaimAndToDeletionOnly(t *testing.T) {
 func TestALatePatchDoesNotTouchTheNextTenant(t *testing.T) {
 	seen := idlePod(holds(Running), runs(tenantImage, "containerd://c2"))
 	patch, _, err := ReleasePatch(seen, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	next := idlePod(holds(Running), runs(tenantImage, "containerd://c9"))
 	next.Labels[v1alpha1.SandboxIDLabelKey] = "02zz-east"
 	if _, err := apply(t, next, patch); !errors.Is(err, jsonpatch.ErrTestFailed) {
@@ -234,9 +215,7 @@ func TestALatePatchDoesNotTouchTheNextTenant(t *testing.T) {
 func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 	seen := idlePod(holds(Running), annotated(v1alpha1.SandboxIdleTimeoutAnnotationKey, "60"))
 	patch, _, err := ExpirePatch(seen, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: "IdleTimeout"}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	hour := time.Hour
 	for name, tc := range map[string]struct {
 		change []byte
@@ -249,9 +228,7 @@ func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 		"a status's write": {[]byte(`[{"op":"add","path":"/status/podIP","value":"10.0.0.9"}]`), false},
 	} {
 		pod, err := apply(t, seen, tc.change)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := apply(t, pod, patch); errors.Is(err, jsonpatch.ErrTestFailed) != tc.lose {
 			t.Errorf("%s: %v, want lost %v", name, err, tc.lose)
 		}
@@ -270,9 +247,7 @@ func TestI14LabelsOfAClaimStandBelowOnePrefix(t *testing.T) {
 	pod, labels := idlePod(), map[string]string{"app": "mine", "tier": "gold"}
 	patch, _ := mustClaim(t, pod, &Grant{Claim: Claim{ID: "x"}, Image: idleImage, Labels: labels})
 	claimed, err := apply(t, pod, patch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for key, value := range claimed.Labels {
 		if before, was := pod.Labels[key]; was && before != value && key != v1alpha1.SandboxPhaseLabelKey {
 			t.Errorf("%s is %q, and was %q", key, value, before)

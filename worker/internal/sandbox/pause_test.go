@@ -10,6 +10,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/pause"
 )
 
@@ -39,9 +40,7 @@ func TestPausePatches(t *testing.T) {
 	fresh := idlePod(holds(Running), has("1", "1"), annotated(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, "300"))
 	d := pause.Decide(fresh, pause.Paused, noon)
 	patch, err := PausePatch(fresh, d.Intent, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	golden(t, "pause-intent", patch)
 
 	paused := idlePod(holds(Running), has("1", "1"), marked(pause.Paused))

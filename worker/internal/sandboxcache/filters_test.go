@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/foreigncontroller"
 )
 
@@ -49,9 +50,7 @@ func TestStripPodKeepsWhatIsDecidedBy(t *testing.T) {
 		},
 	}
 	stripped, err := stripPod(pod.DeepCopy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := pod.DeepCopy()
 	delete(want.Spec.Containers[0].Resources.Requests, "gpu")
 	want.ManagedFields, want.Spec.Containers[0].Env, want.Spec.Tolerations = nil, nil, nil
@@ -77,9 +76,7 @@ func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 	}
 	pod.Annotations[v1alpha1.SandboxPauseAnnotationKey] = ""
 	stripped, err := stripPod(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p := stripped.(*corev1.Pod)
 	if p.Status.ContainerStatuses[0].Resources != nil || p.Status.InitContainerStatuses != nil {
 		t.Errorf("kept %v of a Pod that is not paused", p)

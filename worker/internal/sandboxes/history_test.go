@@ -21,6 +21,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
@@ -48,9 +49,7 @@ func (d *disk) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 func on(t *testing.T, d *disk) func(*claimtest.Options, *rest.Config) {
 	return func(o *claimtest.Options, _ *rest.Config) {
 		h, err := history.Open(t.Context(), history.Options{Store: d, Time: clock.RealClock{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = h.Close() })
 		o.Sandboxes.History = h
 	}

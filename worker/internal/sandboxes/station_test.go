@@ -14,6 +14,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/inventory"
@@ -35,9 +36,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *station, pod *corev1.Pod)) 
 	synctest.Test(t, func(t *testing.T) {
 		at := inventorytest.New(t)
 		s, err := New(at.Inventory, Options{History: historytest.New(t, clock.RealClock{})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		at.Lead()
 		pod := at.ClaimedPod("a", id)
 		at.API.Put(pod)

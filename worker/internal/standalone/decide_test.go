@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
@@ -23,22 +24,16 @@ template: {spec: {containers: [{name: main, image: python, newerThanThisBuild: y
 func read(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var out map[string]any
-	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(text), &out))
 	return out
 }
 
 func poolOf(t *testing.T, spec map[string]any, annotations map[string]string) *v1alpha1.SandboxPool {
 	t.Helper()
 	content, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: annotations}}
-	if err := json.Unmarshal(content, &pool.Spec); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(content, &pool.Spec))
 	return pool
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -182,9 +183,7 @@ func TestEncode(t *testing.T) {
 		t.Fatal("no entry")
 	}
 	body, err := encode(env(nil), "east", decision{entries: []entry{e}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const want = `{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv",` +
 		`"metadata":{"name":"py","namespace":"default","uid":"u1"},"status":{"clusters":[{"clusterID":"west","isLocal":false,` +
 		`"observedMembers":[{"name":"main","idleCount":0,"runningCount":0,"desiredReplicas":0,"currentReplicas":0,"pendingRequests":0}],` +
@@ -194,9 +193,7 @@ func TestEncode(t *testing.T) {
 	}
 
 	body, err = encode(env(nil), "east", decision{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const none = `{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv",` +
 		`"metadata":{"name":"py","namespace":"default","uid":"u1"},"status":{}}`
 	if string(body) != none {
@@ -251,13 +248,9 @@ func TestTooLargeCollapses(t *testing.T) {
 			}
 			// What was collapsed and read back is the same: no write after the write.
 			raw, err := json.Marshal(d.entries)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			written := env([]metav1.Condition{*d.condition})
-			if err := json.Unmarshal(raw, &written.Status.Clusters); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, json.Unmarshal(raw, &written.Status.Clusters))
 			again := decide(facts{local: "east", env: written, view: c.view, known: known, heard: known, hub: hubInSync, now: now.Add(time.Hour)})
 			if again.verdict != upToDate {
 				t.Errorf("written, it is %s", again.verdict)

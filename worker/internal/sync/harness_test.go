@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -101,9 +102,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	admin := plain.Up(t).Config()
 	c, err := newClient(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	worker := rest.CopyConfig(admin)
 	worker.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + workerAccount
 	return &cluster{T: t, Client: c, worker: worker, name: strings.ToLower(strings.ReplaceAll(t.Name(), "_", "-"))}
@@ -118,9 +117,7 @@ func (c *cluster) syncConfig() *rest.Config {
 
 func (c *cluster) must(err error) {
 	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
+	must.Succeed(c, err)
 }
 
 func (c *cluster) eventually(check func() error) {
