@@ -375,7 +375,7 @@ func TestAKeyThatTimedOutGoesWhereThereIsRoom(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 0})
 		f.Workers["east"].OnClaim = refuse(f.Workers["east"], problem.Deadline)
 		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-		wantReason(t, err, problem.Deadline)
+		workertest.WantReason(t, err, problem.Deadline)
 		synctest.Wait() // until the refusal is recorded
 		f.Join("west", 1)
 		f.Workers["east"].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
