@@ -3,7 +3,7 @@
 // Package envelope encrypts small values, such as a store's records, so that a reader of a disk or a backup learns nothing of them.
 //
 // In go values, each with the name of its place. Out come envelopes: the value, encrypted with a data key, together with that data
-// key, encrypted with a key-encryption key of a Provider. Whoever has the key-encryption key can read an envelope, and needs
+// key, encrypted with a key-encryption key of a Provider. A holder of the key-encryption key can read an envelope, and needs
 // nothing else: no table of data keys can be lost, or get out of step with a restored file.
 //
 //	envelope.go  the Sealer: data keys, and the format of an envelope

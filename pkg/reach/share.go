@@ -60,7 +60,7 @@ type Holder struct {
 type inUse struct{ all, account, sandbox int }
 
 // refuse returns why a holder gets no further conversation, or nil. An account may hold as many as are free for the others, so
-// that there is room for whoever comes next.
+// that there is room for the next one.
 func (s Shares) refuse(h Holder, used inUse) error {
 	var why string
 	free := s.All - used.all

@@ -566,7 +566,7 @@ func tunnelsOfASandboxAreBounded(t *testing.T, w *world) {
 	w.tunnels(0)
 }
 
-// I14: a team's share is that of all its sandboxes, whoever the callers are. The world's sandboxes have one team.
+// I14: a team's share is that of all its sandboxes, for all callers. The world's sandboxes have one team.
 func TestI14ATeamsSandboxesShareItsTunnels(t *testing.T) {
 	w := newWorld(t, func(o *podtunnel.Options) { o.Shares = reach.Shares{All: 8, Sandbox: 3} })
 	first, second := w.claim().GetId(), w.claim().GetId()

@@ -119,7 +119,7 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 }
 
 // begin notes a session before its Pod is looked up, so that any later event of the sandbox ends it. It counts against the
-// sandbox and its team, whoever the caller is (I14); a sandbox never changes its team.
+// sandbox and its team, for every caller (I14); a sandbox never changes its team.
 func (s *Service) begin(id string) (*session, error) {
 	place, err := s.opts.Sandboxes.Locate(id)
 	if err != nil {
