@@ -71,7 +71,7 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	if !hasPodFinalizer(pod) || orphaned(pod) {
 		d.add(action{Verb: verbProtect, Pod: pod, Reason: reasonUnprotected})
 	}
-	if unknown(pod) {
+	if withoutSandbox(pod) {
 		d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonWithoutSandbox})
 		return true
 	}
@@ -97,9 +97,9 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	return false
 }
 
-// unknown reports whether the Pod has no sandbox and is not idle by its label. One of them was edited by hand: the label of an
+// withoutSandbox reports whether the Pod has no sandbox and is not idle by its label. One of them was edited by hand: the label of an
 // idle Pod, or every trace of a sandbox. The Pod cannot be handed out any more, and takes up a replica.
-func unknown(pod *corev1.Pod) bool {
+func withoutSandbox(pod *corev1.Pod) bool {
 	switch sandbox.PhaseOf(pod) {
 	case sandbox.Idle, sandbox.Stopping, sandbox.Failed:
 		return false

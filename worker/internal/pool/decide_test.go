@@ -202,7 +202,7 @@ func readPod(t *testing.T, s *snapshot, name, phase string, w words) {
 	if phase == "stopping" || phase == "failed" {
 		pod.Annotations[v1alpha1.SandboxTerminatedAtAnnotationKey] = "2026-03-01T13:00:00Z"
 	}
-	if phase != "idle" && !w.has("other") {
+	if phase != "idle" && !w.has("nosandbox") {
 		pod.Labels[v1alpha1.SandboxIDLabelKey] = "id-" + name
 	}
 	if w.has("labelled") {
