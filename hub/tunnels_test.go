@@ -19,6 +19,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -31,15 +32,11 @@ func teamKeys(t *testing.T, path string, teams ...string) map[string]string {
 	tokens, file := map[string]string{}, []byte("keys:\n")
 	for _, team := range teams {
 		token, entry, err := api.NewToken(api.Key{Name: team, Team: team, AllNamespaces: true, Scopes: []api.Scope{api.ScopeClaim}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		tokens[team] = token
 		file = append(file, bytes.TrimPrefix(entry, []byte("keys:\n"))...)
 	}
-	if err := os.WriteFile(path, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, file, 0o600))
 	return tokens
 }
 
@@ -47,9 +44,7 @@ func teamKeys(t *testing.T, path string, teams ...string) map[string]string {
 func (e *east) serveReach(files link.Files, address string) {
 	e.t.Helper()
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	must.Succeed(e.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	tunnels := link.Dial{Target: address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}.NewTunnels(nil)
 	done := make(chan struct{})
@@ -112,13 +107,9 @@ func TestI14OneTeamLeavesTunnelsForOthers(t *testing.T) {
 	tokens := teamKeys(t, o.apiKeysFile, "red", "blue")
 	h := start(t, o)
 	authority, err := pki.New(filepath.Dir(o.tls.CA))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := authority.Cluster("east")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	worker := attachEast(t, h.link, authority)
 	worker.serveReach(files, h.link)
 

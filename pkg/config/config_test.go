@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 type settings struct {
@@ -27,9 +29,7 @@ func load(t *testing.T, env map[string]string, file string, args ...string) (set
 	flags.DurationVar(&s.wait, "wait", time.Second, "")
 	flags.StringSliceVar(&s.servers, "servers", nil, "")
 	flags.String("config", "", "")
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, flags.Parse(args))
 	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 	err := Load(flags, lookup, func(string) ([]byte, error) { return []byte(file), nil })
 	return s, err
@@ -38,9 +38,7 @@ func load(t *testing.T, env map[string]string, file string, args ...string) (set
 func TestFlagBeatsEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 	file := "data-dir: file\nsize: 1000000\nwait: 3s\nservers: [a, b]\n"
 	s, err := load(t, map[string]string{"ATOLL_DATA_DIR": "env", "ATOLL_WAIT": "2s"}, file, "--config=x", "--data-dir=flag")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if s.dir != "flag" || s.wait != 2*time.Second || s.size != 1000000 || strings.Join(s.servers, " ") != "a b" {
 		t.Errorf("got %+v", s)
 	}

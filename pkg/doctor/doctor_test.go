@@ -24,6 +24,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/foreigncontroller"
 	"navix.sh/atoll/pkg/verify"
 )
@@ -249,14 +250,10 @@ func TestDiagnose(t *testing.T) {
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("(-want +got; -update writes it):\n%s", diff)
 	}
@@ -297,13 +294,9 @@ func readCRD(t *testing.T, name string) *apiextensionsv1.CustomResourceDefinitio
 	t.Helper()
 	plural, group, _ := strings.Cut(name, ".")
 	data, err := os.ReadFile(filepath.Join("..", "..", "charts", "worker", "files", "crds", group+"_"+plural+".yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(data, crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(data, crd))
 	return crd
 }
 
@@ -313,9 +306,7 @@ func TestChart(t *testing.T) {
 	for file, account := range map[string]string{"worker_role.yaml": "atoll-worker", "sync_role.yaml": "atoll-sync"} {
 		for _, document := range documents(t, "rbac", file) {
 			var role rbacv1.Role
-			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.Unmarshal([]byte(document), &role))
 			for _, rule := range role.Rules {
 				for _, group := range rule.APIGroups {
 					for _, resource := range rule.Resources {
@@ -336,15 +327,11 @@ func TestChart(t *testing.T) {
 	}
 	var names []string
 	files, err := os.ReadDir(filepath.Join("..", "..", "charts", "worker", "files", "policies"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, f := range files {
 		for _, document := range documents(t, "policies", f.Name()) {
 			var object metav1.PartialObjectMetadata
-			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.Unmarshal([]byte(document), &object))
 			if object.Kind == "ValidatingAdmissionPolicy" {
 				names = append(names, object.Name)
 			}
@@ -359,9 +346,7 @@ func TestChart(t *testing.T) {
 func documents(t *testing.T, path ...string) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "charts", "worker", "files"}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var out []string
 	for _, document := range strings.Split("\n"+string(data), "\n---\n") {
 		if strings.TrimSpace(document) != "" {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 const canary = "canary-7f3a"
@@ -24,36 +26,28 @@ func keyFileOf(t *testing.T, path string, files ...[]byte) string {
 	for _, f := range files {
 		all = append(all, bytes.TrimPrefix(f, []byte("keys:\n"))...)
 	}
-	if err := os.WriteFile(path, all, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, all, 0o600))
 	return path
 }
 
 func newKey(t *testing.T, name string) []byte {
 	t.Helper()
 	file, err := NewKey(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return file
 }
 
 func sealer(t *testing.T, files ...[]byte) *Sealer {
 	t.Helper()
 	s, err := Open(keyFileOf(t, "", files...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
 func seal(t *testing.T, s *Sealer, place, value string) []byte {
 	t.Helper()
 	sealed, err := s.Seal(t.Context(), place, []byte(value))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return sealed
 }
 
@@ -113,9 +107,7 @@ func TestRotation(t *testing.T) {
 	a, b := newKey(t, "a"), newKey(t, "b")
 	path := keyFileOf(t, "", a)
 	keys, err := OpenKeyFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := New(keys)
 	first := seal(t, s, "p", canary)
 	reread := func(want bool, valid string, files ...[]byte) {
@@ -178,9 +170,7 @@ func TestKeyFilesAreCheckedAndNotQuoted(t *testing.T) {
 		"a key, and all set": {"keys:\n" + entry("a", secret), ""},
 	} {
 		path := filepath.Join(t.TempDir(), "keys.yaml")
-		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o600))
 		_, err := OpenKeyFile(path)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -203,17 +193,11 @@ func FuzzOpen(f *testing.F) {
 	if err == nil {
 		err = os.WriteFile(path, file, 0o600)
 	}
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	s, err := Open(path)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	sealed, err := s.Seal(f.Context(), "p", []byte(canary))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	f.Add(sealed)
 	f.Add(sealed[:20])
 	f.Add([]byte("\x00ev\x01\x01a\x00\x00"))

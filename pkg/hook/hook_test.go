@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func list(t *testing.T, text string) []*structpb.Struct {
 	t.Helper()
 	l, err := structs([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -114,9 +114,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		encoded, err := Encode(actions)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if again, err := Decode(encoded); err != nil || len(again) != len(actions) {
 			t.Fatalf("%s is not read back: %v", encoded, err)
 		}

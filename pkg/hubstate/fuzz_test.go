@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/hubstate"
 )
 
@@ -23,16 +24,12 @@ func FuzzArchive(f *testing.F) {
 		var out bytes.Buffer
 		w := tar.NewWriter(&out)
 		for _, name := range names {
-			if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(files[name])), Mode: 0o600}); err != nil {
-				f.Fatal(err)
-			}
+			must.Succeed(f, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(files[name])), Mode: 0o600}))
 			if _, err := w.Write(files[name]); err != nil {
 				f.Fatal(err)
 			}
 		}
-		if err := w.Close(); err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, w.Close())
 		return out.Bytes()
 	}
 	manifest := func(claims, registry []byte) []byte {
@@ -45,9 +42,7 @@ func FuzzArchive(f *testing.F) {
 			m.Files[0], m.Files[1] = m.Files[1], m.Files[0]
 		}
 		data, err := json.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		return data
 	}
 	junk := []byte("this is no file of bbolt")
@@ -63,9 +58,7 @@ func FuzzArchive(f *testing.F) {
 		if _, err := w.Write(archive); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.Close())
 		_, inspected := hubstate.Inspect(bytes.NewReader(zipped.Bytes()))
 		around := t.TempDir()
 		dir := filepath.Join(around, "data")

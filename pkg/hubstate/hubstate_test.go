@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
@@ -23,9 +24,7 @@ import (
 func open(t *testing.T, dir string, kind hubstate.Kind) *store.Bolt {
 	t.Helper()
 	s, err := hubstate.Open(dir, kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -36,17 +35,11 @@ func golden(t *testing.T) string {
 	dir := t.TempDir()
 	for _, kind := range []hubstate.Kind{hubstate.Claims, hubstate.Registry} {
 		packed, err := os.Open(filepath.Join("testdata", string(kind)+"-v1.db.gz"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		zipped, err := gzip.NewReader(packed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		data, err := io.ReadAll(zipped)
-		if err := errors.Join(err, packed.Close(), os.WriteFile(kind.Path(dir), data, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err, packed.Close(), os.WriteFile(kind.Path(dir), data, 0o600)))
 	}
 	return dir
 }
@@ -54,9 +47,7 @@ func golden(t *testing.T) string {
 func keys(t *testing.T, s store.Store) []string {
 	t.Helper()
 	entries, err := s.Range(t.Context(), "", "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var out []string
 	for _, e := range entries {
 		kind, _, _ := strings.Cut(e.Key, "/")
@@ -85,9 +76,7 @@ func TestFilesOfTheFirstSchemaAreMigrated(t *testing.T) {
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for kind, want := range map[hubstate.Kind]string{hubstate.Claims: "learns the claim keys", hubstate.Registry: "register anew"} {
 		dir := t.TempDir()
-		if err := os.WriteFile(kind.Path(dir), []byte("no database"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(kind.Path(dir), []byte("no database"), 0o600))
 		_, err := hubstate.Open(dir, kind)
 		if !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "restore a backup") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", kind, err)
@@ -101,9 +90,7 @@ func backup(t *testing.T, dir string) []byte {
 	files := hubstate.Files{Claims: open(t, dir, hubstate.Claims), Registry: open(t, dir, hubstate.Registry), Dir: dir, Version: "v9"}
 	var archive bytes.Buffer
 	err := files.Backup(t.Context(), time.Unix(1_800_000_000, 0), &archive)
-	if err := errors.Join(err, files.Claims.Close(), files.Registry.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, files.Claims.Close(), files.Registry.Close()))
 	if left, _ := filepath.Glob(filepath.Join(dir, "backup-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -136,9 +123,7 @@ func TestABackupIsRestored(t *testing.T) {
 	if !errors.Is(err, store.ErrLocked) {
 		t.Errorf("under an open hub: %v", err)
 	}
-	if err := claims.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, claims.Close())
 	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil); err != nil {
 		t.Errorf("by force: %v", err)
 	}
@@ -156,22 +141,16 @@ func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
 		for _, r := range records {
 			err = errors.Join(err, hubstate.SaveRecord(t.Context(), registry, r))
 		}
-		if err := errors.Join(err, registry.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err, registry.Close()))
 	}
 	restore := func(archive []byte) (hubstate.Restored, string) {
 		out, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		registry := open(t, dir, hubstate.Registry)
 		defer registry.Close()
 		identity, err1 := hubstate.LoadIdentity(t.Context(), registry)
 		records, err2 := hubstate.LoadRecords(t.Context(), registry)
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err1, err2))
 		text := fmt.Sprint(identity.ID, identity.Epoch)
 		for _, r := range records {
 			text += fmt.Sprintf(" %s=%s-%d", r.ClusterID, r.UID, len(r.Forgotten))
@@ -189,9 +168,7 @@ func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
 	if got != "b1 east=e-0 north=n-0 west=-1" || !strings.Contains(out.Clusters(), "since: north; forgotten since: west.") {
 		t.Errorf("%s: %s", got, out.Clusters())
 	}
-	if err := os.WriteFile(hubstate.Registry.Path(dir), []byte("no database"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(hubstate.Registry.Path(dir), []byte("no database"), 0o600))
 	if out, got = restore(archive); got != "a0 east=e-0 west=w-0" || !strings.Contains(out.Clusters(), "cannot be read") {
 		t.Errorf("%s: %s", got, out.Clusters())
 	}
@@ -235,12 +212,8 @@ func unzip(data []byte) []byte {
 
 func TestTidyRemovesWhatWasInterrupted(t *testing.T) {
 	dir := golden(t)
-	if err := os.MkdirAll(filepath.Join(dir, "backup-1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := hubstate.Tidy(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(dir, "backup-1"), 0o700))
+	must.Succeed(t, hubstate.Tidy(dir))
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 2 {
 		t.Errorf("left %v: %v", left, err)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestDelayIsFullJitterUnderAGrowingCeiling(t *testing.T) {
@@ -65,9 +66,7 @@ func TestRunStartsOverAndSettles(t *testing.T) {
 			last = time.Now()
 			return errors.New("broken")
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var sum time.Duration
 		for _, g := range gaps[1:12] {
 			sum += g

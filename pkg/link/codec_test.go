@@ -14,15 +14,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // I14: a frame that cannot be sent or read is lost alone: the other side gets an empty one, which every build ignores, and it is
 // counted. A tunnel's messages are never left out.
 func TestI14AFrameThatCannotTravelIsDroppedAlone(t *testing.T) {
 	metrics, err := NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := newCodec(metrics, logr.Discard())
 	dispatch := func(trace string) *federationv1.HubFrame {
 		return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: &federationv1.Dispatch{Id: 1, Trace: map[string]string{"a": trace}}}}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -54,15 +55,11 @@ func (whoami) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, f
 func serve(t *testing.T, files link.Files, metrics *link.Metrics) (address string) {
 	t.Helper()
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server := link.NewServer(creds, metrics, testlog.New(t))
 	federationv1.RegisterLinkServer(server, whoami{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -102,27 +99,21 @@ func ask(t *testing.T, address string, creds *link.Credentials, hello *federatio
 func credentials(t *testing.T, files link.Files) *link.Credentials {
 	t.Helper()
 	creds, err := link.LoadCredentials(files, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return creds
 }
 
 func authority(t *testing.T, dir string) *pki.Authority {
 	t.Helper()
 	ca, err := pki.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return ca
 }
 
 func must(t *testing.T) func(link.Files, error) link.Files {
 	return func(files link.Files, err error) link.Files {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return files
 	}
 }
@@ -169,9 +160,7 @@ func TestIdentityOf(t *testing.T) {
 		cert := &x509.Certificate{}
 		for _, name := range names {
 			u, err := url.Parse(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			cert.URIs = append(cert.URIs, u)
 		}
 		return link.IdentityOf(cert)
@@ -236,19 +225,13 @@ func TestRotationIsPickedUp(t *testing.T) {
 func appendFile(t *testing.T, path, from string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := f.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Close())
 }
 
 // jumping is a clock on which time passes without a waiting goroutine.
@@ -311,20 +294,14 @@ func TestAHubThatWasThereIsNotLongAway(t *testing.T) {
 func copyFile(t *testing.T, path, from string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.WriteFile(path, content, 0o600))
 }
 
 func TestAPanicEndsOneStreamOnly(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics, err := link.NewMetrics(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ca := authority(t, t.TempDir())
 	address := serve(t, must(t)(ca.Hub("127.0.0.1")), metrics)
 	creds := credentials(t, must(t)(ca.Cluster("a")))

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 )
@@ -33,9 +34,7 @@ func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
 	authorities := map[string]*pki.Authority{}
 	for _, name := range []string{"ours", "foreign"} {
 		a, err := pki.New(filepath.Join(t.TempDir(), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		authorities[name] = a
 	}
 	creds := func(authority, who string) *link.Credentials {
@@ -43,13 +42,9 @@ func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
 		if who == "hub" {
 			files, err = authorities[authority].Hub("localhost")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c, err := link.LoadCredentials(files, logr.Discard())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return c
 	}
 	for name, tc := range map[string]struct {
@@ -68,18 +63,14 @@ func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lis, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			server := link.NewPeerServer(tc.server, tc.serves, logr.Discard())
 			federationv1.RegisterHistoryServer(server, echo{})
 			done := make(chan struct{})
 			go func() { defer close(done); _ = server.Serve(lis) }()
 			defer func() { server.Stop(); <-done }()
 			conn, err := link.DialPeer(lis.Addr().String(), tc.dials, tc.client)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer conn.Close()
 			stream, err := federationv1.NewHistoryClient(conn).Copy(t.Context())
 			if err == nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestFlagsDescribeTheLog(t *testing.T) {
@@ -21,9 +23,7 @@ func TestFlagsDescribeTheLog(t *testing.T) {
 		var f Flags
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		f.Bind(flags)
-		if err := flags.Parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, flags.Parse(strings.Fields(args)))
 		var out bytes.Buffer
 		log, err := f.Logger(&out)
 		if err != nil {

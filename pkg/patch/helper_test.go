@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // server is an API server in memory that records writes.
@@ -32,9 +33,7 @@ type server struct {
 func newServer(t *testing.T, pool *v1alpha1.SandboxPool) *server {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, v1alpha1.AddToScheme(scheme))
 	s := &server{}
 	s.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(pool).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -55,9 +54,7 @@ func newServer(t *testing.T, pool *v1alpha1.SandboxPool) *server {
 func (s *server) read(t *testing.T) *v1alpha1.SandboxPool {
 	t.Helper()
 	pool := &v1alpha1.SandboxPool{}
-	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, pool); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, pool))
 	return pool
 }
 
@@ -121,9 +118,7 @@ func TestPatch(t *testing.T) {
 			if got := helper.HasChanges(pool); got != (len(tt.writes) > 0) {
 				t.Errorf("HasChanges() = %v", got)
 			}
-			if err := helper.Patch(t.Context(), pool); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, helper.Patch(t.Context(), pool))
 			if diff := cmp.Diff(tt.writes, s.writes); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
@@ -146,9 +141,7 @@ func TestPatchKeepsTheWantedStatusWhenAWriteFails(t *testing.T) {
 	s := newServer(t, newPool())
 	pool := s.read(t)
 	helper := NewPatchHelper(s, pool)
-	if err := s.Delete(t.Context(), newPool()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Delete(t.Context(), newPool()))
 	pool.Status.IdleReplicas = 1
 	err := helper.Patch(t.Context(), pool)
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "default/a") {
@@ -167,13 +160,9 @@ func TestPatchLeavesOtherWritersAlone(t *testing.T) {
 	other := s.read(t)
 	otherHelper := NewPatchHelper(s, other)
 	other.Status.AutoScaling = &v1alpha1.PoolAutoScalingStatus{ScaleUpErrorMessage: "no room"}
-	if err := otherHelper.Patch(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, otherHelper.Patch(t.Context(), other))
 	pool.Status.IdleReplicas = 2
-	if err := helper.Patch(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, helper.Patch(t.Context(), pool))
 	if got := s.read(t).Status; got.IdleReplicas != 2 || got.AutoScaling == nil {
 		t.Errorf("got %+v, want both changes", got)
 	}
@@ -222,9 +211,7 @@ func TestStatusChangesRemovesInsideObjects(t *testing.T) {
 		AutoScaling:    &v1alpha1.PoolAutoScalingStatus{LastScaleUpTime: &since},
 	}
 	got, err := json.Marshal(statusChanges(&before, &after))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := `{"autoscaling":{"idleZeroSince":null,"lastScaleDownTime":null,"lastScaleUpAttemptResult":null,` +
 		`"lastScaleUpAttemptTime":null,"lastScaleUpTime":"2026-01-01T00:00:00Z","observedGeneration":0,"scaleUpErrorMessage":null},` +
 		`"labelSelector":{"matchExpressions":null,"matchLabels":{"a":"2","b":null}},"phaseSelectors":{"old":null}}`

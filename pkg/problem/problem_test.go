@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestRoundTripThroughStatus(t *testing.T) {
@@ -75,9 +77,7 @@ func TestProblemDocument(t *testing.T) {
 
 func TestExitCodesAreWhatTheDocsSay(t *testing.T) {
 	text, err := os.ReadFile("../../docs/sandboxes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for reason, kind := range kinds {
 		if kind.exit == 1 {
 			continue // the docs call it other

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
@@ -48,9 +49,7 @@ func TestDecide(t *testing.T) {
 
 func TestABatchIsBounded(t *testing.T) {
 	g, err := parse("member a replicas=260 idle=" + strings.Repeat("900s,", 259) + "900s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := len(scalepolicy.Decide(g).Members[0].Mark); got != 250 {
 		t.Errorf("%d Pods are marked at once, want 250", got)
 	}

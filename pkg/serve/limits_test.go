@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -55,9 +56,7 @@ func secured(o *Options) { o.Admit = admitKnown }
 func talk(t *testing.T, address, text string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(conn, text); err != nil {
@@ -75,9 +74,7 @@ func heard(t *testing.T, conn net.Conn) (code int, body string, closed bool) {
 		t.Fatalf("no response: %v", err)
 	}
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return resp.StatusCode, string(text), resp.Close
 }
 
@@ -87,9 +84,7 @@ func begin(t *testing.T, conn *grpc.ClientConn, method string, header ...string)
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), header...), patience)
 	t.Cleanup(cancel)
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return stream
 }
 
@@ -191,9 +186,7 @@ func TestI14RequestsAreBounded(t *testing.T) {
 	in := bufio.NewReader(conn)
 	for range 3 {
 		resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // the test closes the connection
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
 			t.Errorf("a body of many lines: %d %v", resp.StatusCode, err)
 		}
@@ -274,9 +267,7 @@ func TestI14ResponsesAreTakenInTime(t *testing.T) {
 	}()
 	for until := time.Now().Add(patience); ; {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = conn.SetDeadline(time.Now().Add(time.Second))
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 		got, _ := io.ReadAll(conn)
@@ -295,9 +286,7 @@ func TestI14ConnectionsAreBounded(t *testing.T) {
 	ask := func(from string) (net.Conn, bool) {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 		conn, err := dialer.DialContext(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -346,9 +335,7 @@ func TestI14StreamsAreBounded(t *testing.T) {
 // Metrics and health are bounded as well.
 func TestI14PlainIsBounded(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- Plain(ctx, lis, http.NotFoundHandler()) }()

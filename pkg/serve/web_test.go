@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // A page that a user opens must not do what the user can: without credentials the browser's headers are the only evidence.
@@ -56,17 +58,13 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 		if c.method == "POST" && !strings.Contains(c.path, ":") {
 			req, err = http.NewRequestWithContext(t.Context(), c.method, "http://"+c.address+c.path, strings.NewReader(create))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		req.Host = c.host
 		for pair := range slices.Chunk(c.header, 2) {
 			req.Header.Set(pair[0], pair[1])
 		}
 		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = resp.Body.Close()
 		if resp.StatusCode != c.code {
 			t.Errorf("%d: %s %s at %q with %q: %d, want %d", i, c.method, c.path, c.host, c.header, resp.StatusCode, c.code)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
@@ -52,9 +53,7 @@ func BenchmarkDecide(b *testing.B) {
 // BenchmarkDay simulates a working day.
 func BenchmarkDay(b *testing.B) {
 	scenario, err := FindScenario("daily")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	plan := scenario.Plan(ExampleEnv(), Settings{Runs: Typical(5 * time.Minute), Seed: 1})
 	for b.Loop() {
 		if _, err := Simulate(b.Context(), plan); err != nil {

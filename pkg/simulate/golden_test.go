@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // TestRuns compares the text of some runs with testdata/runs, whose lines are
@@ -29,13 +31,9 @@ func TestRuns(t *testing.T) {
 		}
 		r := run(t, scenario.Plan(envs()[env], set))
 		var b strings.Builder
-		if err := r.WriteText(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.WriteText(&b))
 		b.WriteString("\n")
-		if err := WriteTable(&b, []string{env}, []Summary{r.Summarize()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, WriteTable(&b, []string{env}, []Summary{r.Summarize()}))
 		return b.String()
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 const manifest = `
@@ -46,9 +47,7 @@ spec:
 
 func TestReadEnv(t *testing.T) {
 	env, err := ReadEnv(strings.NewReader(manifest), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(env.Groups) != 2 || len(env.Pools) != 3 || env.Name != "python" || !env.Autoscaled() {
 		t.Fatalf("got %+v", env)
 	}
@@ -104,18 +103,12 @@ func faultsOf(err error) string {
 // The defaults equal those of the API server's schema.
 func TestDefaultsAreTheSchemas(t *testing.T) {
 	data, err := os.ReadFile("../../charts/worker/files/crds/agents.navix.sh_sandboxenvs.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(data, crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(data, crd))
 	group := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["autoscaling"].Properties["groups"].Items.Schema
 	want := v1alpha1.EnvAutoscalingGroup{Name: "default"}
-	if err := json.Unmarshal(defaultsOf(t, *group), &want); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(defaultsOf(t, *group), &want))
 	if got := DefaultGroup("default"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, the schema has %+v", got, want)
 	}
@@ -136,9 +129,7 @@ func defaultsOf(t *testing.T, schema apiextensionsv1.JSONSchemaProps) []byte {
 		}
 	}
 	data, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return data
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
@@ -57,9 +58,7 @@ func settings(seed uint64) Settings {
 func run(t *testing.T, plan Plan) *Run {
 	t.Helper()
 	r, err := Simulate(t.Context(), plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 
@@ -126,9 +125,7 @@ func TestRecovery(t *testing.T) {
 	for _, name := range []string{"refusals", "slow-pods", "lost-updates", "manual-edits"} {
 		t.Run(name, func(t *testing.T) {
 			scenario, err := FindScenario(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for seed := range uint64(seeds) {
 				r := run(t, scenario.Plan(ExampleEnv(), settings(seed)))
 				report(t, recovered(r, 5*time.Minute))
@@ -154,9 +151,7 @@ func recovered(r *Run, within time.Duration) (found []Violation) {
 
 func TestBurstsAreServed(t *testing.T) {
 	scenario, err := FindScenario("bursts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for seed := range uint64(seeds) {
 		s := run(t, scenario.Plan(envs()["aggressive"], settings(seed))).Summarize()
 		if s.Refused > s.Claims/10 || s.Served+s.Refused+s.Waiting != s.Claims {
@@ -240,9 +235,7 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 			plan := steady(env, 20, 1)
 			if c.scenario != "steady" {
 				scenario, err := FindScenario(c.scenario)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				plan = scenario.Plan(env, settings(1))
 			}
 			if c.plan != nil {
@@ -274,9 +267,7 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 func TestTheSamePlanGivesTheSameRun(t *testing.T) {
 	draw := func(seed uint64) string {
 		scenario, err := FindScenario("lost-updates")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r := run(t, scenario.Plan(envs()["siblings"], settings(seed)))
 		var out bytes.Buffer
 		for _, write := range []error{r.WriteText(&out), r.WriteSVG(&out), WriteTable(&out, []string{"x"}, []Summary{r.Summarize()})} {

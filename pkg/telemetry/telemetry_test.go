@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -188,9 +189,7 @@ func TestSpansReachACollector(t *testing.T) {
 	server := grpc.NewServer()
 	collectorv1.RegisterTraceServiceServer(server, c)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(lis) }()
 	defer func() { server.Stop(); <-served }()
@@ -198,14 +197,10 @@ func TestSpansReachACollector(t *testing.T) {
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
 	flags := &Flags{Endpoint: "http://" + lis.Addr().String()}
 	tracing, err := flags.Open(t.Context(), Service{Name: "atoll-worker", Version: "v0", ClusterID: "east"}, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, span := Continue(t.Context(), tracing.Provider, "claim")
 	End(span, nil)
-	if err := tracing.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, tracing.Close())
 	select {
 	case r := <-c.got:
 		attrs := map[string]string{}

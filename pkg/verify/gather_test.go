@@ -21,15 +21,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // apiServer holds the objects of a snapshot of a cluster, and fails reads with failing's error.
 func apiServer(t *testing.T, c *Cluster, failing func() error) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: stateName}, Data: map[string]string{incarnationKey: "3"}},
@@ -137,9 +136,7 @@ func TestServersClock(t *testing.T) {
 	date := &dateReader{}
 	client := &http.Client{Transport: date.watch(server.Client().Transport)}
 	response, err := client.Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	response.Body.Close()
 	if off := date.clock().Offset - 10*time.Minute; off.Abs() > 5*time.Second {
 		t.Errorf("the clock is off by %s, want 10 min", date.clock().Offset)

@@ -2,76 +2,67 @@
 
 // Package fleet is the hub's merged view of all clusters.
 //
-// In go the frames of attached workers, one Session per stream. Out come, for the router, an immutable View of every Env, which
-// is read without a lock; for other workers, the segments that they do not own; for the API, clusters and Envs.
+// In: the frames of attached workers, one Session a stream. Out: for the router, an immutable View of every Env, read without a
+// lock; for other workers, the segments that they do not own; for the API, clusters and Envs.
 //
 // # Data and locks (I7)
 //
-//   - A part is one cluster's share of one Env. A cluster holds its parts and a digest of them all; a slot holds the parts of one
-//     Env, so that a report needs one lookup.
-//   - Parts change under the lock of their cluster and of each slot. A new View then replaces the old one behind an atomic
-//     pointer.
+//   - A part is one cluster's share of one Env. A cluster holds its parts and their digest; a slot holds the parts of one Env.
+//   - Parts change under the locks of their cluster and slot; then an atomic pointer gets a new View.
 //   - Health is one word that views refer to; because a cluster that becomes silent must not need new views.
-//   - No lock is held while anything blocks. Clusters share only the slots' locks, for as long as it takes to build one view.
-//   - Reports of many Envs take turns for the processors. A turn is milliseconds of work, never blocks, and leaves one processor
-//     to claims when all clusters report at once.
-//   - The counters of claims in flight live in the views only. Each new view takes them over with its members.
+//   - No lock is held while anything blocks. Clusters share only slots' locks, for as long as it takes to build a view.
+//   - Reports of many Envs take turns of milliseconds, and leave one processor to claims.
+//   - Counters of claims in flight are in the views; a new view takes them over.
 //   - A changed part is noted once in the outboxes of others, until the first of them reads it.
 //
 // # Reports (I4, I5, I12)
 //
 //   - A report belongs to the cluster in the stream's certificate. No message has a field for it.
-//   - A report counts in full or not at all: chunks are collected, and a gap discards them and requests a complete report.
-//   - A report counts once and in order: its (incarnation, sequence) must exceed that of the last report that counted. An
-//     incarnation is durable before its first report counts; because a restarted hub must keep the order.
-//   - A stream's first report must be complete; earlier deltas are not applied.
-//   - Only a removal in a delta, or a complete report, removes an Env. If a complete report omits more than 30 % of the cluster's
-//     Envs, and more than a handful, they are removed only when the next complete report omits them as well.
-//   - A key index counts only with its report, and in full: keys of a refused report are not used.
-//   - Digests are compared after each report and at each heartbeat; a difference requests a complete report. If a complete report
-//     does not cure the difference (another build's encoding), the hub backs off, up to 5 min.
-//   - A late report cannot bring back a removed Env; because older reports are dropped as a whole. Tombstones are kept for the
-//     Welcome, bounded by number, and block nothing: a newer report that names the Env wins.
+//   - It counts in full or not at all: a gap in its chunks discards them and requests a complete report.
+//   - It counts once and in order of (incarnation, sequence). An incarnation is durable before its first report counts; because a
+//     restarted hub must keep the order.
+//   - A stream's first report is complete; earlier deltas are not applied.
+//   - Only a removal in a delta, or a complete report, removes an Env. A complete report that omits more than 30 % of the Envs, and
+//     more than a handful, removes them only if the next one omits them as well.
+//   - A key index counts only with its report, and in full.
+//   - Digests are compared after each report and heartbeat; a difference requests a complete report, with back-off up to 5 min if
+//     that does not cure it (another build's encoding).
+//   - A late report brings nothing back; because older reports are dropped whole. Tombstones are for the Welcome, bounded by
+//     number, and a newer report that names the Env wins.
 //
-// # Bounds: a cluster's input costs only its own part of the hub (I14)
+// # Bounds: a cluster's input costs its own part of the hub (I14)
 //
-//   - Every name is a DNS name, every text is bounded, and a segment has 64 KiB at most (package segment). A segment outside
-//     these bounds is left out, and its Env has no members of this cluster: TestI14AnInvalidSegmentCostsItsOwnEnvAlone.
-//   - A cluster has a budget of Envs, members, keys and bytes (Limits). The excess is left out:
-//     TestI14AClusterOverItsLimitIsDegradedAlone. An arriving report counts against the bytes from its first chunk on:
-//     TestI14AnUnfinishedReportIsKeptWithinItsBudget.
-//   - Such a cluster is degraded, and its state shows why, until a complete report counts in full. The hub requests complete
-//     reports with back-off.
+//   - A segment outside the bounds of package segment is left out: TestI14AnInvalidSegmentCostsItsOwnEnvAlone.
+//   - A cluster has a budget of Envs, members, keys and bytes (Limits), from a report's first chunk on. The excess is left out:
+//     TestI14AClusterOverItsLimitIsDegradedAlone, TestI14AnUnfinishedReportIsKeptWithinItsBudget.
+//   - Such a cluster is degraded, and says why, until a complete report counts in full. Those are requested with back-off.
 //   - A new incarnation is a write to the shared registry, and is rate-limited: TestI14ANewTermIsNotWrittenDownWithoutEnd.
 //   - Segments for other workers are cut into frames by size: TestI14WhatAClusterSaysEndsNoOtherStream of package attach.
 //
 // # Identity
 //
-//   - The first cluster that connects under a name durably binds the name to its kube-system uid. Another uid is refused, however
-//     often it comes, and does not affect the bound cluster.
-//   - Only their terms distinguish two clusters with the same uid (a copied etcd). Both are quarantined when terms alternate
-//     three times within a minute, or when a replaced term returns three times while the other is healthy; until 5 min after both
-//     were last seen. A restarting worker has a new term each time and never alternates; a replaced leader exits within its
-//     lease.
-//   - A resourceVersion below the remembered one means that the cluster's etcd was restored. The hub checks the Hello and each
-//     heartbeat that was not overtaken. The remembered value stays until a term begins whose worker got this report.
+//   - The first cluster under a name binds it, durably, to its kube-system uid. Another uid is refused and harms nothing.
+//   - Two clusters with one uid (a copied etcd) differ by their terms only. Both are quarantined, until 5 min after both were seen,
+//     when terms alternate three times within a minute, or a replaced term returns three times while the other is healthy. A
+//     restarting worker has a new term each time, and a replaced leader exits within its lease.
+//   - A resourceVersion below the remembered one, in the Hello or a heartbeat that was not overtaken, means a restored etcd. It is
+//     remembered until a term begins whose worker was told.
 //
 // # Lifecycle of a name: free, registered, draining, forgotten
 //
-//   - Draining is durable and changes routing only: reports, liveness and the cluster's keys continue.
-//   - Forgetting writes a tombstone, and waits for that write only, never for the cluster. Then the stream ends and the segments
-//     leave every view. Workers that were away learn of it too: the Welcome lists a forgotten name as known, without segments.
-//   - Forgetting revokes: the name is refused for every uid, and the keys of the cluster's certificates under every name, until
-//     an operator reverts that or gives the name to another cluster: TestForgettingRevokesTheCertificatesKey.
+//   - Draining is durable and changes routing only.
+//   - Forgetting waits for the write of a tombstone, and never for the cluster. Then the stream ends and the segments leave every
+//     view; workers that were away learn it from the Welcome, which lists the name without segments.
+//   - Forgetting revokes the name for every uid, and the keys of the cluster's certificates under every name, until an operator
+//     reverts it: TestForgettingRevokesTheCertificatesKey.
 //   - A cluster that is attached and takes claims cannot be forgotten.
 //   - Package registrycopy records the binding, taking or return of a name before the registry does.
 //
 // # Liveness (I6, I11)
 //
-//   - decideHealth decides liveness, on the hub's monotonic clock.
-//   - When a stream ends, its cluster becomes the last choice at once; because a dispatch cannot reach it. It becomes unreachable
-//     after the same silence as any other cluster. Neither removes anything (I6).
-//   - A missing receipt makes a cluster the last choice until a receipt arrives, or for 10 s.
+//   - decideHealth decides, on the hub's monotonic clock.
+//   - A cluster whose stream ends is the last choice at once, and unreachable after the usual silence. Neither removes anything.
+//   - A missing receipt makes a cluster the last choice until one arrives, or for 10 s.
 //
 // # Rules of the link and their tests
 //
@@ -95,8 +86,8 @@
 //
 // # What differs from the design
 //
-//   - Foreign segments go only to clusters that have the Env; because other clusters have no object to write them to. A complete
-//     Foreign may be sent again, when another cluster becomes known.
-//   - A stream's foreign segments start up to three seconds late while first reports of other clusters are arriving.
+//   - Foreign segments go only to clusters that have the Env; because others have no object for them. A complete Foreign is sent
+//     again when another cluster becomes known.
+//   - A stream's foreign segments start up to three seconds late while first reports of other clusters arrive.
 //   - Changes that trigger no action (see segment.Edge) are sent once a second.
 package fleet

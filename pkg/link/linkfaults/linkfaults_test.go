@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,13 +52,9 @@ const pace = 1100 * time.Millisecond
 func send(t *testing.T, rules Rules, frames ...any) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "faults")
-	if err := rules.Write(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, rules.Write(file))
 	source, err := New("@" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var sent []string
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{ctx: t.Context()}
@@ -121,17 +118,11 @@ func TestASeedIsReproducible(t *testing.T) {
 
 func TestAHandlersReturnEndsWhatIsHeldBack(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "faults")
-	if err := (Rules{Rules: []Rule{{DelayMillis: 3_600_000}}}).Write(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, (Rules{Rules: []Rule{{DelayMillis: 3_600_000}}}).Write(file))
 	source, err := New("@" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w := &wire{ctx: t.Context()}
-	if err := source.Server()(nil, w, nil, func(_ any, stream grpc.ServerStream) error { return stream.SendMsg(ack(1)) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, source.Server()(nil, w, nil, func(_ any, stream grpc.ServerStream) error { return stream.SendMsg(ack(1)) }))
 	if len(w.sent) > 0 {
 		t.Errorf("sent %v", w.sent)
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 )
@@ -20,9 +21,7 @@ func TestACAIsMadeOnce(t *testing.T) {
 		t.Errorf("opening nothing: %v", err)
 	}
 	first, err := pki.Create(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := pki.Create(dir); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("making a second one: %v", err)
 	}
@@ -40,9 +39,7 @@ func TestHalfACAIsLeftAlone(t *testing.T) {
 		if _, err := pki.Create(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Remove(filepath.Join(dir, lost)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(filepath.Join(dir, lost)))
 		if _, err := pki.New(dir); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("without %s: %v, want a refusal", lost, err)
 		}
@@ -56,9 +53,7 @@ func TestKeysAreForTheirOwnerWhateverTheUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "pki")
 	authority, err := pki.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := authority.Hub("hub.example.org"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +71,7 @@ func TestKeysAreForTheirOwnerWhateverTheUmask(t *testing.T) {
 
 func TestIssuedIsTheLastOne(t *testing.T) {
 	authority, err := pki.New(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := authority.Issued(link.Cluster("east")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before: %v", err)
 	}
@@ -88,9 +81,7 @@ func TestIssuedIsTheLastOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		cert, err := authority.Issued(link.Cluster("east"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		serials = append(serials, cert.SerialNumber.String())
 	}
 	if serials[0] == serials[1] {

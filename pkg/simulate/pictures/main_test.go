@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 const docs = "../../../docs"
@@ -18,9 +20,7 @@ const docs = "../../../docs"
 // The committed files are the current output.
 func TestPicturesAreUpToDate(t *testing.T) {
 	files, err := render(docs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join(docs, name))
 		if err != nil || !bytes.Equal(got, want) {
@@ -35,9 +35,7 @@ func TestPicturesAreUpToDate(t *testing.T) {
 		wellFormed(t, name, want)
 	}
 	committed, err := filepath.Glob(filepath.Join(docs, picturesDir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, file := range committed {
 		if files[filepath.Join(picturesDir, filepath.Base(file))] == nil {
 			t.Errorf("no scenario draws %s", file)

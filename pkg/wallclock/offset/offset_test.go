@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 var _ clock.WithTicker = (*Clock)(nil)
@@ -16,9 +18,7 @@ var _ clock.WithTicker = (*Clock)(nil)
 func TestAStepMovesTheWallClockAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "offset")
 	c, err := New("@" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// near is as exact as two clocks can be read one after the other.
 	near := func(got, want time.Duration) bool { return (got - want).Abs() < time.Second }
 	before, persisted := c.Now(), c.Now().Round(0)
@@ -29,9 +29,7 @@ func TestAStepMovesTheWallClockAlone(t *testing.T) {
 		content string
 		want    time.Duration
 	}{{"10m", 10 * time.Minute}, {"1", 10 * time.Minute}, {"-10m\n", -10 * time.Minute}, {"0s", 0}} {
-		if err := os.WriteFile(file, []byte(step.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(step.content), 0o600))
 		c.readAt = time.Time{}
 		after := c.Now()
 		if got := after.Round(0).Sub(time.Now().Round(0)); !near(got, step.want) {

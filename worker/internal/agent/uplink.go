@@ -42,19 +42,24 @@ type uplink struct {
 	acks     chan *federationv1.HubFrame
 	sentAll  chan struct{} // closed when nothing more is sent
 
+	reporting
+	beats uint64
+	ended endedOutbox
+	told  uint64 // the number of the last message about other clusters
+
+	leavers     leavers
+	unconfirmed []answered // oldest first
+	named       int        // how many of the agent's unacknowledged this stream's Hello contains
+}
+
+// reporting is how far the reports of a stream have come.
+type reporting struct {
 	out      outbox
 	pending  map[segment.Key]*segment.Segment // checked and not reported yet; nil: gone
 	flushAt  clock.Timer                      // nil while nothing waits
 	complete bool                             // the next report is to be complete
 	chunks   []*federationv1.Report           // of the report that is being sent
 	sent     struct{ sequence, digest uint64 }
-	beats    uint64
-	ended    endedOutbox
-	told     uint64 // the number of the last message about other clusters
-
-	leavers     leavers
-	unconfirmed []answered // oldest first
-	named       int        // how many of the agent's unacknowledged this stream's Hello contains
 }
 
 // serve is one connection.
@@ -76,9 +81,9 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 		answers:  make(chan answeredDispatch),
 		acks:     make(chan *federationv1.HubFrame, window),
 		sentAll:  make(chan struct{}),
-		out:      outbox{chunk: a.opts.ReportSize},
-		pending:  map[segment.Key]*segment.Segment{},
-		complete: true,
+		reporting: reporting{
+			out: outbox{chunk: a.opts.ReportSize}, pending: map[segment.Key]*segment.Segment{}, complete: true,
+		},
 	}
 	u.hear()
 	defer a.reachOver(hub)()
