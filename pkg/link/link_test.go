@@ -110,7 +110,7 @@ func authority(t *testing.T, dir string) *pki.Authority {
 	return ca
 }
 
-func must(t *testing.T) func(link.Files, error) link.Files {
+func issued(t *testing.T) func(link.Files, error) link.Files {
 	return func(files link.Files, err error) link.Files {
 		t.Helper()
 		must.Succeed(t, err)
@@ -121,9 +121,9 @@ func must(t *testing.T) func(link.Files, error) link.Files {
 // I12: a worker's identity is in its certificate.
 func TestI12IdentityComesFromTheCertificate(t *testing.T) {
 	ca := authority(t, t.TempDir())
-	address := serve(t, must(t)(ca.Hub("127.0.0.1")), nil)
+	address := serve(t, issued(t)(ca.Hub("127.0.0.1")), nil)
 	for _, id := range []string{"a", "b"} {
-		who, err := ask(t, address, credentials(t, must(t)(ca.Cluster(id))), &federationv1.Hello{Term: "cluster-z"})
+		who, err := ask(t, address, credentials(t, issued(t)(ca.Cluster(id))), &federationv1.Hello{Term: "cluster-z"})
 		if err != nil || who != id {
 			t.Errorf("the hub takes cluster %s for %q (%v)", id, who, err)
 		}
@@ -132,11 +132,11 @@ func TestI12IdentityComesFromTheCertificate(t *testing.T) {
 
 func TestWhoIsKeptOut(t *testing.T) {
 	ca, stranger := authority(t, t.TempDir()), authority(t, t.TempDir())
-	hubFiles := must(t)(ca.Hub("127.0.0.1"))
+	hubFiles := issued(t)(ca.Hub("127.0.0.1"))
 	address := serve(t, hubFiles, nil)
-	ours := credentials(t, must(t)(ca.Cluster("a")))
+	ours := credentials(t, issued(t)(ca.Cluster("a")))
 
-	foreign := must(t)(stranger.Cluster("a"))
+	foreign := issued(t)(stranger.Cluster("a"))
 	foreign.CA = ca.CAFile() // it trusts this CA; this CA's peers do not trust it
 	if who, err := ask(t, address, credentials(t, foreign), &federationv1.Hello{}); err == nil {
 		t.Errorf("a cluster with another CA's certificate was let in as %q", who)
@@ -145,12 +145,12 @@ func TestWhoIsKeptOut(t *testing.T) {
 		t.Errorf("a hub's certificate as a worker: %v, want PermissionDenied", err)
 	}
 	// A worker's certificate does not make a hub.
-	posing := serve(t, must(t)(ca.Cluster("posing")), nil)
+	posing := serve(t, issued(t)(ca.Cluster("posing")), nil)
 	if _, err := ask(t, posing, ours, &federationv1.Hello{}); err == nil {
 		t.Error("a worker's certificate was taken for a hub's")
 	}
 	elsewhere := authority(t, t.TempDir())
-	if _, err := ask(t, serve(t, must(t)(elsewhere.Hub("127.0.0.1")), nil), ours, &federationv1.Hello{}); err == nil {
+	if _, err := ask(t, serve(t, issued(t)(elsewhere.Hub("127.0.0.1")), nil), ours, &federationv1.Hello{}); err == nil {
 		t.Error("a hub with another CA's certificate was trusted")
 	}
 }
@@ -196,9 +196,9 @@ func TestIdentityOf(t *testing.T) {
 func TestRotationIsPickedUp(t *testing.T) {
 	oldDir, newDir := t.TempDir(), t.TempDir()
 	oldCA, newCA := authority(t, oldDir), authority(t, newDir)
-	hubFiles := must(t)(oldCA.Hub("127.0.0.1"))
+	hubFiles := issued(t)(oldCA.Hub("127.0.0.1"))
 	address := serve(t, hubFiles, nil)
-	newcomer := must(t)(newCA.Cluster("a"))
+	newcomer := issued(t)(newCA.Cluster("a"))
 	newcomer.CA = oldCA.CAFile()
 	creds := credentials(t, newcomer)
 	if _, err := ask(t, address, creds, &federationv1.Hello{}); err == nil {
@@ -209,7 +209,7 @@ func TestRotationIsPickedUp(t *testing.T) {
 		t.Fatalf("with both CAs trusted: %q, %v", who, err)
 	}
 	// Half a rotation: the certificate is new and the key is not. The pair read before stays in use.
-	replacement := must(t)(newCA.Hub("127.0.0.1"))
+	replacement := issued(t)(newCA.Hub("127.0.0.1"))
 	copyFile(t, hubFiles.Cert, replacement.Cert)
 	if who, err := ask(t, address, creds, &federationv1.Hello{}); err != nil || who != "a" {
 		t.Fatalf("in the middle of a rotation: %q, %v", who, err)
@@ -247,8 +247,8 @@ func (j *jumping) Since(t time.Time) time.Duration { return j.Now().Sub(t) }
 // A hub that leaves again and again was up in between: its workers return as soon as it does.
 func TestAHubThatWasThereIsNotLongAway(t *testing.T) {
 	ca := authority(t, t.TempDir())
-	address := serve(t, must(t)(ca.Hub("127.0.0.1")), nil)
-	dial := link.Dial{Target: address, Credentials: credentials(t, must(t)(ca.Cluster("east"))), Log: logr.Discard()}
+	address := serve(t, issued(t)(ca.Hub("127.0.0.1")), nil)
+	dial := link.Dial{Target: address, Credentials: credentials(t, issued(t)(ca.Cluster("east"))), Log: logr.Discard()}
 	for name, test := range map[string]struct {
 		reached bool
 		want    time.Duration
@@ -303,8 +303,8 @@ func TestAPanicEndsOneStreamOnly(t *testing.T) {
 	metrics, err := link.NewMetrics(registry)
 	must.Succeed(t, err)
 	ca := authority(t, t.TempDir())
-	address := serve(t, must(t)(ca.Hub("127.0.0.1")), metrics)
-	creds := credentials(t, must(t)(ca.Cluster("a")))
+	address := serve(t, issued(t)(ca.Hub("127.0.0.1")), metrics)
+	creds := credentials(t, issued(t)(ca.Cluster("a")))
 	if _, err := ask(t, address, creds, &federationv1.Hello{Term: "panic"}); status.Code(err) != codes.Internal {
 		t.Errorf("a handler that panics: %v, want Internal", err)
 	}
@@ -318,8 +318,8 @@ func TestAPanicEndsOneStreamOnly(t *testing.T) {
 
 func TestTheAuthorityIsReopened(t *testing.T) {
 	dir := t.TempDir()
-	first := must(t)(authority(t, dir).Cluster("a"))
-	address := serve(t, must(t)(authority(t, dir).Hub("127.0.0.1")), nil)
+	first := issued(t)(authority(t, dir).Cluster("a"))
+	address := serve(t, issued(t)(authority(t, dir).Hub("127.0.0.1")), nil)
 	if who, err := ask(t, address, credentials(t, first), &federationv1.Hello{}); err != nil || who != "a" {
 		t.Errorf("after reopening the CA: %q, %v", who, err)
 	}
