@@ -70,6 +70,36 @@ func FuzzParseKeys(f *testing.F) {
 	})
 }
 
+// Without the token no header is admitted, to any method.
+func FuzzAdmit(f *testing.F) {
+	token, entry, err := NewToken(Key{Name: "all", Scopes: []Scope{ScopeAdmin}, AllTeams: true, AllNamespaces: true})
+	if err != nil {
+		f.Fatal(err)
+	}
+	path := filepath.Join(f.TempDir(), "keys.yaml")
+	if err := os.WriteFile(path, entry, 0o600); err != nil {
+		f.Fatal(err)
+	}
+	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(f))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, header := range []string{"", "Bearer", "bearer " + TokenPrefix, "Bearer " + token[:len(token)-1], "Basic YTpi", "Bearer \x00", "Bearer  "} {
+		f.Add("/atoll.sandbox.v1.Sandboxes/CreateSandbox", header)
+		f.Add("", header)
+	}
+	f.Fuzz(func(t *testing.T, method, header string) {
+		for _, values := range [][]string{nil, {header}, {header, header}} {
+			if caller, err := auth.Admit(t.Context(), method, values); err == nil && !strings.Contains(header, token) {
+				t.Errorf("%q is admitted to %q as %q", values, method, caller)
+			}
+		}
+		if _, err := auth.Admit(t.Context(), "", []string{"Bearer " + token}); err != nil {
+			t.Errorf("the token is not admitted: %v", err)
+		}
+	})
+}
+
 func TestTokens(t *testing.T) {
 	token, entry, err := NewToken(Key{Name: "ci", Scopes: []Scope{ScopeRead}, Team: "t"})
 	if err != nil {
