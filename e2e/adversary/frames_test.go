@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -46,7 +47,10 @@ func linkRows() []row {
 		{name: "h2-open-streams", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*"}, attack: h2flood(func(c *h2, i uint32) error {
 			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Watch"), EndHeaders: true})
 		})},
-		{name: "h2-zero-windows", role: anyone, told: []string{"HEADERS|RST_STREAM.*|closed|GOAWAY.*"}, attack: h2flood(func(c *h2, i uint32) error {
+		{name: "h2-zero-windows", role: anyone, told: []string{"closed"}, attack: h2floodOn(64, func(c *h2, i uint32) error {
+			if i == 900 {
+				return errors.Join(io.EOF, c.out.Flush()) // as many as may be under way
+			}
 			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true}); err != nil {
 				return err
 			}
@@ -110,8 +114,12 @@ func headerBomb(c *h2, i uint32) error {
 
 // h2flood writes frames on a few connections, and connects again when the hub hangs up.
 func h2flood(write func(c *h2, i uint32) error, settings ...http2.Setting) func(context.Context, *attacker) error {
+	return h2floodOn(4, write, settings...)
+}
+
+func h2floodOn(conns int, write func(c *h2, i uint32) error, settings ...http2.Setting) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
-		swarm(ctx, 4, func(int) {
+		swarm(ctx, conns, func(int) {
 			conn, err := a.dial(ctx, a.API)
 			if err != nil {
 				a.tell("not connected")

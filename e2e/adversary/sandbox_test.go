@@ -26,7 +26,7 @@ import (
 func reachRows() []row {
 	return []row{
 		{name: "unread-ports", role: tenant, told: []string{"reached"}, attack: unreadPorts},
-		{name: "unread-logs", role: tenant, told: []string{"200"}, attack: unreadLogs},
+		{name: "unread-logs", role: tenant, told: []string{"101"}, attack: unreadLogs},
 		{name: "watched-logs", role: tenant, told: []string{"200"}, attack: watchedLogs},
 		{name: "many-conversations", role: tenant, told: []string{"429.*"}, attack: manyConversations},
 		{name: "left-conversations", role: tenant, told: []string{"left"}, attack: leftConversations},
@@ -75,7 +75,7 @@ func sandboxRows() []row {
 		{name: "silent-port", role: sandbox, told: []string{"reached"}, never: []string{"2.*"}, attack: served(60, func(ctx context.Context, _ io.Writer) { <-ctx.Done() })},
 		{name: "redirects", role: sandbox, told: []string{"location below the port"}, never: []string{"location outside.*"}, attack: redirects},
 		{name: "host-headers", role: sandbox, told: []string{"confined"}, never: []string{"escaped.*"}, attack: hostHeaders},
-		{name: "printed-lines", role: sandbox, told: []string{"200"}, attack: printedLines},
+		{name: "printed-lines", role: sandbox, told: []string{"101"}, attack: printedLines},
 	}
 }
 
@@ -201,8 +201,8 @@ func (a *attacker) exec(ctx context.Context, command ...string) (*websocket.Conn
 }
 
 const (
-	printMuch   = `i=0; while [ $i -lt 200 ]; do head -c 65536 /dev/zero | tr '\0' x >> "$` + plane.ContainerLogEnv + `"; echo >> "$` + plane.ContainerLogEnv + `"; i=$((i+1)); done`
-	printAlways = `i=0; while [ $i -lt 3000 ]; do echo line $i >> "$` + plane.ContainerLogEnv + `"; i=$((i+1)); done`
+	printMuch   = `i=0; while [ $i -lt 60 ]; do head -c 65536 /dev/zero | tr '\0' x >> "$` + plane.ContainerLogEnv + `"; echo >> "$` + plane.ContainerLogEnv + `"; i=$((i+1)); done`
+	printAlways = `i=0; while [ $i -lt 2000 ]; do echo line $i >> "$` + plane.ContainerLogEnv + `"; i=$((i+1)); done`
 	printNone   = `: > "$` + plane.ContainerLogEnv + `"`
 )
 

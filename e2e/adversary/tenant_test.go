@@ -55,6 +55,7 @@ func tenantRows() []row {
 		{name: "small-scope", role: tenant, told: []string{"FORBIDDEN"}, never: []string{"OK"}, attack: smallScope},
 		{name: "invented-ids", role: tenant, told: []string{"NOT_FOUND|INVALID"}, never: []string{"OK"}, attack: inventedIDs},
 		{name: "lists", role: tenant, told: []string{"OK"}, attack: lists},
+		{name: "unread-lists", role: tenant, told: []string{"closed"}, attack: unreadLists},
 		{name: "changes", role: tenant, told: []string{"OK"}, attack: changes},
 	}...)
 }

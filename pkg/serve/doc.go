@@ -28,6 +28,7 @@
 //   - A gRPC connection has 1,000 streams at most, each with a window of fixed size, and keepalive pings. A caller has 10,000
 //     calls in flight, over any number of connections.
 //   - Calls over gRPC are read no faster than their callers are checked, and a connection that takes no responses is not read.
+//   - Responses over gRPC that wait for their callers to take them are few in all, also after their calls have ended.
 //   - A response has a deadline once it has begun. A connection without a call is closed.
 //
 // Further is for conversations, which may last and send any amount: its handlers bound what they hold by windows of their own.

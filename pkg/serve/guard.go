@@ -39,6 +39,8 @@ type guard struct {
 	known  *intake // of callers that have shown credentials, where these are required
 	open   *intake // of callers that have not
 	calls  *tally
+	// untaken counts calls from their arrival until their response is on the wire.
+	untaken *untaken
 	// unseen has a place for each call that has arrived and whose caller was not checked yet. While it is full no connection is
 	// read; because calls arrive faster than they are refused, each with a header.
 	unseen chan struct{}
@@ -48,7 +50,10 @@ type guard struct {
 const maxUnseen = 128
 
 func newGuard(limits Limits, admit Admit) *guard {
-	return &guard{limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: newTally(limits.Calls), unseen: make(chan struct{}, maxUnseen)}
+	return &guard{
+		limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: newTally(limits.Calls),
+		untaken: newUntaken(maxUntaken, limits.BodyTimeout), unseen: make(chan struct{}, maxUnseen),
+	}
 }
 
 // Admit returns a name for the caller, by which its fair share is counted, or an error. The method is empty while it is unknown.
@@ -82,6 +87,9 @@ type callKey struct{}
 // changed.
 func (g *guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	g.unseen <- struct{}{}
+	if p, ok := peer.FromContext(ctx); ok {
+		context.AfterFunc(ctx, g.untaken.runs(p.Addr))
+	}
 	ctx, giveUp := context.WithCancel(ctx)
 	seen := sync.OnceFunc(func() { <-g.unseen })
 	// A call of an unknown method is not checked; it ends.

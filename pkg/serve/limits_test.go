@@ -465,7 +465,7 @@ func TestI14EachCallerHasAShare(t *testing.T) {
 func TestI14WhoDoesNotReadIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, deaf := net.Pipe()
-		conn := newPaced(server, time.Minute)
+		conn := newPaced(server, time.Minute, newUntaken(1, time.Minute))
 		var responded atomic.Bool
 		go func() {
 			_, err := conn.Write([]byte("response"))

@@ -116,7 +116,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 		cfg.NextProtos = []string{"http/1.1", "h2"}
 		lis = tls.NewListener(lis, cfg)
 	}
-	split := newSplitter(lis, s.opts.Limits.HeaderTimeout, s.opts.Limits.BodyTimeout)
+	split := newSplitter(lis, s.opts.Limits.HeaderTimeout, s.opts.Limits.BodyTimeout, s.guard.untaken)
 	var group errgroup.Group
 	group.Go(func() error { return ended("accepting connections", split.run()) })
 	group.Go(func() error { return ended("serving gRPC", s.grpc.Serve(split.grpc)) })

@@ -19,14 +19,15 @@ const preface = "PRI"
 type splitter struct {
 	root             net.Listener
 	within, patience time.Duration // for the first bytes, and for writes
+	untaken          *untaken
 	grpc             *lane
 	http             *lane
 	done             chan struct{}
 	once             sync.Once
 }
 
-func newSplitter(root net.Listener, within, patience time.Duration) *splitter {
-	s := &splitter{root: root, within: within, patience: patience, done: make(chan struct{})}
+func newSplitter(root net.Listener, within, patience time.Duration, u *untaken) *splitter {
+	s := &splitter{root: root, within: within, patience: patience, untaken: u, done: make(chan struct{})}
 	s.grpc = &lane{conns: make(chan net.Conn), owner: s}
 	s.http = &lane{conns: make(chan net.Conn), owner: s}
 	return s
@@ -68,14 +69,14 @@ func (s *splitter) sort(conn net.Conn) {
 	var target *lane
 	var handed net.Conn
 	if string(head) == preface {
-		target, handed = s.grpc, newPaced(&replayed{Conn: conn, head: head}, s.patience)
+		target, handed = s.grpc, newPaced(&replayed{Conn: conn, head: head}, s.patience, s.untaken)
 	} else {
 		target, handed = s.http, &replayed{Conn: conn, head: head, lines: &headLines{}}
 	}
 	select {
 	case target.conns <- handed:
 	case <-s.done:
-		_ = conn.Close()
+		_ = handed.Close()
 	}
 }
 
@@ -191,15 +192,17 @@ type paced struct {
 	net.Conn
 	patience time.Duration
 	writing  chan struct{} // holds one during a write
+	streams  *pacedStreams
 }
 
-func newPaced(conn net.Conn, patience time.Duration) *paced {
-	return &paced{Conn: conn, patience: patience, writing: make(chan struct{}, 1)}
+func newPaced(conn net.Conn, patience time.Duration, u *untaken) *paced {
+	return &paced{Conn: conn, patience: patience, writing: make(chan struct{}, 1), streams: u.follow(conn)}
 }
 
 func (c *paced) Write(b []byte) (int, error) {
 	c.writing <- struct{}{}
 	defer func() { <-c.writing }()
+	c.streams.write(b)
 	_ = c.SetWriteDeadline(time.Now().Add(c.patience))
 	return c.Conn.Write(b)
 }
@@ -207,5 +210,13 @@ func (c *paced) Write(b []byte) (int, error) {
 func (c *paced) Read(b []byte) (int, error) {
 	c.writing <- struct{}{} // waits for the running write
 	<-c.writing
-	return c.Conn.Read(b)
+	c.streams.seen()
+	n, err := c.Conn.Read(b)
+	c.streams.read(b[:n])
+	return n, err
+}
+
+func (c *paced) Close() error {
+	c.streams.leave()
+	return c.Conn.Close()
 }

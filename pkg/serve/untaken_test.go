@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// callHealth opens a connection with so many health checks, none of whose responses may be sent.
+func callHealth(t *testing.T, address string, calls uint32) net.Conn {
+	t.Helper()
+	conn := talk(t, address, prefaceText)
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	var header strings.Builder
+	encoder := hpack.NewEncoder(&header)
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: healthv1.Health_Check_FullMethodName},
+		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	} {
+		f.Sensitive = true // not indexed, so that each call has the same text
+		if err := encoder.WriteField(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range calls {
+		err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: []byte(header.String()), EndHeaders: true})
+		if err == nil {
+			err = framer.WriteData(2*i+1, true, make([]byte, 5))
+		}
+		if err != nil {
+			break // the server has closed it
+		}
+	}
+	return conn
+}
+
+// isClosed reports whether the server closes the connection in time.
+func isClosed(conn net.Conn, within time.Duration) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(within))
+	_, err := io.Copy(io.Discard, conn)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// Responses that callers do not let through are few, also where no call is in flight any more.
+func TestI14UntakenResponsesAreFew(t *testing.T) {
+	address := start(t, secured, limits(func(l *Limits) { l.BodyTimeout = time.Hour }))
+	honest := healthv1.NewHealthClient(dial(t, address, insecure.NewCredentials()))
+	const conns = maxUntaken/500 + 2
+	closed := make(chan bool, conns)
+	for range conns {
+		conn := callHealth(t, address, 500)
+		go func() { closed <- isClosed(conn, patience) }()
+	}
+	if !<-closed {
+		t.Errorf("%d connections with 500 responses each that they do not take are kept", conns)
+	}
+	if _, err := honest.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+}
+
+// A response has a deadline, also where the connection still takes other frames.
+func TestI14AnUntakenResponseHasADeadline(t *testing.T) {
+	address := start(t, secured, limits(func(l *Limits) { l.BodyTimeout = 300 * time.Millisecond }))
+	if !isClosed(callHealth(t, address, 1), patience) {
+		t.Error("a connection that does not take its response is kept")
+	}
+}
+
+// What is counted of a connection returns to nothing.
+func TestUntakenForgets(t *testing.T) {
+	u := newUntaken(10, time.Hour)
+	a, b := net.Pipe()
+	defer b.Close()
+	c := newPaced(a, time.Hour, u)
+	frame := func(kind, flags byte, stream byte) []byte { return []byte{0, 0, 1, kind, flags, 0, 0, 0, stream, 'x'} }
+	text := append([]byte(prefaceText), frame(frameHeaders, 0, 1)...)
+	text = append(append(text, frame(frameHeaders, 0, 3)...), frame(frameHeaders, 0, 5)...)
+	for i := range text { // however it is cut
+		c.streams.read(text[i : i+1])
+	}
+	var returned []func()
+	for range 3 {
+		returned = append(returned, u.runs(a.RemoteAddr()))
+	}
+	c.streams.seen()
+	for i, f := range returned {
+		f()
+		if u.all != i+1 {
+			t.Errorf("%d responses wait, want %d", u.all, i+1)
+		}
+	}
+	c.streams.write(append(frame(frameHeaders, 0, 1), frame(frameHeaders, flagEnd, 1)...)) // the response of 1
+	c.streams.read(frame(frameReset, 0, 3))
+	c.streams.read(frame(frameHeaders, flagEnd, 1)) // trailers begin no call
+	c.streams.seen()
+	if u.all != 1 || len(c.streams.open) != 1 {
+		t.Errorf("%d responses of %v wait, want one", u.all, c.streams.open)
+	}
+	_ = c.Close()
+	if u.all != 0 || len(u.from) != 0 || len(u.conns) != 0 {
+		t.Errorf("%d responses, addresses %v, connections %v are remembered (I10)", u.all, u.from, u.conns)
+	}
+}
