@@ -213,39 +213,6 @@ func TestDiffIsWhatApplyNeeds(t *testing.T) {
 	}
 }
 
-func TestThenIsApplyingBoth(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	random := func() Delta {
-		var d Delta
-		named := map[Key]bool{}
-		for range r.IntN(8) {
-			s := randomSegment(r)
-			if named[s.Key()] {
-				continue
-			}
-			named[s.Key()] = true
-			if r.IntN(3) == 0 {
-				d.Removed = append(d.Removed, s.Key())
-			} else {
-				d.Changed = append(d.Changed, s)
-			}
-		}
-		return d
-	}
-	for range 500 {
-		var start Snapshot
-		start.Apply(random())
-		first, second := random(), random()
-		one, two := start.Clone(), start.Clone()
-		one.Apply(first)
-		one.Apply(second)
-		two.Apply(first.Then(second))
-		if rest := Diff(one, two); !rest.Empty() {
-			t.Fatalf("merged deltas differ from consecutive ones by %v", rest)
-		}
-	}
-}
-
 func TestOrder(t *testing.T) {
 	ascending := []Order{{}, {1, 1}, {1, 2}, {2, 0}, {2, 1}, {3, 0}}
 	for i, a := range ascending {
@@ -270,11 +237,6 @@ func TestTotalsLeaveOutMissingMembers(t *testing.T) {
 	want := Totals{Members: 2, Idle: 5, ReadyIdle: 4, Running: 3, Desired: 8, Pending: 1}
 	if got != want {
 		t.Errorf("totals are %+v, want %+v", got, want)
-	}
-	var s Snapshot
-	s.Put(sample())
-	if s.Totals() != want {
-		t.Errorf("totals of the snapshot are %+v, want %+v", s.Totals(), want)
 	}
 }
 

@@ -29,28 +29,6 @@ type Delta struct {
 // Empty reports whether the delta changes nothing.
 func (d Delta) Empty() bool { return len(d.Changed) == 0 && len(d.Removed) == 0 }
 
-// Then merges two consecutive deltas into one; for each Env the later change wins.
-func (d Delta) Then(next Delta) Delta {
-	later := make(map[Key]*Segment, len(d.Changed)+len(next.Changed))
-	for _, step := range []Delta{d, next} {
-		for _, k := range step.Removed {
-			later[k] = nil
-		}
-		for _, s := range step.Changed {
-			later[s.Key()] = s
-		}
-	}
-	var out Delta
-	for _, k := range slices.SortedFunc(maps.Keys(later), Key.Compare) {
-		if s := later[k]; s != nil {
-			out.Changed = append(out.Changed, s)
-		} else {
-			out.Removed = append(out.Removed, k)
-		}
-	}
-	return out
-}
-
 // Digest is the sum of the segments' digests: independent of order, 0 when empty.
 func (s *Snapshot) Digest() uint64 { return s.digest }
 
@@ -123,15 +101,6 @@ func (s *Snapshot) Keys() []Key {
 // Clone returns a snapshot that changes independently; the segments are shared.
 func (s *Snapshot) Clone() *Snapshot {
 	return &Snapshot{entries: maps.Clone(s.entries), digest: s.digest}
-}
-
-// Totals sums all members of the cluster.
-func (s *Snapshot) Totals() Totals {
-	var t Totals
-	for _, e := range s.entries {
-		t = t.Merge(e.segment.Totals())
-	}
-	return t
 }
 
 // Diff returns the delta that turns old into new, in key order.

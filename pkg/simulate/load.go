@@ -13,7 +13,6 @@ import (
 type Load struct {
 	random *rand.Rand
 	runs   Spread
-	group  string
 	claims []Claim
 }
 
@@ -28,12 +27,6 @@ func (l *Load) Claims() []Claim {
 	return l.claims
 }
 
-// For sets the scaling group of the claims that follow.
-func (l *Load) For(group string) *Load {
-	l.group = group
-	return l
-}
-
 func (l *Load) mean() time.Duration {
 	return max(time.Millisecond, (l.runs.Min+2*l.runs.Typical+l.runs.Max)/4)
 }
@@ -44,7 +37,7 @@ func (l *Load) add(at time.Duration) {
 	if l.full() {
 		return
 	}
-	l.claims = append(l.claims, Claim{At: at.Round(time.Millisecond), Runs: l.runs.draw(l.random), Group: l.group})
+	l.claims = append(l.claims, Claim{At: at.Round(time.Millisecond), Runs: l.runs.draw(l.random)})
 }
 
 // Burst adds n claims within a short time.

@@ -120,7 +120,11 @@ func (w *world) start() {
 	w.claims.SetOutlook(w.scaler.Outlook)
 	w.Must(w.scaler.SetupWithManager(ctx, mgr))
 	w.Must(w.claims.Watch(ctx, mgr.GetCache()))
-	w.Must(env.Setup(ctx, mgr, env.Options{ClusterID: clusterID, Namespace: w.Namespace, Clock: times, Contests: contests, Registerer: registry}))
+	envs, err := env.New(mgr, env.Options{
+		ClusterID: clusterID, Namespace: w.Namespace, Clock: times, Local: clock.RealClock{}, Contests: contests, Registerer: registry,
+	})
+	w.Must(err)
+	w.Must(envs.SetupWithManager(ctx, mgr))
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: clusterID,
 		Queues: w.claims, Registry: registry, Times: times,

@@ -302,9 +302,14 @@ func TestTeamQuota(t *testing.T) {
 		}
 		source <- limits
 		team := quota.New(quota.Options{ClusterID: local, Reader: mgr.GetCache(), Limits: limits.Limits, Clock: clock.RealClock{}})
-		return errors.Join(mgr.Add(limits), Setup(ctx, mgr, Options{
-			ClusterID: local, Namespace: w.Namespace, Clock: clock.RealClock{}, Local: clock.RealClock{}, Admission: admission.New(clock.RealClock{}, team), Registerer: prometheus.NewRegistry(),
-		}))
+		r, err := New(mgr, Options{
+			ClusterID: local, Namespace: w.Namespace, Clock: clock.RealClock{}, Local: clock.RealClock{},
+			Admission: admission.New(clock.RealClock{}, team), Registerer: prometheus.NewRegistry(),
+		})
+		if err != nil {
+			return err
+		}
+		return errors.Join(mgr.Add(limits), r.SetupWithManager(ctx, mgr))
 	})
 	w.apply(templateManifest)
 	var manifests []string

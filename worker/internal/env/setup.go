@@ -65,15 +65,6 @@ type Options struct {
 	MaxConcurrentReconciles int
 }
 
-// Setup creates the reconciler and adds it to the manager.
-func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
-	r, err := New(mgr, opts)
-	if err != nil {
-		return err
-	}
-	return r.SetupWithManager(ctx, mgr)
-}
-
 // New creates the reconciler. The manager's cache is configured by package sandboxcache: it keeps the managed fields of Envs and
 // pools, which show the last writer of a member's replicas.
 func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {

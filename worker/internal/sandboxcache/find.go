@@ -9,9 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,39 +33,10 @@ func Cached(reader client.Reader) Sandboxes { return Sandboxes{reader: reader} }
 // Live reads from the API server.
 func Live(reader client.Reader) Sandboxes { return Sandboxes{reader: reader, live: true} }
 
-// ByID returns the Pod of a sandbox, or an error for which apierrors.IsNotFound is true.
-func (s Sandboxes) ByID(ctx context.Context, id string) (*corev1.Pod, error) {
-	for pod, err := range s.find(ctx, "", query{field: bySandbox, values: []string{id}, labels: where{v1alpha1.SandboxIDLabelKey: {id}}}) {
-		return pod, err
-	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sandboxes"}, id)
-}
-
-// ByClaimKey returns the Pods with a claim key, by its hash: more than one while a duplicate ends.
-func (s Sandboxes) ByClaimKey(ctx context.Context, hash string) ([]*corev1.Pod, error) {
-	return collect(s.find(ctx, "", query{field: byClaimKey, values: []string{hash}, labels: where{v1alpha1.ClaimKeyHashLabelKey: {hash}}}))
-}
-
 // InPool returns all Pods that name a pool.
 func (s Sandboxes) InPool(ctx context.Context, pool types.NamespacedName) ([]*corev1.Pod, error) {
 	return collect(s.find(ctx, pool.Namespace, query{
 		field: byPool, values: []string{pool.Name}, labels: where{v1alpha1.SandboxPoolLabelKey: {pool.Name}},
-	}))
-}
-
-// OfOwner returns the sandboxes of a team's user, in one namespace or in all. An empty name matches sandboxes without one.
-func (s Sandboxes) OfOwner(ctx context.Context, namespace, team, user string) ([]*corev1.Pod, error) {
-	t, u := hashed(team), hashed(user)
-	return collect(s.find(ctx, namespace, query{
-		field: byOwner, values: []string{owner(t, u)}, claimed: true, labels: where{v1alpha1.LabelTeam: {t}, v1alpha1.LabelUser: {u}},
-	}))
-}
-
-// OfUser returns the sandboxes of a user in any team.
-func (s Sandboxes) OfUser(ctx context.Context, namespace, user string) ([]*corev1.Pod, error) {
-	u := hashed(user)
-	return collect(s.find(ctx, namespace, query{
-		field: byUser, values: []string{u}, claimed: true, labels: where{v1alpha1.LabelUser: {u}},
 	}))
 }
 
@@ -80,47 +49,24 @@ func (s Sandboxes) InPhase(ctx context.Context, phases ...sandbox.Phase) iter.Se
 	return s.find(ctx, "", query{field: byPhase, values: values, labels: where{v1alpha1.SandboxPhaseLabelKey: values}})
 }
 
-// hashed returns the label value of a name.
-func hashed(name string) string {
-	if name == "" {
-		return ""
-	}
-	return sandbox.HashName(name)
-}
-
-// where are the values that a label may have; "" means that it is missing.
+// where are the values that a label may have.
 type where map[string][]string
 
 // query is one question, for an index and for an API server.
 type query struct {
-	field   string
-	values  []string
-	labels  where
-	claimed bool // only Pods with a sandbox
+	field  string
+	values []string
+	labels where
 }
 
 func (q *query) selector() (labels.Selector, error) {
 	selector := labels.SelectorFromSet(ours)
-	add := func(key string, op selection.Operator, values []string) error {
-		r, err := labels.NewRequirement(key, op, values)
-		if err == nil {
-			selector = selector.Add(*r)
-		}
-		return err
-	}
 	for key, values := range q.labels {
-		op := selection.In
-		if len(values) == 1 && values[0] == "" {
-			op, values = selection.DoesNotExist, nil
-		}
-		if err := add(key, op, values); err != nil {
+		r, err := labels.NewRequirement(key, selection.In, values)
+		if err != nil {
 			return nil, err
 		}
-	}
-	if q.claimed {
-		if err := add(v1alpha1.SandboxIDLabelKey, selection.Exists, nil); err != nil {
-			return nil, err
-		}
+		selector = selector.Add(*r)
 	}
 	return selector, nil
 }

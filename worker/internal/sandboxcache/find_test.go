@@ -8,11 +8,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,69 +27,47 @@ var east = planetest.New(clusterID, plane.Options{}, nil)
 
 func TestMain(m *testing.M) { east.Main(m) }
 
-// claimed makes a Pod as a claim leaves it.
-func claimed(name, pool, id, key, team, user, phase string) *corev1.Pod {
-	labels := map[string]string{
-		v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: pool, v1alpha1.SandboxPhaseLabelKey: phase,
-	}
-	for label, value := range map[string]string{
-		v1alpha1.SandboxIDLabelKey: id, v1alpha1.ClaimKeyHashLabelKey: key, v1alpha1.LabelTeam: team, v1alpha1.LabelUser: user,
-	} {
-		if value == "" {
-			continue
-		}
-		if label == v1alpha1.LabelTeam || label == v1alpha1.LabelUser {
-			value = sandbox.HashName(value)
-		}
-		labels[label] = value
-	}
+// podOf makes a Pod of a pool.
+func podOf(name, pool, phase string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: labels},
-		Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "main", Image: "test.local/a:1"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{
+			v1alpha1.ManagedByLabelKey:   v1alpha1.ManagedBySandboxAPIServer,
+			v1alpha1.SandboxPoolLabelKey: pool, v1alpha1.SandboxPhaseLabelKey: phase,
+		}},
+		Spec: corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "main", Image: "test.local/a:1"}}},
 	}
 }
 
 // TestCachedAndLiveAgree asks a real API server and a cache of it the same questions.
 func TestCachedAndLiveAgree(t *testing.T) {
 	ctx := t.Context()
-	must := func(err error) {
-		t.Helper()
-		must.Succeed(t, err)
-	}
-	scheme := runtime.NewScheme()
-	must(clientgoscheme.AddToScheme(scheme))
-	must(v1alpha1.AddToScheme(scheme))
+	scheme := planetest.Scheme(t)
 	cfg := east.Up(t).Config()
 	api, err := client.New(cfg, client.Options{Scheme: scheme})
-	must(err)
-	other := claimed("other", "p", "x-east", "", "", "", "running") // not ours
+	must.Succeed(t, err)
+	other := podOf("other", "p", "idle") // not ours
 	other.Labels[v1alpha1.ManagedByLabelKey] = "another"
-	fromTemplate := claimed("template", "p", "", "", "red", "ann", "idle") // whose template has a team and user
-	for _, pod := range []*corev1.Pod{
-		claimed("a", "p", "a-east", "k", "red", "ann", "running"), claimed("b", "p", "b-east", "k", "red", "bob", "stopping"),
-		claimed("c", "q", "c-east", "", "blue", "ann", "running"), claimed("d", "q", "d-east", "", "", "ann", "starting"),
-		claimed("e", "q", "", "", "", "", "idle"), other, fromTemplate,
-	} {
-		must(api.Create(ctx, pod))
+	for _, pod := range []*corev1.Pod{podOf("a", "p", "running"), podOf("b", "p", "stopping"), podOf("c", "q", "starting"), podOf("d", "q", "idle"), other} {
+		must.Succeed(t, api.Create(ctx, pod))
 	}
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", OwnerReferences: []metav1.OwnerReference{
 		{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SandboxEnv", Name: "demo", UID: "uid-of-demo"},
 	}}}
 	pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/a:1"}}
-	must(api.Create(ctx, pool))
+	must.Succeed(t, api.Create(ctx, pool))
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"}}
 	env.Spec.TemplateRef.Name, env.Spec.Mode = "python", v1alpha1.SandboxEnvModeWarmPool
-	must(api.Create(ctx, env))
+	must.Succeed(t, api.Create(ctx, env))
 
 	informers, err := cache.New(cfg, cache.Options{Scheme: scheme, ByObject: sandboxcache.ByObject()})
-	must(err)
-	must(sandboxcache.AddIndexes(ctx, informers))
+	must.Succeed(t, err)
+	must.Succeed(t, sandboxcache.AddIndexes(ctx, informers))
 	running, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- informers.Start(running) }()
 	defer func() {
 		stop()
-		must(<-ended)
+		must.Succeed(t, <-ended)
 	}()
 	if !informers.WaitForCacheSync(ctx) {
 		t.Fatal("the cache does not fill")
@@ -114,29 +89,16 @@ func TestCachedAndLiveAgree(t *testing.T) {
 					t.Errorf("%s: %v, %v, want %v", question, names, err, want)
 				}
 			}
-			pod, err := from.ByID(ctx, "a-east")
-			found("by id", []*corev1.Pod{pod}, err, "a")
-			if _, err := from.ByID(ctx, "z-east"); !apierrors.IsNotFound(err) {
-				t.Errorf("by an unknown id: %v, want NotFound", err)
-			}
-			pods, err := from.ByClaimKey(ctx, "k")
-			found("by claim key", pods, err, "a", "b")
-			pods, err = from.InPool(ctx, types.NamespacedName{Namespace: "default", Name: "p"})
-			found("in pool", pods, err, "a", "b", "template")
+			pods, err := from.InPool(ctx, types.NamespacedName{Namespace: "default", Name: "p"})
+			found("in pool", pods, err, "a", "b")
 			pods, err = from.InPool(ctx, types.NamespacedName{Namespace: "elsewhere", Name: "p"})
 			found("in pool of another namespace", pods, err)
-			pods, err = from.OfOwner(ctx, "default", "red", "ann")
-			found("of owner", pods, err, "a")
-			pods, err = from.OfOwner(ctx, "", "", "ann")
-			found("of owner without a team", pods, err, "d")
-			pods, err = from.OfUser(ctx, "", "ann")
-			found("of user", pods, err, "a", "c", "d")
 			pods = nil
 			for pod, err := range from.InPhase(ctx, sandbox.Idle, sandbox.Stopping) {
-				must(err)
+				must.Succeed(t, err)
 				pods = append(pods, pod)
 			}
-			found("in phase", pods, nil, "b", "e", "template")
+			found("in phase", pods, nil, "b", "d")
 		})
 	}
 	pools, err := sandboxcache.PoolsOf(ctx, informers, &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "uid-of-demo"}})
@@ -151,15 +113,15 @@ func TestCachedAndLiveAgree(t *testing.T) {
 
 // TestIndexersAreTheIndexes: informers that no manager made are searched by the same fields.
 func TestIndexersAreTheIndexes(t *testing.T) {
-	pod := claimed("a", "p", "a-east", "k", "red", "ann", "running")
+	pod := podOf("a", "p", "running")
 	for field, index := range sandboxcache.Indexers(&corev1.Pod{}) {
 		values, err := index(pod)
 		if err != nil || len(values) != 1 {
 			t.Errorf("%s: %v, %v", field, values, err)
 		}
 	}
-	if n := len(sandboxcache.Indexers(&corev1.Pod{})); n != 6 {
-		t.Errorf("%d indexes of Pods, want 6", n)
+	if n := len(sandboxcache.Indexers(&corev1.Pod{})); n != 2 {
+		t.Errorf("%d indexes of Pods, want 2", n)
 	}
 	if n := len(sandboxcache.Indexers(&corev1.Node{})); n != 0 {
 		t.Errorf("%d indexes of Nodes, want none", n)

@@ -19,12 +19,8 @@ import (
 
 // The indexed fields. Those of Pods come first.
 const (
-	bySandbox  = "sandbox.id"
-	byClaimKey = "sandbox.claimKeyHash"
-	byOwner    = "sandbox.owner" // team and user
-	byUser     = "sandbox.user"
-	byPool     = "sandbox.pool" // the name; the cache adds the namespace
-	byPhase    = "sandbox.phase"
+	byPool  = "sandbox.pool" // the name; the cache adds the namespace
+	byPhase = "sandbox.phase"
 
 	byController = "pool.ownerUID"    // of pools: the Env that owns them
 	byTemplate   = "env.templateName" // of Envs
@@ -42,10 +38,6 @@ type Index struct {
 // Indexes lists every index of the cache.
 func Indexes() []Index {
 	return []Index{
-		{&corev1.Pod{}, bySandbox, tenantLabel(v1alpha1.SandboxIDLabelKey)},
-		{&corev1.Pod{}, byClaimKey, tenantLabel(v1alpha1.ClaimKeyHashLabelKey)},
-		{&corev1.Pod{}, byOwner, ownerOf},
-		{&corev1.Pod{}, byUser, tenantLabel(v1alpha1.LabelUser)},
 		{&corev1.Pod{}, byPool, poolOf},
 		{&corev1.Pod{}, byPhase, label(v1alpha1.SandboxPhaseLabelKey)},
 		{&v1alpha1.SandboxPool{}, byController, controllers},
@@ -111,28 +103,6 @@ func poolOf(object client.Object) []string {
 	}
 	return nil
 }
-
-// tenantLabel indexes a label that a claim writes. An idle Pod may have such a label from its template.
-func tenantLabel(key string) client.IndexerFunc {
-	of := label(key)
-	return func(object client.Object) []string {
-		if object.GetLabels()[v1alpha1.SandboxIDLabelKey] == "" {
-			return nil
-		}
-		return of(object)
-	}
-}
-
-func ownerOf(object client.Object) []string {
-	l := object.GetLabels()
-	if l[v1alpha1.SandboxIDLabelKey] == "" {
-		return nil
-	}
-	return []string{owner(l[v1alpha1.LabelTeam], l[v1alpha1.LabelUser])}
-}
-
-// owner joins two label values; neither contains a slash.
-func owner(team, user string) string { return team + "/" + user }
 
 func controllers(object client.Object) []string {
 	var uids []string
