@@ -7,24 +7,24 @@
 // records, and foreign segments for package sync. It runs on the leader only. It keeps I1 across a restored etcd, and I5, I8 and
 // I10 on the worker's side of the link.
 //
-//	agent.go           the agent
 //	start.go           set-up, and one term of leadership
 //	uplink.go          one stream
-//	hello.go           the first message of a stream
+//	metrics.go         metrics
 //	dispatch.go        the hub's dispatches
 //	reach.go           tunnels for the hub's callers, over one stream
-//	outbox.go          the reports of one stream
-//	decide.go          an Env and its pools into a segment (pure)
-//	source.go          which Envs may differ from what was reported
-//	standalone.go      pools without an Env, as the one member of an Env of their name
+//	hello.go           the first message of a stream
 //	ended.go           terminal records
-//	unacknowledged.go  answers that the hub may not have
+//	decide.go          an Env and its pools into a segment (pure)
+//	outbox.go          the reports of one stream
+//	source.go          which Envs may differ from what was reported
+//	agent.go           the agent
 //	foreign.go         the hub's messages about other clusters
-//	incarnation.go     the number of this leadership, in a ConfigMap
-//	restored.go        an etcd that was restored from a backup
+//	standalone.go      pools without an Env, as the one member of an Env of their name
+//	unacknowledged.go  answers that the hub may not have
 //	shutdown.go        the orderly end of the link
+//	restored.go        an etcd that was restored from a backup
+//	incarnation.go     the number of this leadership, in a ConfigMap
 //	trace.go           spans of dispatches
-//	metrics.go         metrics
 //
 // # Incarnation
 //

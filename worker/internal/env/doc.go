@@ -7,22 +7,22 @@
 // calls to refresh members. Out: snapshots, in spec.clusters[local]; pools that match their snapshots; status.clusters[local],
 // sums over all segments, and the conditions Ready, TemplateConsistent and AutoscalingActive.
 //
-//	observation.go  the input of one decision
-//	metrics.go      metrics
-//	envdoc.go       the Env as a document: a member's place, and a JSON patch of it
-//	state.go        whether a member can serve (pure)
-//	admission.go    what plugins are asked, and what they refused
-//	decide.go       a plan of verbs, member by member (pure)
-//	conditions.go   the three conditions (pure)
-//	status.go       the status (pure)
-//	report.go       writes the status if it changed
-//	pullsecret.go   whether the Env has a pull secret
-//	gather.go       the observation, from the cache
+//	setup.go        options, watches
+//	refresh.go      renders members again, on request
+//	reconcile.go    gather, decide, act, report
 //	edit.go         all changes of the Env in one write
 //	act.go          carries the plan out
-//	reconcile.go    gather, decide, act, report
-//	refresh.go      renders members again, on request
-//	setup.go        options, watches
+//	gather.go       the observation, from the cache
+//	pullsecret.go   whether the Env has a pull secret
+//	report.go       writes the status if it changed
+//	status.go       the status (pure)
+//	conditions.go   the three conditions (pure)
+//	decide.go       a plan of verbs, member by member (pure)
+//	admission.go    what plugins are asked, and what they refused
+//	state.go        whether a member can serve (pure)
+//	envdoc.go       the Env as a document: a member's place, and a JSON patch of it
+//	metrics.go      metrics
+//	observation.go  the input of one decision
 //
 // Package snapshot makes and compares snapshots, package replicas decides between the user's and the autoscaler's replicas,
 // package podtemplate reads templates.

@@ -6,17 +6,17 @@
 // the Pods that carry sandboxes and claim keys, and Changes for observers, under the one lock. It keeps I1. A new leader rebuilds
 // the index from the Pods.
 //
-//	inventory.go  the lock: Update, View, Observer
-//	state.go      the index: State and View
-//	pool.go       pools
-//	node.go       Nodes, and the Pods on them
-//	idle.go       the idle Pods of a pool
-//	hold.go       a Pod that a claim has taken
-//	term.go       one term of leadership
 //	write.go      a write on a sandbox's Pod
+//	term.go       one term of leadership
 //	setback.go    an etcd that was restored from a backup
+//	inventory.go  the lock: Update, View, Observer
 //	client.go     requests to the API server
+//	hold.go       a Pod that a claim has taken
+//	state.go      the index: State and View
+//	node.go       Nodes, and the Pods on them
+//	pool.go       pools
 //	decide.go     the pure decisions
+//	idle.go       the idle Pods of a pool
 //
 // # The lock
 //

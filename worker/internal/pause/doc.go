@@ -5,9 +5,9 @@
 // In: a Pod. Out: a typed decision. The package is pure: package sandbox writes the intent on the Pod, package sandboxes carries
 // out the decision. Each step is derived from the Pod alone, so a new leader can continue.
 //
+//	decide.go  the next step, and how far a Pod is
 //	intent.go  the annotation: the target, and the CPU that the containers had
 //	cpu.go     containers, their CPU, and the floor
-//	decide.go  the next step, and how far a Pod is
 //
 // # How a Pod is paused
 //

@@ -6,28 +6,28 @@
 // pool's status, Events, and terminal records. Package sandbox defines how a sandbox is written on its Pod; package claim handles
 // claims, package sandboxes releases.
 //
-//	podview.go       facts about one Pod
-//	pod.go           a new Pod, and the revision of its template
+//	gather.go        the snapshot, from the cache
+//	reconciler.go    options, watches, gather, decide, act, report
+//	metrics.go       metrics
+//	decide.go        a list of verbs on Pods with a reason each (pure; texts in testdata)
+//	rollout.go       Pods of an old template (pure)
+//	marks.go         marks for scale-down (pure)
+//	snapshot.go      the input of one decision; verbs and reasons
+//	act.go           carries the decision out
+//	create.go        new Pods, in growing batches
+//	podhandler.go    Pod events
+//	gate.go          what other packages report about a pool
+//	failures.go      since when no Pod can be created
 //	patch.go         rare patches of Pods
+//	pod.go           a new Pod, and the revision of its template
+//	replacements.go  how long a replacement takes
 //	timeline.go      how long each Pod has been in its stage
 //	crashes.go       the back-off of idle Pods that end
-//	failures.go      since when no Pod can be created
-//	replacements.go  how long a replacement takes
-//	backoffs.go      which nodes hold containers back
-//	memory.go        all of that, bounded by pools, Pods and nodes (I10); package expectations has the writes not seen yet
-//	metrics.go       metrics
-//	notices.go       Events
-//	snapshot.go      the input of one decision; verbs and reasons
-//	marks.go         marks for scale-down (pure)
-//	rollout.go       Pods of an old template (pure)
-//	decide.go        a list of verbs on Pods with a reason each (pure; texts in testdata)
-//	gate.go          what other packages report about a pool
-//	gather.go        the snapshot, from the cache
-//	create.go        new Pods, in growing batches
-//	act.go           carries the decision out
 //	report.go        writes the status; package status computes it
-//	podhandler.go    Pod events
-//	reconciler.go    options, watches, gather, decide, act, report
+//	memory.go        what is kept between decisions, bounded by pools, Pods and nodes (I10); package expectations has the writes not seen yet
+//	backoffs.go      which nodes hold containers back
+//	notices.go       Events
+//	podview.go       facts about one Pod
 //
 // # A Pod's phases
 //

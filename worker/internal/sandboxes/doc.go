@@ -6,17 +6,17 @@
 // Packages idle and pause decide; this package carries out their decisions. It keeps I6 and I13.
 //
 //	service.go   the Service, and what a change of a Pod means
-//	locked.go    the state under the inventory's lock
-//	get.go       one sandbox, and the events of its Pod
-//	list.go      pages of sandboxes
-//	wait.go      wait until a sandbox changes
 //	running.go   wait until a sandbox can be used
+//	release.go   all other ends
+//	timeouts.go  activity, and ends by timeout
 //	pause.go     pause and resume
 //	resize.go    the writes of a pause or a resume
-//	timeouts.go  activity, and ends by timeout
-//	release.go   all other ends
-//	ended.go     terminal records
+//	list.go      pages of sandboxes
 //	reach.go     where a running sandbox is, and when it can no longer be reached
+//	ended.go     terminal records
+//	get.go       one sandbox, and the events of its Pod
+//	locked.go    the state under the inventory's lock
+//	wait.go      wait until a sandbox changes
 //	metrics.go   metrics
 //
 // # Ends

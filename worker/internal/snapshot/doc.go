@@ -6,12 +6,12 @@
 // metadata and spec; the document of a new pool; where a live pool differs, and the patch that repairs it; how a snapshot differs
 // from what the Env asks for now.
 //
-//	snapshot.go     Snapshot: frozen, edited by admission plugins, taken back from a live pool
-//	stamp.go        a snapshot on a pool: new, drift, repair
-//	pullsecret.go   the Env's pull secret in a snapshot
-//	render.go       template, overrides and config into a snapshot
-//	origin.go       what a pool was rendered from, and what has changed since
 //	differences.go  two documents of a member, field by field
+//	origin.go       what a pool was rendered from, and what has changed since
+//	render.go       template, overrides and config into a snapshot
+//	pullsecret.go   the Env's pull secret in a snapshot
+//	stamp.go        a snapshot on a pool: new, drift, repair
+//	snapshot.go     Snapshot: frozen, edited by admission plugins, taken back from a live pool
 //
 // Everything is a function of its arguments.
 //

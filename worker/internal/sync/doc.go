@@ -6,12 +6,12 @@
 // of status by the field manager atoll-sync, under its own ServiceAccount. It keeps I3 and I5. No part of Atoll decides by what
 // is written here: it is for people, and for tools that read one cluster.
 //
-//	foreign.go  the hub's messages: chunks, deltas, removals
-//	entry.go    one segment as an entry of the status
-//	decide.go   pure: what an Env should show, and whether that takes a write
-//	budget.go   pure: which Env may be written now, oldest dirty first
-//	apply.go    the write
 //	syncer.go   the loop
+//	apply.go    the write
+//	budget.go   pure: which Env may be written now, oldest dirty first
+//	decide.go   pure: what an Env should show, and whether that takes a write
+//	entry.go    one segment as an entry of the status
+//	foreign.go  the hub's messages: chunks, deltas, removals
 //
 // # I3: no local segment is ever written
 //
