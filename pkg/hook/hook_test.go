@@ -68,6 +68,23 @@ func TestParseNamesEveryFault(t *testing.T) {
 	}
 }
 
+// A value of the wrong type is named by its type.
+func TestWrongTypesAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		`[{"exec":{"command":"ls"}}]`:                 "a string",
+		`[{"exec":{"command":["ls",1]}}]`:             "a list with a number",
+		`[{"exec":{"command":["ls"]},"timeout":5}]`:   "a number",
+		`[{"exec":{"command":["ls"]},"retries":"5"}]`: "a string",
+		`[{"http":{"port":1,"headers":["a"]}}]`:       "a list",
+		`[{"http":{"port":1,"body":{"a":"b"}}}]`:      "an object",
+	} {
+		faults := Faults(list(t, text))
+		if len(faults) == 0 || faults[0].Value != want {
+			t.Errorf("%s: %+v, want %q", text, faults, want)
+		}
+	}
+}
+
 // Secrets of a hook must not appear in an error; because errors end up in logs.
 func TestFaultsQuoteNoSecret(t *testing.T) {
 	const text = `[{"exec":{"command":["a","hunter2\u0000"]}},{"http":{"port":1,"body":["hunter2"],"headers":{"Authorization":"hunter2\n"}}}]`

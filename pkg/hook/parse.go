@@ -126,12 +126,17 @@ func (f *faults) exec(o object) *Exec {
 	if e.Container != "" && len(validation.IsDNS1123Label(e.Container)) > 0 {
 		f.add(o.at("container"), shown(e.Container), "the name of a container")
 	}
-	const valid = "1 to 64 strings, the first of them the program"
-	parts := o.fields["command"].GetListValue().GetValues()
+	const valid = `a list of 1 to 64 strings, the first of them the program, such as ["sh", "-c", "true"]`
+	command := o.fields["command"]
+	if command.GetListValue() == nil {
+		f.add(o.at("command"), kindOf(command), valid)
+		return e
+	}
+	parts := command.GetListValue().GetValues()
 	for _, part := range parts {
 		s, ok := part.GetKind().(*structpb.Value_StringValue)
 		if !ok || strings.Contains(s.StringValue, "\x00") {
-			f.add(o.at("command"), "", valid)
+			f.add(o.at("command"), "a list with "+kindOf(part), valid)
 			return e
 		}
 		e.Command = append(e.Command, s.StringValue)
@@ -159,7 +164,7 @@ func (f *faults) http(o object) *HTTP {
 	if v, ok := o.fields["body"]; ok {
 		s, isText := v.GetKind().(*structpb.Value_StringValue)
 		if !isText {
-			f.add(o.at("body"), "", "a string")
+			f.add(o.at("body"), kindOf(v), "a string")
 		} else {
 			h.Body = s.StringValue
 		}
@@ -195,7 +200,7 @@ func (f *faults) object(o object, name string) (object, bool) {
 	}
 	s, isObject := v.GetKind().(*structpb.Value_StructValue)
 	if !isObject {
-		f.add(o.at(name), "", "an object")
+		f.add(o.at(name), kindOf(v), "an object")
 		return object{path: o.at(name)}, true
 	}
 	return object{path: o.at(name), fields: s.StructValue.GetFields()}, true
@@ -208,7 +213,11 @@ func (f *faults) text(o object, name string, most int, valid string) string {
 	}
 	s, isText := v.GetKind().(*structpb.Value_StringValue)
 	if !isText || len(s.StringValue) > most || strings.ContainsFunc(s.StringValue, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		f.add(o.at(name), shown(v.GetStringValue()), valid)
+		value := kindOf(v)
+		if isText {
+			value = shown(s.StringValue)
+		}
+		f.add(o.at(name), value, valid)
 		return ""
 	}
 	return s.StringValue
@@ -230,7 +239,7 @@ func (f *faults) number(o object, name string, least, most int32) (int32, bool) 
 	}
 	n, isNumber := v.GetKind().(*structpb.Value_NumberValue)
 	if !isNumber || n.NumberValue != float64(int64(n.NumberValue)) || n.NumberValue < float64(least) || n.NumberValue > float64(most) {
-		shown := ""
+		shown := kindOf(v)
 		if isNumber {
 			shown = strconv.FormatFloat(n.NumberValue, 'g', -1, 64)
 		}
@@ -238,6 +247,26 @@ func (f *faults) number(o object, name string, least, most int32) (int32, bool) 
 		return 0, false
 	}
 	return int32(n.NumberValue), true
+}
+
+// kindOf names the type of a value without quoting it.
+func kindOf(v *structpb.Value) string {
+	switch v.GetKind().(type) {
+	case nil:
+		return ""
+	case *structpb.Value_StringValue:
+		return "a string"
+	case *structpb.Value_NumberValue:
+		return "a number"
+	case *structpb.Value_BoolValue:
+		return "a boolean"
+	case *structpb.Value_ListValue:
+		return "a list"
+	case *structpb.Value_StructValue:
+		return "an object"
+	default:
+		return "null"
+	}
 }
 
 // shown bounds the part of a request that an error repeats.

@@ -26,8 +26,10 @@ type document struct {
 }
 
 // Write responds to an HTTP request with e. Retry-After is whole seconds, rounded up, and always present on 503.
-func (e *Error) Write(w http.ResponseWriter) {
-	code := e.Reason.HTTPStatus()
+func (e *Error) Write(w http.ResponseWriter) { e.WriteStatus(w, e.Reason.HTTPStatus()) }
+
+// WriteStatus is Write with a status that REST has and gRPC has not.
+func (e *Error) WriteStatus(w http.ResponseWriter, code int) {
 	retry := e.RetryAfter.Seconds()
 	if retry <= 0 && code == http.StatusServiceUnavailable {
 		retry = 1
@@ -62,7 +64,7 @@ func Read(status int, body io.Reader) *Error {
 const maxDocument = 64 << 10
 
 func reasonOfHTTP(status int) Reason {
-	for _, reason := range []Reason{Invalid, Unauthenticated, Forbidden, NotFound, RateLimited, Unavailable, Deadline, Unimplemented} {
+	for _, reason := range []Reason{Invalid, Unauthenticated, Forbidden, NotFound, Misconfigured, RateLimited, Unavailable, Deadline, Unimplemented} {
 		if reason.HTTPStatus() == status {
 			return reason
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +25,12 @@ type Reason string
 
 // The reasons that callers may rely on.
 const (
-	Invalid          Reason = "INVALID"
-	Unauthenticated  Reason = "UNAUTHENTICATED"
-	Forbidden        Reason = "FORBIDDEN"
-	NotFound         Reason = "NOT_FOUND"
+	Invalid         Reason = "INVALID"
+	Unauthenticated Reason = "UNAUTHENTICATED"
+	Forbidden       Reason = "FORBIDDEN"
+	NotFound        Reason = "NOT_FOUND"
+	// Misconfigured: a retry does not help; because only a person can cure the cause.
+	Misconfigured    Reason = "MISCONFIGURED"
 	ClaimKeyConflict Reason = "CLAIM_KEY_CONFLICT"
 	QueueFull        Reason = "QUEUE_FULL"
 	RateLimited      Reason = "RATE_LIMITED"
@@ -58,6 +62,7 @@ var kinds = map[Reason]kind{
 	Unauthenticated:  {code: codes.Unauthenticated, http: http.StatusUnauthorized, exit: 7},
 	Forbidden:        {code: codes.PermissionDenied, http: http.StatusForbidden, exit: 7},
 	NotFound:         {code: codes.NotFound, http: http.StatusNotFound, exit: 3},
+	Misconfigured:    {code: codes.FailedPrecondition, http: http.StatusUnprocessableEntity, exit: 8, ofClaim: true},
 	ClaimKeyConflict: {code: codes.AlreadyExists, http: http.StatusConflict, exit: 5},
 	QueueFull:        {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4, retry: RetrySoon, ofClaim: true},
 	RateLimited:      {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4},
@@ -100,6 +105,32 @@ type Field struct {
 	Valid string `json:"valid"` // what is valid
 }
 
+// violation is the reason of every violation of a field: a constant, as google.rpc.BadRequest asks for.
+const violation = "INVALID_VALUE"
+
+// between separates a value from what is valid.
+const between = " is not valid, want "
+
+func (f Field) describe() string { return strconv.Quote(f.Value) + between + f.Valid }
+
+// fieldOf reads what GRPCStatus wrote, or an older peer, which put the value into the reason.
+func fieldOf(v *errdetails.BadRequest_FieldViolation) Field {
+	f := Field{Field: v.GetField(), Value: v.GetReason(), Valid: v.GetDescription()}
+	if v.GetReason() != violation {
+		return f
+	}
+	f.Value = ""
+	quoted, err := strconv.QuotedPrefix(v.GetDescription())
+	if err != nil {
+		return f
+	}
+	if valid, ok := strings.CutPrefix(v.GetDescription()[len(quoted):], between); ok {
+		f.Value, _ = strconv.Unquote(quoted)
+		f.Valid = valid
+	}
+	return f
+}
+
 // Error is a refusal or failure that the caller can act on.
 type Error struct {
 	Reason     Reason
@@ -113,7 +144,7 @@ type Error struct {
 // New returns an error of the given reason.
 func New(reason Reason, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Reason: reason, Message: err.Error(), cause: errors.Unwrap(err)}
+	return &Error{Reason: reason, Message: Plain(err.Error()), cause: errors.Unwrap(err)}
 }
 
 // InvalidField refuses one field of a request.
@@ -125,9 +156,20 @@ func InvalidField(field, value, valid string) *Error {
 func InvalidFields(fields ...Field) *Error {
 	parts := make([]string, 0, len(fields))
 	for _, f := range fields {
-		parts = append(parts, fmt.Sprintf("%s: %q is not valid, want %s", f.Field, f.Value, f.Valid))
+		parts = append(parts, f.Field+": "+f.describe())
 	}
 	return &Error{Reason: Invalid, Message: strings.Join(parts, "; "), Fields: fields}
+}
+
+// rpcError is how grpc-go begins the text of an error.
+var rpcError = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+
+// Plain removes from an error's text what only tells that the error came over gRPC.
+func Plain(text string) string {
+	if !strings.Contains(text, "rpc error:") {
+		return text
+	}
+	return rpcError.ReplaceAllString(text, "")
 }
 
 // WithRetryAfter returns e with a delay after which to retry.
@@ -154,7 +196,7 @@ func (e *Error) GRPCStatus() *status.Status {
 		bad := &errdetails.BadRequest{}
 		for _, f := range e.Fields {
 			bad.FieldViolations = append(bad.FieldViolations,
-				&errdetails.BadRequest_FieldViolation{Field: f.Field, Reason: f.Value, Description: f.Valid})
+				&errdetails.BadRequest_FieldViolation{Field: f.Field, Reason: violation, Description: f.describe()})
 		}
 		if with, err := st.WithDetails(bad); err == nil {
 			st = with
@@ -187,7 +229,7 @@ func FromError(err error) *Error {
 
 // FromStatus reads the details that GRPCStatus wrote.
 func FromStatus(st *status.Status, cause error) *Error {
-	e := &Error{Reason: reasonOf(st.Code()), Message: st.Message(), cause: cause}
+	e := &Error{Reason: reasonOf(st.Code()), Message: Plain(st.Message()), cause: cause}
 	for _, detail := range st.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
@@ -199,7 +241,7 @@ func FromStatus(st *status.Status, cause error) *Error {
 			}
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
-				e.Fields = append(e.Fields, Field{Field: v.GetField(), Value: v.GetReason(), Valid: v.GetDescription()})
+				e.Fields = append(e.Fields, fieldOf(v))
 			}
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()
@@ -210,8 +252,10 @@ func FromStatus(st *status.Status, cause error) *Error {
 
 func reasonOf(code codes.Code) Reason {
 	switch code {
-	case codes.InvalidArgument, codes.OutOfRange, codes.FailedPrecondition:
+	case codes.InvalidArgument, codes.OutOfRange:
 		return Invalid
+	case codes.FailedPrecondition:
+		return Misconfigured
 	case codes.Unauthenticated:
 		return Unauthenticated
 	case codes.PermissionDenied:

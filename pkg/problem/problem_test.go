@@ -9,11 +9,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -85,6 +87,46 @@ func TestExitCodesAreWhatTheDocsSay(t *testing.T) {
 		row := regexp.MustCompile(fmt.Sprintf(`(?m)^\| %d \|.*\b%s\b`, kind.exit, reason))
 		if !row.Match(text) {
 			t.Errorf("docs/sandboxes.md does not list %s with exit code %d", reason, kind.exit)
+		}
+	}
+}
+
+// The reason of a violation is a constant. The value stands in the description, and is read from there; an older peer has it in
+// the reason.
+func TestFieldViolations(t *testing.T) {
+	want := Field{Field: "image", Value: `x " is not valid, want y`, Valid: "an image, not \"x\""}
+	st := InvalidFields(want).GRPCStatus()
+	for _, detail := range st.Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			v := bad.GetFieldViolations()[0]
+			if v.GetReason() != "INVALID_VALUE" || !strings.Contains(v.GetDescription(), want.Valid) {
+				t.Errorf("violation %v", v)
+			}
+		}
+	}
+	if got := FromStatus(st, nil).Fields; len(got) != 1 || got[0] != want {
+		t.Errorf("read back %+v", got)
+	}
+	old := &errdetails.BadRequest_FieldViolation{Field: "image", Reason: "x y", Description: "an image"}
+	if got := fieldOf(old); got != (Field{Field: "image", Value: "x y", Valid: "an image"}) {
+		t.Errorf("of an older peer: %+v", got)
+	}
+}
+
+func TestMessagesDoNotTellOfGRPC(t *testing.T) {
+	inner := status.Error(codes.Unavailable, "connection refused")
+	for _, e := range []*Error{New(Unavailable, "cluster east did not answer: %w", inner), FromError(fmt.Errorf("asking: %w", inner))} {
+		if strings.Contains(e.Message, "rpc error") || !strings.HasSuffix(e.Message, ": connection refused") {
+			t.Errorf("message %q", e.Message)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"clusterId", "endedAfter", "namespace", "pageSize", "user"}
+	for wrong, want := range map[string]string{"cluster": "clusterId", "pagesize": "pageSize", "namespce": "namespace", "xyz": "", "": "", "users": "user"} {
+		if got := Nearest(wrong, names); got != want {
+			t.Errorf("nearest to %q is %q, want %q", wrong, got, want)
 		}
 	}
 }

@@ -116,7 +116,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error 
 		return err
 	}
 	if t.what != "ports" && r.Method != http.MethodGet {
-		return problem.New(problem.Invalid, "%s is not a method of %s, want GET", r.Method, t.what)
+		w.Header().Set("Allow", http.MethodGet)
+		problem.New(problem.Invalid, "%s is not a method of %s, want GET", r.Method, t.what).WriteStatus(w, http.StatusMethodNotAllowed)
+		return nil
 	}
 	switch t.what {
 	case "logs":
@@ -207,7 +209,11 @@ func (q *query) fault(field, value, valid string) {
 func (q *query) known(names string) error {
 	for name, values := range q.values {
 		if !strings.Contains(" "+names+" ", " "+name+" ") {
-			q.fault(name, strings.Join(values, ","), "one of the parameters: "+strings.ReplaceAll(names, " ", ", "))
+			valid := "one of: " + strings.ReplaceAll(names, " ", ", ")
+			if near := problem.Nearest(name, strings.Fields(names)); near != "" {
+				valid = near + "; there are: " + strings.ReplaceAll(names, " ", ", ")
+			}
+			q.fault(name, strings.Join(values, ","), valid)
 		}
 	}
 	if len(q.faults) > 0 {

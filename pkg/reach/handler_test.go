@@ -68,7 +68,7 @@ func TestRefusalsAreProblems(t *testing.T) {
 		want         int
 	}{
 		{"GET", "/v1/sandboxes/a/logs", nil, 404},
-		{"POST", "/v1/sandboxes/a/logs", nil, 400},
+		{"POST", "/v1/sandboxes/a/logs", nil, 405},
 		{"GET", "/v1/sandboxes/a/logs?since=yesterday", nil, 400},
 		{"GET", "/v1/sandboxes/a/exec?command=ls", nil, 400},
 		{"GET", "/v1/sandboxes/a/exec?command=ls", socket, 400},

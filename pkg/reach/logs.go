@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 )
 
 // errorTrailer is why a log broke off after it began.
@@ -31,7 +32,7 @@ func logsCall(r *http.Request) (*federationv1.ReachCall, error) {
 	if text := q.values.Get("since"); text != "" {
 		since, err := time.ParseDuration(text)
 		if err != nil || since <= 0 {
-			q.fault("since", text, `a duration such as "90s"`)
+			q.fault("since", text, serve.ValidDuration)
 		}
 		logs.Since = durationpb.New(since)
 	}

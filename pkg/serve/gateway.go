@@ -24,9 +24,11 @@ const (
 // handler serves every HTTP request: extra handlers first, then the translated calls.
 func (s *Server) handler(conn *localConn) (http.Handler, error) {
 	gateway := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &strictJSON{runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
-		}),
+		}}),
+		runtime.SetQueryParameterParser(laterQuery{}),
+		runtime.WithMiddlewares(probed),
 		runtime.WithIncomingHeaderMatcher(incomingHeader),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(writeRoutingError),
@@ -56,7 +58,7 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 			extra.ServeHTTP(w, r)
 			return
 		}
-		gateway.ServeHTTP(w, carrySlashes(r))
+		gateway.ServeHTTP(w, withIncoming(carrySlashes(r)))
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _, sandbox := SandboxHost(r.Host, s.opts.Web.Domain(s.access()))
@@ -126,15 +128,23 @@ func incomingHeader(name string) (string, bool) {
 	return runtime.DefaultHeaderMatcher(name)
 }
 
-func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+	if _, probes := r.Context().Value(probeKey{}).(*bool); probes {
+		return
+	}
 	problem.FromError(err).Write(w)
 }
 
 // writeRoutingError responds to a request that matches no rule of the API. REST has more codes for a method than gRPC.
-func writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+func writeRoutingError(_ context.Context, mux *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+	if _, probes := r.Context().Value(probeKey{}).(*bool); probes {
+		return
+	}
 	switch code {
 	case http.StatusMethodNotAllowed:
-		problem.New(problem.Invalid, "%s is not a method of %s; see /openapi.json", r.Method, r.URL.Path).Write(w)
+		w.Header().Set("Allow", strings.Join(allowed(mux, r), ", "))
+		problem.New(problem.Invalid, "%s is not a method of %s; there are: %s", r.Method, r.URL.Path, w.Header().Get("Allow")).
+			WriteStatus(w, http.StatusMethodNotAllowed)
 	case http.StatusBadRequest:
 		problem.New(problem.Invalid, "%s cannot be read as a path", r.URL.Path).Write(w)
 	default:
@@ -143,3 +153,31 @@ func writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshal
 }
 
 func (s *Server) access() Access { return s.opts.Admit != nil }
+
+// probeKey is the context key of a request that only asks whether a rule of the API matches.
+type probeKey struct{}
+
+// probed keeps probes away from the handlers.
+func probed(next runtime.HandlerFunc) runtime.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
+		if matches, probes := r.Context().Value(probeKey{}).(*bool); probes {
+			*matches = true
+			return
+		}
+		next(w, r, params)
+	}
+}
+
+// allowed returns the methods that the path of a request has.
+func allowed(mux *runtime.ServeMux, r *http.Request) (methods []string) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		var matches bool
+		probe := r.Clone(context.WithValue(r.Context(), probeKey{}, &matches))
+		probe.Method, probe.Body = method, http.NoBody
+		mux.ServeHTTP(nil, probe)
+		if matches {
+			methods = append(methods, method)
+		}
+	}
+	return methods
+}

@@ -42,6 +42,9 @@ func (c *localConn) Invoke(ctx context.Context, method string, args, reply any, 
 	if !ok {
 		return problem.New(problem.Unimplemented, "%s is not served here", method)
 	}
+	if err := incomingFrom(ctx).complete(args); err != nil {
+		return explain(err, claimKey(args))
+	}
 	if md, ok := metadata.FromOutgoingContext(ctx); ok {
 		ctx = metadata.NewIncomingContext(metadata.NewOutgoingContext(ctx, nil), md)
 	}

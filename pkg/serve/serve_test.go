@@ -165,7 +165,7 @@ func TestBothProtocolsOnOnePort(t *testing.T) {
 			{"GET", "/v1/sandboxes/x", "", 500, `"reason":"INTERNAL"`},
 			{"POST", "/v1/sandboxes/x:touch", `{}`, 501, `"reason":"UNIMPLEMENTED"`},
 			{"GET", "/v1/nothing", "", 404, `"reason":"NOT_FOUND"`},
-			{"PUT", "/v1/sandboxes", "", 400, `"reason":"INVALID"`},
+			{"PUT", "/v1/sandboxes", "", 405, `"reason":"INVALID"`},
 		} {
 			code, body, header := rest(t, client, tc.method, scheme+address+tc.path, tc.body)
 			if code != tc.code || !strings.Contains(body, tc.want) {

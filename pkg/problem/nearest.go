@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package problem
+
+import "strings"
+
+// Nearest returns the name that is most like a wrong one; "" if none is.
+func Nearest(wrong string, names []string) string {
+	wrong = strings.ToLower(wrong)
+	best, least := "", (len(wrong)+1)/2+1
+	for _, name := range names {
+		lower := strings.ToLower(name)
+		distance := edits(wrong, lower)
+		if len(wrong) > 2 && strings.Contains(lower, wrong) {
+			distance = min(distance, 1) // cluster is nearer to clusterId than to user
+		}
+		if distance < least {
+			best, least = name, distance
+		}
+	}
+	return best
+}
+
+// maxCompared bounds the work for a name that a caller sent.
+const maxCompared = 64
+
+// edits is the least number of insertions, deletions and changes of a byte that make b of a.
+func edits(a, b string) int {
+	if len(a) > maxCompared || len(b) > maxCompared {
+		return maxCompared
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
