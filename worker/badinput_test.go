@@ -75,7 +75,7 @@ func testFullAnnotations(p *place) {
 	p.kubectl(strings.NewReplacer(
 		"name: env,", "name: full,", "name: member,", `name: full, config: {annotations: {a: "`+full+`"}},`).Replace(envManifest), "create", "-f", "-")
 	planetest.Eventually(p.t, "the refusal in the Env's condition", func() error {
-		message := p.awaitCondition("env", "full", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+		message := p.awaitCondition("env", "full", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
 		if !strings.Contains(message, "config.annotations: with those of SandboxTemplate") || len(message) > 1<<10 {
 			return fmt.Errorf("it tells %.300q", message)
 		}
@@ -225,7 +225,7 @@ func testUnreadable(p *place) {
 		p.t.Errorf("the template tells %q", message)
 	}
 	p.apply(envManifest + "---" + aloneManifest)
-	p.awaitCondition("env", "env", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+	p.awaitCondition("env", "env", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
 	p.awaitCondition("pool", "alone", v1alpha1.SandboxPoolConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateInvalid)
 
 	policy, err := os.ReadFile(filepath.Join("..", "charts", "worker", "files", "policies", "pod-templates.yaml"))

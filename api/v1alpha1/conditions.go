@@ -56,6 +56,9 @@ const (
 	ReasonNoMembers           ConditionReason = "NoMembers"
 	ReasonMembersMissing      ConditionReason = "MembersMissing"
 	ReasonMembersInconsistent ConditionReason = "MembersInconsistent"
+	// ReasonMembersInvalid: members cannot be made from what the Env, its
+	// template and the instance types are now.
+	ReasonMembersInvalid ConditionReason = "MembersInvalid"
 	// ReasonModeNotSupported: the mode is OnDemandJob, which is not built.
 	ReasonModeNotSupported ConditionReason = "ModeNotSupported"
 )

@@ -96,7 +96,7 @@ func (w *world) cutOff(ctx context.Context) (detail string, err error) {
 		}
 		slowest = max(slowest, time.Since(begin))
 	}
-	if err := w.waitState(ctx, sandboxv1.ClusterState_LAST_CHOICE, sandboxv1.ClusterState_UNREACHABLE); err != nil {
+	if err := w.waitState(ctx, sandboxv1.ClusterState_SUSPECT, sandboxv1.ClusterState_UNREACHABLE); err != nil {
 		return "", err
 	}
 	if err := w.stack.Worker("west").Resume(); err != nil {

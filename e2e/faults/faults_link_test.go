@@ -58,7 +58,7 @@ func halfOpen(ctx context.Context, s *scenario) error {
 	if err := s.wantServed(ctx, s.other, "the link of "+s.victim+" is half open"); err != nil {
 		return err
 	}
-	if err := s.waitState(ctx, s.victim, sandboxv1.ClusterState_LAST_CHOICE, sandboxv1.ClusterState_UNREACHABLE); err != nil {
+	if err := s.waitState(ctx, s.victim, sandboxv1.ClusterState_SUSPECT, sandboxv1.ClusterState_UNREACHABLE); err != nil {
 		return err
 	}
 	s.between(ctx, 0, 5*time.Second)

@@ -123,7 +123,7 @@ func TestI7_OneFrozenClusterDelaysNoOther(t *testing.T) {
 
 	must.Succeed(t, atoll.Worker("west").Pause())
 	e.wantServedWithout(ctx, t, "west", "its worker is frozen", unharmed)
-	if err := waitState(ctx, "west", sandboxv1.ClusterState_LAST_CHOICE, sandboxv1.ClusterState_UNREACHABLE); err != nil {
+	if err := waitState(ctx, "west", sandboxv1.ClusterState_SUSPECT, sandboxv1.ClusterState_UNREACHABLE); err != nil {
 		t.Error(err)
 	}
 	must.Succeed(t, heal(ctx))

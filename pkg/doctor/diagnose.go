@@ -206,7 +206,7 @@ func clusters(s *Snapshot) []Diagnosis {
 		case sandboxv1.ClusterState_UNREACHABLE:
 			d.Reason, d.Severity, d.What = ClusterUnreachable, Critical, "gets no claims: "+c.GetMessage()
 			d.Do = s.whyAway(c.GetId())
-		case sandboxv1.ClusterState_LAST_CHOICE:
+		case sandboxv1.ClusterState_SUSPECT:
 			d.Reason, d.Severity, d.What = ClusterSilent, Warning, "is the last choice: "+c.GetMessage()
 			d.Do = s.whyAway(c.GetId())
 		case sandboxv1.ClusterState_DEGRADED:

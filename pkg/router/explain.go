@@ -112,7 +112,7 @@ func (e *Explanation) rank() bool {
 func reasonBehind(first, c *Explained) Reason {
 	switch reasonAhead(first.key, c.key, first.merit, c.merit) {
 	case FresherCluster:
-		return ClusterLastChoice
+		return ClusterSuspect
 	case BetterTier:
 		return WorseTier
 	case PreferredByCall:
@@ -146,9 +146,9 @@ func (c *Explained) Message() string {
 	case ClusterDraining:
 		return "the cluster is being drained and gets no new claims"
 	case MemberMissing:
-		return "the pool does not exist"
+		return "the pool does not exist" + c.fault()
 	case MemberInconsistent:
-		return "the pool is not what the Env says"
+		return "the pool is not what the Env says" + c.fault()
 	case MemberStateUnknown:
 		return "the pool's state is not known to this version"
 	case AlreadyRefused:
@@ -164,6 +164,14 @@ func (c *Explained) Message() string {
 	default:
 		return string(c.Reason)
 	}
+}
+
+// fault is what the cluster tells about the Env.
+func (c *Explained) fault() string {
+	if fault := c.Segment.Defaults.Get().Fault; fault != "" {
+		return "; " + fault
+	}
+	return ""
 }
 
 func (c *Explained) lateness() string {

@@ -126,7 +126,9 @@ func (v *View) assess(req *Request, selective bool, i int) verdict {
 	got.key = uint64(got.tier)<<tierShift | priorityBits(h.priority)
 	if got.health != Fresh {
 		if !got.health.Eligible() {
-			got.reason = unhealthy(got.health)
+			if got.reason = req.unsuited(v.Candidate(i)); got.reason == "" { // that it would not suit, lasts longer
+				got.reason = unhealthy(got.health)
+			}
 			return got
 		}
 		got.key |= lastChoiceBit

@@ -18,11 +18,11 @@ const (
 
 // Why an eligible candidate is not the first.
 const (
-	ClusterLastChoice Reason = "ClusterLastChoice"
-	WorseTier         Reason = "WorseTier"
-	LessPreferred     Reason = "LessPreferred"
-	HigherPriority    Reason = "HigherPriority"
-	LessFree          Reason = "LessFree"
+	ClusterSuspect Reason = "ClusterSuspect"
+	WorseTier      Reason = "WorseTier"
+	LessPreferred  Reason = "LessPreferred"
+	HigherPriority Reason = "HigherPriority"
+	LessFree       Reason = "LessFree"
 )
 
 // Why a candidate is not eligible. If none is eligible, the decision has the reason that is most likely to pass.
@@ -42,6 +42,21 @@ const (
 	MultiplierMismatch   Reason = "MultiplierMismatch"
 	ScalingGroupMismatch Reason = "ScalingGroupMismatch"
 )
+
+// Lasting reports whether only a person can cure the reason why no candidate is eligible: the Env, its template or the request must
+// change. A member that is missing or inconsistent may be so for a moment; the segment's fault tells.
+func (r Reason) Lasting() bool {
+	switch r {
+	case NoMembers, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch:
+		return true
+	}
+	return false
+}
+
+// Unserving reports whether members are there that cannot serve, for a reason that a segment's fault may tell.
+func (r Reason) Unserving() bool {
+	return r == NoMembers || r == MemberMissing || r == MemberInconsistent
+}
 
 // hope orders the reasons of refused candidates: the first that applies to any candidate explains an empty decision.
 var hope = [...]Reason{

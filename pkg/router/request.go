@@ -45,14 +45,7 @@ func (r *Request) selective() bool {
 
 // mismatch returns the condition of the request that the candidate does not meet.
 func (r *Request) mismatch(c Candidate) Reason {
-	if r.RequireClusters && len(r.Clusters) > 0 && !slices.Contains(r.Clusters, c.Cluster.ID) {
-		return ClusterNotRequested
-	}
-	shape := c.Member().Shape.Get()
-	if r.ScalingGroup != "" && r.ScalingGroup != shape.ScalingGroup {
-		return ScalingGroupMismatch
-	}
-	if reason := shapeMismatch(r, &shape, c.Segment); reason != "" {
+	if reason := r.unsuited(c); reason != "" {
 		return reason
 	}
 	for _, e := range r.excluded[:min(r.nExcluded, MaxExcluded)] {
@@ -61,6 +54,18 @@ func (r *Request) mismatch(c Candidate) Reason {
 		}
 	}
 	return ""
+}
+
+// unsuited is mismatch without what the request has met so far.
+func (r *Request) unsuited(c Candidate) Reason {
+	if r.RequireClusters && len(r.Clusters) > 0 && !slices.Contains(r.Clusters, c.Cluster.ID) {
+		return ClusterNotRequested
+	}
+	shape := c.Member().Shape.Get()
+	if r.ScalingGroup != "" && r.ScalingGroup != shape.ScalingGroup {
+		return ScalingGroupMismatch
+	}
+	return shapeMismatch(r, &shape, c.Segment)
 }
 
 func shapeMismatch(r *Request, has *segment.Shape, of *segment.Segment) Reason {

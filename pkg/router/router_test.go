@@ -148,9 +148,9 @@ var policies = []struct {
 		want: lines(
 			"FresherCluster",
 			"1 south/a SaturatedQueue FresherCluster 1s: no idle Pod free, and 0 claims wait in a queue of 1",
-			"2 east/a FreshIdle ClusterLastChoice 20s: 9 idle Pods free; nothing heard of the cluster for 20s",
-			"3 north/a FreshIdle ClusterLastChoice 1m0s: 8 idle Pods free; the cluster did not confirm a dispatch in time",
-			"4 west/a FreshIdle ClusterLastChoice 1m0s: 1 idle Pods free; the cluster is not connected"),
+			"2 east/a FreshIdle ClusterSuspect 20s: 9 idle Pods free; nothing heard of the cluster for 20s",
+			"3 north/a FreshIdle ClusterSuspect 1m0s: 8 idle Pods free; the cluster did not confirm a dispatch in time",
+			"4 west/a FreshIdle ClusterSuspect 1m0s: 1 idle Pods free; the cluster is not connected"),
 	},
 	{
 		name: "not eligible",
@@ -170,6 +170,22 @@ var policies = []struct {
 			"0 east/c - MemberStateUnknown 1m0s: the pool's state is not known to this version",
 			"0 gone/a FreshIdle ClusterUnreachable 1m0s: nothing heard of the cluster for 1m0s",
 			"0 twins/a FreshIdle ClusterQuarantined 1m0s: two clusters claim this name"),
+	},
+	{
+		name: "of the clusters that a request binds itself to, the reason counts",
+		scene: scene{
+			health: map[string]Health{"gone": Unreachable, "leaving": Draining},
+			lines: `
+				gone/a    ready=9
+				leaving/a ready=9
+				east/a    ready=9`,
+		},
+		req: Request{Clusters: []string{"leaving"}, RequireClusters: true},
+		want: lines(
+			"ClusterDraining",
+			"0 east/a FreshIdle ClusterNotRequested 1m0s: the request binds itself to other clusters",
+			"0 gone/a FreshIdle ClusterNotRequested 1m0s: the request binds itself to other clusters",
+			"0 leaving/a FreshIdle ClusterDraining 1m0s: the cluster is being drained and gets no new claims"),
 	},
 	{
 		name: "the caller's clusters come before priority and room",

@@ -27,7 +27,7 @@ const maxQuoted = 64
 
 // Size is no less than the bytes that a segment takes on the wire.
 func Size(p *federationv1.EnvSegment) int {
-	n := ItemSize + len(p.GetKey().GetNamespace()) + len(p.GetKey().GetName()) + len(p.GetUid()) + len(p.GetTemplate()) + len(p.GetDefaultInstanceType())
+	n := ItemSize + len(p.GetKey().GetNamespace()) + len(p.GetKey().GetName()) + len(p.GetUid()) + len(p.GetTemplate()) + len(p.GetDefaultInstanceType()) + len(p.GetFault())
 	for _, m := range p.GetMembers() {
 		n += ItemSize + len(m.GetName()) + len(m.GetInstanceType()) + len(m.GetScalingGroup()) + len(m.GetImage())
 	}
@@ -91,7 +91,10 @@ func checkSize(p *federationv1.EnvSegment) error {
 	if err := checkText("template", p.GetTemplate(), MaxName); err != nil {
 		return err
 	}
-	return checkText("default_instance_type", p.GetDefaultInstanceType(), MaxName)
+	if err := checkText("default_instance_type", p.GetDefaultInstanceType(), MaxName); err != nil {
+		return err
+	}
+	return checkText("fault", p.GetFault(), MaxString)
 }
 
 // checkMember skips the name if it is the known one.

@@ -87,12 +87,13 @@ func (s *Segment) describe(p *federationv1.EnvSegment, was *Segment) {
 		u, known = parseUID(p.GetUid())
 	}
 	if known && d.uid == "" && d.Template == p.GetTemplate() && d.InstanceType == p.GetDefaultInstanceType() &&
-		d.Multiplier == p.GetDefaultMultiplier() {
+		d.Multiplier == p.GetDefaultMultiplier() && d.Fault == p.GetFault() {
 		s.uid, s.Defaults, s.Generation = u, was.Defaults, p.GetGeneration()
 		return
 	}
 	s.Describe(p.GetUid(), p.GetGeneration(), Defaults{
 		Template: p.GetTemplate(), InstanceType: p.GetDefaultInstanceType(), Multiplier: p.GetDefaultMultiplier(),
+		Fault: p.GetFault(),
 	})
 }
 
@@ -107,6 +108,7 @@ func (s *Segment) Proto() *federationv1.EnvSegment {
 		DefaultInstanceType: d.InstanceType,
 		DefaultMultiplier:   d.Multiplier,
 		Members:             s.MembersProto(),
+		Fault:               d.Fault,
 	}
 }
 

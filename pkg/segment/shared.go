@@ -47,6 +47,8 @@ type Defaults struct {
 	Template     string
 	InstanceType string
 	Multiplier   int32
+	// Fault is what a person must cure before all members can serve; empty: nothing is known.
+	Fault string
 
 	uid string // of the Env, if it does not fit into uid
 }

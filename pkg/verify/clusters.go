@@ -55,7 +55,7 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 
 // away reports whether a cluster gets fewer claims than it could serve, because the hub does not hear it.
 func away(c *sandboxv1.Cluster) bool {
-	return c.GetState() == sandboxv1.ClusterState_LAST_CHOICE || c.GetState() == sandboxv1.ClusterState_UNREACHABLE
+	return c.GetState() == sandboxv1.ClusterState_SUSPECT || c.GetState() == sandboxv1.ClusterState_UNREACHABLE
 }
 
 // calledStale finds Envs that call a cluster stale although the hub hears it.
@@ -139,7 +139,7 @@ func clocksDecideNothing(s *Snapshot) []Finding {
 		case c.GetLastSeen() == nil:
 			continue
 		case c.GetState() == sandboxv1.ClusterState_FRESH && seen > fresh:
-			f.Wrong, f.Expected = fmt.Sprintf("is FRESH, last heard %s ago", seen.Round(time.Second)), "LAST_CHOICE after "+fresh.String()
+			f.Wrong, f.Expected = fmt.Sprintf("is FRESH, last heard %s ago", seen.Round(time.Second)), "SUSPECT after "+fresh.String()
 		case seen < 0:
 			f.Wrong, f.Expected = fmt.Sprintf("was last heard in %s", -seen), "a time in the past, by the hub's monotonic clock"
 		default:

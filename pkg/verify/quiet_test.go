@@ -180,12 +180,12 @@ func TestAMeasureThatMovesIsOneFinding(t *testing.T) {
 	var j judge
 	for i := range 6 {
 		s := healthy()
-		s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_LAST_CHOICE, fmt.Sprintf("nothing heard for %ds", 20+2*i)
+		s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_SUSPECT, fmt.Sprintf("nothing heard for %ds", 20+2*i)
 		s.Programs = append(s.Programs, Program{Name: "hub", Values: map[string]float64{"atoll_hub_envs": float64(100 + i)}})
 		j.take(s, born.Add(2*time.Duration(i)*time.Second))
 	}
 	want(t, j.result(born.Add(lasting), lasting).Findings,
-		"I7: cluster east in east: is LAST_CHOICE at the hub (nothing heard for 30s), though its worker leads\n"+
+		"I7: cluster east in east: is SUSPECT at the hub (nothing heard for 30s), though its worker leads\n"+
 			"I10: metric atoll_hub_envs in hub: is 105")
 }
 

@@ -165,7 +165,7 @@ func current(c *sandboxv1.Cluster) bool {
 	switch c.GetState() {
 	case sandboxv1.ClusterState_FRESH:
 		return true
-	case sandboxv1.ClusterState_DRAINING, sandboxv1.ClusterState_LAST_CHOICE:
+	case sandboxv1.ClusterState_DRAINING, sandboxv1.ClusterState_SUSPECT:
 		return c.GetLastSeen() != nil && c.GetLastSeen().AsDuration() < fresh
 	default:
 		return false

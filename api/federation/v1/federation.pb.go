@@ -1217,6 +1217,7 @@ type EnvSegment struct {
 	DefaultInstanceType string                 `protobuf:"bytes,5,opt,name=default_instance_type,json=defaultInstanceType,proto3" json:"default_instance_type,omitempty"`
 	DefaultMultiplier   int32                  `protobuf:"varint,6,opt,name=default_multiplier,json=defaultMultiplier,proto3" json:"default_multiplier,omitempty"`
 	Members             []*MemberSegment       `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"` // ordered by name
+	Fault               string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`     // what a person must cure before all members can serve; empty: nothing is known
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1298,6 +1299,13 @@ func (x *EnvSegment) GetMembers() []*MemberSegment {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *EnvSegment) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
 }
 
 type MemberSegment struct {
@@ -3204,7 +3212,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\fHeartbeatAck\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12#\n" +
 	"\rsend_complete\x18\x02 \x01(\bR\fsendComplete\x12#\n" +
-	"\retcd_restored\x18\x03 \x01(\bR\fetcdRestored\"\xaa\x02\n" +
+	"\retcd_restored\x18\x03 \x01(\bR\fetcdRestored\"\xc0\x02\n" +
 	"\n" +
 	"EnvSegment\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.atoll.federation.v1.EnvKeyR\x03key\x12\x10\n" +
@@ -3215,7 +3223,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\btemplate\x18\x04 \x01(\tR\btemplate\x122\n" +
 	"\x15default_instance_type\x18\x05 \x01(\tR\x13defaultInstanceType\x12-\n" +
 	"\x12default_multiplier\x18\x06 \x01(\x05R\x11defaultMultiplier\x12<\n" +
-	"\amembers\x18\a \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\"\xd8\x04\n" +
+	"\amembers\x18\a \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\x12\x14\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\"\xd8\x04\n" +
 	"\rMemberSegment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_type\x18\x02 \x01(\tR\finstanceType\x12\x1e\n" +

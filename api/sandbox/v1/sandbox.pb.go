@@ -96,7 +96,7 @@ type ClusterState int32
 const (
 	ClusterState_CLUSTER_STATE_UNSPECIFIED ClusterState = 0
 	ClusterState_FRESH                     ClusterState = 1 // heartbeats arrive
-	ClusterState_LAST_CHOICE               ClusterState = 2 // silent for 15 s, or no receipt for a dispatch within 1 s
+	ClusterState_SUSPECT                   ClusterState = 2 // silent for 15 s, or no receipt for a dispatch within 1 s: gets claims only where no other cluster can serve them
 	ClusterState_UNREACHABLE               ClusterState = 3 // silent for 40 s: no claims; its data is kept and marked stale
 	ClusterState_QUARANTINED               ClusterState = 4 // two clusters claim this name
 	ClusterState_DRAINING                  ClusterState = 5 // gets no new claims
@@ -109,7 +109,7 @@ var (
 	ClusterState_name = map[int32]string{
 		0: "CLUSTER_STATE_UNSPECIFIED",
 		1: "FRESH",
-		2: "LAST_CHOICE",
+		2: "SUSPECT",
 		3: "UNREACHABLE",
 		4: "QUARANTINED",
 		5: "DRAINING",
@@ -119,7 +119,7 @@ var (
 	ClusterState_value = map[string]int32{
 		"CLUSTER_STATE_UNSPECIFIED": 0,
 		"FRESH":                     1,
-		"LAST_CHOICE":               2,
+		"SUSPECT":                   2,
 		"UNREACHABLE":               3,
 		"QUARANTINED":               4,
 		"DRAINING":                  5,
@@ -257,16 +257,78 @@ func (x Pause_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pause_State.Descriptor instead.
 func (Pause_State) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{2, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{3, 0}
+}
+
+type Claim_State int32
+
+const (
+	Claim_STATE_UNSPECIFIED Claim_State = 0
+	Claim_WAITING           Claim_State = 1 // it waits for a Pod; see waiting
+	Claim_STARTING          Claim_State = 2 // it has a Pod, which is being given its image
+	Claim_RUNNING           Claim_State = 3
+	Claim_ENDED             Claim_State = 4 // its sandbox has ended, or it was cancelled
+	Claim_EXPIRED           Claim_State = 5 // no cluster gave it a sandbox in time, and none holds it: the same create begins anew
+	Claim_UNKNOWN           Claim_State = 6 // its cluster does not respond, and may hold a sandbox
+)
+
+// Enum value maps for Claim_State.
+var (
+	Claim_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "WAITING",
+		2: "STARTING",
+		3: "RUNNING",
+		4: "ENDED",
+		5: "EXPIRED",
+		6: "UNKNOWN",
+	}
+	Claim_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"WAITING":           1,
+		"STARTING":          2,
+		"RUNNING":           3,
+		"ENDED":             4,
+		"EXPIRED":           5,
+		"UNKNOWN":           6,
+	}
+)
+
+func (x Claim_State) Enum() *Claim_State {
+	p := new(Claim_State)
+	*p = x
+	return p
+}
+
+func (x Claim_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Claim_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_sandbox_v1_sandbox_proto_enumTypes[4].Descriptor()
+}
+
+func (Claim_State) Type() protoreflect.EnumType {
+	return &file_sandbox_v1_sandbox_proto_enumTypes[4]
+}
+
+func (x Claim_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Claim_State.Descriptor instead.
+func (Claim_State) EnumDescriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type RefreshedMember_Outcome int32
 
 const (
 	RefreshedMember_OUTCOME_UNSPECIFIED RefreshedMember_Outcome = 0
-	RefreshedMember_REFRESHED           RefreshedMember_Outcome = 1 // or would be
+	RefreshedMember_REFRESHED           RefreshedMember_Outcome = 1
 	RefreshedMember_UNCHANGED           RefreshedMember_Outcome = 2 // it is already what it would be made as
 	RefreshedMember_REFUSED             RefreshedMember_Outcome = 3 // it cannot be made anew, and stays as it is
+	RefreshedMember_WOULD_REFRESH       RefreshedMember_Outcome = 4 // it would be made anew, were this no dry run
 )
 
 // Enum value maps for RefreshedMember_Outcome.
@@ -276,12 +338,14 @@ var (
 		1: "REFRESHED",
 		2: "UNCHANGED",
 		3: "REFUSED",
+		4: "WOULD_REFRESH",
 	}
 	RefreshedMember_Outcome_value = map[string]int32{
 		"OUTCOME_UNSPECIFIED": 0,
 		"REFRESHED":           1,
 		"UNCHANGED":           2,
 		"REFUSED":             3,
+		"WOULD_REFRESH":       4,
 	}
 )
 
@@ -296,11 +360,11 @@ func (x RefreshedMember_Outcome) String() string {
 }
 
 func (RefreshedMember_Outcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_sandbox_v1_sandbox_proto_enumTypes[4].Descriptor()
+	return file_sandbox_v1_sandbox_proto_enumTypes[5].Descriptor()
 }
 
 func (RefreshedMember_Outcome) Type() protoreflect.EnumType {
-	return &file_sandbox_v1_sandbox_proto_enumTypes[4]
+	return &file_sandbox_v1_sandbox_proto_enumTypes[5]
 }
 
 func (x RefreshedMember_Outcome) Number() protoreflect.EnumNumber {
@@ -309,7 +373,7 @@ func (x RefreshedMember_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshedMember_Outcome.Descriptor instead.
 func (RefreshedMember_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49, 0}
 }
 
 type CreateSandboxRequest struct {
@@ -552,6 +616,7 @@ type Sandbox struct {
 	Node                 string                 `protobuf:"bytes,44,opt,name=node,proto3" json:"node,omitempty"`
 	StatusDetail         *StatusDetail          `protobuf:"bytes,50,opt,name=status_detail,json=statusDetail,proto3" json:"status_detail,omitempty"` // what a sandbox that is starting waits for, or why it failed, as its Pod tells
 	Pause                *Pause                 `protobuf:"bytes,60,opt,name=pause,proto3" json:"pause,omitempty"`                                   // unset: it has all of its CPU
+	Waiting              *Waiting               `protobuf:"bytes,61,opt,name=waiting,proto3" json:"waiting,omitempty"`                               // of a claim that waits for a Pod
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -838,6 +903,82 @@ func (x *Sandbox) GetPause() *Pause {
 	return nil
 }
 
+func (x *Sandbox) GetWaiting() *Waiting {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+// Waiting is the place of a claim in the queue of its pool.
+type Waiting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Position      int32                  `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"` // 1 gets the next Pod, as the turns of teams and users stand now
+	Claims        int32                  `protobuf:"varint,2,opt,name=claims,proto3" json:"claims,omitempty"`     // that wait there
+	Waited        *durationpb.Duration   `protobuf:"bytes,3,opt,name=waited,proto3" json:"waited,omitempty"`      // so far
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`      // why there is no Pod now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waiting) Reset() {
+	*x = Waiting{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waiting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waiting) ProtoMessage() {}
+
+func (x *Waiting) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
+func (*Waiting) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Waiting) GetPosition() int32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Waiting) GetClaims() int32 {
+	if x != nil {
+		return x.Claims
+	}
+	return 0
+}
+
+func (x *Waiting) GetWaited() *durationpb.Duration {
+	if x != nil {
+		return x.Waited
+	}
+	return nil
+}
+
+func (x *Waiting) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Pause is how far a running sandbox is that is paused, or about to be or to resume.
 type Pause struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -851,7 +992,7 @@ type Pause struct {
 
 func (x *Pause) Reset() {
 	*x = Pause{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +1004,7 @@ func (x *Pause) String() string {
 func (*Pause) ProtoMessage() {}
 
 func (x *Pause) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +1017,7 @@ func (x *Pause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pause.ProtoReflect.Descriptor instead.
 func (*Pause) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Pause) GetState() Pause_State {
@@ -919,7 +1060,7 @@ type StatusDetail struct {
 
 func (x *StatusDetail) Reset() {
 	*x = StatusDetail{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1072,7 @@ func (x *StatusDetail) String() string {
 func (*StatusDetail) ProtoMessage() {}
 
 func (x *StatusDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1085,7 @@ func (x *StatusDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusDetail.ProtoReflect.Descriptor instead.
 func (*StatusDetail) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StatusDetail) GetReason() string {
@@ -981,7 +1122,7 @@ type PodEvent struct {
 
 func (x *PodEvent) Reset() {
 	*x = PodEvent{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1134,7 @@ func (x *PodEvent) String() string {
 func (*PodEvent) ProtoMessage() {}
 
 func (x *PodEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1147,7 @@ func (x *PodEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodEvent.ProtoReflect.Descriptor instead.
 func (*PodEvent) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{4}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PodEvent) GetReason() string {
@@ -1048,7 +1189,7 @@ type Runtime struct {
 
 func (x *Runtime) Reset() {
 	*x = Runtime{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1201,7 @@ func (x *Runtime) String() string {
 func (*Runtime) ProtoMessage() {}
 
 func (x *Runtime) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1214,7 @@ func (x *Runtime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
 func (*Runtime) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{5}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Runtime) GetName() string {
@@ -1106,7 +1247,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1259,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1272,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -1161,7 +1302,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1314,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1327,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListSandboxesRequest) GetNamespace() string {
@@ -1284,7 +1425,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1437,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1450,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -1342,7 +1483,7 @@ type ReleaseSandboxRequest struct {
 
 func (x *ReleaseSandboxRequest) Reset() {
 	*x = ReleaseSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1495,7 @@ func (x *ReleaseSandboxRequest) String() string {
 func (*ReleaseSandboxRequest) ProtoMessage() {}
 
 func (x *ReleaseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1508,7 @@ func (x *ReleaseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReleaseSandboxRequest) GetId() string {
@@ -1389,7 +1530,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1542,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1555,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateSandboxRequest) GetId() string {
@@ -1447,7 +1588,7 @@ type TouchSandboxRequest struct {
 
 func (x *TouchSandboxRequest) Reset() {
 	*x = TouchSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1600,7 @@ func (x *TouchSandboxRequest) String() string {
 func (*TouchSandboxRequest) ProtoMessage() {}
 
 func (x *TouchSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1613,7 @@ func (x *TouchSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchSandboxRequest.ProtoReflect.Descriptor instead.
 func (*TouchSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TouchSandboxRequest) GetId() string {
@@ -1491,7 +1632,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1644,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1657,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PauseSandboxRequest) GetId() string {
@@ -1535,7 +1676,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1688,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1701,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ResumeSandboxRequest) GetId() string {
@@ -1581,7 +1722,7 @@ type GetClaimRequest struct {
 
 func (x *GetClaimRequest) Reset() {
 	*x = GetClaimRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1734,7 @@ func (x *GetClaimRequest) String() string {
 func (*GetClaimRequest) ProtoMessage() {}
 
 func (x *GetClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1747,7 @@ func (x *GetClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClaimRequest.ProtoReflect.Descriptor instead.
 func (*GetClaimRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetClaimRequest) GetClaimKey() string {
@@ -1641,7 +1782,7 @@ type CancelClaimRequest struct {
 
 func (x *CancelClaimRequest) Reset() {
 	*x = CancelClaimRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1794,7 @@ func (x *CancelClaimRequest) String() string {
 func (*CancelClaimRequest) ProtoMessage() {}
 
 func (x *CancelClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1807,7 @@ func (x *CancelClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelClaimRequest.ProtoReflect.Descriptor instead.
 func (*CancelClaimRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CancelClaimRequest) GetClaimKey() string {
@@ -1690,6 +1831,7 @@ func (x *CancelClaimRequest) GetTeam() string {
 	return ""
 }
 
+// Claim is what became of a claim key.
 type Claim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClaimKey      string                 `protobuf:"bytes,1,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"`
@@ -1698,13 +1840,18 @@ type Claim struct {
 	Attempt       int32                  `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Sandbox       *Sandbox               `protobuf:"bytes,5,opt,name=sandbox,proto3" json:"sandbox,omitempty"` // live, or the record of the ended one; unset while unknown
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	State         Claim_State            `protobuf:"varint,7,opt,name=state,proto3,enum=atoll.sandbox.v1.Claim_State" json:"state,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`      // when the state began, as far as that is known
+	Pool          string                 `protobuf:"bytes,9,opt,name=pool,proto3" json:"pool,omitempty"`        // where it waits, or has its sandbox
+	Waiting       *Waiting               `protobuf:"bytes,10,opt,name=waiting,proto3" json:"waiting,omitempty"` // in state WAITING, if it is in a queue
+	Message       string                 `protobuf:"bytes,11,opt,name=message,proto3" json:"message,omitempty"` // more about the state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1863,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1876,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Claim) GetClaimKey() string {
@@ -1774,6 +1921,41 @@ func (x *Claim) GetCreatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Claim) GetState() Claim_State {
+	if x != nil {
+		return x.State
+	}
+	return Claim_STATE_UNSPECIFIED
+}
+
+func (x *Claim) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Claim) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *Claim) GetWaiting() *Waiting {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+func (x *Claim) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type ListClustersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1782,7 +1964,7 @@ type ListClustersRequest struct {
 
 func (x *ListClustersRequest) Reset() {
 	*x = ListClustersRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1976,7 @@ func (x *ListClustersRequest) String() string {
 func (*ListClustersRequest) ProtoMessage() {}
 
 func (x *ListClustersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1989,7 @@ func (x *ListClustersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClustersRequest.ProtoReflect.Descriptor instead.
 func (*ListClustersRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 type ListClustersResponse struct {
@@ -1819,7 +2001,7 @@ type ListClustersResponse struct {
 
 func (x *ListClustersResponse) Reset() {
 	*x = ListClustersResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +2013,7 @@ func (x *ListClustersResponse) String() string {
 func (*ListClustersResponse) ProtoMessage() {}
 
 func (x *ListClustersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +2026,7 @@ func (x *ListClustersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClustersResponse.ProtoReflect.Descriptor instead.
 func (*ListClustersResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListClustersResponse) GetClusters() []*Cluster {
@@ -1863,7 +2045,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2057,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2070,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetClusterRequest) GetId() string {
@@ -1907,7 +2089,7 @@ type DrainClusterRequest struct {
 
 func (x *DrainClusterRequest) Reset() {
 	*x = DrainClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2101,7 @@ func (x *DrainClusterRequest) String() string {
 func (*DrainClusterRequest) ProtoMessage() {}
 
 func (x *DrainClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2114,7 @@ func (x *DrainClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainClusterRequest.ProtoReflect.Descriptor instead.
 func (*DrainClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainClusterRequest) GetId() string {
@@ -1954,7 +2136,7 @@ type UndrainClusterRequest struct {
 
 func (x *UndrainClusterRequest) Reset() {
 	*x = UndrainClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2148,7 @@ func (x *UndrainClusterRequest) String() string {
 func (*UndrainClusterRequest) ProtoMessage() {}
 
 func (x *UndrainClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2161,7 @@ func (x *UndrainClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainClusterRequest.ProtoReflect.Descriptor instead.
 func (*UndrainClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UndrainClusterRequest) GetId() string {
@@ -2005,7 +2187,7 @@ type ForgetClusterRequest struct {
 
 func (x *ForgetClusterRequest) Reset() {
 	*x = ForgetClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2199,7 @@ func (x *ForgetClusterRequest) String() string {
 func (*ForgetClusterRequest) ProtoMessage() {}
 
 func (x *ForgetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2212,7 @@ func (x *ForgetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClusterRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForgetClusterRequest) GetId() string {
@@ -2063,7 +2245,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2257,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2270,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cluster) GetId() string {
@@ -2204,7 +2386,7 @@ type GetHubRequest struct {
 
 func (x *GetHubRequest) Reset() {
 	*x = GetHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2398,7 @@ func (x *GetHubRequest) String() string {
 func (*GetHubRequest) ProtoMessage() {}
 
 func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2411,7 @@ func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHubRequest.ProtoReflect.Descriptor instead.
 func (*GetHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 type AcceptLossRequest struct {
@@ -2240,7 +2422,7 @@ type AcceptLossRequest struct {
 
 func (x *AcceptLossRequest) Reset() {
 	*x = AcceptLossRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2434,7 @@ func (x *AcceptLossRequest) String() string {
 func (*AcceptLossRequest) ProtoMessage() {}
 
 func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2447,7 @@ func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptLossRequest.ProtoReflect.Descriptor instead.
 func (*AcceptLossRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 type BackupHubRequest struct {
@@ -2276,7 +2458,7 @@ type BackupHubRequest struct {
 
 func (x *BackupHubRequest) Reset() {
 	*x = BackupHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2470,7 @@ func (x *BackupHubRequest) String() string {
 func (*BackupHubRequest) ProtoMessage() {}
 
 func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2483,7 @@ func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHubRequest.ProtoReflect.Descriptor instead.
 func (*BackupHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 type BackupChunk struct {
@@ -2313,7 +2495,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2507,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2520,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -2367,7 +2549,7 @@ type HubStatus struct {
 
 func (x *HubStatus) Reset() {
 	*x = HubStatus{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2561,7 @@ func (x *HubStatus) String() string {
 func (*HubStatus) ProtoMessage() {}
 
 func (x *HubStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2574,7 @@ func (x *HubStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HubStatus.ProtoReflect.Descriptor instead.
 func (*HubStatus) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HubStatus) GetVersion() string {
@@ -2483,7 +2665,7 @@ type ListEnvsRequest struct {
 
 func (x *ListEnvsRequest) Reset() {
 	*x = ListEnvsRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2677,7 @@ func (x *ListEnvsRequest) String() string {
 func (*ListEnvsRequest) ProtoMessage() {}
 
 func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2690,7 @@ func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsRequest.ProtoReflect.Descriptor instead.
 func (*ListEnvsRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListEnvsRequest) GetNamespace() string {
@@ -2542,7 +2724,7 @@ type ListEnvsResponse struct {
 
 func (x *ListEnvsResponse) Reset() {
 	*x = ListEnvsResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2736,7 @@ func (x *ListEnvsResponse) String() string {
 func (*ListEnvsResponse) ProtoMessage() {}
 
 func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2749,7 @@ func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsResponse.ProtoReflect.Descriptor instead.
 func (*ListEnvsResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListEnvsResponse) GetEnvs() []*Env {
@@ -2594,7 +2776,7 @@ type GetEnvRequest struct {
 
 func (x *GetEnvRequest) Reset() {
 	*x = GetEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2788,7 @@ func (x *GetEnvRequest) String() string {
 func (*GetEnvRequest) ProtoMessage() {}
 
 func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2801,7 @@ func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvRequest.ProtoReflect.Descriptor instead.
 func (*GetEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetEnvRequest) GetNamespace() string {
@@ -2652,7 +2834,7 @@ type Env struct {
 
 func (x *Env) Reset() {
 	*x = Env{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2846,7 @@ func (x *Env) String() string {
 func (*Env) ProtoMessage() {}
 
 func (x *Env) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2859,7 @@ func (x *Env) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Env.ProtoReflect.Descriptor instead.
 func (*Env) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Env) GetNamespace() string {
@@ -2735,13 +2917,14 @@ type EnvCluster struct {
 	State         ClusterState           `protobuf:"varint,2,opt,name=state,proto3,enum=atoll.sandbox.v1.ClusterState" json:"state,omitempty"`
 	Age           *durationpb.Duration   `protobuf:"bytes,3,opt,name=age,proto3" json:"age,omitempty"` // of the data
 	Members       []*EnvMember           `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	Fault         string                 `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"` // what a person must cure before all members there can serve; empty: nothing is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EnvCluster) Reset() {
 	*x = EnvCluster{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2936,7 @@ func (x *EnvCluster) String() string {
 func (*EnvCluster) ProtoMessage() {}
 
 func (x *EnvCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2949,7 @@ func (x *EnvCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvCluster.ProtoReflect.Descriptor instead.
 func (*EnvCluster) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EnvCluster) GetClusterId() string {
@@ -2797,6 +2980,13 @@ func (x *EnvCluster) GetMembers() []*EnvMember {
 	return nil
 }
 
+func (x *EnvCluster) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
 type EnvMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2818,7 +3008,7 @@ type EnvMember struct {
 
 func (x *EnvMember) Reset() {
 	*x = EnvMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +3020,7 @@ func (x *EnvMember) String() string {
 func (*EnvMember) ProtoMessage() {}
 
 func (x *EnvMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +3033,7 @@ func (x *EnvMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvMember.ProtoReflect.Descriptor instead.
 func (*EnvMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EnvMember) GetName() string {
@@ -2948,7 +3138,7 @@ type PutEnvRequest struct {
 
 func (x *PutEnvRequest) Reset() {
 	*x = PutEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3150,7 @@ func (x *PutEnvRequest) String() string {
 func (*PutEnvRequest) ProtoMessage() {}
 
 func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3163,7 @@ func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEnvRequest.ProtoReflect.Descriptor instead.
 func (*PutEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PutEnvRequest) GetNamespace() string {
@@ -3007,7 +3197,7 @@ type DeleteEnvRequest struct {
 
 func (x *DeleteEnvRequest) Reset() {
 	*x = DeleteEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3209,7 @@ func (x *DeleteEnvRequest) String() string {
 func (*DeleteEnvRequest) ProtoMessage() {}
 
 func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3222,7 @@ func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteEnvRequest) GetNamespace() string {
@@ -3062,7 +3252,7 @@ type ExplainEnvRequest struct {
 
 func (x *ExplainEnvRequest) Reset() {
 	*x = ExplainEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3264,7 @@ func (x *ExplainEnvRequest) String() string {
 func (*ExplainEnvRequest) ProtoMessage() {}
 
 func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3277,7 @@ func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainEnvRequest.ProtoReflect.Descriptor instead.
 func (*ExplainEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExplainEnvRequest) GetNamespace() string {
@@ -3136,7 +3326,7 @@ type PlanEnvRequest struct {
 
 func (x *PlanEnvRequest) Reset() {
 	*x = PlanEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3338,7 @@ func (x *PlanEnvRequest) String() string {
 func (*PlanEnvRequest) ProtoMessage() {}
 
 func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3351,7 @@ func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvRequest.ProtoReflect.Descriptor instead.
 func (*PlanEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PlanEnvRequest) GetNamespace() string {
@@ -3193,7 +3383,7 @@ type PlanEnvResponse struct {
 
 func (x *PlanEnvResponse) Reset() {
 	*x = PlanEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3395,7 @@ func (x *PlanEnvResponse) String() string {
 func (*PlanEnvResponse) ProtoMessage() {}
 
 func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3408,7 @@ func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvResponse.ProtoReflect.Descriptor instead.
 func (*PlanEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 // Decision tells which member a claim goes to, and why, candidate by candidate.
@@ -3236,7 +3426,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3438,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3451,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Decision) GetClusterId() string {
@@ -3326,7 +3516,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3528,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3541,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Candidate) GetClusterId() string {
@@ -3448,7 +3638,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3650,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3663,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Template) GetName() string {
@@ -3499,7 +3689,7 @@ type GetTemplateRequest struct {
 
 func (x *GetTemplateRequest) Reset() {
 	*x = GetTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3701,7 @@ func (x *GetTemplateRequest) String() string {
 func (*GetTemplateRequest) ProtoMessage() {}
 
 func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3714,7 @@ func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateRequest.ProtoReflect.Descriptor instead.
 func (*GetTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetTemplateRequest) GetName() string {
@@ -3544,7 +3734,7 @@ type PutTemplateRequest struct {
 
 func (x *PutTemplateRequest) Reset() {
 	*x = PutTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3746,7 @@ func (x *PutTemplateRequest) String() string {
 func (*PutTemplateRequest) ProtoMessage() {}
 
 func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3759,7 @@ func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTemplateRequest.ProtoReflect.Descriptor instead.
 func (*PutTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PutTemplateRequest) GetName() string {
@@ -3595,7 +3785,7 @@ type DeleteTemplateRequest struct {
 
 func (x *DeleteTemplateRequest) Reset() {
 	*x = DeleteTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3607,7 +3797,7 @@ func (x *DeleteTemplateRequest) String() string {
 func (*DeleteTemplateRequest) ProtoMessage() {}
 
 func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3620,7 +3810,7 @@ func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTemplateRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteTemplateRequest) GetName() string {
@@ -3646,7 +3836,7 @@ type RefreshEnvRequest struct {
 
 func (x *RefreshEnvRequest) Reset() {
 	*x = RefreshEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3848,7 @@ func (x *RefreshEnvRequest) String() string {
 func (*RefreshEnvRequest) ProtoMessage() {}
 
 func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3861,7 @@ func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvRequest.ProtoReflect.Descriptor instead.
 func (*RefreshEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RefreshEnvRequest) GetNamespace() string {
@@ -3727,7 +3917,7 @@ type RefreshEnvResponse struct {
 
 func (x *RefreshEnvResponse) Reset() {
 	*x = RefreshEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3739,7 +3929,7 @@ func (x *RefreshEnvResponse) String() string {
 func (*RefreshEnvResponse) ProtoMessage() {}
 
 func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3752,7 +3942,7 @@ func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvResponse.ProtoReflect.Descriptor instead.
 func (*RefreshEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RefreshEnvResponse) GetMembers() []*RefreshedMember {
@@ -3783,7 +3973,7 @@ type RefreshedMember struct {
 
 func (x *RefreshedMember) Reset() {
 	*x = RefreshedMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3985,7 @@ func (x *RefreshedMember) String() string {
 func (*RefreshedMember) ProtoMessage() {}
 
 func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3998,7 @@ func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedMember.ProtoReflect.Descriptor instead.
 func (*RefreshedMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RefreshedMember) GetClusterId() string {
@@ -3864,7 +4054,7 @@ type RefreshFailure struct {
 
 func (x *RefreshFailure) Reset() {
 	*x = RefreshFailure{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +4066,7 @@ func (x *RefreshFailure) String() string {
 func (*RefreshFailure) ProtoMessage() {}
 
 func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +4079,7 @@ func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshFailure.ProtoReflect.Descriptor instead.
 func (*RefreshFailure) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RefreshFailure) GetClusterId() string {
@@ -3952,7 +4142,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10WAIT_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05READY\x10\x01\x12\f\n" +
 	"\bASSIGNED\x10\x02\x12\b\n" +
-	"\x04NONE\x10\x03\"\xad\r\n" +
+	"\x04NONE\x10\x03\"\xe2\r\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -3994,7 +4184,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x06memory\x18+ \x01(\tR\x06memory\x12\x12\n" +
 	"\x04node\x18, \x01(\tR\x04node\x12C\n" +
 	"\rstatus_detail\x182 \x01(\v2\x1e.atoll.sandbox.v1.StatusDetailR\fstatusDetail\x12-\n" +
-	"\x05pause\x18< \x01(\v2\x17.atoll.sandbox.v1.PauseR\x05pause\x1a9\n" +
+	"\x05pause\x18< \x01(\v2\x17.atoll.sandbox.v1.PauseR\x05pause\x123\n" +
+	"\awaiting\x18= \x01(\v2\x19.atoll.sandbox.v1.WaitingR\awaiting\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
@@ -4005,7 +4196,12 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
 	"\n" +
-	"_exit_code\"\xe7\x01\n" +
+	"_exit_code\"\x88\x01\n" +
+	"\aWaiting\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x05R\bposition\x12\x16\n" +
+	"\x06claims\x18\x02 \x01(\x05R\x06claims\x121\n" +
+	"\x06waited\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xe7\x01\n" +
 	"\x05Pause\x123\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1d.atoll.sandbox.v1.Pause.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -4073,7 +4269,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x12CancelClaimRequest\x12\x1b\n" +
 	"\tclaim_key\x18\x01 \x01(\tR\bclaimKey\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04team\x18\x03 \x01(\tR\x04team\"\xeb\x01\n" +
+	"\x04team\x18\x03 \x01(\tR\x04team\"\xa2\x04\n" +
 	"\x05Claim\x12\x1b\n" +
 	"\tclaim_key\x18\x01 \x01(\tR\bclaimKey\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1d\n" +
@@ -4082,7 +4278,21 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x123\n" +
 	"\asandbox\x18\x05 \x01(\v2\x19.atoll.sandbox.v1.SandboxR\asandbox\x129\n" +
 	"\n" +
-	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x15\n" +
+	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x123\n" +
+	"\x05state\x18\a \x01(\x0e2\x1d.atoll.sandbox.v1.Claim.StateR\x05state\x120\n" +
+	"\x05since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04pool\x18\t \x01(\tR\x04pool\x123\n" +
+	"\awaiting\x18\n" +
+	" \x01(\v2\x19.atoll.sandbox.v1.WaitingR\awaiting\x12\x18\n" +
+	"\amessage\x18\v \x01(\tR\amessage\"k\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aWAITING\x10\x01\x12\f\n" +
+	"\bSTARTING\x10\x02\x12\v\n" +
+	"\aRUNNING\x10\x03\x12\t\n" +
+	"\x05ENDED\x10\x04\x12\v\n" +
+	"\aEXPIRED\x10\x05\x12\v\n" +
+	"\aUNKNOWN\x10\x06\"\x15\n" +
 	"\x13ListClustersRequest\"M\n" +
 	"\x14ListClustersResponse\x125\n" +
 	"\bclusters\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.ClusterR\bclusters\"#\n" +
@@ -4150,14 +4360,15 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\arunning\x18\x04 \x01(\x05R\arunning\x12\x18\n" +
 	"\adesired\x18\x05 \x01(\x05R\adesired\x12\x18\n" +
 	"\apending\x18\x06 \x01(\x05R\apending\x128\n" +
-	"\bclusters\x18\a \x03(\v2\x1c.atoll.sandbox.v1.EnvClusterR\bclusters\"\xc5\x01\n" +
+	"\bclusters\x18\a \x03(\v2\x1c.atoll.sandbox.v1.EnvClusterR\bclusters\"\xdb\x01\n" +
 	"\n" +
 	"EnvCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.atoll.sandbox.v1.ClusterStateR\x05state\x12+\n" +
 	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\x125\n" +
-	"\amembers\x18\x04 \x03(\v2\x1b.atoll.sandbox.v1.EnvMemberR\amembers\"\x92\x03\n" +
+	"\amembers\x18\x04 \x03(\v2\x1b.atoll.sandbox.v1.EnvMemberR\amembers\x12\x14\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\"\x92\x03\n" +
 	"\tEnvMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12#\n" +
@@ -4241,7 +4452,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fmax_unavailable\x18\x06 \x01(\tR\x0emaxUnavailable\"\x8f\x01\n" +
 	"\x12RefreshEnvResponse\x12;\n" +
 	"\amembers\x18\x01 \x03(\v2!.atoll.sandbox.v1.RefreshedMemberR\amembers\x12<\n" +
-	"\bfailures\x18\x02 \x03(\v2 .atoll.sandbox.v1.RefreshFailureR\bfailures\"\xa4\x02\n" +
+	"\bfailures\x18\x02 \x03(\v2 .atoll.sandbox.v1.RefreshFailureR\bfailures\"\xb7\x02\n" +
 	"\x0fRefreshedMember\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
@@ -4249,12 +4460,13 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\aoutcome\x18\x03 \x01(\x0e2).atoll.sandbox.v1.RefreshedMember.OutcomeR\aoutcome\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x18\n" +
-	"\achanges\x18\x06 \x03(\tR\achanges\"M\n" +
+	"\achanges\x18\x06 \x03(\tR\achanges\"`\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tREFRESHED\x10\x01\x12\r\n" +
 	"\tUNCHANGED\x10\x02\x12\v\n" +
-	"\aREFUSED\x10\x03\"a\n" +
+	"\aREFUSED\x10\x03\x12\x11\n" +
+	"\rWOULD_REFRESH\x10\x04\"a\n" +
 	"\x0eRefreshFailure\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
@@ -4266,11 +4478,11 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\bSTARTING\x10\x02\x12\v\n" +
 	"\aRUNNING\x10\x03\x12\f\n" +
 	"\bSTOPPING\x10\x04\x12\t\n" +
-	"\x05ENDED\x10\x05*\x96\x01\n" +
+	"\x05ENDED\x10\x05*\x92\x01\n" +
 	"\fClusterState\x12\x1d\n" +
 	"\x19CLUSTER_STATE_UNSPECIFIED\x10\x00\x12\t\n" +
-	"\x05FRESH\x10\x01\x12\x0f\n" +
-	"\vLAST_CHOICE\x10\x02\x12\x0f\n" +
+	"\x05FRESH\x10\x01\x12\v\n" +
+	"\aSUSPECT\x10\x02\x12\x0f\n" +
 	"\vUNREACHABLE\x10\x03\x12\x0f\n" +
 	"\vQUARANTINED\x10\x04\x12\f\n" +
 	"\bDRAINING\x10\x05\x12\r\n" +
@@ -4328,198 +4540,205 @@ func file_sandbox_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_sandbox_v1_sandbox_proto_rawDescData
 }
 
-var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(Phase)(0),                     // 0: atoll.sandbox.v1.Phase
 	(ClusterState)(0),              // 1: atoll.sandbox.v1.ClusterState
 	(CreateSandboxRequest_Wait)(0), // 2: atoll.sandbox.v1.CreateSandboxRequest.Wait
 	(Pause_State)(0),               // 3: atoll.sandbox.v1.Pause.State
-	(RefreshedMember_Outcome)(0),   // 4: atoll.sandbox.v1.RefreshedMember.Outcome
-	(*CreateSandboxRequest)(nil),   // 5: atoll.sandbox.v1.CreateSandboxRequest
-	(*Sandbox)(nil),                // 6: atoll.sandbox.v1.Sandbox
-	(*Pause)(nil),                  // 7: atoll.sandbox.v1.Pause
-	(*StatusDetail)(nil),           // 8: atoll.sandbox.v1.StatusDetail
-	(*PodEvent)(nil),               // 9: atoll.sandbox.v1.PodEvent
-	(*Runtime)(nil),                // 10: atoll.sandbox.v1.Runtime
-	(*GetSandboxRequest)(nil),      // 11: atoll.sandbox.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),   // 12: atoll.sandbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),  // 13: atoll.sandbox.v1.ListSandboxesResponse
-	(*ReleaseSandboxRequest)(nil),  // 14: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*UpdateSandboxRequest)(nil),   // 15: atoll.sandbox.v1.UpdateSandboxRequest
-	(*TouchSandboxRequest)(nil),    // 16: atoll.sandbox.v1.TouchSandboxRequest
-	(*PauseSandboxRequest)(nil),    // 17: atoll.sandbox.v1.PauseSandboxRequest
-	(*ResumeSandboxRequest)(nil),   // 18: atoll.sandbox.v1.ResumeSandboxRequest
-	(*GetClaimRequest)(nil),        // 19: atoll.sandbox.v1.GetClaimRequest
-	(*CancelClaimRequest)(nil),     // 20: atoll.sandbox.v1.CancelClaimRequest
-	(*Claim)(nil),                  // 21: atoll.sandbox.v1.Claim
-	(*ListClustersRequest)(nil),    // 22: atoll.sandbox.v1.ListClustersRequest
-	(*ListClustersResponse)(nil),   // 23: atoll.sandbox.v1.ListClustersResponse
-	(*GetClusterRequest)(nil),      // 24: atoll.sandbox.v1.GetClusterRequest
-	(*DrainClusterRequest)(nil),    // 25: atoll.sandbox.v1.DrainClusterRequest
-	(*UndrainClusterRequest)(nil),  // 26: atoll.sandbox.v1.UndrainClusterRequest
-	(*ForgetClusterRequest)(nil),   // 27: atoll.sandbox.v1.ForgetClusterRequest
-	(*Cluster)(nil),                // 28: atoll.sandbox.v1.Cluster
-	(*GetHubRequest)(nil),          // 29: atoll.sandbox.v1.GetHubRequest
-	(*AcceptLossRequest)(nil),      // 30: atoll.sandbox.v1.AcceptLossRequest
-	(*BackupHubRequest)(nil),       // 31: atoll.sandbox.v1.BackupHubRequest
-	(*BackupChunk)(nil),            // 32: atoll.sandbox.v1.BackupChunk
-	(*HubStatus)(nil),              // 33: atoll.sandbox.v1.HubStatus
-	(*ListEnvsRequest)(nil),        // 34: atoll.sandbox.v1.ListEnvsRequest
-	(*ListEnvsResponse)(nil),       // 35: atoll.sandbox.v1.ListEnvsResponse
-	(*GetEnvRequest)(nil),          // 36: atoll.sandbox.v1.GetEnvRequest
-	(*Env)(nil),                    // 37: atoll.sandbox.v1.Env
-	(*EnvCluster)(nil),             // 38: atoll.sandbox.v1.EnvCluster
-	(*EnvMember)(nil),              // 39: atoll.sandbox.v1.EnvMember
-	(*PutEnvRequest)(nil),          // 40: atoll.sandbox.v1.PutEnvRequest
-	(*DeleteEnvRequest)(nil),       // 41: atoll.sandbox.v1.DeleteEnvRequest
-	(*ExplainEnvRequest)(nil),      // 42: atoll.sandbox.v1.ExplainEnvRequest
-	(*PlanEnvRequest)(nil),         // 43: atoll.sandbox.v1.PlanEnvRequest
-	(*PlanEnvResponse)(nil),        // 44: atoll.sandbox.v1.PlanEnvResponse
-	(*Decision)(nil),               // 45: atoll.sandbox.v1.Decision
-	(*Candidate)(nil),              // 46: atoll.sandbox.v1.Candidate
-	(*Template)(nil),               // 47: atoll.sandbox.v1.Template
-	(*GetTemplateRequest)(nil),     // 48: atoll.sandbox.v1.GetTemplateRequest
-	(*PutTemplateRequest)(nil),     // 49: atoll.sandbox.v1.PutTemplateRequest
-	(*DeleteTemplateRequest)(nil),  // 50: atoll.sandbox.v1.DeleteTemplateRequest
-	(*RefreshEnvRequest)(nil),      // 51: atoll.sandbox.v1.RefreshEnvRequest
-	(*RefreshEnvResponse)(nil),     // 52: atoll.sandbox.v1.RefreshEnvResponse
-	(*RefreshedMember)(nil),        // 53: atoll.sandbox.v1.RefreshedMember
-	(*RefreshFailure)(nil),         // 54: atoll.sandbox.v1.RefreshFailure
-	nil,                            // 55: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	nil,                            // 56: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	nil,                            // 57: atoll.sandbox.v1.Sandbox.LabelsEntry
-	nil,                            // 58: atoll.sandbox.v1.Sandbox.MetadataEntry
-	nil,                            // 59: atoll.sandbox.v1.Sandbox.ImagesEntry
-	(*durationpb.Duration)(nil),    // 60: google.protobuf.Duration
-	(*structpb.Struct)(nil),        // 61: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),          // 63: google.protobuf.Empty
+	(Claim_State)(0),               // 4: atoll.sandbox.v1.Claim.State
+	(RefreshedMember_Outcome)(0),   // 5: atoll.sandbox.v1.RefreshedMember.Outcome
+	(*CreateSandboxRequest)(nil),   // 6: atoll.sandbox.v1.CreateSandboxRequest
+	(*Sandbox)(nil),                // 7: atoll.sandbox.v1.Sandbox
+	(*Waiting)(nil),                // 8: atoll.sandbox.v1.Waiting
+	(*Pause)(nil),                  // 9: atoll.sandbox.v1.Pause
+	(*StatusDetail)(nil),           // 10: atoll.sandbox.v1.StatusDetail
+	(*PodEvent)(nil),               // 11: atoll.sandbox.v1.PodEvent
+	(*Runtime)(nil),                // 12: atoll.sandbox.v1.Runtime
+	(*GetSandboxRequest)(nil),      // 13: atoll.sandbox.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),   // 14: atoll.sandbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),  // 15: atoll.sandbox.v1.ListSandboxesResponse
+	(*ReleaseSandboxRequest)(nil),  // 16: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*UpdateSandboxRequest)(nil),   // 17: atoll.sandbox.v1.UpdateSandboxRequest
+	(*TouchSandboxRequest)(nil),    // 18: atoll.sandbox.v1.TouchSandboxRequest
+	(*PauseSandboxRequest)(nil),    // 19: atoll.sandbox.v1.PauseSandboxRequest
+	(*ResumeSandboxRequest)(nil),   // 20: atoll.sandbox.v1.ResumeSandboxRequest
+	(*GetClaimRequest)(nil),        // 21: atoll.sandbox.v1.GetClaimRequest
+	(*CancelClaimRequest)(nil),     // 22: atoll.sandbox.v1.CancelClaimRequest
+	(*Claim)(nil),                  // 23: atoll.sandbox.v1.Claim
+	(*ListClustersRequest)(nil),    // 24: atoll.sandbox.v1.ListClustersRequest
+	(*ListClustersResponse)(nil),   // 25: atoll.sandbox.v1.ListClustersResponse
+	(*GetClusterRequest)(nil),      // 26: atoll.sandbox.v1.GetClusterRequest
+	(*DrainClusterRequest)(nil),    // 27: atoll.sandbox.v1.DrainClusterRequest
+	(*UndrainClusterRequest)(nil),  // 28: atoll.sandbox.v1.UndrainClusterRequest
+	(*ForgetClusterRequest)(nil),   // 29: atoll.sandbox.v1.ForgetClusterRequest
+	(*Cluster)(nil),                // 30: atoll.sandbox.v1.Cluster
+	(*GetHubRequest)(nil),          // 31: atoll.sandbox.v1.GetHubRequest
+	(*AcceptLossRequest)(nil),      // 32: atoll.sandbox.v1.AcceptLossRequest
+	(*BackupHubRequest)(nil),       // 33: atoll.sandbox.v1.BackupHubRequest
+	(*BackupChunk)(nil),            // 34: atoll.sandbox.v1.BackupChunk
+	(*HubStatus)(nil),              // 35: atoll.sandbox.v1.HubStatus
+	(*ListEnvsRequest)(nil),        // 36: atoll.sandbox.v1.ListEnvsRequest
+	(*ListEnvsResponse)(nil),       // 37: atoll.sandbox.v1.ListEnvsResponse
+	(*GetEnvRequest)(nil),          // 38: atoll.sandbox.v1.GetEnvRequest
+	(*Env)(nil),                    // 39: atoll.sandbox.v1.Env
+	(*EnvCluster)(nil),             // 40: atoll.sandbox.v1.EnvCluster
+	(*EnvMember)(nil),              // 41: atoll.sandbox.v1.EnvMember
+	(*PutEnvRequest)(nil),          // 42: atoll.sandbox.v1.PutEnvRequest
+	(*DeleteEnvRequest)(nil),       // 43: atoll.sandbox.v1.DeleteEnvRequest
+	(*ExplainEnvRequest)(nil),      // 44: atoll.sandbox.v1.ExplainEnvRequest
+	(*PlanEnvRequest)(nil),         // 45: atoll.sandbox.v1.PlanEnvRequest
+	(*PlanEnvResponse)(nil),        // 46: atoll.sandbox.v1.PlanEnvResponse
+	(*Decision)(nil),               // 47: atoll.sandbox.v1.Decision
+	(*Candidate)(nil),              // 48: atoll.sandbox.v1.Candidate
+	(*Template)(nil),               // 49: atoll.sandbox.v1.Template
+	(*GetTemplateRequest)(nil),     // 50: atoll.sandbox.v1.GetTemplateRequest
+	(*PutTemplateRequest)(nil),     // 51: atoll.sandbox.v1.PutTemplateRequest
+	(*DeleteTemplateRequest)(nil),  // 52: atoll.sandbox.v1.DeleteTemplateRequest
+	(*RefreshEnvRequest)(nil),      // 53: atoll.sandbox.v1.RefreshEnvRequest
+	(*RefreshEnvResponse)(nil),     // 54: atoll.sandbox.v1.RefreshEnvResponse
+	(*RefreshedMember)(nil),        // 55: atoll.sandbox.v1.RefreshedMember
+	(*RefreshFailure)(nil),         // 56: atoll.sandbox.v1.RefreshFailure
+	nil,                            // 57: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	nil,                            // 58: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	nil,                            // 59: atoll.sandbox.v1.Sandbox.LabelsEntry
+	nil,                            // 60: atoll.sandbox.v1.Sandbox.MetadataEntry
+	nil,                            // 61: atoll.sandbox.v1.Sandbox.ImagesEntry
+	(*durationpb.Duration)(nil),    // 62: google.protobuf.Duration
+	(*structpb.Struct)(nil),        // 63: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),  // 64: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),          // 65: google.protobuf.Empty
 }
 var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
-	55, // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	56, // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	60, // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	60, // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
-	60, // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	60, // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
-	61, // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
+	57, // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	58, // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	62, // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	62, // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
+	62, // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	62, // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
+	63, // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
 	2,  // 7: atoll.sandbox.v1.CreateSandboxRequest.wait:type_name -> atoll.sandbox.v1.CreateSandboxRequest.Wait
-	10, // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
+	12, // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
 	0,  // 9: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
-	57, // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
-	58, // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
-	62, // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
-	62, // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
-	62, // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
-	60, // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	60, // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
-	60, // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
-	60, // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
-	45, // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	62, // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
-	59, // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
-	8,  // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
-	7,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
-	3,  // 24: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
-	62, // 25: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
-	9,  // 26: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
-	62, // 27: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
-	0,  // 28: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	62, // 29: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
-	62, // 30: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
-	6,  // 31: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	60, // 32: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	60, // 33: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	6,  // 34: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	62, // 35: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
-	28, // 36: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	1,  // 37: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	60, // 38: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	62, // 39: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	62, // 40: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	62, // 41: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	62, // 42: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	62, // 43: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	62, // 44: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	37, // 45: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	38, // 46: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	1,  // 47: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	60, // 48: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	39, // 49: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	60, // 50: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	61, // 51: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	5,  // 52: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	61, // 53: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	46, // 54: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	62, // 55: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	60, // 56: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	61, // 57: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	61, // 58: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	53, // 59: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
-	54, // 60: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
-	4,  // 61: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
-	5,  // 62: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	11, // 63: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	12, // 64: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	14, // 65: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	15, // 66: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	16, // 67: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	17, // 68: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	18, // 69: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	19, // 70: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	20, // 71: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	22, // 72: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	24, // 73: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	25, // 74: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	26, // 75: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	27, // 76: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	29, // 77: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	30, // 78: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	31, // 79: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	34, // 80: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	36, // 81: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	40, // 82: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	41, // 83: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	42, // 84: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	43, // 85: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	51, // 86: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
-	48, // 87: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	49, // 88: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	50, // 89: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	6,  // 90: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	6,  // 91: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	13, // 92: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	6,  // 93: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	6,  // 94: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	6,  // 95: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	6,  // 96: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	6,  // 97: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	21, // 98: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	21, // 99: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	23, // 100: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	28, // 101: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	28, // 102: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	28, // 103: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	28, // 104: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	33, // 105: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	33, // 106: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	32, // 107: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	35, // 108: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	37, // 109: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	37, // 110: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	63, // 111: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	45, // 112: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	44, // 113: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	52, // 114: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
-	47, // 115: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	47, // 116: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	63, // 117: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	90, // [90:118] is the sub-list for method output_type
-	62, // [62:90] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	59, // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
+	60, // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
+	64, // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
+	64, // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
+	64, // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
+	62, // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	62, // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
+	62, // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
+	62, // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
+	47, // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
+	64, // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	61, // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
+	10, // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
+	9,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
+	8,  // 24: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
+	62, // 25: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
+	3,  // 26: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
+	64, // 27: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	11, // 28: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
+	64, // 29: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
+	0,  // 30: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	64, // 31: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	64, // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	7,  // 33: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
+	62, // 34: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	62, // 35: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	7,  // 36: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	64, // 37: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	4,  // 38: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
+	64, // 39: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
+	8,  // 40: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
+	30, // 41: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
+	1,  // 42: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	62, // 43: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	64, // 44: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	64, // 45: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	64, // 46: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	64, // 47: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	64, // 48: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	64, // 49: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	39, // 50: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	40, // 51: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	1,  // 52: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	62, // 53: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	41, // 54: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	62, // 55: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	63, // 56: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	6,  // 57: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	63, // 58: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	48, // 59: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	64, // 60: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	62, // 61: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	63, // 62: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	63, // 63: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	55, // 64: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
+	56, // 65: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
+	5,  // 66: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
+	6,  // 67: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	13, // 68: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	14, // 69: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	16, // 70: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	17, // 71: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	18, // 72: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	19, // 73: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	20, // 74: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	21, // 75: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	22, // 76: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	24, // 77: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	26, // 78: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	27, // 79: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	28, // 80: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	29, // 81: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	31, // 82: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	32, // 83: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	33, // 84: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	36, // 85: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	38, // 86: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	42, // 87: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	43, // 88: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	44, // 89: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	45, // 90: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	53, // 91: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
+	50, // 92: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	51, // 93: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	52, // 94: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	7,  // 95: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 96: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	15, // 97: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	7,  // 98: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 99: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 100: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 101: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 102: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	23, // 103: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	23, // 104: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	25, // 105: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	30, // 106: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	30, // 107: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	30, // 108: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	30, // 109: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	35, // 110: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	35, // 111: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	34, // 112: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	37, // 113: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	39, // 114: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	39, // 115: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	65, // 116: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	47, // 117: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	46, // 118: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	54, // 119: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
+	49, // 120: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	49, // 121: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	65, // 122: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	95, // [95:123] is the sub-list for method output_type
+	67, // [67:95] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
@@ -4533,8 +4752,8 @@ func file_sandbox_v1_sandbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_v1_sandbox_proto_rawDesc), len(file_sandbox_v1_sandbox_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   55,
+			NumEnums:      6,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

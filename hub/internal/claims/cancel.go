@@ -95,11 +95,17 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 	claim := k.describe(h.Record)
 	if h.Record.State == ledger.Ended {
 		claim.Sandbox, err = s.ledger.Terminal(ctx, h.Record)
+		tell(claim, standing{record: h.Record, sandbox: claim.GetSandbox()})
 		return claim, err
 	}
-	if sandbox, err := s.lookup(ctx, k.hash, h.Record); err == nil {
+	sandbox, err := s.lookup(ctx, k.hash, h.Record)
+	if err == nil {
 		claim.Sandbox = sandbox
 	}
+	tell(claim, standing{
+		record: h.Record, sandbox: sandbox, err: err, flying: s.flights.of(k.hash) != nil,
+		forgotten: s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID), now: s.clock.Now(),
+	})
 	return claim, nil
 }
 

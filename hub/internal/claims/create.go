@@ -11,6 +11,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -35,7 +36,11 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 		return nil, err
 	}
 	if req.GetClaimKey() != "" {
-		return s.createKeyed(ctx, req, in.GetWait())
+		sandbox, err := s.createKeyed(ctx, req, in.GetWait())
+		if refusal := outcome.Refusal(sandbox); err == nil && refusal != nil {
+			return nil, refusal // as the call that waited for the sandbox got it
+		}
+		return sandbox, err
 	}
 	timeout := s.startupTimeout(req, nil)
 	if left, ok := wallclock.Left(ctx); ok {

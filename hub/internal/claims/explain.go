@@ -60,7 +60,11 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	}
 	route := s.newPursuit(claim, 0, s.clock.Now()).route
 	out := s.fleet.Explain(&route, view)
-	return out.Proto(s.clock.Now(), len(out.Candidates), nil), nil
+	decision := out.Proto(s.clock.Now(), len(out.Candidates), nil)
+	if why := s.misconfigured(claim, out.Reason); decision.GetClusterId() == "" && why != "" {
+		decision.Message += "; only a person can cure it: " + why
+	}
+	return decision, nil
 }
 
 // Decision returns how a sandbox's claim was decided. Its caller has checked that the user may see it.

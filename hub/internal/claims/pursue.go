@@ -5,6 +5,10 @@ package claims
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -260,6 +264,9 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 		return p.refusalForCaller()
 	}
 	env := p.request.GetNamespace() + "/" + p.request.GetEnv()
+	if why := p.service.misconfigured(p.request, reason); why != "" {
+		return problem.New(problem.Misconfigured, "Env %s cannot serve this claim until a person cures it: %s", env, why)
+	}
 	kind := problem.NoCapacity
 	if reason == router.QueueFull {
 		kind = problem.QueueFull
@@ -268,6 +275,31 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 		return problem.New(kind, "Env %s: no cluster could be reached", env).WithRetryAfter(problem.RetrySoon)
 	}
 	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(problem.RetrySoon)
+}
+
+// misconfigured returns why no member can serve a claim where only a person can cure that; "" where it may pass by itself.
+func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason router.Reason) string {
+	if slices.ContainsFunc(s.fleet.Unreported(), func(cluster string) bool { return allows(req, cluster) }) {
+		return "" // that cluster may have such a member
+	}
+	var faults []string
+	if reason.Unserving() {
+		told := s.fleet.Faults(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+		for _, cluster := range slices.Sorted(maps.Keys(told)) {
+			if allows(req, cluster) {
+				faults = append(faults, "in "+cluster+": "+told[cluster])
+			}
+		}
+	}
+	switch {
+	case len(faults) > 0:
+		return fmt.Sprintf("%s: %s", reason, strings.Join(faults, "; "))
+	case reason == router.NoMembers:
+		return "NoMembers: no cluster has a pool of it"
+	case reason.Lasting():
+		return string(reason) + ": no member is what the request asks for; explain tells more"
+	}
+	return ""
 }
 
 // refusalForCaller returns the last refusal as the caller sees it. A reason that concerns the worker and not the claim, such as a

@@ -26,10 +26,14 @@ type Fleet interface {
 	View(key segment.Key) *router.View
 	// UnknownEnv returns the error about an Env that no cluster has.
 	UnknownEnv(namespace, name string) error
+	// Faults returns what clusters tell that a person must cure before an Env's members there can serve, by cluster.
+	Faults(key segment.Key) map[string]string
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
 	// Awaited lists the registered clusters from which a hub that has just started still awaits a report.
 	Awaited() []string
+	// Unreported lists the registered clusters that have not reported to this hub process yet.
+	Unreported() []string
 	// Registration returns the uid of the cluster that has a name now; empty: none.
 	Registration(clusterID string) string
 	// Forgotten reports whether an operator has forgotten the cluster with a name and uid. An unknown uid means the cluster that

@@ -213,15 +213,16 @@ func TestNoCandidate(t *testing.T) {
 			"no idle Pod and no queue": {func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }, problem.NoCapacity, "NoIdlePod"},
 			"no such cluster": {func(r *sandboxv1.CreateSandboxRequest) {
 				r.Clusters, r.RequireClusters = []string{"mars"}, true
-			}, problem.NoCapacity, "ClusterNotRequested"},
+			}, problem.Misconfigured, "ClusterNotRequested"},
+			"no such instance type": {func(r *sandboxv1.CreateSandboxRequest) { r.InstanceType = "huge" }, problem.Misconfigured, "InstanceTypeMismatch"},
 		} {
 			for _, key := range []string{"", "k"} {
 				_, err := f.hub.Create(t.Context(), workertest.Request(key, tc.change))
 				if err == nil || reasonOf(err) != tc.want || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("%s, key %q: %v, want %s that says %q", name, key, err, tc.want, tc.says)
 				}
-				if tc.want == problem.NoCapacity && problem.FromError(err).RetryAfter == 0 {
-					t.Errorf("%s: no advice when to come again", name)
+				if (problem.FromError(err).RetryAfter != 0) != (tc.want == problem.NoCapacity) {
+					t.Errorf("%s: advice to come again after %s", name, problem.FromError(err).RetryAfter)
 				}
 			}
 		}

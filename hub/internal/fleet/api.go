@@ -46,6 +46,11 @@ func (f *Fleet) Awaited() []string {
 	if f.now() >= unreachableAfter {
 		return nil
 	}
+	return f.Unreported()
+}
+
+// Unreported lists the registered clusters of which this hub process has no report, in order. They may have members of any Env.
+func (f *Fleet) Unreported() []string {
 	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).known.Load() })
 }
 
@@ -139,7 +144,7 @@ func apiState(h router.Health) sandboxv1.ClusterState {
 	case h == router.Draining:
 		return sandboxv1.ClusterState_DRAINING
 	case h.LastChoice():
-		return sandboxv1.ClusterState_LAST_CHOICE
+		return sandboxv1.ClusterState_SUSPECT
 	default:
 		return sandboxv1.ClusterState_FRESH
 	}
@@ -177,6 +182,7 @@ func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 		shown := &sandboxv1.EnvCluster{
 			ClusterId: p.owner.ID, State: apiState(p.owner.Health()), Age: durationpb.New(max(0, now-p.owner.Seen())),
 		}
+		shown.Fault = p.segment.Defaults.Get().Fault
 		for _, m := range p.segment.Members() {
 			shown.Members = append(shown.Members, m.Shown())
 		}
@@ -184,4 +190,22 @@ func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 	}
 	env.Idle, env.Running, env.Desired, env.Pending = totals.Idle, totals.Running, totals.Desired, totals.Pending
 	return env
+}
+
+// Faults returns what clusters tell that a person must cure before an Env's members there can serve, by cluster.
+func (f *Fleet) Faults(key segment.Key) map[string]string {
+	slot := f.index.get(key)
+	if slot == nil {
+		return nil
+	}
+	var faults map[string]string
+	for _, p := range slot.snapshot() {
+		if fault := p.segment.Defaults.Get().Fault; fault != "" {
+			if faults == nil {
+				faults = map[string]string{}
+			}
+			faults[p.owner.ID] = fault
+		}
+	}
+	return faults
 }

@@ -64,7 +64,7 @@ func TestAPI(t *testing.T) {
 			t.Errorf("cluster: %v", c)
 		}
 		west.session.Close()
-		if got := f.Cluster("west"); got.GetState() != sandboxv1.ClusterState_LAST_CHOICE || got.GetMessage() != "not connected" {
+		if got := f.Cluster("west"); got.GetState() != sandboxv1.ClusterState_SUSPECT || got.GetMessage() != "not connected" {
 			t.Errorf("a disconnected cluster: %v", got)
 		}
 		if f.Cluster("nowhere") != nil || f.Env(segment.Key{Namespace: "no", Name: "where"}) != nil || f.View(segment.Key{}) != nil {

@@ -84,6 +84,7 @@ func (f *Federation) JoinAs(id string, idle int32, stream uint64) {
 		f.t.Fatal(err)
 	}
 	f.Workers[id] = &Worker{
+		session: session, sequence: 1,
 		id: id, Connected: true, Live: map[string]*sandboxv1.Sandbox{}, Keys: map[string]Holding{}, Refused: map[string]int32{},
 	}
 	session.Report(&federationv1.Report{Sequence: 1, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{{
@@ -93,6 +94,13 @@ func (f *Federation) JoinAs(id string, idle int32, stream uint64) {
 			StartupTimeout: f.Startup[id],
 		}},
 	}}})
+}
+
+// Report reports segments of a cluster in full, as its next sequence.
+func (f *Federation) Report(id string, segments ...*federationv1.EnvSegment) {
+	w := f.Workers[id]
+	w.sequence++
+	w.session.Report(&federationv1.Report{Sequence: w.sequence, Last: true, Complete: true, Segments: segments})
 }
 
 // Dispatch is the link.
@@ -109,7 +117,9 @@ var ErrBroken = errors.New("the stream broke")
 
 // Worker simulates a worker: Pods with keys outlive its memory, as they do in a cluster.
 type Worker struct {
-	id string
+	id       string
+	session  *fleet.Session
+	sequence uint64 // of its last report
 	// OnClaim intercepts a claim; carryOut is what an undisturbed worker does.
 	OnClaim func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error)
 	// OnCall runs before every other call.

@@ -5,7 +5,11 @@ package agent
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -13,6 +17,7 @@ import (
 type poolFacts struct {
 	pool          *v1alpha1.SandboxPool // nil: it does not exist
 	paused        bool                  // another controller manages it
+	foreign       bool                  // it is not the Env's
 	readyIdle     int32
 	waiting       int32
 	queueCapacity int32
@@ -38,7 +43,7 @@ func (f poolFacts) startupTimeout() time.Duration {
 // segmentOf builds the local segment of an Env. An Env without members is reported as well, because the hub sends other clusters'
 // segments only to clusters that have the Env.
 func segmentOf(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
-	defaults := segment.Defaults{Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName)}
+	defaults := segment.Defaults{Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName), Fault: faultOf(env)}
 	if d := env.Spec.Defaults; d != nil {
 		defaults.InstanceType, defaults.Multiplier = fitting(d.InstanceType, segment.MaxName), d.Multiplier
 	}
@@ -57,10 +62,42 @@ func segmentOf(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string
 		if !segment.ValidName(m.Name) {
 			continue // no pool can have the name, and the hub would refuse it
 		}
-		members = append(members, describeMember(m, observed[m.Name], pool(m.Name)))
+		facts := pool(m.Name)
+		if facts.pool != nil && !owns(env, facts.pool) {
+			// Its Pods count where they belong, and serve no claim of this Env.
+			facts, observed[m.Name] = poolFacts{pool: facts.pool, foreign: true}, v1alpha1.ObservedMemberStateInconsistent
+		}
+		members = append(members, describeMember(m, observed[m.Name], facts))
 	}
 	return out.With(members...)
 }
+
+// owns reports whether a pool is the Env's, or is being adopted for it.
+func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
+	for _, ref := range pool.OwnerReferences {
+		if ref.UID == env.UID {
+			return true
+		}
+	}
+	return env.UID == pool.UID || env.Annotations[v1alpha1.AdoptedPoolAnnotationKey] == string(pool.UID) && !v1alpha1.HasEnvOwner(pool)
+}
+
+// faultOf returns what a person must cure before the Env's members can serve, as the Env's own condition tells it.
+func faultOf(env *v1alpha1.SandboxEnv) string {
+	ready := meta.FindStatusCondition(env.Status.Conditions, v1alpha1.SandboxEnvConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse || ready.ObservedGeneration != env.Generation {
+		return ""
+	}
+	switch v1alpha1.ConditionReason(ready.Reason) {
+	case v1alpha1.ReasonModeNotSupported, v1alpha1.ReasonTemplateNotFound, v1alpha1.ReasonMembersInvalid,
+		v1alpha1.ReasonMembersInconsistent, v1alpha1.ReasonNoMembers:
+		return clip.Text(ready.Reason+": "+ready.Message, longestFault)
+	}
+	return ""
+}
+
+// longestFault leaves room for what clip adds.
+const longestFault = segment.MaxString - 16
 
 // fitting drops a text that is longer than any valid name: the hub accepts no segment with it.
 func fitting(text string, most int) string {
@@ -86,7 +123,7 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 		Desired: m.Spec.Replicas,
 		State:   memberState(observed, facts.pool),
 	}
-	if facts.pool == nil {
+	if facts.pool == nil || facts.foreign {
 		return out
 	}
 	if facts.paused && out.State != segment.Missing {

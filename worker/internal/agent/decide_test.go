@@ -31,7 +31,7 @@ func TestDescribe(t *testing.T) {
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{
 		{ClusterID: "west", Members: []v1alpha1.EnvClusterMember{member("theirs", 9)}},
 		{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{
-			member("saturated", 3), member("active", 5), member("gone", 1), member("leaving", 1), member("odd", 1), member("late", 1), member("paused", 1), member("paused-gone", 1)}},
+			member("saturated", 3), member("active", 5), member("gone", 1), member("leaving", 1), member("odd", 1), member("late", 1), member("paused", 1), member("paused-gone", 1), member("theirs", 1)}},
 	}
 	state := func(name string, s v1alpha1.ObservedMemberState) v1alpha1.EnvObservedMember {
 		return v1alpha1.EnvObservedMember{Name: name, State: s, IdleCount: 77}
@@ -48,7 +48,10 @@ func TestDescribe(t *testing.T) {
 		if name == "gone" {
 			return poolFacts{readyIdle: 5}
 		}
-		p := &v1alpha1.SandboxPool{}
+		p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{UID: "p1", OwnerReferences: []metav1.OwnerReference{{UID: "u1"}}}}
+		if name == "theirs" {
+			p.OwnerReferences[0].UID = "u2"
+		}
 		p.Spec.Replicas = 4
 		if name == "active" {
 			p.Spec.DefaultStartupTimeout = &metav1.Duration{Duration: 5 * time.Minute}
@@ -69,6 +72,7 @@ odd small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 current=
 paused small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
 paused-gone small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
 saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 current=4 pending=1/100 grow=false img:1
+theirs small×2 default p7 Inconsistent idle=0 ready=0 running=0 desired=1 current=0 pending=0/0 grow=false img:1
 `
 	if got := render(segmentOf(env, "east", pools)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -103,6 +107,37 @@ func TestI14WhatANamespaceEditorWritesFitsIntoASegment(t *testing.T) {
 		} else if shape := got.Members()[1].Shape.Get(); shape.InstanceType != long[:253] || (shape.Image == image) != (len(image) <= 1024) {
 			t.Errorf("an image of %d bytes is %d there, a type of 253 %d", len(image), len(shape.Image), len(shape.InstanceType))
 		}
+	}
+}
+
+// What only a person can cure is reported; what may pass by itself, or concerns an older generation, is not.
+func TestFaultOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status     metav1.ConditionStatus
+		reason     v1alpha1.ConditionReason
+		generation int64
+		want       string
+	}{
+		"no template":        {metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound, 4, "TemplateNotFound: why"},
+		"unknown type":       {metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid, 4, "MembersInvalid: why"},
+		"OnDemandJob":        {metav1.ConditionFalse, v1alpha1.ReasonModeNotSupported, 4, "ModeNotSupported: why"},
+		"another's pool":     {metav1.ConditionFalse, v1alpha1.ReasonMembersInconsistent, 4, "MembersInconsistent: why"},
+		"pools are made":     {metav1.ConditionFalse, v1alpha1.ReasonMembersMissing, 4, ""},
+		"ready":              {metav1.ConditionTrue, v1alpha1.ReasonMembersReady, 4, ""},
+		"of an older object": {metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound, 3, ""},
+	} {
+		env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Generation: 4}}
+		env.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionReady, Status: tc.status, Reason: string(tc.reason), Message: "why", ObservedGeneration: tc.generation}}
+		if got := faultOf(env); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	env := &v1alpha1.SandboxEnv{}
+	env.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionReady, Status: metav1.ConditionFalse,
+		Reason: string(v1alpha1.ReasonMembersInvalid), Message: strings.Repeat("x", 4096)}}
+	s := segmentOf(env, "east", nil)
+	if got := len(s.Defaults.Get().Fault); got > segment.MaxString || got < 900 {
+		t.Errorf("a long fault has %d bytes", got)
 	}
 }
 

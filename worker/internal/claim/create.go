@@ -4,16 +4,19 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/hook"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 // Claim is a request for a sandbox of one pool.
@@ -65,8 +68,17 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	case c.KeyHash == "":
 		return s.start(ctx, found.op)
 	default:
-		return s.sandboxes.AwaitRunning(ctx, id, until)
+		return told(s.sandboxes.AwaitRunning(ctx, id, until))
 	}
+}
+
+// told returns the end of a key's sandbox as each later call gets it: its record, unless only a person can cure the cause.
+func told(record *sandboxv1.Sandbox, err error) (*sandboxv1.Sandbox, error) {
+	var failed *sandboxes.NotStartedError
+	if errors.As(err, &failed) && failed.Record != nil && outcome.Refusal(failed.Record) == nil {
+		return failed.Record, nil
+	}
+	return record, err
 }
 
 // checkRequest refuses what this worker does not support. What Kubernetes validates, the API server refuses with the claim write.

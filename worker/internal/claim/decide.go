@@ -10,10 +10,9 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
-	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 // whatItMet returns the result of a refused write from a live read of its Pod. The Pod may carry the claim itself, if the
@@ -116,7 +115,7 @@ func startsAnother(f failedStart) bool {
 	case r.GetStopReason() != string(v1alpha1.SandboxStopReasonFailed) || r.ExitCode != nil:
 		return false
 	default:
-		return !sandboxes.BadImage(r.GetFailureReason()) && r.GetFailureReason() != hooks.ReasonFailed
+		return outcome.Refusal(r) == nil
 	}
 }
 

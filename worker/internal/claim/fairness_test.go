@@ -400,3 +400,34 @@ func BenchmarkQueue(b *testing.B) {
 	b.ReportMetric(float64(ofMany)/float64(rounds), "many-ns")
 	b.ReportMetric(float64(ofMany)/float64(ofFew), "many/few")
 }
+
+// A claim's position says which of the next Pods it gets, if no claim comes or goes.
+func TestPositions(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		q := newWaitQueue()
+		var waiting []*waiter
+		for range rnd.IntN(30) {
+			w := &waiter{tenant: tenant{team: string("abc"[rnd.IntN(3)]), user: string("xyz"[rnd.IntN(3)])}}
+			q.number(w)
+			q.add(w)
+			waiting = append(waiting, w)
+			if rnd.IntN(5) == 0 {
+				served := q.next()
+				waiting = slices.DeleteFunc(waiting, func(w *waiter) bool { return w == served })
+				if q.position(served) != 0 {
+					t.Fatal("a claim that was served has a position")
+				}
+			}
+		}
+		want := map[*waiter]int{}
+		for _, w := range waiting {
+			want[w] = q.position(w)
+		}
+		for n := 1; q.len() > 0; n++ {
+			if w := q.next(); want[w] != n {
+				t.Fatalf("round %d: the claim at position %d is served as number %d", round, want[w], n)
+			}
+		}
+	}
+}

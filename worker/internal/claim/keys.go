@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -242,7 +243,9 @@ func (s *Service) lookup(v *inventory.View, shared *shared, hash string, attempt
 		return "", s.sandboxes.Show(p), nil
 	}
 	if o := shared.ops[hash]; o != nil && o.claim.Attempt == attempt {
-		return "", s.showPending(o), nil
+		shown := s.showPending(o)
+		shown.Waiting = s.waitingOf(v, o)
+		return "", shown, nil
 	}
 	if id, of := s.sandboxes.EndedUnder(v, hash); of == attempt {
 		return id, nil, nil
@@ -257,6 +260,21 @@ func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
 		Id: o.id, ClusterId: s.clusterID, Namespace: o.claim.Pool.Namespace, Env: r.GetEnv(), Pool: o.claim.Pool.Name,
 		Phase: sandboxv1.Phase_PENDING, Image: o.image, Team: r.GetTeam(), User: r.GetUser(),
 		Labels: r.GetLabels(), Metadata: r.GetMetadata(), ClaimKey: r.GetClaimKey(),
+	}
+}
+
+// waitingOf returns the place of a claim in its queue; nil for a claim that has a Pod, or is about to leave.
+func (s *Service) waitingOf(v *inventory.View, o *op) *sandboxv1.Waiting {
+	position := o.queue.position(&o.waiter)
+	if position == 0 {
+		return nil
+	}
+	why := "no Pod of the pool is idle"
+	if p := v.Pool(o.claim.Pool); p != nil && p.Empty() {
+		why = "the pool has no Pods"
+	}
+	return &sandboxv1.Waiting{
+		Position: int32(position), Claims: int32(o.queue.len()), Waited: durationpb.New(s.clock.Since(o.started)), Reason: why,
 	}
 }
 

@@ -310,3 +310,54 @@ func (t *team) last() *waiter {
 	l, _ := t.sizes.First()
 	return l.last()
 }
+
+// position returns how many Pods are handed out until a waiting claim gets one, its own included, if no claim comes or goes: teams
+// take turns, and so do users within a team. It is 0 for a claim that does not wait.
+func (q *waitQueue) position(w *waiter) int {
+	t, l := q.teams[w.tenant.team], w.line
+	if t == nil || l == nil {
+		return 0
+	}
+	before := l.before(w)
+	ahead := before
+	for _, other := range t.lines {
+		if other != l {
+			ahead += turns(other.len(), before, comesFirst(other, l))
+		}
+	}
+	all := ahead
+	for _, other := range q.teams {
+		if other != t {
+			all += turns(other.len(), ahead, comesFirst(other, t))
+		}
+	}
+	return all + 1
+}
+
+// turns is how many of its claims a party is served before another party's claim that has so many ahead of it.
+func turns(claims, ahead int, first bool) int {
+	if first {
+		ahead++
+	}
+	return min(claims, ahead)
+}
+
+func (l *line) len() int { return l.fresh.Len() + l.back.Len() }
+
+func (t *team) len() (n int) {
+	for _, l := range t.lines {
+		n += l.len()
+	}
+	return n
+}
+
+// before counts the claims of the line ahead of one.
+func (l *line) before(w *waiter) (n int) {
+	if w.place == nil {
+		return w.index // near enough: few claims lose their Pod
+	}
+	for at := l.fresh.Front(); at != w.place; at = at.Next() {
+		n++
+	}
+	return n + l.back.Len()
+}

@@ -176,8 +176,9 @@ func TestAdmissionIsFrozen(t *testing.T) {
 		main.Env = append(main.Env, corev1.EnvVar{Name: "ADDED", Value: "variable"})
 		return admission.Admit(c.To), nil
 	}, nil)
-	for _, dryRun := range []bool{true, false} {
-		if got := refresh(dryRun); got.GetOutcome() != sandboxv1.RefreshedMember_REFRESHED {
+	for _, want := range []sandboxv1.RefreshedMember_Outcome{sandboxv1.RefreshedMember_WOULD_REFRESH, sandboxv1.RefreshedMember_REFRESHED} {
+		dryRun := want == sandboxv1.RefreshedMember_WOULD_REFRESH
+		if got := refresh(dryRun); got.GetOutcome() != want {
 			t.Errorf("a refresh, dry run %t: %v", dryRun, got)
 		}
 	}

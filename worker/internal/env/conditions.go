@@ -59,8 +59,11 @@ func readyOf(o *observation, p *plan) patch.Condition {
 		switch m.state {
 		case v1alpha1.ObservedMemberStateMissing:
 			missing = append(missing, line)
-			if m.reason == v1alpha1.ReasonTemplateNotFound {
+			switch {
+			case m.reason == v1alpha1.ReasonTemplateNotFound:
 				reason = v1alpha1.ReasonTemplateNotFound
+			case reason == v1alpha1.ReasonMembersMissing && (m.reason == reasonMemberInvalid || m.reason == v1alpha1.ReasonTemplateVersionMismatch):
+				reason = v1alpha1.ReasonMembersInvalid
 			}
 		case v1alpha1.ObservedMemberStateInconsistent:
 			inconsistent = append(inconsistent, line)

@@ -108,6 +108,9 @@ func (r *Reconciler) tryRefresh(ctx context.Context, name types.NamespacedName, 
 			result.Outcome, result.Changes = sandboxv1.RefreshedMember_UNCHANGED, changes[m.name]
 			if len(result.GetChanges()) > 0 {
 				result.Outcome = sandboxv1.RefreshedMember_REFRESHED
+				if request.dryRun {
+					result.Outcome = sandboxv1.RefreshedMember_WOULD_REFRESH
+				}
 				edits = append(edits, m)
 			}
 		}

@@ -65,7 +65,7 @@ func TestInstanceTypes(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {instanceType: small, multiplier: 2}}`, `{name: b}`))
-	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
 	if !strings.Contains(message, `a: config.instanceType: "small" is not valid, want a type of ConfigMap atoll-instance-types`) {
 		t.Errorf("the message does not say what helps: %s", message)
 	}
@@ -115,7 +115,7 @@ func TestRefresh(t *testing.T) {
 
 	dry := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, DryRun: true, MaxUnavailable: "3"})
 	for _, want := range []string{
-		"a REFRESHED Refreshed", `metadata.annotations[agentbox.navix.sh/rollout-max-unavailable]: none -> "3"`,
+		"a WOULD_REFRESH Refreshed", `metadata.annotations[agentbox.navix.sh/rollout-max-unavailable]: none -> "3"`,
 		`metadata.annotations[agentbox.navix.sh/template-version]: "v1.0.0" -> "v2.0.0"`,
 		`spec.template.spec.containers[0].image: "test.local/default:1" -> "test.local/default:2"`,
 	} {
@@ -130,7 +130,7 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("a dry run has written: %s", got)
 	}
 
-	if real := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, MaxUnavailable: "3"}); real != dry {
+	if real := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, MaxUnavailable: "3"}); real != strings.Replace(dry, "WOULD_REFRESH", "REFRESHED", 1) {
 		t.Errorf("the dry run said\n%s\nand was done\n%s", dry, real)
 	}
 	w.awaitPoolIs("a", "the new image, and 4 replicas", func(p *v1alpha1.SandboxPool) bool {
@@ -338,7 +338,7 @@ func TestDocs(t *testing.T) {
 	w := newWorld(t)
 	w.apply(strings.Replace(templateManifest, "metadata:\n", "metadata:\n  annotations: {agentbox.navix.sh/docs: '# long', agentbox.navix.sh/recycle-policy: Replace}\n", 1))
 	w.apply(kiosk(`{name: a}`, `{name: b, config: {annotations: {agentbox.navix.sh/docs: mine}}}`, `{name: c, config: {annotations: {agentbox.navix.sh/rollout-max-unavailable: "1"}}}`))
-	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
 	if !strings.Contains(message, "c: config.annotations: agentbox.navix.sh/rollout-max-unavailable is reserved") {
 		t.Errorf("the message is %s", message)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -29,7 +30,7 @@ const (
 )
 
 // ReasonFailed is the failure reason of a sandbox whose hook failed permanently.
-const ReasonFailed = "PostStartHookFailed"
+const ReasonFailed = outcome.HookFailed
 
 // Status is how far a job is.
 type Status string

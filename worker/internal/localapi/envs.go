@@ -104,7 +104,8 @@ func (a *API) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*
 
 func (a *API) show(seg *segment.Segment) *sandboxv1.Env {
 	totals := seg.Totals()
-	cluster := &sandboxv1.EnvCluster{ClusterId: a.opts.ClusterID, State: sandboxv1.ClusterState_FRESH, Age: durationpb.New(0)}
+	cluster := &sandboxv1.EnvCluster{ClusterId: a.opts.ClusterID, State: sandboxv1.ClusterState_FRESH, Age: durationpb.New(0),
+		Fault: seg.Defaults.Get().Fault}
 	for _, m := range seg.Members() {
 		cluster.Members = append(cluster.Members, m.Shown())
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -30,6 +31,14 @@ const (
 
 // CreateSandbox claims a Pod of one of the Env's pools.
 func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	sandbox, err := a.create(ctx, in)
+	if refusal := outcome.Refusal(sandbox); err == nil && refusal != nil {
+		return nil, refusal // as the call that waited for the sandbox got it
+	}
+	return sandbox, err
+}
+
+func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	r := proto.CloneOf(in)
 	r.Namespace = namespaceOf(in)
 	if err := validate.Create(r).Err(); err != nil {
@@ -86,6 +95,13 @@ func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*
 }
 
 func noCandidate(seg *segment.Segment, reason router.Reason) error {
+	if fault := seg.Defaults.Get().Fault; reason.Lasting() || reason.Unserving() && fault != "" {
+		why := string(reason)
+		if fault != "" {
+			why += ": " + fault
+		}
+		return problem.New(problem.Misconfigured, "Env %s cannot serve this claim here until a person cures it: %s; explain tells more", seg.Key(), why)
+	}
 	kind := problem.NoCapacity
 	if reason == router.QueueFull {
 		kind = problem.QueueFull
@@ -169,7 +185,17 @@ func (a *API) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequest) 
 func (a *API) describe(key, namespace string, s *sandboxv1.Sandbox) *sandboxv1.Claim {
 	out := &sandboxv1.Claim{ClaimKey: key, Namespace: namespace, ClusterId: a.opts.ClusterID, Attempt: onlyAttempt}
 	out.CreatedAt = s.GetClaimedAt()
-	out.Sandbox = s
+	out.Sandbox, out.Pool, out.Waiting = s, s.GetPool(), s.GetWaiting()
+	switch {
+	case s.GetPhase() == sandboxv1.Phase_PENDING:
+		out.State, out.Message = sandboxv1.Claim_WAITING, s.GetWaiting().GetReason()
+	case outcome.Over(s):
+		out.State, out.Since, out.Message = sandboxv1.Claim_ENDED, s.GetTerminatedAt(), outcome.Cause(s)
+	case s.GetPhase() == sandboxv1.Phase_STARTING:
+		out.State, out.Since, out.Message = sandboxv1.Claim_STARTING, s.GetClaimedAt(), s.GetStatusDetail().GetReason()
+	default:
+		out.State, out.Since = sandboxv1.Claim_RUNNING, s.GetStartedAt()
+	}
 	return out
 }
 

@@ -3,13 +3,12 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/disposition"
@@ -92,26 +91,11 @@ func late(id string, record *sandboxv1.Sandbox) error {
 	return disposition.Doubtful(e)
 }
 
-// startFailure returns why a sandbox ended before it ran. An image that cannot be pulled is the request's fault.
+// startFailure returns why a sandbox ended before it ran.
 func startFailure(id string, record *sandboxv1.Sandbox) error {
-	if reason := record.GetFailureReason(); BadImage(reason) {
-		e := problem.InvalidField("image", record.GetImage(), "an image that the cluster can pull")
-		e.Message = fmt.Sprintf("sandbox %s did not start: %s: %s", id, reason, record.GetFailureMessage())
+	if e := outcome.Refusal(record); e != nil {
 		return disposition.Fault(e)
 	}
-	why := []string{record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage()}
-	why = slices.DeleteFunc(why, func(s string) bool { return s == "" })
-	if len(why) == 0 {
-		why = append(why, "its Pod is being deleted")
-	}
-	return disposition.Fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, strings.Join(why, ": ")))
-}
-
-// BadImage reports whether a failure reason means that the image cannot be pulled.
-func BadImage(reason string) bool {
-	switch reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError":
-		return true
-	}
-	return false
+	why := cmp.Or(outcome.Cause(record), "its Pod is being deleted")
+	return disposition.Fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, why))
 }

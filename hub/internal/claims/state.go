@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"cmp"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/pkg/outcome"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// standing is what is known of a claim key.
+type standing struct {
+	record  *ledger.Record
+	sandbox *sandboxv1.Sandbox // as its cluster shows it, or its terminal record
+	err     error              // of asking the cluster
+	flying  bool               // this hub process follows the claim
+	// forgotten: an operator removed the cluster, so the claim may go elsewhere and a sandbox counts as ended.
+	forgotten bool
+	now       time.Time
+}
+
+// stateOf decides the state of a claim key. A claim whose cluster knows nothing of it is between two clusters while this process
+// follows it, and waits for its caller's next attempt until its deadline.
+func stateOf(s standing) sandboxv1.Claim_State {
+	switch {
+	case s.record.State == ledger.Ended:
+		return sandboxv1.Claim_ENDED
+	case s.record.State == ledger.Refused && !s.flying:
+		return sandboxv1.Claim_EXPIRED
+	case s.err != nil && reasonOf(s.err) != problem.NotFound && !s.forgotten:
+		return sandboxv1.Claim_UNKNOWN
+	case s.err != nil && s.record.State == ledger.Answered:
+		return sandboxv1.Claim_ENDED // its terminal record has not arrived
+	case s.err != nil && !s.flying && s.now.After(s.record.Deadline):
+		return sandboxv1.Claim_EXPIRED
+	case s.err != nil || s.sandbox.GetPhase() == sandboxv1.Phase_PENDING:
+		return sandboxv1.Claim_WAITING
+	case outcome.Over(s.sandbox):
+		return sandboxv1.Claim_ENDED
+	case s.sandbox.GetPhase() == sandboxv1.Phase_STARTING:
+		return sandboxv1.Claim_STARTING
+	default:
+		return sandboxv1.Claim_RUNNING
+	}
+}
+
+// tell fills a claim's state and what belongs to it.
+func tell(c *sandboxv1.Claim, s standing) {
+	c.State = stateOf(s)
+	c.Pool = cmp.Or(s.sandbox.GetPool(), s.record.Pool)
+	switch c.GetState() {
+	case sandboxv1.Claim_WAITING:
+		c.Since, c.Waiting = c.GetCreatedAt(), s.sandbox.GetWaiting()
+		c.Message = cmp.Or(c.GetWaiting().GetReason(), "no cluster has taken it yet")
+	case sandboxv1.Claim_STARTING:
+		c.Since, c.Message = s.sandbox.GetClaimedAt(), s.sandbox.GetStatusDetail().GetReason()
+	case sandboxv1.Claim_RUNNING:
+		c.Since = s.sandbox.GetStartedAt()
+	case sandboxv1.Claim_ENDED:
+		c.Since, c.Message = s.sandbox.GetTerminatedAt(), outcome.Cause(s.sandbox)
+	case sandboxv1.Claim_EXPIRED:
+		c.Since = timestamppb.New(s.record.Deadline)
+		c.Message = "no cluster gave it a sandbox in time; the same create begins anew"
+	case sandboxv1.Claim_UNKNOWN:
+		c.Message = "cluster " + s.record.Cluster + " does not respond: " + problem.FromError(s.err).Message
+	}
+}
