@@ -90,6 +90,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("sandboxes are the worker's", sandboxes)
 	t.Run("reserved keys are closed", reservedKeys)
 	t.Run("a Pod template is one", podTemplates)
+	t.Run("what is probably not meant", plausible)
 }
 
 const (

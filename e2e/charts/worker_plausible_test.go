@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package charts_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// warnings collects what the API server warns of.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+func (w *warnings) take() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := strings.Join(w.texts, "\n")
+	w.texts = nil
+	return all
+}
+
+// plausible: an image that is no reference is refused; a scaling group that nobody has, and the end of a template that is in use,
+// are warned of.
+func plausible(t *testing.T) {
+	warned := &warnings{}
+	cfg := rest.CopyConfig(east.Config())
+	cfg.WarningHandler = warned
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"system:masters"}}
+	as, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(manifest string) error {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
+			t.Fatalf("%v in\n%s", err, manifest)
+		}
+		return as.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("told"), client.DryRunAll)
+	}
+	const (
+		template = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: told}, spec: {idleImage: "IDLE", template: {spec: {containers: [{name: main, image: "MAIN"}]}}}}`
+		env      = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, spec: {templateRef: {name: told},
+			overrides: {image: "IMAGE"}, autoscaling: {groups: [{name: a}, {name: GROUP}]}, clusters: [{clusterID: west, members: [{name: m, config: {scalingGroup: MEMBER}}, {name: n, config: {scalingGroup: a}}, {name: o}]}]}}`
+	)
+	for _, tc := range []struct{ manifest, refused, warned string }{
+		{strings.NewReplacer("IDLE", "app", "MAIN", "registry.example:5000/Team/App").Replace(template), `"registry.example:5000/Team/App" is no image reference`, ""},
+		{strings.NewReplacer("IDLE", "app", "MAIN", "BAD IMG").Replace(template), `spec.template.spec.containers[].image: "BAD IMG" is no image reference`, ""},
+		{strings.NewReplacer("IDLE", "BAD IMG", "MAIN", "app").Replace(template), `spec.idleImage: "BAD IMG" is no image reference`, ""},
+		{strings.NewReplacer("IDLE", "ghcr.io/a/b_c.d:v1", "MAIN", "localhost:5000/app@sha256:"+strings.Repeat("0f", 32)).Replace(template), "", ""},
+		{strings.NewReplacer("IMAGE", "BAD IMG", "GROUP", "b", "MEMBER", "b").Replace(env), `spec.overrides.image: "BAD IMG" is no image reference`, ""},
+		{strings.NewReplacer("IMAGE", "app:v1", "GROUP", "b", "MEMBER", "b").Replace(env), "", ""},
+		{strings.NewReplacer("IMAGE", "app:v1", "GROUP", "b", "MEMBER", "c").Replace(env), "", "config.scalingGroup: c is no group of spec.autoscaling.groups (a, b)"},
+		{strings.NewReplacer("IMAGE", "app:v1", "GROUP", "b", "MEMBER", "a").Replace(env), "", "no member has config.scalingGroup b"},
+	} {
+		err := try(tc.manifest)
+		told := warned.take()
+		if (err != nil) != (tc.refused != "") || err != nil && !strings.Contains(err.Error(), tc.refused) {
+			t.Errorf("%s\n%v, want a refusal because of %q", tc.manifest, err, tc.refused)
+		}
+		if !strings.Contains(told, tc.warned) || tc.warned == "" && told != "" {
+			t.Errorf("%s\nwarned of %q, want %q", tc.manifest, told, tc.warned)
+		}
+	}
+
+	remove := func(message string) string {
+		object := &unstructured.Unstructured{}
+		manifest := strings.NewReplacer("IDLE", "app", "MAIN", "app", "name: told", "name: used").Replace(template)
+		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		if err := as.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		status := []byte(`{"status":{"conditions":[{"type":"Available","status":"True","reason":"Validated","lastTransitionTime":"2026-03-01T12:00:00Z","message":"` + message + `"}]}}`)
+		if err := as.Status().Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", status)); err != nil {
+			t.Fatal(err)
+		}
+		warned.take()
+		if err := as.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		return warned.take()
+	}
+	if told := remove("version v1, revision 1; nobody uses it"); told != "" {
+		t.Errorf("the end of a template that is not used is warned of: %s", told)
+	}
+	if told := remove("version v1, revision 1; pools: 2, of this revision: 2; Envs: default/py"); !strings.Contains(told, "the template is in use") || !strings.Contains(told, "Envs: default/py") {
+		t.Errorf("the end of a template that is used: warned of %q", told)
+	}
+}
