@@ -112,6 +112,19 @@ func TestDiagnose(t *testing.T) {
 			s.Hub.Status.Accepted, s.Hub.Status.Reason = true, "LedgerRestored"
 			s.Hub.Status.Since, s.Hub.Status.AwaitedClusters = stamp(now.Add(-3*24*time.Hour)), []string{"west"}
 		},
+		"envs-broken-hub-only": func(s *Snapshot) { // nothing but the hub is looked at
+			s.Clusters, s.Sites = nil, nil
+			broken := part("east", "Missing", 0, 0)
+			broken.Fault = `TemplateNotFound: py-east: there is no SandboxTemplate "py"; create it`
+			s.Hub.Envs = []*sandboxv1.Env{
+				{Namespace: "default", Name: "no-template", Clusters: []*sandboxv1.EnvCluster{broken}},
+				{Namespace: "default", Name: "anothers-pool", Desired: 2, Clusters: []*sandboxv1.EnvCluster{part("east", "Inconsistent", 0, 0)}},
+				{Namespace: "default", Name: "on-mars", Clusters: []*sandboxv1.EnvCluster{{ClusterId: "west", State: sandboxv1.ClusterState_FRESH}}},
+			}
+		},
+		"template-outdated": func(s *Snapshot) {
+			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated", Message: "py-east: made from revision 1"})
+		},
 		"hub-empty": func(s *Snapshot) { s.Hub.Clusters, s.Hub.Envs, s.Clusters, s.Sites = nil, nil, nil, nil },
 		"ends": func(s *Snapshot) {
 			s.Hub.Status.CertificateExpires = stamp(now.Add(5 * 24 * time.Hour))
@@ -122,7 +135,7 @@ func TestDiagnose(t *testing.T) {
 		"clusters": func(s *Snapshot) {
 			s.Hub.Clusters[1].State, s.Hub.Clusters[1].Message = sandboxv1.ClusterState_UNREACHABLE, "nothing heard for 20m0s"
 			s.Hub.Clusters[1].LastSeen = durationpb.New(20 * time.Minute)
-			s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_LAST_CHOICE, "not connected"
+			s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_SUSPECT, "not connected"
 			quarantined, draining := hubCluster("clone"), hubCluster("old")
 			quarantined.State, quarantined.Message = sandboxv1.ClusterState_QUARANTINED, "two clusters with this name take turns; stop one of them"
 			draining.State, draining.Running = sandboxv1.ClusterState_DRAINING, 3

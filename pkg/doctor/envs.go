@@ -23,7 +23,7 @@ func members(s *Snapshot) []Diagnosis {
 	}
 	var out []Diagnosis
 	for _, e := range s.Hub.Envs {
-		name := e.GetNamespace() + "/" + e.GetName()
+		name := envName(e)
 		for _, c := range e.GetClusters() {
 			if s.looked(c.GetClusterId()) {
 				continue // its Env's conditions say more
@@ -36,9 +36,15 @@ func members(s *Snapshot) []Diagnosis {
 				}
 			}
 		}
+		for _, c := range e.GetClusters() {
+			if c.GetFault() != "" && !s.looked(c.GetClusterId()) {
+				out = append(out, Diagnosis{Reason: EnvNotReady, Severity: Warning, Cluster: c.GetClusterId(), Object: "env " + name, What: c.GetFault(),
+					Do: fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(c.GetClusterId()), e.GetNamespace(), e.GetName())})
+			}
+		}
 		if d, wrong := room(e); wrong {
 			d.Object = "env " + name
-			d.Do = "see who could take a claim: atollctl explain " + name + "\nraise replicas (or maxReplicas) of a member, or add one in another cluster"
+			d.Do = "see who could take a claim: atollctl explain " + name + d.Do
 			out = append(out, d)
 		}
 	}
@@ -64,35 +70,67 @@ func member(m *sandboxv1.EnvMember) (d Diagnosis, wrong bool) {
 	return d, true
 }
 
-// room finds Envs that cannot serve one more claim, or cannot grow.
-func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
-	reachable, saturated, ready, pending := 0, 0, int32(0), int32(0)
+// standing counts the members of an Env by what they can do.
+type standing struct {
+	away, members       int // in clusters that get no claims now, and in the others
+	serving, saturated  int // members that have a pool of the Env; those that cannot grow
+	ready, pending      int32
+	misplaced, deficits int // members without a pool; with a pool that is not as the Env asks, or not its own
+}
+
+func standingOf(e *sandboxv1.Env) (s standing) {
 	for _, c := range e.GetClusters() {
 		switch c.GetState() {
-		case sandboxv1.ClusterState_FRESH, sandboxv1.ClusterState_LAST_CHOICE:
+		case sandboxv1.ClusterState_FRESH, sandboxv1.ClusterState_SUSPECT, sandboxv1.ClusterState_DEGRADED:
 		default:
+			s.away += len(c.GetMembers())
 			continue
 		}
 		for _, m := range c.GetMembers() {
-			reachable++
-			ready, pending = ready+m.GetReadyIdle(), pending+m.GetPending()
-			if m.GetState() == string(v1alpha1.ObservedMemberStateSaturated) {
-				saturated++
+			s.members++
+			switch m.GetState() {
+			case string(v1alpha1.ObservedMemberStateMissing):
+				s.misplaced++
+				continue
+			case string(v1alpha1.ObservedMemberStateInconsistent):
+				s.deficits++
+				continue
+			case string(v1alpha1.ObservedMemberStateSaturated):
+				s.saturated++
 			}
+			s.serving++
+			s.ready, s.pending = s.ready+m.GetReadyIdle(), s.pending+m.GetPending()
 		}
 	}
+	return s
+}
+
+// room finds Envs that cannot serve one more claim, or cannot grow. Do is what helps next to looking at the candidates.
+func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
+	const more = "\nraise replicas (or maxReplicas) of a member, or add one in another cluster"
+	s := standingOf(e)
 	switch {
-	case reachable == 0:
-		return Diagnosis{Reason: EnvExhausted, Severity: Critical, What: "no cluster that has members of it can be reached"}, true
-	case ready == 0 && e.GetDesired() > 0:
+	case s.members == 0 && s.away > 0:
+		return Diagnosis{Reason: EnvExhausted, Severity: Critical, What: "no cluster that has members of it can be reached",
+			Do: "\nsee which are away: atollctl clusters"}, true
+	case s.members == 0:
+		return Diagnosis{Reason: EnvNotReady, Severity: Critical, What: "has no member in any cluster that has joined",
+			Do: "\nname clusters in spec.clusters that there are: atollctl clusters"}, true
+	case s.serving == 0:
+		return Diagnosis{Reason: EnvNotReady, Severity: Critical,
+			What: fmt.Sprintf("no member can serve: %d have no pool, %d have one that is not as the Env asks, or is another Env's", s.misplaced, s.deficits),
+			Do:   "\nmore replicas do not help; see the members: atollctl envs " + envName(e)}, true
+	case s.ready == 0 && e.GetDesired() > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical,
-			What: fmt.Sprintf("no member has an idle Pod that is ready; %d claims wait, %d sandboxes run", pending, e.GetRunning())}, true
-	case saturated == reachable:
+			What: fmt.Sprintf("no member has an idle Pod that is ready; %d claims wait, %d sandboxes run", s.pending, e.GetRunning()), Do: more}, true
+	case s.saturated == s.serving:
 		return Diagnosis{Reason: EnvSaturated, Severity: Warning,
-			What: fmt.Sprintf("cannot grow in any cluster; %d idle Pods are left", ready)}, true
+			What: fmt.Sprintf("cannot grow in any cluster; %d idle Pods are left", s.ready), Do: more}, true
 	}
 	return Diagnosis{}, false
 }
+
+func envName(e *sandboxv1.Env) string { return e.GetNamespace() + "/" + e.GetName() }
 
 // conditions diagnoses the clusters' own conditions of their Envs.
 func conditions(s *Snapshot) []Diagnosis {
@@ -131,8 +169,14 @@ func ofCondition(c *metav1.Condition) (d Diagnosis, wrong bool) {
 			d.Do = "apply the template there: KUBECTL apply -f … (SandboxTemplate TEMPLATE)"
 		}
 	case v1alpha1.SandboxEnvConditionTemplateConsistent:
-		d.Reason, d.Do = TemplateDiffers, "pools go on from their snapshots; to take up the template as it is: KUBECTL -n NAMESPACE edit sandboxenv ENV, and rename the member, or pin templateRef.version"
-		d.Severity = Info
+		d.Reason, d.Severity = TemplateDiffers, Info
+		switch v1alpha1.ConditionReason(c.Reason) {
+		case v1alpha1.ReasonTemplateNotFound:
+			d.Do = "pools go on from their snapshots; apply the template there: KUBECTL apply -f … (SandboxTemplate TEMPLATE)"
+		default:
+			d.Do = "pools go on from their snapshots; see what would change: atollctl envs refresh NAMESPACE/ENV --dry-run\n" +
+				"to make them from what the template and the instance types are now: atollctl envs refresh NAMESPACE/ENV"
+		}
 	case v1alpha1.SandboxEnvConditionAutoscalingActive:
 		switch v1alpha1.ConditionReason(c.Reason) {
 		case v1alpha1.ReasonAutoscalingNotConfigured, v1alpha1.ReasonAutoscalingDisabled:

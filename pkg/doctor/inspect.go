@@ -121,7 +121,8 @@ func (i inspector) policies(ctx context.Context) error {
 	for j := range all.Items {
 		name := all.Items[j].Name
 		if slices.ContainsFunc(bindings.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool {
-			return b.Spec.PolicyName == name && slices.Contains(b.Spec.ValidationActions, admissionv1.Deny)
+			return b.Spec.PolicyName == name &&
+				(slices.Contains(b.Spec.ValidationActions, admissionv1.Deny) || slices.Contains(b.Spec.ValidationActions, admissionv1.Warn))
 		}) {
 			i.site.Policies = append(i.site.Policies, name)
 		}
