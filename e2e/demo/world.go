@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -195,5 +197,14 @@ func (w *world) printUsage(on string) {
 	for _, id := range w.stack.Clusters() {
 		fmt.Fprintf(w.out, "  %s --kubeconfig %s get sbe,sbp,pods   # %s on %s\n", w.ground.kubectl(), w.stack.Cluster(id).Kubeconfig(), id, on)
 	}
-	fmt.Fprintf(w.out, "\nLogs: %s\n", w.logDir)
+	fmt.Fprintf(w.out, "\n%s", whereToLook(w.logDir, w.stack.MetricsURLs()))
+}
+
+// whereToLook names the places of logs and metrics.
+func whereToLook(logDir string, metrics map[string]string) string {
+	out := fmt.Sprintf("Logs: %s\n", logDir)
+	for _, program := range slices.Sorted(maps.Keys(metrics)) {
+		out += fmt.Sprintf("Metrics of %s: %s\n", program, metrics[program])
+	}
+	return out
 }

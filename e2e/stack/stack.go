@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -218,6 +219,9 @@ func (s *Stack) HubEndpoint() Endpoint { return s.endpoints[""] }
 
 // WorkerEndpoint is the endpoint of a worker's local API.
 func (s *Stack) WorkerEndpoint(cluster string) Endpoint { return s.endpoints[cluster] }
+
+// MetricsURLs returns where this machine reaches the metrics of each program: the hub, and a worker by its cluster.
+func (s *Stack) MetricsURLs() map[string]string { return maps.Clone(s.metrics) }
 
 // Metrics returns the metrics of a program as text: a worker by its cluster, "hub", or a worker of WorkerAs by its name.
 func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	uber "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
@@ -30,12 +31,15 @@ func (f *Flags) Logger(w io.Writer) (logr.Logger, error) {
 	if err != nil {
 		return logr.Logger{}, fmt.Errorf("--log-level %q is not valid, want debug, info, warn or error", f.level)
 	}
-	options := []zap.Opts{zap.WriteTo(w), zap.Level(level)}
+	options := []zap.Opts{
+		zap.WriteTo(w), zap.Level(level), zap.RawZapOpts(uber.WrapCore(func(core zapcore.Core) zapcore.Core { return &tidy{Core: core} })),
+	}
+	times := func(c *zapcore.EncoderConfig) { c.EncodeTime = utc }
 	switch f.format {
 	case "json":
-		options = append(options, zap.JSONEncoder())
+		options = append(options, zap.JSONEncoder(times))
 	case "text":
-		options = append(options, zap.ConsoleEncoder())
+		options = append(options, zap.ConsoleEncoder(times))
 	default:
 		return logr.Logger{}, fmt.Errorf("--log-format %q is not valid, want json or text", f.format)
 	}

@@ -4,8 +4,12 @@ package logging
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -34,6 +38,48 @@ func TestFlagsDescribeTheLog(t *testing.T) {
 		}
 		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "dropped") {
 			t.Errorf("%q gave %q, want %q", args, got, want)
+		}
+	}
+}
+
+// A line has RFC 3339 times and no key twice, and says what a cancel means.
+func TestLines(t *testing.T) {
+	var f Flags
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	f.Bind(flags)
+	var out bytes.Buffer
+	log, err := f.Logger(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.WithValues("cluster", "east", "pool", "a").WithName("x").WithValues("cluster", "west").
+		Error(fmt.Errorf("listing: %w", context.Canceled), "failed", "cluster", "north", "msg", "mine", "error_text", "context canceled")
+	decoder := json.NewDecoder(&out)
+	seen := map[string]string{}
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		t.Fatal(token, err)
+	}
+	for decoder.More() {
+		key, _ := decoder.Token()
+		value, err := decoder.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint(key)
+		if _, twice := seen[name]; twice {
+			t.Errorf("%s stands twice", name)
+		}
+		seen[name] = fmt.Sprint(value)
+	}
+	if at, err := time.Parse(time.RFC3339, seen["ts"]); err != nil || time.Since(at) > time.Minute || !strings.HasSuffix(seen["ts"], "Z") {
+		t.Errorf("time %q", seen["ts"])
+	}
+	for key, want := range map[string]string{
+		"cluster": "north", "pool": "a", "msg": "failed", "msg_": "mine", "logger": "x",
+		"error": "listing: canceled: its caller has left, or this process is ending", "error_text": "canceled: its caller has left, or this process is ending",
+	} {
+		if seen[key] != want {
+			t.Errorf("%s is %q, want %q", key, seen[key], want)
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -59,6 +61,7 @@ func New(o Options) (*Server, error) {
 		opts.Unary = append(opts.Unary, o.Auth.Unary)
 		opts.Stream = []grpc.StreamServerInterceptor{o.Auth.Stream}
 	}
+	opts.Unary = append(opts.Unary, serve.Journal(o.Log, caller, ledger.KeyHash))
 	handler := reach.NewHandler(o.Reach, o.Log)
 	handler.Domain = o.Web.Domain(serve.Access(o.Auth != nil))
 	opts.Further = func(r *http.Request) http.Handler {
@@ -73,6 +76,11 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{Server: server, reach: handler}, nil
+}
+
+func caller(ctx context.Context) serve.Caller {
+	p := principal.From(ctx)
+	return serve.Caller{Name: p.Name, Team: p.Team, User: p.User}
 }
 
 // Server serves the public API.

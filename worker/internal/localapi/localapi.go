@@ -109,9 +109,10 @@ func New(opts Options) (*API, error) {
 	api := &API{opts: opts}
 	api.reach = reach.NewHandler(api.reaches(), opts.Log)
 	api.reach.Domain = opts.Web.Domain(serve.Open)
+	journal := serve.Journal(opts.Log, func(context.Context) serve.Caller { return serve.Caller{Name: "local"} }, api.keyHash)
 	server, err := serve.New(serve.Options{
 		Services: api.services(),
-		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward},
+		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward, journal},
 		OpenAPI:  sandboxv1.OpenAPI,
 		Further:  api.reach.Match,
 		Limits:   opts.Limits,
