@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,12 +15,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // app holds what every command needs: the server's address and the output format.
@@ -29,15 +34,22 @@ type app struct {
 	output                           string
 }
 
-func (a *app) bind(flags *pflag.FlagSet) {
+func (a *app) bind(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	a.output = "table"
 	flags.StringVarP(&a.server, "server", "s", "localhost:8080", "address of a hub, or of a worker's local API")
 	flags.StringVar(&a.token, "token", "", "API key; better in the environment or a file than on the command line")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file with the API key")
 	flags.StringVar(&a.caFile, "ca-file", "", "certificates that sign the server's; default the system's")
 	flags.BoolVar(&a.plaintext, "plaintext", false, "no TLS; the default for loopback addresses without --ca-file")
-	flags.DurationVar(&a.timeout, "timeout", 2*time.Minute, "how long a call may take")
-	flags.StringVarP(&a.output, "output", "o", "table", "table, wide, json, yaml or name")
+	flags.DurationVar(&a.timeout, "timeout", 0, "how long a call may take; default 2m, and for create as long as the server waits")
+	bindEnum(cmd, flags, &a.output, "output", "o", strings.Join(outputs, ", "), outputs...)
 }
+
+// defaultTimeout is how long a call may take. A create takes as long as the server waits for a sandbox.
+const defaultTimeout = 2 * time.Minute
+
+func (a *app) limit() time.Duration { return cmp.Or(a.timeout, defaultTimeout) }
 
 // clients are the services of one connection.
 type clients struct {
@@ -50,7 +62,7 @@ type clients struct {
 
 // call connects, runs f with a deadline, and closes the connection.
 func (a *app) call(cmd *cobra.Command, f func(ctx context.Context, c clients) error) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.limit())
 	defer cancel()
 	return a.connect(func(c clients) error { return f(ctx, c) })
 }
@@ -70,7 +82,11 @@ func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 	if err != nil {
 		return err
 	}
-	options := []grpc.DialOption{grpc.WithTransportCredentials(creds)}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds), grpc.WithUnaryInterceptor(a.explainCall),
+		// A create may wait for long: a server that is gone must not look like one that waits.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+	}
 	token, err := a.bearer()
 	if err != nil {
 		return err
@@ -84,6 +100,25 @@ func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 	}
 	defer conn.Close()
 	return f(conn)
+}
+
+// explainCall returns the errors of a server in its own words, and those of this side in ours.
+func (a *app) explainCall(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	began := time.Now()
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	if err == nil {
+		return nil
+	}
+	p := problem.FromError(err)
+	st := status.Convert(err)
+	if own := len(st.Details()) == 0; own && ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return problem.New(problem.Deadline, "%s has not responded within %s (--timeout)", a.server, time.Since(began).Round(time.Second))
+	} else if own && st.Code() == codes.Unavailable {
+		return problem.New(problem.Unavailable, "%s was not reached: %s", a.server, p.Message)
+	}
+	return p
 }
 
 func (a *app) credentials() (credentials.TransportCredentials, error) {

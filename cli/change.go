@@ -46,10 +46,12 @@ func (t *timeoutFlag) message() *durationpb.Duration {
 
 func releaseCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "release ID...",
-		Short: "Release sandboxes; releasing an ended one is no error",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: a.each("releasing", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+		Use:               "release ID...",
+		Short:             "Release sandboxes; releasing an ended one is no error",
+		Example:           "  atollctl release 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeSandboxes,
+		RunE: a.each("releasing", anyState, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
 		}),
 	}
@@ -57,10 +59,12 @@ func releaseCommand(a *app) *cobra.Command {
 
 func touchCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "touch ID...",
-		Short: "Record activity of sandboxes, so that they do not end as idle; an ended one stays ended",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: a.each("touching", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+		Use:               "touch ID...",
+		Short:             "Record activity of sandboxes, so that they do not end as idle; an ended one stays ended",
+		Example:           "  atollctl touch 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeSandboxes,
+		RunE: a.each("touching", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: id})
 		}),
 	}
@@ -68,10 +72,12 @@ func touchCommand(a *app) *cobra.Command {
 
 func pauseCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "pause ID...",
-		Short: "Free the CPU of sandboxes; their Pods, addresses and memory stay",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: a.each("pausing", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+		Use:               "pause ID...",
+		Short:             "Free the CPU of sandboxes; their Pods, addresses and memory stay",
+		Example:           "  atollctl pause 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeSandboxes,
+		RunE: a.each("pausing", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.PauseSandbox(ctx, &sandboxv1.PauseSandboxRequest{Id: id})
 		}),
 	}
@@ -79,10 +85,12 @@ func pauseCommand(a *app) *cobra.Command {
 
 func resumeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "resume ID...",
-		Short: "Give paused sandboxes their CPU back; where there is no room now, as soon as there is",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: a.each("resuming", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+		Use:               "resume ID...",
+		Short:             "Give paused sandboxes their CPU back; where there is no room now, as soon as there is",
+		Example:           "  atollctl resume 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeSandboxes,
+		RunE: a.each("resuming", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.ResumeSandbox(ctx, &sandboxv1.ResumeSandboxRequest{Id: id})
 		}),
 	}
@@ -95,9 +103,10 @@ func updateCommand(a *app) *cobra.Command {
 		Short: "Change the timeouts of live sandboxes",
 		Long: `Change the timeouts of live sandboxes. What is left out stays, 0 takes a timeout off. They count from where they did
 before: one that has run out by then ends the sandbox.`,
-		Example: "  atollctl update 01j9zq3p3k5m8x7c2v4b6n8d0f-east --idle-timeout 30m --max-lifetime 0",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: a.each("changing", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+		Example:           "  atollctl update 01j9zq3p3k5m8x7c2v4b6n8d0f-east --idle-timeout 30m --max-lifetime 0",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeSandboxes,
+		RunE: a.each("changing", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{
 				Id: id, IdleTimeout: idle.message(), MaxLifetime: lifetime.message(),
 			})
@@ -109,8 +118,11 @@ before: one that has run out by then ends the sandbox.`,
 	return cmd
 }
 
-// each calls for one sandbox after the other, and prints the results.
-func (a *app) each(doing string, call func(context.Context, clients, string) (*sandboxv1.Sandbox, error)) func(*cobra.Command, []string) error {
+// each calls for one sandbox after the other, and prints the results. check returns the error of a result that the caller did not
+// ask for.
+func (a *app) each(
+	doing string, check func(*sandboxv1.Sandbox) error, call func(context.Context, clients, string) (*sandboxv1.Sandbox, error),
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, ids []string) error {
 		return a.call(cmd, func(ctx context.Context, c clients) error {
 			whole := &sandboxv1.ListSandboxesResponse{}
@@ -122,6 +134,9 @@ func (a *app) each(doing string, call func(context.Context, clients, string) (*s
 					continue
 				}
 				whole.Sandboxes = append(whole.Sandboxes, sandbox)
+				if err := check(sandbox); err != nil {
+					errs = append(errs, fmt.Errorf("%s %s: %w", doing, id, err))
+				}
 			}
 			if len(whole.GetSandboxes()) > 0 {
 				errs = append(errs, sandboxView.list(cmd.OutOrStdout(), a.output, whole.GetSandboxes(), whole))

@@ -11,7 +11,8 @@ import (
 )
 
 var clusterView = view[*sandboxv1.Cluster]{
-	name: func(c *sandboxv1.Cluster) string { return c.GetId() },
+	name:  func(c *sandboxv1.Cluster) string { return c.GetId() },
+	state: func(c *sandboxv1.Cluster) string { return c.GetState().String() },
 	columns: []column[*sandboxv1.Cluster]{
 		{header: "CLUSTER", value: (*sandboxv1.Cluster).GetId},
 		{header: "STATE", value: func(c *sandboxv1.Cluster) string { return c.GetState().String() }},
@@ -20,7 +21,7 @@ var clusterView = view[*sandboxv1.Cluster]{
 		{header: "DESIRED", value: func(c *sandboxv1.Cluster) string { return number(c.GetDesired()) }},
 		{header: "WAITING", value: func(c *sandboxv1.Cluster) string { return number(c.GetPending()) }},
 		{header: "ENVS", value: func(c *sandboxv1.Cluster) string { return number(c.GetEnvs()) }},
-		{header: "SEEN", value: func(c *sandboxv1.Cluster) string { return ago(c.GetLastSeen()) }},
+		{header: "SEEN", age: true, value: func(c *sandboxv1.Cluster) string { return ago(c.GetLastSeen()) }},
 		{header: "POOLS", wide: true, value: func(c *sandboxv1.Cluster) string { return number(c.GetMembers()) }},
 		{header: "INCARNATION", wide: true, value: func(c *sandboxv1.Cluster) string { return number(c.GetIncarnation()) }},
 		{header: "VERSION", wide: true, value: (*sandboxv1.Cluster).GetVersion},
@@ -29,29 +30,32 @@ var clusterView = view[*sandboxv1.Cluster]{
 }
 
 func clustersCommand(a *app) *cobra.Command {
+	var how following
 	cmd := &cobra.Command{
-		Use:               "clusters [ID]",
-		Aliases:           []string{"cluster"},
-		Short:             "Show the member clusters: reachable or not, and how much room they have",
+		Use:     "clusters [ID]",
+		Aliases: []string{"cluster"},
+		Short:   "Show the member clusters: reachable or not, and how much room they have",
+		Example: `  atollctl clusters --watch
+  atollctl clusters east --wait=fresh`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completeClusters,
+		ValidArgsFunction: firstOnly(a.completeClusters),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.call(cmd, func(ctx context.Context, c clients) error {
+			d := display[*sandboxv1.Cluster]{app: a, cmd: cmd, view: clusterView}
+			d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Cluster], error) {
 				if len(args) == 1 {
 					cluster, err := c.clusters.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: args[0]})
-					if err != nil {
-						return err
-					}
-					return clusterView.one(cmd.OutOrStdout(), a.output, cluster)
+					return fetched[*sandboxv1.Cluster]{[]*sandboxv1.Cluster{cluster}, cluster}, err
 				}
 				list, err := c.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
-				if err != nil {
-					return err
-				}
-				return clusterView.list(cmd.OutOrStdout(), a.output, list.GetClusters(), list)
-			})
+				return fetched[*sandboxv1.Cluster]{list.GetClusters(), list}, err
+			}
+			d.print = func(got fetched[*sandboxv1.Cluster]) error {
+				return clusterView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+			}
+			return d.run(how)
 		},
 	}
+	how.bind(cmd, "fresh", "suspect", "unreachable", "quarantined", "draining", "degraded")
 	var successor bool
 	undrain := a.clusterChange("undrain", "Send claims to a cluster again, or let a forgotten one register again",
 		`Send claims to a cluster again. A cluster that was forgotten may register again after it, with its certificate.
@@ -73,7 +77,7 @@ the keys of its certificates.`,
 			`Remove a cluster for good: one that is gone, or that was drained. It need not be reachable.
 
 Its claim keys are given up, which is the permission to go elsewhere: a claim that it may hold starts anew in another
-cluster, and a sandbox that it was answered with counts as ended, although it may run on over there. From then on the name is refused, and the keys
+cluster, and a sandbox that was returned counts as ended, although it may run on over there. From then on the name is refused, and the keys
 of the cluster's certificates under every name, until "cluster undrain" takes that back.`,
 			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
 				return c.clusters.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: id})
@@ -90,6 +94,7 @@ func (a *app) clusterChange(
 		Use:               name + " ID",
 		Short:             short,
 		Long:              long,
+		Example:           "  atollctl cluster " + name + " east",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {

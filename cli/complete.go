@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/config"
 )
 
 // completionTimeout is short; because a shell waits for it at every key.
@@ -25,6 +27,28 @@ func (a *app) completeClusters(cmd *cobra.Command, _ []string, _ string) ([]stri
 	})
 }
 
+// completeSandboxes completes the ids of live sandboxes.
+func (a *app) completeSandboxes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(ctx context.Context, c clients) ([]string, error) {
+		list, err := c.sandboxes.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageSize: 1000})
+		var ids []string
+		for _, sandbox := range list.GetSandboxes() {
+			ids = append(ids, sandbox.GetId())
+		}
+		return ids, err
+	})
+}
+
+// firstOnly completes the first argument alone.
+func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, args, begun)
+	}
+}
+
 func (a *app) completeEnvs(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(cmd, func(ctx context.Context, c clients) ([]string, error) {
 		list, err := c.envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{PageSize: 1000})
@@ -37,6 +61,9 @@ func (a *app) completeEnvs(cmd *cobra.Command, _ []string, _ string) ([]string, 
 }
 
 func (a *app) complete(cmd *cobra.Command, f func(context.Context, clients) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	if err := config.Load(cmd.Flags(), os.LookupEnv, os.ReadFile); err != nil { // cobra runs no PersistentPreRunE here
+		return nil, cobra.ShellCompDirectiveError
+	}
 	base := cmd.Context()
 	if base == nil {
 		base = context.Background()

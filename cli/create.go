@@ -7,17 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // claimFlags are the flags of a request, shared by create and explain.
 type claimFlags struct {
 	request        sandboxv1.CreateSandboxRequest
+	of             envRef
 	startupTimeout time.Duration
 	wait           string
 
@@ -27,6 +30,7 @@ type claimFlags struct {
 
 func (f *claimFlags) bind(cmd *cobra.Command) {
 	flags, r := cmd.Flags(), &f.request
+	f.of.bind(flags)
 	flags.StringVar(&r.Image, "image", "", "image to run; default the pool's")
 	flags.StringVar(&r.InstanceType, "instance-type", "", "only pools of this instance type")
 	flags.Int32Var(&r.Multiplier, "multiplier", 0, "only pools of this multiplier")
@@ -40,20 +44,22 @@ func (f *claimFlags) bind(cmd *cobra.Command) {
 
 // message returns the request of the flags.
 func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error) {
-	f.request.Namespace, f.request.Env = splitEnv(env)
+	var err error
+	if f.request.Namespace, f.request.Env, err = f.of.resolve(env); err != nil {
+		return nil, err
+	}
 	if f.startupTimeout > 0 {
 		f.request.StartupTimeout = durationpb.New(f.startupTimeout)
 	}
 	f.request.IdleTimeout, f.request.MaxLifetime = f.idle.message(), f.lifetime.message()
 	f.request.FirstActivityTimeout = f.firstActivity.message()
-	var err error
 	if f.request.PostStartHooks, err = readHooks(f.hooks); err != nil {
 		return nil, err
 	}
 	if f.wait != "" {
 		value, ok := sandboxv1.CreateSandboxRequest_Wait_value[strings.ToUpper(f.wait)]
 		if !ok {
-			return nil, fmt.Errorf("--wait %q is not valid, want ready, assigned or none", f.wait)
+			return nil, invalidFlag("wait", f.wait, "ready, assigned or none")
 		}
 		f.request.Wait = sandboxv1.CreateSandboxRequest_Wait(value)
 	}
@@ -66,7 +72,11 @@ func createCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create --env [NAMESPACE/]NAME",
 		Short: "Create a sandbox wherever there is room",
-		Long: `Create a sandbox wherever there is room. With --claim-key the call can be repeated safely: it answers the same sandbox.
+		Long: `Create a sandbox wherever there is room. With --claim-key the call can be repeated safely: it returns the same sandbox. If
+that one has ended, its record is printed and the exit code is 9.
+
+A create that has to wait tells on standard error where it waits and why. It takes as long as the server waits for a sandbox,
+which --startup-timeout bounds, unless --timeout ends it before.
 
 Without --claim-key a lost response loses the sandbox, so it ends 5 minutes after its start
 unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as does --first-activity-timeout 0.`,
@@ -74,24 +84,24 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if env == "" {
-				return errors.New("--env is missing; `atollctl envs` lists them")
+				return usagef("--env is missing; `atollctl envs` lists them")
 			}
 			request, err := f.message(env)
 			if err != nil {
 				return err
 			}
-			return a.call(cmd, func(ctx context.Context, c clients) error {
-				sandbox, err := c.sandboxes.CreateSandbox(ctx, request)
+			return a.connect(func(c clients) error {
+				sandbox, err := a.create(cmd, c, request)
 				if err != nil {
-					return err
+					return &hinted{err, createHint(err, request)}
 				}
-				return sandboxView.one(cmd.OutOrStdout(), a.output, sandbox)
+				return errors.Join(sandboxView.one(cmd.OutOrStdout(), a.output, sandbox), usable(sandbox))
 			})
 		},
 	}
 	f.bind(cmd)
 	flags, r := cmd.Flags(), &f.request
-	flags.StringVar(&env, "env", "", "the Env, as [NAMESPACE/]NAME")
+	flags.StringVar(&env, "env", "", "the Env, as NAMESPACE/NAME, or NAME with -n")
 	flags.StringVar(&r.ClaimKey, "claim-key", "", "your name for this claim, 1-128 printable characters")
 	flags.StringToStringVar(&r.Labels, "label", nil, "labels, NAME=VALUE; on the Pod below tenant.navix.sh/")
 	flags.StringToStringVar(&r.Metadata, "metadata", nil, "metadata kept with the sandbox, KEY=VALUE")
@@ -100,8 +110,59 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	flags.Var(&f.lifetime, "max-lifetime", "end it so long after its claim; default never")
 	flags.Var(&f.firstActivity, "first-activity-timeout", "end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
 	flags.StringVar(&f.hooks, "hooks", "", "a file with post-start hooks, a YAML or JSON list; - is standard input")
-	flags.StringVar(&f.wait, "wait", "ready", "return when: ready, assigned, or none (needs --claim-key)")
+	f.wait = "ready"
+	bindEnum(cmd, flags, &f.wait, "wait", "", "return when: ready, assigned, or none (needs --claim-key)", "ready", "assigned", "none")
 	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvs)
 	_ = cmd.RegisterFlagCompletionFunc("clusters", a.completeClusters)
 	return cmd
+}
+
+// answerSlack is how much longer than its startup timeout a create may take: the server answers first, and says why.
+const answerSlack = 30 * time.Second
+
+// create outwaits the server, and tells the user what it waits for.
+func (a *app) create(cmd *cobra.Command, c clients, request *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	limit := a.timeout
+	if limit == 0 && request.GetStartupTimeout() != nil {
+		limit = request.GetStartupTimeout().AsDuration() + answerSlack
+	}
+	if limit > 0 { // else the pool says how long, and keepalive whether the server is there
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	telling, told := context.WithCancel(ctx)
+	var progressing sync.WaitGroup
+	progressing.Go(func() { progress(telling, cmd.ErrOrStderr(), c, request) })
+	sandbox, err := c.sandboxes.CreateSandbox(ctx, request)
+	told()
+	progressing.Wait()
+	return sandbox, err
+}
+
+// createHint returns what helps after a create that failed; "" if the error says it.
+func createHint(err error, r *sandboxv1.CreateSandboxRequest) string {
+	key := r.GetClaimKey()
+	if key == "" {
+		return ""
+	}
+	switch problem.FromError(err).Reason {
+	case problem.ClaimKeyConflict:
+		return "see what the key stands for: atollctl claim " + inNamespace(key, r.GetNamespace())
+	case problem.OutcomeUnknown, problem.Deadline:
+		return fmt.Sprintf("the same command with --claim-key %s asks for its sandbox again; to see where it is: atollctl claim %s",
+			key, inNamespace(key, r.GetNamespace()))
+	case problem.Unavailable, problem.Recovering, problem.NoCapacity, problem.QueueFull, problem.RateLimited:
+		return "the same command with --claim-key " + key + " can be repeated safely"
+	default:
+		return ""
+	}
+}
+
+func inNamespace(key, namespace string) string {
+	if namespace == "default" {
+		return key
+	}
+	return key + " -n " + namespace
 }

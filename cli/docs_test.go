@@ -52,7 +52,7 @@ func parse(args []string, named bool) error {
 	if help, err := command.Flags().GetBool("help"); help || err != nil {
 		return err
 	}
-	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 {
+	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 && strings.ToLower(words[0]) == words[0] && !command.Runnable() {
 		return fmt.Errorf("%s has no command %s", command.CommandPath(), words[0])
 	}
 	return command.ValidateArgs(command.Flags().Args())

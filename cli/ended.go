@@ -3,10 +3,9 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -18,24 +17,26 @@ type ended struct {
 	after, before string
 }
 
-func (e *ended) bind(flags *pflag.FlagSet, filter *sandboxv1.ListSandboxesRequest) {
+func (e *ended) bind(cmd *cobra.Command, filter *sandboxv1.ListSandboxesRequest) {
+	flags := cmd.Flags()
 	flags.BoolVar(&e.only, "ended", false, "sandboxes that have ended, in the order in which they were claimed")
 	flags.StringVar(&e.after, "ended-after", "", "only those that have ended since: a time (2026-03-01T12:00:00Z), or how long ago (2h)")
 	flags.StringVar(&e.before, "ended-before", "", "only those that had ended by then")
-	flags.StringVar(&filter.StopReason, "stop-reason", "", "only those that ended so: Completed, Canceled, Released or Failed")
+	bindEnum(cmd, flags, &filter.StopReason, "stop-reason", "", "only those that ended so: Completed, Canceled, Released or Failed",
+		"Completed", "Canceled", "Released", "Failed")
 }
 
 func (e *ended) apply(filter *sandboxv1.ListSandboxesRequest, now time.Time) (err error) {
 	if e.only {
 		if filter.Phase != sandboxv1.Phase_PHASE_UNSPECIFIED && filter.Phase != sandboxv1.Phase_ENDED {
-			return fmt.Errorf("--ended and --phase %s exclude each other", filter.Phase)
+			return usagef("--ended and --phase %s exclude each other", filter.Phase)
 		}
 		filter.Phase = sandboxv1.Phase_ENDED
 	}
-	if filter.EndedAfter, err = moment("--ended-after", e.after, now); err != nil {
+	if filter.EndedAfter, err = moment("ended-after", e.after, now); err != nil {
 		return err
 	}
-	filter.EndedBefore, err = moment("--ended-before", e.before, now)
+	filter.EndedBefore, err = moment("ended-before", e.before, now)
 	return err
 }
 
@@ -49,7 +50,7 @@ func moment(flag, value string, now time.Time) (*timestamppb.Timestamp, error) {
 	}
 	at, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q is not valid, want a time such as 2026-03-01T12:00:00Z, or how long ago, such as 2h", flag, value)
+		return nil, invalidFlag(flag, value, "a time such as 2026-03-01T12:00:00Z, or how long ago, such as 2h")
 	}
 	return timestamppb.New(at), nil
 }

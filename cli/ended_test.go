@@ -64,9 +64,9 @@ func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--ended --phase running":  "exclude each other",
-		"--ended-after yesterday":  `--ended-after "yesterday" is not valid`,
-		"--ended-before -2h":       `--ended-before "-2h" is not valid`,
-		"--phase asleep":           "want starting, running, stopping or ended",
+		"--ended-after yesterday":  `--ended-after: "yesterday" is not valid`,
+		"--ended-before -2h":       `--ended-before: "-2h" is not valid`,
+		"--phase asleep":           "one of: starting, running, stopping, ended",
 		"--ended-after 2026-03-01": "is not valid",
 	} {
 		if out, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

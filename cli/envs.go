@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,16 @@ import (
 
 var envView = view[*sandboxv1.Env]{
 	name: envName,
+	state: func(e *sandboxv1.Env) string {
+		for _, c := range e.GetClusters() {
+			for _, m := range c.GetMembers() {
+				if m.GetReadyIdle() > 0 {
+					return "ready"
+				}
+			}
+		}
+		return "empty"
+	},
 	columns: []column[*sandboxv1.Env]{
 		{header: "ENV", value: envName},
 		{header: "IDLE", value: func(e *sandboxv1.Env) string { return number(e.GetIdle()) }},
@@ -27,7 +38,18 @@ var envView = view[*sandboxv1.Env]{
 			}
 			return strings.Join(ids, ",")
 		}},
+		{header: "FAULT", wide: true, value: func(e *sandboxv1.Env) string { return oneLine(strings.Join(faultsOf(e), "; ")) }},
 	},
+}
+
+// faultsOf returns what a person must cure, by cluster.
+func faultsOf(e *sandboxv1.Env) (faults []string) {
+	for _, c := range e.GetClusters() {
+		if c.GetFault() != "" {
+			faults = append(faults, c.GetClusterId()+": "+c.GetFault())
+		}
+	}
+	return faults
 }
 
 // memberRow is one member with its cluster, for the detailed view of an Env.
@@ -49,7 +71,7 @@ var memberView = view[memberRow]{
 		{header: "WAITING", value: func(m memberRow) string { return number(m.GetPending()) }},
 		{header: "PRIORITY", value: func(m memberRow) string { return number(m.GetPriority()) }},
 		{header: "CLUSTER-STATE", value: func(m memberRow) string { return m.cluster.GetState().String() }},
-		{header: "AGE", value: func(m memberRow) string { return ago(m.cluster.GetAge()) }},
+		{header: "AGE", age: true, value: func(m memberRow) string { return ago(m.cluster.GetAge()) }},
 		{header: "GROUP", wide: true, value: func(m memberRow) string { return m.GetScalingGroup() }},
 		{header: "TYPE", wide: true, value: func(m memberRow) string {
 			if m.GetInstanceType() == "" {
@@ -64,40 +86,73 @@ var memberView = view[memberRow]{
 func envName(e *sandboxv1.Env) string { return e.GetNamespace() + "/" + e.GetName() }
 
 func envsCommand(a *app) *cobra.Command {
-	var namespace string
+	var of envRef
+	var how following
 	cmd := &cobra.Command{
-		Use:               "envs [[NAMESPACE/]NAME]",
-		Aliases:           []string{"env"},
-		Short:             "Show the federated Envs, or one Env member by member",
+		Use:     "envs [[NAMESPACE/]NAME]",
+		Aliases: []string{"env"},
+		Short:   "Show the federated Envs, or one Env member by member",
+		Example: `  atollctl envs
+  atollctl envs default/python
+  atollctl envs python -n default --wait=ready`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completeEnvs,
+		ValidArgsFunction: firstOnly(a.completeEnvs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.call(cmd, func(ctx context.Context, c clients) error {
-				if len(args) == 1 {
-					ns, name := splitEnv(args[0])
-					env, err := c.envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: ns, Name: name})
-					if err != nil {
-						return err
-					}
-					return memberView.list(cmd.OutOrStdout(), a.output, membersOf(env), env)
+			d := display[*sandboxv1.Env]{app: a, cmd: cmd, view: envView}
+			d.print = func(got fetched[*sandboxv1.Env]) error {
+				return envView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+			}
+			d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Env], error) {
+				return allEnvs(ctx, c, of.namespace)
+			}
+			if len(args) == 1 {
+				namespace, name, err := of.resolve(args[0])
+				if err != nil {
+					return err
 				}
-				whole := &sandboxv1.ListEnvsResponse{}
-				for token := ""; ; {
-					page, err := c.envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{Namespace: namespace, PageToken: token})
-					if err != nil {
-						return err
-					}
-					whole.Envs = append(whole.Envs, page.GetEnvs()...)
-					if token = page.GetNextPageToken(); token == "" {
-						return envView.list(cmd.OutOrStdout(), a.output, whole.GetEnvs(), whole)
-					}
+				d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Env], error) {
+					env, err := c.envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: name})
+					return fetched[*sandboxv1.Env]{[]*sandboxv1.Env{env}, env}, err
 				}
-			})
+				if !how.watch {
+					d.print = func(got fetched[*sandboxv1.Env]) error { return showEnv(cmd.OutOrStdout(), a.output, got.items[0]) }
+				}
+			}
+			return d.run(how)
 		},
 	}
 	cmd.AddCommand(refreshCommand(a))
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only this namespace")
+	of.bind(cmd.Flags())
+	cmd.Flags().Lookup("namespace").Usage = "only this namespace; of a named Env, its namespace"
+	how.bind(cmd, "ready", "empty")
 	return cmd
+}
+
+func allEnvs(ctx context.Context, c clients, namespace string) (fetched[*sandboxv1.Env], error) {
+	whole := &sandboxv1.ListEnvsResponse{}
+	for token := ""; ; {
+		page, err := c.envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{Namespace: namespace, PageToken: token})
+		if err != nil {
+			return fetched[*sandboxv1.Env]{}, err
+		}
+		whole.Envs = append(whole.Envs, page.GetEnvs()...)
+		if token = page.GetNextPageToken(); token == "" {
+			return fetched[*sandboxv1.Env]{whole.GetEnvs(), whole}, nil
+		}
+	}
+}
+
+// showEnv prints one Env member by member, and in a table also what a person must cure.
+func showEnv(w io.Writer, output string, env *sandboxv1.Env) error {
+	if err := memberView.list(w, output, membersOf(env), env); err != nil || output != "table" && output != "wide" {
+		return err
+	}
+	for _, fault := range faultsOf(env) {
+		if _, err := fmt.Fprintf(w, "\n%s\n", oneLine(fault)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func membersOf(env *sandboxv1.Env) []memberRow {
@@ -108,12 +163,4 @@ func membersOf(env *sandboxv1.Env) []memberRow {
 		}
 	}
 	return rows
-}
-
-// splitEnv parses "namespace/name"; a bare name is in the namespace default.
-func splitEnv(s string) (namespace, name string) {
-	if ns, n, ok := strings.Cut(s, "/"); ok {
-		return ns, n
-	}
-	return "default", s
 }

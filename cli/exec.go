@@ -46,7 +46,8 @@ either direction counts as activity, so a sandbox in use does not end as idle.`,
 		Example: `  atollctl exec 01j9zq3p3k5m8x7c2v4b6n8d0f-east -- python -V
   atollctl exec -it 01j9zq3p3k5m8x7c2v4b6n8d0f-east -- sh
   tar c src | atollctl exec -i 01j9zq3p3k5m8x7c2v4b6n8d0f-east -- tar x -C /work`,
-		Args: cobra.MinimumNArgs(2),
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: firstOnly(a.completeSandboxes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, command := args[0], args[1:]
 			if command[0] == "--" {
@@ -59,6 +60,9 @@ either direction counts as activity, so a sandbox in use does not end as idle.`,
 			e := &execution{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr(), stdin: stdin, tty: tty}
 			code, err := e.run(cmd.Context(), a, id, query)
 			if err != nil {
+				if err = a.explainGone(cmd.Context(), id, err); exitCodeOf(err) == exitEnded {
+					return err
+				}
 				reportError(cmd.ErrOrStderr(), err)
 			}
 			if code != 0 {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,6 +19,7 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 const (
 	exitOther exitCode = 1
 	exitUsage exitCode = 2
+	exitEnded exitCode = 9 // the sandbox has ended, so it cannot be used
 
 	// verify and doctor report what they found.
 	exitFound exitCode = 1 // something is wrong
@@ -26,16 +28,27 @@ const (
 
 // exitCodeOf returns the exit code of a failed command.
 func exitCodeOf(err error) exitCode {
-	if code := exitCode(problem.FromError(err).Reason.ExitCode()); code != exitOther || !isUsage(err) {
+	var code exitCode
+	var over *endedError
+	switch {
+	case errors.As(err, &code):
 		return code
+	case isUsage(err):
+		return exitUsage
+	case errors.As(err, &over):
+		return exitEnded
+	default:
+		return exitCode(problem.FromError(err).Reason.ExitCode())
 	}
-	return exitUsage
 }
 
-// isUsage reports whether cobra or pflag refused the command line. Their errors have no types.
+// isUsage reports whether the command line was refused. cobra's errors have no types.
 func isUsage(err error) bool {
-	for _, text := range []string{"unknown command", "unknown flag", "unknown shorthand flag", "invalid argument", "flag needs an argument",
-		"accepts ", "requires at least", "required flag"} {
+	var usage usageError
+	if errors.As(err, &usage) {
+		return true
+	}
+	for _, text := range []string{"unknown command", "accepts ", "requires at least", "required flag", "at least one of the flags", "if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), text) {
 			return true
 		}

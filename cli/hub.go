@@ -43,9 +43,10 @@ var hubView = view[*sandboxv1.HubStatus]{
 
 func hubCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "hub",
-		Short: "Show whether the hub knows every claim key; back it up and restore it",
-		Args:  cobra.NoArgs,
+		Use:     "hub",
+		Short:   "Show whether the hub knows every claim key; back it up and restore it",
+		Example: "  atollctl hub\n  atollctl hub backup hub.tar.gz",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.call(cmd, func(ctx context.Context, c clients) error {
 				status, err := c.hub.GetHub(ctx, &sandboxv1.GetHubRequest{})
@@ -70,7 +71,8 @@ A hub that has lost its claims file, or was restored, serves no claim with a key
 the keys that it holds. If one of them cannot come back soon, accept the loss: a key that only this cluster knows may then
 be answered a second sandbox. Claims with a key go to none of these clusters until they have told theirs. A cluster that
 will never come back is better forgotten: atollctl cluster forget.`,
-		Args: cobra.NoArgs,
+		Example: "  atollctl hub accept-loss",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.call(cmd, func(ctx context.Context, c clients) error {
 				status, err := c.hub.AcceptLoss(ctx, &sandboxv1.AcceptLossRequest{})
@@ -152,7 +154,8 @@ func restoreCommand() *cobra.Command {
 Clusters that were registered or forgotten after the backup stay so, where the registry that is there can be read. What was
 claimed after the backup is missing. So the hub begins with no claim keys served, until every cluster has told the keys
 that it holds: seconds, if all are there. See: atollctl hub.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  atollctl hub restore hub.tar.gz --data-dir /var/lib/atoll",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sealer, err := envelope.Open(keyFile)
 			if err != nil {

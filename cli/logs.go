@@ -29,7 +29,8 @@ container's image must have.`,
 		Example: `  atollctl logs 01j9zq3p3k5m8x7c2v4b6n8d0f-east
   atollctl logs -f --tail 20 01j9zq3p3k5m8x7c2v4b6n8d0f-east
   atollctl logs --runtime e2b 01j9zq3p3k5m8x7c2v4b6n8d0f-east`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: firstOnly(a.completeSandboxes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{"follow": {strconv.FormatBool(follow)}, "timestamps": {strconv.FormatBool(timestamps)}}
 			if runtime != "" {
@@ -50,7 +51,7 @@ container's image must have.`,
 			}
 			answer, err := p.get(cmd.Context(), args[0], "logs", query)
 			if err != nil {
-				return err
+				return a.explainGone(cmd.Context(), args[0], err)
 			}
 			defer answer.Body.Close()
 			if _, err := io.Copy(cmd.OutOrStdout(), answer.Body); err != nil && cmd.Context().Err() == nil {

@@ -9,9 +9,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
 
 	"navix.sh/atoll/pkg/config"
 	"navix.sh/atoll/pkg/problem"
@@ -50,32 +52,54 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	app.bind(root.PersistentFlags())
+	root.SetFlagErrorFunc(explainFlag)
+	app.bind(root)
 	config.Bind(root)
 	root.AddCommand(
 		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
 		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), pauseCommand(app), resumeCommand(app),
 		explainCommand(app), topCommand(app), pkiCommand(), verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app),
-		portForwardCommand(app), simulateCommand(app),
+		portForwardCommand(app), simulateCommand(app), getCommand(app), describeCommand(app),
 	)
 	return root
 }
 
-// reportError prints an API error with a remedy.
+// hinted is an error with advice for this very command.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h *hinted) Unwrap() error { return h.error }
+
+// reportError prints errors, each with what its server says about it.
 func reportError(w io.Writer, err error) {
-	p := problem.FromError(err)
-	if p.Reason == problem.Internal && p.Unwrap() != nil {
-		fmt.Fprintln(w, "atollctl:", err)
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range several.Unwrap() {
+			reportError(w, one)
+		}
 		return
 	}
-	fmt.Fprintf(w, "atollctl: %s (%s)\n", p.Message, p.Reason)
-	for _, f := range p.Fields {
-		fmt.Fprintf(w, "  %s: got %q, want %s\n", f.Field, f.Value, f.Valid)
+	var p *problem.Error
+	if _, remote := status.FromError(err); !errors.As(err, &p) && remote { // of a stream
+		p = problem.FromError(err)
+	}
+	if p == nil {
+		fmt.Fprintln(w, "atollctl:", problem.Plain(err.Error()))
+		return
+	}
+	text := strings.Replace(problem.Plain(err.Error()), p.Error(), p.Message, 1) // with what was done before it
+	fmt.Fprintf(w, "atollctl: %s (%s)\n", text, p.Reason)
+	if len(p.Fields) > 1 || len(p.Fields) == 1 && !strings.Contains(text, p.Fields[0].Valid) {
+		for _, f := range p.Fields {
+			fmt.Fprintf(w, "  %s: got %q, want %s\n", f.Field, f.Value, f.Valid)
+		}
+	}
+	var advice *hinted
+	if errors.As(err, &advice) && advice.hint != "" {
+		fmt.Fprintln(w, "  "+advice.hint)
 	}
 	if p.RetryAfter > 0 {
 		fmt.Fprintf(w, "  try again in %s\n", p.RetryAfter)
-	}
-	if p.ClaimKey != "" {
-		fmt.Fprintf(w, "  retry with the same --claim-key %s, or ask: atollctl claim %s\n", p.ClaimKey, p.ClaimKey)
 	}
 }

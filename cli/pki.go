@@ -63,9 +63,10 @@ chart looks for it.`,
 func pkiInitCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "init --dir DIR",
-		Short: "Make the CA; one that is there is never replaced",
-		Args:  cobra.NoArgs,
+		Use:     "init --dir DIR",
+		Short:   "Make the CA; one that is there is never replaced",
+		Example: "  atollctl pki init --dir pki",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			authority, err := pki.Create(dir)
 			if errors.Is(err, fs.ErrExist) {
@@ -87,8 +88,9 @@ func pkiHubCommand() *cobra.Command {
 	var f secretFlags
 	var hosts []string
 	cmd := &cobra.Command{
-		Use:   "hub --dir DIR --host NAME|IP,...",
-		Short: "Issue the hub's certificate",
+		Use:     "hub --dir DIR --host NAME|IP,...",
+		Short:   "Issue the hub's certificate",
+		Example: "  atollctl pki hub --dir pki --host hub.example.org,192.0.2.7",
 		Long: `Issue the hub's certificate. --host are the names and addresses by which workers and callers reach it from outside of
 its cluster; the names of its Services, and localhost for port-forwarding, are in it anyway. --renew without --host
 keeps those of the last one.`,
@@ -115,9 +117,10 @@ keeps those of the last one.`,
 func pkiClusterCommand() *cobra.Command {
 	var f secretFlags
 	cmd := &cobra.Command{
-		Use:   "cluster ID --dir DIR",
-		Short: "Issue a cluster's certificate, for its worker",
-		Args:  cobra.ExactArgs(1),
+		Use:     "cluster ID --dir DIR",
+		Short:   "Issue a cluster's certificate, for its worker",
+		Example: "  atollctl pki cluster east --dir pki --context kind-east",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := args[0]
 			if !link.ValidClusterID(id) {

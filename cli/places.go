@@ -21,6 +21,7 @@ type places struct {
 	kubeconfigs, contexts, metrics []string
 	namespace                      string
 	noHub                          bool
+	needsClusters                  bool // without one the command can find nothing
 }
 
 func (p *places) bind(flags *pflag.FlagSet) {
@@ -104,6 +105,8 @@ func cutName(s string) (id, value string) {
 
 var errNowhere = errors.New("there is nowhere to look: name clusters with --context or --kubeconfig, or leave out --no-hub")
 
+var errNoClusters = usagef("no cluster is named, so nothing can be compared: name clusters with --context or --kubeconfig")
+
 // with calls f with all places, while the connection to the hub is open.
 func (p *places) with(a *app, f func(*verify.Federation, []site) error) error {
 	sites, err := p.sites()
@@ -112,6 +115,9 @@ func (p *places) with(a *app, f func(*verify.Federation, []site) error) error {
 	}
 	if len(sites) == 0 && p.noHub {
 		return errNowhere
+	}
+	if len(sites) == 0 && p.needsClusters {
+		return errNoClusters
 	}
 	federation := &verify.Federation{Metrics: map[string]string{}}
 	for _, named := range p.metrics {

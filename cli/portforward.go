@@ -30,7 +30,8 @@ sandbox's cluster; one without a reader delays no other.
 For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxes/ID/ports/PORT/ what the sandbox does.`,
 		Example: `  atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 8888
   atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 15432:5432 :6379`,
-		Args: cobra.MinimumNArgs(2),
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: firstOnly(a.completeSandboxes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.place()
 			if err != nil {

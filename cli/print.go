@@ -22,13 +22,19 @@ import (
 type column[T any] struct {
 	header string
 	wide   bool // only with -o wide
+	age    bool // changes with time alone
 	value  func(T) string
 }
+
+// outputs are the formats of -o.
+var outputs = []string{"table", "wide", "json", "yaml", "name"}
 
 // view defines how a kind of object is printed.
 type view[T proto.Message] struct {
 	columns []column[T]
 	name    func(T) string // -o name
+	state   func(T) string // of --wait; may be nil
+	final   func(T) error  // why the item cannot change its state any more; may be nil
 }
 
 // list prints items in the chosen format; json and yaml print whole, the response.
@@ -86,7 +92,7 @@ func encode(w io.Writer, output string, m proto.Message) error {
 	case "yaml":
 		data, err = yaml.Marshal(tree)
 	default:
-		return fmt.Errorf("--output %q is not valid, want table, wide, json, yaml or name", output)
+		return invalidFlag("output", output, "one of: "+strings.Join(outputs, ", "))
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the response: %w", err)

@@ -19,7 +19,7 @@ import (
 
 const (
 	handshakeTimeout = 30 * time.Second
-	keepalive        = 15 * time.Second
+	pingEvery        = 15 * time.Second
 )
 
 // place is the server's REST API, through which sandboxes are reached.
@@ -39,7 +39,7 @@ func (a *app) place() (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := net.Dialer{Timeout: handshakeTimeout, KeepAlive: keepalive}
+	dialer := net.Dialer{Timeout: handshakeTimeout, KeepAlive: pingEvery}
 	p := &place{
 		base:   url.URL{Scheme: "http", Host: a.server},
 		header: http.Header{},

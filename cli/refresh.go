@@ -28,6 +28,7 @@ var refreshView = view[*sandboxv1.RefreshedMember]{
 
 func refreshCommand(a *app) *cobra.Command {
 	request := &sandboxv1.RefreshEnvRequest{}
+	var of envRef
 	cmd := &cobra.Command{
 		Use:   "refresh [NAMESPACE/]NAME",
 		Short: "Make an Env's pools anew from what its template, overrides and instance types are now",
@@ -41,7 +42,10 @@ replaced a few at a time, broken ones first; --max-unavailable says how many may
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeEnvs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Namespace, request.Name = splitEnv(args[0])
+			var err error
+			if request.Namespace, request.Name, err = of.resolve(args[0]); err != nil {
+				return err
+			}
 			return a.call(cmd, func(ctx context.Context, c clients) error {
 				got, err := c.envs.RefreshEnv(ctx, request)
 				if err != nil {
@@ -52,6 +56,7 @@ replaced a few at a time, broken ones first; --max-unavailable says how many may
 		},
 	}
 	flags := cmd.Flags()
+	of.bind(flags)
 	flags.StringSliceVar(&request.Clusters, "cluster", nil, "only in these clusters")
 	flags.StringSliceVar(&request.Members, "member", nil, "only these pools")
 	flags.BoolVar(&request.DryRun, "dry-run", false, "show what would change, field by field, and change nothing")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,19 +11,22 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
 var sandboxView = view[*sandboxv1.Sandbox]{
-	name: (*sandboxv1.Sandbox).GetId,
+	name:  (*sandboxv1.Sandbox).GetId,
+	state: func(s *sandboxv1.Sandbox) string { return s.GetPhase().String() },
+	final: usable,
 	columns: []column[*sandboxv1.Sandbox]{
 		{header: "SANDBOX", value: (*sandboxv1.Sandbox).GetId},
 		{header: "PHASE", value: phaseOf},
 		{header: "CLUSTER", value: (*sandboxv1.Sandbox).GetClusterId},
 		{header: "ENV", value: func(s *sandboxv1.Sandbox) string { return s.GetNamespace() + "/" + s.GetEnv() }},
 		{header: "POD-IP", value: (*sandboxv1.Sandbox).GetPodIp},
-		{header: "AGE", value: func(s *sandboxv1.Sandbox) string { return since(time.Now(), s.GetClaimedAt()) }},
+		{header: "AGE", age: true, value: func(s *sandboxv1.Sandbox) string { return since(time.Now(), s.GetClaimedAt()) }},
 		{header: "ENDED", value: ending},
 		{header: "POOL", wide: true, value: (*sandboxv1.Sandbox).GetPool},
 		{header: "POD", wide: true, value: (*sandboxv1.Sandbox).GetPod},
@@ -32,7 +34,7 @@ var sandboxView = view[*sandboxv1.Sandbox]{
 		{header: "TEAM", wide: true, value: (*sandboxv1.Sandbox).GetTeam},
 		{header: "USER", wide: true, value: (*sandboxv1.Sandbox).GetUser},
 		{header: "CLAIM-KEY", wide: true, value: (*sandboxv1.Sandbox).GetClaimKey},
-		{header: "ACTIVE", wide: true, value: func(s *sandboxv1.Sandbox) string { return since(time.Now(), s.GetLastActiveAt()) }},
+		{header: "ACTIVE", wide: true, age: true, value: func(s *sandboxv1.Sandbox) string { return since(time.Now(), s.GetLastActiveAt()) }},
 		{header: "IDLE-TIMEOUT", wide: true, value: func(s *sandboxv1.Sandbox) string { return ago(s.GetIdleTimeout()) }},
 		{header: "MAX-LIFETIME", wide: true, value: func(s *sandboxv1.Sandbox) string { return ago(s.GetMaxLifetime()) }},
 	},
@@ -60,47 +62,78 @@ func ending(s *sandboxv1.Sandbox) string {
 
 func sandboxesCommand(a *app) *cobra.Command {
 	filter := &sandboxv1.ListSandboxesRequest{PageSize: 500}
-	var phase string
+	var phase, env string
+	var of envRef
 	var over ended
+	var how following
 	cmd := &cobra.Command{
 		Use:     "sandboxes [ID]",
 		Aliases: []string{"sandbox", "sb"},
 		Short:   "Show live sandboxes, or those that have ended, or one of either",
-		Args:    cobra.MaximumNArgs(1),
+		Example: `  atollctl sandboxes --env default/python --watch
+  atollctl sandboxes --ended --ended-after 2h --stop-reason Failed
+  atollctl sandboxes 01j9zq3p3k5m8x7c2v4b6n8d0f-east --wait=running`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: firstOnly(a.completeSandboxes),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.call(cmd, func(ctx context.Context, c clients) error {
-				if len(args) == 1 {
+			d := display[*sandboxv1.Sandbox]{app: a, cmd: cmd, view: sandboxView}
+			d.print = func(got fetched[*sandboxv1.Sandbox]) error {
+				return sandboxView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+			}
+			d.gone = func(ctx context.Context, c clients, s *sandboxv1.Sandbox) (*sandboxv1.Sandbox, error) {
+				return c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: s.GetId()})
+			}
+			if len(args) == 1 {
+				d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Sandbox], error) {
 					sandbox, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: args[0]})
-					if err != nil {
-						return err
+					return fetched[*sandboxv1.Sandbox]{[]*sandboxv1.Sandbox{sandbox}, sandbox}, err
+				}
+				if !how.watch {
+					d.print = func(got fetched[*sandboxv1.Sandbox]) error {
+						return showSandbox(cmd.OutOrStdout(), a.output, got.items[0])
 					}
-					return showSandbox(cmd.OutOrStdout(), a.output, sandbox)
 				}
-				if err := errors.Join(parsePhase(phase, filter), over.apply(filter, time.Now())); err != nil {
+				return d.run(how)
+			}
+			filter.Phase = sandboxv1.Phase(sandboxv1.Phase_value[strings.ToUpper(phase)])
+			var err error
+			if filter.Env = env; strings.Contains(env, "/") {
+				if filter.Namespace, filter.Env, err = of.resolve(env); err != nil {
 					return err
 				}
-				whole, err := allSandboxes(ctx, c, filter)
-				if err != nil {
-					return err
-				}
+			} else {
+				filter.Namespace = of.namespace
+			}
+			if err := over.apply(filter, time.Now()); err != nil {
+				return err
+			}
+			d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Sandbox], error) {
+				whole, err := allSandboxes(ctx, c, proto.CloneOf(filter))
 				if missing := whole.GetUnreachableClusters(); len(missing) > 0 {
 					fmt.Fprintf(cmd.ErrOrStderr(), "not in this list, unreachable: %s\n", strings.Join(missing, ", "))
 				}
-				return sandboxView.list(cmd.OutOrStdout(), a.output, whole.GetSandboxes(), whole)
-			})
+				return fetched[*sandboxv1.Sandbox]{whole.GetSandboxes(), whole}, err
+			}
+			return d.run(how)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&filter.Namespace, "namespace", "n", "", "only this namespace")
-	flags.StringVar(&filter.Env, "env", "", "only this Env")
+	of.bind(flags)
+	flags.Lookup("namespace").Usage = "only this namespace"
+	flags.StringVar(&env, "env", "", "only this Env: NAMESPACE/NAME, or NAME, with -n or in all namespaces")
 	flags.StringVar(&filter.ClusterId, "cluster", "", "only this cluster")
 	flags.StringVar(&filter.Team, "team", "", "only this team's")
 	flags.StringVar(&filter.User, "user", "", "only this user's")
 	flags.StringVar(&filter.Pool, "pool", "", "only this pool's")
-	flags.StringVar(&phase, "phase", "", "only this phase: starting, running, stopping or ended")
-	over.bind(flags, filter)
+	bindEnum(cmd, flags, &phase, "phase", "", "only this phase: starting, running, stopping or ended", phases...)
+	over.bind(cmd, filter)
+	how.bind(cmd, phases...)
+	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvs)
+	_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeClusters)
 	return cmd
 }
+
+var phases = []string{"starting", "running", "stopping", "ended"}
 
 func allSandboxes(ctx context.Context, c clients, filter *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	whole := &sandboxv1.ListSandboxesResponse{}
@@ -121,60 +154,74 @@ func allSandboxes(ctx context.Context, c clients, filter *sandboxv1.ListSandboxe
 	}
 }
 
-func parsePhase(phase string, filter *sandboxv1.ListSandboxesRequest) error {
-	if phase == "" {
-		return nil
-	}
-	value, ok := sandboxv1.Phase_value[strings.ToUpper(phase)]
-	if !ok {
-		return fmt.Errorf("--phase %q is not valid, want starting, running, stopping or ended", phase)
-	}
-	filter.Phase = sandboxv1.Phase(value)
-	return nil
-}
-
 func claimCommand(a *app) *cobra.Command {
-	var namespace string
+	var namespace, team string
 	var cancel bool
+	var how following
 	cmd := &cobra.Command{
 		Use:   "claim KEY",
 		Short: "Show what became of a claim key, or cancel it",
-		Args:  cobra.ExactArgs(1),
+		Example: `  atollctl claim build-17
+  atollctl claim build-17 --wait=running
+  atollctl claim build-17 --cancel`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.call(cmd, func(ctx context.Context, c clients) error {
+			if cancel && (how.watch || how.wait != "") {
+				return usagef("--cancel goes with neither --watch nor --wait")
+			}
+			d := display[*sandboxv1.Claim]{app: a, cmd: cmd, view: claimView}
+			d.print = func(got fetched[*sandboxv1.Claim]) error {
+				return claimView.one(cmd.OutOrStdout(), a.output, got.items[0])
+			}
+			d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Claim], error) {
 				var claim *sandboxv1.Claim
 				var err error
 				if cancel {
-					claim, err = c.claims.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: args[0], Namespace: namespace})
+					claim, err = c.claims.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: args[0], Namespace: namespace, Team: team})
 				} else {
-					claim, err = c.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: args[0], Namespace: namespace})
+					claim, err = c.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: args[0], Namespace: namespace, Team: team})
 				}
-				if err != nil {
-					return err
-				}
-				return claimView.one(cmd.OutOrStdout(), a.output, claim)
-			})
+				return fetched[*sandboxv1.Claim]{[]*sandboxv1.Claim{claim}, claim}, err
+			}
+			return d.run(how)
 		},
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "the claim's namespace")
+	cmd.Flags().StringVar(&team, "team", "", "the claim's team; default yours")
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "end the claim; its sandbox is released")
+	how.bind(cmd, "waiting", "starting", "running", "ended", "expired")
 	return cmd
 }
 
 var claimView = view[*sandboxv1.Claim]{
-	name: (*sandboxv1.Claim).GetClaimKey,
+	name:  (*sandboxv1.Claim).GetClaimKey,
+	state: func(c *sandboxv1.Claim) string { return c.GetState().String() },
+	final: func(c *sandboxv1.Claim) error {
+		if c.GetState() == sandboxv1.Claim_ENDED {
+			return &endedError{id: c.GetSandbox().GetId(), cause: c.GetMessage(), key: c.GetClaimKey()}
+		}
+		return nil
+	},
 	columns: []column[*sandboxv1.Claim]{
 		{header: "CLAIM-KEY", value: (*sandboxv1.Claim).GetClaimKey},
 		{header: "NAMESPACE", value: (*sandboxv1.Claim).GetNamespace},
-		{header: "CLUSTER", value: (*sandboxv1.Claim).GetClusterId},
-		{header: "ATTEMPT", value: func(c *sandboxv1.Claim) string { return number(c.GetAttempt()) }},
-		{header: "SANDBOX", value: func(c *sandboxv1.Claim) string { return c.GetSandbox().GetId() }},
-		{header: "PHASE", value: func(c *sandboxv1.Claim) string {
-			if c.GetSandbox() == nil {
+		{header: "STATE", value: func(c *sandboxv1.Claim) string {
+			if c.GetState() == sandboxv1.Claim_STATE_UNSPECIFIED { // of an older server
 				return ""
 			}
-			return c.GetSandbox().GetPhase().String()
+			return c.GetState().String()
 		}},
-		{header: "ENDED", value: func(c *sandboxv1.Claim) string { return ending(c.GetSandbox()) }},
+		{header: "CLUSTER", value: (*sandboxv1.Claim).GetClusterId},
+		{header: "POSITION", value: func(c *sandboxv1.Claim) string {
+			if c.GetWaiting().GetPosition() == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%d of %d", c.GetWaiting().GetPosition(), c.GetWaiting().GetClaims())
+		}},
+		{header: "SINCE", age: true, value: func(c *sandboxv1.Claim) string { return since(time.Now(), c.GetSince()) }},
+		{header: "SANDBOX", value: func(c *sandboxv1.Claim) string { return c.GetSandbox().GetId() }},
+		{header: "MESSAGE", value: func(c *sandboxv1.Claim) string { return oneLine(c.GetMessage()) }},
+		{header: "POOL", wide: true, value: (*sandboxv1.Claim).GetPool},
+		{header: "ATTEMPT", wide: true, value: func(c *sandboxv1.Claim) string { return number(c.GetAttempt()) }},
 	},
 }

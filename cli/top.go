@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // clearScreen moves the cursor home and clears to the end, which does not flicker.
@@ -22,12 +23,13 @@ func topCommand(a *app) *cobra.Command {
 	var interval time.Duration
 	var once bool
 	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Watch clusters and Envs live",
-		Args:  cobra.NoArgs,
+		Use:     "top",
+		Short:   "Watch clusters and Envs live",
+		Example: "  atollctl top\n  atollctl top --once",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < 100*time.Millisecond {
-				return fmt.Errorf("--interval %s is not valid, want 100ms or more", interval)
+				return invalidFlag("interval", interval.String(), "100ms or more")
 			}
 			return a.connect(func(c clients) error {
 				return top(cmd.Context(), cmd.OutOrStdout(), c, interval, once)
@@ -52,7 +54,7 @@ func top(ctx context.Context, w io.Writer, c clients, interval time.Duration, on
 		case err != nil && previous == nil:
 			return err
 		case err != nil:
-			fmt.Fprintf(w, "%sserver does not respond: %v\n\nlast seen:\n", clearScreen, err)
+			fmt.Fprintf(w, "%sserver does not respond: %s\n\nlast seen:\n", clearScreen, problem.FromError(err).Message)
 			err = previous.print(w, nil)
 		default:
 			if !once {

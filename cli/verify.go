@@ -16,7 +16,7 @@ import (
 )
 
 func verifyCommand(a *app) *cobra.Command {
-	var where places
+	where := places{needsClusters: true}
 	var patience time.Duration
 	cmd := &cobra.Command{
 		Use:   "verify",

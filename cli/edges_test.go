@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// scripted is a server whose responses a test sets.
+type scripted struct {
+	sandboxv1.UnimplementedSandboxesServer
+	sandboxv1.UnimplementedClaimsServer
+	sandboxv1.UnimplementedEnvsServer
+	sandboxv1.UnimplementedClustersServer
+
+	mu     sync.Mutex
+	phases []sandboxv1.Phase // of the sandbox, look by look; the last stays
+	last   func()            // called at a look at the last phase; may be nil
+	claim  func() (*sandboxv1.Claim, error)
+	create func(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
+}
+
+func (s *scripted) sandbox() *sandboxv1.Sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	phase := s.phases[0]
+	if len(s.phases) > 1 {
+		s.phases = s.phases[1:]
+	} else if s.last != nil {
+		s.last()
+	}
+	out := &sandboxv1.Sandbox{Id: "id-east", Phase: phase, ClusterId: "east", Namespace: "default", Env: "py", ClaimKey: "k"}
+	if phase == sandboxv1.Phase_ENDED {
+		out.StopReason, out.FailureReason = "Failed", "OOMKilled"
+	}
+	return out
+}
+
+func (s *scripted) CreateSandbox(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	if s.create != nil {
+		return s.create(ctx, r)
+	}
+	return s.sandbox(), nil
+}
+
+func (s *scripted) GetSandbox(context.Context, *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.sandbox(), nil
+}
+
+func (s *scripted) ReleaseSandbox(context.Context, *sandboxv1.ReleaseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.sandbox(), nil
+}
+
+func (s *scripted) UpdateSandbox(context.Context, *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.sandbox(), nil
+}
+
+func (s *scripted) TouchSandbox(context.Context, *sandboxv1.TouchSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.sandbox(), nil
+}
+
+func (s *scripted) PauseSandbox(context.Context, *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.sandbox(), nil
+}
+
+func (s *scripted) ListSandboxes(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	out := &sandboxv1.ListSandboxesResponse{}
+	if one := s.sandbox(); one.GetPhase() != sandboxv1.Phase_ENDED {
+		out.Sandboxes = append(out.Sandboxes, one)
+	}
+	return out, nil
+}
+
+func (s *scripted) GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
+	return s.claim()
+}
+
+func (s *scripted) GetEnv(_ context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
+	return &sandboxv1.Env{Namespace: r.GetNamespace(), Name: r.GetName()}, nil
+}
+
+func (s *scripted) ExplainEnv(_ context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+	return &sandboxv1.Decision{ClusterId: "east", Pool: "py-a", Message: "no idle Pod free in " + r.GetNamespace() + "/" + r.GetName()}, nil
+}
+
+// runner runs atollctl against a server at an address.
+type runner string
+
+func serveScripted(t *testing.T, s *scripted) runner {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	sandboxv1.RegisterSandboxesServer(server, s)
+	sandboxv1.RegisterClaimsServer(server, s)
+	sandboxv1.RegisterEnvsServer(server, s)
+	sandboxv1.RegisterClustersServer(server, s)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-served
+	})
+	return runner(listener.Addr().String())
+}
+
+func (r runner) run(ctx context.Context, line string) (stdout, stderr string, code exitCode) {
+	return r.telling(ctx, line, make(chan struct{}, 1))
+}
+
+// telling is run that signals what is written to stderr.
+func (r runner) telling(ctx context.Context, line string, told chan<- struct{}) (stdout, stderr string, code exitCode) {
+	var out bytes.Buffer
+	errOut := &signalling{told: told}
+	cmd := newRoot()
+	cmd.SetOut(&out)
+	cmd.SetErr(errOut)
+	cmd.SetArgs(append(strings.Fields(line), "--server", string(r)))
+	if err := cmd.ExecuteContext(ctx); err != nil && !errors.As(err, &code) {
+		reportError(errOut, err)
+		code = exitCodeOf(err)
+	}
+	return out.String(), errOut.String(), code
+}
+
+type signalling struct {
+	bytes.Buffer
+	told chan<- struct{}
+}
+
+func (s *signalling) Write(p []byte) (int, error) {
+	n, err := s.Buffer.Write(p)
+	select {
+	case s.told <- struct{}{}:
+	default:
+	}
+	return n, err
+}
+
+// A command that needs a live sandbox prints the record of one that has ended, and its exit code is 9. One that shows it, or
+// releases it, has done what it should.
+func TestCommandsOnAnEndedSandbox(t *testing.T) {
+	run := serveScripted(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_ENDED}}).run
+	for line, want := range map[string]exitCode{
+		"create --env py --claim-key k":    exitEnded,
+		"update id-east --idle-timeout 1h": exitEnded,
+		"touch id-east":                    exitEnded,
+		"pause id-east":                    exitEnded,
+		"sandboxes id-east":                0,
+		"release id-east":                  0,
+	} {
+		stdout, stderr, code := run(t.Context(), line)
+		if code != want || !strings.Contains(stdout, "OOMKilled") {
+			t.Errorf("%s: exit code %d, want %d\n%s%s", line, code, want, stdout, stderr)
+		}
+		if want == exitEnded && (!strings.Contains(stderr, "sandbox id-east has ended: Failed: OOMKilled") || !strings.Contains(stderr, "another key")) {
+			t.Errorf("%s: says %q", line, stderr)
+		}
+	}
+}
+
+// The advice after a create fits its error.
+func TestHintsFitTheError(t *testing.T) {
+	s := &scripted{claim: func() (*sandboxv1.Claim, error) {
+		e := problem.New(problem.NotFound, "no claim with key %q", "nope")
+		e.ClaimKey = "nope"
+		return nil, e
+	}}
+	run := serveScripted(t, s).run
+	if _, stderr, code := run(t.Context(), "claim nope"); code != 3 || strings.Contains(stderr, "--claim-key") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("a key that nothing is known of: %d %q", code, stderr)
+	}
+	for reason, want := range map[problem.Reason]string{
+		problem.ClaimKeyConflict: "see what the key stands for: atollctl claim k -n red",
+		problem.OutcomeUnknown:   "the same command with --claim-key k asks for its sandbox again",
+		problem.QueueFull:        "the same command with --claim-key k can be repeated safely",
+		problem.NotFound:         "",
+		problem.Misconfigured:    "",
+	} {
+		s.create = func(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+			e := problem.New(reason, "no")
+			e.ClaimKey = "k"
+			return nil, e
+		}
+		_, stderr, _ := run(t.Context(), "create --env red/py --claim-key k")
+		if !strings.Contains(stderr, want) || want == "" && strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "rpc error") {
+			t.Errorf("%s: %q, want %q", reason, stderr, want)
+		}
+	}
+}
+
+func TestErrorsAreInOurWords(t *testing.T) {
+	run := serveScripted(t, &scripted{}).run
+	for line, want := range map[string]string{
+		"resume a b":                             "resuming b: method ResumeSandbox not implemented (UNIMPLEMENTED)",
+		"create --env py --startup-timeout soon": `--startup-timeout: "soon" is not valid, want a duration such as 90s or 10m`,
+		"create --env py --multiplier x":         `--multiplier: "x" is not valid, want a whole number`,
+		"sandboxes --phase asleep":               `--phase: "asleep" is not valid, want one of: starting, running, stopping, ended`,
+		"sandboxes --clustre east":               "did you mean --cluster?",
+		"envs a/b -n c":                          "name two namespaces",
+	} {
+		_, stderr, _ := run(t.Context(), line)
+		if !strings.Contains(stderr, want) || strings.Contains(stderr, "rpc error") {
+			t.Errorf("%s: %q, want %q", line, stderr, want)
+		}
+	}
+}
+
+// A create has the time that its server gives it, and tells meanwhile what it waits for.
+func TestCreateOutwaitsTheServerAndTellsWhatItWaitsFor(t *testing.T) {
+	var left time.Duration
+	told := make(chan struct{}, 1)
+	s := &scripted{claim: func() (*sandboxv1.Claim, error) {
+		return &sandboxv1.Claim{State: sandboxv1.Claim_WAITING, ClusterId: "east", Pool: "py-a", Message: "no Pod of the pool is idle",
+			Waiting: &sandboxv1.Waiting{Position: 3, Claims: 7, Waited: durationpb.New(time.Second)}}, nil
+	}}
+	bounded := false
+	s.create = func(ctx context.Context, _ *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+		var deadline time.Time
+		if deadline, bounded = ctx.Deadline(); bounded {
+			left = time.Until(deadline)
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+		}
+		return &sandboxv1.Sandbox{Id: "id-east", Phase: sandboxv1.Phase_RUNNING}, nil
+	}
+	server := serveScripted(t, s)
+	_, stderr, code := server.telling(t.Context(), "create --env py --claim-key k --startup-timeout 10m", told)
+	if code != 0 || !strings.Contains(stderr, "waiting in east/py-a, position 3 of 7, no Pod of the pool is idle") {
+		t.Errorf("exit code %d, told %q", code, stderr)
+	}
+	if left < 10*time.Minute {
+		t.Errorf("the call has %s, want more than its startup timeout", left)
+	}
+	told <- struct{}{}
+	if _, _, code := server.run(t.Context(), "create --env py --claim-key k"); code != 0 || bounded {
+		t.Errorf("without a startup timeout: exit code %d, bounded %t, want the pool's", code, bounded)
+	}
+	if text := standing(t.Context(), clients{envs: explainer{s: s}}, &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "py"}); text !=
+		"a claim goes to east/py-a: no idle Pod free in default/py" {
+		t.Errorf("without a key: %q", text)
+	}
+}
+
+// explainer is a client of a server in this process.
+type explainer struct {
+	sandboxv1.EnvsClient
+	s *scripted
+}
+
+func (e explainer) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest, _ ...grpc.CallOption) (*sandboxv1.Decision, error) {
+	return e.s.ExplainEnv(ctx, r)
+}
+
+func TestWatchAndWait(t *testing.T) {
+	const starting, running, over = sandboxv1.Phase_STARTING, sandboxv1.Phase_RUNNING, sandboxv1.Phase_ENDED
+	s := &scripted{phases: []sandboxv1.Phase{starting, starting, running}}
+	run := serveScripted(t, s).run
+	if stdout, stderr, code := run(t.Context(), "sandboxes id-east --wait=running -o name"); code != 0 || stdout != "id-east\n" {
+		t.Errorf("waiting for a sandbox that starts: %d %s%s", code, stdout, stderr)
+	}
+	s.phases = []sandboxv1.Phase{starting, over}
+	if _, stderr, code := run(t.Context(), "get sb id-east --wait running"); code != exitEnded || !strings.Contains(stderr, "has ended") {
+		t.Errorf("waiting for a sandbox that ends: %d %s", code, stderr)
+	}
+	s.phases = []sandboxv1.Phase{starting}
+	if _, stderr, code := run(t.Context(), "sandboxes --wait=running --timeout 1s"); code != 4 || !strings.Contains(stderr, "id-east is starting") {
+		t.Errorf("waiting in vain: %d %s", code, stderr)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.phases, s.last = []sandboxv1.Phase{starting, running, running, over}, cancel // the list misses it, and Get shows its end
+	s.phases = append(s.phases, over)
+	stdout, stderr, code := run(ctx, "get sandboxes -w -o json")
+	for _, phase := range []string{"STARTING", "RUNNING"} {
+		if strings.Count(stdout, `"phase": "`+phase+`"`) != 1 {
+			t.Errorf("%s is not told once (%d, %s):\n%s", phase, code, stderr, stdout)
+		}
+	}
+}
+
+func TestClaimShowsItsState(t *testing.T) {
+	s := &scripted{claim: func() (*sandboxv1.Claim, error) {
+		return &sandboxv1.Claim{ClaimKey: "k", Namespace: "default", State: sandboxv1.Claim_WAITING, ClusterId: "east", Pool: "py-a",
+			Waiting: &sandboxv1.Waiting{Position: 2, Claims: 5}, Message: "no Pod of the pool is idle"}, nil
+	}}
+	stdout, stderr, code := serveScripted(t, s).run(t.Context(), "claim k")
+	if code != 0 || !regexp.MustCompile(`k +default +WAITING +east +2 of 5 .*no Pod of the pool is idle`).MatchString(stdout) {
+		t.Errorf("%d %s%s", code, stdout, stderr)
+	}
+}
+
+// Envs are named one way everywhere.
+func TestEnvsAreNamedOneWay(t *testing.T) {
+	for _, tc := range []struct{ flag, text, namespace, name string }{
+		{"", "py", "default", "py"}, {"red", "py", "red", "py"}, {"", "red/py", "red", "py"}, {"red", "red/py", "red", "py"},
+		{"blue", "red/py", "", ""}, {"", "a/b/c", "", ""}, {"", "/py", "", ""}, {"", "red/", "", ""},
+	} {
+		namespace, name, err := (&envRef{tc.flag}).resolve(tc.text)
+		if namespace != tc.namespace || name != tc.name || (err != nil) != (tc.name == "") || err != nil && exitCodeOf(err) != exitUsage {
+			t.Errorf("-n %q %q: %s/%s, %v", tc.flag, tc.text, namespace, name, err)
+		}
+	}
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if strings.Contains(cmd.Use, "NAMESPACE/") || cmd.Flags().Lookup("env") != nil && cmd.Name() != "simulate" {
+			if f := cmd.Flags().ShorthandLookup("n"); f == nil || f.Name != "namespace" {
+				t.Errorf("%s names an Env and has no -n", cmd.CommandPath())
+			}
+		}
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRoot())
+}
+
+// Each command's help has an example, which is a command that exists, with its flags.
+func TestEveryCommandHasAnExample(t *testing.T) {
+	commands := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Name() == "help" || cmd.Name() == "completion" {
+			return
+		}
+		commands++
+		examples := 0
+		for _, line := range strings.Split(cmd.Example, "\n") {
+			_, line, ok := strings.Cut(line, "atollctl ")
+			if !ok {
+				continue
+			}
+			examples++
+			line, _, _ = strings.Cut(line, " |")
+			line, _, _ = strings.Cut(line, " >")
+			line = strings.NewReplacer("$(date +%F)", "x", "'", "").Replace(line)
+			if err := parseExample(strings.Fields(line)); err != nil {
+				t.Errorf("%s: example %q: %v", cmd.CommandPath(), line, err)
+			}
+		}
+		if examples == 0 {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRoot())
+	if commands < 35 {
+		t.Errorf("walked %d commands", commands)
+	}
+}
+
+// parseExample runs the steps before a command's run.
+func parseExample(args []string) error {
+	command, rest, err := newRoot().Find(args)
+	if err != nil {
+		return err
+	}
+	if err := command.ParseFlags(rest); err != nil {
+		return err
+	}
+	if !command.Runnable() {
+		return errors.New(command.CommandPath() + " does nothing by itself")
+	}
+	return command.ValidateArgs(command.Flags().Args())
+}
+
+func TestCompletion(t *testing.T) {
+	server := serveScripted(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_RUNNING}})
+	for line, want := range map[string]string{
+		"release":                         "id-east\n",
+		"exec":                            "id-east\n",
+		"describe sandbox":                "id-east\n",
+		"sandboxes --wait":                "starting\nrunning\nstopping\nended\n",
+		"create --wait":                   "ready\nassigned\nnone\n",
+		"clusters -o":                     "table\nwide\njson\nyaml\nname\n",
+		"sandboxes --ended --stop-reason": "Completed\nCanceled\nReleased\nFailed\n",
+	} {
+		var out bytes.Buffer
+		cmd := newRoot()
+		cmd.SetOut(&out)
+		cmd.SetErr(&bytes.Buffer{})
+		cmd.SetArgs(append(append([]string{"__complete", "--server", string(server)}, strings.Fields(line)...), ""))
+		if err := cmd.Execute(); err != nil || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("%s: %q, %v, want %q", line, out.String(), err, want)
+		}
+	}
+}

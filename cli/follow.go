@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// lookEvery is the time between two looks of --watch and --wait.
+const lookEvery = time.Second
+
+// following are the flags of commands that show what changes.
+type following struct {
+	watch bool
+	wait  string
+}
+
+func (f *following) bind(cmd *cobra.Command, states ...string) {
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "print what changes, until interrupted")
+	bindEnum(cmd, cmd.Flags(), &f.wait, "wait", "", "return once all that is named is so: "+strings.Join(states, ", "), states...)
+}
+
+// fetched is what a command shows: items, and the response they came in.
+type fetched[T proto.Message] struct {
+	items []T
+	whole proto.Message
+}
+
+// display shows what fetch returns: once, once it is as --wait says, or whenever it changes.
+type display[T proto.Message] struct {
+	app   *app
+	cmd   *cobra.Command
+	view  view[T]
+	fetch func(context.Context, clients) (fetched[T], error)
+	print func(fetched[T]) error
+	// gone returns the last state of an item that is not in the list any more, nil to show none.
+	gone func(context.Context, clients, T) (T, error)
+}
+
+func (d display[T]) run(f following) error {
+	return d.app.connect(func(c clients) error {
+		switch {
+		case f.wait != "":
+			return d.await(c, f)
+		case f.watch:
+			return d.watch(c, nil)
+		}
+		got, err := d.look(c)
+		if err != nil {
+			return err
+		}
+		return d.print(got)
+	})
+}
+
+func (d display[T]) look(c clients) (fetched[T], error) {
+	ctx, cancel := context.WithTimeout(d.cmd.Context(), d.app.limit())
+	defer cancel()
+	return d.fetch(ctx, c)
+}
+
+// await looks until all items are in a state.
+func (d display[T]) await(c clients, f following) error {
+	began := time.Now()
+	for {
+		got, err := d.look(c)
+		if err != nil {
+			return err
+		}
+		reached, others, err := d.reached(got, f.wait)
+		if err != nil || reached {
+			if printErr := d.print(got); err == nil {
+				err = printErr
+			}
+			if err != nil || !f.watch {
+				return err
+			}
+			return d.watch(c, &got)
+		}
+		if time.Since(began) > d.app.limit() {
+			return problem.New(problem.Deadline, "not %s after %s: %s", f.wait, d.app.limit(), others)
+		}
+		if !pause(d.cmd.Context(), lookEvery) {
+			return d.cmd.Context().Err()
+		}
+	}
+}
+
+// reached reports whether all items are in a state, and describes those that are not. It returns an error if one cannot get there.
+func (d display[T]) reached(got fetched[T], state string) (ok bool, others string, err error) {
+	var not []string
+	for _, item := range got.items {
+		is := d.view.state(item)
+		if strings.EqualFold(is, state) {
+			continue
+		}
+		if d.view.final != nil {
+			if err := d.view.final(item); err != nil {
+				return false, "", err
+			}
+		}
+		not = append(not, d.view.name(item)+" is "+strings.ToLower(is))
+	}
+	if len(got.items) == 0 {
+		return false, "there is none", nil
+	}
+	return len(not) == 0, strings.Join(not, ", "), nil
+}
+
+// watch prints the items, and then each that has changed. Only the first look may fail it.
+func (d display[T]) watch(c clients, first *fetched[T]) error {
+	if first == nil {
+		got, err := d.look(c)
+		if err != nil {
+			return err
+		}
+		if err := d.print(got); err != nil {
+			return err
+		}
+		first = &got
+	}
+	seen, items := d.rows(*first), d.byName(*first)
+	troubled := false
+	for pause(d.cmd.Context(), lookEvery) {
+		got, err := d.look(c)
+		if err != nil {
+			if d.cmd.Context().Err() == nil && !troubled {
+				reportError(d.cmd.ErrOrStderr(), err)
+			}
+			troubled = true
+			continue
+		}
+		troubled = false
+		now, named := d.rows(got), d.byName(got)
+		for _, item := range got.items {
+			if name := d.view.name(item); seen[name] != now[name] {
+				if err := d.changed(item); err != nil {
+					return err
+				}
+			}
+		}
+		for name, item := range items {
+			if _, there := named[name]; !there && d.gone != nil {
+				ctx, cancel := context.WithTimeout(d.cmd.Context(), shortCall)
+				last, err := d.gone(ctx, c, item)
+				cancel()
+				if err == nil {
+					err = d.changed(last)
+				}
+				if err != nil {
+					reportError(d.cmd.ErrOrStderr(), err)
+				}
+			}
+		}
+		seen, items = now, named
+	}
+	return nil
+}
+
+func (d display[T]) byName(got fetched[T]) map[string]T {
+	out := map[string]T{}
+	for _, item := range got.items {
+		out[d.view.name(item)] = item
+	}
+	return out
+}
+
+// rows are the cells of each item that tell of a change: ages do not.
+func (d display[T]) rows(got fetched[T]) map[string]string {
+	out := map[string]string{}
+	for _, item := range got.items {
+		var cells []string
+		for _, column := range d.view.columns {
+			if !column.age {
+				cells = append(cells, column.value(item))
+			}
+		}
+		out[d.view.name(item)] = strings.Join(cells, "\t")
+	}
+	return out
+}
+
+// changed prints one item without a header.
+func (d display[T]) changed(item T) error {
+	out := d.cmd.OutOrStdout()
+	switch output := d.app.output; output {
+	case "table", "wide":
+		var table bytes.Buffer
+		if err := d.view.table(&table, output == "wide", []T{item}); err != nil {
+			return err
+		}
+		_, row, _ := strings.Cut(table.String(), "\n")
+		_, err := fmt.Fprint(out, row)
+		return err
+	case "yaml":
+		if _, err := fmt.Fprintln(out, "---"); err != nil {
+			return err
+		}
+		return encode(out, output, item)
+	default:
+		return d.view.one(out, output, item)
+	}
+}
+
+// pause returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/outcome"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// endedError is the error of a command that needs a live sandbox and got one that has ended. Its exit code is exitEnded.
+type endedError struct {
+	id, cause, key string
+}
+
+func (e *endedError) Error() string {
+	text := fmt.Sprintf("sandbox %s has ended", e.id)
+	if e.cause != "" {
+		text += ": " + oneLine(e.cause)
+	}
+	if e.key != "" {
+		text += fmt.Sprintf("; claim key %q stands for it: another sandbox needs another key", e.key)
+	}
+	return text
+}
+
+// usable returns an error for a sandbox that has ended.
+func usable(s *sandboxv1.Sandbox) error {
+	if !outcome.Over(s) {
+		return nil
+	}
+	return &endedError{id: s.GetId(), cause: outcome.Cause(s), key: s.GetClaimKey()}
+}
+
+// anyState accepts every sandbox: a release of an ended one has its wish.
+func anyState(*sandboxv1.Sandbox) error { return nil }
+
+// explainGone replaces the error of a sandbox that cannot be reached by its end, if it has ended.
+func (a *app) explainGone(ctx context.Context, id string, err error) error {
+	if problem.FromError(err).Reason != problem.NotFound {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortCall)
+	defer cancel()
+	_ = a.connect(func(c clients) error {
+		if s, getErr := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id}); getErr == nil {
+			if over := usable(s); over != nil {
+				err = over
+			}
+		}
+		return nil
+	})
+	return err
+}

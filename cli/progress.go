@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+const (
+	// firstProgress is how long a create may take before its progress is told: longer than one that finds an idle Pod.
+	firstProgress = 2 * time.Second
+	nextProgress  = 5 * time.Second
+	// shortCall bounds calls beside the one that the user asked for.
+	shortCall = 5 * time.Second
+)
+
+// progress tells what a create waits for until ctx ends.
+func progress(ctx context.Context, w io.Writer, c clients, request *sandboxv1.CreateSandboxRequest) {
+	began := time.Now()
+	for wait := firstProgress; pause(ctx, wait); wait = nextProgress {
+		short, cancel := context.WithTimeout(ctx, shortCall)
+		text := standing(short, c, request)
+		cancel()
+		if text != "" && ctx.Err() == nil {
+			fmt.Fprintf(w, "waiting for %s: %s\n", time.Since(began).Round(time.Second), text)
+		}
+	}
+}
+
+// standing returns where a claim is and why it has no sandbox yet; "" if the server does not tell. Only a claim with a key has a
+// name to ask for: of another it says where such a claim would go.
+func standing(ctx context.Context, c clients, request *sandboxv1.CreateSandboxRequest) string {
+	if request.GetClaimKey() != "" {
+		claim, err := c.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{
+			ClaimKey: request.GetClaimKey(), Namespace: request.GetNamespace(), Team: request.GetTeam(),
+		})
+		if err == nil {
+			return whereabouts(claim)
+		}
+	}
+	hypothetical := proto.CloneOf(request)
+	hypothetical.ClaimKey, hypothetical.Wait = "", 0
+	decision, err := c.envs.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{
+		Namespace: request.GetNamespace(), Name: request.GetEnv(), Request: hypothetical,
+	})
+	if err != nil {
+		return ""
+	}
+	if decision.GetClusterId() == "" {
+		return fmt.Sprintf("%s (%s)", decision.GetMessage(), decision.GetReason())
+	}
+	return fmt.Sprintf("a claim goes to %s/%s: %s", decision.GetClusterId(), decision.GetPool(), decision.GetMessage())
+}
+
+// whereabouts describes a claim that is not running.
+func whereabouts(c *sandboxv1.Claim) string {
+	parts := []string{strings.ToLower(c.GetState().String())}
+	if c.GetClusterId() != "" {
+		parts[0] += " in " + strings.TrimSuffix(c.GetClusterId()+"/"+c.GetPool(), "/")
+	}
+	if w := c.GetWaiting(); w.GetPosition() > 0 {
+		parts = append(parts, fmt.Sprintf("position %d of %d", w.GetPosition(), w.GetClaims()))
+	}
+	if c.GetMessage() != "" {
+		parts = append(parts, oneLine(c.GetMessage()))
+	}
+	return strings.Join(parts, ", ")
+}
