@@ -11,8 +11,8 @@ func Nearest(wrong string, names []string) string {
 	for _, name := range names {
 		lower := strings.ToLower(name)
 		distance := edits(wrong, lower)
-		if len(wrong) > 2 && strings.Contains(lower, wrong) {
-			distance = min(distance, 1) // cluster is nearer to clusterId than to user
+		if len(wrong) > 2 && strings.Contains(lower, wrong) || len(lower) > 2 && strings.HasPrefix(wrong, lower) {
+			distance = min(distance, 1) // as cluster in clusterId, or env in environment
 		}
 		if distance < least {
 			best, least = name, distance

@@ -11,6 +11,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // poolFacts are the inputs about a pool besides the Env.
@@ -63,23 +64,13 @@ func segmentOf(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string
 			continue // no pool can have the name, and the hub would refuse it
 		}
 		facts := pool(m.Name)
-		if facts.pool != nil && !owns(env, facts.pool) {
+		if facts.pool != nil && sandbox.EnvOfPool(facts.pool) != env.Name {
 			// Its Pods count where they belong, and serve no claim of this Env.
 			facts, observed[m.Name] = poolFacts{pool: facts.pool, foreign: true}, v1alpha1.ObservedMemberStateInconsistent
 		}
 		members = append(members, describeMember(m, observed[m.Name], facts))
 	}
 	return out.With(members...)
-}
-
-// owns reports whether a pool is the Env's, or is being adopted for it.
-func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
-	for _, ref := range pool.OwnerReferences {
-		if ref.UID == env.UID {
-			return true
-		}
-	}
-	return env.UID == pool.UID || env.Annotations[v1alpha1.AdoptedPoolAnnotationKey] == string(pool.UID) && !v1alpha1.HasEnvOwner(pool)
 }
 
 // faultOf returns what a person must cure before the Env's members can serve, as the Env's own condition tells it.

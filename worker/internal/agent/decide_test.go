@@ -48,9 +48,9 @@ func TestDescribe(t *testing.T) {
 		if name == "gone" {
 			return poolFacts{readyIdle: 5}
 		}
-		p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{UID: "p1", OwnerReferences: []metav1.OwnerReference{{UID: "u1"}}}}
+		p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelEnv: "py"}}}
 		if name == "theirs" {
-			p.OwnerReferences[0].UID = "u2"
+			p.Labels[v1alpha1.LabelEnv] = "other"
 		}
 		p.Spec.Replicas = 4
 		if name == "active" {
@@ -98,7 +98,7 @@ func TestI14WhatANamespaceEditorWritesFitsIntoASegment(t *testing.T) {
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{mine}
 	for _, image := range []string{long, long[:1024]} {
 		s := segmentOf(env, "east", func(string) poolFacts {
-			p := &v1alpha1.SandboxPool{}
+			p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelEnv: "py"}}}
 			p.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
 			return poolFacts{pool: p}
 		})
