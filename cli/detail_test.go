@@ -26,7 +26,8 @@ func TestShowSandboxSaysWhyItDoesNotRun(t *testing.T) {
 	}
 	waiting := &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_STARTING, StatusDetail: &sandboxv1.StatusDetail{
 		Reason: "ErrImagePull", Message: "no such\nimage\x1b[31m",
-		Events: []*sandboxv1.PodEvent{{Reason: "Failed", Message: "not found", Count: 3, LastTime: timestamppb.New(time.Now().Add(-90 * time.Second))}},
+		Events: []*sandboxv1.PodEvent{{Reason: "Failed", Message: "not found", Count: 3,
+			LastTime: timestamppb.New(time.Now().Add(-90 * time.Second))}},
 	}}
 	want := "\nErrImagePull: no such image [31m\n\nLAST  COUNT  EVENT   MESSAGE\n90s   3      Failed  not found\n"
 	if got := show("table", waiting); !strings.HasSuffix(got, want) {
@@ -38,7 +39,8 @@ func TestShowSandboxSaysWhyItDoesNotRun(t *testing.T) {
 	if got := show("name", waiting); got != "01-east\n" {
 		t.Errorf("as name: %q", got)
 	}
-	failed := &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_ENDED, StopReason: "Failed", FailureReason: "OOMKilled", FailureMessage: "too big"}
+	failed := &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_ENDED, StopReason: "Failed", FailureReason: "OOMKilled",
+		FailureMessage: "too big"}
 	if got := show("table", failed); !strings.HasSuffix(got, "\nOOMKilled: too big\n") {
 		t.Errorf("failed: %q", got)
 	}

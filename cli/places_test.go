@@ -40,13 +40,19 @@ func TestPlaces(t *testing.T) {
 		places places
 		want   string // id, context and server of each, or the error
 	}{
-		"contexts of KUBECONFIG":  {places{contexts: []string{"east=kind-hub", "kind-worker-a"}}, "east kind-hub https://kind-hub.example; kind-worker-a kind-worker-a https://kind-worker-a.example"},
-		"a file each":             {places{kubeconfigs: []string{"east=" + both, other}}, "east kind-hub https://kind-hub.example; west west https://west.example"},
-		"contexts of given files": {places{kubeconfigs: []string{both, other}, contexts: []string{"north=west"}}, "north west https://west.example"},
-		"nothing":                 {places{}, ""},
-		"one twice":               {places{contexts: []string{"kind-hub", "kind-hub"}}, `error: cluster "kind-hub" is named twice; tell them apart with ID=CONTEXT`},
-		"no such context":         {places{contexts: []string{"east=nope"}}, `error: finding the cluster of context "nope": context "nope" does not exist`},
-		"ids in the wrong place":  {places{kubeconfigs: []string{"east=" + both}, contexts: []string{"x"}}, "error: --kubeconfig east=" + both + ": with --context, ids go there"},
+		"contexts of KUBECONFIG": {places{contexts: []string{"east=kind-hub", "kind-worker-a"}},
+			"east kind-hub https://kind-hub.example; kind-worker-a kind-worker-a https://kind-worker-a.example"},
+		"a file each": {places{kubeconfigs: []string{"east=" + both, other}},
+			"east kind-hub https://kind-hub.example; west west https://west.example"},
+		"contexts of given files": {places{kubeconfigs: []string{both, other}, contexts: []string{"north=west"}},
+			"north west https://west.example"},
+		"nothing": {places{}, ""},
+		"one twice": {places{contexts: []string{"kind-hub", "kind-hub"}},
+			`error: cluster "kind-hub" is named twice; tell them apart with ID=CONTEXT`},
+		"no such context": {places{contexts: []string{"east=nope"}},
+			`error: finding the cluster of context "nope": context "nope" does not exist`},
+		"ids in the wrong place": {places{kubeconfigs: []string{"east=" + both}, contexts: []string{"x"}},
+			"error: --kubeconfig east=" + both + ": with --context, ids go there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sites, err := tc.places.sites()
@@ -77,7 +83,8 @@ func TestPlaces(t *testing.T) {
 
 func TestPrintResult(t *testing.T) {
 	result := verify.Result{Looks: 3, Notes: []string{"no metrics were read: I10 is not checked"}, Blind: []string{"hub: connection refused"},
-		Findings: []verify.Finding{{Invariant: "I8", Cluster: "east", Object: "lease atoll-worker", Wrong: "no one holds it", Expected: "a worker to hold it"}}}
+		Findings: []verify.Finding{{Invariant: "I8", Cluster: "east", Object: "lease atoll-worker", Wrong: "no one holds it",
+			Expected: "a worker to hold it"}}}
 	show := func(output string, r verify.Result) string {
 		var b strings.Builder
 		if err := printResult(&b, output, r); err != nil {
@@ -113,8 +120,9 @@ note: no metrics were read: I10 is not checked
 }
 `},
 		"clean": {show("table", verify.Result{Looks: 2}), "nothing is wrong (2 looks)\n"},
-		"blind": {show("table", verify.Result{Looks: 2, Blind: []string{"hub: gone"}}), "could not look at hub: gone\nnothing is wrong in what could be looked at (2 looks)\n"},
-		"name":  {show("name", result), `--output "name" is not valid here, want table, json or yaml`},
+		"blind": {show("table", verify.Result{Looks: 2, Blind: []string{"hub: gone"}}),
+			"could not look at hub: gone\nnothing is wrong in what could be looked at (2 looks)\n"},
+		"name": {show("name", result), `--output "name" is not valid here, want table, json or yaml`},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, tc.got, tc.want)
@@ -130,7 +138,8 @@ func TestReport(t *testing.T) {
 	}{
 		"well": {&doctor.Snapshot{Snapshot: &verify.Snapshot{}}, "all is well (no hub and 0 clusters were looked at)\n", nil},
 		"ill": {&doctor.Snapshot{Snapshot: &verify.Snapshot{Blind: []verify.Blind{{What: "cluster east", Why: "timeout"}}}},
-			"warning   cluster east: cannot be looked at from here: timeout (APIServerUnreachable)\n          → in cluster east: kubectl get --raw /readyz?verbose\n", exitFound},
+			"warning   cluster east: cannot be looked at from here: timeout (APIServerUnreachable)\n          → in cluster east: kubectl get " +
+				"--raw /readyz?verbose\n", exitFound},
 		"blind": {&doctor.Snapshot{Snapshot: &verify.Snapshot{Blind: []verify.Blind{{What: "metrics x", Why: "timeout"}}}},
 			"info      metrics x: timeout (NotTold)\n          → check the address\n", exitBlind},
 	} {

@@ -29,7 +29,8 @@ func TestShowRefresh(t *testing.T) {
 	got.Members[1].Outcome, got.Members[1].Message = sandboxv1.RefreshedMember_REFUSED, "no such template"
 	got.Failures = []*sandboxv1.RefreshFailure{{ClusterId: "west", Reason: "UNAVAILABLE", Message: "not connected"}}
 	err := showRefresh(&out, "json", got)
-	if err == nil || !strings.Contains(err.Error(), "east/b was not refreshed: no such template") || !strings.Contains(err.Error(), "cluster west: UNAVAILABLE: not connected") {
+	if err == nil || !strings.Contains(err.Error(), "east/b was not refreshed: no such template") ||
+		!strings.Contains(err.Error(), "cluster west: UNAVAILABLE: not connected") {
 		t.Errorf("a refusal and a failure: %v", err)
 	}
 }

@@ -54,14 +54,17 @@ func simulateCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd, a.output) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&s.files, "file", "f", nil, "manifest with a SandboxEnv, - for standard input; several are compared (default: an Env of one pool, 2 to 50 Pods)")
+	flags.StringArrayVarP(&s.files, "file", "f", nil,
+		"manifest with a SandboxEnv, - for standard input; several are compared (default: an Env of one pool, 2 to 50 Pods)")
 	flags.StringVar(&s.env, "env", "", "name of the Env, where a manifest has several")
-	flags.StringVar(&s.cluster, "cluster", "", "simulate this cluster's members alone (default: those of all clusters, each with a worker of its own)")
+	flags.StringVar(&s.cluster, "cluster", "",
+		"simulate this cluster's members alone (default: those of all clusters, each with a worker of its own)")
 	flags.StringVar(&s.trace, "trace", "", "CSV file with the claims, - for standard input")
 	flags.StringVar(&s.scenario, "scenario", "daily", "what happens, where there is no trace")
 	flags.DurationVar(&s.duration, "duration", 0, "how long is simulated (default: the scenario's own; a trace's, and a quarter of an hour)")
 	flags.DurationVar(&s.runs, "sandbox-duration", 5*time.Minute, "how long a sandbox is used, typically: half to twice as long")
-	flags.Float64Var(&s.wanted, "peak", 0, "sandboxes wanted at the same time where a scenario's demand is highest (default: 80 % of maxReplicas)")
+	flags.Float64Var(&s.wanted, "peak", 0,
+		"sandboxes wanted at the same time where a scenario's demand is highest (default: 80 % of maxReplicas)")
 	flags.DurationVar(&s.podStart, "pod-start", 8*time.Second, "how long a Pod takes until it is idle, typically: half to twice as long")
 	flags.DurationVar(&s.patience, "startup-timeout", 2*time.Minute, "how long a claim waits before it is refused")
 	flags.Int32Var(&s.quota, "quota", -1, "Pods that admission grants each cluster; below 0: any number")
@@ -188,7 +191,8 @@ func (s *simulation) plan(cmd *cobra.Command, env simulate.Env) (simulate.Plan, 
 		}
 		plan := scenario.Plan(env, simulate.Settings{Wanted: s.wanted, Runs: runs, Duration: s.duration, Seed: s.seed})
 		if len(plan.Claims) == simulate.MaxClaims {
-			return simulate.Plan{}, problem.InvalidField("--peak", fmt.Sprint(s.wanted), fmt.Sprintf("a demand and a duration of fewer than %d claims", simulate.MaxClaims))
+			return simulate.Plan{}, problem.InvalidField("--peak", fmt.Sprint(s.wanted),
+				fmt.Sprintf("a demand and a duration of fewer than %d claims", simulate.MaxClaims))
 		}
 		return plan, nil
 	}

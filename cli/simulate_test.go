@@ -50,7 +50,8 @@ func TestSimulateComparesPoliciesOnTheSameClaims(t *testing.T) {
 		"more.yaml": strings.Replace(simulatedEnv, "maxReplicas: 10", "maxReplicas: 20, minReplicas: 5", 1),
 		"off.yaml":  strings.Replace(simulatedEnv, "enabled: true", "enabled: false", 1),
 	}
-	table, complaints, err := simulated(t, files, "simulate", "-f", "now.yaml", "-f", "more.yaml", "-f", "off.yaml", "--scenario", "bursts", "-o", "json")
+	table, complaints, err := simulated(t, files, "simulate", "-f", "now.yaml", "-f", "more.yaml", "-f", "off.yaml", "--scenario", "bursts",
+		"-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,8 @@ func TestSimulateComparesPoliciesOnTheSameClaims(t *testing.T) {
 	if err := json.Unmarshal([]byte(table), &got); err != nil {
 		t.Fatalf("%v: %s", err, table)
 	}
-	if len(got) != 3 || got[0].Name != "now" || got[0].Claims == 0 || got[1].Claims != got[0].Claims || got[1].ServedAtOnce <= got[0].ServedAtOnce {
+	if len(got) != 3 || got[0].Name != "now" || got[0].Claims == 0 || got[1].Claims != got[0].Claims ||
+		got[1].ServedAtOnce <= got[0].ServedAtOnce {
 		t.Errorf("got %+v", got)
 	}
 	if got[2].Grew != 0 || !strings.Contains(complaints, "replicas stay as they are") {
@@ -81,7 +83,8 @@ func TestSimulateDraws(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if picture, err := os.ReadFile("x.svg"); err != nil || !bytes.HasPrefix(picture, []byte("<svg ")) || !bytes.HasSuffix(picture, []byte("</svg>\n")) {
+	if picture, err := os.ReadFile("x.svg"); err != nil || !bytes.HasPrefix(picture, []byte("<svg ")) ||
+		!bytes.HasSuffix(picture, []byte("</svg>\n")) {
 		t.Errorf("the picture: %v", err)
 	}
 	if rest, err := filepath.Glob(".atollctl*"); err != nil || len(rest) != 0 {
@@ -90,7 +93,8 @@ func TestSimulateDraws(t *testing.T) {
 }
 
 func TestSimulateSaysWhatIsWrong(t *testing.T) {
-	files := map[string]string{"t.csv": "time,claims\n1m,many\n", "env.yaml": simulatedEnv, "bad.yaml": strings.Replace(simulatedEnv, "maxReplicas: 10", "maxReplicas: -1", 1)}
+	files := map[string]string{"t.csv": "time,claims\n1m,many\n", "env.yaml": simulatedEnv,
+		"bad.yaml": strings.Replace(simulatedEnv, "maxReplicas: 10", "maxReplicas: -1", 1)}
 	for _, c := range []struct{ args, want string }{
 		{"--trace t.csv", `t.csv: line 2 of the trace, column claims: got "many", want a whole number`},
 		{"--trace none.csv", "opening none.csv"},

@@ -12,7 +12,8 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-const encryptionKeyUsage = "YAML file of keys with which what the hub keeps, and its backups, are encrypted, see encryption-key new; the first one encrypts, all decrypt"
+const encryptionKeyUsage = "YAML file of keys with which what the hub keeps, and its backups, are encrypted, see encryption-key new; the " +
+	"first one encrypts, all decrypt"
 
 // encryptionKeyCommand makes keys and rewrites files. It needs no hub and no configuration.
 func encryptionKeyCommand() *cobra.Command {

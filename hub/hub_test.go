@@ -72,7 +72,8 @@ func start(t *testing.T, o *options) running {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String(), health: listeners[3].Addr().String()}
+	return running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String(),
+		health: listeners[3].Addr().String()}
 }
 
 func get(t *testing.T, url string) (int, string) {

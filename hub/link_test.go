@@ -167,7 +167,8 @@ func TestAClaimGoesThroughTheLink(t *testing.T) {
 	first := <-worker.claims
 	worker.cut <- struct{}{} // the outcome is unclear now
 	second := <-worker.claims
-	if a, b := first.GetClaim(), second.GetClaim(); a.GetKeyHash() == "" || a.GetKeyHash() != b.GetKeyHash() || b.GetAttempt() != a.GetAttempt() {
+	if a, b := first.GetClaim(), second.GetClaim(); a.GetKeyHash() == "" || a.GetKeyHash() != b.GetKeyHash() ||
+		b.GetAttempt() != a.GetAttempt() {
 		t.Fatalf("asked %v, then %v", a, b)
 	}
 	worker.grant(second)
@@ -184,7 +185,8 @@ func TestAClaimGoesThroughTheLink(t *testing.T) {
 	if ack := <-worker.acks; ack.GetBatch() != 7 {
 		t.Fatalf("acknowledged %v", ack)
 	}
-	if got, err := hub.CreateSandbox(ctx, request); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Completed" {
+	if got, err := hub.CreateSandbox(ctx, request); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED ||
+		got.GetStopReason() != "Completed" {
 		t.Fatalf("after the end: %v %v", got, err)
 	}
 

@@ -141,7 +141,8 @@ func TestI14OneTeamLeavesTunnelsForOthers(t *testing.T) {
 			case http.StatusSwitchingProtocols:
 				held++
 			case http.StatusTooManyRequests:
-				for _, share := range []string{"sandbox " + sandboxID("red", n) + " has 4 conversations already, want at most 4", `team \"red\" has 6 of this cluster's 12`} {
+				for _, share := range []string{"sandbox " + sandboxID("red", n) + " has 4 conversations already, want at most 4",
+					`team \"red\" has 6 of this cluster's 12`} {
 					if strings.Contains(body, share) {
 						refusals[share]++
 					}

@@ -81,7 +81,8 @@ func testQuotaUsedUp(p *place) {
 	}()
 	planetest.Eventually(p.t, "the refusal in the pool's status", func() error {
 		s := p.Pool("a").Status.AutoScaling
-		if s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient || !strings.Contains(s.ScaleUpErrorMessage, "exceeded quota: quota") {
+		if s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient ||
+			!strings.Contains(s.ScaleUpErrorMessage, "exceeded quota: quota") {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
@@ -94,7 +95,8 @@ func testQuotaUsedUp(p *place) {
 		}
 		return nil
 	})
-	_, err := p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.Namespace, Env: "env", Team: "team", ScalingGroup: "one", NoQueue: true})
+	_, err := p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.Namespace, Env: "env", Team: "team",
+		ScalingGroup: "one", NoQueue: true})
 	if err == nil || problem.FromError(err).Reason != problem.NoCapacity {
 		p.t.Errorf("a claim that does not wait is answered %v", err)
 	}
@@ -154,7 +156,8 @@ func testMembersMoved(p *place) {
 	for range 7 {
 		before := served.Load()
 		groups[0], groups[1] = groups[1], groups[0]
-		p.apply(strings.NewReplacer("scalingGroup: one", "scalingGroup: "+groups[0], "scalingGroup: two", "scalingGroup: "+groups[1]).Replace(groupsManifest))
+		p.apply(strings.NewReplacer("scalingGroup: one", "scalingGroup: "+groups[0], "scalingGroup: two",
+			"scalingGroup: "+groups[1]).Replace(groupsManifest))
 		planetest.Eventually(p.t, "the pools to follow, and more claims", func() error {
 			for i, name := range []string{"a", "b"} {
 				if got := p.Pool(name).Labels[v1alpha1.LabelScalingGroup]; got != groups[i] {

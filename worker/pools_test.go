@@ -60,7 +60,8 @@ func testAlone(p *place) {
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches)
 	pool := p.Pool("alone")
 	if pool.Spec.IdleImage != "test.local/idle:1" || pool.Spec.Template.Spec.Containers[0].Image != "test.local/python:3" ||
-		len(pool.Spec.Runtimes) != 1 || pool.Spec.Runtimes[0].Name != "mine" || pool.Labels["own"] != "pool" || pool.Labels["kept"] != "template" {
+		len(pool.Spec.Runtimes) != 1 || pool.Spec.Runtimes[0].Name != "mine" || pool.Labels["own"] != "pool" ||
+		pool.Labels["kept"] != "template" {
 		p.t.Errorf("inline does not go before the template: labels %v, spec %+v", pool.Labels, pool.Spec)
 	}
 	revision := pool.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
@@ -68,7 +69,8 @@ func testAlone(p *place) {
 		pool.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] != "v1" {
 		p.t.Errorf("stamped %v", pool.Annotations)
 	}
-	if message := p.awaitCondition("template", "TEMPLATE", "Available", metav1.ConditionTrue, v1alpha1.ReasonValidated); !strings.Contains(message, revision) {
+	if message := p.awaitCondition("template", "TEMPLATE", "Available", metav1.ConditionTrue,
+		v1alpha1.ReasonValidated); !strings.Contains(message, revision) {
 		p.t.Errorf("the template tells %q", message)
 	}
 
@@ -110,7 +112,8 @@ func testAlone(p *place) {
 	// It is completed again when it has lost its fields; running sandboxes continue.
 	p.apply(strings.ReplaceAll(templateManifest, "python:3", "python:5"))
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
-	p.kubectl("", "patch", "sandboxpool", "alone", "--type=json", "-p", `[{"op":"remove","path":"/spec/template"},{"op":"remove","path":"/spec/idleImage"}]`)
+	p.kubectl("", "patch", "sandboxpool", "alone", "--type=json", "-p",
+		`[{"op":"remove","path":"/spec/template"},{"op":"remove","path":"/spec/idleImage"}]`)
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches)
 	if image := p.Pool("alone").Spec.Template.Spec.Containers[0].Image; image != "test.local/python:5" {
 		p.t.Errorf("made anew with %s", image)
@@ -153,7 +156,8 @@ func testTemplateFaults(p *place) {
 	if !strings.Contains(message, "containers[0].image is empty") {
 		p.t.Errorf("the template tells %q", message)
 	}
-	message = p.awaitCondition("pool", "alone", v1alpha1.SandboxPoolConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateInvalid)
+	message = p.awaitCondition("pool", "alone", v1alpha1.SandboxPoolConditionTemplateConsistent, metav1.ConditionFalse,
+		v1alpha1.ReasonTemplateInvalid)
 	if !strings.Contains(message, "containers[0].image is empty") || len(p.pods("alone")) > 0 {
 		p.t.Errorf("the pool tells %q", message)
 	}
@@ -233,7 +237,8 @@ func TestAdoption(t *testing.T) {
 	if now := p.Env("former").UID; now != uid {
 		t.Errorf("the Env was %s, is %s", uid, now)
 	}
-	p.kubectl("", "patch", "sandboxenv", "former", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`)
+	p.kubectl("", "patch", "sandboxenv", "former", "--type=json", "-p",
+		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`)
 	p.awaitIdle("former", 2)
 	checkStillRuns(p, running.GetId())
 
@@ -274,7 +279,8 @@ func checkAdopted(p *place, before map[string]corev1.Pod, spec *v1alpha1.Sandbox
 		member.Metadata.Labels["scheduling.navix.sh/team"] != "red" {
 		p.t.Errorf("the member is %+v", member)
 	}
-	if message := p.awaitCondition("env", "former", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches); message == "" {
+	if message := p.awaitCondition("env", "former", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionTrue,
+		v1alpha1.ReasonTemplateMatches); message == "" {
 		p.t.Error("no message")
 	}
 }
@@ -332,7 +338,8 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 2147483647, renewTime: %q}
 	p.awaitEvent("member", "LeaseOfAnotherHeld")
 	p.awaitEvent("env", "LeaseOfAnotherHeld")
 	before := p.pods("member")
-	p.kubectl("", "patch", "sandboxenv", "env", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":3}]`)
+	p.kubectl("", "patch", "sandboxenv", "env", "--type=json", "-p",
+		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":3}]`)
 	env, pool := p.Env("env").ResourceVersion, p.Pool("member").ResourceVersion
 	if _, err := p.claim("env"); err == nil {
 		t.Error("a Pod of another controller's pool was handed out")

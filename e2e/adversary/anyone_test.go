@@ -36,7 +36,8 @@ func anyoneRows() []row {
 			return post("", zipped(bytes.Repeat([]byte("{},"), much/3)), "Content-Encoding: gzip")
 		})},
 		{name: "endless-chunks", role: anyone, told: []string{"401.*"}, never: []string{"[25].*"}, attack: loud(func(*attacker) string {
-			return "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("10000\r\n"+strings.Repeat(" ", 1<<16)+"\r\n", 64)
+			return "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
+				strings.Repeat("10000\r\n"+strings.Repeat(" ", 1<<16)+"\r\n", 64)
 		})},
 		{name: "deep-json", role: anyone, told: []string{"401.*"}, never: []string{"[25].*"}, attack: loud(func(*attacker) string {
 			return post("", strings.Repeat(`{"postStartHooks":[`, much/40))
@@ -63,10 +64,13 @@ func anyoneRows() []row {
 		{name: "connection-churn", role: anyone, told: []string{"connected"}, attack: churn(func(a *attacker) string { return a.API })},
 		{name: "wrong-protocols", role: anyone, told: []string{"closed|400.*"}, never: []string{"2.*"}, attack: wrongProtocols},
 		{name: "request-smuggling", role: anyone, told: []string{"400.*", "401.*"}, never: []string{"then [25].*"}, attack: smuggling},
-		{name: "unread-responses", role: anyone, told: []string{"closed"}, attack: unread("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")},
+		{name: "unread-responses", role: anyone, told: []string{"closed"},
+			attack: unread("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")},
 		{name: "health-calls", role: anyone, told: []string{"ResourceExhausted|RATE_LIMITED|Canceled|DeadlineExceeded"}, attack: healthCalls},
-		{name: "methods-without-key", role: anyone, told: []string{"UNAUTHENTICATED|Unauthenticated"}, never: []string{"OK"}, attack: methodsWithoutKey},
-		{name: "metrics-port", role: anyone, told: []string{"closed"}, attack: silent(func(a *attacker) string { return a.Metrics }, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")},
+		{name: "methods-without-key", role: anyone, told: []string{"UNAUTHENTICATED|Unauthenticated"}, never: []string{"OK"},
+			attack: methodsWithoutKey},
+		{name: "metrics-port", role: anyone, told: []string{"closed"}, attack: silent(func(a *attacker) string { return a.Metrics },
+			"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")},
 		{name: "cross-site-posts", role: anyone, told: []string{"403.*"}, never: []string{"2.*"}, attack: crossSite},
 		{name: "rebound-hosts", role: anyone, told: []string{"403.*|421.*|400.*"}, never: []string{"2.*"}, attack: reboundHosts},
 	}
@@ -246,7 +250,8 @@ func wrongProtocols(ctx context.Context, a *attacker) error {
 	hello := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("A", 512)
 	texts := []string{
 		hello, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 1<<16), "PRI * HTTP/1.1\r\n\r\n", "\x00\x00\x00\x00", "SSH-2.0-x\r\n",
-		"*1\r\n$4\r\nPING\r\n", strings.Repeat("\r\n", 1<<14), strings.Repeat("A", 1<<16), "GET\x00/\x00HTTP/1.1\r\n\r\n", "GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+		"*1\r\n$4\r\nPING\r\n", strings.Repeat("\r\n", 1<<14), strings.Repeat("A", 1<<16), "GET\x00/\x00HTTP/1.1\r\n\r\n",
+		"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
 		"GET /v1/clusters HTTP/1.1\r\n\r\n", "GET /v1/clusters HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
 	}
 	swarm(ctx, 8, func(i int) {
@@ -272,7 +277,8 @@ func smuggling(ctx context.Context, a *attacker) error {
 		"TRACE /v1/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"GET /healthz/../v1/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET //v1/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"GET /%76%31/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/clusters%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"GET /v1/sandboxes/..%2f..%2fclusters HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/" + strings.Repeat("a/", 8<<10) + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"GET /v1/sandboxes/..%2f..%2fclusters HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"GET /v1/" + strings.Repeat("a/", 8<<10) + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	}
 	swarm(ctx, 4, func(i int) {
 		for j := range texts {
@@ -369,7 +375,8 @@ func crossSite(ctx context.Context, a *attacker) error {
 	at := "http://" + a.WorkerAPI
 	swarm(ctx, 8, func(int) {
 		for _, header := range [][]string{
-			{"Sec-Fetch-Site", "cross-site"}, {"Origin", "http://evil.example"}, {"Origin", "null"}, {"Sec-Fetch-Site", "same-site", "Origin", "http://localhost:1"},
+			{"Sec-Fetch-Site", "cross-site"}, {"Origin", "http://evil.example"}, {"Origin", "null"},
+			{"Sec-Fetch-Site", "same-site", "Origin", "http://localhost:1"},
 			{"Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"},
 		} {
 			a.ask(ctx, by, "POST", at+"/v1/sandboxes", "", `{"env":"spare"}`, header...)
@@ -383,7 +390,8 @@ func crossSite(ctx context.Context, a *attacker) error {
 func reboundHosts(ctx context.Context, a *attacker) error {
 	by := a.client()
 	swarm(ctx, 8, func(int) {
-		for _, host := range []string{"evil.example", "evil.example:8082", "127.0.0.1.evil.example", "localhost.evil.example", "[::ffff:8.8.8.8]", "8.8.8.8"} {
+		for _, host := range []string{"evil.example", "evil.example:8082", "127.0.0.1.evil.example", "localhost.evil.example", "[::ffff:8.8.8.8]",
+			"8.8.8.8"} {
 			a.ask(ctx, by, "GET", "http://"+a.WorkerAPI+"/v1/sandboxes", "", "", "Host", host)
 		}
 	})

@@ -25,7 +25,8 @@ func clusterRows() []row {
 	return []row{
 		{name: "long-names", role: cluster, told: begun, attack: reports(longNames)},
 		{name: "empty-segments", role: cluster, told: begun, attack: reports(func(_ *evil, n uint64) *federationv1.Report {
-			return &federationv1.Report{Sequence: n, Last: true, Segments: make2(300_000, func(int) *federationv1.EnvSegment { return &federationv1.EnvSegment{} })}
+			return &federationv1.Report{Sequence: n, Last: true, Segments: make2(300_000,
+				func(int) *federationv1.EnvSegment { return &federationv1.EnvSegment{} })}
 		})},
 		{name: "unfinished-chunks", role: cluster, told: begun, attack: unfinishedChunks},
 		{name: "endless-envs", role: cluster, told: begun, attack: reports(endlessEnvs), check: isDegraded},
@@ -44,14 +45,16 @@ func clusterRows() []row {
 			return r
 		})},
 		{name: "mass-removals", role: cluster, told: begun, attack: reports(func(_ *evil, n uint64) *federationv1.Report {
-			return &federationv1.Report{Sequence: n, Last: true, Complete: n%2 == 0, Removed: []*federationv1.EnvKey{{Namespace: namespace, Name: honestEnv}}}
+			return &federationv1.Report{Sequence: n, Last: true, Complete: n%2 == 0,
+				Removed: []*federationv1.EnvKey{{Namespace: namespace, Name: honestEnv}}}
 		})},
 		{name: "extreme-counts", role: cluster, told: begun, attack: reports(extremeCounts)},
 		{name: "invented-answers", role: cluster, told: begun, attack: inventedAnswers},
 		{name: "odd-frames", role: cluster, told: begun, attack: oddFrames},
 		{name: "hello-loops", role: cluster, told: begun, attack: helloLoops},
 		{name: "begin-loops", role: cluster, told: begun, attack: beginLoops},
-		{name: "large-hellos", role: cluster, told: []string{"InvalidArgument|FailedPrecondition|ResourceExhausted|refused.*"}, never: []string{"welcome"}, attack: largeHellos},
+		{name: "large-hellos", role: cluster, told: []string{"InvalidArgument|FailedPrecondition|ResourceExhausted|refused.*"},
+			never: []string{"welcome"}, attack: largeHellos},
 		{name: "unopened-streams", role: cluster, told: []string{"ResourceExhausted"}, attack: unopenedStreams},
 		{name: "wrong-tokens", role: cluster, told: []string{"NotFound"}, never: []string{"tunnel"}, attack: wrongTokens},
 		{name: "tokenless-tunnels", role: cluster, told: []string{"opened"}, attack: tokenlessTunnels},
@@ -62,9 +65,12 @@ func clusterRows() []row {
 		{name: "unread-stream", role: cluster, told: []string{"sent|ResourceExhausted"}, attack: unreadStream},
 		{name: "two-streams", role: cluster, told: []string{"welcome|refused.*|Aborted"}, attack: twoStreams},
 		{name: "stolen-certificate", role: cluster, told: []string{"refused.*"}, never: []string{"welcome"}, attack: stolenCertificate},
-		{name: "back-after-forget", role: cluster, told: []string{"refused.*"}, never: []string{"welcome"}, prepare: forgetFirst, attack: backAfterForget},
-		{name: "lying-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"}, attack: lyingAnswers},
-		{name: "large-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"}, attack: largeAnswers},
+		{name: "back-after-forget", role: cluster, told: []string{"refused.*"}, never: []string{"welcome"}, prepare: forgetFirst,
+			attack: backAfterForget},
+		{name: "lying-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"},
+			attack: lyingAnswers},
+		{name: "large-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"},
+			attack: largeAnswers},
 	}
 }
 
@@ -179,7 +185,8 @@ func plantedKeys(ctx context.Context, a *attacker) error {
 					&federationv1.KeyHolder{KeyHash: keyHash("bob", canaryKey), Attempt: attempt, Ended: true, SandboxId: e.sandbox(i)})
 			}
 			for i := range 300 {
-				r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash([]string{"ann", "bob"}[i%2], fmt.Sprintf("honest-%d", i*int(n))), Attempt: 1, SandboxId: e.sandbox(i), PodUid: "p"})
+				r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash([]string{"ann", "bob"}[i%2], fmt.Sprintf("honest-%d", i*int(n))),
+					Attempt: 1, SandboxId: e.sandbox(i), PodUid: "p"})
 			}
 			if err := e.report(r); err != nil {
 				return err
@@ -195,7 +202,8 @@ func highAttempts(ctx context.Context, a *attacker) error {
 			r := e.usual(n)
 			r.Complete = true
 			for i, attempt := range []int32{2_120_000_000, math.MaxInt32, math.MinInt32, -1, 0, 20_000_001, 2_139_999_999} {
-				r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash("bob", fmt.Sprint("high-", n, i)), Attempt: attempt, SandboxId: e.sandbox(i), PodUid: "p"},
+				r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash("bob", fmt.Sprint("high-", n, i)), Attempt: attempt,
+					SandboxId: e.sandbox(i), PodUid: "p"},
 					&federationv1.KeyHolder{KeyHash: keyHash("ann", canaryKey), Attempt: attempt})
 			}
 			if err := e.report(r); err != nil {
@@ -216,7 +224,8 @@ func othersRecords(ctx context.Context, a *attacker) error {
 	swarm(ctx, 1, func(int) {
 		_ = a.attached(ctx, func(e *evil) error {
 			for n := uint64(1); n < 50 && ctx.Err() == nil; n++ {
-				if err := e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: n, Sandboxes: []*federationv1.EndedSandbox{ended}}}}); err != nil {
+				if err := e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: n,
+					Sandboxes: []*federationv1.EndedSandbox{ended}}}}); err != nil {
 					return err
 				}
 			}
@@ -233,7 +242,8 @@ func endedRecords(ctx context.Context, a *attacker) error {
 		for n := uint64(1); ctx.Err() == nil; n++ {
 			frame := &federationv1.Ended{Batch: n, Sandboxes: make2(200, func(i int) *federationv1.EndedSandbox {
 				return &federationv1.EndedSandbox{
-					Sandbox: &sandboxv1.Sandbox{Id: e.sandbox(int(n)*200 + i), Namespace: namespace, Env: spareEnv, Team: "ann", Phase: sandboxv1.Phase_ENDED,
+					Sandbox: &sandboxv1.Sandbox{Id: e.sandbox(int(n)*200 + i), Namespace: namespace, Env: spareEnv, Team: "ann",
+						Phase:          sandboxv1.Phase_ENDED,
 						FailureMessage: strings.Repeat("x", 10<<10)},
 					KeyHash: keyHash("ann", fmt.Sprint("ended-", n, i)), Attempt: 1, RecordedAt: &timestamppb.Timestamp{Seconds: math.MaxInt64},
 				}
@@ -249,7 +259,8 @@ func endedRecords(ctx context.Context, a *attacker) error {
 func heartbeats(ctx context.Context, a *attacker) error {
 	return a.attached(ctx, func(e *evil) error {
 		for n := uint64(1); ctx.Err() == nil; n++ {
-			if err := e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: n, Digest: n, ResourceVersion: n % 3}}}); err != nil {
+			if err := e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: n,
+				Digest: n, ResourceVersion: n % 3}}}); err != nil {
 				return err
 			}
 		}
@@ -260,11 +271,13 @@ func heartbeats(ctx context.Context, a *attacker) error {
 func extremeCounts(_ *evil, n uint64) *federationv1.Report {
 	most, least := int32(math.MaxInt32), int32(math.MinInt32)
 	m := &federationv1.MemberSegment{
-		Name: "m", State: federationv1.MemberState(n % 9), Idle: most, ReadyIdle: least, Running: most, Desired: most, Current: least, Pending: most,
+		Name: "m", State: federationv1.MemberState(n % 9), Idle: most, ReadyIdle: least, Running: most, Desired: most, Current: least,
+		Pending:       most,
 		QueueCapacity: least, Priority: most, Multiplier: least, SaturatedFor: &durationpb.Duration{Seconds: math.MaxInt64, Nanos: -1},
 		StartupTimeout: &durationpb.Duration{Seconds: math.MinInt64},
 	}
-	return &federationv1.Report{Sequence: n, Last: true, Segments: []*federationv1.EnvSegment{segmentOf(honestEnv, m, m), segmentOf(spareEnv, m)}}
+	return &federationv1.Report{Sequence: n, Last: true, Segments: []*federationv1.EnvSegment{segmentOf(honestEnv, m, m),
+		segmentOf(spareEnv, m)}}
 }
 
 // inventedAnswers answers calls that were not made.

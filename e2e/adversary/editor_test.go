@@ -109,7 +109,8 @@ func forgedPods(a *attacker, i int) client.Object {
 			v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxIDLabelKey: a.Canary, v1alpha1.LabelEnv: honestEnv,
 			v1alpha1.ClaimKeyHashLabelKey: keyHash("ann", canaryKey),
 		}, Annotations: map[string]string{
-			v1alpha1.ClaimKeyAnnotationKey: canaryKey, v1alpha1.ClaimAttemptAnnotationKey: fmt.Sprint(1 + i%3), v1alpha1.SandboxClaimedAtAnnotationKey: "9999-12-31T23:59:59Z",
+			v1alpha1.ClaimKeyAnnotationKey: canaryKey, v1alpha1.ClaimAttemptAnnotationKey: fmt.Sprint(1 + i%3),
+			v1alpha1.SandboxClaimedAtAnnotationKey: "9999-12-31T23:59:59Z",
 		}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example/evil"}}},
 	}
@@ -117,17 +118,20 @@ func forgedPods(a *attacker, i int) client.Object {
 
 // envObject is an Env of the adversary's namespace.
 func envObject(name string, members []any, more map[string]any) client.Object {
-	spec := map[string]any{"mode": "WarmPool", "templateRef": map[string]any{"name": "adversary"}, "clusters": []any{map[string]any{"clusterID": "east", "members": members}}}
+	spec := map[string]any{"mode": "WarmPool", "templateRef": map[string]any{"name": "adversary"},
+		"clusters": []any{map[string]any{"clusterID": "east", "members": members}}}
 	for k, v := range more {
 		spec[k] = v
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "agents.navix.sh/v1alpha1", "kind": "SandboxEnv", "metadata": map[string]any{"namespace": editorNamespace, "name": name}, "spec": spec,
+		"apiVersion": "agents.navix.sh/v1alpha1", "kind": "SandboxEnv", "metadata": map[string]any{"namespace": editorNamespace, "name": name},
+		"spec": spec,
 	}}
 }
 
 func memberObject(name string, replicas int64) map[string]any {
-	return map[string]any{"name": name, "spec": map[string]any{"replicas": replicas}, "config": map[string]any{"inlineResources": map[string]any{"requests": map[string]any{"cpu": "1m", "memory": "1Mi"}}}}
+	return map[string]any{"name": name, "spec": map[string]any{"replicas": replicas},
+		"config": map[string]any{"inlineResources": map[string]any{"requests": map[string]any{"cpu": "1m", "memory": "1Mi"}}}}
 }
 
 func manyEnvs(_ *attacker, _ int) client.Object {

@@ -40,7 +40,8 @@ func (a *attacker) linkConfig() (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}, nil
+	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"h2"},
+		MinVersion: tls.VersionTLS13}, nil
 }
 
 func (a *attacker) linkConn() (*grpc.ClientConn, error) {
@@ -84,7 +85,8 @@ func (a *attacker) attach(ctx context.Context, conn *grpc.ClientConn, use func(e
 		return a.ended(ctx, err)
 	}
 	go e.listen(ctx)
-	err = e.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{segmentOf(honestEnv, member("evil"))}})
+	err = e.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true,
+		Segments: []*federationv1.EnvSegment{segmentOf(honestEnv, member("evil"))}})
 	if err == nil {
 		err = use(e)
 	}
@@ -109,13 +111,16 @@ func (a *attacker) ended(ctx context.Context, err error) error {
 }
 
 // open says Hello, and returns the Welcome.
-func (a *attacker) open(ctx context.Context, conn *grpc.ClientConn, change ...func(*federationv1.Hello)) (*evil, *federationv1.Welcome, error) {
+func (a *attacker) open(
+	ctx context.Context, conn *grpc.ClientConn, change ...func(*federationv1.Hello),
+) (*evil, *federationv1.Welcome, error) {
 	stream, err := federationv1.NewLinkClient(conn).Attach(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	e := &evil{a: a, stream: stream, over: make(chan struct{})}
-	hello := &federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + a.Cluster, Term: "evil-" + fmt.Sprint(os.Getpid()), Stream: streams.Add(1), ResourceVersion: 100}
+	hello := &federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + a.Cluster, Term: "evil-" + fmt.Sprint(os.Getpid()), Stream: streams.Add(1),
+		ResourceVersion: 100}
 	for _, c := range change {
 		c(hello)
 	}

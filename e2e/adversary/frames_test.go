@@ -25,43 +25,50 @@ import (
 func linkRows() []row {
 	return []row{
 		{name: "h2-settings", role: anyone, told: []string{"closed|GOAWAY.*|SETTINGS"}, attack: h2flood(func(c *h2, _ uint32) error {
-			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
+			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1},
+				http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
 		})},
-		{name: "h2-rapid-reset", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*|closed|SETTINGS"}, attack: h2flood(func(c *h2, i uint32) error {
-			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling(createMethod), EndHeaders: true}); err != nil {
-				return err
-			}
-			return c.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
-		})},
+		{name: "h2-rapid-reset", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*|closed|SETTINGS"},
+			attack: h2flood(func(c *h2, i uint32) error {
+				if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling(createMethod),
+					EndHeaders: true}); err != nil {
+					return err
+				}
+				return c.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+			})},
 		{name: "h2-pings", role: anyone, told: []string{"GOAWAY ENHANCE_YOUR_CALM"}, attack: h2flood(func(c *h2, i uint32) error {
 			return c.WritePing(false, [8]byte{byte(i), byte(i >> 8)})
 		})},
-		{name: "h2-continuations", role: anyone, told: []string{"closed|GOAWAY.*"}, never: []string{"HEADERS"}, attack: h2flood(func(c *h2, i uint32) error {
-			if i == 0 {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling(createMethod)})
-			}
-			return c.WriteContinuation(1, false, block("x-"+fmt.Sprint(i), strings.Repeat("y", 8<<10)))
-		})},
+		{name: "h2-continuations", role: anyone, told: []string{"closed|GOAWAY.*"}, never: []string{"HEADERS"},
+			attack: h2flood(func(c *h2, i uint32) error {
+				if i == 0 {
+					return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling(createMethod)})
+				}
+				return c.WriteContinuation(1, false, block("x-"+fmt.Sprint(i), strings.Repeat("y", 8<<10)))
+			})},
 		{name: "h2-header-lists", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*|closed"}, attack: h2flood(headerList)},
 		{name: "h2-header-bomb", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*|closed"}, attack: h2flood(headerBomb)},
 		{name: "h2-open-streams", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*"}, attack: h2flood(func(c *h2, i uint32) error {
-			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Watch"), EndHeaders: true})
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Watch"),
+				EndHeaders: true})
 		})},
 		{name: "h2-zero-windows", role: anyone, told: []string{"closed"}, attack: h2floodOn(64, func(c *h2, i uint32) error {
 			if i == 900 {
 				return errors.Join(io.EOF, c.out.Flush()) // as many as may be under way
 			}
-			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true}); err != nil {
+			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Check"),
+				EndHeaders: true}); err != nil {
 				return err
 			}
 			return c.WriteData(2*i+1, true, make([]byte, 5))
 		}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})},
-		{name: "h2-empty-data", role: anyone, told: []string{"HEADERS|RST_STREAM.*|closed|GOAWAY.*|SETTINGS"}, attack: h2flood(func(c *h2, i uint32) error {
-			if i == 0 {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true})
-			}
-			return c.WriteData(1, false, nil)
-		})},
+		{name: "h2-empty-data", role: anyone, told: []string{"HEADERS|RST_STREAM.*|closed|GOAWAY.*|SETTINGS"},
+			attack: h2flood(func(c *h2, i uint32) error {
+				if i == 0 {
+					return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true})
+				}
+				return c.WriteData(1, false, nil)
+			})},
 		{name: "h2-odd-frames", role: anyone, told: []string{"closed|GOAWAY.*|SETTINGS"}, attack: h2flood(func(c *h2, i uint32) error {
 			switch i % 4 {
 			case 0:
@@ -76,23 +83,27 @@ func linkRows() []row {
 		})},
 		{name: "link-silence", role: anyone, told: []string{"closed"}, attack: silent(func(a *attacker) string { return a.Link }, "\x16")},
 		{name: "link-churn", role: anyone, told: []string{"connected"}, attack: churn(func(a *attacker) string { return a.Link })},
-		{name: "tls-handshakes", role: anyone, told: []string{".*certificate.*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
-			return &tls.Config{}, nil
-		})},
-		{name: "tls-own-certificate", role: anyone, told: []string{".*certificate.*|.*unknown.*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
-			cert, err := selfSigned("spiffe://atoll.navix.sh/cluster/east")
-			return &tls.Config{Certificates: []tls.Certificate{cert}}, err
-		})},
-		{name: "tls-old-versions", role: anyone, told: []string{".*protocol version.*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
-			return &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS12}, nil
-		})},
-		{name: "tls-large-certificate", role: anyone, told: []string{".*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
-			cert, err := selfSigned("spiffe://atoll.navix.sh/cluster/east")
-			for range 400 {
-				cert.Certificate = append(cert.Certificate, cert.Certificate[0])
-			}
-			return &tls.Config{Certificates: []tls.Certificate{cert}}, err
-		})},
+		{name: "tls-handshakes", role: anyone, told: []string{".*certificate.*"}, never: []string{"admitted"},
+			attack: handshakes(func(*attacker) (*tls.Config, error) {
+				return &tls.Config{}, nil
+			})},
+		{name: "tls-own-certificate", role: anyone, told: []string{".*certificate.*|.*unknown.*"}, never: []string{"admitted"},
+			attack: handshakes(func(*attacker) (*tls.Config, error) {
+				cert, err := selfSigned("spiffe://atoll.navix.sh/cluster/east")
+				return &tls.Config{Certificates: []tls.Certificate{cert}}, err
+			})},
+		{name: "tls-old-versions", role: anyone, told: []string{".*protocol version.*"}, never: []string{"admitted"},
+			attack: handshakes(func(*attacker) (*tls.Config, error) {
+				return &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS12}, nil
+			})},
+		{name: "tls-large-certificate", role: anyone, told: []string{".*"}, never: []string{"admitted"},
+			attack: handshakes(func(*attacker) (*tls.Config, error) {
+				cert, err := selfSigned("spiffe://atoll.navix.sh/cluster/east")
+				for range 400 {
+					cert.Certificate = append(cert.Certificate, cert.Certificate[0])
+				}
+				return &tls.Config{Certificates: []tls.Certificate{cert}}, err
+			})},
 	}
 }
 

@@ -16,13 +16,15 @@ import (
 )
 
 var (
-	rowsFlag   = flag.String("rows", "^(strangers-bodies|unicode-names|planted-keys)$", "regular expression of the rows to run, by name or role/name")
+	rowsFlag = flag.String("rows", "^(strangers-bodies|unicode-names|planted-keys)$",
+		"regular expression of the rows to run, by name or role/name")
 	rotateFlag = flag.Int("rotate", -1, "run ten rows by this number instead, so that consecutive numbers reach all rows")
 	fullFlag   = flag.Bool("full", false, "attacks at full size against the hub's default limits")
 	rssFlag    = flag.Int64("rss", 256, "most resident memory of hub and workers, in MiB")
-	floorFlag  = flag.Duration("floor", 10*time.Second, "honest p99 below which an attack slows nobody; by default one for a machine that runs other tests")
-	rateFlag   = flag.Float64("rate", 20, "honest claims a second")
-	outFlag    = flag.String("out", "", "file for the results, as JSON")
+	floorFlag  = flag.Duration("floor", 10*time.Second,
+		"honest p99 below which an attack slows nobody; by default one for a machine that runs other tests")
+	rateFlag = flag.Float64("rate", 20, "honest claims a second")
+	outFlag  = flag.String("out", "", "file for the results, as JSON")
 )
 
 // fed is the federation of all rows.

@@ -17,7 +17,8 @@ import (
 
 // tricks are texts that look like others, or hide something. None is a name.
 var tricks = []string{
-	"ｃａｎａｒｙ", "cana\u200bry", "canary\u202e", "\u0441anary", "canary\x00", "cànary", "ca\u0300nary", "canary\ufeff", "canary\n", "\u2028canary",
+	"ｃａｎａｒｙ", "cana\u200bry", "canary\u202e", "\u0441anary", "canary\x00", "cànary", "ca\u0300nary", "canary\ufeff", "canary\n",
+	"\u2028canary",
 	"CANARY\u0130", "canary\U000e0041", "🐤", "a\u034f\u034f\u034f",
 }
 
@@ -34,7 +35,8 @@ func unicodeNames(ctx context.Context, a *attacker) error {
 	return oneOf("mallory", func(*attacker) (out []func(context.Context, clients) error) {
 		for _, t := range tricks {
 			for _, r := range []*create{
-				{Env: spareEnv, ClaimKey: t}, {Env: t}, {Env: spareEnv, Namespace: t}, {Env: spareEnv, Image: t}, {Env: spareEnv, Clusters: []string{t}},
+				{Env: spareEnv, ClaimKey: t}, {Env: t}, {Env: spareEnv, Namespace: t}, {Env: spareEnv, Image: t},
+				{Env: spareEnv, Clusters: []string{t}},
 				{Env: spareEnv, Labels: map[string]string{t: "a"}}, {Env: spareEnv, Labels: map[string]string{"a": t}}, {Env: spareEnv, Team: t},
 			} {
 				out = append(out, func(ctx context.Context, c clients) error {
@@ -60,10 +62,12 @@ func unicodeNames(ctx context.Context, a *attacker) error {
 func endTimes(ctx context.Context, a *attacker) error {
 	var list []*create
 	for _, d := range []*durationpb.Duration{
-		{Seconds: math.MaxInt64}, {Seconds: math.MinInt64}, {Seconds: math.MaxInt64, Nanos: math.MaxInt32}, {Seconds: 1, Nanos: -1}, {Nanos: math.MinInt32},
+		{Seconds: math.MaxInt64}, {Seconds: math.MinInt64}, {Seconds: math.MaxInt64, Nanos: math.MaxInt32}, {Seconds: 1, Nanos: -1},
+		{Nanos: math.MinInt32},
 		{Seconds: 315_576_000_001}, {Seconds: -1}, durationpb.New(math.MaxInt64),
 	} {
-		list = append(list, &create{Env: spareEnv, StartupTimeout: d}, &create{Env: spareEnv, MaxLifetime: d}, &create{Env: spareEnv, IdleTimeout: d},
+		list = append(list, &create{Env: spareEnv, StartupTimeout: d}, &create{Env: spareEnv, MaxLifetime: d},
+			&create{Env: spareEnv, IdleTimeout: d},
 			&create{Env: spareEnv, FirstActivityTimeout: d})
 	}
 	return requests(list...)(ctx, a)
@@ -72,7 +76,8 @@ func endTimes(ctx context.Context, a *attacker) error {
 func foreignLabels(ctx context.Context, a *attacker) error {
 	var list []*create
 	for _, key := range []string{
-		"app.kubernetes.io/name", "agentbox.navix.sh/claim-key-hash", "agentbox.navix.sh/sandbox-id", "tenant.navix.sh/a", "kubernetes.io/metadata.name",
+		"app.kubernetes.io/name", "agentbox.navix.sh/claim-key-hash", "agentbox.navix.sh/sandbox-id", "tenant.navix.sh/a",
+		"kubernetes.io/metadata.name",
 		"pod-template-hash/", "/", "a/b/c", strings.Repeat("a", 64),
 	} {
 		list = append(list, &create{Env: spareEnv, Labels: map[string]string{key: "x"}})
@@ -136,7 +141,8 @@ func othersKeys(ctx context.Context, a *attacker) error {
 }
 
 func othersNames(ctx context.Context, a *attacker) error {
-	return requests(&create{Env: spareEnv, Team: "ann"}, &create{Env: spareEnv, Team: "ann", ClaimKey: canaryKey}, &create{Env: spareEnv, Namespace: "mallory"},
+	return requests(&create{Env: spareEnv, Team: "ann"}, &create{Env: spareEnv, Team: "ann", ClaimKey: canaryKey},
+		&create{Env: spareEnv, Namespace: "mallory"},
 		&create{Env: spareEnv, Namespace: "kube-system"})(ctx, a)
 }
 
@@ -190,7 +196,8 @@ func smallScope(ctx context.Context, a *attacker) error {
 func inventedIDs(ctx context.Context, a *attacker) error {
 	return calls(func(ctx context.Context, c clients, i int) error {
 		ids := []string{
-			fmt.Sprintf("01hzzzzzzzzzzzzzzzzzz%05d-west", i%100_000), fmt.Sprintf("01hzzzzzzzzzzzzzzzzzz%05d-nowhere", i%100_000), strings.Repeat("0", 200<<10),
+			fmt.Sprintf("01hzzzzzzzzzzzzzzzzzz%05d-west", i%100_000), fmt.Sprintf("01hzzzzzzzzzzzzzzzzzz%05d-nowhere", i%100_000),
+			strings.Repeat("0", 200<<10),
 			a.Canary[:len(a.Canary)-1], a.Canary + "-east", strings.ToUpper(a.Canary),
 		}
 		_, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: ids[i%len(ids)]})
@@ -207,7 +214,8 @@ func lists(ctx context.Context, a *attacker) error {
 		case 1:
 			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageToken: strings.Repeat("z", 100_000)})
 		case 2:
-			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageSize: math.MinInt32, EndedAfter: &timestamppb.Timestamp{Seconds: math.MaxInt64}})
+			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageSize: math.MinInt32,
+				EndedAfter: &timestamppb.Timestamp{Seconds: math.MaxInt64}})
 		case 3:
 			_, err = c.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{})
 		default:
@@ -226,7 +234,8 @@ func changes(ctx context.Context, a *attacker) error {
 		case 1:
 			_, err = c.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: a.Sandbox})
 		default:
-			_, err = c.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{Id: a.Sandbox, MaxLifetime: durationpb.New(time.Duration(i+3600) * time.Second)})
+			_, err = c.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{Id: a.Sandbox,
+				MaxLifetime: durationpb.New(time.Duration(i+3600) * time.Second)})
 		}
 		return err
 	})(ctx, a)

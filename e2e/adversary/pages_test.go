@@ -17,7 +17,8 @@ import (
 // redirects leads the sandbox's callers to other places of the hub.
 func redirects(ctx context.Context, a *attacker) error {
 	targets := []string{
-		"/v1/sandboxes", "http://" + a.API + "/v1/clusters/west:forget", "//" + a.API + "/v1/hub", "../../../../clusters", "/../../../%2e%2e/clusters",
+		"/v1/sandboxes", "http://" + a.API + "/v1/clusters/west:forget", "//" + a.API + "/v1/hub", "../../../../clusters",
+		"/../../../%2e%2e/clusters",
 		"http:/v1/clusters", "\\/v1\\clusters",
 	}
 	var mu sync.Mutex

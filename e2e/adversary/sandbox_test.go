@@ -44,13 +44,15 @@ func sandboxRows() []row {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nX: ")
 			pour(ctx, w, strings.Repeat("x", 64<<10))
 		})},
-		{name: "endless-header-lines", role: sandbox, told: bad, never: []string{"2.*"}, attack: served(8, func(ctx context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n")
-			pour(ctx, w, strings.Repeat("a:\r\n", 1000))
-		})},
-		{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"}, attack: served(8, func(ctx context.Context, w io.Writer) {
-			pour(ctx, w, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))
-		})},
+		{name: "endless-header-lines", role: sandbox, told: bad, never: []string{"2.*"},
+			attack: served(8, func(ctx context.Context, w io.Writer) {
+				_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n")
+				pour(ctx, w, strings.Repeat("a:\r\n", 1000))
+			})},
+		{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"},
+			attack: served(8, func(ctx context.Context, w io.Writer) {
+				pour(ctx, w, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))
+			})},
 		{name: "endless-trailer", role: sandbox, told: []string{"200"}, attack: served(8, func(ctx context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\na\r\n0\r\nX: ")
 			pour(ctx, w, strings.Repeat("x", 64<<10))
@@ -72,7 +74,8 @@ func sandboxRows() []row {
 		{name: "wrong-lengths", role: sandbox, told: []string{"200|50[0234].*"}, attack: served(8, func(_ context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\nshort")
 		})},
-		{name: "silent-port", role: sandbox, told: []string{"reached"}, never: []string{"2.*"}, attack: served(60, func(ctx context.Context, _ io.Writer) { <-ctx.Done() })},
+		{name: "silent-port", role: sandbox, told: []string{"reached"}, never: []string{"2.*"},
+			attack: served(60, func(ctx context.Context, _ io.Writer) { <-ctx.Done() })},
 		{name: "redirects", role: sandbox, told: []string{"location below the port"}, never: []string{"location outside.*"}, attack: redirects},
 		{name: "host-headers", role: sandbox, told: []string{"confined"}, never: []string{"escaped.*"}, attack: hostHeaders},
 		{name: "printed-lines", role: sandbox, told: []string{"101"}, attack: printedLines},
@@ -187,8 +190,10 @@ func (a *attacker) print(ctx context.Context, shell string) error {
 
 // exec begins a command in the adversary's sandbox.
 func (a *attacker) exec(ctx context.Context, command ...string) (*websocket.Conn, error) {
-	at := url.URL{Scheme: "ws", Host: a.API, Path: "/v1/sandboxes/" + a.Sandbox + "/exec", RawQuery: url.Values{"command": command, "stdin": {"true"}, "stdout": {"true"}}.Encode()}
-	dialer := websocket.Dialer{Subprotocols: []string{reach.ExecProtocol}, NetDialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return a.dial(ctx, to) }}
+	at := url.URL{Scheme: "ws", Host: a.API, Path: "/v1/sandboxes/" + a.Sandbox + "/exec",
+		RawQuery: url.Values{"command": command, "stdin": {"true"}, "stdout": {"true"}}.Encode()}
+	dialer := websocket.Dialer{Subprotocols: []string{reach.ExecProtocol},
+		NetDialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return a.dial(ctx, to) }}
 	socket, response, err := dialer.DialContext(ctx, at.String(), http.Header{"Authorization": {"Bearer " + a.Tokens["mallory"]}})
 	if response != nil {
 		a.tell(described(response))
@@ -201,7 +206,8 @@ func (a *attacker) exec(ctx context.Context, command ...string) (*websocket.Conn
 }
 
 const (
-	printMuch   = `i=0; while [ $i -lt 60 ]; do head -c 65536 /dev/zero | tr '\0' x >> "$` + plane.ContainerLogEnv + `"; echo >> "$` + plane.ContainerLogEnv + `"; i=$((i+1)); done`
+	printMuch = `i=0; while [ $i -lt 60 ]; do head -c 65536 /dev/zero | tr '\0' x >> "$` + plane.ContainerLogEnv + `"; echo >> "$` +
+		plane.ContainerLogEnv + `"; i=$((i+1)); done`
 	printAlways = `i=0; while [ $i -lt 2000 ]; do echo line $i >> "$` + plane.ContainerLogEnv + `"; i=$((i+1)); done`
 	printNone   = `: > "$` + plane.ContainerLogEnv + `"`
 )
@@ -270,8 +276,10 @@ func oddExec(ctx context.Context, a *attacker) error {
 	by := a.client()
 	swarm(ctx, 8, func(int) {
 		for _, query := range []string{
-			"exec", "exec?command=", "exec?command=" + strings.Repeat("x", 20<<10), "exec?" + strings.Repeat("command=x&", 2000), "exec?command=ls&tty=perhaps",
-			"exec?command=ls&user=root", "logs?tail=-1", "logs?tail=99999999999999999999", "logs?since=-1s", fmt.Sprintf("logs?since=%dh", math.MaxInt32),
+			"exec", "exec?command=", "exec?command=" + strings.Repeat("x", 20<<10), "exec?" + strings.Repeat("command=x&", 2000),
+			"exec?command=ls&tty=perhaps",
+			"exec?command=ls&user=root", "logs?tail=-1", "logs?tail=99999999999999999999", "logs?since=-1s",
+			fmt.Sprintf("logs?since=%dh", math.MaxInt32),
 			"logs?container=../../etc", "ports/0/", "ports/65536/", "ports/-1/", "ports/%2e%2e/", "ports/22x/",
 		} {
 			a.ask(ctx, by, "GET", a.url("/v1/sandboxes/"+a.Sandbox+"/"+query), a.Tokens["mallory"], "")
@@ -286,7 +294,8 @@ func othersConversations(ctx context.Context, a *attacker) error {
 		for _, what := range []string{"logs", "exec?command=ls", "ports/8000/", "ports/22/"} {
 			header := []string{}
 			if strings.HasPrefix(what, "exec") {
-				header = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-Websocket-Protocol", reach.ExecProtocol}
+				header = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key",
+					"AAAAAAAAAAAAAAAAAAAAAA==", "Sec-Websocket-Protocol", reach.ExecProtocol}
 			}
 			a.ask(ctx, by, "GET", a.url("/v1/sandboxes/"+a.Canary+"/"+what), a.Tokens["mallory"], "", header...)
 		}

@@ -103,7 +103,8 @@ func post(token, body string, header ...string) string {
 // client makes HTTP requests from the attacker's address.
 func (a *attacker) client() *http.Client {
 	return &http.Client{
-		Transport:     &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return a.dial(ctx, to) }, MaxIdleConnsPerHost: 64},
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return a.dial(ctx, to) },
+			MaxIdleConnsPerHost: 64},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

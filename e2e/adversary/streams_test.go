@@ -113,7 +113,8 @@ func (a *attacker) tunnel(ctx context.Context, conn *grpc.ClientConn, first *fed
 	stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
 	if err == nil {
 		_ = stream.Send(first)
-		if header, headerErr := stream.Header(); headerErr == nil && header != nil && len(header.Get("content-type")) > 0 && stream.Context().Err() == nil {
+		if header, headerErr := stream.Header(); headerErr == nil && header != nil && len(header.Get("content-type")) > 0 &&
+			stream.Context().Err() == nil {
 			_, err = stream.Recv()
 			if err == nil {
 				a.tell("tunnel")
@@ -171,7 +172,8 @@ func otherServices(ctx context.Context, a *attacker) error {
 		return err
 	}
 	defer conn.Close()
-	methods := []string{"/atoll.federation.v1.Replicas/Reach", createMethod, sandboxv1.Hub_BackupHub_FullMethodName, "/grpc.health.v1.Health/Check", "/x/y"}
+	methods := []string{"/atoll.federation.v1.Replicas/Reach", createMethod, sandboxv1.Hub_BackupHub_FullMethodName,
+		"/grpc.health.v1.Health/Check", "/x/y"}
 	swarm(ctx, 8, func(i int) {
 		a.attempts.Add(1)
 		_ = a.ended(ctx, conn.Invoke(ctx, methods[(i+int(a.attempts.Load()))%len(methods)], []byte{}, nil, grpc.ForceCodec(raw{})))
@@ -309,7 +311,8 @@ func serving(ctx context.Context, a *attacker, answer func(e *evil, d *federatio
 func lyingAnswers(ctx context.Context, a *attacker) error {
 	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {
 		_ = e.answer(d.GetId(), &sandboxv1.Sandbox{
-			Id: a.Canary, ClusterId: "west", Namespace: namespace, Env: honestEnv, Team: "ann", ClaimKey: canaryKey, Phase: sandboxv1.Phase_RUNNING, PodUid: "p",
+			Id: a.Canary, ClusterId: "west", Namespace: namespace, Env: honestEnv, Team: "ann", ClaimKey: canaryKey, Phase: sandboxv1.Phase_RUNNING,
+			PodUid: "p",
 		})
 	})
 }
@@ -318,7 +321,8 @@ func lyingAnswers(ctx context.Context, a *attacker) error {
 func largeAnswers(ctx context.Context, a *attacker) error {
 	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {
 		_ = e.answer(d.GetId(), &sandboxv1.Sandbox{
-			Id: e.sandbox(int(d.GetId())), Namespace: namespace, Team: "mallory", Phase: sandboxv1.Phase_RUNNING, PodUid: "p", FailureMessage: strings.Repeat("x", 4<<20-1<<10),
+			Id: e.sandbox(int(d.GetId())), Namespace: namespace, Team: "mallory", Phase: sandboxv1.Phase_RUNNING, PodUid: "p",
+			FailureMessage: strings.Repeat("x", 4<<20-1<<10),
 		})
 	})
 }

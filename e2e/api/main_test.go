@@ -147,13 +147,17 @@ func create(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, obj 
 }
 
 // jsonPatch patches obj, or a subresource of it, by a JSON patch written in YAML.
-func jsonPatch(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, name, patch string, subresources ...string) (*unstructured.Unstructured, error) {
+func jsonPatch(
+	ctx context.Context, t *testing.T, r dynamic.ResourceInterface, name, patch string, subresources ...string,
+) (*unstructured.Unstructured, error) {
 	t.Helper()
 	return r.Patch(ctx, name, types.JSONPatchType, toJSON(t, patch), metav1.PatchOptions{}, subresources...)
 }
 
 // apply sends an apply configuration, marshalled unchanged.
-func apply(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, manager, name string, configuration any, subresources ...string) *unstructured.Unstructured {
+func apply(
+	ctx context.Context, t *testing.T, r dynamic.ResourceInterface, manager, name string, configuration any, subresources ...string,
+) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := json.Marshal(configuration)
 	must.Succeed(t, err)

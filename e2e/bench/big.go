@@ -80,7 +80,8 @@ func (b *bench) fill(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	by := func(kind string, create func(ctx context.Context, name string) error, label string, remove func(ctx context.Context, name string) error) arm {
+	by := func(kind string, create func(ctx context.Context, name string) error, label string,
+		remove func(ctx context.Context, name string) error) arm {
 		return arm{name: kind, run: func(ctx context.Context, seed uint64) (leg, error) {
 			name := fmt.Sprintf("%s-%d", kind, seed)
 			began := time.Now()
@@ -96,7 +97,8 @@ func (b *bench) fill(ctx context.Context, add func(...result)) error {
 	}
 	legs, err := b.interleave(ctx, "fill", b.size.pairs,
 		by("raw", func(ctx context.Context, name string) error { return g.createPods(ctx, name, b.size.fill) }, "raw", g.deletePods),
-		by("pool", func(ctx context.Context, name string) error { return g.CreateEnv(ctx, name, b.size.fill) }, v1alpha1.SandboxPoolLabelKey, g.DeleteEnv))
+		by("pool", func(ctx context.Context, name string) error { return g.CreateEnv(ctx, name, b.size.fill) }, v1alpha1.SandboxPoolLabelKey,
+			g.DeleteEnv))
 	if err != nil {
 		return err
 	}

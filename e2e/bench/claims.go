@@ -215,7 +215,8 @@ func (b *bench) latency(ctx context.Context, add func(...result)) error {
 	}
 	points := []point{{fmt.Sprintf("at %g/s", promisedRate), promisedRate, false}}
 	for _, share := range shares {
-		points = append(points, point{fmt.Sprintf("at %.0f%% of the raw ceiling (%.0f/s)", share*100, share*s.peak), share * s.peak, share == keyedShare})
+		points = append(points, point{fmt.Sprintf("at %.0f%% of the raw ceiling (%.0f/s)", share*100, share*s.peak), share * s.peak,
+			share == keyedShare})
 	}
 	for _, p := range points {
 		arms := []arm{s.rawArm(s.open(p.rate)), s.hubArm(false, s.open(p.rate))}

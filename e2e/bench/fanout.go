@@ -152,7 +152,8 @@ func (b *bench) fanOut(ctx context.Context, add func(...result)) (err error) {
 		return arm{name: name, reset: func(ctx context.Context) error { load.Sleep(ctx, fanRest); return nil },
 			run: func(ctx context.Context, _ uint64) (leg, error) { return told.round(ctx, w.Clusters-1, send) }}
 	}
-	legs, err := b.interleave(ctx, "fan-out", fanRounds*b.size.pairs, round("bare", func() error { return bare.send(frame) }), round("hub", report))
+	legs, err := b.interleave(ctx, "fan-out", fanRounds*b.size.pairs, round("bare", func() error { return bare.send(frame) }),
+		round("hub", report))
 	if err != nil {
 		return err
 	}

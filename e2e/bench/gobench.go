@@ -19,7 +19,8 @@ type goBenchmark struct{ pkg, name, time string }
 // run runs the benchmark and returns its metrics, by unit.
 func (g goBenchmark) run(ctx context.Context, count int, units ...string) (map[string][]float64, error) {
 	pattern := "^" + strings.ReplaceAll(g.name, "/", "$/^") + "$"
-	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench="+pattern, "-benchtime="+g.time, "-count="+strconv.Itoa(count), "navix.sh/atoll/"+g.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench="+pattern, "-benchtime="+g.time, "-count="+strconv.Itoa(count),
+		"navix.sh/atoll/"+g.pkg)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("benchmarking %s: %w\n%s", g.pkg, err, out)

@@ -204,7 +204,8 @@ func (f *federation) create(ctx context.Context, request *sandboxv1.CreateSandbo
 	switch {
 	case err != nil:
 		return nil, err
-	case sandbox.GetEnv() != request.GetEnv() || sandbox.GetPhase() != sandboxv1.Phase_RUNNING || sandbox.GetClaimKey() != request.GetClaimKey():
+	case sandbox.GetEnv() != request.GetEnv() || sandbox.GetPhase() != sandboxv1.Phase_RUNNING ||
+		sandbox.GetClaimKey() != request.GetClaimKey():
 		return nil, fmt.Errorf("%w: %v", errWrong, sandbox)
 	default:
 		return sandbox, nil

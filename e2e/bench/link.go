@@ -43,7 +43,10 @@ func (b *bench) keyed(ctx context.Context, add func(...result)) (err error) {
 	value := make([]byte, recordSize)
 	at := func(name string, do func(ctx context.Context, key string) error) arm {
 		return loaded(name, nil, func(ctx context.Context, seed uint64) load.Result {
-			return load.Open(ctx, keyedClaims, keyedRate, seed, func(ctx context.Context, i int) error { return do(ctx, fmt.Sprintf("%d-%d", seed, i)) })
+			return load.Open(ctx, keyedClaims, keyedRate, seed, func(ctx context.Context,
+				i int) error {
+				return do(ctx, fmt.Sprintf("%d-%d", seed, i))
+			})
 		})
 	}
 	legs, err := b.interleave(ctx, "keyed", b.size.pairs,
@@ -144,7 +147,10 @@ func (b *bench) reporting(ctx context.Context, add func(...result)) (err error) 
 		return err
 	}
 	claims := func(ctx context.Context, seed uint64) load.Result {
-		return load.Open(ctx, reportingLeg, reportingRate, seed, func(ctx context.Context, i int) error { return f.claim(ctx, i%claimedFrom, "") })
+		return load.Open(ctx, reportingLeg, reportingRate, seed, func(ctx context.Context,
+			i int) error {
+			return f.claim(ctx, i%claimedFrom, "")
+		})
 	}
 	var rates []float64
 	left := int64(0)

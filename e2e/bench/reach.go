@@ -76,12 +76,14 @@ func (b *bench) reach(ctx context.Context, add func(...result)) error {
 			return compare("tunnel: round trip of a byte, p50", "ms", quantile(0.5), tunnel, direct).atMost(5)
 		}},
 		{"opening", func(ctx context.Context, open way, seed uint64) (leg, error) {
-			return leg{Result: load.Open(ctx, b.size.opens, openRate, seed, func(ctx context.Context, _ int) error { return openOnce(ctx, open) })}, nil
+			return leg{Result: load.Open(ctx, b.size.opens, openRate, seed, func(ctx context.Context, _ int) error { return openOnce(ctx, open) })},
+				nil
 		}, func(direct, tunnel []leg) result {
 			return compare("tunnel: opening a connection to its first byte, p50", "ms", quantile(0.5), tunnel, direct).atMost(3)
 		}},
 		{"bulk", bulkLeg, func(direct, tunnel []leg) result {
-			return compare("tunnel: bytes of one connection", "MB/s", func(l leg) float64 { return bulk / 1e6 / l.Took.Seconds() }, tunnel, direct).atLeast(0.3)
+			return compare("tunnel: bytes of one connection", "MB/s", func(l leg) float64 { return bulk / 1e6 / l.Took.Seconds() }, tunnel,
+				direct).atLeast(0.3)
 		}},
 	} {
 		by := func(name string, open way) arm {

@@ -122,7 +122,8 @@ func (b *bench) recovery(ctx context.Context, add func(...result)) (err error) {
 		millisOf = append(millisOf, millis(c))
 	}
 	add(measured("kill -9 of the hub: connections accepted to the first correct claim", "ms", millisOf).requests([]leg{first}).atMost(300),
-		compare(fmt.Sprintf("kill -9 of the hub: connections accepted to all of %d clusters x 1000 Envs fresh", w.Clusters), "ms", quantile(1), legs[1], legs[0]).atMost(3))
+		compare(fmt.Sprintf("kill -9 of the hub: connections accepted to all of %d clusters x 1000 Envs fresh", w.Clusters), "ms", quantile(1),
+			legs[1], legs[0]).atMost(3))
 	// One more restart: how long the workers themselves take to reconnect to a hub that accepts them.
 	done := f.crowd.Expect(time.Now())
 	if err := errors.Join(f.hub.kill(), f.hub.start(ctx)); err != nil {
@@ -135,7 +136,9 @@ func (b *bench) recovery(ctx context.Context, add func(...result)) (err error) {
 }
 
 // restart kills a program, restarts it, lets all workers reconnect at once, and returns when each was fresh.
-func restart(ctx context.Context, p *program, c *crowd.Crowd, g *gate, ready func() error, beside func(began time.Time) error) (leg, error) {
+func restart(
+	ctx context.Context, p *program, c *crowd.Crowd, g *gate, ready func() error, beside func(began time.Time) error,
+) (leg, error) {
 	g.close()
 	done := c.Expect(time.Now())
 	if err := errors.Join(p.kill(), p.start(ctx), g.full(ctx, c.World.Clusters), ready()); err != nil {

@@ -91,7 +91,8 @@ func (d document) verdict(w io.Writer) error {
 	fmt.Fprintln(w)
 	for _, p := range d.Parts {
 		if p.Spoiled {
-			fmt.Fprintf(w, "SPOILED %s: others took %.2f processors, most of it %s; of its targets only counts are judged\n", p.Name, p.OthersCPUs, p.OthersMost)
+			fmt.Fprintf(w, "SPOILED %s: others took %.2f processors, most of it %s; of its targets only counts are judged\n", p.Name, p.OthersCPUs,
+				p.OthersMost)
 		}
 		if p.Error != "" {
 			errs = append(errs, fmt.Errorf("part %s failed: %s", p.Name, p.Error))
@@ -133,7 +134,8 @@ func (d document) print(w io.Writer) {
 	fmt.Fprintln(tw, "RESULT\tVALUE\tUNIT\tLIMIT\tRATIO\tLOW\tHIGH\tTARGET\tMET\tSAMPLES\tP50\tP90\tP99\tMAX\tERRORS")
 	for _, r := range d.Results {
 		if r.Part == last.Name {
-			fmt.Fprintf(tw, "%s\t%g\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%g\t%g\t%g\t%g\t%d\n", r.Name, r.Value, r.Unit, number(r.Limit), number(r.Ratio),
+			fmt.Fprintf(tw, "%s\t%g\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%g\t%g\t%g\t%g\t%d\n", r.Name, r.Value, r.Unit, number(r.Limit),
+				number(r.Ratio),
 				number(r.Low), number(r.High), r.Target, r.met(last.Spoiled), r.Samples, r.P50, r.P90, r.P99, r.Max, r.Errors)
 		}
 	}

@@ -75,7 +75,8 @@ func TestAPartFailsAlone(t *testing.T) {
 		t.Errorf("results: %s", got)
 	}
 	want := []string{
-		"part fails failed: reading metrics: unknown", "part next failed: no figure: NaN", "part hangs failed: it took longer than 1ms", "part panics failed: panic: no map", "missed misses: d",
+		"part fails failed: reading metrics: unknown", "part next failed: no figure: NaN", "part hangs failed: it took longer than 1ms",
+		"part panics failed: panic: no map", "missed misses: d",
 	}
 	for _, w := range want {
 		if err == nil || !strings.Contains(err.Error(), w) {
@@ -94,9 +95,10 @@ func TestWhatIsJudged(t *testing.T) {
 		quick, spoiled bool
 		says, lacks    []string
 	}{
-		"full":    {says: []string{"missed p: slow", "missed p: writes"}, lacks: []string{"SPOILED", "QUICK", "quick"}},
-		"spoiled": {spoiled: true, says: []string{"SPOILED p: others took 0.90 processors, most of it cc", "MISSED, spoiled", "missed p: writes"}, lacks: []string{"missed p: slow"}},
-		"quick":   {quick: true, says: []string{"QUICK", "MISSED, quick", "missed p: writes"}, lacks: []string{"missed p: slow"}},
+		"full": {says: []string{"missed p: slow", "missed p: writes"}, lacks: []string{"SPOILED", "QUICK", "quick"}},
+		"spoiled": {spoiled: true, says: []string{"SPOILED p: others took 0.90 processors, most of it cc", "MISSED, spoiled", "missed p: writes"},
+			lacks: []string{"missed p: slow"}},
+		"quick": {quick: true, says: []string{"QUICK", "MISSED, quick", "missed p: writes"}, lacks: []string{"missed p: slow"}},
 	} {
 		out := &bytes.Buffer{}
 		d := document{Quick: tc.quick}
@@ -157,7 +159,8 @@ func TestChoose(t *testing.T) {
 			t.Errorf("-only %s: %d parts, %v", only, len(got), err)
 		}
 	}
-	if _, err := choose("claim"); err == nil || !strings.Contains(err.Error(), `"claim"`) || !strings.Contains(err.Error(), "claims, ceiling") {
+	if _, err := choose("claim"); err == nil || !strings.Contains(err.Error(), `"claim"`) ||
+		!strings.Contains(err.Error(), "claims, ceiling") {
 		t.Errorf("-only claim: %v", err)
 	}
 }

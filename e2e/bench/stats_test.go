@@ -72,10 +72,11 @@ func TestVerdict(t *testing.T) {
 		high   float64
 		met    bool
 	}{
-		"pair by pair, below":           {compare("", "ms", p50, times(1.4), times(1)).atMost(1.5), 1.4, 1.4, 1.4, true},
-		"pair by pair, above":           {compare("", "ms", p50, times(1.6), times(1)).atMost(1.5), 1.6, 1.6, 1.6, false},
-		"at the target":                 {compare("", "ms", p50, times(1.5), times(1)).atMost(1.5), 1.5, 1.5, 1.5, true},
-		"the median counts, high":       {paired("", "", slow, slow, []float64{1, 1, 1, 1, 1.6, 1.6, 1.6, 1.6, 1.6, 1.6}).atMost(1.5), 1.6, 1, 1.6, false},
+		"pair by pair, below": {compare("", "ms", p50, times(1.4), times(1)).atMost(1.5), 1.4, 1.4, 1.4, true},
+		"pair by pair, above": {compare("", "ms", p50, times(1.6), times(1)).atMost(1.5), 1.6, 1.6, 1.6, false},
+		"at the target":       {compare("", "ms", p50, times(1.5), times(1)).atMost(1.5), 1.5, 1.5, 1.5, true},
+		"the median counts, high": {paired("", "", slow, slow, []float64{1, 1, 1, 1, 1.6, 1.6, 1.6, 1.6, 1.6, 1.6}).atMost(1.5), 1.6, 1,
+			1.6, false},
 		"the median counts, low":        {paired("", "", slow, slow, []float64{1, 1, 1, 1, 1, 1, 9, 9, 9, 9}).atMost(1.5), 1, 1, 9, true},
 		"a lower bound":                 {paired("", "", slow, slow, []float64{0.7}).atLeast(0.8), 0.7, 0.7, 0.7, false},
 		"a lower bound that is reached": {paired("", "", slow, slow, []float64{0.9}).atLeast(0.8), 0.9, 0.9, 0.9, true},
@@ -89,7 +90,8 @@ func TestVerdict(t *testing.T) {
 			ratio = *r
 		}
 		if ratio != tc.ratio || *tc.result.Low != tc.low || *tc.result.High != tc.high || *tc.result.Met != tc.met {
-			t.Errorf("%s: ratio %g in [%g, %g], met %t; want %g in [%g, %g], %t", name, ratio, *tc.result.Low, *tc.result.High, *tc.result.Met, tc.ratio, tc.low, tc.high, tc.met)
+			t.Errorf("%s: ratio %g in [%g, %g], met %t; want %g in [%g, %g], %t", name, ratio, *tc.result.Low, *tc.result.High, *tc.result.Met,
+				tc.ratio, tc.low, tc.high, tc.met)
 		}
 	}
 	if r := count("", "writes", 2, 1).exactly(1); *r.Met {

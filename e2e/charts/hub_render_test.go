@@ -127,7 +127,8 @@ func TestHubRendersWhatIsAskedFor(t *testing.T) {
 		"":                                slices.Clone(always),
 		"networkPolicy: {enabled: false}": slices.Clone(always[1:]),
 		"registryCopy: {enabled: false}":  slices.Clone(always[:5]),
-		everything:                        append([]string{"Certificate/atoll-hub", "ConfigMap/atoll-hub-dashboard", "PodDisruptionBudget/atoll-hub", "PrometheusRule/atoll-hub", "ServiceMonitor/atoll-hub"}, always...),
+		everything: append([]string{"Certificate/atoll-hub", "ConfigMap/atoll-hub-dashboard",
+			"PodDisruptionBudget/atoll-hub", "PrometheusRule/atoll-hub", "ServiceMonitor/atoll-hub"}, always...),
 		"fullnameOverride: other": {
 			"NetworkPolicy/other", "Service/other", "Service/other-link", "Service/other-metrics", "StatefulSet/other",
 			"Role/other", "RoleBinding/other", "Secret/other-clusters", "ServiceAccount/other",
@@ -200,7 +201,8 @@ func TestHubPod(t *testing.T) {
 		t.Errorf("the Pod lacks what values ask for: %+v", pod)
 	}
 	alone := as[appsv1.StatefulSet](t, renderHub(t, "registryCopy: {enabled: false}"), "StatefulSet", "atoll-hub").Spec.Template.Spec
-	if *alone.AutomountServiceAccountToken || alone.ServiceAccountName != "" || !slices.Contains(alone.Containers[0].Args, "--registry-copy=none") {
+	if *alone.AutomountServiceAccountToken || alone.ServiceAccountName != "" ||
+		!slices.Contains(alone.Containers[0].Args, "--registry-copy=none") {
 		t.Error("the Pod is told about its cluster, where the hub has no business")
 	}
 	if !*def.Template.Spec.AutomountServiceAccountToken || def.Template.Spec.ServiceAccountName != "atoll-hub" ||
@@ -212,7 +214,8 @@ func TestHubPod(t *testing.T) {
 			t.Errorf("%s is mounted by subPath and would not follow its Secret", mount.Name)
 		}
 	}
-	if own := pod.InitContainers; len(own) != 1 || !cmp.Equal(own[0].Args, []string{"initvolume", "/var/lib/atoll-hub", "--uid=65532", "--gid=65532"}) {
+	if own := pod.InitContainers; len(own) != 1 || !cmp.Equal(own[0].Args,
+		[]string{"initvolume", "/var/lib/atoll-hub", "--uid=65532", "--gid=65532"}) {
 		t.Errorf("takeOwnership gives init containers %+v", own)
 	}
 	// GOMEMLIMIT of a container without a limit would be the node's memory.
@@ -239,7 +242,8 @@ func TestHubVolume(t *testing.T) {
 	if data != nil || claim.Spec.StorageClassName != nil || claim.Spec.Resources.Requests.Storage().String() != "2Gi" {
 		t.Errorf("default: claim %+v, volume %+v", claim, data)
 	}
-	if claim, data = volume(everything); data != nil || *claim.Spec.StorageClassName != "fast" || claim.Spec.Resources.Requests.Storage().String() != "5Gi" {
+	if claim, data = volume(everything); data != nil || *claim.Spec.StorageClassName != "fast" ||
+		claim.Spec.Resources.Requests.Storage().String() != "5Gi" {
 		t.Errorf("with class and size: claim %+v, volume %+v", claim, data)
 	}
 	if claim, data = volume("persistence: {existingClaim: mine}"); claim != nil || data.PersistentVolumeClaim.ClaimName != "mine" {
@@ -269,7 +273,8 @@ func TestHubServices(t *testing.T) {
 func TestHubRightsAreThoseOfItsOneSecret(t *testing.T) {
 	objects := renderHub(t, "")
 	rules := as[rbacv1.Role](t, objects, "Role", "atoll-hub").Rules
-	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"atoll-hub-clusters"}, Verbs: []string{"get", "patch"}}}
+	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"atoll-hub-clusters"},
+		Verbs: []string{"get", "patch"}}}
 	if diff := cmp.Diff(want, rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
@@ -351,7 +356,8 @@ func TestHubServiceMonitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
-	if diff := cmp.Diff([]any{map[string]any{"port": "metrics", "interval": "10s", "honorLabels": true}}, endpoints); err != nil || diff != "" {
+	if diff := cmp.Diff([]any{map[string]any{"port": "metrics", "interval": "10s", "honorLabels": true}}, endpoints); err != nil ||
+		diff != "" {
 		t.Errorf("endpoints: %v (-want +got):\n%s", err, diff)
 	}
 	service := as[corev1.Service](t, objects, "Service", "atoll-hub-metrics")

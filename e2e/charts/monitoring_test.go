@@ -67,7 +67,8 @@ func TestTracing(t *testing.T) {
 		}
 		delete(env, "GOMEMLIMIT")
 		delete(env, "POD_IP")
-		want := map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.05", "OTEL_EXPORTER_OTLP_HEADERS": "collector"}
+		want := map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.05",
+			"OTEL_EXPORTER_OTLP_HEADERS": "collector"}
 		if diff := cmp.Diff(want, env); diff != "" || !args["--otlp-endpoint=http://collector.monitoring:4317"] {
 			t.Errorf("%s: arguments %v, environment (-want +got):\n%s", name, args, diff)
 		}

@@ -94,7 +94,8 @@ func TestWorkerLivesItsLife(t *testing.T) {
 	ctx := t.Context()
 	namespace := restrictedNamespace(t, "worker-life")
 	t.Cleanup(func() { deleteCRDs(t) })
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "atoll-worker-tls"}, StringData: map[string]string{"tls.crt": "", "tls.key": "", "ca.crt": ""}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "atoll-worker-tls"},
+		StringData: map[string]string{"tls.crt": "", "tls.key": "", "ca.crt": ""}}
 	if _, err := core.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,13 +200,15 @@ func comesBack(t *testing.T, cluster *harness.Cluster, release harness.Release) 
 	t.Helper()
 	elsewhere := release
 	elsewhere.Namespace = restrictedNamespace(t, "worker-elsewhere")
-	if _, err := cluster.Install(t.Context(), elsewhere, "--dry-run=server"); err == nil || !strings.Contains(err.Error(), "invalid ownership metadata") {
+	if _, err := cluster.Install(t.Context(), elsewhere, "--dry-run=server"); err == nil ||
+		!strings.Contains(err.Error(), "invalid ownership metadata") {
 		t.Errorf("another release takes over the CRDs without being told to: %v", err)
 	}
 	for _, again := range []struct {
 		release harness.Release
 		args    []string
-	}{{release: release}, {withValues(elsewhere, "replicas: 0"), []string{"--take-ownership"}}, {release: withValues(release, "crds: {install: false}")}} {
+	}{{release: release}, {withValues(elsewhere, "replicas: 0"), []string{"--take-ownership"}},
+		{release: withValues(release, "crds: {install: false}")}} {
 		if _, err := cluster.Install(t.Context(), again.release, again.args...); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +262,8 @@ func TestWorkerIsWhatTheAPIServerTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = east.KubectlInput(t.Context(), strings.NewReader(manifest), "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+		_, err = east.KubectlInput(t.Context(), strings.NewReader(manifest), "apply", "--server-side", "--dry-run=server", "--validate=strict",
+			"-f", "-")
 		if err != nil {
 			t.Errorf("%s: %v", values, err)
 		}

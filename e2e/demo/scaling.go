@@ -126,7 +126,8 @@ func (w *world) quota(ctx context.Context) (string, error) {
 	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "delete", "-f", "-"); err != nil {
 		return "", fmt.Errorf("taking the quotas back: %w\n%s", err, out)
 	}
-	return fmt.Sprintf("%d of %d claims served, the pool stays at %d replicas; the others waited %s and got %s", len(ids), burstSize, quotaSize, quotaWait, reason), nil
+	return fmt.Sprintf("%d of %d claims served, the pool stays at %d replicas; the others waited %s and got %s", len(ids), burstSize,
+		quotaSize, quotaWait, reason), nil
 }
 
 // replicas returns the desired replicas and the idle Pods.

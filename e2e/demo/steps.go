@@ -226,7 +226,8 @@ func (w *world) releaseAll(ctx context.Context) (string, error) {
 func (w *world) podUIDs(ctx context.Context) (map[string]bool, error) {
 	uids := map[string]bool{}
 	for _, id := range clusters {
-		out, err := w.stack.Cluster(id).Kubectl(ctx, "-n", envNamespace, "get", "pods", "-l", "agentbox.navix.sh/sandbox-pool", "-o", "jsonpath={.items[*].metadata.uid}")
+		out, err := w.stack.Cluster(id).Kubectl(ctx, "-n", envNamespace, "get", "pods", "-l", "agentbox.navix.sh/sandbox-pool", "-o",
+			"jsonpath={.items[*].metadata.uid}")
 		if err != nil {
 			return nil, fmt.Errorf("listing Pods in %s: %w", id, err)
 		}

@@ -171,7 +171,8 @@ func (b *ledger) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 func (b *ledger) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error) {
 	out := map[string]*sandboxv1.Sandbox{}
 	for token := ""; ; {
-		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, Env: b.env, PageSize: 7, PageToken: token})
+		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, Env: b.env, PageSize: 7,
+			PageToken: token})
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +209,8 @@ func (b *ledger) check(ctx context.Context, when string) {
 	})
 	for id, reason := range b.ends {
 		s := all[id]
-		if s.GetStopReason() != reason || s.GetTerminatedAt() == nil || s.GetPodUid() == "" || s.GetMemory() != "16Mi" || s.GetMetadata()["n"] == "" {
+		if s.GetStopReason() != reason || s.GetTerminatedAt() == nil || s.GetPodUid() == "" || s.GetMemory() != "16Mi" ||
+			s.GetMetadata()["n"] == "" {
 			b.t.Errorf("%s: the record of %s is %v, want %s", when, id, s, reason)
 		}
 		wait.For(b.t, patience, when+": "+id+" to be answered as its record", func(ctx context.Context) error { // its Pod may still be stopping

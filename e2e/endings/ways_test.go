@@ -51,16 +51,18 @@ func TestEveryWayOfEnding(t *testing.T) {
 		stop, reason string
 		code         int32
 	}{
-		"exit 0":             {status: exits(0, "Completed"), stop: "Completed", code: 0},
-		"exit 3":             {status: exits(3, "Error"), stop: "Failed", reason: "Error", code: 3},
-		"killed for memory":  {status: exits(137, "OOMKilled"), stop: "Failed", reason: "OOMKilled", code: 137},
-		"deleted":            {deleted: true, stop: "Failed", reason: "PodDeleted", code: none},
-		"evicted by the API": {status: disrupted("EvictionByEvictionAPI", "evicting"), deleted: true, stop: "Failed", reason: "EvictionByEvictionAPI", code: none},
+		"exit 0":            {status: exits(0, "Completed"), stop: "Completed", code: 0},
+		"exit 3":            {status: exits(3, "Error"), stop: "Failed", reason: "Error", code: 3},
+		"killed for memory": {status: exits(137, "OOMKilled"), stop: "Failed", reason: "OOMKilled", code: 137},
+		"deleted":           {deleted: true, stop: "Failed", reason: "PodDeleted", code: none},
+		"evicted by the API": {status: disrupted("EvictionByEvictionAPI", "evicting"), deleted: true, stop: "Failed",
+			reason: "EvictionByEvictionAPI", code: none},
 		"its node was lost": {
 			status: disrupted("DeletionByTaintManager", "the node does not answer"), deleted: true,
 			stop: "Failed", reason: "DeletionByTaintManager", code: none,
 		},
-		"preempted": {status: disrupted("PreemptionByScheduler", "for another"), deleted: true, stop: "Failed", reason: "PreemptionByScheduler", code: none},
+		"preempted": {status: disrupted("PreemptionByScheduler", "for another"), deleted: true, stop: "Failed", reason: "PreemptionByScheduler",
+			code: none},
 		"evicted by its kubelet": {status: func(s *corev1.PodStatus) {
 			exits(137, "Error")(s)
 			s.Phase, s.Reason, s.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory."
@@ -109,7 +111,8 @@ func TestEveryWayOfEnding(t *testing.T) {
 			code = got.GetExitCode()
 		}
 		if got.GetStopReason() != way.stop || got.GetFailureReason() != way.reason || code != way.code {
-			t.Errorf("%s: recorded as %s, %q with exit code %d, want %s, %q, %d", name, got.GetStopReason(), got.GetFailureReason(), code, way.stop, way.reason, way.code)
+			t.Errorf("%s: recorded as %s, %q with exit code %d, want %s, %q, %d", name, got.GetStopReason(), got.GetFailureReason(), code, way.stop,
+				way.reason, way.code)
 		}
 		if way.stop == "Failed" && got.GetFailureMessage() == "" || got.GetContainerId() == "" || got.GetNode() == "" || got.GetCpu() != "10m" ||
 			got.GetImages()["main"] != s.GetImage() || got.GetClaimedAt() == nil || got.GetStartedAt() == nil {

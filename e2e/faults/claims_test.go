@@ -84,7 +84,8 @@ func (s *scenario) reapOverAndOver(ctx context.Context) {
 		// A failing API server is read again the next time.
 		_ = s.load.reap(ctx, unacknowledgedFor)
 		counts := s.load.holdings.Counts()
-		fmt.Fprintf(os.Stderr, "faults: %d of %d claims, %d sandboxes, %d double, %d lost, %d evicted, %d unacknowledged\n", s.load.begun.Load(), s.load.limit,
+		fmt.Fprintf(os.Stderr, "faults: %d of %d claims, %d sandboxes, %d double, %d lost, %d evicted, %d unacknowledged\n", s.load.begun.Load(),
+			s.load.limit,
 			counts.Answered, counts.Doubled, len(s.load.breaches(lost)), len(s.load.breaches(evicted)), s.load.unacknowledged.Load())
 	}
 }
@@ -146,7 +147,8 @@ var disturbances = []func(context.Context, *scenario) (mend func() error, err er
 		return nil, nil
 	},
 	func(_ context.Context, s *scenario) (func() error, error) {
-		s.servers[s.victim].Set(apiproxy.Rule{Methods: []string{http.MethodPatch}, Path: "/pods/", Delay: 4 * time.Second, Late: true, Chance: 0.3})
+		s.servers[s.victim].Set(apiproxy.Rule{Methods: []string{http.MethodPatch}, Path: "/pods/", Delay: 4 * time.Second, Late: true,
+			Chance: 0.3})
 		return nil, nil
 	},
 	func(_ context.Context, s *scenario) (func() error, error) {

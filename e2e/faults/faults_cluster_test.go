@@ -47,7 +47,8 @@ func removedWhileAway(ctx context.Context, s *scenario) error {
 			return err
 		}
 	}
-	if err := wait.Until(ctx, patience, "the passing Env", func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, true) }); err != nil {
+	if err := wait.Until(ctx, patience, "the passing Env",
+		func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, true) }); err != nil {
 		return err
 	}
 	worker := s.programs[s.victim]
@@ -66,7 +67,8 @@ func removedWhileAway(ctx context.Context, s *scenario) error {
 	if err := worker.start(ctx); err != nil {
 		return err
 	}
-	if err := wait.Until(ctx, patience, "the passing Env to go", func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, false) }); err != nil {
+	if err := wait.Until(ctx, patience, "the passing Env to go",
+		func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, false) }); err != nil {
 		return err
 	}
 	if err := s.deleteEnv(ctx, s.other, passing); err != nil {

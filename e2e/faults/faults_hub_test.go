@@ -70,7 +70,8 @@ func (s *scenario) recoverLedger(ctx context.Context) error {
 		return err
 	}
 	key := s.load.name + "-kept-" + s.victim
-	if sandbox, err := s.load.create(ctx, request(key, s.victim)); problem.FromError(err) == nil || problem.FromError(err).Reason != problem.Recovering {
+	if sandbox, err := s.load.create(ctx, request(key, s.victim)); problem.FromError(err) == nil ||
+		problem.FromError(err).Reason != problem.Recovering {
 		return fmt.Errorf("I2: without its ledger and with %s away the hub answered key %s with %v and %w", s.victim, key, sandbox, err)
 	}
 	if sandbox, err := s.load.claim(ctx, request("", s.other)); err != nil {

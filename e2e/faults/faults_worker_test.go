@@ -213,7 +213,8 @@ func apiServerInTrouble(ctx context.Context, s *scenario) error {
 	}{
 		{"slow", apiproxy.Rule{Delay: 5 * time.Second}},
 		{"429", apiproxy.Rule{Refuse: true, Chance: 0.7}},
-		{"answers lost", apiproxy.Rule{LoseAnswer: true, Chance: 0.5, Methods: []string{http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodDelete}}},
+		{"answers lost", apiproxy.Rule{LoseAnswer: true, Chance: 0.5, Methods: []string{http.MethodPatch, http.MethodPost, http.MethodPut,
+			http.MethodDelete}}},
 	}
 	trouble := troubles[s.seed%uint64(len(troubles))]
 	s.details = " " + trouble.name

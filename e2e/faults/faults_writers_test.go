@@ -70,7 +70,8 @@ func (s *scenario) applyAll(ctx context.Context, replicas int, how ...string) er
 		all = append(all, text)
 	}
 	for _, cluster := range clusters {
-		out, err := s.Cluster(cluster).KubectlInput(ctx, strings.NewReader(strings.Join(all, "---\n")), append([]string{"apply", "-f", "-"}, how...)...)
+		out, err := s.Cluster(cluster).KubectlInput(ctx, strings.NewReader(strings.Join(all, "---\n")),
+			append([]string{"apply", "-f", "-"}, how...)...)
 		if err != nil {
 			return fmt.Errorf("applying the writers' Envs in %s: %w\n%s", cluster, err, out)
 		}
@@ -110,7 +111,8 @@ func (g *segments) saw(env *v1alpha1.SandboxEnv) {
 	}
 	for cluster, was := range g.last[env.Name] {
 		if now[cluster] == "" {
-			g.wrong = append(g.wrong, fmt.Errorf("I3: version %s of Env %s lost the segment of %s, which was %s", env.ResourceVersion, env.Name, cluster, was))
+			g.wrong = append(g.wrong, fmt.Errorf("I3: version %s of Env %s lost the segment of %s, which was %s", env.ResourceVersion, env.Name,
+				cluster, was))
 		}
 	}
 	for cluster, text := range now {

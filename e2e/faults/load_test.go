@@ -69,7 +69,8 @@ const (
 func newLoad(w *world, name string) *load {
 	l := &load{
 		world: w, name: name, history: history.New(), holdings: history.NewHoldings(), quit: make(chan struct{}),
-		answered: map[string]answered{}, latest: map[string]time.Time{}, asked: map[string]time.Time{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
+		answered: map[string]answered{}, latest: map[string]time.Time{}, asked: map[string]time.Time{}, excused: map[string]string{},
+		refusals: map[problem.Reason]int{},
 	}
 	l.patience.Store(int64(patience))
 	return l
@@ -322,7 +323,8 @@ func (l *load) retryUntilDone(ctx context.Context, what string, call func(contex
 // passes reports whether a retry makes sense.
 func passes(r problem.Reason) bool {
 	switch r {
-	case problem.Unavailable, problem.NoCapacity, problem.QueueFull, problem.RateLimited, problem.Recovering, problem.OutcomeUnknown, problem.Deadline:
+	case problem.Unavailable, problem.NoCapacity, problem.QueueFull, problem.RateLimited, problem.Recovering, problem.OutcomeUnknown,
+		problem.Deadline:
 		return true
 	}
 	return false

@@ -126,7 +126,8 @@ func (l *load) reap(ctx context.Context, age time.Duration) error {
 			continue
 		}
 		id := labels[v1alpha1.SandboxIDLabelKey]
-		if claimedAt, err := time.Parse(time.RFC3339, live[i].Annotations[v1alpha1.SandboxClaimedAtAnnotationKey]); err == nil && time.Since(claimedAt) < age {
+		if claimedAt, err := time.Parse(time.RFC3339, live[i].Annotations[v1alpha1.SandboxClaimedAtAnnotationKey]); err == nil &&
+			time.Since(claimedAt) < age {
 			continue
 		}
 		l.unacknowledged.Add(1)
@@ -205,7 +206,8 @@ func (t *table) print(w io.Writer) {
 	for _, r := range t.rows {
 		l := r.load
 		fmt.Fprintf(out, "%02d %s\t%d\t%s\t%.1f\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", r.number, r.name, r.seed, r.details, r.recovery.Seconds(),
-			l.begun.Load(), l.holdings.Counts().Answered, l.holdings.Counts().Doubled, len(l.breaches(lost)), len(l.breaches(evicted)), l.unacknowledged.Load(), l.restarts, l.refusals, r.verdict())
+			l.begun.Load(), l.holdings.Counts().Answered, l.holdings.Counts().Doubled, len(l.breaches(lost)), len(l.breaches(evicted)),
+			l.unacknowledged.Load(), l.restarts, l.refusals, r.verdict())
 	}
 	_ = out.Flush()
 }

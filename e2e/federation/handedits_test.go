@@ -97,7 +97,8 @@ func (e *env) patchSegment(ctx context.Context, t *testing.T, of, op, field stri
 	for i, s := range got.Status.Clusters {
 		if s.ClusterID == of {
 			path := fmt.Sprintf("/status/clusters/%d", i)
-			patch := fmt.Sprintf(`[{"op": "test", "path": "%s/clusterID", "value": %q}, {"op": %q, "path": "%s%s", "value": 99}]`, path, of, op, path, field)
+			patch := fmt.Sprintf(`[{"op": "test", "path": "%s/clusterID", "value": %q}, {"op": %q, "path": "%s%s", "value": 99}]`, path, of, op,
+				path, field)
 			return []string{"patch", "sandboxenv", e.name, "--subresource=status", "--type=json", "--patch=" + patch}
 		}
 	}

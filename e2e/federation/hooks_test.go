@@ -23,20 +23,24 @@ func TestHooksAndDiagnosis(t *testing.T) {
 	failed := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
 		`{"env": %q, "postStartHooks": [{"name": "init", "http": {"port": 9, "path": "/init", "body": "hunter2"}, "timeout": "500ms", "retries": 0}]}`, e.name),
 		"Idempotency-Key", key)
-	if !strings.Contains(failed.Detail, `PostStartHookFailed: hook 0 (http, "init") failed 1 of 1 times`) || strings.Contains(failed.text, "hunter2") {
+	if !strings.Contains(failed.Detail, `PostStartHookFailed: hook 0 (http, "init") failed 1 of 1 times`) ||
+		strings.Contains(failed.text, "hunter2") {
 		t.Errorf("a claim whose hook fails is answered %s", failed.text)
 	}
 	ended := call(ctx, t, 200, "GET", "/v1/claims/"+url.PathEscape(key), "")
 	wait.For(t, patience, "the record of the sandbox whose hook failed", func(ctx context.Context) error {
 		got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ended.Sandbox.Id, "")
-		return wait.If(got.Phase == "ENDED" && strings.Contains(got.text, `"failureReason":"PostStartHookFailed"`) && !strings.Contains(got.text, "startedAt"), got.text)
+		return wait.If(got.Phase == "ENDED" && strings.Contains(got.text, `"failureReason":"PostStartHookFailed"`) &&
+			!strings.Contains(got.text, "startedAt"), got.text)
 	})
 	refused := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
 		`{"env": %q, "postStartHooks": [{"exec": {"command": ["no-such-program", "hunter2"]}, "retries": 0}]}`, e.name))
-	if !strings.Contains(refused.Detail, `PostStartHookFailed: hook 0 (exec) failed 1 of 1 times`) || strings.Contains(refused.text, "hunter2") {
+	if !strings.Contains(refused.Detail, `PostStartHookFailed: hook 0 (exec) failed 1 of 1 times`) ||
+		strings.Contains(refused.text, "hunter2") {
 		t.Errorf("a claim whose command fails is answered %s", refused.text)
 	}
-	call(ctx, t, 400, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "postStartHooks": [{"http": {"port": 80, "host": "elsewhere"}}]}`, e.name))
+	call(ctx, t, 400, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "postStartHooks": [{"http": {"port": 80, "host": "elsewhere"}}]}`,
+		e.name))
 
 	waiting := call(ctx, t, 200, "POST", "/v1/sandboxes", fmt.Sprintf(
 		`{"env": %q, "image": "registry.invalid/fail-pull:1", "wait": "ASSIGNED"}`, e.name), "Idempotency-Key", unused("hooks"))

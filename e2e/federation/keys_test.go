@@ -145,7 +145,8 @@ func (e *env) wantOnly(ctx context.Context, t *testing.T, known map[string]strin
 		}
 	}
 	if len(listed.GetSandboxes()) < len(known) || len(listed.GetUnreachableClusters()) > 0 {
-		t.Errorf("%d sandboxes are listed, %d were answered; unreachable: %v", len(listed.GetSandboxes()), len(known), listed.GetUnreachableClusters())
+		t.Errorf("%d sandboxes are listed, %d were answered; unreachable: %v", len(listed.GetSandboxes()), len(known),
+			listed.GetUnreachableClusters())
 	}
 }
 
@@ -169,7 +170,8 @@ func TestI2_WhatAKeyStandsFor(t *testing.T) {
 
 	_, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key, Image: swapImage})
 	conflict := wantReason(t, err, problem.ClaimKeyConflict)
-	if code := status.Code(errors.Unwrap(err)); code != codes.AlreadyExists || conflict.ClaimKey != key || conflict.Reason.HTTPStatus() != 409 {
+	if code := status.Code(errors.Unwrap(err)); code != codes.AlreadyExists || conflict.ClaimKey != key ||
+		conflict.Reason.HTTPStatus() != 409 {
 		t.Errorf("other parameters are answered %s (claimKey %q), want ALREADY_EXISTS and the key: %v", code, conflict.ClaimKey, err)
 	}
 

@@ -37,7 +37,8 @@ func bringUp(ctx context.Context, dir string, opts stack.Options) (*stack.Stack,
 			return err
 		}
 		archives, err = stack.BuildImages(groupCtx, filepath.Join(dir, "images"), true,
-			stack.TestImage{Name: poolImage, Args: []string{"-tag=" + poolImage}}, stack.TestImage{Name: swapImage, Args: []string{"-tag=" + swapImage}})
+			stack.TestImage{Name: poolImage, Args: []string{"-tag=" + poolImage}},
+			stack.TestImage{Name: swapImage, Args: []string{"-tag=" + swapImage}})
 		return err
 	})
 	group.Go(func() (err error) {

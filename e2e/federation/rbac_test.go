@@ -42,14 +42,19 @@ func (g grant) String() string {
 
 // beyondRequests are grants without a request in the tests, with the reason for them.
 var beyondRequests = map[string]string{
-	"atoll-worker may update sandboxenvs/finalizers.agents.navix.sh":  "the admission plugin OwnerReferencesPermissionEnforcement asks for it, where pools are made",
+	"atoll-worker may update sandboxenvs/finalizers.agents.navix.sh": "the admission plugin OwnerReferencesPermissionEnforcement asks for " +
+		"it, where pools are made",
 	"atoll-worker may update sandboxpools/finalizers.agents.navix.sh": "the same, where Pods are made",
-	"atoll-worker may get pods":                                       "follows a claim write that was lost or whose outcome is unclear: package claim's tests have both",
-	"atoll-worker may create pods/exec":                               "asked for beside get where a command runs by WebSocket, and by itself where that does not get through",
-	"atoll-worker may create pods/portforward":                        "the same, and it is how ports are forwarded before 1.31",
-	"atoll-worker may list leases.coordination.k8s.io":                "leases are read only where --rival-leases names some; the command's own test of it has the same role",
-	"atoll-worker may create sandboxenvs.agents.navix.sh":             "pools are not adopted here (--adopt-pools); the command's own test of it has the same role",
-	"atoll-worker may patch events.events.k8s.io":                     "an event that is repeated within minutes becomes a series",
+	"atoll-worker may get pods": "follows a claim write that was lost or whose outcome is unclear: " +
+		"package claim's tests have both",
+	"atoll-worker may create pods/exec": "asked for beside get where a command runs by WebSocket, and by " +
+		"itself where that does not get through",
+	"atoll-worker may create pods/portforward": "the same, and it is how ports are forwarded before 1.31",
+	"atoll-worker may list leases.coordination.k8s.io": "leases are read only where --rival-leases names some; the command's " +
+		"own test of it has the same role",
+	"atoll-worker may create sandboxenvs.agents.navix.sh": "pools are not adopted here (--adopt-pools); the command's own test " +
+		"of it has the same role",
+	"atoll-worker may patch events.events.k8s.io": "an event that is repeated within minutes becomes a series",
 }
 
 // impostorsEnv is where a worker under another's name is kept from the segment that is not its own.

@@ -245,7 +245,8 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 	if code := follow.end(t); code != 1 || !strings.Contains(follow.stderr.String(), "has ended") {
 		t.Errorf("a log that a release ended exits with %d: %s", code, &follow.stderr)
 	}
-	if c := ctlFor(ctx, atoll.HubEndpoint(), "exec", sandbox.GetId(), "--", "true"); c.run(t, "") != 255 || !strings.Contains(c.stderr.String(), "NOT_FOUND") {
+	if c := ctlFor(ctx, atoll.HubEndpoint(), "exec", sandbox.GetId(), "--", "true"); c.run(t, "") != 255 ||
+		!strings.Contains(c.stderr.String(), "NOT_FOUND") {
 		t.Errorf("exec after the release: %s", &c.stderr)
 	}
 
@@ -282,7 +283,8 @@ func TestASandboxThatIsTalkedWithIsNotIdle(t *testing.T) {
 		t.Errorf("it ended after %s, want 11 s and a little", took)
 	}
 	e.holdings.Releasing(sandbox)
-	if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()}); err == nil && got.GetFailureReason() != "IdleTimeout" {
+	if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()}); err == nil &&
+		got.GetFailureReason() != "IdleTimeout" {
 		t.Errorf("it ended as %s (%s)", got.GetStopReason(), got.GetFailureReason())
 	}
 }

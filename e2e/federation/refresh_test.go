@@ -33,7 +33,8 @@ func TestI6_Refresh(t *testing.T) {
 	e.waitPods(ctx, t, "west", 2)
 	for _, cluster := range clusters {
 		wait.For(t, patience, "the template to be newer in "+cluster, func(ctx context.Context) error {
-			got, err := hub.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name, Clusters: []string{cluster}, DryRun: true})
+			got, err := hub.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name, Clusters: []string{cluster},
+				DryRun: true})
 			if err != nil || len(got.GetMembers()) != 1 {
 				return fmt.Errorf("%v, %w", got, err)
 			}
@@ -46,21 +47,26 @@ func TestI6_Refresh(t *testing.T) {
 		t.Fatalf("a dry run has made Pods with %s", images)
 	}
 
-	call(ctx, t, http.StatusOK, http.MethodPost, "/v1/envs/"+namespace+"/"+e.name+":refresh", `{"clusters": ["west"], "maxUnavailable": "100%"}`)
+	call(ctx, t, http.StatusOK, http.MethodPost, "/v1/envs/"+namespace+"/"+e.name+":refresh",
+		`{"clusters": ["west"], "maxUnavailable": "100%"}`)
 	call(ctx, t, http.StatusNotFound, http.MethodPost, "/v1/envs/"+namespace+"/"+e.name+":refresh", `{"members": ["other"]}`)
 	call(ctx, t, http.StatusBadRequest, http.MethodPost, "/v1/envs/"+namespace+"/"+e.name+":refresh", `{"maxUnavailable": "lots"}`)
-	if _, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name, Clusters: []string{"west"}}); status.Code(err) != codes.InvalidArgument {
+	if _, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name,
+		Clusters: []string{"west"}}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a worker was asked for another cluster's members: %v", err)
 	}
-	here, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name, Members: []string{e.pool("north")}})
+	here, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name,
+		Members: []string{e.pool("north")}})
 	if err != nil || len(here.GetMembers()) != 1 || here.GetMembers()[0].GetOutcome() != sandboxv1.RefreshedMember_REFRESHED {
 		t.Errorf("at the worker: %v, %v", here, err)
 	}
-	if text := atollctl(ctx, t, "envs", "refresh", namespace+"/"+e.name); strings.Count(text, "REFRESHED") != 2 || strings.Count(text, "UNCHANGED") != 1 {
+	if text := atollctl(ctx, t, "envs", "refresh", namespace+"/"+e.name); strings.Count(text, "REFRESHED") != 2 ||
+		strings.Count(text, "UNCHANGED") != 1 {
 		t.Errorf("atollctl prints\n%s", text)
 	}
 
-	for cluster, want := range map[string][]string{"east": {swapImage, swapImage}, "north": {swapImage, swapImage}, "west": {poolImage, swapImage}} {
+	for cluster, want := range map[string][]string{"east": {swapImage, swapImage}, "north": {swapImage, swapImage},
+		"west": {poolImage, swapImage}} {
 		wait.For(t, patience, "new Pods in "+cluster, func(ctx context.Context) error {
 			images := e.images(ctx, t, cluster)
 			return wait.If(slices.Equal(images, want), images)

@@ -190,8 +190,10 @@ func (e *env) wantProblems(ctx context.Context, t *testing.T, id, key string) {
 		}
 	}
 	slices.Sort(fields)
-	if want := []string{"clusters[0]", "env", "multiplier"}; invalid.Reason != "INVALID" || !slices.Equal(fields, want) || invalid.ClaimKey != "bad" {
-		t.Errorf("reason %s, fields %v, claimKey %q; want INVALID, %v and the key: %s", invalid.Reason, fields, invalid.ClaimKey, want, invalid.text)
+	if want := []string{"clusters[0]", "env", "multiplier"}; invalid.Reason != "INVALID" || !slices.Equal(fields, want) ||
+		invalid.ClaimKey != "bad" {
+		t.Errorf("reason %s, fields %v, claimKey %q; want INVALID, %v and the key: %s", invalid.Reason, fields, invalid.ClaimKey, want,
+			invalid.text)
 	}
 	for what, got := range map[string]*reply{
 		"unknown field":   call(ctx, t, 400, "POST", "/v1/sandboxes", `{"environment": "rest"}`),
@@ -235,10 +237,12 @@ func (e *env) wantAtollctl(ctx context.Context, t *testing.T, ids []string) {
 		t.Errorf("-o name prints %q, want %v", names, ids)
 	}
 	all, one := &reply{}, &reply{}
-	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", "--env", e.name, "-o", "json")), all); err != nil || len(all.Sandboxes) != len(ids) {
+	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", "--env", e.name, "-o", "json")), all); err != nil ||
+		len(all.Sandboxes) != len(ids) {
 		t.Errorf("-o json has %d sandboxes, want %d: %v", len(all.Sandboxes), len(ids), err)
 	}
-	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", ids[0], "-o", "json")), one); err != nil || one.Id != ids[0] || one.Phase != "RUNNING" {
+	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", ids[0], "-o", "json")), one); err != nil || one.Id != ids[0] ||
+		one.Phase != "RUNNING" {
 		t.Errorf("-o json of %s reads %+v, %v", ids[0], one, err)
 	}
 	if got := strings.Fields(atollctl(ctx, t, "clusters", "-o", "name")); !slices.Equal(got, clusters) {

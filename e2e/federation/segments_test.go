@@ -159,7 +159,8 @@ func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster stri
 		if err != nil {
 			return err
 		}
-		return wait.If(!slices.ContainsFunc(merged.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }), merged)
+		return wait.If(!slices.ContainsFunc(merged.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }),
+			merged)
 	})
 	gone()
 	must.Succeed(t, restart(ctx, atoll.Hub))

@@ -71,7 +71,8 @@ func (b *Holdings) enter(s *sandboxv1.Sandbox) error {
 		return fmt.Errorf("I1: sandbox %s of %s was answered to two claims without a key", s.GetId(), s.GetClusterId())
 	case held.GetId() != s.GetId():
 		b.counts.Doubled++
-		return fmt.Errorf("I1: pod %s (%s) of %s was answered as %s and as %s", s.GetPod(), s.GetPodUid(), s.GetClusterId(), held.GetId(), s.GetId())
+		return fmt.Errorf("I1: pod %s (%s) of %s was answered as %s and as %s", s.GetPod(), s.GetPodUid(), s.GetClusterId(), held.GetId(),
+			s.GetId())
 	}
 	return nil
 }

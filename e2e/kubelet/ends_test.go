@@ -50,7 +50,8 @@ func TestEnds(t *testing.T) {
 			tc.end(ctx, t, sandbox)
 			record := waitEnded(ctx, t, sandbox.GetId())
 			figures.add("recorded after "+tc.name, time.Since(begin))
-			if record.GetStopReason() != string(tc.stop) || !slices.Contains(strings.Split(tc.reason, ","), record.GetFailureReason()) || record.GetExitCode() != tc.exitCode {
+			if record.GetStopReason() != string(tc.stop) || !slices.Contains(strings.Split(tc.reason, ","), record.GetFailureReason()) ||
+				record.GetExitCode() != tc.exitCode {
 				t.Errorf("the record says %s, %s (%s), exit code %d; want %s, %s, %d", record.GetStopReason(), record.GetFailureReason(),
 					record.GetFailureMessage(), record.GetExitCode(), tc.stop, tc.reason, tc.exitCode)
 			}
@@ -77,7 +78,8 @@ func deletes(ctx context.Context, t *testing.T, s *sandboxv1.Sandbox) {
 }
 
 func deletesByForce(ctx context.Context, t *testing.T, s *sandboxv1.Sandbox) {
-	if out, err := nodes[resets].Kubectl(ctx, "-n", namespace, "delete", "pod", s.GetPod(), "--wait=false", "--grace-period=0", "--force"); err != nil {
+	if out, err := nodes[resets].Kubectl(ctx, "-n", namespace, "delete", "pod", s.GetPod(), "--wait=false", "--grace-period=0",
+		"--force"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }

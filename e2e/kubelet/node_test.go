@@ -96,7 +96,8 @@ func TestI6_HubsNodeRestarted(t *testing.T) {
 	// from a tenant that is done.
 	record := waitEnded(ctx, t, near.GetId())
 	if heeded := record.GetStopReason() == "Completed" && record.GetExitCode() == 0; record.GetStopReason() != "Failed" && !heeded {
-		t.Errorf("the record of the sandbox on the node says %s, %s (%s)", record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
+		t.Errorf("the record of the sandbox on the node says %s, %s (%s)", record.GetStopReason(), record.GetFailureReason(),
+			record.GetFailureMessage())
 	}
 	release(ctx, t, far)
 	there.waitWarm(ctx, t)

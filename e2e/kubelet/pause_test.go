@@ -60,7 +60,8 @@ func TestPauseFreesCPU(t *testing.T) {
 		t.Errorf("resumed it may run for %s of each 100ms, want 10ms", quota)
 	}
 	after := who(ctx, t, resets, sandbox.GetPod())
-	if after.Boot != before.Boot || after.PID != before.PID || string(pod.UID) != sandbox.GetPodUid() || pod.Status.PodIP != sandbox.GetPodIp() {
+	if after.Boot != before.Boot || after.PID != before.PID || string(pod.UID) != sandbox.GetPodUid() ||
+		pod.Status.PodIP != sandbox.GetPodIp() {
 		t.Errorf("before %+v at %s, after %+v at %s", before, sandbox.GetPodIp(), after, pod.Status.PodIP)
 	}
 
@@ -132,7 +133,8 @@ func TestPauseSaysWhyNot(t *testing.T) {
 	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "no CPU request or limit") {
 		t.Errorf("a Pod without CPU requests: %v, want UNIMPLEMENTED with the reason", err)
 	}
-	if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()}); err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetPause() != nil {
+	if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()}); err != nil ||
+		got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetPause() != nil {
 		t.Errorf("after that it is %v, %v", got, err)
 	}
 	release(ctx, t, sandbox)
@@ -202,7 +204,8 @@ func freeCPU(ctx context.Context, t *testing.T) int64 {
 // cpuQuota reads how long the container may run of each 100 ms, where its image can see that.
 func cpuQuota(ctx context.Context, t *testing.T, pod string) (time.Duration, bool) {
 	t.Helper()
-	for _, path := range []string{"/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us"} {
+	for _, path := range []string{"/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+		"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us"} {
 		text, err := ask(ctx, resets, pod, "/read", "path", path)
 		if errors.Is(err, errNothing) {
 			continue

@@ -163,7 +163,8 @@ func TestWhatASwapKeeps(t *testing.T) {
 		"ipc shm", "ipc sem", "ipc msg", "ipc mq",
 	}
 	if len(left) != len(all) || !slices.Equal(found, want) {
-		t.Errorf("of %d things %d were left; after the swap there are\n%s\nwant\n%s", len(all), len(left), strings.Join(found, ", "), strings.Join(want, ", "))
+		t.Errorf("of %d things %d were left; after the swap there are\n%s\nwant\n%s", len(all), len(left), strings.Join(found, ", "),
+			strings.Join(want, ", "))
 	}
 }
 

@@ -95,7 +95,8 @@ func claimStages(ctx context.Context, t *testing.T, seen *sightings, what string
 		return c.Ready && c.ContainerID != p.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey]
 	}, written)
 	_, id, _ = strings.Cut(id, "://")
-	out, err := nodes[resets].Exec(ctx, "crictl", "inspect", "--output", "go-template", "--template", "{{.status.createdAt}} {{.status.startedAt}}", id)
+	out, err := nodes[resets].Exec(ctx, "crictl", "inspect", "--output", "go-template", "--template",
+		"{{.status.createdAt}} {{.status.startedAt}}", id)
 	must.Succeed(t, err)
 	fields := strings.Fields(out)
 	if len(fields) != 2 {
@@ -129,7 +130,8 @@ type sighting struct {
 
 func watchPods(ctx context.Context, t *testing.T, e *env) *sightings {
 	t.Helper()
-	watcher, err := kube[e.cluster].Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: e.name})
+	watcher, err := kube[e.cluster].Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace),
+		client.MatchingLabels{v1alpha1.LabelEnv: e.name})
 	must.Succeed(t, err)
 	t.Cleanup(watcher.Stop)
 	s := &sightings{}

@@ -33,7 +33,8 @@ func TestTimeInAQueueCounts(t *testing.T) {
 		if slow.Took < n*service {
 			t.Fatalf("took %s: the server is not what the test thinks", slow.Took)
 		}
-		if p50, last := load.Quantile(slow.Latencies, 0.5), load.Quantile(slow.Latencies, 1); p50 < 100*time.Millisecond || last < 350*time.Millisecond {
+		if p50, last := load.Quantile(slow.Latencies, 0.5), load.Quantile(slow.Latencies, 1); p50 < 100*time.Millisecond ||
+			last < 350*time.Millisecond {
 			t.Errorf("p50 %s, max %s: the time in the queue was left out", p50, last)
 		}
 		if rate := slow.Rate(); math.Abs(rate-100) > 2 {
@@ -91,7 +92,8 @@ func TestFailuresAreTheSlowest(t *testing.T) {
 			}
 			return nil
 		})
-		if r.Failed != 2 || !errors.Is(r.Err, refused) || r.Latencies[3] != load.Timeout || r.Latencies[4] != load.Timeout || r.Latencies[5] != 0 {
+		if r.Failed != 2 || !errors.Is(r.Err, refused) || r.Latencies[3] != load.Timeout || r.Latencies[4] != load.Timeout ||
+			r.Latencies[5] != 0 {
 			t.Errorf("%+v", r)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -16,8 +16,10 @@ func recorder(t *testing.T) *Recorder {
 	t.Helper()
 	r := NewRecorder()
 	for _, c := range []prometheus.Collector{
-		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_a_total", Help: "Has an = and a \"{quote}\"."}, []string{"result", "cause"}),
-		prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atoll_hub_wait_seconds", Help: "wait", ConstLabels: prometheus.Labels{"file": "x"}}),
+		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_a_total", Help: "Has an = and a \"{quote}\"."},
+			[]string{"result", "cause"}),
+		prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atoll_hub_wait_seconds", Help: "wait",
+			ConstLabels: prometheus.Labels{"file": "x"}}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "atoll_link_c", Help: "c"}, func() float64 { return 1 }),
 	} {
 		must.Succeed(t, r.Register(c))

@@ -24,7 +24,8 @@ func TestRestoreTakesBackWhatCameAfterTheBackup(t *testing.T) {
 	namespace := newNamespace(ctx, t, client)
 	create := func(name string) *corev1.ConfigMap {
 		t.Helper()
-		made, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		made, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
 		must.Succeed(t, err)
 		return made
 	}

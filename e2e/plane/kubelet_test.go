@@ -92,7 +92,8 @@ func strangerAtKubelet(s *subject) error {
 	node, err := s.client.CoreV1().Nodes().Get(s.ctx, pod.Spec.NodeName, metav1.GetOptions{})
 	must.Succeed(s.t, err)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	url := fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/c0", node.Status.DaemonEndpoints.KubeletEndpoint.Port, pod.Namespace, pod.Name)
+	url := fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/c0", node.Status.DaemonEndpoints.KubeletEndpoint.Port, pod.Namespace,
+		pod.Name)
 	answer, err := client.Get(url)
 	if err == nil {
 		answer.Body.Close()

@@ -253,7 +253,8 @@ func TestImageThatCannotBePulled(t *testing.T) {
 
 	s.swap("registry.test/fail-pull:2")
 	got = s.until("pull back-off after a swap", waiting("ImagePullBackOff"))
-	if c := got.Status.ContainerStatuses[0]; got.Status.Phase != corev1.PodRunning || c.Image != imageA || c.LastTerminationState.Terminated == nil {
+	if c := got.Status.ContainerStatuses[0]; got.Status.Phase != corev1.PodRunning || c.Image != imageA ||
+		c.LastTerminationState.Terminated == nil {
 		t.Errorf("phase %s, container %+v", got.Status.Phase, c)
 	}
 }
@@ -362,7 +363,8 @@ func (s *subject) untilGone() {
 // resize changes the CPU of the first container in place.
 func (s *subject) resize(cpu string) error {
 	body := fmt.Sprintf(`{"spec":{"containers":[{"name":"c0","resources":{"requests":{"cpu":%q},"limits":{"cpu":%q}}}]}}`, cpu, cpu)
-	_, err := s.client.CoreV1().Pods(s.pod.Namespace).Patch(s.ctx, s.pod.Name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "resize")
+	_, err := s.client.CoreV1().Pods(s.pod.Namespace).Patch(s.ctx, s.pod.Name, types.StrategicMergePatchType, []byte(body),
+		metav1.PatchOptions{}, "resize")
 	return err
 }
 
@@ -375,8 +377,10 @@ func (s *subject) has(cpu, pending string) func(*corev1.Pod) error {
 				reason = c.Reason + "/" + c.Message
 			}
 		}
-		if got == nil || got.Limits.Cpu().String() != cpu || got.Requests.Cpu().String() != cpu || reason != pending || pod.Status.ObservedGeneration != pod.Generation {
-			return fmt.Errorf("has %v and %q at generation %d of %d, want %s and %q", got, reason, pod.Status.ObservedGeneration, pod.Generation, cpu, pending)
+		if got == nil || got.Limits.Cpu().String() != cpu || got.Requests.Cpu().String() != cpu || reason != pending ||
+			pod.Status.ObservedGeneration != pod.Generation {
+			return fmt.Errorf("has %v and %q at generation %d of %d, want %s and %q", got, reason, pod.Status.ObservedGeneration, pod.Generation,
+				cpu, pending)
 		}
 		return nil
 	}

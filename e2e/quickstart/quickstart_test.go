@@ -28,7 +28,8 @@ func TestQuickStart(t *testing.T) {
 	played, err := filepath.Abs("testdata/played")
 	must.Succeed(t, err)
 	// The test depends on what the commands read beside the sources and charts.
-	for _, name := range []string{"docs/quickstart.md", "Makefile", "tools/quickstart", "tools/images/main.go", "e2e/quickstart/testdata/played"} {
+	for _, name := range []string{"docs/quickstart.md", "Makefile", "tools/quickstart", "tools/images/main.go",
+		"e2e/quickstart/testdata/played"} {
 		if _, err := os.ReadFile(filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,8 @@ func TestQuickStart(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", string(steps))
 	cmd.Dir = scratch
 	path := os.Getenv("PATH")
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(scratch, "path")+":"+path, "REAL_PATH="+path, "REAL_HELM="+helm.Path(), "HOME="+scratch)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(scratch, "path")+":"+path, "REAL_PATH="+path, "REAL_HELM="+helm.Path(),
+		"HOME="+scratch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -79,7 +79,8 @@ type history struct {
 }
 
 func newHistory() *history {
-	return &history{given: map[string]held{}, givenUp: map[string]struct{}{}, cancelled: map[string]struct{}{}, lastUse: map[string]time.Time{}}
+	return &history{given: map[string]held{}, givenUp: map[string]struct{}{}, cancelled: map[string]struct{}{},
+		lastUse: map[string]time.Time{}}
 }
 
 // begin records a call.

@@ -18,7 +18,8 @@ func lossFaults() []scenario {
 		{fault: 0, name: "all kinds at once", allowed: allowance{orphans: true}, run: mixed},
 		{fault: 5, name: "hub restarted with its ledger deleted", allowed: allowance{orphans: true}, run: ledgerDeleted},
 		{fault: 6, name: "ledger damaged", allowed: allowance{orphans: true}, run: ledgerDamaged},
-		{fault: 17, name: "Env and cluster removed while the worker is away", allowed: allowance{orphans: true, endings: true, losses: true}, run: removedWhileAway},
+		{fault: 17, name: "Env and cluster removed while the worker is away", allowed: allowance{orphans: true, endings: true, losses: true},
+			run: removedWhileAway},
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 // processFaults are the faults of hub and workers themselves.
 func processFaults() []scenario {
 	return []scenario{
-		{fault: 4, name: "hub killed in the middle of a complete report", allowed: allowance{orphans: true}, prepare: longReports, run: hubKilledMidReport},
+		{fault: 4, name: "hub killed in the middle of a complete report", allowed: allowance{orphans: true}, prepare: longReports,
+			run: hubKilledMidReport},
 		{fault: 7, name: "worker killed between Pod write and answer", allowed: allowance{orphans: true}, run: workerKilledMidClaim},
 		{fault: 14, name: "clocks off and stepped", allowed: allowance{orphans: true}, prepare: clocksOff, run: clocksStepped},
 		{fault: 21, name: "leader changes under load", allowed: allowance{orphans: true}, run: leaderChanges},

@@ -81,7 +81,8 @@ func (w *world) dice(name string) *rand.Rand {
 
 // newWorld starts a hub and clusters with that many Pods each.
 func newWorld(t *testing.T, seed uint64, clusters map[string]int32) *world {
-	w := &world{T: t, seed: seed, net: simnet.New(seed), log: logger(t), hubClock: newMachine(), history: newHistory(), deaf: func() bool { return false }}
+	w := &world{T: t, seed: seed, net: simnet.New(seed), log: logger(t), hubClock: newMachine(), history: newHistory(),
+		deaf: func() bool { return false }}
 	disk := w.dice("disk")
 	var mu sync.Mutex
 	latency := func() time.Duration {

@@ -145,7 +145,8 @@ func (c *charts) installHub(ctx context.Context, m *member) error {
 		return err
 	}
 	endpoint := Endpoint{
-		Address: cmp.Or(c.stack.opts.HubAddress, net.JoinHostPort("127.0.0.1", fmt.Sprint(apiNodePort))), CAFile: c.stack.certs[""].CA, TokenFile: c.tokenFile(),
+		Address: cmp.Or(c.stack.opts.HubAddress, net.JoinHostPort("127.0.0.1", fmt.Sprint(apiNodePort))), CAFile: c.stack.certs[""].CA,
+		TokenFile: c.tokenFile(),
 	}
 	hub := m.deployed("hub", "statefulset/atoll-hub", "hub", c.stack.opts.LogDir)
 	hub.reachable = endpoint.answers
@@ -283,7 +284,9 @@ func (c *charts) upgradeWorker(ctx context.Context, cluster string, to Version) 
 }
 
 // helmRun installs or upgrades a release.
-func (c *charts) helmRun(ctx context.Context, m *member, run func(context.Context, harness.Release, ...string) (string, error), r release) error {
+func (c *charts) helmRun(
+	ctx context.Context, m *member, run func(context.Context, harness.Release, ...string) (string, error), r release,
+) error {
 	content, err := yaml.Marshal(r.values)
 	if err != nil {
 		return fmt.Errorf("encoding values: %w", err)

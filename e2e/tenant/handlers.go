@@ -151,7 +151,8 @@ func ps(url.Values) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		processes = append(processes, process{PID: pid, Command: string(bytes.ReplaceAll(bytes.TrimRight(command, "\x00"), []byte{0}, []byte{' '}))})
+		processes = append(processes, process{PID: pid,
+			Command: string(bytes.ReplaceAll(bytes.TrimRight(command, "\x00"), []byte{0}, []byte{' '}))})
 	}
 	return processes, nil
 }

@@ -100,7 +100,8 @@ func (l *load) use(ctx context.Context, key string) error {
 			return err
 		}
 		if again.GetId() != sandbox.GetId() || again.GetPhase() != sandboxv1.Phase_RUNNING {
-			return fmt.Errorf("asked again with claim key %q, the answer is %s in phase %s, it was %s", key, again.GetId(), again.GetPhase(), sandbox.GetId())
+			return fmt.Errorf("asked again with claim key %q, the answer is %s in phase %s, it was %s", key, again.GetId(), again.GetPhase(),
+				sandbox.GetId())
 		}
 	}
 	return l.release(ctx, sandbox)

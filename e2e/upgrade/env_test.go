@@ -98,7 +98,8 @@ func (k *kept) mustBeThere(ctx context.Context, t *testing.T, l *load) {
 		t.Error(err)
 	}
 	if live[k.sandbox.GetPodUid()] != k.sandbox.GetId() {
-		t.Errorf("lost: pod %s of %s was answered as %s and carries %q", k.sandbox.GetPodUid(), k.sandbox.GetClusterId(), k.sandbox.GetId(), live[k.sandbox.GetPodUid()])
+		t.Errorf("lost: pod %s of %s was answered as %s and carries %q", k.sandbox.GetPodUid(), k.sandbox.GetClusterId(), k.sandbox.GetId(),
+			live[k.sandbox.GetPodUid()])
 	}
 	if k.request.GetClaimKey() == "" {
 		return

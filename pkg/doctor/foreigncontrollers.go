@@ -30,8 +30,10 @@ func foreignControllers(s *Snapshot) []Diagnosis {
 		if site := s.Sites[c.ID]; site != nil {
 			for _, l := range site.ForeignLeases {
 				if s.age(c, l.Renewed) <= l.Duration+leaseSlack {
-					out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Warning, Cluster: c.ID, Object: "lease " + l.Namespace + "/" + l.Name,
-						What: fmt.Sprintf("%s holds a lease that looks like that of another controller of Envs and pools (%s)", validate.Clip(l.Holder), l.Reason),
+					out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Warning, Cluster: c.ID,
+						Object: "lease " + l.Namespace + "/" + l.Name,
+						What: fmt.Sprintf("%s holds a lease that looks like that of another controller of Envs and pools (%s)", validate.Clip(l.Holder),
+							l.Reason),
 						Do: "if it is one, stop one of the two, or have the worker give way: --rival-leases " + l.Namespace + "/" + l.Name +
 							"; docs/moving-over.md tells how to go over\nsee who it is: " +
 							s.kubectl(c.ID) + " -n " + l.Namespace + " get lease " + l.Name + " -o yaml"})

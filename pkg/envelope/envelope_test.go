@@ -113,7 +113,8 @@ func TestRotation(t *testing.T) {
 	reread := func(want bool, valid string, files ...[]byte) {
 		t.Helper()
 		keyFileOf(t, path, files...)
-		if changed, err := keys.Reread(); changed != want || (err == nil) != (valid == "") || err != nil && !strings.Contains(err.Error(), valid) {
+		if changed, err := keys.Reread(); changed != want || (err == nil) != (valid == "") || err != nil &&
+			!strings.Contains(err.Error(), valid) {
 			t.Errorf("reread: %t, %v; want %t, %q", changed, err, want, valid)
 		}
 	}

@@ -118,7 +118,8 @@ func parseKeys(data []byte) (names []string, keys map[string]fileKey, err error)
 	}
 	var file keyFile
 	if yaml.UnmarshalStrict(data, &file) != nil { // the error may quote the file
-		return nil, nil, errors.New("it is not valid, want keys: with a name and a secret in base64 each, as `atoll-hub encryption-key new` prints them")
+		return nil, nil, errors.New("it is not valid, want keys: with a name and a secret in base64 each, as `atoll-hub encryption-key new` " +
+			"prints them")
 	}
 	if len(file.Keys) == 0 || len(file.Keys) > maxKeys {
 		return nil, nil, fmt.Errorf("it has %d keys, want 1 to %d", len(file.Keys), maxKeys)

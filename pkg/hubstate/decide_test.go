@@ -44,7 +44,8 @@ func TestMergeRecord(t *testing.T) {
 		{"back since", Record{UID: "a"}, Record{Forgotten: gone("a")}, "east=a/0"},
 		{"another has the name now", Record{UID: "b"}, Record{UID: "a"}, "east=b/0"},
 		{"a tombstone that only the older one has", Record{UID: "b"}, Record{UID: "a", Forgotten: gone("x", "b")}, "east=b/0 -x"},
-		{"a cluster that only the older one has", Record{Forgotten: gone("b")}, Record{UID: "a", Incarnation: 3, Forgotten: gone("x")}, "east=a/3 -x -b"},
+		{"a cluster that only the older one has", Record{Forgotten: gone("b")}, Record{UID: "a", Incarnation: 3, Forgotten: gone("x")},
+			"east=a/3 -x -b"},
 		{"let in again since", Record{Forgotten: gone("a?")}, Record{Forgotten: gone("a")}, "east=/0 -a(lifted)"},
 	} {
 		tc.newer.ClusterID, tc.older.ClusterID = "east", "east"
@@ -56,16 +57,19 @@ func TestMergeRecord(t *testing.T) {
 	for i := range MaxForgotten {
 		many = append(many, fmt.Sprint(i))
 	}
-	if got := mergeRecord(Record{Forgotten: gone(many...)}, Record{Forgotten: gone("old")}); len(got.Forgotten) != MaxForgotten || got.Forgot("old") {
+	if got := mergeRecord(Record{Forgotten: gone(many...)}, Record{Forgotten: gone("old")}); len(got.Forgotten) != MaxForgotten ||
+		got.Forgot("old") {
 		t.Errorf("%d tombstones", len(got.Forgotten))
 	}
 }
 
 func TestMerge(t *testing.T) {
 	named := func(id string, r Record) Record { r.ClusterID = id; return r }
-	older := []Record{named("east", Record{UID: "e", Incarnation: 2, Term: "old"}), named("west", Record{UID: "w"}), named("south", Record{Forgotten: gone("s")})}
+	older := []Record{named("east", Record{UID: "e", Incarnation: 2, Term: "old"}), named("west", Record{UID: "w"}),
+		named("south", Record{Forgotten: gone("s")})}
 	newer := []Record{
-		named("north", Record{UID: "n"}), named("west", Record{Forgotten: gone("w", "x?")}), named("east", Record{UID: "e", Incarnation: 2, Term: "new"}),
+		named("north", Record{UID: "n"}), named("west", Record{Forgotten: gone("w", "x?")}),
+		named("east", Record{UID: "e", Incarnation: 2, Term: "new"}),
 		named("south", Record{Forgotten: gone("s")}), named("free", Record{Forgotten: gone("f?")}),
 	}
 	merged := Merge(newer, older)

@@ -78,7 +78,8 @@ func filesAndAnOlderArchive(dir string) error {
 		return files.Backup(ctx, time.Unix(0, 0), f)
 	}))
 	_, claimed := store.CompareAndSwap(ctx, claims, "since", 0, nil)
-	return errors.Join(err, claimed, hubstate.SaveRecord(ctx, registry, hubstate.Record{ClusterID: "north", UID: "n"}), claims.Close(), registry.Close())
+	return errors.Join(err, claimed, hubstate.SaveRecord(ctx, registry, hubstate.Record{ClusterID: "north", UID: "n"}), claims.Close(),
+		registry.Close())
 }
 
 // checkPair checks what a hub would start on. Without claims it asks the clusters in the registry.

@@ -24,7 +24,8 @@ func TestI14AFrameThatCannotTravelIsDroppedAlone(t *testing.T) {
 	must.Succeed(t, err)
 	c := newCodec(metrics, logr.Discard())
 	dispatch := func(trace string) *federationv1.HubFrame {
-		return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: &federationv1.Dispatch{Id: 1, Trace: map[string]string{"a": trace}}}}
+		return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: &federationv1.Dispatch{Id: 1,
+			Trace: map[string]string{"a": trace}}}}
 	}
 	for name, f := range map[string]proto.Message{"too large": dispatch(strings.Repeat("x", 5<<20)), "no text": dispatch("\xff")} {
 		data, err := c.Marshal(f)

@@ -24,7 +24,8 @@ func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id strin
 	call := proto.CloneOf(what)
 	call.SandboxId, call.Token = id, rand.Text()
 	client := federationv1.NewReplicasClient(leader)
-	stream, cancel, err := openFrames(ctx, context.WithoutCancel(ctx), client.Reach, &federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Call{Call: call}})
+	stream, cancel, err := openFrames(ctx, context.WithoutCancel(ctx), client.Reach,
+		&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Call{Call: call}})
 	if err != nil {
 		return nil, notReached(ctx, err)
 	}

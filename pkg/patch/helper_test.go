@@ -42,7 +42,8 @@ func newServer(t *testing.T, pool *v1alpha1.SandboxPool) *server {
 				s.writes = append(s.writes, "main "+string(body))
 				return c.Patch(ctx, obj, p, opts...)
 			},
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				body, _ := p.Data(obj)
 				s.writes = append(s.writes, sub+" "+string(body))
 				return c.SubResource(sub).Patch(ctx, obj, p, opts...)

@@ -12,7 +12,8 @@ import (
 
 // sandboxed gives a page an opaque origin; because at a path, exec and every other sandbox are on the same host. A host of its
 // own (Handler.Domain) needs none of this.
-const sandboxed = "sandbox allow-downloads allow-forms allow-modals allow-orientation-lock allow-pointer-lock allow-popups allow-presentation allow-scripts"
+const sandboxed = "sandbox allow-downloads allow-forms allow-modals allow-orientation-lock allow-pointer-lock allow-popups " +
+	"allow-presentation allow-scripts"
 
 // originWide are response headers that would affect the whole host, or other sandboxes on it.
 var originWide = []string{

@@ -52,7 +52,8 @@ const hubHost = "hub.example:8080"
 func TestASandboxSpeaksForItselfAlone(t *testing.T) {
 	const response = "HTTP/1.1 103 Early Hints\r\nSet-Cookie: early=1; Path=/\r\n\r\n" +
 		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Security-Policy: default-src 'self'\r\nService-Worker-Allowed: /\r\n" +
-		"Clear-Site-Data: \"*\"\r\nAlt-Svc: h3=\":443\"\r\nStrict-Transport-Security: max-age=1\r\nNEL: {}\r\nReport-To: {}\r\nSet-Cookie2: x=y\r\n" +
+		"Clear-Site-Data: \"*\"\r\nAlt-Svc: h3=\":443\"\r\nStrict-Transport-Security: max-age=1\r\nNEL: {}\r\nReport-To: {}\r\nSet-Cookie2: " +
+		"x=y\r\n" +
 		"Set-Cookie: a=b; Path=/; Domain=hub.example\r\nSet-Cookie: c=d; Path=/../../x\r\n\r\nbody"
 	at := func(host, path, base string) {
 		t.Helper()
@@ -112,7 +113,8 @@ func TestRedirectsLeadBelowThePort(t *testing.T) {
 		}
 	}
 	// A host of its own needs no limits.
-	w, _ := respond(t, "80-01h-east.localhost", "/app/", "HTTP/1.1 302 Found\r\nLocation: //80-01h-east.localhost//x/../y\r\nContent-Length: 0\r\n\r\n")
+	w, _ := respond(t, "80-01h-east.localhost", "/app/",
+		"HTTP/1.1 302 Found\r\nLocation: //80-01h-east.localhost//x/../y\r\nContent-Length: 0\r\n\r\n")
 	if got := w.Header().Get("Location"); got != "/y" {
 		t.Errorf("at a host of its own it leads to %q", got)
 	}

@@ -29,7 +29,8 @@
 // At each hop a conversation holds one message of 32 KiB in each direction, a WebSocket's buffers, and a window of 256 KiB of
 // its tunnel. It counts against its sandbox's 128, its cluster's 2,048 and, at a hub, its API key's 512 conversations, and in
 // the tunnel metrics. A team (at a hub the caller's, at a worker the sandbox's) has 1,024 at most, and never more than are free
-// for others: the next one finds room; held by TestI14SharesOfConversations. The header of a response from a port is limited to 64 KiB in 256 lines, informational responses included,
+// for others: the next one finds room; held by TestI14SharesOfConversations. The header of a response from a port is limited to
+// 64 KiB in 256 lines, informational responses included,
 // and to 10 s from its first byte; held by TestI14AResponsesHeaderIsBounded. The body is streamed.
 //
 // # Isolation

@@ -85,17 +85,25 @@ func TestI14AResponsesHeaderIsBounded(t *testing.T) {
 		most  int64 // bytes that are read; 0: any
 		why   string
 	}{
-		"one line":         {"HTTP/1.1 200 OK\r\nA: ", func(w io.Writer) error { return repeat(w, strings.Repeat("x", 1000), 0) }, 503, 128 << 10, "65536 bytes"},
-		"many lines":       {"HTTP/1.1 200 OK\r\n", func(w io.Writer) error { return repeat(w, "A#:\r\n", 0) }, 503, 8 << 10, "256 lines"},
-		"many beginnings":  {"", func(w io.Writer) error { return repeat(w, "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n", 0) }, 503, 16 << 10, "256 lines"},
-		"a false status":   {"HTTP/1.1 103 Early Hints\r\nHTTP/1.1 200: x\r\n\r\n", func(w io.Writer) error { return repeat(w, "A#:\r\n", 0) }, 503, 16 << 10, ""},
-		"no header":        {"", func(w io.Writer) error { return repeat(w, strings.Repeat("x", 1000), 0) }, 503, 128 << 10, ""},
-		"slow":             {"HTTP/1.1 200 OK\r\n", func(w io.Writer) error { return repeat(w, "A#: b\r\n", time.Second) }, 503, 1 << 10, "within 10s"},
-		"stuck":            {"HTTP/1.1 200 OK\r\nA: b\r\nC", func(w io.Writer) error { _, err := io.Copy(io.Discard, w.(io.Reader)); return err }, 503, 1 << 10, ""},
-		"late":             {"", func(w io.Writer) error { time.Sleep(time.Hour); return begin("HTTP/1.1 200 OK\r\n\r\nbody")(w) }, 200, 0, "body"},
-		"slow body":        {"HTTP/1.1 200 OK\r\n\r\n", func(w io.Writer) error { time.Sleep(time.Hour); return begin("body")(w) }, 200, 0, "body"},
-		"late after hints": {"HTTP/1.1 103 Early Hints\r\n\r\n", func(w io.Writer) error { time.Sleep(time.Hour); return begin("HTTP/1.1 200 OK\r\n\r\nbody")(w) }, 200, 0, "body"},
-		"large body":       {"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n", begin(body), 200, 0, body},
+		"one line": {"HTTP/1.1 200 OK\r\nA: ", func(w io.Writer) error { return repeat(w, strings.Repeat("x", 1000), 0) }, 503, 128 << 10,
+			"65536 bytes"},
+		"many lines": {"HTTP/1.1 200 OK\r\n", func(w io.Writer) error { return repeat(w, "A#:\r\n", 0) }, 503, 8 << 10, "256 lines"},
+		"many beginnings": {"", func(w io.Writer) error { return repeat(w, "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n", 0) }, 503, 16 << 10,
+			"256 lines"},
+		"a false status": {"HTTP/1.1 103 Early Hints\r\nHTTP/1.1 200: x\r\n\r\n", func(w io.Writer) error { return repeat(w, "A#:\r\n", 0) },
+			503, 16 << 10, ""},
+		"no header": {"", func(w io.Writer) error { return repeat(w, strings.Repeat("x", 1000), 0) }, 503, 128 << 10, ""},
+		"slow": {"HTTP/1.1 200 OK\r\n", func(w io.Writer) error { return repeat(w, "A#: b\r\n", time.Second) }, 503, 1 << 10,
+			"within 10s"},
+		"stuck": {"HTTP/1.1 200 OK\r\nA: b\r\nC", func(w io.Writer) error { _, err := io.Copy(io.Discard, w.(io.Reader)); return err },
+			503, 1 << 10, ""},
+		"late": {"", func(w io.Writer) error { time.Sleep(time.Hour); return begin("HTTP/1.1 200 OK\r\n\r\nbody")(w) }, 200, 0,
+			"body"},
+		"slow body": {"HTTP/1.1 200 OK\r\n\r\n", func(w io.Writer) error { time.Sleep(time.Hour); return begin("body")(w) }, 200, 0,
+			"body"},
+		"late after hints": {"HTTP/1.1 103 Early Hints\r\n\r\n",
+			func(w io.Writer) error { time.Sleep(time.Hour); return begin("HTTP/1.1 200 OK\r\n\r\nbody")(w) }, 200, 0, "body"},
+		"large body": {"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n", begin(body), 200, 0, body},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

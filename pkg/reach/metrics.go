@@ -28,7 +28,8 @@ func NewMetrics(registry prometheus.Registerer, prefix string) (*Metrics, error)
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: prefix + "_tunnels", Help: "Conversations with sandboxes under way, by kind: exec, logs or port."}, []string{"kind"}),
 		opened: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "_tunnels_opened_total", Help: "Conversations that callers asked for, by kind and outcome: ok or the reason of the refusal."},
+			Name: prefix + "_tunnels_opened_total",
+			Help: "Conversations that callers asked for, by kind and outcome: ok or the reason of the refusal."},
 			[]string{"kind", "outcome"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "_tunnel_bytes_total", Help: "Bytes of conversations, by kind and direction: in to the sandbox, out of it."},
@@ -72,7 +73,8 @@ func (m measuring) Open(ctx context.Context, id string, what *federationv1.Reach
 	open := m.metrics.open.WithLabelValues(kind)
 	open.Inc()
 	return &measured{
-		Tunnel: tunnel, over: sync.OnceFunc(open.Dec), in: m.metrics.bytes.WithLabelValues(kind, "in"), out: m.metrics.bytes.WithLabelValues(kind, "out"),
+		Tunnel: tunnel, over: sync.OnceFunc(open.Dec), in: m.metrics.bytes.WithLabelValues(kind, "in"),
+		out: m.metrics.bytes.WithLabelValues(kind, "out"),
 	}, nil
 }
 

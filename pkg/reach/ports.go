@@ -107,7 +107,8 @@ func (h *Handler) newProxy() http.Handler {
 			var known *problem.Error
 			if !errors.As(err, &known) {
 				f := forwardedOf(r.Context())
-				known = problem.New(problem.Unavailable, "port %s of sandbox %s did not respond with HTTP: %s", f.port, f.id, validate.Clip(err.Error()))
+				known = problem.New(problem.Unavailable, "port %s of sandbox %s did not respond with HTTP: %s", f.port, f.id,
+					validate.Clip(err.Error()))
 			}
 			known.Write(w)
 		},

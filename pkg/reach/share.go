@@ -24,8 +24,9 @@ const shareRetry = time.Second
 
 // Bind adds flags for the shares of an account and of a sandbox.
 func (s *Shares) Bind(flags *pflag.FlagSet) {
-	flags.IntVar(&s.Account, "team-max-tunnels", DefaultShares.Account, "how many conversations (exec, logs, ports) a team may have with the sandboxes "+
-		"of one cluster, and never more than are left for others; then RATE_LIMITED")
+	flags.IntVar(&s.Account, "team-max-tunnels", DefaultShares.Account,
+		"how many conversations (exec, logs, ports) a team may have with the sandboxes "+
+			"of one cluster, and never more than are left for others; then RATE_LIMITED")
 	flags.IntVar(&s.Sandbox, "sandbox-max-tunnels", DefaultShares.Sandbox, "how many conversations one sandbox may have; then RATE_LIMITED")
 }
 
@@ -44,7 +45,8 @@ func (s *Shares) Validate() error {
 
 func (s Shares) withDefaults() Shares {
 	return Shares{
-		All: cmp.Or(s.All, DefaultShares.All), Account: cmp.Or(s.Account, DefaultShares.Account), Sandbox: cmp.Or(s.Sandbox, DefaultShares.Sandbox),
+		All: cmp.Or(s.All, DefaultShares.All), Account: cmp.Or(s.Account, DefaultShares.Account),
+		Sandbox: cmp.Or(s.Sandbox, DefaultShares.Sandbox),
 	}
 }
 

@@ -339,7 +339,8 @@ func (d *deciding) limits(m *member) (most int32, text string, reason Reason) {
 		lower(max(share(*limit), m.out.To), ReasonGroupCeiling, "the group's maxReplicas is %d, and it holds %d", *limit, others+int64(m.held()))
 	}
 	if d.Room != nil {
-		lower(max(share(*d.Room), m.out.To), ReasonNoRoom, "the room granted to this cluster is %d, and the group holds %d", *d.Room, others+int64(m.held()))
+		lower(max(share(*d.Room), m.out.To), ReasonNoRoom, "the room granted to this cluster is %d, and the group holds %d", *d.Room,
+			others+int64(m.held()))
 	}
 	return most, text, reason
 }

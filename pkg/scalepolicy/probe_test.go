@@ -90,7 +90,8 @@ func TestRecord(t *testing.T) {
 	if got := showStatus(up); got != "LastScaleUpTime=0s ago, LastScaleUpAttemptTime=0s ago, LastScaleUpAttemptResult=Enough" {
 		t.Error(got)
 	}
-	none := scalepolicy.Record(nil, scalepolicy.Outcome{From: 2, To: 2, Result: v1alpha1.PoolScaleUpAttemptInsufficient, Message: "quota"}, noon)
+	none := scalepolicy.Record(nil, scalepolicy.Outcome{From: 2, To: 2, Result: v1alpha1.PoolScaleUpAttemptInsufficient, Message: "quota"},
+		noon)
 	if got := showStatus(none); got != "LastScaleUpAttemptTime=0s ago, LastScaleUpAttemptResult=Insufficient, ScaleUpErrorMessage=quota" {
 		t.Error(got)
 	}
@@ -218,7 +219,10 @@ func TestDecideShrinksByPriority(t *testing.T) {
 		held++
 		g.Now = g.Now.Add(time.Minute)
 		after := scalepolicy.Decide(g)
-		if !slices.ContainsFunc(after.Members, func(m scalepolicy.MemberDecision) bool { return len(m.Mark) > 0 || m.Direction != scalepolicy.None }) {
+		if !slices.ContainsFunc(after.Members, func(m scalepolicy.MemberDecision) bool {
+			return len(m.Mark) > 0 ||
+				m.Direction != scalepolicy.None
+		}) {
 			t.Fatalf("seed %d: nothing shrinks a minute later:\n%s", seed, show(after))
 		}
 	}

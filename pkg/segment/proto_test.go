@@ -87,7 +87,8 @@ func TestFromProtoRefuses(t *testing.T) {
 		"more than it holds": {env("n", "a", slices.Repeat([]string{strings.Repeat("x", 253)}, 200)...), "bytes, want at most 65535"},
 		"a long image": {&federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "n", Name: "a"},
 			Members: []*federationv1.MemberSegment{{Name: "x", Image: strings.Repeat("i", 1025)}}}, "(1025 bytes) is not valid, want at most 1024"},
-		"a long uid": {&federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "n", Name: "a"}, Uid: strings.Repeat("u", 129)}, "want at most 128"},
+		"a long uid": {&federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "n", Name: "a"}, Uid: strings.Repeat("u", 129)},
+			"want at most 128"},
 	} {
 		s, err := FromProto(c.segment)
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.says) || s != nil {
@@ -211,7 +212,8 @@ func TestValidName(t *testing.T) {
 			t.Errorf("%q is refused", s)
 		}
 	}
-	for _, s := range []string{"", "-", ".", "-a", "a-", ".a", "a.", "a..b", "a-.b", "a.-b", "A", "a_b", "a/b", "a\n", "ä", "a\x00", strings.Repeat("a", 254)} {
+	for _, s := range []string{"", "-", ".", "-a", "a-", ".a", "a.", "a..b", "a-.b", "a.-b", "A", "a_b", "a/b", "a\n", "ä", "a\x00",
+		strings.Repeat("a", 254)} {
 		if ValidName(s) {
 			t.Errorf("%q is taken", s)
 		}

@@ -46,7 +46,8 @@ func (l *Limits) Bind(flags *pflag.FlagSet) {
 	flags.IntVar(&l.BodyBytes, "max-body-bytes", d.BodyBytes, "size of a request's body; what goes to a sandbox's port has no bound")
 	flags.DurationVar(&l.HeaderTimeout, "header-timeout", d.HeaderTimeout,
 		"how long a TLS handshake, and a request's header, may take to arrive")
-	flags.DurationVar(&l.BodyTimeout, "body-timeout", d.BodyTimeout, "how long a request's body may take to arrive, and a response to be taken")
+	flags.DurationVar(&l.BodyTimeout, "body-timeout", d.BodyTimeout,
+		"how long a request's body may take to arrive, and a response to be taken")
 	flags.DurationVar(&l.IdleTimeout, "idle-timeout", d.IdleTimeout, "how long a connection without a call is kept")
 }
 

@@ -124,10 +124,11 @@ func TestI14RequestsAreBounded(t *testing.T) {
 		header []string
 		want   string // in the response; empty: 200
 	}{
-		"small":             {`{"env":"demo","metadata":{"a":"{[,\"[{,"}}`, []string{"Content-Type", "application/json; charset=utf-8"}, ""},
-		"many bytes":        {`{"env":"demo"` + strings.Repeat(" ", 256<<10) + "}", nil, "at most 262144 bytes"},
-		"many values":       {`{"env":"demo","postStartHooks":[{}` + strings.Repeat(",{}", maxValues/2) + "]}", nil, "at most 10000 values"},
-		"deep":              {`{"env":"demo","postStartHooks":[{"a":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + "}]}", nil, "at most 64 levels"},
+		"small":       {`{"env":"demo","metadata":{"a":"{[,\"[{,"}}`, []string{"Content-Type", "application/json; charset=utf-8"}, ""},
+		"many bytes":  {`{"env":"demo"` + strings.Repeat(" ", 256<<10) + "}", nil, "at most 262144 bytes"},
+		"many values": {`{"env":"demo","postStartHooks":[{}` + strings.Repeat(",{}", maxValues/2) + "]}", nil, "at most 10000 values"},
+		"deep": {`{"env":"demo","postStartHooks":[{"a":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + "}]}",
+			nil, "at most 64 levels"},
 		"deep and unclosed": {strings.Repeat(`{"a":[`, 40_000), nil, "at most 64 levels"},
 		"compressed":        {"\x1f\x8b\x08", []string{"Content-Encoding", "gzip"}, "requests are not compressed"},
 		"a form":            {"env=demo", []string{"Content-Type", "application/x-www-form-urlencoded"}, "application/json"},
@@ -177,12 +178,14 @@ func TestI14RequestsAreBounded(t *testing.T) {
 		"many bytes": "A: " + strings.Repeat("x", 64<<10) + "\r\n",
 		"many lines": strings.Repeat("A:\r\n", maxLines),
 	} {
-		if code, body, closed := heard(t, talk(t, address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n")); code != 431 || !closed {
+		if code, body, closed := heard(t, talk(t, address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n")); code != 431 ||
+			!closed {
 			t.Errorf("a header of %s: %d %s, closed %t", name, code, body, closed)
 		}
 	}
 	// Bodies of many lines, and many requests of one connection, are not headers of many lines.
-	conn = talk(t, address, strings.Repeat("POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1014\r\n\r\n"+strings.Repeat("\n", 1000)+`{"env":"demo"}`[:14], 3))
+	conn = talk(t, address, strings.Repeat("POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: "+
+		"1014\r\n\r\n"+strings.Repeat("\n", 1000)+`{"env":"demo"}`[:14], 3))
 	in := bufio.NewReader(conn)
 	for range 3 {
 		resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // the test closes the connection
@@ -191,7 +194,8 @@ func TestI14RequestsAreBounded(t *testing.T) {
 			t.Errorf("a body of many lines: %d %v", resp.StatusCode, err)
 		}
 	}
-	_, err := calls.CreateSandbox(metadata.AppendToOutgoingContext(t.Context(), "a", strings.Repeat("x", 64<<10)), &sandboxv1.CreateSandboxRequest{Env: "demo"})
+	_, err := calls.CreateSandbox(metadata.AppendToOutgoingContext(t.Context(), "a", strings.Repeat("x", 64<<10)),
+		&sandboxv1.CreateSandboxRequest{Env: "demo"})
 	if err == nil {
 		t.Error("gRPC: a header of 64 KiB was taken")
 	}
@@ -206,7 +210,8 @@ func TestCheckProtoTakesAnything(t *testing.T) {
 		ok   bool
 	}{
 		"nothing": {nil, true}, "unknown field": {protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1), true},
-		"cut off": {long[:5], false}, "a group": {protowire.AppendTag(nil, 1000, protowire.StartGroupType), false}, "no tag": {[]byte{0xff}, false},
+		"cut off": {long[:5], false}, "a group": {protowire.AppendTag(nil, 1000, protowire.StartGroupType), false},
+		"no tag": {[]byte{0xff}, false},
 	} {
 		if err := checkProto(c.wire, request); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -218,7 +223,8 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 	const short = 300 * time.Millisecond
 	address := start(t, limits(func(l *Limits) { l.HeaderTimeout, l.BodyTimeout, l.IdleTimeout = short, short, short }))
 	for name, text := range map[string]string{
-		"nothing": "", "half a preface": "PR", "half a header": "GET / HTTP/1.1\r\nHost:", "after a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"nothing": "", "half a preface": "PR", "half a header": "GET / HTTP/1.1\r\nHost:",
+		"after a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	} {
 		if _, err := io.Copy(io.Discard, talk(t, address, text)); err != nil {
 			t.Errorf("who says %s is not hung up on: %v", name, err)
@@ -240,7 +246,8 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 		}
 	}
 	// A conversation that has ended does not wait for the rest of its request.
-	if code, body, _ := heard(t, talk(t, address, "POST /v1/extra/unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1")); code != 200 {
+	if code, body, _ := heard(t, talk(t, address,
+		"POST /v1/extra/unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1")); code != 200 {
 		t.Errorf("a conversation whose request was not read: %d %s", code, body)
 	}
 	// A conversation is no slow body.

@@ -62,7 +62,8 @@ func ListFaults(r *sandboxv1.ListSandboxesRequest) (faults []problem.Field) {
 func Listed(r *sandboxv1.ListSandboxesRequest, s *sandboxv1.Sandbox) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
 	if !is(r.GetClusterId(), s.GetClusterId()) || !is(r.GetNamespace(), s.GetNamespace()) || !is(r.GetEnv(), s.GetEnv()) ||
-		!is(r.GetPool(), s.GetPool()) || !is(r.GetTeam(), s.GetTeam()) || !is(r.GetUser(), s.GetUser()) || !is(r.GetStopReason(), s.GetStopReason()) {
+		!is(r.GetPool(), s.GetPool()) || !is(r.GetTeam(), s.GetTeam()) || !is(r.GetUser(), s.GetUser()) ||
+		!is(r.GetStopReason(), s.GetStopReason()) {
 		return false
 	}
 	if WantsEnded(r) {

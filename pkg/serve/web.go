@@ -35,7 +35,8 @@ func (w *Web) Bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&w.Hosts, "allowed-hosts", nil,
 		"host names by which the API is reached, besides localhost and loopback addresses; default: any with API keys, else none")
 	flags.StringVar(&w.SandboxDomain, "sandbox-domain", "",
-		"domain below which each port of a sandbox is served at a host of its own, PORT-ID.DOMAIN; default: localhost without API keys, else none")
+		"domain below which each port of a sandbox is served at a host of its own, PORT-ID.DOMAIN; default: localhost without API keys, else "+
+			"none")
 }
 
 // Validate names every invalid name.
@@ -76,7 +77,8 @@ func (w Web) named(to Access, r *http.Request) error {
 	if known {
 		return nil
 	}
-	return problem.New(problem.Forbidden, "this server is not known as %q, want localhost, a loopback address or one of --allowed-hosts", clip(host))
+	return problem.New(problem.Forbidden, "this server is not known as %q, want localhost, a loopback address or one of --allowed-hosts",
+		clip(host))
 }
 
 // SandboxHost parses the host of a sandbox's port, PORT-ID.DOMAIN. An empty domain has none.
@@ -122,7 +124,8 @@ func SameOrigin(r *http.Request) error {
 	if site == "" || site == "same-origin" || site == "none" || followed(r) {
 		return nil
 	}
-	return problem.New(problem.Forbidden, "pages of other origins have no access here (Sec-Fetch-Site: %s), only those of %s", clip(site), clip(r.Host))
+	return problem.New(problem.Forbidden, "pages of other origins have no access here (Sec-Fetch-Site: %s), only those of %s", clip(site),
+		clip(r.Host))
 }
 
 // followed reports whether a user opens a page.

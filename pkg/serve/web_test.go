@@ -28,12 +28,15 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 		// A form, or a fetch without a preflight, of another site.
 		{open, "POST", "/v1/sandboxes", "", []string{"Origin", evil, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}, 403},
 		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "null", "Content-Type", "application/json"}, 403},
-		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "http://localhost:1", "Sec-Fetch-Site", "same-site", "Content-Type", "application/json"}, 403},
+		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "http://localhost:1", "Sec-Fetch-Site", "same-site", "Content-Type",
+			"application/json"}, 403},
 		{open, "POST", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Content-Type", "application/json"}, 403},
 		{open, "POST", "/v1/clusters/east:drain", "", []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		{open, "POST", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 403},
+		{open, "POST", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"},
+			403},
 		{open, "GET", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
-		{open, "GET", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, 403},
+		{open, "GET", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"},
+			403},
 		{open, "POST", "/v1/sandboxes", "", []string{"Content-Type", "text/plain"}, 400},
 		{open, "POST", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "same-origin"}, 400}, // JSON, and declared so
 		// A name that is rebound, and names of ours.
@@ -47,9 +50,11 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 		{open, "GET", "/v1/claims/k", "80-01h-east.localhost:" + port, nil, 404}, // a sandbox's host, and no sandboxes here
 		// Callers.
 		{open, "POST", "/v1/sandboxes", "", nil, 200},
-		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "http://" + open, "Sec-Fetch-Site", "same-origin", "Content-Type", "application/json"}, 200},
+		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "http://" + open, "Sec-Fetch-Site", "same-origin", "Content-Type",
+			"application/json"}, 200},
 		{open, "GET", "/v1/claims/k", "", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
-		{open, "GET", "/v1/claims/k", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
+		{open, "GET", "/v1/claims/k", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"},
+			200},
 		// With credentials every name is accepted: a browser sends them only where they were entered.
 		{keyed, "GET", "/v1/claims/k", "hub.example", []string{"Authorization", "a"}, 200},
 		{keyed, "POST", "/v1/sandboxes", "", []string{"Authorization", "a", "Origin", evil, "Content-Type", "application/json"}, 403},

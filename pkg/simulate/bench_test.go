@@ -24,7 +24,8 @@ func busyGroup(members int) scalepolicy.Group {
 			Status: &v1alpha1.PoolAutoScalingStatus{},
 		}
 		for j := range 8 {
-			m.IdlePods = append(m.IdlePods, scalepolicy.IdlePod{Name: fmt.Sprintf("%s-%d", m.Name, j), IdleFor: time.Duration(100*j) * time.Second, Marked: j == 7})
+			m.IdlePods = append(m.IdlePods, scalepolicy.IdlePod{Name: fmt.Sprintf("%s-%d", m.Name, j), IdleFor: time.Duration(100*j) * time.Second,
+				Marked: j == 7})
 		}
 		if i == members-1 {
 			m.Queue, m.Pods.Running, m.Pods.Idle, m.Pods.ReadyIdle, m.IdlePods = 30, 20, 0, 0, nil

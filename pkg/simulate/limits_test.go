@@ -15,7 +15,8 @@ import (
 func TestNoLimit(t *testing.T) {
 	p := &picture{}
 	p.axis(scale{100, 100, math.MaxInt32}, 4)
-	if lines := strings.Count(p.b.String(), "<path"); lines < 2 || lines > 6 || !strings.Contains(p.b.String(), ">2000000000<") && !strings.Contains(p.b.String(), ">1000000000<") {
+	if lines := strings.Count(p.b.String(), "<path"); lines < 2 || lines > 6 || !strings.Contains(p.b.String(), ">2000000000<") &&
+		!strings.Contains(p.b.String(), ">1000000000<") {
 		t.Errorf("%d lines:\n%s", lines, p.b.String())
 	}
 	most := int32(math.MaxInt32)

@@ -122,7 +122,8 @@ var scenarios = []Scenario{
 		},
 	},
 	{
-		Name: "refusals", About: "a team's quota that is used up, admission that fails, a namespace's quota that refuses Pods", Duration: 6 * time.Hour,
+		Name: "refusals", About: "a team's quota that is used up, admission that fails, a namespace's quota that refuses Pods",
+		Duration: 6 * time.Hour,
 		load: func(l *Load, end time.Duration, wanted float64) {
 			l.Ramp(0, end/8, 0, 0.8*wanted).Random(end/8, end, 0.8*wanted)
 		},
@@ -159,13 +160,15 @@ var scenarios = []Scenario{
 		},
 	},
 	{
-		Name: "manual-edits", About: "replicas set by hand: once, which is undone, then again and again, which is let stand", Duration: 4 * time.Hour,
-		load: func(l *Load, end time.Duration, wanted float64) { l.Random(0, end, 0.5*wanted) },
+		Name: "manual-edits", About: "replicas set by hand: once, which is undone, then again and again, which is let stand",
+		Duration: 4 * time.Hour,
+		load:     func(l *Load, end time.Duration, wanted float64) { l.Random(0, end, 0.5*wanted) },
 		disturb: func(p *Plan, wanted float64) {
 			first := p.Env.Pools[0].Name
 			p.Disturbances = append(p.Disturbances,
 				Disturbance{Kind: ManualEdit, From: p.Duration / 4, Pool: first, Replicas: 1},
-				Disturbance{Kind: ManualEdit, From: p.Duration / 2, To: p.Duration/2 + 5*time.Minute, Every: time.Minute, Pool: first, Replicas: int32(wanted)},
+				Disturbance{Kind: ManualEdit, From: p.Duration / 2, To: p.Duration/2 + 5*time.Minute, Every: time.Minute, Pool: first,
+					Replicas: int32(wanted)},
 			)
 		},
 	},

@@ -30,7 +30,8 @@ func envs() map[string]Env {
 	}
 	siblings := ExampleEnv()
 	siblings.Pools = []Pool{
-		{Cluster: "east", Name: "first", Replicas: 5, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", MinReplicas: ptr.To[int32](4), MaxReplicas: ptr.To[int32](15)}},
+		{Cluster: "east", Name: "first", Replicas: 5, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default",
+			MinReplicas: ptr.To[int32](4), MaxReplicas: ptr.To[int32](15)}},
 		{Cluster: "east", Name: "second", Replicas: 1, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", Priority: 10}},
 		{Cluster: "west", Name: "third", Replicas: 2, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", Priority: 5}},
 	}
@@ -198,7 +199,8 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 		{rule: "member ceiling", env: "siblings", scenario: "ramp", feed: members(func(m *scalepolicy.Member) { m.MaxReplicas = nil })},
 		{rule: "group floor", scenario: "bursts", feed: func(g *group) { g.Policy.MinReplicas = nil }},
 		{rule: "member floor", env: "siblings", scenario: "bursts", feed: members(func(m *scalepolicy.Member) { m.MinReplicas = nil })},
-		{rule: "enabled", scenario: "bursts", feed: func(g *group) { g.Policy.Enabled = true }, plan: func(p *Plan) { p.Env.Groups[0].Enabled = false }},
+		{rule: "enabled", scenario: "bursts", feed: func(g *group) { g.Policy.Enabled = true },
+			plan: func(p *Plan) { p.Env.Groups[0].Enabled = false }},
 		{rule: "running Pods kept", scenario: "daily", twist: func(d *scalepolicy.Decision) {
 			for i := range d.Members {
 				if m := &d.Members[i]; m.Direction == scalepolicy.Down {
@@ -292,7 +294,8 @@ func randomEnv(r *rand.Rand) Env {
 	e := ExampleEnv()
 	g := &e.Groups[0]
 	g.ScaleUpPolicy = v1alpha1.PoolScaleUpPolicy{
-		Mode:            []v1alpha1.PoolScaleUpMode{v1alpha1.PoolScaleUpModeConservative, v1alpha1.PoolScaleUpModeDefault, v1alpha1.PoolScaleUpModeAggressive}[r.IntN(3)],
+		Mode: []v1alpha1.PoolScaleUpMode{v1alpha1.PoolScaleUpModeConservative, v1alpha1.PoolScaleUpModeDefault,
+			v1alpha1.PoolScaleUpModeAggressive}[r.IntN(3)],
 		CooldownSeconds: pick(0, 1, 30, 300), IdleThresholdSeconds: pick(0, 1, 30, 300),
 		IdleZeroQuietWindowSeconds: pick(0, 1, 300, 3600), SaturationCooldownSeconds: pick(0, 1, 60, 600),
 	}

@@ -131,7 +131,8 @@ func (p *picture) section(top, pool int) {
 		name = p.run.Pools[0].Cluster + "/" + p.run.Pools[0].Name
 	}
 	limits := p.limits(pool)
-	pods, queue := scale{top + stripHeight + plotHeight, plotHeight, 1}, scale{top + stripHeight + plotHeight + gap + queueHeight, queueHeight, 1}
+	pods, queue := scale{top + stripHeight + plotHeight, plotHeight, 1}, scale{top + stripHeight + plotHeight + gap + queueHeight, queueHeight,
+		1}
 	for _, at := range points {
 		pods.most, queue.most = max(pods.most, at.Replicas, at.pods()), max(queue.most, at.Queue)
 	}

@@ -34,7 +34,8 @@ func (r *Run) WriteText(out io.Writer) error {
 		for _, p := range total[i:last] {
 			row.Queue = max(row.Queue, p.Queue)
 		}
-		fmt.Fprintf(b, "%8s %8d %5d %7d %5d  %s\n", clock(time.Duration(last)*r.Step), row.Replicas, row.Idle, row.Running, row.Queue, bar(row, scale))
+		fmt.Fprintf(b, "%8s %8d %5d %7d %5d  %s\n", clock(time.Duration(last)*r.Step), row.Replicas, row.Idle, row.Running, row.Queue,
+			bar(row, scale))
 	}
 	b.WriteString("\nwhat happened\n")
 	r.writeEvents(b)

@@ -89,7 +89,8 @@ func TestMetrics(t *testing.T) {
 		out := map[string]float64{}
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
-				out[fmt.Sprint(f.GetName(), label(m, "result"))] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				out[fmt.Sprint(f.GetName(), label(m, "result"))] = m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+					float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 		return out

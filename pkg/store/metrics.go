@@ -62,7 +62,8 @@ func (b *Bolt) Register(registry prometheus.Registerer) error {
 	}, b.size)
 	stale := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_hub_store_stale_entries", ConstLabels: prometheus.Labels{"file": b.kind},
-		Help: "Entries that are encrypted with another key than the first of --encryption-key-file. At 0 in every file no other key is needed for them.",
+		Help: "Entries that are encrypted with another key than the first of --encryption-key-file. At 0 in every file no other key is needed " +
+			"for them.",
 	}, func() float64 { return float64(b.stale.Load()) })
 	return errors.Join(registry.Register(m.transactions), registry.Register(m.seconds), registry.Register(m.batch), registry.Register(size),
 		registry.Register(stale))

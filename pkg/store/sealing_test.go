@@ -214,7 +214,8 @@ func TestAnEncryptedFileNeedsItsKey(t *testing.T) {
 			"rewriting": func() error { return store.Rewrite(path, c.kind, c.sealer, nil) },
 		} {
 			err := do()
-			if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.tells) || errors.Is(err, store.ErrDamaged) {
+			if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.tells) ||
+				errors.Is(err, store.ErrDamaged) {
 				t.Errorf("%s with %s: %v", what, name, err)
 			}
 			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
@@ -253,7 +254,8 @@ func TestADamagedEntryIsFound(t *testing.T) {
 			if err := errors.Join(err, db.Close()); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.OpenSealed(path, "test", sealerOf(t, keyA)); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "k00003") {
+			if _, err := store.OpenSealed(path, "test", sealerOf(t, keyA)); !errors.Is(err, store.ErrDamaged) ||
+				!strings.Contains(err.Error(), "k00003") {
 				t.Errorf("opened: %v", err)
 			}
 		})

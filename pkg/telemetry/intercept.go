@@ -29,7 +29,8 @@ func Unary(provider trace.TracerProvider) grpc.UnaryServerInterceptor {
 		ctx, span := provider.Tracer(scope).Start(ctx, method, trace.WithSpanKind(trace.SpanKindServer))
 		defer func() {
 			if span.IsRecording() {
-				span.SetAttributes(attribute.String("rpc.method", info.FullMethod[1:]), attribute.String("rpc.response.status_code", status.Code(err).String()))
+				span.SetAttributes(attribute.String("rpc.method", info.FullMethod[1:]),
+					attribute.String("rpc.response.status_code", status.Code(err).String()))
 			}
 			End(span, err)
 		}()

@@ -33,7 +33,8 @@ type Flags struct {
 // Bind adds the flags.
 func (f *Flags) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Endpoint, "otlp-endpoint", "",
-		"URL of an OpenTelemetry collector's OTLP/gRPC endpoint, http:// without TLS or https://; default: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces")
+		"URL of an OpenTelemetry collector's OTLP/gRPC endpoint, http:// without TLS or https://; default: OTEL_EXPORTER_OTLP_ENDPOINT, and "+
+			"without that no traces")
 }
 
 // Validate refuses an invalid endpoint.
@@ -42,7 +43,8 @@ func (f *Flags) Validate() error {
 		return nil
 	}
 	u, err := url.Parse(f.Endpoint)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" ||
+		u.RawQuery != "" {
 		return errors.New("--otlp-endpoint is not valid, want http://HOST:PORT or https://HOST:PORT")
 	}
 	return nil

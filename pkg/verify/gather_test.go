@@ -31,7 +31,8 @@ func apiServer(t *testing.T, c *Cluster, failing func() error) client.Client {
 	must.Succeed(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: stateName}, Data: map[string]string{incarnationKey: "3"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: stateName},
+			Data: map[string]string{incarnationKey: "3"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: leaseName},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: new("worker"), LeaseDurationSeconds: new(int32(15))}},
 	}
@@ -154,7 +155,8 @@ func TestLeaseOf(t *testing.T) {
 	if got := leaseOf(lease, now); got.Age != nil || got.Holder != "w" || got.Duration != 15*time.Second {
 		t.Errorf("without managed fields: %+v", got)
 	}
-	lease.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: now.Add(-time.Hour)}}, {Time: &metav1.Time{Time: now.Add(-40 * time.Second)}}, {}}
+	lease.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: now.Add(-time.Hour)}},
+		{Time: &metav1.Time{Time: now.Add(-40 * time.Second)}}, {}}
 	got := leaseOf(lease, now)
 	if got.Age == nil || *got.Age != 40*time.Second || (&Cluster{Lease: got}).leads() {
 		t.Errorf("%+v", got)

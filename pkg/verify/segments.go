@@ -222,7 +222,8 @@ func hubEqualsOwners(s *Snapshot) []Finding {
 	}
 	var found []Finding
 	differs := func(invariant string, k segmentKey, wrong, expected string) {
-		found = append(found, Finding{Invariant: invariant, Cluster: k.cluster, Object: "env " + k.env, Wrong: wrong, Expected: expected, passing: true})
+		found = append(found, Finding{Invariant: invariant, Cluster: k.cluster, Object: "env " + k.env, Wrong: wrong, Expected: expected,
+			passing: true})
 	}
 	for i := range s.Clusters {
 		id := s.Clusters[i].ID

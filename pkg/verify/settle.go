@@ -133,7 +133,8 @@ func (j *judge) result(now time.Time, grace time.Duration) Result {
 	}
 	r.Findings = order(r.Findings)
 	if moving := j.young(now, grace); moving > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("differences that changed within the last %s, and are not counted: %d; a federation at work is always a little behind", grace, moving))
+		r.Notes = append(r.Notes, fmt.Sprintf("differences that changed within the last %s, and are not counted: %d; a federation at work is "+
+			"always a little behind", grace, moving))
 	}
 	for _, b := range j.last.Blind {
 		r.Blind = append(r.Blind, b.String())

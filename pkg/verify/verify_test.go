@@ -237,7 +237,8 @@ func TestEachBreachIsFound(t *testing.T) {
 		"I8 no leader": {func(s *Snapshot) { s.Clusters[0].Lease = nil }, "I8: lease atoll-worker in east: there is none"},
 		"I8 a leader that is gone": {func(s *Snapshot) { s.Clusters[0].Lease.Age = new(time.Minute) },
 			"I8: lease atoll-worker in east: worker has not renewed it for longer than its 15s"},
-		"I8 a lease that was given up": {func(s *Snapshot) { s.Clusters[0].Lease.Holder = "" }, "I8: lease atoll-worker in east: no one holds it"},
+		"I8 a lease that was given up": {func(s *Snapshot) { s.Clusters[0].Lease.Holder = "" },
+			"I8: lease atoll-worker in east: no one holds it"},
 		"I8 a segment that is not true": {func(s *Snapshot) { s.Clusters[0].Pods = s.Clusters[0].Pods[:1] },
 			"I8: env default/py in east: its segment says py-east idle=1 running=1 replicas=2"},
 		"I8 no segment": {func(s *Snapshot) {

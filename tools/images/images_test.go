@@ -47,7 +47,8 @@ func build(t *testing.T, args ...string) (dir string, files map[string][]byte) {
 	return dir, files
 }
 
-var twoImages = []string{"--version", "v1.2.3", "--image", "test registry.example/python:1 ./images", "--image", "test registry.example/python:2 ./images --help"}
+var twoImages = []string{"--version", "v1.2.3", "--image", "test registry.example/python:1 ./images", "--image",
+	"test registry.example/python:2 ./images --help"}
 
 func TestImages(t *testing.T) {
 	dir, files := build(t, twoImages...)
@@ -98,7 +99,8 @@ func TestProjectImagesHaveAllTags(t *testing.T) {
 	for _, s := range projectImages([]string{"v2", "2.0"}) {
 		refs = append(refs, s.refs...)
 	}
-	if want := []string{"atoll-hub:v2", "atoll-hub:2.0", "atoll-worker:v2", "atoll-worker:2.0", "atoll-hello:v2", "atoll-hello:2.0"}; !slices.Equal(refs, want) {
+	if want := []string{"atoll-hub:v2", "atoll-hub:2.0", "atoll-worker:v2", "atoll-worker:2.0", "atoll-hello:v2",
+		"atoll-hello:2.0"}; !slices.Equal(refs, want) {
 		t.Errorf("images are called %v, want %v", refs, want)
 	}
 }

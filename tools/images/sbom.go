@@ -43,7 +43,8 @@ func writeSBOM(binary, program, version, to string) error {
 	bom.Dependencies = &[]cyclonedx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
 
 	var out bytes.Buffer
-	if err := cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
+	if err := cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom,
+		cyclonedx.SpecVersion1_6); err != nil {
 		return fmt.Errorf("encoding the SBOM of %s: %w", program, err)
 	}
 	if err := os.WriteFile(to, out.Bytes(), 0o644); err != nil {

@@ -151,7 +151,8 @@ func unleash(tree string, t target, workers int, list bool) (r report, err error
 	if err := wrapGo(filepath.Join(tree, "bin")); err != nil {
 		return r, err
 	}
-	args := append([]string{"unleash", "--output", out, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "20", "--silent"}, kinds...)
+	args := append([]string{"unleash", "--output", out, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "20", "--silent"},
+		kinds...)
 	for _, not := range except(dir, t.files) {
 		args = append(args, "--exclude-files", not)
 	}
@@ -229,7 +230,8 @@ func copyTree() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	copying := exec.Command("sh", "-c", `git ls-files -co --exclude-standard -z | while IFS= read -r -d "" f; do [ -f "$f" ] && printf '%s\0' "$f"; done | tar -c --null -T - | tar -x -C "$1"`, "sh", tree)
+	copying := exec.Command("sh", "-c",
+		`git ls-files -co --exclude-standard -z | while IFS= read -r -d "" f; do [ -f "$f" ] && printf '%s\0' "$f"; done | tar -c --null -T - | tar -x -C "$1"`, "sh", tree)
 	copying.Args[0], copying.Path = "bash", "/bin/bash"
 	copying.Dir = strings.TrimSpace(string(root))
 	if said, err := copying.CombinedOutput(); err != nil {

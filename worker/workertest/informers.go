@@ -40,7 +40,8 @@ var _ cache.Cache = (*informers)(nil)
 func newInformers(w *wire) (*informers, error) {
 	i := &informers{wire: w, kinds: map[*kind]toolscache.SharedIndexInformer{}}
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Node{}, &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}} {
-		informer := toolscache.NewSharedIndexInformer(source{w, kindOf(object), sandboxcache.Selector(object)}, object, 0, sandboxcache.Indexers(object))
+		informer := toolscache.NewSharedIndexInformer(source{w, kindOf(object), sandboxcache.Selector(object)}, object, 0,
+			sandboxcache.Indexers(object))
 		if transform := sandboxcache.Transform(object); transform != nil {
 			if err := informer.SetTransform(copying(transform)); err != nil {
 				return nil, fmt.Errorf("preparing informers: %w", err)

@@ -137,7 +137,8 @@ func (s *server) answerUpdate(c call) (runtime.Object, error) {
 // answerPatch carries out JSON patches, the only kind that the claim path and its surroundings send.
 func (s *server) answerPatch(c call) (runtime.Object, error) {
 	if c.patch != types.JSONPatchType {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, c.method, c.name.group(), c.name.Name, "JSON patches only", 0, true)
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, c.method, c.name.group(), c.name.Name,
+			"JSON patches only", 0, true)
 	}
 	operations, err := jsonpatch.DecodePatch(c.body)
 	if err != nil {

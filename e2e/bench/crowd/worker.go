@@ -133,7 +133,8 @@ const (
 
 func (w *Worker) introduce(stream link.Stream) error {
 	w.streams++
-	hello := &federationv1.Hello{Protocol: 1, Version: "bench", ClusterUid: "uid-" + w.opts.ID, Term: term, Incarnation: incarnation, Stream: w.streams}
+	hello := &federationv1.Hello{Protocol: 1, Version: "bench", ClusterUid: "uid-" + w.opts.ID, Term: term, Incarnation: incarnation,
+		Stream: w.streams}
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
 		return err
 	}

@@ -87,7 +87,8 @@ func TestRules(t *testing.T) {
 		Rule{Methods: []string{http.MethodPatch}, Path: "/pods/", Refuse: true, OnHit: func(*http.Request) { hits++ }},
 		Rule{Path: "/envs/", LoseAnswer: true},
 	)
-	if code, body, err := call(t.Context(), http.MethodPatch, "/pods/a"); code != http.StatusTooManyRequests || !strings.Contains(body, "TooManyRequests") || err != nil {
+	if code, body, err := call(t.Context(), http.MethodPatch, "/pods/a"); code != http.StatusTooManyRequests ||
+		!strings.Contains(body, "TooManyRequests") || err != nil {
 		t.Errorf("a refusal is %d %q %v", code, body, err)
 	}
 	if code, _, err := call(t.Context(), http.MethodGet, "/pods/a"); code != http.StatusOK || err != nil {

@@ -130,7 +130,8 @@ func (a *Authenticator) admit(token string, needs need) (principal.Principal, er
 	case key == nil:
 		return principal.Principal{}, problem.New(problem.Unauthenticated, "the bearer token is not known")
 	case key.expired(a.clock.Now()):
-		return principal.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name, key.Expires.UTC().Format(time.RFC3339))
+		return principal.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name,
+			key.Expires.UTC().Format(time.RFC3339))
 	case needs.scope != "" && !key.allows(needs.scope):
 		return principal.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs.scope)
 	case needs.reach == reachTeams && (!key.AllTeams || key.User != ""):

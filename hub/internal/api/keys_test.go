@@ -24,19 +24,23 @@ const digest = "4e3f16df4d8f17fa552f4a34200621b97709be5adc8c9bb57f5722815f059772
 
 func TestParseKeys(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
-		"good":               {"keys: [{name: a, sha256: " + digest + ", scopes: [read, claim], team: t, user: u, namespaces: [default], expires: 2030-01-02T03:04:05Z}]", ""},
-		"empty":              {"", "no keys"},
-		"no YAML":            {"keys: [", "reading keys"},
-		"unknown key":        {"keys: [{name: a, sha256: " + digest + ", scopes: [read], tem: t}]", "tem"},
-		"no name":            {"keys: [{sha256: " + digest + ", scopes: [read]}]", "name: is missing"},
-		"a token, not hash":  {"keys: [{name: a, sha256: atoll_secret, scopes: [read]}]", "sha256: want 64 hex digits"},
-		"no scopes":          {"keys: [{name: a, sha256: " + digest + "}]", "scopes: want at least one"},
-		"unknown scope":      {"keys: [{name: a, sha256: " + digest + ", scopes: [write]}]", `"write" is not one of`},
-		"no namespace":       {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [a_b]}]", `"a_b" is no namespace`},
-		"a team and all":     {"keys: [{name: a, sha256: " + digest + ", scopes: [read], team: t, allTeams: true}]", "allTeams: true beside a team"},
-		"namespaces and all": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [n], allNamespaces: true}]", "allNamespaces: true beside"},
-		"bad time":           {"keys: [{name: a, sha256: " + digest + ", scopes: [read], expires: tomorrow}]", "tomorrow"},
-		"twice the name":     {"keys: [{name: a, sha256: " + digest + ", scopes: [read]}, {name: a, sha256: " + strings.ToUpper(digest) + ", scopes: [read]}]", "same name a"},
+		"good": {"keys: [{name: a, sha256: " + digest +
+			", scopes: [read, claim], team: t, user: u, namespaces: [default], expires: 2030-01-02T03:04:05Z}]", ""},
+		"empty":             {"", "no keys"},
+		"no YAML":           {"keys: [", "reading keys"},
+		"unknown key":       {"keys: [{name: a, sha256: " + digest + ", scopes: [read], tem: t}]", "tem"},
+		"no name":           {"keys: [{sha256: " + digest + ", scopes: [read]}]", "name: is missing"},
+		"a token, not hash": {"keys: [{name: a, sha256: atoll_secret, scopes: [read]}]", "sha256: want 64 hex digits"},
+		"no scopes":         {"keys: [{name: a, sha256: " + digest + "}]", "scopes: want at least one"},
+		"unknown scope":     {"keys: [{name: a, sha256: " + digest + ", scopes: [write]}]", `"write" is not one of`},
+		"no namespace":      {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [a_b]}]", `"a_b" is no namespace`},
+		"a team and all": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], team: t, allTeams: true}]",
+			"allTeams: true beside a team"},
+		"namespaces and all": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [n], allNamespaces: true}]",
+			"allNamespaces: true beside"},
+		"bad time": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], expires: tomorrow}]", "tomorrow"},
+		"twice the name": {"keys: [{name: a, sha256: " + digest + ", scopes: [read]}, {name: a, sha256: " + strings.ToUpper(digest) +
+			", scopes: [read]}]", "same name a"},
 	} {
 		_, err := ParseKeys([]byte(tc.file))
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
@@ -84,7 +88,8 @@ func FuzzAdmit(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, header := range []string{"", "Bearer", "bearer " + TokenPrefix, "Bearer " + token[:len(token)-1], "Basic YTpi", "Bearer \x00", "Bearer  "} {
+	for _, header := range []string{"", "Bearer", "bearer " + TokenPrefix, "Bearer " + token[:len(token)-1], "Basic YTpi", "Bearer \x00",
+		"Bearer  "} {
 		f.Add("/atoll.sandbox.v1.Sandboxes/CreateSandbox", header)
 		f.Add("", header)
 	}
@@ -172,12 +177,16 @@ func TestCallsNeedAKeyForWhomTheyConcern(t *testing.T) {
 		for method, keys := range map[string]string{
 			"Clusters/DrainCluster": "all", "Clusters/UndrainCluster": "all", "Clusters/ForgetCluster": "all", "Hub/BackupHub": "all",
 			"Hub/AcceptLoss": "all", "Templates/PutTemplate": "all", "Later/Unknown": "all",
-			"Envs/PutEnv": "all, a namespace", "Envs/DeleteEnv": "all, a namespace", "Envs/PlanEnv": "all, a namespace", "Envs/RefreshEnv": "all, a namespace",
-			"Sandboxes/CreateSandbox": "all, a namespace, a team, a user, nothing, claims", "Claims/CancelClaim": "all, a namespace, a team, a user, nothing, claims",
-			"Sandboxes/GetSandbox": "all, a namespace, a team, a user, nothing, claims, shown", "Clusters/ListClusters": "all, a namespace, a team, a user, nothing, claims, shown",
+			"Envs/PutEnv": "all, a namespace", "Envs/DeleteEnv": "all, a namespace", "Envs/PlanEnv": "all, a namespace",
+			"Envs/RefreshEnv":         "all, a namespace",
+			"Sandboxes/CreateSandbox": "all, a namespace, a team, a user, nothing, claims",
+			"Claims/CancelClaim":      "all, a namespace, a team, a user, nothing, claims",
+			"Sandboxes/GetSandbox":    "all, a namespace, a team, a user, nothing, claims, shown",
+			"Clusters/ListClusters":   "all, a namespace, a team, a user, nothing, claims, shown",
 		} {
 			_, err := auth.Admit(t.Context(), "/atoll.sandbox.v1."+method, []string{"Bearer " + token})
-			if want := slices.Contains(strings.Split(keys, ", "), name); want != (err == nil) || err != nil && problem.FromError(err).Reason != problem.Forbidden {
+			if want := slices.Contains(strings.Split(keys, ", "), name); want != (err == nil) || err != nil &&
+				problem.FromError(err).Reason != problem.Forbidden {
 				t.Errorf("%s with a key for %s: %v, want it let in: %t", method, name, err, want)
 			}
 		}

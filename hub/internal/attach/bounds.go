@@ -32,7 +32,8 @@ const (
 
 // unsendable responds to a dispatch that no frame can carry, which is its caller's error.
 func unsendable(err error) *federationv1.Answer {
-	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Error: errorOf(problem.New(problem.Invalid, "the request cannot be sent to a cluster: %w", err))}
+	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
+		Error: errorOf(problem.New(problem.Invalid, "the request cannot be sent to a cluster: %w", err))}
 }
 
 // bounded returns the response, or a substitute for a response that is too large to pass on. A claim may have taken a Pod.

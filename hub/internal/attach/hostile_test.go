@@ -48,7 +48,8 @@ func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
 			h := newHub(t, handler{})
 			victim, north := h.attach("victim", "py", "go"), h.attach("north", "py")
 			liar := h.attach("liar", "py", "go")
-			lie := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{Sequence: 2, Last: true, Segments: said}}}
+			lie := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{Sequence: 2, Last: true,
+				Segments: said}}}
 			t.Logf("a frame of %d bytes", proto.Size(lie))
 			liar.send(lie)
 			north.report(&federationv1.Report{Sequence: 2, Last: true, Segments: []*federationv1.EnvSegment{
@@ -98,7 +99,8 @@ func TestI14ARequestThatNoFrameCarriesIsRefused(t *testing.T) {
 		d := claimOf("k")
 		d.GetClaim().GetRequest().Metadata = map[string]string{"blob": value}
 		o := h.await(h.dispatch(t.Context(), "a", d))
-		if o.err != nil || codes.Code(o.answer.GetError().GetCode()) != codes.InvalidArgument || o.answer.GetDisposition() != federationv1.Disposition_DONE {
+		if o.err != nil || codes.Code(o.answer.GetError().GetCode()) != codes.InvalidArgument ||
+			o.answer.GetDisposition() != federationv1.Disposition_DONE {
 			t.Errorf("%s: %v, %v", name, o.answer, o.err)
 		}
 	}

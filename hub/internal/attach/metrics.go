@@ -27,8 +27,9 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "atoll_hub_dispatch_seconds",
-			Help:    "Time from handing a call to a worker's stream to its answer, by call and by what came of it: a disposition, not_sent or unclear.",
+			Name: "atoll_hub_dispatch_seconds",
+			Help: "Time from handing a call to a worker's stream to its answer, by call and by what came of it: a disposition, not_sent or " +
+				"unclear.",
 			Buckets: telemetry.CallSeconds,
 		}, []string{"call", "outcome"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{

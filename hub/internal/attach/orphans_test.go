@@ -76,7 +76,8 @@ func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 	if o := h.await(under); !errors.Is(o.err, ErrUnclear) {
 		t.Fatal(o)
 	}
-	w = h.again("a", 2, unacknowledged(1, first.GetId(), toldA), unacknowledged(1, second.GetId(), lateA), unacknowledged(1, third.GetId(), underA))
+	w = h.again("a", 2, unacknowledged(1, first.GetId(), toldA), unacknowledged(1, second.GetId(), lateA),
+		unacknowledged(1, third.GetId(), underA))
 	w.mustRelease(nil, lateA, underA)
 	h.settled("a")
 }

@@ -69,7 +69,8 @@ type Server struct {
 // NewServer returns a server without streams. It refuses them until it has a handler; because the handler sends calls to workers
 // through this server, and so is created later.
 func NewServer(opts Options) *Server {
-	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{}, opening: map[string]int{}}
+	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{},
+		opening: map[string]int{}}
 }
 
 // Handle sets the handler and admits workers.

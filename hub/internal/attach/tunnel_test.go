@@ -41,7 +41,9 @@ type nowhere struct{ federationv1.LinkClient }
 
 var errNowhere = status.Error(codes.NotFound, "another hub")
 
-func (nowhere) Tunnel(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame], error) {
+func (nowhere) Tunnel(
+	context.Context, ...grpc.CallOption,
+) (grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame], error) {
 	return nil, errNowhere
 }
 

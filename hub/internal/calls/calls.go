@@ -88,7 +88,8 @@ func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 			validate.Clip(sandbox.GetId()))
 	}
 	if size := proto.Size(sandbox); size > maxSandbox {
-		return problem.New(problem.Internal, "cluster %s answered with sandbox %s of %d bytes, want at most %d", cluster, sandbox.GetId(), size, maxSandbox)
+		return problem.New(problem.Internal, "cluster %s answered with sandbox %s of %d bytes, want at most %d", cluster, sandbox.GetId(), size,
+			maxSandbox)
 	}
 	sandbox.ClusterId = cluster
 	dropUnshowable(sandbox)

@@ -132,11 +132,13 @@ func TestAFlightThatProvedNothingIsNoConflict(t *testing.T) {
 		f.Workers["east"].SetConnected(false)
 		wrong := make(chan error, 1)
 		go func() {
-			_, err := f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
+			_, err := f.hub.Create(t.Context(), workertest.Request("k",
+				func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
 			wrong <- err
 		}()
 		synctest.Wait()
-		_, err := f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Second) }))
+		_, err := f.hub.Create(t.Context(), workertest.Request("k",
+			func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Second) }))
 		workertest.WantReason(t, err, problem.OutcomeUnknown)
 		time.AfterFunc(10*time.Second, func() { f.Workers["east"].SetConnected(true) })
 		f.wantAnswer("k", k.GetId())
@@ -198,7 +200,8 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 		t.Errorf("answered %s, %s", got.GetId(), got.GetPhase())
 	}
 	// Its parameters are those of its sandbox, then those of its first retry.
-	_, err := f.hub.Create(t.Context(), workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
+	_, err := f.hub.Create(t.Context(), workertest.Request("late",
+		func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
 	workertest.WantReason(t, err, problem.ClaimKeyConflict)
 	f.wantAnswer("late", late.GetId())
 	_, err = f.hub.Create(t.Context(), workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
@@ -209,9 +212,11 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 func TestI2AClaimUnderWayIsJoined(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	f.loseLedger()
-	f.tell("west", &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 3, SandboxId: "01hzzzzzzzzzzzzzzzzzzz9999-west"})
+	f.tell("west", &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 3,
+		SandboxId: "01hzzzzzzzzzzzzzzzzzzz9999-west"})
 	f.tell("east")
-	if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetClusterId() != "west" || !slices.Equal(f.Workers["west"].Claims(), []string{"k/3"}) {
+	if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetClusterId() != "west" ||
+		!slices.Equal(f.Workers["west"].Claims(), []string{"k/3"}) {
 		t.Errorf("answered by %s; west was asked %v", got.GetClusterId(), f.Workers["west"].Claims())
 	}
 }

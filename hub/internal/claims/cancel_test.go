@@ -165,7 +165,8 @@ func TestGetClaim(t *testing.T) {
 		workertest.WantReason(t, err, problem.Forbidden)
 		_, err = get(owner, "other")
 		workertest.WantReason(t, err, problem.NotFound)
-		_, err = f.hub.CancelClaim(principal.With(t.Context(), principal.Principal{Team: "t", User: "v", AllNamespaces: true}), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
+		_, err = f.hub.CancelClaim(principal.With(t.Context(), principal.Principal{Team: "t", User: "v", AllNamespaces: true}),
+			&sandboxv1.CancelClaimRequest{ClaimKey: "k"})
 		workertest.WantReason(t, err, problem.NotFound)
 
 		f.Workers["east"].SetConnected(false)
@@ -186,7 +187,8 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 		stray := f.create(workertest.Request(""))
 		stray.Id, stray.ClusterId = "01hzzzzzzzzzzzzzzzzzzz9999-west", "west"
 		must.Succeed(t, f.hub.OnEnded(t.Context(), "west", workertest.Ended(stray, "k", 1)))
-		if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetId() != first.GetId() {
+		if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetPhase() != sandboxv1.Phase_RUNNING ||
+			got.GetId() != first.GetId() {
 			t.Fatalf("the claim answers %v", got)
 		}
 		if strings.Contains(f.stored(), stray.GetId()) {

@@ -98,10 +98,12 @@ func TestRecordsOfTheFirstSchemaAreHonoured(t *testing.T) {
 	if got := f.create(workertest.Request("answered", workertest.Prefer("east"))); got.GetId() != held.GetId() {
 		t.Errorf("the answered one: %s, want %s", got.GetId(), held.GetId())
 	}
-	if got := f.create(workertest.Request("ended", workertest.Prefer("west"))); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Completed" {
+	if got := f.create(workertest.Request("ended", workertest.Prefer("west"))); got.GetPhase() != sandboxv1.Phase_ENDED ||
+		got.GetStopReason() != "Completed" {
 		t.Errorf("the ended one: %v", got)
 	}
-	if got := f.create(workertest.Request("pending", workertest.Prefer("west"))); got.GetClusterId() != "west" || f.record("pending").Attempt != 1 {
+	if got := f.create(workertest.Request("pending", workertest.Prefer("west"))); got.GetClusterId() != "west" ||
+		f.record("pending").Attempt != 1 {
 		t.Errorf("the pending one: %v, attempt %d", got, f.record("pending").Attempt)
 	}
 }

@@ -69,7 +69,8 @@ func TestWithTheDiskFull(t *testing.T) {
 	}
 
 	// The disk fills between the write before the dispatch and the one after the response.
-	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer,
+		error) {
 		d.full.Store(true)
 		return carryOut(), nil
 	}

@@ -49,7 +49,8 @@ func TestI2RecordIsDurableBeforeTheDispatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		var seen *ledger.Record
-		f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall,
+			carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			seen = f.record("k")
 			if c.GetKeyHash() != ledger.KeyHash("", "default", "k") {
 				t.Errorf("dispatched key hash %q", c.GetKeyHash())
@@ -89,7 +90,8 @@ func TestI2HubDiesAfterTheDispatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, map[string]int32{"east": 5, "west": 5})
 				east := f.Workers["east"]
-				east.OnClaim = func(ctx context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				east.OnClaim = func(ctx context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer,
+					error) {
 					if carriedOut {
 						carryOut()
 					}
@@ -201,7 +203,8 @@ func TestAnUnclearOutcomeThatClearsIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		var calls int
-		f.Workers["east"].OnClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["east"].OnClaim = func(ctx context.Context, c *federationv1.ClaimCall,
+			carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			if calls++; calls < 4 {
 				return loseAnswer(ctx, c, carryOut)
 			}

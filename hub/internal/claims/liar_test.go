@@ -24,7 +24,8 @@ import (
 // planted is the Pod of a cluster that reports another's key as its own.
 func (f *federation) planted(cluster, key string, attempt int32) *federationv1.KeyHolder {
 	w, hash := f.Workers[cluster], ledger.KeyHash("", "default", key)
-	s := w.Claim(&federationv1.ClaimCall{Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key}}).GetSandbox()
+	s := w.Claim(&federationv1.ClaimCall{Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo",
+		ClaimKey: key}}).GetSandbox()
 	w.Keys[hash] = workertest.Holding{ID: s.GetId(), Attempt: attempt}
 	return &federationv1.KeyHolder{KeyHash: hash, Attempt: attempt, SandboxId: s.GetId(), PodUid: "pod"}
 }
@@ -72,7 +73,8 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 			leave, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if pending { // the worker's response is lost: the record says only that the claim was sent
-				f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall,
+					carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 					carryOut()
 					cancel()
 					return nil, workertest.ErrBroken
@@ -88,7 +90,8 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 			got := f.create(workertest.Request("k", workertest.Prefer("west")))
 			f.hub.Close() // waits for background work
 			if got.GetClusterId() != "west" || f.Workers["west"].Count() != 1 || f.Workers["west"].Canceled > 0 {
-				t.Errorf("I15: after attempt %d (pending %t) the key is answered %v; west has %d Pods", attempt, pending, got, f.Workers["west"].Count())
+				t.Errorf("I15: after attempt %d (pending %t) the key is answered %v; west has %d Pods", attempt, pending, got,
+					f.Workers["west"].Count())
 			}
 		}
 	}
@@ -140,7 +143,8 @@ func TestI15RequireClustersHoldsForWhatIsAdopted(t *testing.T) {
 	f.loseLedger()
 	ended := f.planted("evil", "ended", 1)
 	ended.PodUid, ended.Ended = "", true
-	f.tell("evil", f.planted("evil", "live", 1), &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "under-way"), Attempt: 1}, ended)
+	f.tell("evil", f.planted("evil", "live", 1), &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "under-way"), Attempt: 1},
+		ended)
 	f.tell("west")
 	for _, key := range []string{"live", "under-way", "ended"} {
 		_, err := f.hub.Create(t.Context(), workertest.Request(key, in("west")))
@@ -168,7 +172,8 @@ func TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone(t *testing.T) {
 	for name, change := range map[string]func(*sandboxv1.CreateSandboxRequest){"held": workertest.Prefer("west"), "forbidden": in("west")} {
 		f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
 		leave, cancel := context.WithCancel(t.Context())
-		f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall,
+			carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			if name == "held" {
 				carryOut()
 			}

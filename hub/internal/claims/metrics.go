@@ -28,13 +28,15 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "atoll_hub_claim_duration_seconds",
-			Help:    "Time from a create request to its answer, by result (OK, CANCELED by its caller, or the reason of the error) and by whether it had a key.",
+			Name: "atoll_hub_claim_duration_seconds",
+			Help: "Time from a create request to its answer, by result (OK, CANCELED by its caller, or the reason of the error) and by whether " +
+				"it had a key.",
 			Buckets: telemetry.CallSeconds,
 		}, []string{"result", "keyed"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "atoll_hub_claim_stage_seconds",
-			Help:    "What the time of a claim goes into at the hub: route is the choice of a cluster, once each, and with a key writing it down. The stages after it are the worker's.",
+			Name: "atoll_hub_claim_stage_seconds",
+			Help: "What the time of a claim goes into at the hub: route is the choice of a cluster, once each, and with a key writing it down. " +
+				"The stages after it are the worker's.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}, []string{"stage"}),
 		dispatches: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -51,7 +53,8 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 		}),
 		unsent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_claim_keys_unsent_total",
-			Help: "Claims that a cluster named and that this hub did not send to it, as far as it knows: they count for nothing. The cluster lies, or was away for longer than keys are kept, or the ledger lost writes unnoticed.",
+			Help: "Claims that a cluster named and that this hub did not send to it, as far as it knows: they count for nothing. The cluster " +
+				"lies, or was away for longer than keys are kept, or the ledger lost writes unnoticed.",
 		}, []string{"cluster"}),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_hub_claim_records",

@@ -37,7 +37,8 @@ func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandb
 	if recorded {
 		e.Message += "; the release is recorded, and the sandbox ends when the cluster is back"
 	} else {
-		e.Message += "; the hub repeats the release until the cluster confirms it, but forgets it when it restarts; because the sandbox has no claim key"
+		e.Message += "; the hub repeats the release until the cluster confirms it, but forgets it when it restarts; because the sandbox has no " +
+			"claim key"
 	}
 	return nil, &e
 }

@@ -58,7 +58,8 @@ func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	if !strings.Contains(err.Error(), "the release is recorded") {
 		t.Errorf("the caller is not told that the release is durable: %v", err)
 	}
-	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Released" || got.GetId() != k.GetId() {
+	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Released" ||
+		got.GetId() != k.GetId() {
 		t.Errorf("the key answers %s, %s, %s", got.GetId(), got.GetPhase(), got.GetStopReason())
 	}
 	east.SetConnected(true)
@@ -78,7 +79,8 @@ func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	d := &disk{Store: f.store}
 	f.hub.ledger = ledger.New(d)
-	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer,
+		error) {
 		d.full.Store(true)
 		return carryOut(), nil
 	}

@@ -29,7 +29,8 @@ func (r returning) Awaited() []string {
 // others have room.
 func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 0})
-	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: "west"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
+	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: "west"},
+		&federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
 	if refused != nil {
 		t.Fatal(refused)
 	}

@@ -20,7 +20,8 @@ func TestWaitNoneIsAnsweredWhenDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		gate := make(chan struct{})
-		f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall,
+			carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			if c.GetRequest().GetWait() != waitAssigned {
 				t.Errorf("dispatched with wait %s", c.GetRequest().GetWait())
 			}

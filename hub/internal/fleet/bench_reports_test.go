@@ -33,10 +33,12 @@ func linkSegment(c, n, round int) *federationv1.EnvSegment {
 	env := (c/linkShared)*linkEnvs + n
 	return &federationv1.EnvSegment{
 		Key: &federationv1.EnvKey{Namespace: "default", Name: fmt.Sprintf("env-%05d", env)},
-		Uid: fmt.Sprintf("6f9619ff-8b86-d011-b42d-%05d%07d", c, n), Generation: 3, Template: "python", DefaultInstanceType: "small", DefaultMultiplier: 1,
+		Uid: fmt.Sprintf("6f9619ff-8b86-d011-b42d-%05d%07d", c, n), Generation: 3, Template: "python", DefaultInstanceType: "small",
+		DefaultMultiplier: 1,
 		Members: []*federationv1.MemberSegment{{
 			Name: fmt.Sprintf("env-%05d-small", env), InstanceType: "small", Multiplier: 1, Image: "registry.example.com/sandbox/python:3.13",
-			State: federationv1.MemberState_ACTIVE, Idle: 20, ReadyIdle: int32(10 + round%10), Running: int32(100 + round), Desired: 120, Current: 120,
+			State: federationv1.MemberState_ACTIVE, Idle: 20, ReadyIdle: int32(10 + round%10), Running: int32(100 + round), Desired: 120,
+			Current:       120,
 			QueueCapacity: 100, CanGrow: true,
 		}},
 	}
@@ -77,7 +79,8 @@ func linkFleet(tb testing.TB) []*Session {
 	must.Succeed(tb, err)
 	sessions := make([]*Session, linkClusters)
 	for c := range sessions {
-		s, _, _ := f.Connect(Peer{ClusterID: fmt.Sprintf("cluster-%03d", c)}, &federationv1.Hello{Protocol: 1, ClusterUid: fmt.Sprint(c), Term: "t", Stream: 1})
+		s, _, _ := f.Connect(Peer{ClusterID: fmt.Sprintf("cluster-%03d", c)},
+			&federationv1.Hello{Protocol: 1, ClusterUid: fmt.Sprint(c), Term: "t", Stream: 1})
 		must.Succeed(tb, s.Begin(&federationv1.Begin{Incarnation: 1}))
 		for _, raw := range linkReports(tb, c, 1, linkChunk, true) {
 			if ack := s.Report(decodeFrame(tb, raw)); ack.GetSendComplete() {

@@ -96,7 +96,8 @@ func newRouteBench() *routeBench {
 	b.sequence = make([]uint64, benchClusters)
 	b.digests = make([]segment.Snapshot, benchClusters)
 	for c := range benchClusters {
-		s, _, _ := f.Connect(Peer{ClusterID: fmt.Sprint("cluster-", c)}, &federationv1.Hello{Protocol: 1, ClusterUid: fmt.Sprint(c), Term: "t", Stream: 1})
+		s, _, _ := f.Connect(Peer{ClusterID: fmt.Sprint("cluster-", c)}, &federationv1.Hello{Protocol: 1, ClusterUid: fmt.Sprint(c), Term: "t",
+			Stream: 1})
 		if err := s.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
 			panic(err)
 		}

@@ -16,19 +16,28 @@ func TestDecideHello(t *testing.T) {
 		facts helloFacts
 		want  Refusal
 	}{
-		"first of a name":                       {helloFacts{protocol: 1, uid: "u", hello: hello("a", 0, 1)}, None},
-		"another protocol":                      {helloFacts{protocol: 2, uid: "u", hello: hello("a", 0, 1)}, ProtocolUnsupported},
-		"no uid":                                {helloFacts{protocol: 1, hello: hello("a", 0, 1)}, IdentityMismatch},
-		"the name is taken":                     {helloFacts{protocol: 1, uid: "v", registeredUID: "u", hello: hello("a", 9, 1)}, IdentityMismatch},
-		"quarantined":                           {helloFacts{protocol: 1, uid: "u", registeredUID: "u", quarantined: true, hello: hello("a", 9, 1)}, RefusedQuarantined},
-		"taken and quarantined":                 {helloFacts{protocol: 1, uid: "v", registeredUID: "u", quarantined: true}, IdentityMismatch},
-		"reconnect":                             {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2), last: hello("a", 1, 1), alive: true}, None},
-		"late attempt of the same term":         {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 1), last: hello("a", 1, 2)}, OlderStream},
-		"the same attempt again":                {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2), last: hello("a", 1, 2), alive: true}, OlderStream},
-		"new leader":                            {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1), last: hello("a", 1, 7), alive: true}, None},
-		"old leader while the new one is well":  {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 8), last: hello("b", 2, 1), alive: true}, OlderStream},
-		"same incarnation, other term, alive":   {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1), last: hello("a", 2, 1), alive: true}, OlderStream},
-		"worker that lost its state, none else": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 0, 1), last: hello("a", 7, 1)}, None},
+		"first of a name":  {helloFacts{protocol: 1, uid: "u", hello: hello("a", 0, 1)}, None},
+		"another protocol": {helloFacts{protocol: 2, uid: "u", hello: hello("a", 0, 1)}, ProtocolUnsupported},
+		"no uid":           {helloFacts{protocol: 1, hello: hello("a", 0, 1)}, IdentityMismatch},
+		"the name is taken": {helloFacts{protocol: 1, uid: "v", registeredUID: "u", hello: hello("a", 9, 1)},
+			IdentityMismatch},
+		"quarantined": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", quarantined: true,
+			hello: hello("a", 9, 1)}, RefusedQuarantined},
+		"taken and quarantined": {helloFacts{protocol: 1, uid: "v", registeredUID: "u", quarantined: true}, IdentityMismatch},
+		"reconnect": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2),
+			last: hello("a", 1, 1), alive: true}, None},
+		"late attempt of the same term": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 1),
+			last: hello("a", 1, 2)}, OlderStream},
+		"the same attempt again": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2),
+			last: hello("a", 1, 2), alive: true}, OlderStream},
+		"new leader": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1),
+			last: hello("a", 1, 7), alive: true}, None},
+		"old leader while the new one is well": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 8),
+			last: hello("b", 2, 1), alive: true}, OlderStream},
+		"same incarnation, other term, alive": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1),
+			last: hello("a", 2, 1), alive: true}, OlderStream},
+		"worker that lost its state, none else": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 0, 1),
+			last: hello("a", 7, 1)}, None},
 	}
 	for name, c := range cases {
 		if got := decideHello(c.facts); got != c.want {
@@ -83,7 +92,8 @@ func TestMassive(t *testing.T) {
 		removed, of int
 		want        bool
 	}{
-		{handful, handful, false}, {handful + 1, handful + 1, true}, {300, 1000, false}, {301, 1000, true}, {handful + 1, 1000, false}, {0, 0, false},
+		{handful, handful, false}, {handful + 1, handful + 1, true}, {300, 1000, false}, {301, 1000, true}, {handful + 1, 1000, false},
+		{0, 0, false},
 	} {
 		if got := massive(c.removed, c.of); got != c.want {
 			t.Errorf("%d of %d: %t", c.removed, c.of, got)
@@ -103,7 +113,8 @@ func TestDraining(t *testing.T) {
 			t.Errorf("%s and not draining is %s", h, got)
 		}
 	}
-	for _, c := range []struct{ attached, draining, want bool }{{false, false, true}, {false, true, true}, {true, true, true}, {true, false, false}} {
+	for _, c := range []struct{ attached, draining, want bool }{{false, false, true}, {false, true, true}, {true, true, true},
+		{true, false, false}} {
 		if got := forgettable(c.attached, c.draining); got != c.want {
 			t.Errorf("attached %t, draining %t: forgettable is %t", c.attached, c.draining, got)
 		}

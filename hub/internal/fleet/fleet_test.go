@@ -102,7 +102,8 @@ func (o *owner) attach(f *Fleet) {
 	if refused != nil {
 		o.t.Fatalf("%s is refused: %v", o.id, refused)
 	}
-	if welcome.GetHighestIncarnation() > o.incarnation || welcome.GetHighestIncarnation() == o.incarnation && welcome.GetHighestTerm() != o.term {
+	if welcome.GetHighestIncarnation() > o.incarnation || welcome.GetHighestIncarnation() == o.incarnation &&
+		welcome.GetHighestTerm() != o.term {
 		o.incarnation, o.sequence = welcome.GetHighestIncarnation()+1, 0
 	}
 	must.Succeed(o.t, session.Begin(&federationv1.Begin{Incarnation: o.incarnation}))
@@ -169,7 +170,8 @@ func (o *owner) remove(keys ...segment.Key) *federationv1.ReportAck {
 
 func (o *owner) heartbeat() *federationv1.HeartbeatAck {
 	o.beat++
-	return o.session.Heartbeat(&federationv1.Heartbeat{Number: o.beat, Sequence: o.sequence, Digest: o.truth.Digest(), ResourceVersion: 100 + o.beat})
+	return o.session.Heartbeat(&federationv1.Heartbeat{Number: o.beat, Sequence: o.sequence, Digest: o.truth.Digest(),
+		ResourceVersion: 100 + o.beat})
 }
 
 func env(n int) segment.Key {

@@ -38,7 +38,8 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 		t.Fatalf("welcome %v, refused %v", welcome, refused)
 	}
 	must.Succeed(t, impostor.Begin(&federationv1.Begin{Incarnation: east.incarnation}))
-	impostor.Report(&federationv1.Report{Sequence: 999, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{pool(env(0), 9).Proto()}})
+	impostor.Report(&federationv1.Report{Sequence: 999, Last: true, Complete: true,
+		Segments: []*federationv1.EnvSegment{pool(env(0), 9).Proto()}})
 	impostor.Report(&federationv1.Report{Sequence: 1000, Last: true, Removed: []*federationv1.EnvKey{env(0).Proto(), env(1).Proto()}})
 	for _, o := range []*owner{east, west} {
 		wantTruth(t, f, o)

@@ -158,7 +158,8 @@ func TestAForgottenClusterIsRefused(t *testing.T) {
 	if got := east.refusal(f); got != string(IdentityMismatch) {
 		t.Errorf("it comes back to a taken name: %q", got)
 	}
-	if f.Registration("east") != successor.uid || !f.Forgotten("east", east.uid) || f.Forgotten("east", "") || f.Forgotten("east", successor.uid) {
+	if f.Registration("east") != successor.uid || !f.Forgotten("east", east.uid) || f.Forgotten("east", "") ||
+		f.Forgotten("east", successor.uid) {
 		t.Error("the successor is taken for the one that was forgotten")
 	}
 }

@@ -68,7 +68,8 @@ func TestI14AClusterOverItsLimitIsDegradedAlone(t *testing.T) {
 				t.Errorf("its key index counts: %v, with %d keys", whole, len(keys))
 			}
 			shown := f.Cluster("east")
-			if shown.GetState() != sandboxv1.ClusterState_DEGRADED || !strings.Contains(shown.GetMessage(), c.says) || int(shown.GetEnvs()) != c.envs {
+			if shown.GetState() != sandboxv1.ClusterState_DEGRADED || !strings.Contains(shown.GetMessage(), c.says) ||
+				int(shown.GetEnvs()) != c.envs {
 				t.Errorf("shown as %v, want it degraded with %q, and %d Envs", shown, c.says, c.envs)
 			}
 			for i := range 3 {
@@ -95,18 +96,21 @@ func TestI14AnInvalidSegmentCostsItsOwnEnvAlone(t *testing.T) {
 		return &federationv1.EnvSegment{Key: k.Proto(), Members: []*federationv1.MemberSegment{m}}
 	}
 	for says, s := range map[string]*federationv1.EnvSegment{
-		`default/env-001: invalid segment: it has`:             bad(env(1), &federationv1.MemberSegment{Name: strings.Repeat("x", 4<<20)}),
-		`default/env-001: invalid segment: member "UP"`:        bad(env(1), &federationv1.MemberSegment{Name: "UP"}),
-		`default/env-001: invalid segment: image "iiii`:        bad(env(1), &federationv1.MemberSegment{Name: "m", Image: strings.Repeat("i", 2000)}),
-		`invalid segment: namespace ""`:                        {},
-		`invalid segment: name "` + strings.Repeat("n", 64):    {Key: &federationv1.EnvKey{Namespace: "default", Name: strings.Repeat("n", 1<<20)}},
+		`default/env-001: invalid segment: it has`:      bad(env(1), &federationv1.MemberSegment{Name: strings.Repeat("x", 4<<20)}),
+		`default/env-001: invalid segment: member "UP"`: bad(env(1), &federationv1.MemberSegment{Name: "UP"}),
+		`default/env-001: invalid segment: image "iiii`: bad(env(1), &federationv1.MemberSegment{Name: "m",
+			Image: strings.Repeat("i", 2000)}),
+		`invalid segment: namespace ""`: {},
+		`invalid segment: name "` + strings.Repeat("n", 64): {Key: &federationv1.EnvKey{Namespace: "default",
+			Name: strings.Repeat("n", 1<<20)}},
 		`default/env-009: invalid segment: default_instance_t`: {Key: env(9).Proto(), DefaultInstanceType: strings.Repeat("n", 1000)},
 	} {
 		f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
 		o.truth.Apply(segment.Delta{Changed: envs(3)})
 		o.connect(f)
 		o.sequence++
-		o.session.Report(&federationv1.Report{Sequence: o.sequence, Last: true, Segments: []*federationv1.EnvSegment{s, pool(env(2), 77).Proto()}})
+		o.session.Report(&federationv1.Report{Sequence: o.sequence, Last: true,
+			Segments: []*federationv1.EnvSegment{s, pool(env(2), 77).Proto()}})
 		shown := f.Cluster("east")
 		if shown.GetState() != sandboxv1.ClusterState_DEGRADED || !strings.Contains(shown.GetMessage(), says) || len(shown.GetMessage()) > 500 {
 			t.Errorf("shown as %.500v, want it degraded with %q", shown, says)
@@ -149,7 +153,8 @@ func TestI14AnUnfinishedReportIsKeptWithinItsBudget(t *testing.T) {
 			if _, whole := o.session.Keys(); whole {
 				t.Error("the key index of a report that was refused counts")
 			}
-			if shown := f.Cluster("east"); shown.GetState() != sandboxv1.ClusterState_DEGRADED || !strings.Contains(shown.GetMessage(), "limit of 1048576 bytes in a report") {
+			if shown := f.Cluster("east"); shown.GetState() != sandboxv1.ClusterState_DEGRADED ||
+				!strings.Contains(shown.GetMessage(), "limit of 1048576 bytes in a report") {
 				t.Errorf("shown as %v", shown)
 			}
 			wantTruth(t, f, o)
@@ -198,7 +203,8 @@ func TestAHelloOutOfBoundsIsRefused(t *testing.T) {
 	} {
 		hello := o.hello()
 		change(hello, strings.Repeat("x", 1<<20))
-		if _, _, refused := f.Connect(Peer{ClusterID: "east"}, hello); refused.GetReason() != "Invalid" || !strings.HasPrefix(refused.GetMessage(), field) {
+		if _, _, refused := f.Connect(Peer{ClusterID: "east"}, hello); refused.GetReason() != "Invalid" ||
+			!strings.HasPrefix(refused.GetMessage(), field) {
 			t.Errorf("%s: %v", field, refused)
 		}
 	}

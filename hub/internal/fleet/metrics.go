@@ -56,12 +56,17 @@ func newMetrics(registerer prometheus.Registerer, f *Fleet) (*metrics, error) {
 var (
 	clustersDesc = prometheus.NewDesc("atoll_hub_clusters", "Registered clusters, by health.", []string{"health"}, nil)
 	envsDesc     = prometheus.NewDesc("atoll_hub_envs", "Envs in the merged view.", nil, nil)
-	envIdleDesc  = prometheus.NewDesc("atoll_hub_env_idle_pods", "Idle Pods of an Env that are ready, over all clusters; of the first 1000 Envs.", []string{"namespace", "env"}, nil)
-	ageDesc      = prometheus.NewDesc("atoll_hub_view_age_seconds", "Age of what is known of a cluster: since its last frame, or since this process began.", []string{"cluster"}, nil)
-	healthDesc   = prometheus.NewDesc("atoll_hub_cluster_healthy", "Whether a cluster is served as usual (1), or is the last choice, unreachable or quarantined (0).", []string{"cluster"}, nil)
-	degradedDesc = prometheus.NewDesc("atoll_hub_cluster_degraded", "Whether something of what a cluster reports does not count (1); GET /v1/clusters says why.", []string{"cluster"}, nil)
-	awaitedDesc  = prometheus.NewDesc("atoll_hub_clusters_awaited", "Registered clusters that this process has not heard from and still waits for.", nil, nil)
-	outboxDesc   = prometheus.NewDesc("atoll_hub_foreign_pending", "Changed segments that clusters are yet to be told of.", nil, nil)
+	envIdleDesc  = prometheus.NewDesc("atoll_hub_env_idle_pods",
+		"Idle Pods of an Env that are ready, over all clusters; of the first 1000 Envs.", []string{"namespace", "env"}, nil)
+	ageDesc = prometheus.NewDesc("atoll_hub_view_age_seconds",
+		"Age of what is known of a cluster: since its last frame, or since this process began.", []string{"cluster"}, nil)
+	healthDesc = prometheus.NewDesc("atoll_hub_cluster_healthy",
+		"Whether a cluster is served as usual (1), or is the last choice, unreachable or quarantined (0).", []string{"cluster"}, nil)
+	degradedDesc = prometheus.NewDesc("atoll_hub_cluster_degraded",
+		"Whether something of what a cluster reports does not count (1); GET /v1/clusters says why.", []string{"cluster"}, nil)
+	awaitedDesc = prometheus.NewDesc("atoll_hub_clusters_awaited",
+		"Registered clusters that this process has not heard from and still waits for.", nil, nil)
+	outboxDesc = prometheus.NewDesc("atoll_hub_foreign_pending", "Changed segments that clusters are yet to be told of.", nil, nil)
 )
 
 type healthCollector struct{ fleet *Fleet }

@@ -187,7 +187,8 @@ func TestI5ARestartedHubBelievesNoOlderIncarnation(t *testing.T) {
 	o.connect(newFleet(t, registry))
 
 	f := newFleet(t, registry)
-	s, welcome, refused := f.Connect(Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: o.uid, Term: "east-term-1", Incarnation: 1, Stream: 9})
+	s, welcome, refused := f.Connect(Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: o.uid, Term: "east-term-1",
+		Incarnation: 1, Stream: 9})
 	if refused != nil || welcome.GetHighestIncarnation() != 2 || welcome.GetHighestTerm() != "second" {
 		t.Fatalf("welcome is %v, refused %v", welcome, refused)
 	}
@@ -215,16 +216,18 @@ func TestI5AMassRemovalNeedsTwoCompleteReports(t *testing.T) {
 		of    int
 		steps []step
 	}{
-		"thirty percent are believed":       {20, []step{{leaveOut: rangeOf(0, 6), want: 14}}},
-		"more are not":                      {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}}},
-		"a second report confirms":          {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {want: 13}}},
-		"the same report again does not":    {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {repeat: true, want: 20}, {want: 13}}},
-		"everything":                        {20, []step{{leaveOut: rangeOf(0, 20), want: 20, asks: true}, {want: 0}}},
-		"a handful is believed":             {5, []step{{leaveOut: rangeOf(0, 5), want: 0}}},
-		"what comes back is no suspect":     {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {bringBack: rangeOf(0, 7), want: 20}}},
-		"other Envs are suspected anew":     {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {bringBack: rangeOf(0, 7), leaveOut: rangeOf(7, 14), want: 20, asks: true}, {want: 13}}},
-		"the confirmed go, a few new too":   {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {leaveOut: rangeOf(7, 9), want: 11}}},
-		"back and out again is suspect one": {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {bringBack: rangeOf(0, 7), want: 20}, {leaveOut: rangeOf(0, 7), want: 20, asks: true}}},
+		"thirty percent are believed":    {20, []step{{leaveOut: rangeOf(0, 6), want: 14}}},
+		"more are not":                   {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}}},
+		"a second report confirms":       {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {want: 13}}},
+		"the same report again does not": {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {repeat: true, want: 20}, {want: 13}}},
+		"everything":                     {20, []step{{leaveOut: rangeOf(0, 20), want: 20, asks: true}, {want: 0}}},
+		"a handful is believed":          {5, []step{{leaveOut: rangeOf(0, 5), want: 0}}},
+		"what comes back is no suspect":  {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {bringBack: rangeOf(0, 7), want: 20}}},
+		"other Envs are suspected anew": {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true},
+			{bringBack: rangeOf(0, 7), leaveOut: rangeOf(7, 14), want: 20, asks: true}, {want: 13}}},
+		"the confirmed go, a few new too": {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {leaveOut: rangeOf(7, 9), want: 11}}},
+		"back and out again is suspect one": {20, []step{{leaveOut: rangeOf(0, 7), want: 20, asks: true}, {bringBack: rangeOf(0, 7), want: 20},
+			{leaveOut: rangeOf(0, 7), want: 20, asks: true}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -205,7 +205,8 @@ func refused(r Refusal) *federationv1.Refused {
 	case RefusedInvalid:
 		out.RetryAfter = durationpb.New(time.Minute)
 	case RefusedForgotten:
-		out.Message = "this cluster, or one with the same certificate key, was removed from the federation; `atollctl cluster undrain` takes that back"
+		out.Message = "this cluster, or one with the same certificate key, was removed from the federation; `atollctl cluster undrain` takes " +
+			"that back"
 		out.RetryAfter = durationpb.New(quarantinePeriod)
 	case RegistryUnavailable:
 		out.Message = "the hub cannot write its registry"

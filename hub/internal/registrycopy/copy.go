@@ -86,7 +86,8 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 			return nil, err
 		}
 	}
-	log.Info("The registry was missing or a backup's: clusters were added that are known elsewhere", "from", place.String(), "clusters", len(seen.Clusters))
+	log.Info("The registry was missing or a backup's: clusters were added that are known elsewhere", "from", place.String(), "clusters",
+		len(seen.Clusters))
 	// Last: a hub that dies before this starts over.
 	if remembered(seen.Ledger, ledger, identity) {
 		return w, hubstate.SaveIdentity(ctx, registry, seen.Ledger)
@@ -200,7 +201,8 @@ func (w *Copy) Sync(ctx context.Context) {
 	err := w.write(ctx)
 	if failed := err != nil && ctx.Err() == nil; failed != w.failing {
 		if w.failing = failed; failed {
-			w.log.Error(err, "Which clusters are registered cannot be written down apart from the volume; no other can register until it is", "at", w.place.String())
+			w.log.Error(err, "Which clusters are registered cannot be written down apart from the volume; no other can register until it is", "at",
+				w.place.String())
 		} else {
 			w.log.Info("Which clusters are registered is written down apart from the volume again", "at", w.place.String())
 		}

@@ -31,7 +31,8 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 			},
 		}
 		for name, call := range calls {
-			for caller, p := range map[string]principal.Principal{"team": {Team: "s", AllNamespaces: true}, "user": {Team: "t", User: "v", AllNamespaces: true}, "namespace": {AllTeams: true, Namespaces: []string{"prod"}}, "nothing": {}} {
+			for caller, p := range map[string]principal.Principal{"team": {Team: "s", AllNamespaces: true},
+				"user": {Team: "t", User: "v", AllNamespaces: true}, "namespace": {AllTeams: true, Namespaces: []string{"prod"}}, "nothing": {}} {
 				if _, err := call(principal.With(t.Context(), p), s.GetId()); err == nil || reasonOf(err) != problem.NotFound {
 					t.Errorf("%s by another %s: %v", name, caller, err)
 				}
@@ -44,7 +45,8 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 				}
 			}
 		}
-		if before := f.Workers["west"].Live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil || before.GetPause() != nil {
+		if before := f.Workers["west"].Live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil ||
+			before.GetPause() != nil {
 			t.Fatalf("another caller changed it: %v", before)
 		}
 		got, err := calls["touch"](mine, s.GetId())

@@ -17,7 +17,8 @@ import (
 // Tunnels opens tunnels from workers.
 type Tunnels interface {
 	// OpenTunnel has a cluster open a tunnel, which counts against its holder; tell passes the token to the cluster.
-	OpenTunnel(ctx context.Context, clusterID string, holder reach.Holder, tell func(ctx context.Context, token string) error) (reach.Tunnel, error)
+	OpenTunnel(ctx context.Context, clusterID string, holder reach.Holder, tell func(ctx context.Context, token string) error) (reach.Tunnel,
+		error)
 }
 
 // Open connects to a sandbox through its cluster. A caller that may not see it gets the error of Get.

@@ -35,7 +35,8 @@ func TestOnlyTheOwnerReachesASandbox(t *testing.T) {
 		tunnels := &asked{}
 		f.hub.tunnels = tunnels
 		call := &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Command: []string{"true"}}}}
-		for _, p := range []principal.Principal{{Team: "s", AllNamespaces: true}, {Team: "t", User: "v", AllNamespaces: true}, {AllTeams: true, Namespaces: []string{"prod"}}, {}} {
+		for _, p := range []principal.Principal{{Team: "s", AllNamespaces: true}, {Team: "t", User: "v", AllNamespaces: true},
+			{AllTeams: true, Namespaces: []string{"prod"}}, {}} {
 			_, err := f.hub.Open(principal.With(t.Context(), p), s.GetId(), call)
 			workertest.WantReason(t, err, problem.NotFound)
 		}

@@ -83,13 +83,15 @@ func TestFates(t *testing.T) {
 		rules []Rule
 		want  string
 	}{
-		"none":                 {nil, "heartbeat_ack1 dispatch2 heartbeat_ack3 heartbeat_ack4"},
-		"dropped":              {[]Rule{{Kinds: []string{"dispatch"}, Drop: 1}}, "heartbeat_ack1 heartbeat_ack3 heartbeat_ack4"},
-		"twice":                {[]Rule{{Kinds: []string{"dispatch"}, Duplicate: 1}}, "heartbeat_ack1 dispatch2 dispatch2 heartbeat_ack3 heartbeat_ack4"},
+		"none":    {nil, "heartbeat_ack1 dispatch2 heartbeat_ack3 heartbeat_ack4"},
+		"dropped": {[]Rule{{Kinds: []string{"dispatch"}, Drop: 1}}, "heartbeat_ack1 heartbeat_ack3 heartbeat_ack4"},
+		"twice": {[]Rule{{Kinds: []string{"dispatch"}, Duplicate: 1}},
+			"heartbeat_ack1 dispatch2 dispatch2 heartbeat_ack3 heartbeat_ack4"},
 		"swapped":              {[]Rule{{Kinds: []string{"dispatch"}, Swap: 1}}, "heartbeat_ack1 heartbeat_ack3 dispatch2 heartbeat_ack4"},
 		"swapped with nothing": {[]Rule{{Kinds: []string{"heartbeat_ack"}, Drop: 1}, {Swap: 1}}, "dispatch2"},
-		"late":                 {[]Rule{{Kinds: []string{"dispatch"}, DelayMillis: 2500}}, "heartbeat_ack1 heartbeat_ack3 heartbeat_ack4 dispatch2"},
-		"the first that fits":  {[]Rule{{Kinds: []string{"heartbeat_ack"}}, {Drop: 1}}, "heartbeat_ack1 heartbeat_ack3 heartbeat_ack4"},
+		"late": {[]Rule{{Kinds: []string{"dispatch"}, DelayMillis: 2500}},
+			"heartbeat_ack1 heartbeat_ack3 heartbeat_ack4 dispatch2"},
+		"the first that fits": {[]Rule{{Kinds: []string{"heartbeat_ack"}}, {Drop: 1}}, "heartbeat_ack1 heartbeat_ack3 heartbeat_ack4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := send(t, Rules{Rules: tc.rules}, frames...); got != tc.want {

@@ -229,7 +229,9 @@ func (a *Authority) write(name string, content []byte, mode fs.FileMode) error {
 }
 
 // sign issues template as a certificate of pub. Without a parent it is self-signed.
-func sign(template *x509.Certificate, life time.Duration, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) ([]byte, error) {
+func sign(
+	template *x509.Certificate, life time.Duration, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer,
+) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, fmt.Errorf("choosing a serial number: %w", err)

@@ -34,7 +34,8 @@ var (
 	patient  = policy{"idleTimeoutSeconds: 1800", group(func(g *v1alpha1.EnvAutoscalingGroup) { g.ScaleDownPolicy.IdleTimeoutSeconds = 1800 })}
 	siblings = policy{"two members", func(e *simulate.Env) {
 		e.Pools = []simulate.Pool{
-			{Cluster: "east", Name: "reserved", Replicas: 2, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", MinReplicas: ptr.To[int32](2), MaxReplicas: ptr.To[int32](20)}},
+			{Cluster: "east", Name: "reserved", Replicas: 2, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default",
+				MinReplicas: ptr.To[int32](2), MaxReplicas: ptr.To[int32](20)}},
 			{Cluster: "east", Name: "on-demand", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", Priority: 10}},
 		}
 	}}

@@ -134,7 +134,8 @@ func (c *Chain) PreCreatePod(ctx context.Context, request *PodRequest) (Verdict,
 			return v, nil
 		}
 		if !sameIdentity(request.Pod, seen.Pod) {
-			return Verdict{}, fmt.Errorf("admission plugin %s changed the Pod's name, owner, finalizers or a reserved key, which are the pool's", p.Name())
+			return Verdict{}, fmt.Errorf("admission plugin %s changed the Pod's name, owner, finalizers or a reserved key, which are the pool's",
+				p.Name())
 		}
 		request.Pod = seen.Pod
 	}
@@ -188,13 +189,16 @@ func (c *Chain) askAbout(ctx context.Context, q question, p *asked, change *Chan
 	}
 	v.Replicas = min(max(v.Replicas, change.From), change.To)
 	if v.Replicas < change.To && v.Reason == "" {
-		v.Reason, v.Message = InsufficientResources, fmt.Sprintf("%s admits %d of %d replicas and gives no reason", p.Name(), v.Replicas, change.To)
+		v.Reason, v.Message = InsufficientResources, fmt.Sprintf("%s admits %d of %d replicas and gives no reason", p.Name(), v.Replicas,
+			change.To)
 	}
 	if q != preCreatePool {
 		return v, nil
 	}
-	if seen.Pool.Name != change.Pool.Name || seen.Pool.Namespace != change.Pool.Namespace || seen.Pool.Spec.Replicas != change.Pool.Spec.Replicas {
-		return Verdict{}, fmt.Errorf("admission plugin %s changed the pool's name or replicas; it may edit labels, annotations and the rest of spec", p.Name())
+	if seen.Pool.Name != change.Pool.Name || seen.Pool.Namespace != change.Pool.Namespace ||
+		seen.Pool.Spec.Replicas != change.Pool.Spec.Replicas {
+		return Verdict{}, fmt.Errorf("admission plugin %s changed the pool's name or replicas; it may edit labels, annotations and the rest of "+
+			"spec", p.Name())
 	}
 	change.Pool = seen.Pool
 	return v, nil

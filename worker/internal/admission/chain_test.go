@@ -61,7 +61,8 @@ func upTo(name string, most int32) *poolPlugin {
 }
 
 func change(from, to int32) *Change {
-	return &Change{Key: "k", From: from, To: to, Pool: &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: v1alpha1.SandboxPoolSpec{Replicas: to}}}
+	return &Change{Key: "k", From: from, To: to, Pool: &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"},
+		Spec: v1alpha1.SandboxPoolSpec{Replicas: to}}}
 }
 
 // TestChainAdmitsWhatAllAdmit: each is asked for what those before it admit, and those that admitted more are asked again.
@@ -111,7 +112,8 @@ func TestChainAdmitsWhatAllAdmit(t *testing.T) {
 }
 
 func TestChainWithoutPlugins(t *testing.T) {
-	for name, c := range map[string]*Chain{"nil": nil, "empty": New(clock.RealClock{}), "with another one": New(clock.RealClock{}, NewRefusals(nil))} {
+	for name, c := range map[string]*Chain{"nil": nil, "empty": New(clock.RealClock{}),
+		"with another one": New(clock.RealClock{}, NewRefusals(nil))} {
 		created, err := c.PreCreatePool(t.Context(), change(0, 3))
 		if err != nil || !created.Whole(3) {
 			t.Errorf("%s: creation: %+v, %v", name, created, err)
@@ -137,7 +139,8 @@ func TestRefusalsOfNothing(t *testing.T) {
 		t.Errorf("a deletion: %+v, %v", v, err)
 	}
 	silent := &poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { return Verdict{Replicas: 1}, nil }}
-	if v, err := New(clock.RealClock{}, silent).PreCreatePool(t.Context(), change(0, 2)); err != nil || v.Replicas != 1 || v.Reason == "" || v.Message == "" {
+	if v, err := New(clock.RealClock{}, silent).PreCreatePool(t.Context(), change(0, 2)); err != nil || v.Replicas != 1 || v.Reason == "" ||
+		v.Message == "" {
 		t.Errorf("a part without a reason: %+v, %v", v, err)
 	}
 }
@@ -162,7 +165,9 @@ func TestPluginsEditPools(t *testing.T) {
 		"replicas": func(p *v1alpha1.SandboxPool) { p.Spec.Replicas = 100 },
 	} {
 		c := change(0, 2)
-		if _, err := New(clock.RealClock{}, label("bad", do)).PreCreatePool(t.Context(), c); err == nil || !strings.Contains(err.Error(), "bad") || c.Pool.Name != "p" || c.Pool.Spec.Replicas != 2 {
+		if _, err := New(clock.RealClock{}, label("bad", do)).PreCreatePool(t.Context(), c); err == nil ||
+			!strings.Contains(err.Error(), "bad") ||
+			c.Pool.Name != "p" || c.Pool.Spec.Replicas != 2 {
 			t.Errorf("a changed %s: %v, %+v", name, err, c.Pool)
 		}
 	}
@@ -200,13 +205,15 @@ func TestPluginsAndPods(t *testing.T) {
 		r := &PodRequest{Pool: &v1alpha1.SandboxPool{}, Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: "p-1", Labels: map[string]string{v1alpha1.SandboxPhaseLabelKey: "idle"}, Finalizers: []string{v1alpha1.SandboxProtectionFinalizer},
 		}}}
-		got, err := New(clock.RealClock{}, podPlugin(func(r *PodRequest) (Verdict, error) { do(r.Pod); return v, nil })).PreCreatePod(t.Context(), r)
+		got, err := New(clock.RealClock{}, podPlugin(func(r *PodRequest) (Verdict, error) { do(r.Pod); return v, nil })).PreCreatePod(t.Context(),
+			r)
 		return r, got, err
 	}
 	if r, v, err := ask(func(p *corev1.Pod) { p.Spec.NodeName = "n" }, Admit(1)); err != nil || !v.Whole(1) || r.Pod.Spec.NodeName != "n" {
 		t.Errorf("an edit: %+v, %v", v, err)
 	}
-	if r, v, err := ask(func(p *corev1.Pod) { p.Spec.NodeName = "n" }, Refuse(0, QuotaExceeded, "full", 0)); err != nil || v.Whole(1) || r.Pod.Spec.NodeName != "" {
+	if r, v, err := ask(func(p *corev1.Pod) { p.Spec.NodeName = "n" }, Refuse(0, QuotaExceeded, "full", 0)); err != nil || v.Whole(1) ||
+		r.Pod.Spec.NodeName != "" {
 		t.Errorf("a refusal: %+v, %v", v, err)
 	}
 	for name, do := range map[string]func(*corev1.Pod){
@@ -227,7 +234,8 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 		stuck, done := make(chan struct{}), atomic.Int32{}
 		chains := map[string]*Chain{
 			"panicked: oh": New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { panic("oh") }}),
-			"broken":       New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { return Admit(5), errors.New("broken") }}),
+			"broken": New(clock.RealClock{}, &poolPlugin{name: "p",
+				answer: func(context.Context, *Change) (Verdict, error) { return Admit(5), errors.New("broken") }}),
 			"no answer": New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(_ context.Context, c *Change) (Verdict, error) {
 				<-stuck // whatever its context says
 				c.Pool.Name = "late"
@@ -239,7 +247,8 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 			c := change(0, 5)
 			begun := time.Now()
 			v, err := chain.PreCreatePool(t.Context(), c)
-			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "admission plugin p, PreCreatePool") || v != (Verdict{}) {
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "admission plugin p, PreCreatePool") ||
+				v != (Verdict{}) {
 				t.Errorf("%s: %+v, %v", want, v, err)
 			}
 			if took := time.Since(begun); took > deadline {

@@ -58,9 +58,11 @@ func TestDecide(t *testing.T) {
 		{"adopted", ByLabel, former(owned("agents.navix.sh/v1alpha1", nil)), env("pool"), verbNone, reasonOwned},
 		{"a member", All, former(owned("agents.navix.sh/v1alpha1", new(true))), nil, verbNone, reasonOwned},
 		{"a member, of a later version of the API", All, former(owned("agents.navix.sh/v1", nil)), nil, verbNone, reasonOwned},
-		{"left behind by its Env", All, former(func(p *v1alpha1.SandboxPool) { p.Labels[v1alpha1.LabelEnv] = "p" }), nil, verbNone, reasonWasMember},
+		{"left behind by its Env", All, former(func(p *v1alpha1.SandboxPool) { p.Labels[v1alpha1.LabelEnv] = "p" }), nil, verbNone,
+			reasonWasMember},
 		{"going", All, former(func(p *v1alpha1.SandboxPool) { p.DeletionTimestamp = &now }), nil, verbNone, reasonTerminating},
-		{"waiting for its template", All, former(func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers = nil }), nil, verbNone, reasonBare},
+		{"waiting for its template", All, former(func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers = nil }), nil, verbNone,
+			reasonBare},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := decide(tt.mode, tt.pool, tt.env); d.verb != tt.verb || d.reason != tt.reason {
@@ -85,8 +87,9 @@ func TestEnvFor(t *testing.T) {
 		change              func(*v1alpha1.SandboxPool)
 		template, resources string
 	}{
-		"nothing said":              {func(*v1alpha1.SandboxPool) {}, "p", "map[scalingGroup:]"},
-		"no resources":              {func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers = []corev1.Container{{}} }, "p", "map[scalingGroup:]"},
+		"nothing said": {func(*v1alpha1.SandboxPool) {}, "p", "map[scalingGroup:]"},
+		"no resources": {func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers = []corev1.Container{{}} }, "p",
+			"map[scalingGroup:]"},
 		"resources":                 {sized, "p", "map[inlineResources:map[limits:map[cpu:2]] scalingGroup:]"},
 		"a template":                {named("", "t"), "t", "map[scalingGroup:]"},
 		"a template, by annotation": {named("a", "t"), "a", "map[scalingGroup:]"},

@@ -184,7 +184,8 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		reader:   live,
 		informer: informers,
 		source: &source{
-			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, inventory: opts.Inventory, outlooks: opts.Outlooks, paused: opts.Paused, dirty: newMarks(),
+			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, inventory: opts.Inventory, outlooks: opts.Outlooks, paused: opts.Paused,
+			dirty: newMarks(),
 		},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: stateConfigMap}},

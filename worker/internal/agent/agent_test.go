@@ -82,7 +82,8 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 		return nil
 	})
 	t.Log("foreign segments go to sync")
-	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Foreign{Foreign: &federationv1.Foreign{Complete: true, Last: true, Known: []string{"west"}}}})
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Foreign{Foreign: &federationv1.Foreign{Complete: true, Last: true,
+		Known: []string{"west"}}}})
 	if f := <-worker.foreign.heard; f.GetKnown()[0] != "west" {
 		t.Errorf("sync heard %v", f)
 	}
@@ -97,8 +98,10 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 	w.hub.shows("py", 2)
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
-	if first := again.reports[0]; !first.GetComplete() || first.GetSequence() <= last || again.hello.GetStream() != 2 || again.begin.GetIncarnation() != 1 {
-		t.Errorf("stream %d begins with report %d (complete: %t) after %d", again.hello.GetStream(), first.GetSequence(), first.GetComplete(), last)
+	if first := again.reports[0]; !first.GetComplete() || first.GetSequence() <= last || again.hello.GetStream() != 2 ||
+		again.begin.GetIncarnation() != 1 {
+		t.Errorf("stream %d begins with report %d (complete: %t) after %d", again.hello.GetStream(), first.GetSequence(), first.GetComplete(),
+			last)
 	}
 }
 
@@ -135,7 +138,8 @@ func TestADispatchedClaim(t *testing.T) {
 
 	t.Log("is touched, and gets other timeouts")
 	id := answer.GetSandbox().GetId()
-	s.dispatch(&federationv1.Dispatch{Id: 20, Incarnation: 1, Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
+	s.dispatch(&federationv1.Dispatch{Id: 20, Incarnation: 1,
+		Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
 	if got := s.answer(20); got.GetSandbox().GetLastActiveAt() == nil || got.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("touched: %v", got)
 	}
@@ -147,11 +151,13 @@ func TestADispatchedClaim(t *testing.T) {
 	}
 
 	t.Log("is paused, as far as its Pod can be, and resumed")
-	s.dispatch(&federationv1.Dispatch{Id: 22, Incarnation: 1, Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
+	s.dispatch(&federationv1.Dispatch{Id: 22, Incarnation: 1,
+		Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
 	if got := s.answer(22); got.GetError().GetCode() != int32(codes.Unimplemented) || got.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("paused: %v, want UNIMPLEMENTED: its pool has no CPU to give back", got)
 	}
-	s.dispatch(&federationv1.Dispatch{Id: 23, Incarnation: 1, Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
+	s.dispatch(&federationv1.Dispatch{Id: 23, Incarnation: 1,
+		Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
 	if got := s.answer(23); got.GetSandbox().GetId() != id || got.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("resumed: %v", got)
 	}

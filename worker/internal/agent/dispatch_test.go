@@ -43,7 +43,8 @@ func keyedDispatch(keyHash string) *federationv1.Dispatch {
 }
 
 func newUplink(a *Agent) *uplink {
-	return &uplink{agent: a, receipts: make(chan *federationv1.WorkerFrame, maxCalls), answers: make(chan answeredDispatch), sentAll: make(chan struct{})}
+	return &uplink{agent: a, receipts: make(chan *federationv1.WorkerFrame, maxCalls), answers: make(chan answeredDispatch),
+		sentAll: make(chan struct{})}
 }
 
 // I2: whether a claim with a key may be refused for lack of room is decided by the claim service, which knows its attempt.
@@ -53,7 +54,8 @@ func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 	for range maxClaims {
 		a.slots.claims <- struct{}{}
 	}
-	for keyHash, want := range map[string]federationv1.Disposition{"": federationv1.Disposition_REFUSED, "k": federationv1.Disposition_UNCLEAR} {
+	for keyHash, want := range map[string]federationv1.Disposition{"": federationv1.Disposition_REFUSED,
+		"k": federationv1.Disposition_UNCLEAR} {
 		u := newUplink(a)
 		go func() {
 			if err := u.dispatch(t.Context(), keyedDispatch(keyHash)); err != nil {
@@ -64,7 +66,8 @@ func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 			t.Errorf("key %q: answered %s, want %s", keyHash, got.GetDisposition(), want)
 		}
 	}
-	if len(claims.declined) != 1 || claims.declined[0].KeyHash != "k" || claims.declined[0].Attempt != 3 || claims.declined[0].Pool.Name != "p" {
+	if len(claims.declined) != 1 || claims.declined[0].KeyHash != "k" || claims.declined[0].Attempt != 3 ||
+		claims.declined[0].Pool.Name != "p" {
 		t.Errorf("asked about %+v", claims.declined)
 	}
 	u, stale := newUplink(a), keyedDispatch("k")

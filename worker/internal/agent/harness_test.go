@@ -96,7 +96,8 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	w.Must(err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
 	w.Must(err)
-	out := &worker{world: w, claims: claimtest.New(w.T, cfg, clusterID), foreign: &ear{heard: make(chan *federationv1.Foreign, 64)}, log: make(chan string, 1024)}
+	out := &worker{world: w, claims: claimtest.New(w.T, cfg, clusterID), foreign: &ear{heard: make(chan *federationv1.Foreign, 64)},
+		log: make(chan string, 1024)}
 	linkLog := funcr.New(func(_, args string) { out.log <- args }, funcr.Options{})
 	options := Options{
 		ClusterID: clusterID, Version: "test", Namespace: w.Namespace, Claims: out.claims, Sandboxes: out.claims.Sandboxes,
@@ -110,7 +111,8 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	w.Must(out.claims.Watch(w.Context(), mgr.GetCache()))
 	w.Must(mgr.Add(out.claims.Inventory))
 	pools, err := pool.New(pool.Options{
-		Client: mgr.GetClient(), Recorder: out.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID, Registry: prometheus.NewRegistry(),
+		Client: mgr.GetClient(), Recorder: out.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID,
+		Registry: prometheus.NewRegistry(),
 	})
 	w.Must(err)
 	w.Must(pools.SetupWithManager(w.Context(), mgr))

@@ -94,7 +94,8 @@ func (h *hub) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, f
 	if err != nil {
 		return err
 	}
-	s := &session{hub: h, stream: stream, frames: make(chan *federationv1.WorkerFrame, 1024), over: make(chan struct{}), hangUp: make(chan struct{})}
+	s := &session{hub: h, stream: stream, frames: make(chan *federationv1.WorkerFrame, 1024), over: make(chan struct{}),
+		hangUp: make(chan struct{})}
 	frame, err := stream.Recv()
 	if err != nil {
 		return err

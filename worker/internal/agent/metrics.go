@@ -27,7 +27,8 @@ func newMetrics() metrics {
 			Name: "atoll_worker_hub_dispatches_total", Help: "Calls of the hub, by call and disposition.",
 		}, []string{"call", "outcome"}),
 		unacked: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "atoll_worker_hub_reports_unacknowledged", Help: fmt.Sprintf("Reports that the hub has not acknowledged; at %d no more are sent.", window),
+			Name: "atoll_worker_hub_reports_unacknowledged", Help: fmt.Sprintf("Reports that the hub has not acknowledged; at %d no more are sent.",
+				window),
 		}),
 	}
 }
@@ -46,7 +47,8 @@ func (a *Agent) register(registry prometheus.Registerer) error {
 		Name: "atoll_worker_incarnation", Help: "The number of this leadership; 0 for a follower.",
 	}, func() float64 { return float64(a.Incarnation()) })
 	executing := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "atoll_worker_hub_dispatches_in_flight", Help: fmt.Sprintf("Calls of the hub that are being carried out, at most %d claims and %d others.", maxClaims, maxCalls),
+		Name: "atoll_worker_hub_dispatches_in_flight",
+		Help: fmt.Sprintf("Calls of the hub that are being carried out, at most %d claims and %d others.", maxClaims, maxCalls),
 	}, func() float64 { return float64(a.slots.taken()) })
 	m := a.metrics
 	for _, c := range []prometheus.Collector{m.reports, m.dispatches, m.unacked, connected, incarnation, executing} {

@@ -56,7 +56,8 @@ func TestDeltasSayWhatDiffers(t *testing.T) {
 		t.Errorf("the complete report of an empty cluster is %v", got)
 	}
 	key := func(name string) segment.Key { return segment.Key{Namespace: "default", Name: name} }
-	if got := o.delta(segment.Delta{Changed: []*segment.Segment{seg("a", 1), seg("b", 1)}})[0]; len(got.GetSegments()) != 2 || got.GetComplete() {
+	if got := o.delta(segment.Delta{Changed: []*segment.Segment{seg("a", 1), seg("b", 1)}})[0]; len(got.GetSegments()) != 2 ||
+		got.GetComplete() {
 		t.Errorf("the first delta is %v", got)
 	}
 	got := o.delta(segment.Delta{Changed: []*segment.Segment{seg("a", 1), seg("b", 2)}, Removed: []segment.Key{key("never")}})[0]

@@ -18,11 +18,14 @@ func TestDescribeMemberTellsTheOutlook(t *testing.T) {
 		observed v1alpha1.ObservedMemberState
 		want     segment.Member
 	}{
-		"can grow":             {poolFacts{canGrow: true}, v1alpha1.ObservedMemberStateActive, segment.Member{State: segment.Active, CanGrow: true}},
-		"saturated for a time": {poolFacts{saturated: time.Minute}, v1alpha1.ObservedMemberStateActive, segment.Member{State: segment.Saturated, SaturatedFor: time.Minute}},
-		"at its ceiling":       {poolFacts{}, v1alpha1.ObservedMemberStateSaturated, segment.Member{State: segment.Saturated}},
-		"not as it should be":  {poolFacts{saturated: time.Minute}, v1alpha1.ObservedMemberStateInconsistent, segment.Member{State: segment.Inconsistent, SaturatedFor: time.Minute}},
-		"nothing scales it":    {poolFacts{}, v1alpha1.ObservedMemberStateActive, segment.Member{State: segment.Active}},
+		"can grow": {poolFacts{canGrow: true}, v1alpha1.ObservedMemberStateActive,
+			segment.Member{State: segment.Active, CanGrow: true}},
+		"saturated for a time": {poolFacts{saturated: time.Minute}, v1alpha1.ObservedMemberStateActive,
+			segment.Member{State: segment.Saturated, SaturatedFor: time.Minute}},
+		"at its ceiling": {poolFacts{}, v1alpha1.ObservedMemberStateSaturated, segment.Member{State: segment.Saturated}},
+		"not as it should be": {poolFacts{saturated: time.Minute}, v1alpha1.ObservedMemberStateInconsistent,
+			segment.Member{State: segment.Inconsistent, SaturatedFor: time.Minute}},
+		"nothing scales it": {poolFacts{}, v1alpha1.ObservedMemberStateActive, segment.Member{State: segment.Active}},
 	} {
 		c.facts.pool = &v1alpha1.SandboxPool{}
 		got := describeMember(member, c.observed, c.facts)

@@ -146,10 +146,12 @@ func TestInheritRefuses(t *testing.T) {
 	for left, want := range map[string]string{
 		"{":           "unexpected end",
 		`{"steps":3}`: "cannot unmarshal",
-		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"2026-03-01T12:00:00Z","to":"2026-03-01T12:02:00Z"}]}`:                        "-2m0s from the step",
-		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"0001-01-01T00:00:00Z","to":"0001-01-01T00:00:00Z"}]}`:                        "from the step to 0001",
-		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"2026-03-01T12:00:00Z","to":"2026-03-01T12:00:00Z","unseenNanoseconds":-1}]}`: "a step that was not seen",
-		`{"steps":[` + strings.Repeat(`{},`, 16) + `{}]}`:                                                                                "17 steps, at most 16",
+		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"2026-03-01T12:00:00Z","to":"2026-03-01T12:02:00Z"}]}`: "-2m0s from the step",
+		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"0001-01-01T00:00:00Z","to":"0001-01-01T00:00:00Z"}]}`: "from the step to 0001",
+		`{"server":"2026-03-01T12:00:00Z","steps":[{"from":"2026-03-01T12:00:00Z","to":"2026-03-01T12:00:00Z","unseenNanoseconds":-1}]}`: "a " +
+			"step that was not seen",
+		`{"steps":[` + strings.Repeat(`{},`, 16) +
+			`{}]}`: "17 steps, at most 16",
 	} {
 		site := newSite()
 		c := site.process("a")

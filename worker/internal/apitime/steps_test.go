@@ -50,7 +50,8 @@ func TestI11Since(t *testing.T) {
 func TestAgo(t *testing.T) {
 	const m = time.Minute
 	known := &steps{Steps: []step{{at(0), at(10 * m), 0}, {at(11 * m), at(2 * m), 0}}}
-	for age, want := range map[time.Duration]time.Duration{0: 3 * m, m: 2 * m, 90 * time.Second: 10*m + 30*time.Second, 2 * m: 10 * m, 5 * m: -3 * m} {
+	for age, want := range map[time.Duration]time.Duration{0: 3 * m, m: 2 * m, 90 * time.Second: 10*m + 30*time.Second, 2 * m: 10 * m,
+		5 * m: -3 * m} {
 		if got := known.ago(age, at(3*m)); !got.Equal(at(want)) {
 			t.Errorf("%s ago it was %s, want %s", age, got, at(want))
 		}

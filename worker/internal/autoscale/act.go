@@ -104,13 +104,16 @@ func (r *Reconciler) untilAsked(t *target) time.Duration {
 
 // admit finds how much growth is admitted. It asks for the whole target without a probe. It searches for a smaller number with
 // probes, and asks for the result again without one.
-func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *scalepolicy.MemberDecision) (scalepolicy.Outcome, error) {
+func (r *Reconciler) admit(
+	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *scalepolicy.MemberDecision,
+) (scalepolicy.Outcome, error) {
 	ask := func(ctx context.Context, to int32, probe bool) (scalepolicy.Answer, error) {
 		if r.admission == nil {
 			return scalepolicy.Answer{Admitted: to}, nil
 		}
 		verdict, err := r.admission.PreUpdatePool(ctx, &admission.Change{
-			Env: client.ObjectKeyFromObject(e), Key: fmt.Sprintf("%s/%s", e.UID, t.key.Name), Pool: t.pool.DeepCopy(), From: d.Floor, To: to, Probe: probe,
+			Env: client.ObjectKeyFromObject(e), Key: fmt.Sprintf("%s/%s", e.UID, t.key.Name), Pool: t.pool.DeepCopy(), From: d.Floor, To: to,
+			Probe: probe,
 		})
 		if !verdict.Whole(to) {
 			t.memo.wait = max(t.memo.wait, min(verdict.RetryAfter, longestWait))
@@ -166,6 +169,7 @@ func (r *Reconciler) mark(ctx context.Context, t *target, d *scalepolicy.MemberD
 	now := r.times.Now()
 	write(d.Mark, verbMark, func(pod *corev1.Pod) []byte { return sandbox.MarkPatch(pod, now) })
 	write(d.Unmark, verbUnmark, sandbox.UnmarkPatch)
-	log.FromContext(ctx).Info("idle Pods chosen for removal", "pool", t.key.Name, "marked", len(d.Mark), "kept", len(d.Unmark), "reason", d.Reason, "text", d.Text)
+	log.FromContext(ctx).Info("idle Pods chosen for removal", "pool", t.key.Name, "marked", len(d.Mark), "kept", len(d.Unmark), "reason",
+		d.Reason, "text", d.Text)
 	return work.Wait()
 }

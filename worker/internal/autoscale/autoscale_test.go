@@ -141,7 +141,8 @@ func TestRefusedPodsSaturate(t *testing.T) {
 	w.refused.Store(true)
 	w.burst("a", 1) // something happens
 	w.awaitPool("a", "the refusal", func(p *v1alpha1.SandboxPool) error {
-		if s := p.Status.AutoScaling; s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient || s.ScaleUpErrorMessage != "exceeded quota" {
+		if s := p.Status.AutoScaling; s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient ||
+			s.ScaleUpErrorMessage != "exceeded quota" {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil

@@ -40,7 +40,8 @@ func TestMembersWhosePoolIsAwayCount(t *testing.T) {
 	if len(groups) != 2 || groups[0].Others != 5 || groups[1].Others != 2 {
 		t.Errorf("want groups default with 5 and fast with 2 replicas of pools that are away, got %+v", groups)
 	}
-	if !slices.ContainsFunc(members, func(m grouped) bool { return m.Name == "here" && m.pool == here && m.group == groups[0] }) || len(members) != 1 {
+	if !slices.ContainsFunc(members, func(m grouped) bool { return m.Name == "here" && m.pool == here && m.group == groups[0] }) ||
+		len(members) != 1 {
 		t.Errorf("want the member here alone decided about, got %+v", members)
 	}
 }

@@ -33,7 +33,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_autoscale_decisions_total",
-			Help: "Decisions of the autoscaler about a pool by direction and reason: all that change replicas, and others when the reason is another than before.",
+			Help: "Decisions of the autoscaler about a pool by direction and reason: all that change replicas, and others when the reason is " +
+				"another than before.",
 		}, []string{"direction", "reason"}),
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_autoscale_attempts_total",

@@ -32,7 +32,8 @@ func (waiting) OnQueue(func(pool types.NamespacedName))        {}
 
 // An Env of a mode that is not built is refused with a condition, and its numbers stay.
 func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
-	for mode, want := range map[v1alpha1.SandboxEnvMode]bool{v1alpha1.SandboxEnvModeWarmPool: true, v1alpha1.SandboxEnvModeOnDemandJob: false} {
+	for mode, want := range map[v1alpha1.SandboxEnvMode]bool{v1alpha1.SandboxEnvModeWarmPool: true,
+		v1alpha1.SandboxEnvModeOnDemandJob: false} {
 		t.Run(string(mode), func(t *testing.T) {
 			scheme := runtime.NewScheme()
 			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
@@ -44,7 +45,8 @@ func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
 			member := v1alpha1.EnvClusterMember{Name: "a", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default"}}
 			member.Spec.Replicas = 1
 			env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{member}}}
-			owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SandboxEnv", Name: "e", UID: "uid", Controller: &yes}}
+			owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SandboxEnv", Name: "e", UID: "uid",
+				Controller: &yes}}
 			pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "a", OwnerReferences: owner}}
 			pool.Spec.Replicas = 1
 			left := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "b", OwnerReferences: owner}}

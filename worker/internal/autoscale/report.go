@@ -127,7 +127,8 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	}
 	if d.Direction != scalepolicy.None || d.Reason != t.memo.decided {
 		r.metrics.decisions.WithLabelValues(string(d.Direction), string(d.Reason)).Inc()
-		log.FromContext(ctx).V(1).Info("decided", "pool", t.key.Name, "direction", d.Direction, "from", d.From, "to", d.To, "reason", d.Reason, "text", d.Text)
+		log.FromContext(ctx).V(1).Info("decided", "pool", t.key.Name, "direction", d.Direction, "from", d.From, "to", d.To, "reason", d.Reason,
+			"text", d.Text)
 	}
 	t.memo.decided = d.Reason
 	full := fullnessOf(t, d)

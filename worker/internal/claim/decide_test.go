@@ -19,7 +19,8 @@ import (
 func TestWhatItMet(t *testing.T) {
 	pod := func(uid types.UID, holds string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			UID: uid, Annotations: map[string]string{v1alpha1.SandboxIDAnnotationKey: holds}, Labels: map[string]string{v1alpha1.SandboxIDLabelKey: holds},
+			UID: uid, Annotations: map[string]string{v1alpha1.SandboxIDAnnotationKey: holds},
+			Labels: map[string]string{v1alpha1.SandboxIDLabelKey: holds},
 		}}
 	}
 	for name, tc := range map[string]struct {

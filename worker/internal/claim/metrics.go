@@ -43,7 +43,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	if registry == nil {
 		return m, nil
 	}
-	return m, errors.Join(registry.Register(m.claims), registry.Register(m.writes), registry.Register(m.queue), registry.Register(m.turnedAway))
+	return m, errors.Join(registry.Register(m.claims), registry.Register(m.writes), registry.Register(m.queue),
+		registry.Register(m.turnedAway))
 }
 
 func (m *metrics) claimed(took time.Duration, err error) {

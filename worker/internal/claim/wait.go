@@ -158,7 +158,8 @@ func (l locked) turnAway(q *queue, why admission) error {
 	case queueFull:
 		return disposition.Refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, q.len())
 	case displaced:
-		return disposition.Refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's, or this user's of the team", name)
+		return disposition.Refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's, or this user's of the team",
+			name)
 	default:
 		return disposition.Refuse(problem.NoCapacity, "the claim was canceled")
 	}

@@ -29,7 +29,8 @@ func TestI2AnUnclearWriteIsNotRefused(t *testing.T) {
 			}
 			return p.Status(http.StatusForbidden, "")
 		}, federationv1.Disposition_UNCLEAR, 1 + maxUnclear},
-		"its answer lost, then not known, then heard": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error) {
+		"its answer lost, then not known, then heard": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response,
+			error) {
 			switch n {
 			case 1:
 				_, _ = carry()
@@ -55,7 +56,8 @@ func TestI2AnUnclearWriteIsNotRefused(t *testing.T) {
 			return p.Status(http.StatusTooManyRequests, "1")
 		}, federationv1.Disposition_REFUSED, 1 + maxUnclear},
 		// A client that retries when a server asks for it hides that the first try may have happened.
-		"carried out and said to be late, then denied": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error) {
+		"carried out and said to be late, then denied": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response,
+			error) {
 			if n == 1 {
 				_, _ = carry()
 				return p.Status(http.StatusInternalServerError, "1")
@@ -90,7 +92,8 @@ func testUnclearWrite(t *testing.T, key string, tc scriptedWrite) {
 		return tc.respond(p, n, carry)
 	})
 	s.See(pod)
-	c := Claim{Request: &sandboxv1.CreateSandboxRequest{Team: "red", User: "ann", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED}, Pool: inventorytest.Pool}
+	c := Claim{Request: &sandboxv1.CreateSandboxRequest{Team: "red", User: "ann", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED},
+		Pool: inventorytest.Pool}
 	if key != "" {
 		c.Request.ClaimKey, c.KeyHash, c.Attempt = key, sandbox.KeyHash("red", "default", key), 1
 	}

@@ -231,7 +231,9 @@ func (a *actor) tellOfRefusal(m *memberPlan) {
 }
 
 // tell records an Event about a member, and logs it.
-func (a *actor) tell(ctx context.Context, member, eventType string, reason v1alpha1.ConditionReason, action verb, format string, args ...any) {
+func (a *actor) tell(
+	ctx context.Context, member, eventType string, reason v1alpha1.ConditionReason, action verb, format string, args ...any,
+) {
 	note := fmt.Sprintf(format, args...)
 	a.record(member, eventType, reason, action, note)
 	log.FromContext(ctx).Info(note, "pool", member, "reason", reason)

@@ -91,9 +91,11 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 // empty. Replicas of the autoscaler are the autoscaler's to ask for and to report.
 func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
-	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) && admitted == strconv.Itoa(int(member.Spec.Replicas)) {
+	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) &&
+		admitted == strconv.Itoa(int(member.Spec.Replicas)) {
 		wanted, why, _ := strings.Cut(rest, ": ")
-		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, clip.Text(why, podtemplate.LongestMessage))
+		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted,
+			clip.Text(why, podtemplate.LongestMessage))
 	}
 	return ""
 }

@@ -241,13 +241,16 @@ func TestAutoscalingActive(t *testing.T) {
 		status metav1.ConditionStatus
 		reason v1alpha1.ConditionReason
 	}{
-		"running":        {func(*observation) {}, metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning},
-		"no autoscaler":  {func(o *observation) { o.autoscaler = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerNotRunning},
-		"no groups":      {func(o *observation) { o.Env.Spec.Autoscaling = nil }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingNotConfigured},
-		"none enabled":   {func(o *observation) { o.Env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
-		"contested":      {func(o *observation) { o.contested = map[string]bool{"a": true} }, metav1.ConditionFalse, v1alpha1.ReasonReplicasContested},
-		"misconfigured":  {misconfigure, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingMisconfigured},
-		"wrong, but off": {func(o *observation) { misconfigure(o); o.Env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
+		"running":       {func(*observation) {}, metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning},
+		"no autoscaler": {func(o *observation) { o.autoscaler = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerNotRunning},
+		"no groups":     {func(o *observation) { o.Env.Spec.Autoscaling = nil }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingNotConfigured},
+		"none enabled": {func(o *observation) { o.Env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse,
+			v1alpha1.ReasonAutoscalingDisabled},
+		"contested": {func(o *observation) { o.contested = map[string]bool{"a": true} }, metav1.ConditionFalse,
+			v1alpha1.ReasonReplicasContested},
+		"misconfigured": {misconfigure, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingMisconfigured},
+		"wrong, but off": {func(o *observation) { misconfigure(o); o.Env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse,
+			v1alpha1.ReasonAutoscalingDisabled},
 	} {
 		o, err := parseObservation(`kind: SandboxEnv
 metadata: {name: e, namespace: ns, uid: env}

@@ -121,7 +121,8 @@ func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot.Snapshot
 func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 	switch m.verb {
 	case verbAdmit:
-		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb, "rendered member %s from template %s (version %q, revision %s) with %d replicas",
+		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
+			"rendered member %s from template %s (version %q, revision %s) with %d replicas",
 			m.name, a.o.Template.Name, a.o.Template.Version, a.o.Template.Revision, m.replicas)
 	case verbTakeBack:
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,

@@ -63,7 +63,8 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 		{APIGroups: []string{group}, Resources: []string{"sandboxenvs/finalizers"}, Verbs: []string{"update"}},
 		{APIGroups: []string{group}, Resources: []string{"sandboxpools"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{group}, Resources: []string{"sandboxtemplates"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"atoll-instance-types"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"atoll-instance-types"},
+			Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}}
 	secrets := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "env-test-secrets"}, Rules: []rbacv1.PolicyRule{
@@ -132,7 +133,8 @@ func (w *world) startWith(plugins ...admission.Plugin) {
 	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
 		var err error
 		w.reconciler, err = New(mgr, Options{
-			ClusterID: local, Namespace: w.Namespace, Clock: clock.RealClock{}, Local: clock.RealClock{}, Admission: admission.New(clock.RealClock{}, plugins...), Registerer: prometheus.NewRegistry(),
+			ClusterID: local, Namespace: w.Namespace, Clock: clock.RealClock{}, Local: clock.RealClock{},
+			Admission: admission.New(clock.RealClock{}, plugins...), Registerer: prometheus.NewRegistry(),
 			NoPullSecrets: w.secretless, Paused: func(client.Object) bool { return w.kept.Load() },
 		})
 		if err != nil {

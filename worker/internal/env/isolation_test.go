@@ -184,7 +184,8 @@ func TestI5StaleCacheDeletesNothing(t *testing.T) {
 	w.awaitReady("kiosk")
 	w.stop()
 
-	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.Pool("a"), "b": w.Pool("b")}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: old},
+		pools: map[string]*v1alpha1.SandboxPool{"a": w.Pool("a"), "b": w.Pool("b")}}
 	p := decide(o)
 	if len(p.orphans) != 1 {
 		t.Fatalf("the plan is %s: the test is of no use", describePlan(&p))
@@ -226,7 +227,8 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 	pool.Spec.Replicas = 3
 
 	repair := &observation{clusterID: local, Source: snapshot.Source{Env: observed}, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
-	takeBack := &observation{clusterID: local, Source: snapshot.Source{Env: w.Env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
+	takeBack := &observation{clusterID: local, Source: snapshot.Source{Env: w.Env("kiosk")},
+		pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
 	for want, o := range map[verb]*observation{verbRepair: repair, verbTakeBack: takeBack} {
 		p := decide(o)
 		if p.members[0].verb != want {

@@ -29,7 +29,8 @@ func TestPatchHelperOnAnAPIServer(t *testing.T) {
 	pool.Status.Phase, pool.Status.IdleReplicas = v1alpha1.SandboxPoolPhaseReady, 2
 	w.Must(helper.Patch(w.ctx, pool))
 	for _, got := range []*v1alpha1.SandboxPool{pool, w.Pool("a")} {
-		if got.Spec.Replicas != 2 || got.Status.IdleReplicas != 2 || got.Status.Phase != v1alpha1.SandboxPoolPhaseReady || len(got.Finalizers) != 1 {
+		if got.Spec.Replicas != 2 || got.Status.IdleReplicas != 2 || got.Status.Phase != v1alpha1.SandboxPoolPhaseReady ||
+			len(got.Finalizers) != 1 {
 			t.Errorf("got %+v", got)
 		}
 	}

@@ -30,9 +30,10 @@ func TestARepairThatIsRefusedShows(t *testing.T) {
 		ready metav1.ConditionStatus
 	}{
 		"refused for good": {tooLong, metav1.ConditionFalse},
-		"forbidden":        {apierrors.NewForbidden(schema.GroupResource{Resource: "sandboxpools"}, "a", errors.New("a policy")), metav1.ConditionFalse},
-		"busy":             {apierrors.NewTooManyRequests("busy", 1), metav1.ConditionTrue},
-		"none":             {nil, metav1.ConditionTrue},
+		"forbidden": {apierrors.NewForbidden(schema.GroupResource{Resource: "sandboxpools"}, "a", errors.New("a policy")),
+			metav1.ConditionFalse},
+		"busy": {apierrors.NewTooManyRequests("busy", 1), metav1.ConditionTrue},
+		"none": {nil, metav1.ConditionTrue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			metrics, err := newMetrics(prometheus.NewRegistry())

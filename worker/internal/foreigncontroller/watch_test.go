@@ -35,7 +35,8 @@ var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, clock: clocktesting.NewFakeClock(noon), events: events.NewFakeRecorder(100)}
 	var err error
-	w.Watch, err = New(Options{Namespace: "atoll-system", Events: w.events, Clock: w.clock, Metrics: prometheus.NewRegistry(), Log: logr.Discard()})
+	w.Watch, err = New(Options{Namespace: "atoll-system", Events: w.events, Clock: w.clock, Metrics: prometheus.NewRegistry(),
+		Log: logr.Discard()})
 	must.Succeed(t, err)
 	w.OnChange(func() { w.changes++ })
 	return w

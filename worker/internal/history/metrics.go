@@ -43,12 +43,13 @@ func newMetrics(r prometheus.Registerer, h *History) (*metrics, error) {
 	return m, errors.Join(
 		r.Register(m.commits), r.Register(m.failures), r.Register(m.dropped),
 		gauge("atoll_worker_history_records", "Terminal records of sandboxes that are kept.", func() float64 { return float64(h.Len()) }),
-		gauge("atoll_worker_history_failing", "1 while the last write of terminal records has failed: Pods of ended sandboxes wait.", func() float64 {
-			if m.failing.Load() {
-				return 1
-			}
-			return 0
-		}),
+		gauge("atoll_worker_history_failing", "1 while the last write of terminal records has failed: Pods of ended sandboxes wait.",
+			func() float64 {
+				if m.failing.Load() {
+					return 1
+				}
+				return 0
+			}),
 	)
 }
 

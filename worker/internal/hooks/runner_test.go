@@ -230,27 +230,28 @@ func TestHooksRunInTheirOrderAndOnce(t *testing.T) {
 }
 
 func TestAHookIsRetriedAndThenHasFailed(t *testing.T) {
-	bubble(t, `[{"name":"env","http":{"port":80,"path":"/a?hunter2","headers":{"X":"hunter2"}},"retries":2},{"exec":{"command":["never"]}}]`, func(n *node, r *Runner) {
-		n.serve = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hunter2", http.StatusServiceUnavailable) }
-		begin(n, r)
-		synctest.Wait()
-		if s := state(n, r); s.Status != Working || !strings.Contains(s.Message, "failed 1 of 3 times: status 503") {
-			t.Errorf("after the first try: %v", s)
-		}
-		time.Sleep(backoffMin)
-		synctest.Wait()
-		if got := n.did(); len(got) != 2 {
-			t.Errorf("after the first back-off: %q", got)
-		}
-		time.Sleep(2 * backoffMin)
-		synctest.Wait()
-		if s := state(n, r); s != (State{Failed, `hook 0 (http, "env") failed 3 of 3 times: status 503`}) {
-			t.Errorf("after the last try: %v", s)
-		}
-		if got := n.did(); len(got) != 3 || slices.Contains(got, "main: never") {
-			t.Errorf("did %q", got)
-		}
-	})
+	bubble(t, `[{"name":"env","http":{"port":80,"path":"/a?hunter2","headers":{"X":"hunter2"}},"retries":2},{"exec":{"command":["never"]}}]`,
+		func(n *node, r *Runner) {
+			n.serve = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hunter2", http.StatusServiceUnavailable) }
+			begin(n, r)
+			synctest.Wait()
+			if s := state(n, r); s.Status != Working || !strings.Contains(s.Message, "failed 1 of 3 times: status 503") {
+				t.Errorf("after the first try: %v", s)
+			}
+			time.Sleep(backoffMin)
+			synctest.Wait()
+			if got := n.did(); len(got) != 2 {
+				t.Errorf("after the first back-off: %q", got)
+			}
+			time.Sleep(2 * backoffMin)
+			synctest.Wait()
+			if s := state(n, r); s != (State{Failed, `hook 0 (http, "env") failed 3 of 3 times: status 503`}) {
+				t.Errorf("after the last try: %v", s)
+			}
+			if got := n.did(); len(got) != 3 || slices.Contains(got, "main: never") {
+				t.Errorf("did %q", got)
+			}
+		})
 }
 
 func TestARetryThatSucceedsIsNoFailure(t *testing.T) {
@@ -414,11 +415,19 @@ func TestI13ACommandIsNotedUntilItsEndIsKnown(t *testing.T) {
 		exec func(ctx context.Context, n *node) error
 		want int
 	}{
-		"it ends":         {`[{"exec":{"command":["a"]}}]`, func(context.Context, *node) error { return nil }, 0},
-		"it fails":        {`[{"exec":{"command":["a"]},"retries":1}]`, func(context.Context, *node) error { return errors.New("exit code 3") }, 0},
-		"no word of it":   {`[{"exec":{"command":["a"]},"retries":0}]`, func(context.Context, *node) error { return fmt.Errorf("%w: EOF", errUnheard) }, 1},
-		"its time is up":  {`[{"exec":{"command":["a"]},"retries":1,"timeout":"1s"}]`, func(ctx context.Context, _ *node) error { <-ctx.Done(); return ctx.Err() }, 2},
-		"noted before it": {`[{"exec":{"command":["a"]},"retries":0}]`, func(_ context.Context, n *node) error { return fmt.Errorf("%d", n.executing()) }, 0},
+		"it ends": {`[{"exec":{"command":["a"]}}]`, func(context.Context, *node) error { return nil }, 0},
+		"it fails": {`[{"exec":{"command":["a"]},"retries":1}]`, func(context.Context, *node) error { return errors.New("exit code 3") },
+			0},
+		"no word of it": {`[{"exec":{"command":["a"]},"retries":0}]`, func(context.Context,
+			*node) error {
+			return fmt.Errorf("%w: EOF", errUnheard)
+		}, 1},
+		"its time is up": {`[{"exec":{"command":["a"]},"retries":1,"timeout":"1s"}]`,
+			func(ctx context.Context, _ *node) error { <-ctx.Done(); return ctx.Err() }, 2},
+		"noted before it": {`[{"exec":{"command":["a"]},"retries":0}]`, func(_ context.Context,
+			n *node) error {
+			return fmt.Errorf("%d", n.executing())
+		}, 0},
 	} {
 		bubble(t, tc.hook, func(n *node, r *Runner) {
 			n.exec = func(ctx context.Context, _ string, _ []string) error { return tc.exec(ctx, n) }
@@ -451,7 +460,8 @@ func TestI13ACommandIsNotedUntilItsEndIsKnown(t *testing.T) {
 func TestMessagesHoldNoSecret(t *testing.T) {
 	bubble(t, `[{"exec":{"command":["login","--password","hunter2 & co"]},"retries":0}]`, func(n *node, r *Runner) {
 		n.exec = func(context.Context, string, []string) error {
-			return fmt.Errorf(`Get "https://10.0.0.1/exec?command=login&command=hunter2+%%26+co": no route; ran "login" "hunter2 & co" %s`, strings.Repeat("x", 5000))
+			return fmt.Errorf(`Get "https://10.0.0.1/exec?command=login&command=hunter2+%%26+co": no route; ran "login" "hunter2 & co" %s`,
+				strings.Repeat("x", 5000))
 		}
 		begin(n, r)
 		synctest.Wait()
@@ -481,7 +491,8 @@ func TestChecksComeBeforeHooks(t *testing.T) {
 		time.Sleep(checkEvery)
 		synctest.Wait()
 		did := n.did()
-		if s := r.Follow(poolName, jobs)[n.pod.UID]; s.Status != Done || did[len(did)-1] != "main: a" || did[len(did)-2] != `GET 10.0.0.7:80 /ok ""` {
+		if s := r.Follow(poolName, jobs)[n.pod.UID]; s.Status != Done || did[len(did)-1] != "main: a" ||
+			did[len(did)-2] != `GET 10.0.0.7:80 /ok ""` {
 			t.Errorf("%v, did %q", s, did[len(did)-2:])
 		}
 	})

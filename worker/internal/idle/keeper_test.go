@@ -102,7 +102,8 @@ func (w *world) touch(id string) {
 func run(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, began: time.Now(), ended: map[string]time.Duration{}, reasons: map[string]Reason{}, written: map[string][]time.Duration{}}
+		w := &world{t: t, began: time.Now(), ended: map[string]time.Duration{}, reasons: map[string]Reason{},
+			written: map[string][]time.Duration{}}
 		var err error
 		w.Keeper, err = New(Options{
 			Clock: clock.RealClock{}, Sources: []LastActiveSource{w}, End: w.end, Write: w.write, Log: logr.Discard(),

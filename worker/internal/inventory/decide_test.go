@@ -25,8 +25,9 @@ func TestResultOf(t *testing.T) {
 		err  error
 		want Result
 	}{
-		"success":     {nil, Written},
-		"failed test": {apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "testing path", 0, false), Lost},
+		"success": {nil, Written},
+		"failed test": {apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "testing path", 0,
+			false), Lost},
 		"invalid": {apierrors.NewInvalid(pod, "p", field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "labels"), "x y", "no"),
 		}), Faulty},

@@ -34,8 +34,9 @@ type Recorder struct{ seconds *prometheus.HistogramVec }
 // New registers the histogram.
 func New(registry prometheus.Registerer) (*Recorder, error) {
 	r := &Recorder{seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "atoll_worker_claim_stage_seconds",
-		Help:    "What the time of a claim goes into: queue and write of every claim, swap of those whose Pod had to change its image, hook of those with hooks.",
+		Name: "atoll_worker_claim_stage_seconds",
+		Help: "What the time of a claim goes into: queue and write of every claim, swap of those whose Pod had to change its image, hook of " +
+			"those with hooks.",
 		Buckets: telemetry.CallSeconds,
 	}, []string{"stage"})}
 	if err := registry.Register(r.seconds); err != nil {

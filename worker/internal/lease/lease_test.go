@@ -96,7 +96,8 @@ func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
 			}
 			lapse(lock, &now)
 			before := writes
-			if err := errors.Join(lock.Update(t.Context(), mine), lock.Create(t.Context(), mine)); !errors.Is(err, ErrLapsed) || writes != before || lock.Held() || !closed(lock.Lapsed()) {
+			if err := errors.Join(lock.Update(t.Context(), mine), lock.Create(t.Context(), mine)); !errors.Is(err, ErrLapsed) || writes != before ||
+				lock.Held() || !closed(lock.Lapsed()) {
 				t.Errorf("taking it again: %v, %d writes, held %t", err, writes-before, lock.Held())
 			}
 		})

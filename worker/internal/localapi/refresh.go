@@ -19,7 +19,8 @@ func (a *API) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (
 		return nil, problem.New(problem.Unimplemented, "this worker refreshes no Envs")
 	}
 	if clusters := in.GetClusters(); len(clusters) > 0 && !slices.Equal(clusters, []string{a.opts.ClusterID}) {
-		return nil, problem.InvalidField("clusters", strings.Join(clusters, ","), a.opts.ClusterID+", this worker's own; ask the hub about others")
+		return nil, problem.InvalidField("clusters", strings.Join(clusters, ","),
+			a.opts.ClusterID+", this worker's own; ask the hub about others")
 	}
 	r := proto.CloneOf(in)
 	r.Namespace = namespaceOf(in)

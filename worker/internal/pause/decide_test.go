@@ -103,15 +103,18 @@ func TestDecide(t *testing.T) {
 		step   Step
 		says   string // of a refusal, an intent or changes
 	}{
-		"begin":           {podOf("1/2", "1/2"), Paused, Write, `{"target":"Paused","since":"2026-05-01T12:00:00Z","containers":{"main":{"request":"1","limit":"2"}}}`},
+		"begin": {podOf("1/2", "1/2"), Paused, Write,
+			`{"target":"Paused","since":"2026-05-01T12:00:00Z","containers":{"main":{"request":"1","limit":"2"}}}`},
 		"no limit":        {podOf("1/-", "1/-"), Paused, Write, `"containers":{"main":{"request":"1"}}`},
 		"nothing to free": {podOf("-/-", "-/-"), Paused, Refuse, NothingToFree},
 		"at the floor":    {podOf("10m/10m", "10m/10m"), Paused, Refuse, NothingToFree},
 		"would restart": {podOf("1/1", "1/1", func(p *corev1.Pod) {
-			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU,
+				RestartPolicy: corev1.RestartContainer}}
 		}), Paused, Refuse, WouldRestart},
 		"memory may restart": {podOf("1/1", "1/1", func(p *corev1.Pod) {
-			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory,
+				RestartPolicy: corev1.RestartContainer}}
 		}), Paused, Write, "main"},
 		"liveness": {podOf("1/1", "1/1", func(p *corev1.Pod) {
 			p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{}}}
@@ -120,20 +123,23 @@ func TestDecide(t *testing.T) {
 			p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}}
 		}), Paused, Write, "main"},
 		"sidecars too": {podOf("1/1", "1/1", func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{{Name: "once", Resources: requirements("1/1")}, {Name: "side", Resources: requirements("1/1"), RestartPolicy: &always}}
+			p.Spec.InitContainers = []corev1.Container{{Name: "once", Resources: requirements("1/1")},
+				{Name: "side", Resources: requirements("1/1"), RestartPolicy: &always}}
 		}), Paused, Write, `"containers":{"main":{"request":"1","limit":"1"},"side":{"request":"1","limit":"1"}}`},
 		"sidecar, beside one that has nothing to free": {podOf("10m/10m", "10m/10m", func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "side", Resources: requirements("1/1"), RestartPolicy: &always}}
 		}), Paused, Write, `"containers":{"side":{"request":"1","limit":"1"}}`},
 
-		"resize":             {podOf("1/1", "1/1", intends(Paused, "1/1")), Paused, Resize, "/spec/containers/0 10m/10m"},
-		"resized elsewhere":  {podOf("5m/20m", "1/1", intends(Paused, "1/1")), Paused, Resize, "/spec/containers/0 10m/10m"},
-		"kubelet at it":      {podOf("10m/10m", "1/1", intends(Paused, "1/1")), Paused, Rest, ""},
-		"paused":             {podOf("10m/10m", "10m/10m", intends(Paused, "1/1")), Paused, Rest, ""},
-		"infeasible":         {podOf("10m/10m", "1/1", intends(Paused, "1/1"), says(corev1.PodResizePending, Infeasible, 3)), Paused, Refuse, "says the node"},
-		"infeasible before":  {podOf("10m/10m", "1/1", intends(Paused, "1/1"), says(corev1.PodResizePending, Infeasible, 2)), Paused, Rest, ""},
-		"deferred":           {podOf("10m/10m", "1/1", intends(Paused, "1/1"), says(corev1.PodResizePending, Deferred, 3)), Paused, Rest, ""},
-		"turn back":          {podOf("10m/10m", "10m/10m", intends(Paused, "1/1")), Running, Write, `{"target":"Running","since":"2026-05-01T12:00:00Z","containers":{"main":{"request":"1","limit":"1"}}}`},
+		"resize":            {podOf("1/1", "1/1", intends(Paused, "1/1")), Paused, Resize, "/spec/containers/0 10m/10m"},
+		"resized elsewhere": {podOf("5m/20m", "1/1", intends(Paused, "1/1")), Paused, Resize, "/spec/containers/0 10m/10m"},
+		"kubelet at it":     {podOf("10m/10m", "1/1", intends(Paused, "1/1")), Paused, Rest, ""},
+		"paused":            {podOf("10m/10m", "10m/10m", intends(Paused, "1/1")), Paused, Rest, ""},
+		"infeasible": {podOf("10m/10m", "1/1", intends(Paused, "1/1"), says(corev1.PodResizePending, Infeasible, 3)), Paused, Refuse,
+			"says the node"},
+		"infeasible before": {podOf("10m/10m", "1/1", intends(Paused, "1/1"), says(corev1.PodResizePending, Infeasible, 2)), Paused, Rest, ""},
+		"deferred":          {podOf("10m/10m", "1/1", intends(Paused, "1/1"), says(corev1.PodResizePending, Deferred, 3)), Paused, Rest, ""},
+		"turn back": {podOf("10m/10m", "10m/10m", intends(Paused, "1/1")), Running, Write,
+			`{"target":"Running","since":"2026-05-01T12:00:00Z","containers":{"main":{"request":"1","limit":"1"}}}`},
 		"resize back":        {podOf("10m/10m", "10m/10m", intends(Running, "1/1")), Running, Resize, "/spec/containers/0 1/1"},
 		"waiting":            {podOf("1/1", "10m/10m", intends(Running, "1/1")), Running, Rest, ""},
 		"not seen yet":       {podOf("1/1", "1/1", intends(Running, "1/1"), unseen), Running, Rest, ""},
@@ -184,12 +190,14 @@ func TestObserve(t *testing.T) {
 		"error":       {podOf("10m/10m", "1/1", intends(Paused, "1/1"), says(corev1.PodResizeInProgress, "Error", 3)), Pausing, "Error"},
 		"paused":      {podOf("10m/10m", "10m/10m", intends(Paused, "1/1")), IsPaused, ""},
 		// The floor that the kubelet reports is the last one, not this one.
-		"not seen":      {podOf("10m/10m", "10m/10m", intends(Paused, "1/1"), unseen), Pausing, ""},
-		"says nothing":  {podOf("10m/10m", "", intends(Paused, "1/1")), Pausing, ""},
-		"no room":       {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizeInProgress, "", 3), says(corev1.PodResizePending, Deferred, 3)), Resuming, Deferred},
+		"not seen":     {podOf("10m/10m", "10m/10m", intends(Paused, "1/1"), unseen), Pausing, ""},
+		"says nothing": {podOf("10m/10m", "", intends(Paused, "1/1")), Pausing, ""},
+		"no room": {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizeInProgress, "", 3),
+			says(corev1.PodResizePending, Deferred, 3)), Resuming, Deferred},
 		"old condition": {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizePending, Deferred, 2)), Resuming, ""},
-		"old and new":   {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizePending, Deferred, 2), says(corev1.PodResizeInProgress, "Error", 3)), Resuming, "Error"},
-		"resumed":       {podOf("1/1", "1/1", intends(Running, "1/1")), Resumed, ""},
+		"old and new": {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizePending, Deferred, 2),
+			says(corev1.PodResizeInProgress, "Error", 3)), Resuming, "Error"},
+		"resumed": {podOf("1/1", "1/1", intends(Running, "1/1")), Resumed, ""},
 		"not yet, behind one that stays": {podOf("10m/10m", "1/1", intends(Paused, "1/1"), func(p *corev1.Pod) {
 			p.Spec.Containers = append([]corev1.Container{{Name: "stays"}}, p.Spec.Containers...)
 		}), Pausing, ""},

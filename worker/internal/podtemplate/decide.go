@@ -45,7 +45,8 @@ func available(s *snapshot) patch.Condition {
 	if len(s.Faults) > 0 {
 		return patch.False(condition, v1alpha1.ReasonTemplateInvalid, Sentence(s.Faults))
 	}
-	return patch.True(condition, v1alpha1.ReasonValidated, clip.Text(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s)), LongestMessage))
+	return patch.True(condition, v1alpha1.ReasonValidated,
+		clip.Text(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s)), LongestMessage))
 }
 
 func degraded(s *snapshot) patch.Condition {

@@ -30,7 +30,8 @@ func (t touches) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, erro
 // I11: whenever the worker is killed, its successor knows the traffic well enough not to end the sandbox early, however traffic
 // arrives.
 func TestI11TalkIsWrittenDownInTime(t *testing.T) {
-	for _, every := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 10 * time.Second, 22 * time.Second, 29 * time.Second, 10 * time.Minute} {
+	for _, every := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 10 * time.Second, 22 * time.Second, 29 * time.Second,
+		10 * time.Minute} {
 		t.Run(fmt.Sprint(every), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
@@ -50,7 +51,8 @@ func TestI11TalkIsWrittenDownInTime(t *testing.T) {
 				}
 				timeouts := idle.Timeouts{Idle: 11 * time.Minute}
 				keeper.See("a", timeouts, true)
-				s := &Service{opts: Options{Sandboxes: touches{keeper: keeper}, Activity: NewActivity(clock.RealClock{}), Clock: clock.RealClock{}, Log: logr.Discard()}}
+				s := &Service{opts: Options{Sandboxes: touches{keeper: keeper}, Activity: NewActivity(clock.RealClock{}), Clock: clock.RealClock{},
+					Log: logr.Discard()}}
 				for range 400 {
 					time.Sleep(every)
 					s.noteActive("a")

@@ -148,7 +148,8 @@ func TestLogs(t *testing.T) { bothWays(t, logs) }
 func logs(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	print := func(line string) {
-		w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", "echo "+line+` >> "$`+plane.ContainerLogEnv+`"`))
+		w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c",
+			"echo "+line+` >> "$`+plane.ContainerLogEnv+`"`))
 	}
 	print("one")
 	print("two")
@@ -213,7 +214,8 @@ func theLogFileOfARuntime(t *testing.T, w *world) {
 	if status, _, why := get("runtime=lost"); status != 200 || !strings.Contains(why, "could not be read") {
 		t.Errorf("a file that is not there: %d, %s", status, why)
 	}
-	for query, status := range map[string]int{"runtime=quiet": 404, "runtime=other": 404, "runtime=app&since=1s": 400, "runtime=app&container=main": 400} {
+	for query, status := range map[string]int{"runtime=quiet": 404, "runtime=other": 404, "runtime=app&since=1s": 400,
+		"runtime=app&container=main": 400} {
 		if got, body, _ := get(query); got != status {
 			t.Errorf("%s is answered %d: %s", query, got, body)
 		}
@@ -284,7 +286,8 @@ func httpToAPort(t *testing.T, w *world) {
 	}
 	_ = answer.Body.Close()
 	r := seen.Load()
-	if r.RequestURI != "/a//b%2Fc/../d?q=1" || r.Header.Get("Authorization") != "" || r.Header.Get("X-Own") != "kept" || r.Host != "localhost:"+port {
+	if r.RequestURI != "/a//b%2Fc/../d?q=1" || r.Header.Get("Authorization") != "" || r.Header.Get("X-Own") != "kept" ||
+		r.Host != "localhost:"+port {
 		t.Errorf("the sandbox saw %s at %s with %v", r.RequestURI, r.Host, r.Header)
 	}
 	if cookie := answer.Header.Get("Set-Cookie"); cookie != "a=b; Path="+base+"/app" {
@@ -435,7 +438,8 @@ func aTunnelEndsBeforeItsReleaseIsAnswered(t *testing.T, w *world) {
 	}()
 	failed := make(chan error, 1)
 	go func() {
-		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", "while :; do echo still here; sleep 0.01; done")
+		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c",
+			"while :; do echo still here; sleep 0.01; done")
 	}()
 	w.eventually("bytes to arrive", func() error {
 		if inside.Load() == 0 || w.service.Tunnels() < 2 {

@@ -16,7 +16,8 @@ func heldBy(node, period string) *corev1.Pod {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main"}}}}
 	cs := corev1.ContainerStatus{Name: "main"}
 	if period != "" {
-		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off " + period + " restarting failed container"}
+		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+			Message: "back-off " + period + " restarting failed container"}
 	}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{cs}
 	return pod

@@ -109,7 +109,9 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 }
 
 // createPod asks the plugins, and then the API server, which may refuse as well.
-func (r *Reconciler) createPod(ctx context.Context, key types.NamespacedName, s *snapshot, pod *corev1.Pod) (*admission.Verdict, string, error) {
+func (r *Reconciler) createPod(
+	ctx context.Context, key types.NamespacedName, s *snapshot, pod *corev1.Pod,
+) (*admission.Verdict, string, error) {
 	request := &admission.PodRequest{Pool: s.Pool, Pod: pod}
 	verdict, err := r.opts.Admission.PreCreatePod(ctx, request)
 	if err != nil {

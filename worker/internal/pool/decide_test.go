@@ -246,7 +246,8 @@ func readStatus(t *testing.T, pod *corev1.Pod, phase string, w words) {
 	switch {
 	case w.has("held"):
 		cs.Ready = false
-		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off " + w["held"] + " restarting failed container=main"}
+		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+			Message: "back-off " + w["held"] + " restarting failed container=main"}
 	case w.has("exit"):
 		cs.Ready = false
 		cs.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: int32(w.number(t, "exit")), ContainerID: cs.ContainerID}
@@ -280,7 +281,8 @@ func TestPodsThatWaitForTheirRecordsAreBounded(t *testing.T) {
 		{maxUnrecorded, 3, scaleUp}, {maxUnrecorded + 1, 3, scaleUnrecorded}, {maxUnrecorded + 1, 0, scaleNone},
 		{600, 300, scaleUp}, {601, 300, scaleUnrecorded},
 	} {
-		s := snapshot{Pool: &v1alpha1.SandboxPool{Spec: v1alpha1.SandboxPoolSpec{Replicas: tc.replicas}}, Settled: true, Stale: map[types.UID]bool{"stale": true}}
+		s := snapshot{Pool: &v1alpha1.SandboxPool{Spec: v1alpha1.SandboxPoolSpec{Replicas: tc.replicas}}, Settled: true,
+			Stale: map[types.UID]bool{"stale": true}}
 		add := func(uid string, finalizers ...string) {
 			s.Pods = append(s.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Name: uid, UID: types.UID(uid), DeletionTimestamp: new(metav1.Now()), Finalizers: finalizers,

@@ -24,7 +24,8 @@ func (fixedGate) OnGateChange(func(types.NamespacedName)) {}
 
 func TestGate(t *testing.T) {
 	idle := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a",
-		Labels: map[string]string{v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseIdle}, Finalizers: []string{v1alpha1.SandboxProtectionFinalizer},
+		Labels:          map[string]string{v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseIdle},
+		Finalizers:      []string{v1alpha1.SandboxProtectionFinalizer},
 		OwnerReferences: []metav1.OwnerReference{{Controller: new(true)}}}}
 	for _, tt := range []struct {
 		name       string

@@ -130,7 +130,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &world{Place: plain.Place(t), t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{},
+	w := &world{Place: plain.Place(t), t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}},
+		writes:  &atomic.Int64{},
 		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t), gate: &gate{}, events: &tally{}}
 	cfg := w.Config()
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
@@ -152,7 +153,8 @@ func (w *world) start(cfg *rest.Config) {
 	must.Succeed(t, sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
 	w.Reconciler, err = New(Options{
 		Client: mgr.GetClient(), Recorder: w.ledger, Events: &teller{mgr.GetEventRecorder("pool"), w.events},
-		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner, Admission: admission.New(clock.RealClock{}, w.gate),
+		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner,
+		Admission: admission.New(clock.RealClock{}, w.gate),
 	})
 	must.Succeed(t, err)
 	must.Succeed(t, w.SetupWithManager(ctx, mgr))

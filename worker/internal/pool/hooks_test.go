@@ -67,7 +67,8 @@ func (n *podNetwork) asked() int {
 // claimWith claims a Pod for a sandbox with a hook.
 func (w *world) claimWith(pod *corev1.Pod, id, image, hooks string) {
 	w.t.Helper()
-	body, phase, err := sandbox.ClaimPatch(pod, &sandbox.Grant{Claim: sandbox.Claim{ID: id}, Image: image, Hooks: hooks, Timeouts: sandbox.Timeouts{Startup: time.Minute}, Now: time.Now()})
+	body, phase, err := sandbox.ClaimPatch(pod, &sandbox.Grant{Claim: sandbox.Claim{ID: id}, Image: image, Hooks: hooks,
+		Timeouts: sandbox.Timeouts{Startup: time.Minute}, Now: time.Now()})
 	w.Must(err)
 	if phase != sandbox.Starting {
 		w.t.Fatalf("claimed with hooks as %s", phase)

@@ -156,7 +156,8 @@ func TestAnEventWhilePodsAreListed(t *testing.T) {
 // begin later.
 func TestWrongClocksEndNothing(t *testing.T) {
 	st := newFixture(t, 1)
-	for name, began := range map[string]time.Time{"past": st.clock.Now().Add(-10 * time.Minute), "future": st.clock.Now().Add(10 * time.Minute)} {
+	for name, began := range map[string]time.Time{"past": st.clock.Now().Add(-10 * time.Minute),
+		"future": st.clock.Now().Add(10 * time.Minute)} {
 		stamp := began.UTC().Format(time.RFC3339)
 		idle := newPod(st.pool, "r1", "idle-"+name)
 		idle.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey] = stamp

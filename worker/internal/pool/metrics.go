@@ -50,7 +50,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"namespace", "pool"}),
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_pool_actions_total",
-			Help: "What was done to Pods, and why; lost means that another writer was first, refused that a quota, a limit or an admission plugin was against it.",
+			Help: "What was done to Pods, and why; lost means that another writer was first, refused that a quota, a limit or an admission plugin " +
+				"was against it.",
 		}, []string{"verb", "reason", "outcome"}),
 		startSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_start_seconds",

@@ -85,7 +85,8 @@ func readyNow(pod *corev1.Pod) {
 }
 
 func unscheduled(pod *corev1.Pod) {
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no room"}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable",
+		Message: "no room"}}
 }
 
 // A cause is reported when it appears; a kubelet that reports it in turn in two words causes no second Event.
@@ -113,7 +114,8 @@ func TestPodsThatDoNotBecomeReadyAreToldOnce(t *testing.T) {
 	want("in turns", m, e, "ImagePullBackOff: 2")
 	old := map[types.UID]time.Duration{"b": status.StuckAfter, "c": status.StuckAfter}
 	m, e = look(old, idlePodOf("b", waitsFor("ImagePullBackOff")), idlePodOf("c", unscheduled))
-	want("and no room", m, e, "ImagePullBackOff: 1, Unschedulable: 1", "Warning PodsNotReady idle pods that do not become ready: 1: Unschedulable: no room")
+	want("and no room", m, e, "ImagePullBackOff: 1, Unschedulable: 1",
+		"Warning PodsNotReady idle pods that do not become ready: 1: Unschedulable: no room")
 	m, e = look(nil, fine, idlePodOf("d", unscheduled, func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{} }))
 	want("over", m, e, "")
 	m, e = look(nil, idlePodOf("b", waitsFor("ImagePullBackOff")))

@@ -336,7 +336,9 @@ func (w *world) makeEnv(name string, window int32) {
 	manifest := fmt.Sprintf(`{"spec":{"templateRef":{"name":"none"},"clusters":[{"clusterID":"test","members":[{"name":"p","config":{"scalingGroup":"default"}}]}],
 		"autoscaling":{"groups":[{"name":"default","scaleDownPolicy":{"protectionWindowSeconds":%d}}]}}}`, window)
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
-	w.Must(w.Live.Patch(w.ctx, env, client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":"`+name+`"},`+manifest[1:])), client.FieldOwner("test"), client.ForceOwnership))
+	w.Must(w.Live.Patch(w.ctx, env, client.RawPatch(types.ApplyPatchType,
+		[]byte(`{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":"`+name+`"},`+manifest[1:])),
+		client.FieldOwner("test"), client.ForceOwnership))
 }
 
 func inGroup(env string) func(*v1alpha1.SandboxPool) {

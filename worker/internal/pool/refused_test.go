@@ -148,7 +148,8 @@ func TestResourceQuota(t *testing.T) {
 func TestLimitRange(t *testing.T) {
 	w := newWorld(t)
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "small"}}
-	limits.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}}
+	limits.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer,
+		Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}}
 	w.Must(w.Live.Create(w.ctx, limits))
 	w.makePool("p", 3, func(p *v1alpha1.SandboxPool) {
 		p.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}

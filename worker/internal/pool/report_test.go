@@ -52,7 +52,8 @@ func TestPendingMoved(t *testing.T) {
 	for _, tt := range []struct {
 		before, now int32
 		moved       bool
-	}{{0, 0, false}, {0, 1, true}, {1, 0, true}, {100, 100, false}, {100, 119, false}, {100, 120, true}, {100, 80, true}, {100, 81, false}, {3, 4, true}} {
+	}{{0, 0, false}, {0, 1, true}, {1, 0, true}, {100, 100, false}, {100, 119, false}, {100, 120, true}, {100, 80, true}, {100, 81, false},
+		{3, 4, true}} {
 		if got := pendingMoved(tt.before, tt.now); got != tt.moved {
 			t.Errorf("%d → %d: %v", tt.before, tt.now, got)
 		}

@@ -38,18 +38,23 @@ func TestContests(t *testing.T) {
 		"comes back late": {{value: 3, other: true, undone: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
 		"another value":   {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true}},
 		"a third value": {
-			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true}, {value: 5}, {value: 6, other: true, want: true},
+			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true}, {value: 5},
+			{value: 6, other: true, want: true},
 			{value: 7, other: true, want: true},
 		},
 		"a third value late": {
-			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true}, {after: 6 * time.Minute, value: 6, other: true},
+			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true},
+			{after: 6 * time.Minute, value: 6, other: true},
 		},
 		"a third value, and none was undone": {{value: 3, other: true}, {value: 4, other: true}, {value: 6, other: true}},
 		"a third value until autoscaling changes": {
-			{value: 3, other: true, undone: true}, {value: 4, other: true, undone: true}, {value: 6, other: true, want: true}, {value: 6, change: off},
+			{value: 3, other: true, undone: true}, {value: 4, other: true, undone: true}, {value: 6, other: true, want: true},
+			{value: 6, change: off},
 		},
-		"stays so":         {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {after: time.Hour, value: 3, want: true}},
-		"was never undone": {{value: 3, other: true}, {value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, want: true}},
+		"stays so": {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true},
+			{after: time.Hour, value: 3, want: true}},
+		"was never undone": {{value: 3, other: true}, {value: 3, other: true}, {value: 3, other: true, undone: true},
+			{value: 3, other: true, want: true}},
 		"undone late, and seen once more": {
 			{value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, lags: true}, {value: 5},
 		},
@@ -110,7 +115,8 @@ func scaled(generation int64, replicas int32, other bool) (*v1alpha1.SandboxEnv,
 			`{"f:spec":{"f:clusters":{"k:{\"clusterID\":\"east\"}":{"f:members":{"k:{\"name\":\"a\"}":{"f:spec":{"f:replicas":{}}}}}}}}`))
 	}
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a",
-		OwnerReferences: []metav1.OwnerReference{{UID: "env"}}, ManagedFields: []metav1.ManagedFieldsEntry{fields(controllers.FieldManager, `{"f:spec":{"f:replicas":{}}}`)}}}
+		OwnerReferences: []metav1.OwnerReference{{UID: "env"}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{fields(controllers.FieldManager, `{"f:spec":{"f:replicas":{}}}`)}}}
 	pool.Spec.Replicas = 5
 	return e, map[string]*v1alpha1.SandboxPool{"a": pool}
 }

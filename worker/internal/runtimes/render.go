@@ -46,7 +46,8 @@ func addPort(c *corev1.Container, r *v1alpha1.SandboxRuntimeSpec) {
 			return
 		}
 	}
-	for _, name := range []string{portName(r.Name), fmt.Sprintf("rt-%d", *r.Port), strings.ToLower(fmt.Sprintf("%s-%d", port.Protocol, *r.Port))} {
+	for _, name := range []string{portName(r.Name), fmt.Sprintf("rt-%d", *r.Port),
+		strings.ToLower(fmt.Sprintf("%s-%d", port.Protocol, *r.Port))} {
 		taken := slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == name })
 		if !taken && len(validation.IsValidPortName(name)) == 0 {
 			port.Name = name

@@ -45,7 +45,8 @@ func TestClaimable(t *testing.T) {
 		"no conditions":           {idlePod(func(p *corev1.Pod) { p.Status.Conditions = nil }), node(), NotReady},
 		"container not ready":     {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Ready = false }), node(), NotReady},
 		"container without an id": {idlePod(runs(idleImage, "")), node(), NotReady},
-		"container waiting":       {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }), node(), NotReady},
+		"container waiting": {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }), node(),
+			NotReady},
 		"image changed, not swapped": {
 			idlePod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = tenantImage }), node(), ImageMismatch,
 		},
@@ -184,41 +185,53 @@ func TestObserve(t *testing.T) {
 		"old container ended": {Starting, []func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) {
 			c.ContainerID, c.State = "c1", corev1.ContainerState{Terminated: ended("c1", 0, "Completed")}
 		})}, want{Waiting, "", "Swapping"}},
-		"old image restarted":     {Starting, []func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) { c.Image, c.ContainerID = idleImage, "c9" })}, want{Waiting, "", "Swapping"}},
+		"old image restarted": {Starting, []func(*corev1.Pod){swapped,
+			status(func(c *corev1.ContainerStatus) { c.Image, c.ContainerID = idleImage, "c9" })}, want{Waiting, "", "Swapping"}},
 		"new container has no id": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "")}, want{Waiting, "", "Swapping"}},
-		"an end without an id is in the report": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"), status(func(c *corev1.ContainerStatus) {
-			c.LastTerminationState = corev1.ContainerState{Terminated: ended("", 137, "ContainerStatusUnknown")}
-		})}, want{Waiting, "", "CrashLoopBackOff"}},
-		"pulling":                  {Starting, []func(*corev1.Pod){swapped, waiting("ContainerCreating")}, want{Waiting, "", "ContainerCreating"}},
-		"first pull failed":        {Starting, []func(*corev1.Pod){swapped, waiting("ErrImagePull")}, want{Waiting, "", "ErrImagePull"}},
-		"pulls fail":               {Starting, []func(*corev1.Pod){swapped, waiting("ImagePullBackOff")}, want{Over, v1alpha1.SandboxStopReasonFailed, "ImagePullBackOff"}},
+		"an end without an id is in the report": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"),
+			status(func(c *corev1.ContainerStatus) {
+				c.LastTerminationState = corev1.ContainerState{Terminated: ended("", 137, "ContainerStatusUnknown")}
+			})}, want{Waiting, "", "CrashLoopBackOff"}},
+		"pulling": {Starting, []func(*corev1.Pod){swapped, waiting("ContainerCreating")},
+			want{Waiting, "", "ContainerCreating"}},
+		"first pull failed": {Starting, []func(*corev1.Pod){swapped, waiting("ErrImagePull")}, want{Waiting, "", "ErrImagePull"}},
+		"pulls fail": {Starting, []func(*corev1.Pod){swapped, waiting("ImagePullBackOff")},
+			want{Over, v1alpha1.SandboxStopReasonFailed, "ImagePullBackOff"}},
 		"held back by the kubelet": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff")}, want{Waiting, "", "CrashLoopBackOff"}},
-		"the end of an earlier tenant's container is in the report": {Starting, []func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) {
-			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
-		})}, want{progress: Up}},
-		"created, and an earlier tenant's end is in the report": {Starting, []func(*corev1.Pod){swapped, waiting(""), status(func(c *corev1.ContainerStatus) {
-			c.ContainerID, c.LastTerminationState = "c2", corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
-		})}, want{Waiting, "", ""}},
+		"the end of an earlier tenant's container is in the report": {Starting,
+			[]func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) {
+				c.LastTerminationState = corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
+			})}, want{progress: Up}},
+		"created, and an earlier tenant's end is in the report": {Starting, []func(*corev1.Pod){swapped, waiting(""),
+			status(func(c *corev1.ContainerStatus) {
+				c.ContainerID, c.LastTerminationState = "c2", corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
+			})}, want{Waiting, "", ""}},
 		"crashed once, and runs again": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c3"), status(func(c *corev1.ContainerStatus) {
 			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c2", 1, "Error")}
 		})}, want{progress: Up}},
 		"crashed": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"), status(func(c *corev1.ContainerStatus) {
 			c.ContainerID, c.LastTerminationState = "c2", corev1.ContainerState{Terminated: ended("c2", 1, "Error")}
 		})}, want{Over, v1alpha1.SandboxStopReasonFailed, "Error"}},
-		"done before it was seen running": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"), status(func(c *corev1.ContainerStatus) {
-			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
-		})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
-		"kept, up":                   {Starting, []func(*corev1.Pod){running}, want{progress: Up}},
-		"kept, no name of its image": {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) { c.Image = "sha256:0123" })}, want{progress: Up}},
-		"kept, not ready":            {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
-		"kept, restarted":            {Starting, []func(*corev1.Pod){running, runs(tenantImage, "c4")}, want{Over, v1alpha1.SandboxStopReasonFailed, "ContainerRestarted"}},
+		"done before it was seen running": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"),
+			status(func(c *corev1.ContainerStatus) {
+				c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
+			})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
+		"kept, up": {Starting, []func(*corev1.Pod){running}, want{progress: Up}},
+		"kept, no name of its image": {Starting, []func(*corev1.Pod){running,
+			status(func(c *corev1.ContainerStatus) { c.Image = "sha256:0123" })}, want{progress: Up}},
+		"kept, not ready": {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) { c.Ready = false })},
+			want{Waiting, "", "NotReady"}},
+		"kept, restarted": {Starting, []func(*corev1.Pod){running, runs(tenantImage, "c4")},
+			want{Over, v1alpha1.SandboxStopReasonFailed, "ContainerRestarted"}},
 		"kept, killed": {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
 			c.State = corev1.ContainerState{Terminated: ended("c2", 137, "OOMKilled")}
 		})}, want{Over, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
 		// The Pod's condition is of the container before: only the new one's own readiness counts.
-		"swapped, not ready, and the Pod still is": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"), status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
-		"not ready yet": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"), status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
-		"up":            {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2")}, want{progress: Up}},
+		"swapped, not ready, and the Pod still is": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"),
+			status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
+		"not ready yet": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"),
+			status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
+		"up": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2")}, want{progress: Up}},
 	} {
 		pod := idlePod(append([]func(*corev1.Pod){holds(tc.phase), runs(tenantImage, "c2")}, tc.change...)...)
 		o := Observe(pod)

@@ -129,7 +129,8 @@ func crashing(cs *corev1.ContainerStatus, message string) Diagnosis {
 	if t.Reason == "OOMKilled" {
 		return Diagnosis{t.Reason, fmt.Sprintf("container %s ran out of memory (exit code %d); %s", cs.Name, t.ExitCode, message)}
 	}
-	return Diagnosis{"CrashLoopBackOff", fmt.Sprintf("%s; container %s ended before: %s, exit code %d", message, cs.Name, t.Reason, t.ExitCode)}
+	return Diagnosis{"CrashLoopBackOff", fmt.Sprintf("%s; container %s ended before: %s, exit code %d", message, cs.Name, t.Reason,
+		t.ExitCode)}
 }
 
 // maxMessage bounds messages for users; because kubelets pass on whole pages.

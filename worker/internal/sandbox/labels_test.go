@@ -60,7 +60,8 @@ func TestPatchesOfAnEditedPod(t *testing.T) {
 		pod := idlePod(holds(Running), runs(tenantImage, "containerd://c2"), labelled(v1alpha1.SandboxPhaseLabelKey, edited))
 		body, _, err := ReleasePatch(pod, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
 		must.Succeed(t, err)
-		if got, err := apply(t, pod, body); err != nil || PhaseOf(got) != Stopping || got.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] != "Released" {
+		if got, err := apply(t, pod, body); err != nil || PhaseOf(got) != Stopping ||
+			got.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] != "Released" {
 			t.Errorf("labelled %q: %v after the release, %v", edited, got, err)
 		}
 	}

@@ -52,7 +52,8 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 	patch, _ = mustClaim(t, idlePod(), &Grant{Claim: Claim{ID: "01hx-east", Incarnation: 7}, Image: idleImage, Now: noon})
 	golden(t, "claim-bare", patch)
 
-	patch, phase = mustClaim(t, idlePod(), &Grant{Claim: Claim{ID: "01hx-east"}, Image: idleImage, Hooks: `[{"exec":{"command":["true"]}}]`, Now: noon})
+	patch, phase = mustClaim(t, idlePod(), &Grant{Claim: Claim{ID: "01hx-east"}, Image: idleImage, Hooks: `[{"exec":{"command":["true"]}}]`,
+		Now: noon})
 	if phase != Starting {
 		t.Errorf("phase %s with hooks to run, want starting", phase)
 	}
@@ -144,7 +145,8 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 	longer, none := time.Hour, time.Duration(0)
 	step(TimeoutsPatch(pod, TimeoutsChange{Idle: &longer, Lifetime: &none}))
 	step(ActivePatch(pod, noon))
-	if got := Read(pod); got.Timeouts.Idle != time.Hour || got.Timeouts.MaxLifetime != 0 || got.Timeouts.FirstActivity != 0 || !got.LastActive.Equal(noon) {
+	if got := Read(pod); got.Timeouts.Idle != time.Hour || got.Timeouts.MaxLifetime != 0 || got.Timeouts.FirstActivity != 0 ||
+		!got.LastActive.Equal(noon) {
 		t.Errorf("changed state %+v", got)
 	}
 	patch, recycle, err := ReleasePatch(pod, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
@@ -235,7 +237,8 @@ func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 	}
 	next := idlePod(holds(Running))
 	next.Labels[v1alpha1.SandboxIDLabelKey] = "02zz-east"
-	for name, late := range map[string][]byte{"activity": ActivePatch(seen, noon), "timeouts": TimeoutsPatch(seen, TimeoutsChange{Idle: &hour})} {
+	for name, late := range map[string][]byte{"activity": ActivePatch(seen, noon),
+		"timeouts": TimeoutsPatch(seen, TimeoutsChange{Idle: &hour})} {
 		if _, err := apply(t, next, late); !errors.Is(err, jsonpatch.ErrTestFailed) {
 			t.Errorf("%s of an earlier sandbox: %v, want a failed test", name, err)
 		}

@@ -29,7 +29,8 @@ func has(spec, status string) func(*corev1.Pod) {
 
 func marked(target pause.Target) func(*corev1.Pod) {
 	one := resource.MustParse("1")
-	value, err := (&pause.Intent{Target: target, Since: "2026-03-01T11:30:00Z", Containers: map[string]pause.CPU{"main": {Request: &one, Limit: &one}}}).Encode()
+	value, err := (&pause.Intent{Target: target, Since: "2026-03-01T11:30:00Z",
+		Containers: map[string]pause.CPU{"main": {Request: &one, Limit: &one}}}).Encode()
 	if err != nil {
 		panic(err)
 	}

@@ -58,23 +58,29 @@ func TestI13Residue(t *testing.T) {
 		"csi":                        {volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), ReplaceVolume},
 		"nfs":                        {volume(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), ReplaceVolume},
 		"source of a later version":  {volume(corev1.VolumeSource{}), ReplaceVolume},
-		"second container":           {spec(func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "two"}) }), ReplaceContainers},
-		"sidecar":                    {spec(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}} }), ReplaceInit},
-		"init container":             {spec(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{Name: "init"}} }), ReplaceInit},
-		"debug container":            {spec(func(s *corev1.PodSpec) { s.EphemeralContainers = []corev1.EphemeralContainer{{}} }), ReplaceEphemeral},
-		"shared processes":           {spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = &yes }), ReplaceShared},
-		"processes not shared":       {spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = &no }), Resettable},
-		"host processes":             {spec(func(s *corev1.PodSpec) { s.HostPID = true }), ReplaceShared},
-		"host IPC":                   {spec(func(s *corev1.PodSpec) { s.HostIPC = true }), ReplaceShared},
-		"host network":               {spec(func(s *corev1.PodSpec) { s.HostNetwork = true }), ReplaceShared},
-		"privileged":                 {main(func(c *corev1.Container) { c.SecurityContext.Privileged = &yes }), ReplacePrivileged},
+		"second container": {spec(func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "two"}) }),
+			ReplaceContainers},
+		"sidecar": {spec(func(s *corev1.PodSpec) {
+			s.InitContainers = []corev1.Container{{Name: "side",
+				RestartPolicy: &always}}
+		}), ReplaceInit},
+		"init container": {spec(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{Name: "init"}} }), ReplaceInit},
+		"debug container": {spec(func(s *corev1.PodSpec) { s.EphemeralContainers = []corev1.EphemeralContainer{{}} }),
+			ReplaceEphemeral},
+		"shared processes":     {spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = &yes }), ReplaceShared},
+		"processes not shared": {spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = &no }), Resettable},
+		"host processes":       {spec(func(s *corev1.PodSpec) { s.HostPID = true }), ReplaceShared},
+		"host IPC":             {spec(func(s *corev1.PodSpec) { s.HostIPC = true }), ReplaceShared},
+		"host network":         {spec(func(s *corev1.PodSpec) { s.HostNetwork = true }), ReplaceShared},
+		"privileged":           {main(func(c *corev1.Container) { c.SecurityContext.Privileged = &yes }), ReplacePrivileged},
 		"added capability": {main(func(c *corev1.Container) {
 			c.SecurityContext.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}}
 		}), ReplacePrivileged},
 		"dropped capability": {main(func(c *corev1.Container) {
 			c.SecurityContext.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
 		}), Resettable},
-		"unmasked proc":         {main(func(c *corev1.Container) { c.SecurityContext.ProcMount = new(corev1.UnmaskedProcMount) }), ReplacePrivileged},
+		"unmasked proc": {main(func(c *corev1.Container) { c.SecurityContext.ProcMount = new(corev1.UnmaskedProcMount) }),
+			ReplacePrivileged},
 		"another runtime":       {spec(func(s *corev1.PodSpec) { s.RuntimeClassName = new("gvisor") }), ReplaceRuntime},
 		"device":                {spec(func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }), ReplaceDevices},
 		"root by the image":     {spec(func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser = nil }), ReplaceRoot},
@@ -83,7 +89,8 @@ func TestI13Residue(t *testing.T) {
 		"user of the container": {spec(func(s *corev1.PodSpec) {
 			s.SecurityContext.RunAsUser, s.Containers[0].SecurityContext.RunAsUser = nil, new(int64(7))
 		}), Resettable},
-		"not root by the image": {spec(func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser, s.SecurityContext.RunAsNonRoot = nil, &yes }), Resettable},
+		"not root by the image": {spec(func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser, s.SecurityContext.RunAsNonRoot = nil, &yes }),
+			Resettable},
 		"not root, but not for it": {spec(func(s *corev1.PodSpec) {
 			s.SecurityContext.RunAsUser, s.SecurityContext.RunAsNonRoot, s.Containers[0].SecurityContext.RunAsNonRoot = nil, &yes, &no
 		}), ReplaceRoot},
@@ -100,7 +107,8 @@ func TestI13Residue(t *testing.T) {
 		"volume that is not there":    {main(func(c *corev1.Container) { c.VolumeMounts[0].Name = "other" }), ReplaceSharedMemory},
 		"segments stay":               {sysctl("kernel.shm_rmid_forced", ""), ReplaceIPC},
 		"segments stay on demand":     {sysctl("kernel.shm_rmid_forced", "0"), ReplaceIPC},
-		"segments forbidden":          {func(p *corev1.Pod) { sysctl("kernel.shm_rmid_forced", "")(p); sysctl("kernel.shmmni", "0")(p) }, Resettable},
+		"segments forbidden": {func(p *corev1.Pod) { sysctl("kernel.shm_rmid_forced", "")(p); sysctl("kernel.shmmni", "0")(p) },
+			Resettable},
 		"message queues":              {sysctl("kernel.msgmni", "32000"), ReplaceIPC},
 		"message queues by default":   {sysctl("kernel.msgmni", ""), ReplaceIPC},
 		"semaphores":                  {sysctl("kernel.sem", "250 32000 32 128"), ReplaceIPC},

@@ -64,7 +64,8 @@ func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 	cpu := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.SandboxPauseAnnotationKey: "{}"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Resources: cpu}}, InitContainers: []corev1.Container{{Name: "side", Resources: cpu}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Resources: cpu}},
+			InitContainers: []corev1.Container{{Name: "side", Resources: cpu}}},
 		Status: corev1.PodStatus{
 			ContainerStatuses:     []corev1.ContainerStatus{{Name: "main", Resources: &cpu}},
 			InitContainerStatuses: []corev1.ContainerStatus{{Name: "side", Resources: &cpu}},
@@ -94,7 +95,8 @@ func TestStripKeepsWhoWrote(t *testing.T) {
 		{Manager: "sandbox-controller", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &late, FieldsV1: set},
 	}
 	metaOf := func() metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: "o", ManagedFields: slices.Clone(fields), Annotations: map[string]string{"a": "b", corev1.LastAppliedConfigAnnotation: "{}"}}
+		return metav1.ObjectMeta{Name: "o", ManagedFields: slices.Clone(fields),
+			Annotations: map[string]string{"a": "b", corev1.LastAppliedConfigAnnotation: "{}"}}
 	}
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metaOf(), Spec: v1alpha1.SandboxPoolSpec{Replicas: 3}}
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metaOf(), Spec: v1alpha1.SandboxEnvSpec{TemplateRef: v1alpha1.SandboxEnvTemplateRef{Name: "t"}}}
@@ -108,12 +110,14 @@ func TestStripKeepsWhoWrote(t *testing.T) {
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
-		if write, foreign := foreigncontroller.StatusWrite(object); !foreign || write.Manager != "sandbox-controller" || !write.At.Equal(late.Time) {
+		if write, foreign := foreigncontroller.StatusWrite(object); !foreign || write.Manager != "sandbox-controller" ||
+			!write.At.Equal(late.Time) {
 			t.Errorf("another controller's write of the status is %v, %t", write, foreign)
 		}
 	}
 	template := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"version": "v"}, "metadata": map[string]any{
-		"name": "t", "managedFields": []any{map[string]any{"manager": "m"}}, "annotations": map[string]any{corev1.LastAppliedConfigAnnotation: "{}"},
+		"name": "t", "managedFields": []any{map[string]any{"manager": "m"}},
+		"annotations": map[string]any{corev1.LastAppliedConfigAnnotation: "{}"},
 	}}}
 	if got, err := Transform(template)(template); err != nil || len(template.GetManagedFields()) != 0 || len(template.GetAnnotations()) != 0 ||
 		template.GetName() != "t" || template.Object["spec"] == nil {
@@ -124,7 +128,8 @@ func TestStripKeepsWhoWrote(t *testing.T) {
 // TestStripSecretKeepsNoSecret: only the existence of a Secret is read.
 func TestStripSecretKeepsNoSecret(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "n", Name: "ips-shop", UID: "u", ResourceVersion: "1"}
-	secret := &corev1.Secret{ObjectMeta: *meta.DeepCopy(), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{".dockerconfigjson": []byte("x")}}
+	secret := &corev1.Secret{ObjectMeta: *meta.DeepCopy(), Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{".dockerconfigjson": []byte("x")}}
 	secret.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "x"}
 	stripped, err := stripSecret(secret)
 	if want := (&corev1.Secret{ObjectMeta: meta, Type: secret.Type}); err != nil || !equality.Semantic.DeepEqual(stripped, want) {

@@ -47,7 +47,8 @@ func TestCachedAndLiveAgree(t *testing.T) {
 	must.Succeed(t, err)
 	other := podOf("other", "p", "idle") // not ours
 	other.Labels[v1alpha1.ManagedByLabelKey] = "another"
-	for _, pod := range []*corev1.Pod{podOf("a", "p", "running"), podOf("b", "p", "stopping"), podOf("c", "q", "starting"), podOf("d", "q", "idle"), other} {
+	for _, pod := range []*corev1.Pod{podOf("a", "p", "running"), podOf("b", "p", "stopping"), podOf("c", "q", "starting"),
+		podOf("d", "q", "idle"), other} {
 		must.Succeed(t, api.Create(ctx, pod))
 	}
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", OwnerReferences: []metav1.OwnerReference{
@@ -101,7 +102,8 @@ func TestCachedAndLiveAgree(t *testing.T) {
 			found("in phase", pods, nil, "b", "d")
 		})
 	}
-	pools, err := sandboxcache.PoolsOf(ctx, informers, &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "uid-of-demo"}})
+	pools, err := sandboxcache.PoolsOf(ctx, informers,
+		&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "uid-of-demo"}})
 	if err != nil || len(pools) != 1 {
 		t.Errorf("pools of the Env: %v, %v", pools, err)
 	}

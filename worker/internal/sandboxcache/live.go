@@ -17,7 +17,9 @@ import (
 )
 
 // LivePool reads the document of a pool live, and returns whether it is the observed one; nil if it is gone.
-func LivePool(ctx context.Context, live client.Reader, observed *v1alpha1.SandboxPool) (doc *unstructured.Unstructured, same bool, err error) {
+func LivePool(
+	ctx context.Context, live client.Reader, observed *v1alpha1.SandboxPool,
+) (doc *unstructured.Unstructured, same bool, err error) {
 	doc = &unstructured.Unstructured{}
 	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxPool"))
 	if err := live.Get(ctx, client.ObjectKeyFromObject(observed), doc); err != nil {

@@ -98,7 +98,8 @@ func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
 		t.Fatalf("%d events: %v", len(events), events)
 	}
 	for i, e := range events {
-		if e.GetReason() != "Unhealthy" || !strings.HasPrefix(e.GetMessage(), fmt.Sprintf("%d ", 11-i)) || e.GetCount() != 2 || len(e.GetMessage()) > 600 {
+		if e.GetReason() != "Unhealthy" || !strings.HasPrefix(e.GetMessage(), fmt.Sprintf("%d ", 11-i)) || e.GetCount() != 2 ||
+			len(e.GetMessage()) > 600 {
 			t.Errorf("event %d: %v", i, e)
 		}
 	}

@@ -81,13 +81,15 @@ func TestRecordsOutliveTheWorker(t *testing.T) {
 
 	next := w.Lead(2, on(t, d))
 	got, err := next.Get(t.Context(), plain.GetId())
-	if err != nil || got.GetStopReason() != "Released" || got.GetPodUid() != plain.GetPodUid() || got.GetImages()["main"] != claimtest.PoolImage {
+	if err != nil || got.GetStopReason() != "Released" || got.GetPodUid() != plain.GetPodUid() ||
+		got.GetImages()["main"] != claimtest.PoolImage {
 		t.Errorf("after a restart the record is %v, %v", got, err)
 	}
 	if again := next.MustCreate(claimtest.Keyed("k", 1)); again.GetId() != withKey.GetId() || again.GetPhase() != sandboxv1.Phase_ENDED {
 		t.Errorf("I2: after a restart the key answers %v, want the record of %s", again, withKey.GetId())
 	}
-	if _, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.Image("test.local/other:1")); problem.FromError(err).Reason != problem.ClaimKeyConflict {
+	if _, err := next.TryCreate(claimtest.Keyed("k", 1),
+		claimtest.Image("test.local/other:1")); problem.FromError(err).Reason != problem.ClaimKeyConflict {
 		t.Errorf("other parameters: %v", err)
 	}
 	if got, err := next.Lookup(t.Context(), w.KeyHash("k"), 1); err != nil || got.GetId() != withKey.GetId() {

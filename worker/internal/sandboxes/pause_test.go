@@ -100,11 +100,13 @@ func TestPauseAndResume(t *testing.T) {
 
 	paused, err := l.Pause(t.Context(), sb.GetId())
 	w.Must(err)
-	if p := paused.GetPause(); paused.GetPhase() != sandboxv1.Phase_RUNNING || p.GetState() != sandboxv1.Pause_PAUSED || p.GetReason() != "" || p.GetSince() == nil {
+	if p := paused.GetPause(); paused.GetPhase() != sandboxv1.Phase_RUNNING || p.GetState() != sandboxv1.Pause_PAUSED || p.GetReason() != "" ||
+		p.GetSince() == nil {
 		t.Errorf("paused: %v", paused)
 	}
 	pod := w.Pod(sb.GetPod())
-	if got := cpu(pod); got != "1m/10m" || pod.UID != before.UID || pod.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID {
+	if got := cpu(pod); got != "1m/10m" || pod.UID != before.UID ||
+		pod.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID {
 		t.Errorf("the Pod has %s", got)
 	}
 	generation := pod.Generation
@@ -114,7 +116,8 @@ func TestPauseAndResume(t *testing.T) {
 	if got := w.Pod(sb.GetPod()); got.ResourceVersion != pod.ResourceVersion || got.Generation != generation {
 		t.Error("pausing again wrote something")
 	}
-	if held, err := l.TryCreate(claimtest.Keyed("k", 1)); err != nil || held.GetId() != sb.GetId() || held.GetPause().GetState() != sandboxv1.Pause_PAUSED {
+	if held, err := l.TryCreate(claimtest.Keyed("k", 1)); err != nil || held.GetId() != sb.GetId() ||
+		held.GetPause().GetState() != sandboxv1.Pause_PAUSED {
 		t.Errorf("its key answers %v, %v", held, err)
 	}
 	resumed, err := l.Resume(t.Context(), sb.GetId())
@@ -123,7 +126,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	quiet(l, sb.GetId(), "250m/500m")
 	version := w.Pod(sb.GetPod()).ResourceVersion
-	if again, err := l.Resume(t.Context(), sb.GetId()); err != nil || again.GetPause() != nil || w.Pod(sb.GetPod()).ResourceVersion != version {
+	if again, err := l.Resume(t.Context(), sb.GetId()); err != nil || again.GetPause() != nil ||
+		w.Pod(sb.GetPod()).ResourceVersion != version {
 		t.Errorf("resumed again: %v, %v, or something was written", again, err)
 	}
 
@@ -146,12 +150,14 @@ func TestCannotBePaused(t *testing.T) {
 	}{
 		"no CPU": {func(*v1alpha1.SandboxPool) {}, "", "NothingToFree"},
 		"would restart": {func(p *v1alpha1.SandboxPool) {
-			p.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+			p.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU,
+				RestartPolicy: corev1.RestartContainer}}
 		}, "", "WouldRestart"},
 		"liveness": {func(p *v1alpha1.SandboxPool) {
 			p.Spec.Template.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
 		}, "", "LivenessProbe"},
-		"node":       {func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers[0].Image = "test.local/no-resize:1" }, "", "without support for resize"},
+		"node": {func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers[0].Image = "test.local/no-resize:1" }, "",
+			"without support for resize"},
 		"infeasible": {func(*v1alpha1.SandboxPool) {}, "Infeasible:static CPU manager", "static CPU manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +186,8 @@ func TestCannotBePaused(t *testing.T) {
 
 func TestPauseOfAStartingSandbox(t *testing.T) {
 	_, l := claimtest.Start(t, 1, withCPU("1", "1"))
-	sb := l.MustCreate(claimtest.Image("test.local/fail-pull:1"), func(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED })
+	sb := l.MustCreate(claimtest.Image("test.local/fail-pull:1"),
+		func(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED })
 	if _, err := l.Pause(t.Context(), sb.GetId()); reasonOf(err) != problem.Unavailable || !strings.Contains(err.Error(), "starting") {
 		t.Errorf("%v, want UNAVAILABLE", err)
 	}
@@ -261,7 +268,8 @@ func TestPauseAndResumeAtOnce(t *testing.T) {
 		})
 	}
 	l.Until(sb.GetId(), "a pause that is deferred", is(sandboxv1.Pause_PAUSING, "Deferred"))
-	if _, err := l.Resume(t.Context(), sb.GetId()); reasonOf(err) != problem.Unavailable || !strings.Contains(err.Error(), "Pause is under way") {
+	if _, err := l.Resume(t.Context(), sb.GetId()); reasonOf(err) != problem.Unavailable ||
+		!strings.Contains(err.Error(), "Pause is under way") {
 		t.Errorf("resume meanwhile: %v, want UNAVAILABLE", err)
 	}
 	annotate(w, sb.GetPod(), plane.ResizeAnnotation, "")
@@ -357,7 +365,9 @@ func (r *resizes) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.answer(r.n.Add(1), req, r.next)
 }
 
-func answerResizes(answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error)) func(*claimtest.Options, *rest.Config) {
+func answerResizes(
+	answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error),
+) func(*claimtest.Options, *rest.Config) {
 	return func(_ *claimtest.Options, cfg *rest.Config) {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &resizes{next: next, answer: answer} })
 	}
@@ -379,7 +389,8 @@ func TestAnAPIServerWithoutResize(t *testing.T) {
 	}))
 	l.AwaitIdle(1)
 	sb := l.MustCreate()
-	if _, err := l.Pause(t.Context(), sb.GetId()); reasonOf(err) != problem.Unimplemented || !strings.Contains(err.Error(), "does not resize Pods") {
+	if _, err := l.Pause(t.Context(), sb.GetId()); reasonOf(err) != problem.Unimplemented ||
+		!strings.Contains(err.Error(), "does not resize Pods") {
 		t.Errorf("%v, want UNIMPLEMENTED with the reason", err)
 	}
 	quiet(l, sb.GetId(), "1/1")

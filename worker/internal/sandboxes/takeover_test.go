@@ -53,7 +53,8 @@ func TestTheNextLeaderTakesTimeoutsOver(t *testing.T) {
 // I6: a restored etcd has lost when sandboxes were active last.
 func TestI6ARestoredEtcdEndsNoSandboxEarly(t *testing.T) {
 	w, l := claimtest.Start(t, 3)
-	quiet, old, early := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(maxLifetime(time.Minute)), l.MustCreate(idleTimeout(time.Minute))
+	quiet, old, early := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(maxLifetime(time.Minute)),
+		l.MustCreate(idleTimeout(time.Minute))
 	l.Stop()
 	l.Blind()
 	for _, s := range []*sandboxv1.Sandbox{quiet, old, early} {
@@ -95,7 +96,8 @@ func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 	check := func(by string) {
 		t.Helper()
 		began := time.Now()
-		short, long := l.MustCreate(idleTimeout(3*time.Second), firstActivity(0)), l.MustCreate(idleTimeout(5*time.Minute), maxLifetime(6*time.Minute))
+		short, long := l.MustCreate(idleTimeout(3*time.Second), firstActivity(0)),
+			l.MustCreate(idleTimeout(5*time.Minute), maxLifetime(6*time.Minute))
 		step(by)
 		mustTouch(l, long.GetId())
 		awaitEnd(l, short.GetId(), began, 3*time.Second, idle.IdleTimeout)
@@ -112,7 +114,8 @@ func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 	list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace, Phase: sandboxv1.Phase_RUNNING})
 	w.Must(err)
 	if len(list.GetSandboxes()) != 3 {
-		t.Errorf("%s after the next leader began %d sandboxes run, want those 3 whose time is not up", time.Since(began), len(list.GetSandboxes()))
+		t.Errorf("%s after the next leader began %d sandboxes run, want those 3 whose time is not up", time.Since(began),
+			len(list.GetSandboxes()))
 	}
 }
 

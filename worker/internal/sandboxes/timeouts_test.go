@@ -53,7 +53,8 @@ func awaitEnd(l *claimtest.Leader, id string, since time.Time, least time.Durati
 		l.W.T.Errorf("%s ended after %s, want %s", reason, took, least)
 	}
 	if record.GetStopReason() != "Released" || record.GetFailureReason() != string(reason) || record.GetFailureMessage() == "" {
-		l.W.T.Errorf("it ended as %s/%s: %q, want Released/%s", record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage(), reason)
+		l.W.T.Errorf("it ended as %s/%s: %q, want Released/%s", record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage(),
+			reason)
 	}
 	return record
 }
@@ -95,7 +96,8 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 	if own.GetIdleTimeout().AsDuration() != time.Hour || own.GetMaxLifetime().AsDuration() != 3*time.Second {
 		t.Errorf("with its own timeouts: %v", own)
 	}
-	if defaults.GetIdleTimeout() != nil || defaults.GetFirstActivityTimeout().AsDuration() != 5*time.Minute || defaults.GetLastActiveAt() != nil {
+	if defaults.GetIdleTimeout() != nil || defaults.GetFirstActivityTimeout().AsDuration() != 5*time.Minute ||
+		defaults.GetLastActiveAt() != nil {
 		t.Errorf("without a key and timeouts: %v", defaults)
 	}
 	if got := mustTouch(l, used.GetId()); got.GetLastActiveAt() == nil {
@@ -113,7 +115,8 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 	}
 	w.Eventually("the record for the hub", func() error {
 		_, records := l.TakeEnded(10)
-		if len(records) != 1 || records[0].GetSandbox().GetFailureReason() != "IdleTimeout" || records[0].GetSandbox().GetStopReason() != "Released" {
+		if len(records) != 1 || records[0].GetSandbox().GetFailureReason() != "IdleTimeout" ||
+			records[0].GetSandbox().GetStopReason() != "Released" {
 			return fmt.Errorf("there are %v", records)
 		}
 		return nil
@@ -121,7 +124,8 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 	if got, err := l.Touch(t.Context(), pools.GetId()); err != nil || got.GetStopReason() != "Released" {
 		t.Errorf("an ended sandbox is touched: %v, %v", got, err)
 	}
-	if got, err := l.Sandboxes.Update(t.Context(), &sandboxv1.UpdateSandboxRequest{Id: pools.GetId(), IdleTimeout: durationpb.New(time.Hour)}); err != nil ||
+	if got, err := l.Sandboxes.Update(t.Context(), &sandboxv1.UpdateSandboxRequest{Id: pools.GetId(),
+		IdleTimeout: durationpb.New(time.Hour)}); err != nil ||
 		got.GetStopReason() != "Released" {
 		t.Errorf("an ended sandbox is changed: %v, %v", got, err)
 	}
@@ -147,13 +151,16 @@ func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
 		w.Must(err)
 		return got
 	}
-	longer, shorter, told := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(idleTimeout(time.Hour)), l.MustCreate(firstActivity(3*time.Second))
+	longer, shorter, told := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(idleTimeout(time.Hour)),
+		l.MustCreate(firstActivity(3*time.Second))
 	began := time.Now()
-	if got := update(longer.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(0), MaxLifetime: durationpb.New(time.Hour)}); got.GetIdleTimeout() != nil ||
+	if got := update(longer.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(0),
+		MaxLifetime: durationpb.New(time.Hour)}); got.GetIdleTimeout() != nil ||
 		got.GetMaxLifetime().AsDuration() != time.Hour {
 		t.Errorf("changed to %v", got)
 	}
-	if got := update(shorter.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(4500 * time.Millisecond)}); got.GetIdleTimeout().AsDuration() != 5*time.Second {
+	if got := update(shorter.GetId(),
+		&sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(4500 * time.Millisecond)}); got.GetIdleTimeout().AsDuration() != 5*time.Second {
 		t.Errorf("changed to %v, want whole seconds, rounded up", got)
 	}
 	if got := update(told.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Hour)}); got.GetFirstActivityTimeout() != nil {
@@ -172,7 +179,8 @@ func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
 	} {
 		r.Id = told.GetId()
 		_, err := l.Sandboxes.Update(t.Context(), r)
-		if p := problem.FromError(err); p.Reason != problem.Invalid || len(p.Fields) != 1 || p.Fields[0].Field != strings.TrimSpace(field) || p.Fields[0].Valid == "" {
+		if p := problem.FromError(err); p.Reason != problem.Invalid || len(p.Fields) != 1 || p.Fields[0].Field != strings.TrimSpace(field) ||
+			p.Fields[0].Valid == "" {
 			t.Errorf("%v: %v", r, err)
 		}
 	}
@@ -219,7 +227,8 @@ func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
 	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Sandboxes.Activity = []idle.LastActiveSource{s} })
 	l.AwaitIdle(3)
 	began := time.Now()
-	quiet, unused, old := l.MustCreate(idleTimeout(time.Second)), l.MustCreate(firstActivity(time.Second)), l.MustCreate(idleTimeout(time.Second), maxLifetime(5*time.Second))
+	quiet, unused, old := l.MustCreate(idleTimeout(time.Second)), l.MustCreate(firstActivity(time.Second)),
+		l.MustCreate(idleTimeout(time.Second), maxLifetime(5*time.Second))
 	awaitEnd(l, old.GetId(), began, 5*time.Second, idle.MaxLifetime)
 	wantRunning(l, quiet.GetId(), "a source of activity is unreachable")
 	wantRunning(l, unused.GetId(), "a source of activity is unreachable")
@@ -234,7 +243,8 @@ func TestAStartThatTakesTooLongFails(t *testing.T) {
 	w, l := claimtest.Start(t, 1)
 	slow := w.Pods()[0]
 	// Half of what a swap takes here.
-	_, err := l.TryCreate(claimtest.Image(claimtest.TenantImage), func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(100 * time.Millisecond) })
+	_, err := l.TryCreate(claimtest.Image(claimtest.TenantImage),
+		func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(100 * time.Millisecond) })
 	if p := problem.FromError(err); p.Reason != problem.Deadline || !strings.Contains(p.Message, "Failed: StartupTimeout") {
 		t.Errorf("got %v, want DEADLINE and that it failed by the startup timeout", err)
 	}

@@ -168,7 +168,9 @@ func (s *Source) TypeChanged(member *v1alpha1.EnvClusterMember, from *Origin) st
 }
 
 // ResourcesOf returns those of a member's Pods, existing or not; known is false if none can be created.
-func (s *Source) ResourcesOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) (resources *corev1.ResourceRequirements, known bool) {
+func (s *Source) ResourcesOf(
+	member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool,
+) (resources *corev1.ResourceRequirements, known bool) {
 	if Has(member) || pool != nil {
 		resources = OriginOf(member, pool).resources
 		return resources, resources != nil

@@ -19,10 +19,12 @@ import (
 func TestTooManyAnnotationsAreRefused(t *testing.T) {
 	s := &Source{Env: &v1alpha1.SandboxEnv{}, Template: &podtemplate.Template{
 		Name: "base", Annotations: map[string]string{"note": strings.Repeat("x", 100<<10)},
-		Spec: map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "x"}}}}},
+		Spec: map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main",
+			"image": "x"}}}}},
 	}}
 	for size, fits := range map[int]bool{50 << 10: true, 100 << 10: false} {
-		member := &v1alpha1.EnvClusterMember{Config: v1alpha1.EnvClusterMemberConfig{Annotations: map[string]string{"own": strings.Repeat("y", size)}}}
+		member := &v1alpha1.EnvClusterMember{Config: v1alpha1.EnvClusterMemberConfig{Annotations: map[string]string{"own": strings.Repeat("y",
+			size)}}}
 		_, err := s.Render(member, 1)
 		if (err == nil) != fits || !fits && (!strings.Contains(err.Error(), "config.annotations") || len(err.Error()) > 300) {
 			t.Errorf("%d bytes: %v", size, err)
@@ -54,7 +56,8 @@ func TestEditsKeepUnknownFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(content)
-	for _, want := range []string{`"futurePod":"x"`, `"futureContainer":{"a":"b"}`, `"env":[{"name":"A","value":"1"}]`, `"privileged":false`, `"cpu":"1"`, `"name":"init"`} {
+	for _, want := range []string{`"futurePod":"x"`, `"futureContainer":{"a":"b"}`, `"env":[{"name":"A","value":"1"}]`, `"privileged":false`,
+		`"cpu":"1"`, `"name":"init"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is not in %s", want, text)
 		}

@@ -80,7 +80,8 @@ func TestDecide(t *testing.T) {
 			facts{env: env(nil, local), view: view{"west": told(3, false)}, known: set("west"), heard: set("west"), hub: hubInSync},
 			"SegmentsDiffer west=3 | True InSync: other clusters: west"},
 		"nothing new": {
-			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, false)}, known: set("west"), heard: set("west"), hub: hubInSync},
+			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, false)}, known: set("west"), heard: set("west"),
+				hub: hubInSync},
 			"UpToDate west=3 | True InSync: other clusters: west"},
 		"removed by a user": {
 			facts{env: env(inSync, local), view: view{"west": told(3, false)}, known: set("west"), heard: set("west"), hub: hubInSync},
@@ -98,7 +99,8 @@ func TestDecide(t *testing.T) {
 			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": nil}, hub: hubInSync},
 			"SegmentsDiffer | True InSync: other clusters: none"},
 		"stale": {
-			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, true)}, known: set("west"), heard: set("west"), hub: hubInSync},
+			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, true)}, known: set("west"), heard: set("west"),
+				hub: hubInSync},
 			"ConditionDiffers west=3 | False ClustersStale: the hub has not heard lately from: west"},
 		"known from an earlier connection only": {
 			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, false)}, known: set("west"), hub: hubInSync},
@@ -111,10 +113,12 @@ func TestDecide(t *testing.T) {
 		"no other cluster": {
 			facts{env: env(nil, local), hub: hubInSync}, "ConditionDiffers | True InSync: other clusters: none"},
 		"I3: the hub names the local cluster": {
-			facts{env: env(nil, local), view: view{"east": told(9, false), "west": told(1, false)}, known: set("west", "east"), heard: set("west", "east"), hub: hubInSync},
+			facts{env: env(nil, local), view: view{"east": told(9, false), "west": told(1, false)}, known: set("west", "east"),
+				heard: set("west", "east"), hub: hubInSync},
 			"SegmentsDiffer west=1 | True InSync: other clusters: west"},
 		"one that the hub told of, and one that it does not know": {
-			facts{env: env(inSync, local, shown("north", 3), shown("west", 3)), view: view{"north": told(3, false)}, known: set("north"), heard: set("north"), hub: hubInSync},
+			facts{env: env(inSync, local, shown("north", 3), shown("west", 3)), view: view{"north": told(3, false)}, known: set("north"),
+				heard: set("north"), hub: hubInSync},
 			"ConditionDiffers north=3 west=3 | False ClustersStale: the hub has not heard lately from: west"},
 		"being deleted": {
 			facts{env: deleting, view: view{"west": told(1, false)}, hub: hubInSync}, "Leaving"},

@@ -53,7 +53,8 @@ func TestI5ForeignSegmentsGoOnlyWhenTheyAreKnownToBeGone(t *testing.T) {
 		{"the connection breaks in between", nil, both},
 		{"the other half alone", complete(1, true, both), both},
 		{"a delta about another Env", &federationv1.Foreign{Last: true, Envs: []*federationv1.ForeignEnv{envOf("go", "west")}}, both},
-		{"a complete message about another cluster", complete(0, true, []string{"south"}, envOf("py", "south")), []string{"north", "south", "west"}},
+		{"a complete message about another cluster", complete(0, true, []string{"south"}, envOf("py", "south")),
+			[]string{"north", "south", "west"}},
 		{"one of two known clusters has it no more", complete(0, true, both, envOf("py", "west")), []string{"south", "west"}},
 		{"a removal", &federationv1.Foreign{Last: true, Envs: []*federationv1.ForeignEnv{
 			{Key: &federationv1.EnvKey{Namespace: "default", Name: "py"}, Removed: []string{"west"}}}}, []string{"south"}},
@@ -100,10 +101,12 @@ func TestARemovalOutlivesACopyInTheEnv(t *testing.T) {
 func TestWhatCannotBeUsedIsDroppedAlone(t *testing.T) {
 	member := func(name string) []*federationv1.MemberSegment { return []*federationv1.MemberSegment{{Name: name}} }
 	for name, bad := range map[string]*federationv1.ForeignEnv{
-		"a member of 2 MiB": {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "west", Members: member(strings.Repeat("x", 2<<20))}}},
-		"no DNS name":       {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "west", Members: member("../x")}}},
-		"no ClusterID":      {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "West!"}, {ClusterId: "west", Members: member("")}}, Removed: []string{"No"}},
-		"no Env":            envOf("", "west"),
+		"a member of 2 MiB": {Key: envOf("py").Key,
+			Segments: []*federationv1.ForeignSegment{{ClusterId: "west", Members: member(strings.Repeat("x", 2<<20))}}},
+		"no DNS name": {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "west", Members: member("../x")}}},
+		"no ClusterID": {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "West!"},
+			{ClusterId: "west", Members: member("")}}, Removed: []string{"No"}},
+		"no Env": envOf("", "west"),
 	} {
 		for _, whole := range []bool{false, true} {
 			f := newForeign()

@@ -71,7 +71,8 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: workerAccount},
 			Subjects: account(workerAccount), RoleRef: role("ClusterRole", workerAccount)},
 		&rbacv1.Role{ObjectMeta: name(workerAccount), Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{ServiceAccount}, Verbs: []string{"create"}},
+			{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{ServiceAccount},
+				Verbs: []string{"create"}},
 		}},
 		&rbacv1.RoleBinding{ObjectMeta: name(workerAccount), Subjects: account(workerAccount), RoleRef: role("Role", workerAccount)},
 	} {

@@ -103,7 +103,8 @@ func TestSyncCollapsesWhatIsTooLarge(t *testing.T) {
 		return nil
 	})
 	got := c.env()
-	if len(got.Status.Clusters) != 150 || len(got.Status.Clusters[0].ObservedMembers) != 1 || got.Status.Clusters[0].ObservedMembers[0].IdleCount != 10 {
+	if len(got.Status.Clusters) != 150 || len(got.Status.Clusters[0].ObservedMembers) != 1 ||
+		got.Status.Clusters[0].ObservedMembers[0].IdleCount != 10 {
 		t.Errorf("it shows %d clusters, the first with %+v", len(got.Status.Clusters), got.Status.Clusters[0].ObservedMembers)
 	}
 	if raw, err := json.Marshal(got.Status.Clusters); err != nil || len(raw) > maxSegments {

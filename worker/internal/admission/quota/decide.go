@@ -66,7 +66,8 @@ func Decide(d Demand) admission.Verdict {
 		return admission.Admit(d.To)
 	}
 	if err := d.Entry.Err; err != nil {
-		return admission.Refuse(d.From, ReasonUnreadable, fmt.Sprintf("the quota of team %s cannot be read: %s", d.Team, oneLine(err.Error())), retryAfter)
+		return admission.Refuse(d.From, ReasonUnreadable, fmt.Sprintf("the quota of team %s cannot be read: %s", d.Team, oneLine(err.Error())),
+			retryAfter)
 	}
 	fit, short := int64(d.To), ""
 	for _, dim := range d.dimensions() {
@@ -110,7 +111,8 @@ func (d *Demand) dimensions() []dimension {
 	return []dimension{
 		{"replicas", d.Entry.Replicas, d.Others.Replicas, d.Pod.Replicas, func(n int64) string { return fmt.Sprint(n) }},
 		{"cpu", d.Entry.CPU, d.Others.CPU, d.Pod.CPU, func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }},
-		{"memory", d.Entry.Memory, d.Others.Memory, d.Pod.Memory, func(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }},
+		{"memory", d.Entry.Memory, d.Others.Memory, d.Pod.Memory,
+			func(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }},
 	}
 }
 

@@ -92,8 +92,9 @@ func TestDecide(t *testing.T) {
 		{"cpu: 4", Amount{0, 1500, 0}, pod, 0, 9, 5, "its other pools hold 1500m of 4 cpu, and a Pod needs 500m"},
 		{"memory: 10Gi", Amount{0, 0, 3 * gi}, pod, 1, 9, 3, "its other pools hold 3Gi of 10Gi memory, and a Pod needs 2Gi"},
 		{"{maxReplicas: 10, cpu: 4, memory: 10Gi}", Amount{4, 0, 0}, pod, 0, 9, 5, "memory"},
-		{"{maxReplicas: 8, cpu: 4}", Amount{4, 2000, 0}, pod, 0, 9, 4, "its other pools hold 4 of 8 replicas"}, // of two that are as short, the first
-		{"cpu: 4", Amount{0, 9000, 0}, Amount{1, 0, 0}, 0, 9, 9, ""},                                           // a Pod that needs none
+		// of two that are as short, the first
+		{"{maxReplicas: 8, cpu: 4}", Amount{4, 2000, 0}, pod, 0, 9, 4, "its other pools hold 4 of 8 replicas"},
+		{"cpu: 4", Amount{0, 9000, 0}, Amount{1, 0, 0}, 0, 9, 9, ""}, // a Pod that needs none
 		{"memory: 8Ei", Amount{}, Amount{1, 0, 1 << 62}, 0, 9, 1, "memory"},
 		{"maxReplicas: x", Amount{}, pod, 2, 9, 2, "the quota of team t cannot be read: ConfigMap atoll-team-quotas, key t"},
 	} {
@@ -110,7 +111,8 @@ func TestDecide(t *testing.T) {
 func TestAmountsStopAtTheLargestNumber(t *testing.T) {
 	const most = math.MaxInt64
 	for _, c := range []struct{ a, n, sum, product int64 }{
-		{0, most, most, 0}, {2, 3, 5, 6}, {2, most / 2, most/2 + 2, most - 1}, {2, most/2 + 1, most/2 + 3, most}, {1, most, most, most}, {most, most, most, most},
+		{0, most, most, 0}, {2, 3, 5, 6}, {2, most / 2, most/2 + 2, most - 1}, {2, most/2 + 1, most/2 + 3, most}, {1, most, most, most},
+		{most, most, most, most},
 	} {
 		a, b := Amount{c.a, c.a, c.a}, Amount{c.n, c.n, c.n}
 		if got := a.Plus(b); got != (Amount{c.sum, c.sum, c.sum}) {
@@ -141,7 +143,8 @@ func newWorld(t *testing.T, quotas map[string]string) *world {
 		builder = builder.WithIndex(index.Object, index.Field, index.Extract)
 	}
 	w := &world{t: t, store: builder.Build(), clock: clocktesting.NewFakePassiveClock(time.Now())}
-	w.Quota = New(Options{ClusterID: "east", Reader: w.store, Clock: w.clock, Limits: func() (Limits, bool) { return Parse(quotas), quotas != nil }})
+	w.Quota = New(Options{ClusterID: "east", Reader: w.store, Clock: w.clock,
+		Limits: func() (Limits, bool) { return Parse(quotas), quotas != nil }})
 	return w
 }
 
@@ -209,7 +212,8 @@ func TestWhatIsHeld(t *testing.T) {
 		return m
 	}
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{
-		{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{member("frozen", 2, true), member("wish", 100, false), member("shrunk", 3, true)}},
+		{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{member("frozen", 2, true), member("wish", 100, false),
+			member("shrunk", 3, true)}},
 		{ClusterID: "west", Members: []v1alpha1.EnvClusterMember{member("foreign", 100, true)}},
 	}
 	w.must(w.store.Create(t.Context(), env))
@@ -294,9 +298,10 @@ func TestPods(t *testing.T) {
 	makePod := func(p *v1alpha1.SandboxPool) bool {
 		t.Helper()
 		serial++
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s-%d", p.Name, serial), Labels: map[string]string{
-			v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: p.Name,
-		}}, Spec: p.Spec.Template.Spec}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s-%d", p.Name, serial),
+			Labels: map[string]string{
+				v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: p.Name,
+			}}, Spec: p.Spec.Template.Spec}
 		v, err := admission.New(clock.RealClock{}, w).PreCreatePod(t.Context(), &admission.PodRequest{Pool: p, Pod: pod})
 		w.must(err)
 		if v.Whole(1) {
@@ -387,8 +392,9 @@ func TestNeeds(t *testing.T) {
 		spec corev1.PodSpec
 		want Amount
 	}{
-		"nothing":  {corev1.PodSpec{Containers: []corev1.Container{{}}}, Amount{1, 0, 0}},
-		"requests": {corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("1", "1Ki"), Limits: list("2", "")}}, {Resources: corev1.ResourceRequirements{Limits: list("", "1Ki")}}}}, Amount{1, 1000, 2048}},
+		"nothing": {corev1.PodSpec{Containers: []corev1.Container{{}}}, Amount{1, 0, 0}},
+		"requests": {corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("1", "1Ki"),
+			Limits: list("2", "")}}, {Resources: corev1.ResourceRequirements{Limits: list("", "1Ki")}}}}, Amount{1, 1000, 2048}},
 		"sidecars and overhead": {corev1.PodSpec{
 			InitContainers: []corev1.Container{{RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("100m", "")}}},
 			Containers:     []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("1", "")}}},
