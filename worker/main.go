@@ -16,9 +16,12 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/config"
 	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/link"
@@ -31,6 +34,7 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/localapi"
+	"navix.sh/atoll/worker/internal/netpolicy"
 )
 
 // options are the flags.
@@ -38,12 +42,15 @@ type options struct {
 	clusterID  string
 	kubeconfig string
 	namespace  string
+	// namespaces are those whose Envs and pools are served; empty: all.
+	namespaces []string
 
 	hub     hubOptions
 	tls     link.Files // to the hub, and to the other replicas
 	listen  listenOptions
 	history historyOptions
 	pools   poolOptions
+	network networkOptions
 
 	queueCapacity int32
 	teamQuotas    bool
@@ -82,6 +89,13 @@ type poolOptions struct {
 	pullSecrets   bool
 	adopt         adoption.Mode
 	foreignLeases []string
+}
+
+// networkOptions are about the network of sandboxes.
+type networkOptions struct {
+	mode   netpolicy.Mode
+	egress string // of pools that say nothing themselves
+	from   string // labels of this worker's Pods
 }
 
 // garbage is how much the heap of a worker may grow between collections; because otherwise traffic through tunnels would make it
@@ -127,12 +141,17 @@ func command() *cobra.Command {
 	return cmd
 }
 
+// maxNamespaces bounds --namespaces; because each has watches of its own.
+const maxNamespaces = 500
+
 const clusterIDGrammar = "1 to 30 of a-z, 0-9 and -, beginning with a letter and not ending with -"
 
 func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.clusterID, "cluster-id", "", "name of this cluster in the federation, for good: "+clusterIDGrammar+" (required)")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the ServiceAccount of the Pod this runs in)")
 	flags.StringVar(&o.namespace, "namespace", "atoll-system", "namespace of the worker's lease, state and ServiceAccounts")
+
+	flags.StringSliceVar(&o.namespaces, "namespaces", nil, "namespaces whose Envs and pools are served, each with the worker's rights in it; without it all of them, with rights in the whole cluster")
 
 	flags.StringVar(&o.hub.address, "hub", "", "host:port of the hub's link; without it the cluster is served on its own")
 	flags.StringVar(&o.hub.name, "hub-name", "", "name to look for in the hub's certificate (default: the host of --hub)")
@@ -146,6 +165,9 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
 	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
 	flags.BoolVar(&o.pools.pullSecrets, "pull-secrets", true, "have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names alone are kept)")
+	flags.StringVar((*string)(&o.network.mode), "sandbox-network-policy", string(netpolicy.Off), "whether each pool gets a NetworkPolicy that opens what its annotation agentbox.navix.sh/egress lists, and nothing else: off, kubernetes, or cilium, which knows DNS names")
+	flags.StringVar(&o.network.egress, "sandbox-egress", "", "that annotation's value for pools without it")
+	flags.StringVar(&o.network.from, "sandbox-network-from", "", "labels of this worker's Pods in --namespace, as NAME=VALUE,…, which may connect to sandboxes; without it all Pods there")
 	flags.StringVar((*string)(&o.pools.adopt), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
 	flags.StringSliceVar(&o.pools.foreignLeases, "rival-leases", nil, "NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a minute after at most, nothing is done here")
 	flags.StringVar(&o.history.dir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
@@ -160,6 +182,22 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	o.tracing.Bind(flags)
 }
 
+func (o *networkOptions) validate() error {
+	var errs []error
+	if o.mode != "" {
+		if _, err := netpolicy.ParseMode(string(o.mode)); err != nil {
+			errs = append(errs, fmt.Errorf("--sandbox-network-policy %w", err))
+		}
+	}
+	if _, err := netpolicy.ParseEgress(o.egress); err != nil {
+		errs = append(errs, fmt.Errorf("--sandbox-egress: %w", err))
+	}
+	if _, err := labels.ConvertSelectorToLabelsMap(o.from); err != nil {
+		errs = append(errs, fmt.Errorf("--sandbox-network-from %q is not valid, want NAME=VALUE,…: %w", o.from, err))
+	}
+	return errors.Join(errs...)
+}
+
 // validate reports all faults at once.
 func (o *options) validate() error {
 	var errs []error
@@ -172,6 +210,14 @@ func (o *options) validate() error {
 	if o.namespace == "" {
 		errs = append(errs, errors.New("--namespace is required"))
 	}
+	if len(o.namespaces) > maxNamespaces {
+		errs = append(errs, fmt.Errorf("--namespaces lists %d, want %d at most; without it all are served", len(o.namespaces), maxNamespaces))
+	}
+	for _, namespace := range o.namespaces {
+		if faults := validation.IsDNS1123Label(namespace); len(faults) > 0 {
+			errs = append(errs, fmt.Errorf("--namespaces %q is not valid, want names of namespaces: %s", clip.Text(namespace, 100), faults[0]))
+		}
+	}
 	if o.queueCapacity < 1 {
 		errs = append(errs, fmt.Errorf("--queue-capacity %d is not valid, want 1 or more", o.queueCapacity))
 	}
@@ -180,6 +226,7 @@ func (o *options) validate() error {
 			errs = append(errs, fmt.Errorf("--adopt-pools %w", err))
 		}
 	}
+	errs = append(errs, o.network.validate())
 	for _, lease := range o.pools.foreignLeases {
 		if namespace, name, ok := strings.Cut(lease, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 			errs = append(errs, fmt.Errorf("--rival-leases %q is not valid, want NAMESPACE/NAME", lease))

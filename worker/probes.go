@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -31,8 +32,12 @@ const (
 // (I14).
 type probed struct {
 	ctrl.Manager
+	reader      client.Reader
 	live, ready map[string]healthz.Checker
 }
+
+// GetAPIReader returns the live reader of the served namespaces.
+func (p *probed) GetAPIReader() client.Reader { return p.reader }
 
 // AddHealthzCheck adds a check of /livez.
 func (p *probed) AddHealthzCheck(name string, check healthz.Checker) error {

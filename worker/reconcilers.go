@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -19,6 +20,7 @@ import (
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/worker/internal/netpolicy"
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/replicas"
@@ -113,7 +115,7 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 	if err := podtemplate.Setup(w.mgr, w.serverTime); err != nil {
 		return fmt.Errorf("adding the template reconciler: %w", err)
 	}
-	withoutEnv, err := standalone.Setup(w.mgr, standalone.Options{Paused: w.others.PausedPool, Registerer: metrics.Registry})
+	withoutEnv, err := standalone.Setup(w.mgr, standalone.Options{Paused: w.others.PausedPool, Registerer: metrics.Registry, Clock: w.local})
 	if err != nil {
 		return fmt.Errorf("adding the reconciler of pools without an Env: %w", err)
 	}
@@ -127,10 +129,16 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	gaters := []pool.Gater{w.others, withoutEnv}
+	if closed, err := w.addNetworkPolicies(); err != nil {
+		return err
+	} else if closed != nil {
+		gaters = append(gaters, closed)
+	}
 	pools, err := pool.New(pool.Options{
 		Client: w.mgr.GetClient(), Recorder: w.path.sandboxes, Events: w.events(), ClusterID: w.clusterID,
 		Queues: w.path.claims, Hooks: runner, Admission: w.gate.chain, Refusals: w.gate.refusals,
-		Gaters: []pool.Gater{w.others, withoutEnv}, Latency: w.latency, Registry: metrics.Registry, Times: w.serverTime,
+		Gaters: gaters, Latency: w.latency, Registry: metrics.Registry, Times: w.serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)
@@ -139,6 +147,24 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 		return fmt.Errorf("adding the pool reconciler: %w", err)
 	}
 	return nil
+}
+
+// addNetworkPolicies adds the policies of pools; nil if they are off.
+func (w *assembly) addNetworkPolicies() (*netpolicy.Reconciler, error) {
+	if w.network.mode == "" || w.network.mode == netpolicy.Off {
+		return nil, netpolicy.AddCleanup(w.mgr, w.log.WithName("netpolicy"))
+	}
+	from, err := labels.ConvertSelectorToLabelsMap(w.network.from)
+	if err != nil {
+		return nil, fmt.Errorf("reading --sandbox-network-from: %w", err)
+	}
+	r, err := netpolicy.Setup(w.mgr, netpolicy.Options{
+		Mode: w.network.mode, Egress: w.network.egress, Worker: netpolicy.Worker{Namespace: w.namespace, Labels: from}, Paused: w.others.PausedPool, Clock: w.local,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adding the network policies of sandboxes: %w", err)
+	}
+	return r, nil
 }
 
 // addHooks adds the runner of post-start hooks, on the leader.

@@ -152,7 +152,7 @@ func (w *assembly) prepare() (err error) {
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
-	if w.mgr, err = newManager(w.cfg, w.lock, w.log); err != nil {
+	if w.mgr, err = newManager(w.cfg, w.namespaces, w.lock, w.log); err != nil {
 		return err
 	}
 	w.latency, err = latency.New(metrics.Registry)
@@ -163,7 +163,7 @@ func (w *assembly) prepare() (err error) {
 func (w *assembly) addClaimPath(context.Context) (err error) {
 	activity := podtunnel.NewActivity(w.local)
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
-		inventory: inventory.Options{ClusterID: w.clusterID, Lease: w.lock, Time: w.serverTime, Clock: w.local},
+		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
 		sandboxes: sandboxes.Options{History: w.records, Activity: []idle.LastActiveSource{activity}},
 		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency},
 	}, w.log)
@@ -238,7 +238,8 @@ func clusterConfig(kubeconfig string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, error) {
+// newManager returns a manager whose caches and live lists are of these namespaces; without any, of all.
+func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log logr.Logger) (*probed, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -256,7 +257,14 @@ func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, e
 		LeaseDuration:                       duration(leaseDuration),
 		RenewDeadline:                       duration(renewDeadline),
 		RetryPeriod:                         duration(retryPeriod),
-		Cache:                               cache.Options{ByObject: sandboxcache.ByObject()},
+		Cache:                               cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: cached(namespaces)},
+		NewCache: func(cfg *rest.Config, opts cache.Options) (cache.Cache, error) {
+			inner, err := cache.New(cfg, opts)
+			if err != nil {
+				return nil, fmt.Errorf("building the cache: %w", err)
+			}
+			return sandboxcache.Only(inner, namespaces), nil
+		},
 		// The worker's own state is read live, never from a cache.
 		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 		NewClient: newClient,
@@ -266,7 +274,7 @@ func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, e
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
 	}
-	mgr := &probed{Manager: inner, live: map[string]healthz.Checker{}, ready: map[string]healthz.Checker{}}
+	mgr := &probed{Manager: inner, reader: sandboxcache.Within(inner.GetAPIReader(), namespaces), live: map[string]healthz.Checker{}, ready: map[string]healthz.Checker{}}
 	if err := sandboxcache.AddIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
 		return nil, fmt.Errorf("preparing the cache: %w", err)
 	}
@@ -286,6 +294,18 @@ func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, e
 		return nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
 	return mgr, nil
+}
+
+// cached returns the setting of a cache of these namespaces.
+func cached(namespaces []string) map[string]cache.Config {
+	if len(namespaces) == 0 {
+		return nil
+	}
+	out := map[string]cache.Config{}
+	for _, namespace := range namespaces {
+		out[namespace] = cache.Config{}
+	}
+	return out
 }
 
 // addTunnels adds the tunnels into sandboxes, for callers of this cluster and of the hub.

@@ -48,6 +48,16 @@ type site struct {
 // newSite brings up a cluster for one test; its subtests have namespaces of their own.
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteWith(t, func(t *testing.T, s *site) {
+		if _, err := s.plane.Kubectl(s.ctx, "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files", "rbac")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// newSiteWith gives the worker other permissions.
+func newSiteWith(t *testing.T, permissions func(*testing.T, *site)) *site {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	t.Cleanup(cancel)
 	set, err := plane.Up(ctx, plane.Options{AuditLog: true}, "east")
@@ -61,9 +71,7 @@ func newSite(t *testing.T) *site {
 	if s.live, err = client.New(s.plane.Config(), client.Options{Scheme: planetest.Scheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.plane.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files", "rbac")); err != nil {
-		t.Fatal(err)
-	}
+	permissions(t, s)
 	if s.kubeconfig, err = s.plane.ServiceAccountKubeconfig(ctx, "atoll-system", "atoll-worker"); err != nil {
 		t.Fatal(err)
 	}

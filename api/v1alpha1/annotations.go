@@ -156,6 +156,11 @@ const (
 	// JSON object, so that they can be laid over a newer template again.
 	SandboxPoolOverridesAnnotationKey = "agentbox.navix.sh/overrides"
 
+	// EgressAnnotationKey lists what the Pods of a pool may connect to, where
+	// the worker closes their network: dns, internet, CIDRs and DNS names, with
+	// ports. Pools have it from their template. Users may set it.
+	EgressAnnotationKey = "agentbox.navix.sh/egress"
+
 	// LastSandboxCreateTimeAnnotationKey is the RFC 3339 UTC time of the pool's
 	// latest create. The worker keeps it in memory and flushes it about every
 	// 5 s if it moved; the autoscaler reads the annotation only when memory is

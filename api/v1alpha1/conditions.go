@@ -26,6 +26,9 @@ const (
 	SandboxPoolConditionScaling = "Scaling"
 	// SandboxPoolConditionDegraded: Pods are unhealthy or failed.
 	SandboxPoolConditionDegraded = "Degraded"
+	// SandboxPoolConditionNetworkPolicyApplied: the pool's NetworkPolicy is what
+	// its annotation egress asks for. It is set where the worker makes them.
+	SandboxPoolConditionNetworkPolicyApplied = "NetworkPolicyApplied"
 )
 
 // ConditionReason is the reason of a condition, or of the event that tells of
@@ -65,8 +68,11 @@ const (
 
 // Reasons of TemplateConsistent. TemplateNotFound is also one of Ready.
 const (
-	ReasonTemplateMatches         ConditionReason = "TemplateMatches"
-	ReasonTemplateNotFound        ConditionReason = "TemplateNotFound"
+	ReasonTemplateMatches  ConditionReason = "TemplateMatches"
+	ReasonTemplateNotFound ConditionReason = "TemplateNotFound"
+	// ReasonTemplateNotVisible: the template's spec.visibility leaves the
+	// Namespace's team and user out. It is also one of Ready.
+	ReasonTemplateNotVisible      ConditionReason = "TemplateNotVisible"
 	ReasonTemplateMismatch        ConditionReason = "TemplateMismatch"
 	ReasonTemplateVersionMismatch ConditionReason = "TemplateVersionMismatch"
 	// ReasonTemplateOutdated: the template or the overrides have changed since
@@ -78,6 +84,17 @@ const (
 	// ReasonMembersUnequal: members of one scaling group have different
 	// resources, of what they were made with at different times.
 	ReasonMembersUnequal ConditionReason = "MembersUnequal"
+)
+
+// Reasons of a pool's NetworkPolicyApplied.
+const (
+	ReasonNetworkPolicyApplied ConditionReason = "NetworkPolicyApplied"
+	// ReasonNetworkPolicyPending: there is none yet, and the pool's first Pods
+	// wait for it.
+	ReasonNetworkPolicyPending ConditionReason = "NetworkPolicyPending"
+	// ReasonEgressInvalid: a part of the annotation opens nothing; the message
+	// says which, and what is valid.
+	ReasonEgressInvalid ConditionReason = "EgressInvalid"
 )
 
 // Reasons of AutoscalingActive.

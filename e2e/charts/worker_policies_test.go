@@ -91,6 +91,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("reserved keys are closed", reservedKeys)
 	t.Run("a Pod template is one", podTemplates)
 	t.Run("what is probably not meant", plausible)
+	t.Run("fields beyond the Pod", podFields)
 }
 
 const (

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
@@ -48,6 +50,9 @@ tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, heade
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 teamQuotas: {enabled: true, teams: {ml: {maxReplicas: 40, cpu: "80", memory: 256Gi}, _default: {maxReplicas: 10}}}
 adoptPools: label
+pullSecrets: true
+sandboxNetwork: {mode: cilium, egress: [dns, 10.0.0.0/8 443]}
+podFields: {templates: {gpu: [hostPath]}, namespaces: {prod: [privileged, image]}, runtimeClasses: [gvisor]}
 rivalLeases: [box-system/box, box-system/old]
 instanceTypes:
   c2.small: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: 1}, multiplier: {min: 1, max: 8}}
@@ -94,6 +99,12 @@ func TestWorkerRefusesValues(t *testing.T) {
 		"clusterID: e\ninstanceTypes: {small: {cpu: 1}}":                                   "'/instanceTypes/small': additional properties 'cpu' not allowed",
 		"clusterID: e\ninstanceTypes: {small: {multiplier: {min: 1}}}":                     "'/instanceTypes/small'",
 		"clusterID: e\ninstanceTypes: {small: {requests: {cpu: 1}, multiplier: {min: 0}}}": "'/instanceTypes/small/multiplier/min'",
+		"clusterID: e\nnamespaces: [Prod]":                                                 "'/namespaces/0'",
+		"clusterID: e\nnamespaces: [a, a]":                                                 "'/namespaces': items at 0 and 1 are equal",
+		"clusterID: e\npodFields: {templates: {gpu: [root]}}":                              "'/podFields/templates/gpu/0'",
+		"clusterID: e\npodFields: {namespaces: {'*': [hostPath]}}":                         "at '': invalid propertyName '*'",
+		"clusterID: e\nsandboxNetwork: {mode: calico}":                                     "'/sandboxNetwork/mode'",
+		"clusterID: e\nsandboxNetwork: {egress: ['a,b']}":                                  "'/sandboxNetwork/egress/0'",
 		"clusterID: e\nhistory: {records: 0}":                                              "'/history/records'",
 		"clusterID: e\nhistory: {days: 7}":                                                 "'/history': additional properties 'days' not allowed",
 		"clusterID: e\nlogLevel: loud":                                                     "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
@@ -130,8 +141,8 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		return kinds
 	}
 	always := map[string]int{
-		"ServiceAccount": 2, "ClusterRole": 3, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
-		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 7, "PodDisruptionBudget": 1, "NetworkPolicy": 1,
+		"ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
+		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 7, "ValidatingAdmissionPolicyBinding": 8, "PodDisruptionBudget": 1, "NetworkPolicy": 1,
 	}
 	without := func(more map[string]int, kinds ...string) map[string]int {
 		out := map[string]int{}
@@ -147,11 +158,12 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 	}
 	for values, want := range map[string]map[string]int{
 		"":                                    always,
-		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 2}),
+		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 2, "ClusterRole": 4, "ClusterRoleBinding": 4}),
 		"crds: {install: false}":              without(nil, "CustomResourceDefinition"),
 		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
-		"pullSecrets: false": without(map[string]int{"ClusterRole": 2, "ClusterRoleBinding": 2}),
+		"pullSecrets: true":           without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
+		"podFields: {enabled: false}": without(map[string]int{"ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 7}),
 		// Without a hub, a certificate is for the other replicas.
 		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": without(map[string]int{"Certificate": 1}),
 	} {
@@ -183,7 +195,7 @@ func TestInstanceTypesAreWhatTheWorkerReads(t *testing.T) {
 // TestWorkerHasOneSource: what planes apply with kubectl is what the chart installs, but for namespace and cluster.
 func TestWorkerHasOneSource(t *testing.T) {
 	release := workerRelease("")
-	release.Namespace, release.Values = "elsewhere", "clusterID: north"
+	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nsandboxNetwork: {mode: cilium}"
 	rendered, err := helm.Template(t.Context(), release)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +245,7 @@ func TestWorkerHasOneSource(t *testing.T) {
 
 // The right to look at Secrets goes together with the flag that makes use of it.
 func TestWorkerWithoutSecrets(t *testing.T) {
-	for values, want := range map[string]bool{"": true, "pullSecrets: false": false} {
+	for values, want := range map[string]bool{"": false, "pullSecrets: true": true} {
 		objects := renderWorker(t, values)
 		args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
 		role := objects.Find("ClusterRole", "atoll-worker-pull-secrets") != nil
@@ -256,7 +268,9 @@ func TestWorkerPod(t *testing.T) {
 		t.Errorf("%d replicas of %s and %s", *alone.Replicas, alone.Template.Spec.Containers[0].Image, all.Template.Spec.Containers[0].Image)
 	}
 	serving := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192"}
-	keeping := []string{"--team-quotas", "--adopt-pools=label", "--rival-leases=box-system/box,box-system/old"}
+	const from = "--sandbox-network-from=app.kubernetes.io/name=atoll-worker,app.kubernetes.io/instance=atoll-worker"
+	closed := []string{"--pull-secrets=false", "--sandbox-network-policy=kubernetes", from}
+	keeping := []string{"--team-quotas", "--sandbox-network-policy=cilium", from, "--sandbox-egress=dns,10.0.0.0/8 443", "--adopt-pools=label", "--rival-leases=box-system/box,box-system/old"}
 	history := []string{"--data-dir=/var/lib/atoll-worker", "--history-retention=168h", "--history-records=100000"}
 	peers, logs := []string{"--peer-listen=:8444", "--peer-address=[$(POD_IP)]:8444"}, []string{"--log-level=info", "--log-format=json"}
 	identity := []string{"--cluster-id=east", "--namespace=atoll-system"}
@@ -264,7 +278,7 @@ func TestWorkerPod(t *testing.T) {
 		"--hub=hub.example.org:30443", "--tls-cert-file=/etc/atoll/tls/tls.crt", "--tls-key-file=/etc/atoll/tls/tls.key",
 		"--tls-ca-file=/etc/atoll/tls/ca.crt", "--hub-name=hub.internal",
 	}
-	if diff := cmp.Diff(slices.Concat(identity, serving, history, logs), alone.Template.Spec.Containers[0].Args); diff != "" {
+	if diff := cmp.Diff(slices.Concat(identity, serving, closed, history, logs), alone.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments without a hub (-want +got):\n%s", diff)
 	}
 	traces := []string{"--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}
@@ -418,5 +432,105 @@ func TestWorkerCertificateAndMonitor(t *testing.T) {
 	service := as[corev1.Service](t, objects, "Service", "atoll-worker-metrics")
 	if monitor.GetLabels()["release"] != "prometheus" || !labels.SelectorFromSet(selector).Matches(labels.Set(service.Labels)) || service.Spec.Ports[0].Name != "metrics" {
 		t.Errorf("monitor %v finds no Service by %v", monitor.GetLabels(), selector)
+	}
+}
+
+// TestMetricsHavePeers: the port of metrics is open to configured peers, by default to a Prometheus beside it, and health to none.
+func TestMetricsHavePeers(t *testing.T) {
+	beside := []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "prometheus"}}}}
+	all := []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}
+	for chart, render := range map[string]func(*testing.T, string) harness.Objects{"atoll-worker": renderWorker, "atoll-hub": renderHub} {
+		for values, want := range map[string][]networkingv1.NetworkPolicyPeer{
+			"":                                 beside,
+			"networkPolicy: {metricsFrom: []}": nil,
+			"networkPolicy: {metricsFrom: [{namespaceSelector: {}}]}": all,
+		} {
+			var peers []networkingv1.NetworkPolicyPeer
+			policy := as[networkingv1.NetworkPolicy](t, render(t, values), "NetworkPolicy", chart).Spec
+			for _, rule := range policy.Ingress {
+				for _, port := range rule.Ports {
+					if port.Port.StrVal == "metrics" {
+						peers = append(peers, rule.From...)
+						if len(rule.From) == 0 {
+							t.Errorf("%s with %q: metrics are open to all", chart, values)
+						}
+					}
+					if port.Port.StrVal == "health" || port.Port.IntValue() == 8081 {
+						t.Errorf("%s with %q: health is open: %+v", chart, values, rule)
+					}
+				}
+				if len(rule.Ports) == 0 {
+					t.Errorf("%s with %q: all ports are open: %+v", chart, values, rule)
+				}
+			}
+			if !slices.Contains(policy.PolicyTypes, networkingv1.PolicyTypeIngress) || !cmp.Equal(want, peers) {
+				t.Errorf("%s with %q: peers %+v", chart, values, peers)
+			}
+		}
+	}
+}
+
+// TestWorkerOfNamespaces: with namespaces, only what no namespace has is granted for the cluster, and nothing of it is a Pod, a Secret or
+// an Env.
+func TestWorkerOfNamespaces(t *testing.T) {
+	objects := renderWorker(t, "namespaces: [prod, dev]\npullSecrets: true\nrivalLeases: [box-system/box]\nsandboxNetwork: {mode: cilium}")
+	args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
+	if !slices.Contains(args, "--namespaces=prod,dev") {
+		t.Errorf("arguments %q", args)
+	}
+	var wide []string
+	bound := map[string][]string{}
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "ClusterRoleBinding":
+			wide = append(wide, as[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding", o.GetName()).RoleRef.Name)
+		case "RoleBinding":
+			bound[o.GetNamespace()] = append(bound[o.GetNamespace()], o.GetName())
+		}
+	}
+	each := []string{"atoll-sync-in-namespace", "atoll-worker-cilium-in-namespace", "atoll-worker-in-namespace", "atoll-worker-pull-secrets-in-namespace"}
+	for _, names := range bound {
+		slices.Sort(names)
+	}
+	if diff := cmp.Diff(map[string][]string{"prod": each, "dev": each, "box-system": {"atoll-worker-rivals"}, "atoll-system": {"atoll-worker"}}, bound); diff != "" {
+		t.Errorf("RoleBindings (-want +got):\n%s", diff)
+	}
+	if !slices.Equal(wide, []string{"atoll-worker"}) {
+		t.Errorf("bound for the cluster: %q", wide)
+	}
+	granted := map[string]string{}
+	for _, rule := range as[rbacv1.ClusterRole](t, objects, "ClusterRole", "atoll-worker").Rules {
+		for _, resource := range rule.Resources {
+			granted[resource+" "+strings.Join(rule.ResourceNames, ",")] = strings.Join(rule.Verbs, " ")
+		}
+	}
+	want := map[string]string{
+		"nodes ": "list watch", "namespaces kube-system": "get", "namespaces prod,dev": "get",
+		"sandboxtemplates ": "list watch", "sandboxtemplates/status ": "patch",
+	}
+	if diff := cmp.Diff(want, granted); diff != "" {
+		t.Errorf("granted for the cluster (-want +got):\n%s", diff)
+	}
+	// Nothing is lost: the two roles together are the one of a whole cluster, but for leases, which have a role of their own.
+	rights := func(all bool, roles ...string) map[string]bool {
+		from, out := objects, map[string]bool{}
+		if all {
+			from = renderWorker(t, "")
+		}
+		for _, name := range roles {
+			for _, rule := range as[rbacv1.ClusterRole](t, from, "ClusterRole", name).Rules {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						if resource != "leases" {
+							out[strings.Join(rule.APIGroups, ",")+"/"+resource+" "+verb] = true
+						}
+					}
+				}
+			}
+		}
+		return out
+	}
+	if diff := cmp.Diff(rights(true, "atoll-worker"), rights(false, "atoll-worker", "atoll-worker-in-namespace")); diff != "" {
+		t.Errorf("rights (-of the cluster +of namespaces):\n%s", diff)
 	}
 }

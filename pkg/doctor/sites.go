@@ -18,8 +18,8 @@ import (
 
 // policies are the admission policies of the worker's chart.
 var policies = []string{
-	"atoll-env-segments", "atoll-image-references", "atoll-pod-templates", "atoll-pool-replicas", "atoll-pool-scale", "atoll-reserved-keys",
-	"atoll-sandboxes", "atoll-scaling-groups", "atoll-templates-in-use",
+	"atoll-env-segments", "atoll-image-references", "atoll-pod-fields", "atoll-pod-templates", "atoll-pool-replicas", "atoll-pool-scale",
+	"atoll-reserved-keys", "atoll-sandboxes", "atoll-scaling-groups", "atoll-templates-in-use",
 }
 
 // installations diagnoses what a cluster lacks for its worker.

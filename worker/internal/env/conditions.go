@@ -14,6 +14,7 @@ import (
 	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/pkg/scalepolicy"
+	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
@@ -60,8 +61,8 @@ func readyOf(o *observation, p *plan) patch.Condition {
 		case v1alpha1.ObservedMemberStateMissing:
 			missing = append(missing, line)
 			switch {
-			case m.reason == v1alpha1.ReasonTemplateNotFound:
-				reason = v1alpha1.ReasonTemplateNotFound
+			case m.reason == v1alpha1.ReasonTemplateNotFound || m.reason == v1alpha1.ReasonTemplateNotVisible:
+				reason = m.reason
 			case reason == v1alpha1.ReasonMembersMissing && (m.reason == reasonMemberInvalid || m.reason == v1alpha1.ReasonTemplateVersionMismatch):
 				reason = v1alpha1.ReasonMembersInvalid
 			}
@@ -107,6 +108,10 @@ func elsewhere(o *observation) bool {
 func templateConsistentOf(o *observation) patch.Condition {
 	const consistent = v1alpha1.SandboxEnvConditionTemplateConsistent
 	ref := o.Env.Spec.TemplateRef
+	if o.hidden {
+		return patch.False(consistent, v1alpha1.ReasonTemplateNotVisible,
+			podtemplate.NotVisible(ref.Name, o.Env.Namespace)+"; pools that exist go on from their snapshots")
+	}
 	if o.Template == nil {
 		return patch.False(consistent, v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; pools that exist go on from their snapshots", ref.Name))

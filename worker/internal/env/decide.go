@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
@@ -167,6 +168,8 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	}
 	ref := o.Env.Spec.TemplateRef
 	switch {
+	case o.hidden:
+		return refuse(v1alpha1.ReasonTemplateNotVisible, podtemplate.NotVisible(ref.Name, o.Env.Namespace))
 	case o.Template == nil:
 		return refuse(v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; create it", ref.Name))

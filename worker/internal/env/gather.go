@@ -51,8 +51,11 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	if o.Types, err = r.types.Catalogue(ctx); err != nil {
 		return nil, err
 	}
-	if o.Template, err = r.templates.Get(ctx, env.Spec.TemplateRef.Name); err != nil {
+	if o.Template, err = r.templates.Seen(ctx, env.Namespace, env.Spec.TemplateRef.Name); err != nil {
 		return nil, err
+	}
+	if o.Template != nil && o.Template.Hidden {
+		o.Template, o.hidden = nil, true
 	}
 	if err := r.gatherExplicitReplicas(ctx, o); err != nil {
 		return nil, err

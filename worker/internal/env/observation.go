@@ -19,6 +19,9 @@ type observation struct {
 	// clock, since is not the difference of the two (I11).
 	now   time.Time
 	since func(time.Time) time.Duration
+	// hidden: the template has a visibility that leaves this Env's namespace out. It is then handled as if it were missing, but for
+	// the reason that is reported.
+	hidden bool
 	// pools are, by name, the pools that the Env owns and those with the name of a local member.
 	pools map[string]*v1alpha1.SandboxPool
 	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It is read from the

@@ -85,7 +85,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		clusterID:   opts.ClusterID,
 		client:      mgr.GetClient(),
 		live:        mgr.GetAPIReader(),
-		templates:   podtemplate.NewCache(mgr.GetCache()),
+		templates:   podtemplate.NewCache(mgr.GetCache(), mgr.GetAPIReader(), opts.Local),
 		recorder:    mgr.GetEventRecorder(controllers.FieldManager),
 		clock:       opts.Clock,
 		local:       opts.Local,

@@ -5,6 +5,8 @@ package foreigncontroller
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -125,18 +126,29 @@ func (w *Watch) look(ctx context.Context) error {
 	if len(w.opts.Named) == 0 {
 		return nil
 	}
-	list := &coordinationv1.LeaseList{}
-	// The leases of nodes would be most of the response.
-	err := w.opts.Leases.List(ctx, list, &client.ListOptions{
-		FieldSelector: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease),
-		Raw:           &metav1.ListOptions{ResourceVersion: "0"},
-	})
-	if err != nil {
-		return fmt.Errorf("listing leases: %w", err)
+	var leases []coordinationv1.Lease
+	for _, namespace := range namespacesOf(w.opts.Named) {
+		list := &coordinationv1.LeaseList{}
+		err := w.opts.Leases.List(ctx, list, client.InNamespace(namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
+		if err != nil {
+			return fmt.Errorf("listing leases in namespace %s: %w", namespace, err)
+		}
+		leases = append(leases, list.Items...)
 	}
 	w.looks.WithLabelValues("done").Inc()
-	w.see(foreigncontroller.Leases(list.Items, w.opts.Namespace, w.opts.Named))
+	w.see(foreigncontroller.Leases(leases, w.opts.Namespace, w.opts.Named))
 	return nil
+}
+
+// namespacesOf returns the namespaces of NAMESPACE/NAME, each once; because a worker of some namespaces alone may list no others.
+func namespacesOf(named []string) []string {
+	var out []string
+	for _, name := range named {
+		namespace, _, _ := strings.Cut(name, "/")
+		out = append(out, namespace)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // see evaluates the leases of other controllers. A lease is live for its duration after its last observed renewal.

@@ -93,21 +93,27 @@ func (c *Client) Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event,
 	return list.Items, nil
 }
 
-// claimed lists, live, every Pod that carries a sandbox.
-func (c *Client) claimed(ctx context.Context) ([]corev1.Pod, error) {
+// claimed lists, live, every Pod that carries a sandbox, in these namespaces; without any, in all.
+func (c *Client) claimed(ctx context.Context, namespaces []string) ([]corev1.Pod, error) {
 	options := metav1.ListOptions{
 		LabelSelector: v1alpha1.SandboxPoolLabelKey + "," + v1alpha1.SandboxIDLabelKey,
 		Limit:         listPage,
 	}
 	var pods []corev1.Pod
-	for {
-		page, err := c.core.Pods(metav1.NamespaceAll).List(ctx, options)
-		if err != nil {
-			return nil, fmt.Errorf("listing claimed pods: %w", err)
-		}
-		pods = append(pods, page.Items...)
-		if options.Continue = page.Continue; options.Continue == "" {
-			return pods, nil
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range namespaces {
+		for {
+			page, err := c.core.Pods(namespace).List(ctx, options)
+			if err != nil {
+				return nil, fmt.Errorf("listing claimed pods: %w", err)
+			}
+			pods = append(pods, page.Items...)
+			if options.Continue = page.Continue; options.Continue == "" {
+				break
+			}
 		}
 	}
+	return pods, nil
 }

@@ -27,10 +27,12 @@ type Lease interface{ Held() bool }
 type Options struct {
 	ClusterID string
 	Client    *Client
-	Lease     Lease
-	Time      *apitime.Clock // for times that are written
-	Clock     clock.Clock    // for deadlines
-	Log       logr.Logger
+	// Namespaces are those whose Pods are served; empty: all.
+	Namespaces []string
+	Lease      Lease
+	Time       *apitime.Clock // for times that are written
+	Clock      clock.Clock    // for deadlines
+	Log        logr.Logger
 }
 
 // Inventory has a State and its lock. Its methods are safe for concurrent use.

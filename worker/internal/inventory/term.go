@@ -120,7 +120,7 @@ func (i *Inventory) informed() bool {
 
 func (i *Inventory) listClaimed(ctx context.Context) ([]corev1.Pod, error) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		pods, err := i.opts.Client.claimed(ctx)
+		pods, err := i.opts.Client.claimed(ctx, i.opts.Namespaces)
 		if err == nil {
 			return pods, nil
 		}

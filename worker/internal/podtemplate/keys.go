@@ -13,7 +13,7 @@ import (
 var (
 	// reservedPrefixes are ours; a user may only set userKeys below them.
 	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
-	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, docsKey, poolDocsKey}
+	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, docsKey, poolDocsKey}
 
 	// toolPrefixes mark an object as a tool's own. Copied onto a pool they would make the tool prune it.
 	toolPrefixes = []string{

@@ -14,9 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/visibility"
+	"navix.sh/atoll/worker/internal/memory"
 )
 
 // Template is the part of a SandboxTemplate that pools are made from. It is shared and must not be changed.
@@ -27,6 +30,10 @@ type Template struct {
 	Labels, Annotations map[string]string
 	// Spec is the document of Fields, so that fields of a Pod template which this build does not know reach the pool.
 	Spec map[string]any
+	// Visibility says who sees it; nil: every caller.
+	Visibility *v1alpha1.TemplateVisibility
+	// Hidden: it exists, and whoever asked does not see it. Nothing else is set then but Name.
+	Hidden bool
 	// Resources are those of the first container; nil if there are none, or none that can be read.
 	Resources *corev1.ResourceRequirements
 }
@@ -54,6 +61,9 @@ func Read(obj *unstructured.Unstructured) (*Template, error) {
 			t.Spec[field] = value
 		}
 	}
+	if t.Visibility, err = visibilityIn(spec); err != nil {
+		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", t.Name, err)
+	}
 	content, err := json.Marshal(t.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("encoding SandboxTemplate %s: %w", t.Name, err)
@@ -71,9 +81,12 @@ func Read(obj *unstructured.Unstructured) (*Template, error) {
 // reconcile. Memory is bounded by the templates that are read (I10).
 type Cache struct {
 	reader client.Reader
+	live   client.Reader
+	clock  clock.PassiveClock
 
-	mu    sync.Mutex
-	known map[string]known
+	mu      sync.Mutex
+	known   map[string]known
+	callers *memory.Map[visibility.Caller] // by namespace
 }
 
 type known struct {
@@ -81,9 +94,12 @@ type known struct {
 	template        *Template
 }
 
-// NewCache returns a Cache over a reader of documents.
-func NewCache(reader client.Reader) *Cache {
-	return &Cache{reader: reader, known: map[string]known{}}
+// NewCache returns a Cache over a reader of documents. live reads Namespaces; without a clock it is the system's.
+func NewCache(reader, live client.Reader, clk clock.PassiveClock) *Cache {
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	return &Cache{reader: reader, live: live, clock: clk, known: map[string]known{}, callers: memory.New[visibility.Caller](callerTTL, maxCallers, nil)}
 }
 
 // Get returns a template; nil without an error if it does not exist.

@@ -4,6 +4,7 @@ package sandboxcache
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -19,7 +20,9 @@ func ByObject() map[client.Object]cache.ByObject {
 	template := &unstructured.Unstructured{}
 	template.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxTemplate"))
 	out := map[client.Object]cache.ByObject{}
-	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Node{}, &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}, template} {
+	for _, object := range []client.Object{
+		&corev1.Pod{}, &corev1.Node{}, &networkingv1.NetworkPolicy{}, &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}, template,
+	} {
 		by := cache.ByObject{Transform: Transform(object)}
 		if selector := Selector(object); !selector.Empty() {
 			by.Label = selector
@@ -37,7 +40,8 @@ func ByObject() map[client.Object]cache.ByObject {
 
 // Selector returns which objects of a kind are cached.
 func Selector(object client.Object) labels.Selector {
-	if _, ok := object.(*corev1.Pod); ok {
+	switch object.(type) {
+	case *corev1.Pod, *networkingv1.NetworkPolicy:
 		return labels.SelectorFromSet(ours)
 	}
 	return labels.Everything()

@@ -44,6 +44,9 @@ func decide(pool *v1alpha1.SandboxPool, spec map[string]any, tmpl *podtemplate.T
 	if frozen(pool) {
 		return decision{verb: verbKeep, condition: consistent(pool, tmpl)}
 	}
+	if tmpl != nil && tmpl.Hidden {
+		return wait(v1alpha1.ReasonTemplateNotVisible, podtemplate.NotVisible(name, pool.Namespace))
+	}
 	if tmpl == nil {
 		return wait(v1alpha1.ReasonTemplateNotFound, fmt.Sprintf("there is no SandboxTemplate %q; create it", name))
 	}
@@ -92,6 +95,8 @@ func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.C
 	switch {
 	case from != pool.Spec.TemplateName:
 		return not(v1alpha1.ReasonTemplateMismatch, "made from template %s, spec.templateName is now %s%s", from, pool.Spec.TemplateName, again)
+	case tmpl != nil && tmpl.Hidden:
+		return not(v1alpha1.ReasonTemplateNotVisible, "%s; the pool goes on with what it was made from", podtemplate.NotVisible(from, pool.Namespace))
 	case tmpl == nil:
 		return not(v1alpha1.ReasonTemplateNotFound, "there is no SandboxTemplate %q any more; the pool goes on with what it was made from", from)
 	case revision != "" && revision != tmpl.Revision:

@@ -23,12 +23,12 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	var tmpl *podtemplate.Template
 	if name := p.Spec.TemplateName; name != "" {
 		var err error
-		if tmpl, err = r.templates.Get(ctx, name); err != nil {
+		if tmpl, err = r.templates.Seen(ctx, p.Namespace, name); err != nil {
 			return pool.Gate{}, err
 		}
 	}
 	var spec map[string]any
-	if !frozen(p) && tmpl != nil {
+	if !frozen(p) && tmpl != nil && !tmpl.Hidden {
 		// The cache has the Go type. The fields that it drops do not affect whether Pods can be created.
 		content, err := json.Marshal(&p.Spec)
 		if err == nil {

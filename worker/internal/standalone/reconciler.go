@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,6 +37,8 @@ type Options struct {
 	// Paused reports pools that another controller keeps; nil: there are none.
 	Paused     func(*v1alpha1.SandboxPool) bool
 	Registerer prometheus.Registerer
+	// Clock is the process's own; nil: the system's.
+	Clock clock.PassiveClock
 }
 
 // Reconciler copies a template's fields into pools without an Env.
@@ -56,7 +59,7 @@ type Reconciler struct {
 func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
 	r := &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), paused: o.Paused, recorder: mgr.GetEventRecorder(controllers.FieldManager),
-		templates: podtemplate.NewCache(mgr.GetCache()),
+		templates: podtemplate.NewCache(mgr.GetCache(), mgr.GetAPIReader(), o.Clock),
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_pool_template_copies_total",
 			Help: "Pools without an Env that were given their template's fields, by result: copied, lost (the pool had changed) or failed.",
@@ -109,9 +112,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if r.paused != nil && r.paused(pool) {
 		return ctrl.Result{RequeueAfter: controllers.RetryPaused}, nil
 	}
-	tmpl, err := r.templates.Get(ctx, pool.Spec.TemplateName)
+	tmpl, err := r.templates.Seen(ctx, pool.Namespace, pool.Spec.TemplateName)
 	if err != nil || tmpl == nil {
 		return ctrl.Result{}, err
+	}
+	if tmpl.Hidden { // a change of the Namespace is no event
+		return ctrl.Result{RequeueAfter: controllers.Resync()}, nil
 	}
 	switch err := r.give(ctx, pool, tmpl); {
 	case errors.Is(err, errStale):

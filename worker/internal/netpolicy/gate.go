@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"context"
+	"fmt"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/pool"
+)
+
+var _ pool.Gater = (*Reconciler)(nil)
+
+// Of implements pool.Gater. A pool's first Pods wait for its policy, so that none of them runs without it.
+func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate, error) {
+	if p.DeletionTimestamp != nil {
+		return pool.Gate{}, nil
+	}
+	err := r.client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: NameOf(p.Name)}, &networkingv1.NetworkPolicy{})
+	if apierrors.IsNotFound(err) {
+		pending := patch.False(v1alpha1.SandboxPoolConditionNetworkPolicyApplied, v1alpha1.ReasonNetworkPolicyPending,
+			"the NetworkPolicy is being made; the first Pods wait for it")
+		return pool.Gate{Awaits: true, Conditions: []patch.Condition{pending}}, nil
+	}
+	if err != nil {
+		return pool.Gate{}, fmt.Errorf("reading the NetworkPolicy: %w", err)
+	}
+	w, err := r.gather(ctx, p)
+	if err != nil {
+		return pool.Gate{}, err
+	}
+	return pool.Gate{Conditions: []patch.Condition{w.condition}}, nil
+}
+
+// OnGateChange implements pool.Gater.
+func (r *Reconciler) OnGateChange(f func(types.NamespacedName)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tell = append(r.tell, f)
+}
+
+func (r *Reconciler) announce(pool types.NamespacedName) {
+	r.mu.Lock()
+	tell := r.tell
+	r.mu.Unlock()
+	for _, f := range tell {
+		f(pool)
+	}
+}
+
+func document(from any, into *unstructured.Unstructured) error {
+	kind := into.GroupVersionKind()
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		return fmt.Errorf("encoding a policy: %w", err)
+	}
+	into.Object = object
+	into.SetGroupVersionKind(kind)
+	return nil
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+)
+
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools;sandboxtemplates,verbs=list;watch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch;create;patch;delete
+
+// Mode says which policies are made.
+type Mode string
+
+// Modes.
+const (
+	Off        Mode = "off"
+	Kubernetes Mode = "kubernetes"
+	Cilium     Mode = "cilium"
+)
+
+// ParseMode checks a flag's value.
+func ParseMode(text string) (Mode, error) {
+	switch m := Mode(text); m {
+	case Off, Kubernetes, Cilium:
+		return m, nil
+	}
+	return Off, fmt.Errorf("%q is not valid, want off, kubernetes or cilium", text)
+}
+
+// Options are the reconciler's settings.
+type Options struct {
+	Mode Mode
+	// Egress is the annotation of pools that have none.
+	Egress string
+	// Worker may connect to Pods.
+	Worker Worker
+	// Paused reports pools that another controller keeps; nil: there are none.
+	Paused func(*v1alpha1.SandboxPool) bool
+	// Clock is the process's own; nil: the system's.
+	Clock clock.PassiveClock
+}
+
+// Reconciler keeps the policies of pools.
+type Reconciler struct {
+	opts      Options
+	standard  *Egress // of Options.Egress
+	client    client.Client
+	cache     client.Reader
+	templates *podtemplate.Cache
+
+	mu   sync.Mutex
+	tell []func(types.NamespacedName)
+}
+
+// Setup adds the reconciler to a manager whose cache has the settings of package sandboxcache.
+func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
+	standard, err := ParseEgress(o.Egress)
+	if err != nil {
+		return nil, fmt.Errorf("reading the egress of pools without an annotation: %w", err)
+	}
+	r := &Reconciler{
+		opts: o, standard: standard, client: mgr.GetClient(), cache: mgr.GetCache(),
+		templates: podtemplate.NewCache(mgr.GetCache(), mgr.GetAPIReader(), o.Clock),
+	}
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named("network-policy").
+		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(controllers.NotStatus())).
+		Owns(&networkingv1.NetworkPolicy{}).
+		Watches(podtemplate.Object(), handler.EnqueueRequestsFromMapFunc(r.poolsOf)).
+		WithOptions(controllers.Options(1, 30*time.Second))
+	if o.Mode == Cilium {
+		names := &unstructured.Unstructured{}
+		names.SetGroupVersionKind(ciliumKind)
+		b = b.Owns(names)
+	}
+	if err := b.Complete(r); err != nil {
+		return nil, fmt.Errorf("building the controller of network policies: %w", err)
+	}
+	return r, nil
+}
+
+func (r *Reconciler) poolsOf(ctx context.Context, template client.Object) []reconcile.Request {
+	pools, err := sandboxcache.PoolsOfTemplate(ctx, r.client, template.GetName())
+	if err != nil {
+		return nil // the cache is closing
+	}
+	var requests []reconcile.Request
+	for i := range pools {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pools[i])})
+	}
+	return requests
+}
+
+// Reconcile handles the policies of one pool. Those of a deleted pool go with it, by their owner references.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	pool := &v1alpha1.SandboxPool{}
+	if err := r.client.Get(ctx, request.NamespacedName, pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	defer r.announce(request.NamespacedName)
+	if r.opts.Paused != nil && r.opts.Paused(pool) {
+		return ctrl.Result{RequeueAfter: controllers.RetryPaused}, nil
+	}
+	w, err := r.gather(ctx, pool)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.apply(ctx, w.policy); err != nil {
+		return ctrl.Result{}, err
+	}
+	if r.opts.Mode != Cilium {
+		return ctrl.Result{}, nil
+	}
+	if w.names != nil {
+		return ctrl.Result{}, r.apply(ctx, w.names)
+	}
+	return ctrl.Result{}, r.remove(ctx, ciliumKind, pool)
+}
+
+// want is what a pool's policies are to be.
+type want struct {
+	policy, names *unstructured.Unstructured
+	condition     patch.Condition
+}
+
+// gather reads the pool's template, if it matters, and renders.
+func (r *Reconciler) gather(ctx context.Context, pool *v1alpha1.SandboxPool) (*want, error) {
+	value, annotated := pool.Annotations[v1alpha1.EgressAnnotationKey]
+	if !annotated {
+		return r.render(pool, r.standard, r.opts.Egress, nil), nil
+	}
+	egress, fault := ParseEgress(value)
+	if fault != nil {
+		return r.render(pool, &Egress{}, "", fault), nil
+	}
+	var listed *Egress
+	if name := pool.Spec.TemplateName; name != "" {
+		template, err := r.templates.Get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if template != nil {
+			listed, _ = ParseEgress(template.Annotations[v1alpha1.EgressAnnotationKey]) // one that cannot be read lists nothing
+		}
+	}
+	restricted, left := egress.Restrict(listed)
+	if len(left) > 0 {
+		fault = fmt.Errorf("annotation egress: %v: addresses of metadata services are opened only by the same annotation of SandboxTemplate %q",
+			left, pool.Spec.TemplateName)
+	}
+	return r.render(pool, restricted, value, fault), nil
+}
+
+func (r *Reconciler) render(pool *v1alpha1.SandboxPool, e *Egress, value string, fault error) *want {
+	const applied = v1alpha1.SandboxPoolConditionNetworkPolicyApplied
+	w := &want{policy: Policy(pool, e, r.opts.Worker)}
+	if r.opts.Mode == Cilium {
+		w.names = Names(pool, e)
+	} else if len(e.Names) > 0 {
+		fault = errors.Join(fault, fmt.Errorf("annotation egress: %s: a name needs a CNI that knows names (sandboxNetwork.mode cilium of the worker's chart); "+
+			"valid here: dns, internet, addresses and CIDRs", e.Names[0].Name))
+	}
+	if fault != nil {
+		w.condition = patch.False(applied, v1alpha1.ReasonEgressInvalid, fault.Error()+"; what is not opened stays closed")
+		return w
+	}
+	open := strings.Join(strings.Fields(value), " ")
+	if open == "" {
+		open = "nothing"
+	}
+	w.condition = patch.True(applied, v1alpha1.ReasonNetworkPolicyApplied, "Pods may connect to: "+open)
+	return w
+}
+
+// apply writes a policy if the cached one differs.
+func (r *Reconciler) apply(ctx context.Context, policy *unstructured.Unstructured) error {
+	have := &unstructured.Unstructured{}
+	have.SetGroupVersionKind(policy.GroupVersionKind())
+	err := r.cached(ctx, client.ObjectKeyFromObject(policy), have)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err == nil && same(have, policy) {
+		return nil
+	}
+	err = r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(policy.DeepCopy()), client.FieldOwner(controllers.FieldManager), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("applying %s %s: %w", policy.GetKind(), client.ObjectKeyFromObject(policy), err)
+	}
+	return nil
+}
+
+// cached reads a policy from the cache, as a document.
+func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName, into *unstructured.Unstructured) error {
+	if into.GroupVersionKind() != policyKind {
+		return r.cache.Get(ctx, key, into)
+	}
+	typed := &networkingv1.NetworkPolicy{}
+	if err := r.client.Get(ctx, key, typed); err != nil {
+		return err
+	}
+	return document(typed, into)
+}
+
+func same(have, policy *unstructured.Unstructured) bool {
+	for key, value := range policy.GetLabels() {
+		if have.GetLabels()[key] != value {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(have.Object["spec"], policy.Object["spec"]) &&
+		equality.Semantic.DeepEqual(have.GetOwnerReferences(), policy.GetOwnerReferences())
+}
+
+func (r *Reconciler) remove(ctx context.Context, kind schema.GroupVersionKind, pool *v1alpha1.SandboxPool) error {
+	have := &unstructured.Unstructured{}
+	have.SetGroupVersionKind(kind)
+	err := r.cached(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: NameOf(pool.Name)}, have)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = client.IgnoreNotFound(r.client.Delete(ctx, have))
+	}
+	if err != nil {
+		return fmt.Errorf("deleting the %s of pool %s/%s: %w", kind.Kind, pool.Namespace, pool.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Kinds of what is rendered.
+var (
+	policyKind = schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
+	ciliumKind = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kind: "CiliumNetworkPolicy"}
+)
+
+// nodeDNS is where NodeLocal DNSCache listens on every node.
+const nodeDNS = "169.254.20.10/32"
+
+// Worker is who connects to Pods: those of a namespace with these labels.
+type Worker struct {
+	Namespace string
+	Labels    map[string]string
+}
+
+type doc = map[string]any
+
+// NameOf returns the name of a pool's policies.
+func NameOf(pool string) string { return "atoll-pool-" + pool }
+
+// Policy renders a pool's NetworkPolicy. All fields that the API server would fill in are set, so that it can be compared.
+func Policy(pool *v1alpha1.SandboxPool, e *Egress, worker Worker) *unstructured.Unstructured {
+	egress := []any{}
+	if e.DNS {
+		ports := portList([]Port{{"UDP", 53}, {"TCP", 53}})
+		egress = append(egress,
+			doc{"to": []any{doc{"namespaceSelector": labelled(map[string]string{namespaceName: metav1.NamespaceSystem})}}, "ports": ports},
+			doc{"to": []any{doc{"ipBlock": doc{"cidr": nodeDNS}}}, "ports": ports})
+	}
+	for _, b := range e.Blocks {
+		block := doc{"cidr": b.CIDR.String()}
+		if len(b.Except) > 0 {
+			block["except"] = texts(b.Except)
+		}
+		rule := doc{"to": []any{doc{"ipBlock": block}}}
+		if len(b.Ports) > 0 {
+			rule["ports"] = portList(b.Ports)
+		}
+		egress = append(egress, rule)
+	}
+	from := doc{"namespaceSelector": labelled(map[string]string{namespaceName: worker.Namespace})}
+	if len(worker.Labels) > 0 {
+		from["podSelector"] = labelled(worker.Labels)
+	}
+	spec := doc{
+		"podSelector": labelled(podsOf(pool)),
+		"policyTypes": []any{"Ingress", "Egress"},
+		"ingress":     []any{doc{"from": []any{from}}},
+	}
+	if len(egress) > 0 { // the API server drops an empty list
+		spec["egress"] = egress
+	}
+	return object(policyKind, pool, spec)
+}
+
+const namespaceName = "kubernetes.io/metadata.name"
+
+// Names renders a pool's CiliumNetworkPolicy; nil if it lists no names. Pods may then ask for these names, and for no others unless the
+// NetworkPolicy opens DNS; Cilium reads the answers.
+func Names(pool *v1alpha1.SandboxPool, e *Egress) *unstructured.Unstructured {
+	if len(e.Names) == 0 {
+		return nil
+	}
+	var queries, rules []any
+	for _, n := range e.Names {
+		match := doc{"matchName": n.Name}
+		if strings.HasPrefix(n.Name, "*.") {
+			match = doc{"matchPattern": n.Name}
+		}
+		queries = append(queries, match)
+		rule := doc{"toFQDNs": []any{match}}
+		if len(n.Ports) > 0 {
+			var ports []any
+			for _, p := range n.Ports {
+				ports = append(ports, doc{"port": strconv.FormatInt(p.Number, 10), "protocol": p.Protocol})
+			}
+			rule["toPorts"] = []any{doc{"ports": ports}}
+		}
+		rules = append(rules, rule)
+	}
+	dns := doc{
+		"toEndpoints": []any{doc{"matchLabels": doc{"k8s:io.kubernetes.pod.namespace": metav1.NamespaceSystem, "k8s:k8s-app": "kube-dns"}}},
+		"toPorts":     []any{doc{"ports": []any{doc{"port": "53", "protocol": "ANY"}}, "rules": doc{"dns": queries}}},
+	}
+	return object(ciliumKind, pool, doc{"endpointSelector": labelled(podsOf(pool)), "egress": append([]any{dns}, rules...)})
+}
+
+func podsOf(pool *v1alpha1.SandboxPool) map[string]string {
+	return map[string]string{
+		v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: pool.Name,
+	}
+}
+
+func object(kind schema.GroupVersionKind, pool *v1alpha1.SandboxPool, spec doc) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: doc{"spec": spec}}
+	o.SetGroupVersionKind(kind)
+	o.SetNamespace(pool.Namespace)
+	o.SetName(NameOf(pool.Name))
+	o.SetLabels(podsOf(pool))
+	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("SandboxPool"))})
+	return o
+}
+
+func labelled(labels map[string]string) doc {
+	match := doc{}
+	for key, value := range labels {
+		match[key] = value
+	}
+	return doc{"matchLabels": match}
+}
+
+func portList(ports []Port) (out []any) {
+	for _, p := range ports {
+		out = append(out, doc{"protocol": p.Protocol, "port": p.Number})
+	}
+	return out
+}
+
+func texts(of []netip.Prefix) (out []any) {
+	for _, p := range of {
+		out = append(out, p.String())
+	}
+	return out
+}
