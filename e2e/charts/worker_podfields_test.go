@@ -127,7 +127,7 @@ func podFieldsOfBefore(t *testing.T) {
 	})
 }
 
-// podFieldsAllowed are the chart's exceptions, which nobody changes who may not change the policy.
+// podFieldsAllowed are the chart's exceptions, which only a caller changes who may change the policy.
 func podFieldsAllowed(t *testing.T, refused func(what, manifest, want string), passes func(what, manifest string)) {
 	must(t, "create", "namespace", "trusted")
 	t.Cleanup(func() {

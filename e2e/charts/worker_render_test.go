@@ -142,7 +142,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 	}
 	always := map[string]int{
 		"ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
-		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 7, "ValidatingAdmissionPolicyBinding": 8, "PodDisruptionBudget": 1, "NetworkPolicy": 1,
+		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 10, "ValidatingAdmissionPolicyBinding": 11, "PodDisruptionBudget": 1, "NetworkPolicy": 1,
 	}
 	without := func(more map[string]int, kinds ...string) map[string]int {
 		out := map[string]int{}
@@ -163,7 +163,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
 		"pullSecrets: true":           without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
-		"podFields: {enabled: false}": without(map[string]int{"ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 7}),
+		"podFields: {enabled: false}": without(map[string]int{"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 10}),
 		// Without a hub, a certificate is for the other replicas.
 		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": without(map[string]int{"Certificate": 1}),
 	} {
@@ -492,7 +492,7 @@ func TestWorkerOfNamespaces(t *testing.T) {
 	for _, names := range bound {
 		slices.Sort(names)
 	}
-	if diff := cmp.Diff(map[string][]string{"prod": each, "dev": each, "box-system": {"atoll-worker-rivals"}, "atoll-system": {"atoll-worker"}}, bound); diff != "" {
+	if diff := cmp.Diff(map[string][]string{"prod": each, "dev": each, "box-system": {"atoll-worker-foreign-leases"}, "atoll-system": {"atoll-worker"}}, bound); diff != "" {
 		t.Errorf("RoleBindings (-want +got):\n%s", diff)
 	}
 	if !slices.Equal(wide, []string{"atoll-worker"}) {

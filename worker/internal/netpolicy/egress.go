@@ -56,7 +56,7 @@ type Egress struct {
 	Names  []Name
 }
 
-// metadata are addresses at which clouds give a node's credentials to whoever asks.
+// metadata are addresses at which clouds give a node's credentials to every caller.
 var metadata = prefixes("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
 
 // local are addresses that the internet does not have.
@@ -75,7 +75,7 @@ var dnsName = regexp.MustCompile(`^(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)
 // ParseEgress reads an annotation's value.
 func ParseEgress(value string) (*Egress, error) {
 	fault := func(item, why string) error {
-		return fmt.Errorf("annotation egress: %q %s; valid: %s", clip.Text(item, 100), why, grammar)
+		return fmt.Errorf("annotation egress: %q %s; valid: %s", clip.Text(strings.TrimSpace(item), 100), why, grammar)
 	}
 	if len(value) > maxBytes {
 		return nil, fault(value, fmt.Sprintf("is %d bytes, more than %d", len(value), maxBytes))

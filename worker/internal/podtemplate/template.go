@@ -32,7 +32,7 @@ type Template struct {
 	Spec map[string]any
 	// Visibility says who sees it; nil: every caller.
 	Visibility *v1alpha1.TemplateVisibility
-	// Hidden: it exists, and whoever asked does not see it. Nothing else is set then but Name.
+	// Hidden: it exists, and the caller does not see it. Only Name is set then.
 	Hidden bool
 	// Resources are those of the first container; nil if there are none, or none that can be read.
 	Resources *corev1.ResourceRequirements
