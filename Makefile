@@ -30,7 +30,7 @@ SEEDS       ?= 1,2,3
 CLAIMS      ?= 100000
 SIMSEEDS    ?= 500
 
-# What adversary runs: rows by a regular expression of their names (or role/name), and below which honest p99 it slows nobody.
+# What adversary runs: rows by a regular expression of their names (or role/name), and below which honest p99 it slows no caller.
 ROWS        ?= .
 FLOOR       ?= 50ms
 

@@ -22,7 +22,7 @@ var (
 	fullFlag   = flag.Bool("full", false, "attacks at full size against the hub's default limits")
 	rssFlag    = flag.Int64("rss", 256, "most resident memory of hub and workers, in MiB")
 	floorFlag  = flag.Duration("floor", 10*time.Second,
-		"honest p99 below which an attack slows nobody; by default one for a machine that runs other tests")
+		"honest p99 below which an attack slows no caller; by default one for a machine that runs other tests")
 	rateFlag = flag.Float64("rate", 20, "honest claims a second")
 	outFlag  = flag.String("out", "", "file for the results, as JSON")
 )

@@ -33,7 +33,7 @@ func (w *warnings) take() string {
 	return all
 }
 
-// plausible: an image that is no reference is refused; a scaling group that nobody has, and the end of a template that is in use,
+// plausible: an image that is no reference is refused; a scaling group that does not exist, and the end of a template that is in use,
 // are warned of.
 func plausible(t *testing.T) {
 	warned := &warnings{}
@@ -94,7 +94,7 @@ func plausible(t *testing.T) {
 		}
 		return warned.take()
 	}
-	if told := remove("version v1, revision 1; nobody uses it"); told != "" {
+	if told := remove("version v1, revision 1; nothing uses it"); told != "" {
 		t.Errorf("the end of a template that is not used is warned of: %s", told)
 	}
 	if told := remove("version v1, revision 1; pools: 2, of this revision: 2; Envs: default/py"); !strings.Contains(told, "the template is in use") || !strings.Contains(told, "Envs: default/py") {

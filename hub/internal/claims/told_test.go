@@ -81,7 +81,7 @@ func TestStateOfAClaim(t *testing.T) {
 	}{
 		"in a queue":                      {ledger.Pending, standing{sandbox: in(sandboxv1.Phase_PENDING)}, sandboxv1.Claim_WAITING},
 		"between clusters":                {ledger.Pending, standing{err: unknown, flying: true}, sandboxv1.Claim_WAITING},
-		"sent to nobody yet":              {ledger.Pending, standing{err: unknown}, sandboxv1.Claim_WAITING},
+		"not sent yet":                    {ledger.Pending, standing{err: unknown}, sandboxv1.Claim_WAITING},
 		"its time is up":                  {ledger.Pending, standing{err: unknown, now: now.Add(time.Hour)}, sandboxv1.Claim_EXPIRED},
 		"refused everywhere":              {ledger.Refused, standing{err: unknown}, sandboxv1.Claim_EXPIRED},
 		"refused, and tried again":        {ledger.Refused, standing{err: unknown, flying: true}, sandboxv1.Claim_WAITING},
