@@ -65,7 +65,8 @@ the keys of its certificates.`,
 		func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
 			return c.clusters.UndrainCluster(ctx, &sandboxv1.UndrainClusterRequest{Id: id, Successor: successor})
 		})
-	undrain.Flags().BoolVar(&successor, "successor", false, "let another cluster register under the name of a forgotten one, which stays refused")
+	undrain.Flags().BoolVar(&successor, "successor", false,
+		"let another cluster register under the name of a forgotten one, which stays refused")
 	cmd.AddCommand(
 		a.clusterChange("drain", "Send no new claims to a cluster; its sandboxes run on",
 			"Send no new claims to a cluster. Its sandboxes run on, its claim keys and its own callers are served.",

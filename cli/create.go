@@ -108,7 +108,8 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	flags.DurationVar(&f.startupTimeout, "startup-timeout", 0, "for queueing and starting; default the pool's, else 2m")
 	flags.Var(&f.idle, "idle-timeout", "end it after so long without activity; 0: never; default the pool's, else never")
 	flags.Var(&f.lifetime, "max-lifetime", "end it so long after its claim; default never")
-	flags.Var(&f.firstActivity, "first-activity-timeout", "end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
+	flags.Var(&f.firstActivity, "first-activity-timeout",
+		"end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
 	flags.StringVar(&f.hooks, "hooks", "", "a file with post-start hooks, a YAML or JSON list; - is standard input")
 	f.wait = "ready"
 	bindEnum(cmd, flags, &f.wait, "wait", "", "return when: ready, assigned, or none (needs --claim-key)", "ready", "assigned", "none")

@@ -52,7 +52,8 @@ func parse(args []string, named bool) error {
 	if help, err := command.Flags().GetBool("help"); help || err != nil {
 		return err
 	}
-	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 && strings.ToLower(words[0]) == words[0] && !command.Runnable() {
+	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 && strings.ToLower(words[0]) == words[0] &&
+		!command.Runnable() {
 		return fmt.Errorf("%s has no command %s", command.CommandPath(), words[0])
 	}
 	return command.ValidateArgs(command.Flags().Args())

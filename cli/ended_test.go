@@ -50,7 +50,8 @@ func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
 		err := cmd.Execute()
 		return out.String(), err
 	}
-	out, err := run("--ended", "--ended-after", "2h", "--ended-before", "2026-03-01T12:00:00Z", "--stop-reason", "Failed", "--pool", "p", "--team", "red")
+	out, err := run("--ended", "--ended-after", "2h", "--ended-before", "2026-03-01T12:00:00Z", "--stop-reason", "Failed", "--pool", "p",
+		"--team", "red")
 	if err != nil || !strings.Contains(out, "Failed (OOMKilled)") || !strings.Contains(out, "unreachable: west") {
 		t.Errorf("%s\n%v", out, err)
 	}
@@ -58,7 +59,8 @@ func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
 		t.Fatalf("asked %v", l.asked)
 	}
 	r := l.asked[1]
-	if r.GetPhase() != sandboxv1.Phase_ENDED || r.GetStopReason() != "Failed" || r.GetPool() != "p" || r.GetTeam() != "red" || r.GetPageToken() != "a" ||
+	if r.GetPhase() != sandboxv1.Phase_ENDED || r.GetStopReason() != "Failed" || r.GetPool() != "p" || r.GetTeam() != "red" ||
+		r.GetPageToken() != "a" ||
 		r.GetEndedBefore().AsTime().Year() != 2026 || time.Since(r.GetEndedAfter().AsTime()).Round(time.Minute) != 2*time.Hour {
 		t.Errorf("asked %v", r)
 	}

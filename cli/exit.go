@@ -48,7 +48,8 @@ func isUsage(err error) bool {
 	if errors.As(err, &usage) {
 		return true
 	}
-	for _, text := range []string{"unknown command", "accepts ", "requires at least", "required flag", "at least one of the flags", "if any flags in the group"} {
+	for _, text := range []string{"unknown command", "accepts ", "requires at least", "required flag", "at least one of the flags",
+		"if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), text) {
 			return true
 		}

@@ -36,7 +36,8 @@ func describeCommand(a *app) *cobra.Command {
   atollctl describe env default/python`,
 	}
 	var of envRef
-	env := a.describe("env [NAMESPACE/]NAME", "env", "default/python", func(ctx context.Context, c clients, name string) (proto.Message, error) {
+	env := a.describe("env [NAMESPACE/]NAME", "env", "default/python", func(ctx context.Context, c clients, name string) (proto.Message,
+		error) {
 		namespace, name, err := of.resolve(name)
 		if err != nil {
 			return nil, err
@@ -50,9 +51,10 @@ func describeCommand(a *app) *cobra.Command {
 		return c.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: key, Namespace: namespace})
 	})
 	claim.Flags().StringVarP(&namespace, "namespace", "n", "default", "the claim's namespace")
-	sandbox := a.describe("sandbox ID", "sandbox", "01j9zq3p3k5m8x7c2v4b6n8d0f-east", func(ctx context.Context, c clients, id string) (proto.Message, error) {
-		return c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
-	})
+	sandbox := a.describe("sandbox ID", "sandbox", "01j9zq3p3k5m8x7c2v4b6n8d0f-east",
+		func(ctx context.Context, c clients, id string) (proto.Message, error) {
+			return c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
+		})
 	sandbox.ValidArgsFunction = a.completeSandboxes
 	cluster := a.describe("cluster ID", "cluster", "east", func(ctx context.Context, c clients, id string) (proto.Message, error) {
 		return c.clusters.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: id})

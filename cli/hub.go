@@ -178,7 +178,8 @@ that it holds: seconds, if all are there. See: atollctl hub.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "the hub's data directory (required)")
-	cmd.Flags().StringVar(&keyFile, "encryption-key-file", "", "the hub's file of encryption keys, if the archive is encrypted or the hub encrypts what it keeps")
+	cmd.Flags().StringVar(&keyFile, "encryption-key-file", "",
+		"the hub's file of encryption keys, if the archive is encrypted or the hub encrypts what it keeps")
 	cmd.Flags().BoolVar(&force, "force", false, "take the place of files that are there; they are kept beside it")
 	_ = cmd.MarkFlagRequired("data-dir")
 	return cmd

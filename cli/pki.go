@@ -75,7 +75,8 @@ func pkiInitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "Made a CA in %s, valid until %s. Keep %s to yourself.\nNext: atollctl pki hub --dir %[1]s --host …, and for every cluster: atollctl pki cluster ID --dir %[1]s\n",
+			fmt.Fprintf(cmd.ErrOrStderr(), "Made a CA in %s, valid until %s. Keep %s to yourself.\nNext: atollctl pki hub --dir %[1]s --host …, "+
+				"and for every cluster: atollctl pki cluster ID --dir %[1]s\n",
 				quoted(dir), date(authority.Certificate()), filepath.Join(dir, "ca.key"))
 			return nil
 		},
@@ -137,7 +138,9 @@ func pkiClusterCommand() *cobra.Command {
 
 // issue lets the CA issue a certificate, and prints the command that creates its Secret. It replaces a certificate only if told
 // to. It never creates a CA; because no hub or worker would trust one that was created by mistake, in a mistyped directory.
-func (f *secretFlags) issue(cmd *cobra.Command, who link.Identity, issue func(*pki.Authority, *x509.Certificate) (link.Files, error)) error {
+func (f *secretFlags) issue(
+	cmd *cobra.Command, who link.Identity, issue func(*pki.Authority, *x509.Certificate) (link.Files, error),
+) error {
 	authority, err := pki.Open(f.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no CA in %s, make one with: atollctl pki init --dir %[1]s (%w)", quoted(f.dir), err)

@@ -140,7 +140,8 @@ func TestTokensNeedTLSExceptOnLoopback(t *testing.T) {
 
 func TestAges(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0ms", 90 * time.Millisecond: "90ms", 119 * time.Second: "119s", 5 * time.Minute: "5m", 7 * time.Hour: "7h", 72 * time.Hour: "3d",
+		-time.Second: "0ms", 90 * time.Millisecond: "90ms", 119 * time.Second: "119s", 5 * time.Minute: "5m", 7 * time.Hour: "7h",
+		72 * time.Hour: "3d",
 	} {
 		if got := short(d); got != want {
 			t.Errorf("short(%s) = %s, want %s", d, got, want)

@@ -61,7 +61,8 @@ replaced a few at a time, broken ones first; --max-unavailable says how many may
 	flags.StringSliceVar(&request.Members, "member", nil, "only these pools")
 	flags.BoolVar(&request.DryRun, "dry-run", false, "show what would change, field by field, and change nothing")
 	flags.StringVar(&request.MaxUnavailable, "max-unavailable", "",
-		"how many idle Pods of a pool may be missing while old ones are replaced: a number or a percentage; 0 replaces none that could serve (default 20%)")
+		"how many idle Pods of a pool may be missing while old ones are replaced: a number or a percentage; 0 replaces none that could serve "+
+			"(default 20%)")
 	return cmd
 }
 

@@ -62,7 +62,8 @@ func testSameMember(p *place) {
 	if _, err := p.claim("second"); err == nil {
 		p.t.Error("the second Env hands out the first one's Pods")
 	}
-	if out, err := p.tryKubectl(strings.Replace(envManifest, "members: [", "members: [{name: member}, ", 1), "apply", "--server-side", "-f", "-"); err == nil {
+	if out, err := p.tryKubectl(strings.Replace(envManifest, "members: [", "members: [{name: member}, ", 1), "apply", "--server-side", "-f",
+		"-"); err == nil {
 		p.t.Errorf("a member twice in one Env was accepted: %s", out)
 	}
 }
@@ -73,7 +74,8 @@ func testFullAnnotations(p *place) {
 	full := strings.Repeat("x", 256<<10-20)
 	// Sent as it is: client-side apply would keep a second copy in an annotation.
 	p.kubectl(strings.NewReplacer(
-		"name: env,", "name: full,", "name: member,", `name: full, config: {annotations: {a: "`+full+`"}},`).Replace(envManifest), "create", "-f", "-")
+		"name: env,", "name: full,", "name: member,", `name: full, config: {annotations: {a: "`+full+`"}},`).Replace(envManifest), "create", "-f",
+		"-")
 	planetest.Eventually(p.t, "the refusal in the Env's condition", func() error {
 		message := p.awaitCondition("env", "full", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
 		if !strings.Contains(message, "config.annotations: with those of SandboxTemplate") || len(message) > 1<<10 {
@@ -81,14 +83,16 @@ func testFullAnnotations(p *place) {
 		}
 		return nil
 	})
-	out, err := p.tryKubectl(strings.Replace(envManifest, "namespace: NS", `namespace: NS, annotations: {a: "`+strings.Repeat("x", 5<<20)+`"}`, 1), "create", "-f", "-")
+	out, err := p.tryKubectl(strings.Replace(envManifest, "namespace: NS", `namespace: NS, annotations: {a: "`+strings.Repeat("x", 5<<20)+`"}`,
+		1), "create", "-f", "-")
 	if err == nil {
 		p.t.Errorf("5 MB of annotations were accepted: %.300s", out)
 	}
 }
 
 func testUnschedulable(p *place) {
-	p.apply(strings.Replace(templateManifest, "automountServiceAccountToken: false", "automountServiceAccountToken: false, nodeSelector: {no: such}", 1) + "---" + envManifest)
+	p.apply(strings.Replace(templateManifest, "automountServiceAccountToken: false",
+		"automountServiceAccountToken: false, nodeSelector: {no: such}", 1) + "---" + envManifest)
 	p.checkDegraded("not ready: 2")
 	p.kubectl("", "delete", "sandboxenv", "env")
 	p.awaitGone(&v1alpha1.SandboxPool{}, "member")
@@ -117,12 +121,14 @@ func (p *place) checkDegraded(message string) {
 	})
 	before := p.pods("member")
 	planetest.Eventually(p.t, "what is wrong in the condition", func() error {
-		if got := p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionDegraded, metav1.ConditionTrue, v1alpha1.SandboxPoolReasonUnhealthyIdlePods); !strings.Contains(got, message) {
+		if got := p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionDegraded, metav1.ConditionTrue,
+			v1alpha1.SandboxPoolReasonUnhealthyIdlePods); !strings.Contains(got, message) {
 			return errors.New(got)
 		}
 		return nil
 	})
-	p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionAvailable, metav1.ConditionFalse, v1alpha1.SandboxPoolReasonNoIdlePodsAvailable)
+	p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionAvailable, metav1.ConditionFalse,
+		v1alpha1.SandboxPoolReasonNoIdlePodsAvailable)
 	if got, err := p.claim("env"); err == nil || !strings.Contains(err.Error(), "no eligible pool") {
 		p.t.Errorf("a claim is answered %v, %v", got, err)
 	}
@@ -161,7 +167,8 @@ func testEnvDeleted(p *place) {
 	})
 	p.kubectl("", "delete", "sandboxenv", "env", "--wait=false")
 	p.awaitGone(&v1alpha1.SandboxEnv{}, "env")
-	p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionAvailable, metav1.ConditionFalse, v1alpha1.SandboxPoolReasonNoIdlePodsAvailable)
+	p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionAvailable, metav1.ConditionFalse,
+		v1alpha1.SandboxPoolReasonNoIdlePodsAvailable)
 	checkStillRuns(p, released.GetId())
 	checkStillRuns(p, completes.GetId())
 	if _, err := p.claim("env"); err == nil {
@@ -200,14 +207,17 @@ spec: {replicas: 2}
 	if len(p.pods("bare")) > 0 {
 		p.t.Error("it has Pods")
 	}
-	p.kubectl("", "patch", "sandboxpool", "bare", "--type=merge", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"test.local/a:1"}]}}}}`)
+	p.kubectl("", "patch", "sandboxpool", "bare", "--type=merge", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"test.local/a:1"}]}}}}`)
 	p.awaitIdle("bare", 2)
 	p.kubectl("", "delete", "sandboxpool", "bare")
 }
 
 func testHalfTemplate(p *place) {
-	p.apply(templateManifest + "---" + strings.Replace(aloneManifest, "replicas: 2,", "replicas: 2, template: {metadata: {labels: {a: b}}},", 1))
-	message := p.awaitCondition("pool", "alone", v1alpha1.SandboxPoolConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateInvalid)
+	p.apply(templateManifest + "---" + strings.Replace(aloneManifest, "replicas: 2,", "replicas: 2, template: {metadata: {labels: {a: b}}},",
+		1))
+	message := p.awaitCondition("pool", "alone", v1alpha1.SandboxPoolConditionTemplateConsistent, metav1.ConditionFalse,
+		v1alpha1.ReasonTemplateInvalid)
 	if !strings.Contains(message, "would be lost") || len(p.pods("alone")) > 0 {
 		p.t.Errorf("the pool tells %q", message)
 	}
@@ -232,7 +242,8 @@ func testUnreadable(p *place) {
 	p.Must(err)
 	p.kubectl(string(policy), "apply", "-f", "-")
 	unreadable := strings.Replace(aloneManifest, "name: alone", "name: unreadable", 1)
-	unreadable = strings.Replace(unreadable, "replicas: 2,", "replicas: 2, template: {spec: {containers: [{name: a, image: i, resources: {limits: {cpu: lots}}}]}},", 1)
+	unreadable = strings.Replace(unreadable, "replicas: 2,",
+		"replicas: 2, template: {spec: {containers: [{name: a, image: i, resources: {limits: {cpu: lots}}}]}},", 1)
 	planetest.Eventually(p.t, "the policy's refusal", func() error {
 		out, err := p.tryKubectl(unreadable, "create", "--dry-run=server", "-f", "-")
 		if err == nil {

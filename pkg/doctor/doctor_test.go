@@ -80,7 +80,8 @@ func (s *Snapshot) condition(c metav1.Condition) {
 }
 
 func waiting(name, pool, reason string) corev1.Pod {
-	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.NewTime(now.Add(-3 * time.Hour))}}
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		CreationTimestamp: metav1.NewTime(now.Add(-3 * time.Hour))}}
 	if pool != "" {
 		p.Labels = map[string]string{v1alpha1.SandboxPoolLabelKey: pool}
 	}
@@ -94,14 +95,16 @@ func TestDiagnose(t *testing.T) {
 		"all-is-well": func(*Snapshot) {},
 		"hub-gone": func(s *Snapshot) {
 			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: "connection refused"}}
-			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "HubUnreachable", Message: "no hub is connected; shown as last heard: west"})
+			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "HubUnreachable",
+				Message: "no hub is connected; shown as last heard: west"})
 		},
 		"hub-refuses": func(s *Snapshot) {
 			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: `API key "ci" expired at 2026-02-28T12:00:00Z`, Refused: true},
 				{What: "cluster north", Why: "listing Pods: pods is forbidden", Refused: true}}
 		},
 		"hub-certificate": func(s *Snapshot) {
-			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: "authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"}}
+			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub",
+				Why: "authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"}}
 		},
 		"hub-recovering": func(s *Snapshot) {
 			s.Hub.Status.Recovering, s.Hub.Status.Reason = true, "LedgerLost"
@@ -123,7 +126,8 @@ func TestDiagnose(t *testing.T) {
 			}
 		},
 		"template-outdated": func(s *Snapshot) {
-			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated", Message: "py-east: made from revision 1"})
+			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated",
+				Message: "py-east: made from revision 1"})
 		},
 		"hub-empty": func(s *Snapshot) { s.Hub.Clusters, s.Hub.Envs, s.Clusters, s.Sites = nil, nil, nil, nil },
 		"ends": func(s *Snapshot) {
@@ -145,7 +149,8 @@ func TestDiagnose(t *testing.T) {
 		"cluster-away-by-itself": func(s *Snapshot) {
 			s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_UNREACHABLE, "nothing heard for 1m0s"
 			s.Clusters[0].Lease.Age = new(time.Minute)
-			s.Sites["east"].Workers[0] = Workload{Name: "atoll-worker", Wanted: 2, Message: "Deployment does not have minimum availability.", Since: time.Minute}
+			s.Sites["east"].Workers[0] = Workload{Name: "atoll-worker", Wanted: 2, Message: "Deployment does not have minimum availability.",
+				Since: time.Minute}
 		},
 		"worker-missing": func(s *Snapshot) {
 			s.Clusters[0].Lease, s.Sites["east"].Workers = nil, nil
@@ -177,8 +182,10 @@ func TestDiagnose(t *testing.T) {
 				pool("ours", status("atoll-worker", time.Second)),
 			}
 			s.Sites["east"].ForeignLeases = []foreigncontroller.Lease{
-				{Namespace: "sandbox", Name: "1a.agents.navix.sh", Holder: "old-0", Reason: foreigncontroller.LeaseHeld, Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second},
-				{Namespace: "gone", Name: "atoll-worker", Holder: "x", Reason: foreigncontroller.OlderInstallation, Renewed: now.Add(-time.Hour), Duration: 15 * time.Second},
+				{Namespace: "sandbox", Name: "1a.agents.navix.sh", Holder: "old-0", Reason: foreigncontroller.LeaseHeld,
+					Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second},
+				{Namespace: "gone", Name: "atoll-worker", Holder: "x", Reason: foreigncontroller.OlderInstallation, Renewed: now.Add(-time.Hour),
+					Duration: 15 * time.Second},
 			}
 		},
 		"pools-alone": func(s *Snapshot) {
@@ -203,10 +210,14 @@ func TestDiagnose(t *testing.T) {
 			s.Blind = []verify.Blind{{What: "cluster east", Why: "i/o timeout"}, {What: "metrics hub", Why: "404 Not Found"}}
 		},
 		"env-conditions": func(s *Snapshot) {
-			s.condition(metav1.Condition{Type: "Ready", Status: "False", Reason: "TemplateNotFound", Message: "py-east: there is no SandboxTemplate"})
-			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClustersStale", Message: "the hub has not heard lately from: west"})
-			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated", Message: "py-east: the template has changed"})
-			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "ReplicasContested", Message: "py-east: another writer sets replicas back"})
+			s.condition(metav1.Condition{Type: "Ready", Status: "False", Reason: "TemplateNotFound",
+				Message: "py-east: there is no SandboxTemplate"})
+			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClustersStale",
+				Message: "the hub has not heard lately from: west"})
+			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated",
+				Message: "py-east: the template has changed"})
+			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "ReplicasContested",
+				Message: "py-east: another writer sets replicas back"})
 		},
 		"env-quiet-conditions": func(s *Snapshot) {
 			s.condition(metav1.Condition{Type: "Ready", Status: "True", Reason: "MembersReady"})
@@ -216,7 +227,8 @@ func TestDiagnose(t *testing.T) {
 			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "TooLarge", Message: "segments are shown as totals"})
 		},
 		"members": func(s *Snapshot) {
-			s.Hub.Envs[0].Clusters = append(s.Hub.Envs[0].Clusters, part("north", "Missing", 0, 0), part("south", "Inconsistent", 1, 1), part("up", "Active", 2, 0))
+			s.Hub.Envs[0].Clusters = append(s.Hub.Envs[0].Clusters, part("north", "Missing", 0, 0), part("south", "Inconsistent", 1, 1),
+				part("up", "Active", 2, 0))
 		},
 		"env-exhausted": func(s *Snapshot) {
 			for _, c := range s.Hub.Envs[0].Clusters {
@@ -237,7 +249,8 @@ func TestDiagnose(t *testing.T) {
 		"pods": func(s *Snapshot) {
 			full := waiting("c", "py-full", "")
 			full.Status.ContainerStatuses = nil
-			full.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available"}}
+			full.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable",
+				Message: "0/3 nodes are available"}}
 			s.Clusters[0].Pods = []corev1.Pod{waiting("a", "py-east", "ImagePullBackOff"), waiting("b", "py-east", "ErrImagePull"),
 				waiting("d", "py-east", "CrashLoopBackOff"), waiting("e", "py-east", "ContainerCreating"), full}
 			s.Sites["east"].Pods = []corev1.Pod{waiting("atoll-worker-1", "", "ErrImagePull")}
@@ -273,7 +286,8 @@ func golden(t *testing.T, path, got string) {
 }
 
 func TestJSON(t *testing.T) {
-	data, err := json.Marshal(Diagnosis{Reason: NoLeader, Severity: Critical, Cluster: "east", Object: "lease", What: "w", Do: "d", Since: 90 * time.Second})
+	data, err := json.Marshal(Diagnosis{Reason: NoLeader, Severity: Critical, Cluster: "east", Object: "lease", What: "w", Do: "d",
+		Since: 90 * time.Second})
 	want := `{"reason":"NoLeader","severity":"critical","cluster":"east","object":"lease","what":"w","do":"d","since":"1m30s"}`
 	if err != nil || string(data) != want {
 		t.Errorf("%s, %v; want %s", data, err, want)
@@ -292,7 +306,8 @@ func TestInstalledCRDs(t *testing.T) {
 	schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 	delete(schema.Properties["spec"].Properties, "overrides")
 	delete(schema.Properties["status"].Properties["clusters"].Items.Schema.Properties, "isLocal")
-	delete(schema.Properties["spec"].Properties["clusters"].Items.Schema.Properties["members"].Items.Schema.Properties["spec"].Properties, "idleImage")
+	delete(schema.Properties["spec"].Properties["clusters"].Items.Schema.Properties["members"].Items.Schema.Properties["spec"].Properties,
+		"idleImage")
 	want := []string{"spec.clusters[].members[].spec.idleImage", "spec.overrides", "status.clusters[].isLocal"}
 	if got := compare(crd, reflect.TypeFor[v1alpha1.SandboxEnv]()).Missing; !slices.Equal(got, want) {
 		t.Errorf("missing %v, want %v", got, want)

@@ -38,8 +38,9 @@ func members(s *Snapshot) []Diagnosis {
 		}
 		for _, c := range e.GetClusters() {
 			if c.GetFault() != "" && !s.looked(c.GetClusterId()) {
-				out = append(out, Diagnosis{Reason: EnvNotReady, Severity: Warning, Cluster: c.GetClusterId(), Object: "env " + name, What: c.GetFault(),
-					Do: fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(c.GetClusterId()), e.GetNamespace(), e.GetName())})
+				out = append(out, Diagnosis{Reason: EnvNotReady, Severity: Warning, Cluster: c.GetClusterId(), Object: "env " + name,
+					What: c.GetFault(),
+					Do:   fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(c.GetClusterId()), e.GetNamespace(), e.GetName())})
 			}
 		}
 		if d, wrong := room(e); wrong {
@@ -118,11 +119,13 @@ func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 			Do: "\nname clusters in spec.clusters that there are: atollctl clusters"}, true
 	case s.serving == 0:
 		return Diagnosis{Reason: EnvNotReady, Severity: Critical,
-			What: fmt.Sprintf("no member can serve: %d have no pool, %d have one that is not as the Env asks, or is another Env's", s.misplaced, s.deficits),
-			Do:   "\nmore replicas do not help; see the members: atollctl envs " + envName(e)}, true
+			What: fmt.Sprintf("no member can serve: %d have no pool, %d have one that is not as the Env asks, or is another Env's", s.misplaced,
+				s.deficits),
+			Do: "\nmore replicas do not help; see the members: atollctl envs " + envName(e)}, true
 	case s.ready == 0 && e.GetDesired() > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical,
-			What: fmt.Sprintf("no member has an idle Pod that is ready; %d claims wait, %d sandboxes run", s.pending, e.GetRunning()), Do: more}, true
+				What: fmt.Sprintf("no member has an idle Pod that is ready; %d claims wait, %d sandboxes run", s.pending, e.GetRunning()), Do: more},
+			true
 	case s.saturated == s.serving:
 		return Diagnosis{Reason: EnvSaturated, Severity: Warning,
 			What: fmt.Sprintf("cannot grow in any cluster; %d idle Pods are left", s.ready), Do: more}, true
@@ -149,7 +152,8 @@ func conditions(s *Snapshot) []Diagnosis {
 				if !wrong {
 					continue
 				}
-				d.Cluster, d.Object, d.What = c.ID, "env "+e.Namespace+"/"+e.Name, fmt.Sprintf("%s=%s, %s: %s", found.Type, found.Status, found.Reason, found.Message)
+				d.Cluster, d.Object, d.What = c.ID, "env "+e.Namespace+"/"+e.Name,
+					fmt.Sprintf("%s=%s, %s: %s", found.Type, found.Status, found.Reason, found.Message)
 				d.Since = s.age(c, found.LastTransitionTime.Time)
 				d.Do = strings.NewReplacer("KUBECTL", s.kubectl(c.ID), "NAMESPACE", e.Namespace, "ENV", e.Name,
 					"TEMPLATE", e.Spec.TemplateRef.Name, "LOGS", s.logs(c.ID)).Replace(d.Do)

@@ -76,7 +76,8 @@ func TestLines(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"cluster": "north", "pool": "a", "msg": "failed", "msg_": "mine", "logger": "x",
-		"error": "listing: canceled: its caller has left, or this process is ending", "error_text": "canceled: its caller has left, or this process is ending",
+		"error":      "listing: canceled: its caller has left, or this process is ending",
+		"error_text": "canceled: its caller has left, or this process is ending",
 	} {
 		if seen[key] != want {
 			t.Errorf("%s is %q, want %q", key, seen[key], want)

@@ -64,7 +64,8 @@ func Read(status int, body io.Reader) *Error {
 const maxDocument = 64 << 10
 
 func reasonOfHTTP(status int) Reason {
-	for _, reason := range []Reason{Invalid, Unauthenticated, Forbidden, NotFound, Misconfigured, RateLimited, Unavailable, Deadline, Unimplemented} {
+	for _, reason := range []Reason{Invalid, Unauthenticated, Forbidden, NotFound, Misconfigured, RateLimited, Unavailable, Deadline,
+		Unimplemented} {
 		if reason.HTTPStatus() == status {
 			return reason
 		}

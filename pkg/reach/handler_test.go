@@ -19,15 +19,16 @@ import (
 
 func TestPathsAreReadAsTheyWereWritten(t *testing.T) {
 	for path, want := range map[string]*target{
-		"/v1/sandboxes/a-east/logs":               {id: "a-east", what: "logs"},
-		"/v1/sandboxes/a-east/exec":               {id: "a-east", what: "exec"},
-		"/v1/sandboxes/a-east/ports/80":           {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80"},
-		"/v1/sandboxes/a-east/ports/80/":          {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80", rest: "/"},
-		"/v1/sandboxes/a-east/ports/80//x/..%2fy": {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80", rest: "//x/..%2fy"},
-		"/v1/sandboxes/a-east":                    nil,
-		"/v1/sandboxes/a-east:touch":              nil,
-		"/v1/sandboxes/a-east/logs/x":             nil,
-		"/v1/envs/a/logs":                         nil,
+		"/v1/sandboxes/a-east/logs":      {id: "a-east", what: "logs"},
+		"/v1/sandboxes/a-east/exec":      {id: "a-east", what: "exec"},
+		"/v1/sandboxes/a-east/ports/80":  {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80"},
+		"/v1/sandboxes/a-east/ports/80/": {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80", rest: "/"},
+		"/v1/sandboxes/a-east/ports/80//x/..%2fy": {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80",
+			rest: "//x/..%2fy"},
+		"/v1/sandboxes/a-east":        nil,
+		"/v1/sandboxes/a-east:touch":  nil,
+		"/v1/sandboxes/a-east/logs/x": nil,
+		"/v1/envs/a/logs":             nil,
 	} {
 		got, ok := parse(path)
 		if ok != (want != nil) {
@@ -98,7 +99,8 @@ func TestRefusalsAreProblems(t *testing.T) {
 }
 
 func TestAReasonFitsACloseMessage(t *testing.T) {
-	if _, text := closeCode(problem.New(problem.NotFound, "%s", strings.Repeat("ä", 200))); len(text) > maxReason || !strings.HasPrefix(text, "ää") {
+	if _, text := closeCode(problem.New(problem.NotFound, "%s", strings.Repeat("ä", 200))); len(text) > maxReason ||
+		!strings.HasPrefix(text, "ää") {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
 }

@@ -494,7 +494,8 @@ func checkPick(t *testing.T, req *Request, view *View, rnd uint64) Decision {
 		return d
 	}
 	e.Chosen(got.Cluster.ID, got.Member().Name)
-	if chosen := e.Candidates[0]; chosen.Candidate != got || chosen.Rank != 1 || chosen.key != first.key || !nearEqual(chosen.merit, first.merit) {
+	if chosen := e.Candidates[0]; chosen.Candidate != got || chosen.Rank != 1 || chosen.key != first.key ||
+		!nearEqual(chosen.merit, first.merit) {
 		t.Fatalf("picked %s/%s, which has no business before\n%s", got.Cluster.ID, got.Member().Name, golden(e))
 	}
 	return d

@@ -27,7 +27,8 @@ const maxQuoted = 64
 
 // Size is no less than the bytes that a segment takes on the wire.
 func Size(p *federationv1.EnvSegment) int {
-	n := ItemSize + len(p.GetKey().GetNamespace()) + len(p.GetKey().GetName()) + len(p.GetUid()) + len(p.GetTemplate()) + len(p.GetDefaultInstanceType()) + len(p.GetFault())
+	n := ItemSize + len(p.GetKey().GetNamespace()) + len(p.GetKey().GetName()) + len(p.GetUid()) + len(p.GetTemplate()) +
+		len(p.GetDefaultInstanceType()) + len(p.GetFault())
 	for _, m := range p.GetMembers() {
 		n += ItemSize + len(m.GetName()) + len(m.GetInstanceType()) + len(m.GetScalingGroup()) + len(m.GetImage())
 	}

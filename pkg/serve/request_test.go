@@ -110,14 +110,16 @@ func TestEveryWrongParameterIsNamedAtOnce(t *testing.T) {
 func TestRequestsAreReadWhole(t *testing.T) {
 	k, base, client := startKept(t)
 	code, body, _ := rest(t, client, "GET", base+"/v1/sandboxes?cluster_id=west&pageSize=5&phase=ENDED&endedAfter=2026-03-01T12:00:00Z", "")
-	if r := k.list; code != 200 || r.GetClusterId() != "west" || r.GetPageSize() != 5 || r.GetPhase() != sandboxv1.Phase_ENDED || r.GetEndedAfter().AsTime().Year() != 2026 {
+	if r := k.list; code != 200 || r.GetClusterId() != "west" || r.GetPageSize() != 5 || r.GetPhase() != sandboxv1.Phase_ENDED ||
+		r.GetEndedAfter().AsTime().Year() != 2026 {
 		t.Errorf("%d %s: %v", code, body, r)
 	}
 	for form, seconds := range map[string]int64{"600s": 600, "10m": 600, "1h0m1s": 3601, "1500ms": 1} {
 		code, body, _ := rest(t, client, "POST", base+"/v1/sandboxes", `{"env":"demo","startupTimeout":"`+form+
 			`","multiplier":"2","metadata":{"a":"b"},"postStartHooks":[{"exec":{"command":["true"]}}],"wait":null}`)
 		r := k.create
-		if code != 200 || r.GetStartupTimeout().GetSeconds() != seconds || r.GetMultiplier() != 2 || len(r.GetPostStartHooks()) != 1 || r.GetMetadata()["a"] != "b" {
+		if code != 200 || r.GetStartupTimeout().GetSeconds() != seconds || r.GetMultiplier() != 2 || len(r.GetPostStartHooks()) != 1 ||
+			r.GetMetadata()["a"] != "b" {
 			t.Errorf("%s: %d %s: %v", form, code, body, r)
 		}
 		if form == "1500ms" && r.GetStartupTimeout().GetNanos() != 500_000_000 {

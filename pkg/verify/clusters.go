@@ -24,7 +24,8 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	}
 	var found []Finding
 	wrong := func(cluster, object, standing, wrong, expected string) {
-		found = append(found, Finding{Invariant: "I7", Cluster: cluster, Object: object, Wrong: wrong, Expected: expected, passing: true, standing: standing})
+		found = append(found, Finding{Invariant: "I7", Cluster: cluster, Object: object, Wrong: wrong, Expected: expected, passing: true,
+			standing: standing})
 	}
 	registered := s.Hub.registered()
 	for i := range s.Clusters {
@@ -48,7 +49,8 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 		}
 	}
 	if s.Hub.Slowest > promptly {
-		wrong(hubName, "hub", "slow", fmt.Sprintf("took %s for what it has in memory", s.Hub.Slowest.Round(time.Millisecond)), "less than "+promptly.String())
+		wrong(hubName, "hub", "slow", fmt.Sprintf("took %s for what it has in memory", s.Hub.Slowest.Round(time.Millisecond)),
+			"less than "+promptly.String())
 	}
 	return append(found, calledStale(s, registered)...)
 }
@@ -85,7 +87,8 @@ func clustersServe(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
-		f := Finding{Invariant: "I8", Cluster: c.ID, Object: "lease " + leaseName, Expected: "a worker to hold it: no claims are served here", passing: true}
+		f := Finding{Invariant: "I8", Cluster: c.ID, Object: "lease " + leaseName, Expected: "a worker to hold it: no claims are served here",
+			passing: true}
 		switch {
 		case c.leads():
 			continue
@@ -115,7 +118,8 @@ func clocksDecideNothing(s *Snapshot) []Finding {
 		c := &s.Clusters[i]
 		for j := range c.Pods {
 			p := &c.Pods[j]
-			for _, key := range []string{v1alpha1.SandboxClaimedAtAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey, v1alpha1.SandboxTerminatedAtAnnotationKey} {
+			for _, key := range []string{v1alpha1.SandboxClaimedAtAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey,
+				v1alpha1.SandboxTerminatedAtAnnotationKey} {
 				at, err := time.Parse(time.RFC3339, p.Annotations[key])
 				if err != nil {
 					continue
@@ -123,8 +127,9 @@ func clocksDecideNothing(s *Snapshot) []Finding {
 				early, late := at.Before(p.CreationTimestamp.Add(-written)), !c.Clock.Now.IsZero() && at.After(c.Clock.Now.Add(written))
 				if early || late {
 					found = append(found, Finding{Invariant: "I11", Cluster: c.ID, Object: podName(p),
-						Wrong:    fmt.Sprintf("%s is %s", key, p.Annotations[key]),
-						Expected: fmt.Sprintf("a time between the Pod's creation at %s and the API server's now", p.CreationTimestamp.UTC().Format(time.RFC3339))})
+						Wrong: fmt.Sprintf("%s is %s", key, p.Annotations[key]),
+						Expected: fmt.Sprintf("a time between the Pod's creation at %s and the API server's now",
+							p.CreationTimestamp.UTC().Format(time.RFC3339))})
 				}
 			}
 		}
@@ -155,7 +160,8 @@ func Notes(s *Snapshot) []string {
 	var notes []string
 	clock := func(of string, c Clock) {
 		if d := c.Offset.Round(time.Second); !c.Now.IsZero() && d.Abs() > skewed {
-			notes = append(notes, fmt.Sprintf("the clock of %s is %s %s this machine's; no decision may depend on it (I11)", of, d.Abs(), aheadOf(d)))
+			notes = append(notes, fmt.Sprintf("the clock of %s is %s %s this machine's; no decision may depend on it (I11)", of, d.Abs(),
+				aheadOf(d)))
 		}
 	}
 	for i := range s.Clusters {
@@ -177,7 +183,8 @@ func Notes(s *Snapshot) []string {
 			}
 			switch {
 			case !current(c):
-				notes = append(notes, fmt.Sprintf("cluster %s is %s (%s); what is known of it is not compared", c.GetId(), c.GetState(), c.GetMessage()))
+				notes = append(notes, fmt.Sprintf("cluster %s is %s (%s); what is known of it is not compared", c.GetId(), c.GetState(),
+					c.GetMessage()))
 			case c.GetState() != sandboxv1.ClusterState_FRESH:
 				notes = append(notes, fmt.Sprintf("cluster %s is %s (%s)", c.GetId(), c.GetState(), c.GetMessage()))
 			}

@@ -139,7 +139,8 @@ func TestNotes(t *testing.T) {
 	s := healthy()
 	s.Clusters[0].Clock.Offset = 10*time.Minute + 300*time.Millisecond
 	s.Hub.Clock = Clock{Now: now, Offset: -time.Hour}
-	s.Hub.Clusters = append(s.Hub.Clusters, &sandboxv1.Cluster{Id: "north", State: sandboxv1.ClusterState_UNREACHABLE, Message: "nothing heard for 50s"})
+	s.Hub.Clusters = append(s.Hub.Clusters, &sandboxv1.Cluster{Id: "north", State: sandboxv1.ClusterState_UNREACHABLE,
+		Message: "nothing heard for 50s"})
 	s.Programs = nil
 	want := []string{
 		"the clock of east is 10m0s ahead of this machine's; no decision may depend on it (I11)",

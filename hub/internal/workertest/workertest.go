@@ -76,7 +76,8 @@ func (f *Federation) Join(id string, idle int32) { f.JoinAs(id, idle, 1) }
 // JoinAs attaches a cluster with its so-manieth stream.
 func (f *Federation) JoinAs(id string, idle int32, stream uint64) {
 	f.t.Helper()
-	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: id}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + id, Term: "t1", Incarnation: stream - 1, Stream: stream})
+	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: id}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + id, Term: "t1",
+		Incarnation: stream - 1, Stream: stream})
 	if refused != nil {
 		f.t.Fatalf("%s is refused: %v", id, refused)
 	}

@@ -31,7 +31,8 @@ func TestDescribe(t *testing.T) {
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{
 		{ClusterID: "west", Members: []v1alpha1.EnvClusterMember{member("theirs", 9)}},
 		{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{
-			member("saturated", 3), member("active", 5), member("gone", 1), member("leaving", 1), member("odd", 1), member("late", 1), member("paused", 1), member("paused-gone", 1), member("theirs", 1)}},
+			member("saturated", 3), member("active", 5), member("gone", 1), member("leaving", 1), member("odd", 1), member("late", 1),
+			member("paused", 1), member("paused-gone", 1), member("theirs", 1)}},
 	}
 	state := func(name string, s v1alpha1.ObservedMemberState) v1alpha1.EnvObservedMember {
 		return v1alpha1.EnvObservedMember{Name: name, State: s, IdleCount: 77}
@@ -127,7 +128,8 @@ func TestFaultOf(t *testing.T) {
 		"of an older object": {metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound, 3, ""},
 	} {
 		env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Generation: 4}}
-		env.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionReady, Status: tc.status, Reason: string(tc.reason), Message: "why", ObservedGeneration: tc.generation}}
+		env.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionReady, Status: tc.status, Reason: string(tc.reason),
+			Message: "why", ObservedGeneration: tc.generation}}
 		if got := faultOf(env); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}

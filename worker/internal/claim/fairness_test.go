@@ -261,7 +261,8 @@ func follow(t *testing.T, r *rand.Rand, steps int) {
 		got, own, most := q.crowd(who)
 		want, ownWanted, mostWanted := n.crowd(who)
 		if got != want || own != ownWanted || most != mostWanted || q.len() != len(n.waiting) {
-			t.Fatalf("step %d: newest %+v, %d, %d of %d, want %+v, %d, %d of %d", step, got, own, most, q.len(), want, ownWanted, mostWanted, len(n.waiting))
+			t.Fatalf("step %d: newest %+v, %d, %d of %d, want %+v, %d, %d of %d", step, got, own, most, q.len(), want, ownWanted, mostWanted,
+				len(n.waiting))
 		}
 	}
 	for q.len() > 0 {

@@ -84,7 +84,8 @@ func (s *station) failStart(p *inventorytest.API, name string) (id string) {
 	if state.Phase != sandbox.Starting {
 		s.t.Fatalf("Pod %s is %s", name, state.Phase)
 	}
-	p.Apply(name, sandbox.FailPatch(pod, sandbox.End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "NodeLost", Message: "it is gone"}, time.Now()))
+	p.Apply(name, sandbox.FailPatch(pod, sandbox.End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "NodeLost", Message: "it is gone"},
+		time.Now()))
 	s.See(p.Pod(name))
 	return state.ID
 }
@@ -158,7 +159,8 @@ func TestAClaimIsGivenSoManyStarts(t *testing.T) {
 					if got := claimed.record; claimed.err != nil || !outcome.Over(got) || got.GetId() != last || got.GetFailureReason() != "NodeLost" {
 						t.Errorf("answered %v, %v, want the record of %s", got, claimed.err, last)
 					}
-				} else if err := claimed.err; problem.FromError(err).Reason != problem.Unavailable || !strings.Contains(err.Error(), last) || !strings.Contains(err.Error(), "NodeLost") {
+				} else if err := claimed.err; problem.FromError(err).Reason != problem.Unavailable || !strings.Contains(err.Error(), last) ||
+					!strings.Contains(err.Error(), "NodeLost") {
 					t.Errorf("answered %v, want why %s failed", err, last)
 				}
 				if got := s.stats(); got.Waiting != 0 || int(got.ReadyIdle) != tc.pods-tc.starts {

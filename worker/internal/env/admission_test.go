@@ -108,17 +108,20 @@ func TestAdmissionIsFrozen(t *testing.T) {
 			!slices.ContainsFunc(pool.Spec.Template.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "ADDED" }) {
 			t.Errorf("the pool: %s", toJSON(pool))
 		}
-		if frozen := w.frozen("kiosk", "m"); !strings.Contains(frozen, `"added":"label"`) || !strings.Contains(frozen, fmt.Sprintf(`"replicas":%d`, replicas)) {
+		if frozen := w.frozen("kiosk", "m"); !strings.Contains(frozen, `"added":"label"`) ||
+			!strings.Contains(frozen, fmt.Sprintf(`"replicas":%d`, replicas)) {
 			t.Errorf("the snapshot: %s", frozen)
 		}
 	}
 	check(2)
-	if note := w.awaitEvent("kiosk", v1alpha1.ConditionReason(admission.QuotaExceeded)); !strings.Contains(note, "member m gets 2 of 5 replicas: room for two") {
+	if note := w.awaitEvent("kiosk", v1alpha1.ConditionReason(admission.QuotaExceeded)); !strings.Contains(note,
+		"member m gets 2 of 5 replicas: room for two") {
 		t.Errorf("the event: %s", note)
 	}
 	w.Eventually("the Env to tell", func() error {
 		ready := meta.FindStatusCondition(w.Env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
-		if ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, "m: 2 of 5 replicas were admitted: QuotaExceeded: room for two; apply") {
+		if ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message,
+			"m: 2 of 5 replicas were admitted: QuotaExceeded: room for two; apply") {
 			return fmt.Errorf("it tells %q", ready.Message)
 		}
 		return nil
@@ -229,11 +232,13 @@ func TestRefusedMember(t *testing.T) {
 		return nil
 	})
 	p.set(refusing(admission.InvalidSpec, "never"), nil)
-	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
+	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType,
+		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
 	w.awaitState("kiosk", "m", v1alpha1.ObservedMemberStateMissing)
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
 	p.set(nil, nil)
-	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":1}]`))
+	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType,
+		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":1}]`))
 	w.awaitReady("kiosk")
 	if n := w.awaitPool("m").Spec.Replicas; n != 1 {
 		t.Errorf("%d replicas", n)
@@ -255,7 +260,8 @@ func TestPluginWithoutAnAnswer(t *testing.T) {
 	w.apply(kiosk(`{name: bad, spec: {replicas: 1}}`, `{name: good, spec: {replicas: 1}}`))
 	w.awaitPool("good")
 	ready := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
-	if !strings.Contains(ready, "bad: asking about member bad: admission plugin test, PreCreatePool: panicked: no idea") || strings.Contains(ready, "\n") {
+	if !strings.Contains(ready, "bad: asking about member bad: admission plugin test, PreCreatePool: panicked: no idea") ||
+		strings.Contains(ready, "\n") {
 		t.Errorf("Ready says %q", ready)
 	}
 	p.set(nil, nil)
@@ -283,7 +289,8 @@ func TestOrphanThatMustNotGo(t *testing.T) {
 	for i := range 5 {
 		w.touch("kiosk", fmt.Sprint(i))
 	}
-	if _, deleted := p.questions(); len(deleted) != 1 || deleted[0].From != 3 || deleted[0].To != 0 || deleted[0].Key != string(w.Pool("goes").UID) {
+	if _, deleted := p.questions(); len(deleted) != 1 || deleted[0].From != 3 || deleted[0].To != 0 ||
+		deleted[0].Key != string(w.Pool("goes").UID) {
 		t.Errorf("was asked %+v", deleted)
 	}
 	p.set(nil, nil)
@@ -294,7 +301,8 @@ func TestOrphanThatMustNotGo(t *testing.T) {
 func TestTeamQuota(t *testing.T) {
 	w := newIdleWorld(t)
 	source := make(chan *quota.Source, 1)
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: quota.Name}, Data: map[string]string{"tools": "maxReplicas: 5"}}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: quota.Name},
+		Data: map[string]string{"tools": "maxReplicas: 5"}}
 	w.Must(w.Live.Create(w.ctx, config))
 	w.stop = w.run(w.Plane.Config(), func(ctx context.Context, mgr ctrl.Manager) error {
 		limits, err := quota.NewSource(ctx, mgr.GetConfig(), w.Namespace, logr.Discard())
@@ -330,7 +338,8 @@ func TestTeamQuota(t *testing.T) {
 	saturated := func() (n int) {
 		for _, name := range envs {
 			c := meta.FindStatusCondition(w.Env(name).Status.Conditions, v1alpha1.SandboxEnvConditionReady)
-			if c != nil && strings.Contains(c.Message, "the quota of team tools has room for 0 of 2 replicas: its other pools hold 5 of 5 replicas") {
+			if c != nil && strings.Contains(c.Message,
+				"the quota of team tools has room for 0 of 2 replicas: its other pools hold 5 of 5 replicas") {
 				n++
 			}
 		}

@@ -69,7 +69,9 @@ func readRefresh(in *sandboxv1.RefreshEnvRequest) (refreshRequest, error) {
 	return request, err
 }
 
-func (r *Reconciler) tryRefresh(ctx context.Context, name types.NamespacedName, request refreshRequest) (*sandboxv1.RefreshEnvResponse, error) {
+func (r *Reconciler) tryRefresh(
+	ctx context.Context, name types.NamespacedName, request refreshRequest,
+) (*sandboxv1.RefreshEnvResponse, error) {
 	o, err := r.gather(ctx, name)
 	if err != nil {
 		return nil, err
@@ -79,7 +81,8 @@ func (r *Reconciler) tryRefresh(ctx context.Context, name types.NamespacedName, 
 	}
 	if r.keptByOther(o) {
 		return nil, problem.New(problem.Unavailable,
-			"another controller keeps Env %s or a pool of it, and nothing is written to them from here; see docs/moving-over.md", name).WithRetryAfter(time.Minute)
+			"another controller keeps Env %s or a pool of it, and nothing is written to them from here; see docs/moving-over.md",
+			name).WithRetryAfter(time.Minute)
 	}
 	p, err := decideRefresh(o, request)
 	if err != nil {
@@ -135,7 +138,8 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 			return err
 		}
 		change := &admission.Change{
-			Env: client.ObjectKeyFromObject(a.o.Env), Key: m.key, Pool: before.DeepCopy(), From: a.o.keeps(m.name, before), To: m.replicas, Probe: dryRun,
+			Env: client.ObjectKeyFromObject(a.o.Env), Key: m.key, Pool: before.DeepCopy(), From: a.o.keeps(m.name, before), To: m.replicas,
+			Probe: dryRun,
 		}
 		verdict, err := a.admission.PreCreatePool(ctx, change)
 		if err != nil {

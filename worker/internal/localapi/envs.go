@@ -87,7 +87,8 @@ func (a *API) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv
 // ExplainEnv returns which of the Env's pools a claim would go to.
 func (a *API) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	if r.GetSandboxId() != "" || r.GetClaimKey() != "" {
-		return nil, problem.New(problem.Unimplemented, "a worker keeps no past decisions; a create answers its own, and the hub keeps those it made")
+		return nil, problem.New(problem.Unimplemented,
+			"a worker keeps no past decisions; a create answers its own, and the hub keeps those it made")
 	}
 	seg, err := a.segment(ctx, r.GetNamespace(), r.GetName())
 	if err != nil {

@@ -122,7 +122,8 @@ func newPool(name string, replicas int32) *v1alpha1.SandboxPool {
 	no := false
 	p.Spec.Template.Labels = map[string]string{v1alpha1.LabelEnv: "demo"}
 	p.Spec.Template.Spec = corev1.PodSpec{
-		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1", Resources: corev1.ResourceRequirements{
+		AutomountServiceAccountToken: &no,
+		Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1", Resources: corev1.ResourceRequirements{
 			Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
 		}}},
 	}
@@ -228,7 +229,8 @@ func TestI8LocalClaims(t *testing.T) {
 	if again, err := sandboxes.CreateSandbox(ctx, keyed); err != nil || again.GetId() != second.GetId() {
 		t.Errorf("I2: the key answers %v, %v, want %s though nothing is idle", again, err, second.GetId())
 	}
-	if got, err := claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: "a/b", Team: "red"}); err != nil || got.GetSandbox().GetId() != second.GetId() {
+	if got, err := claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: "a/b", Team: "red"}); err != nil ||
+		got.GetSandbox().GetId() != second.GetId() {
 		t.Errorf("claim: %v, %v", got, err)
 	}
 	testRest(t, address, second.GetId())
