@@ -13,12 +13,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/serve"
 )
 
 // scripted is a server whose responses a test sets.
@@ -132,7 +136,7 @@ func (r runner) telling(ctx context.Context, line string, told chan<- struct{}) 
 	cmd := newRoot()
 	cmd.SetOut(&out)
 	cmd.SetErr(errOut)
-	cmd.SetArgs(append(strings.Fields(line), "--server", string(r)))
+	cmd.SetArgs(append([]string{"--server", string(r)}, strings.Fields(line)...))
 	if err := cmd.ExecuteContext(ctx); err != nil && !errors.As(err, &code) {
 		reportError(errOut, err)
 		code = exitCodeOf(err)
@@ -406,4 +410,43 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", line, out.String(), err, want)
 		}
 	}
+}
+
+// A command that reaches into a sandbox that has ended says so, and ends as every command that needs a live one.
+func TestReachingIntoAnEndedSandbox(t *testing.T) {
+	s := &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_ENDED}}
+	server, err := serve.New(serve.Options{
+		Services: serve.Public(s, s, s, s, sandboxv1.UnimplementedTemplatesServer{}),
+		Further:  reach.NewHandler(gone{}, logr.Discard()).Match,
+		Drain:    100 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	for _, line := range []string{"exec id-east -- ls", "logs id-east"} {
+		_, stderr, code := runner(listener.Addr().String()).run(t.Context(), line)
+		if code != exitEnded || !strings.Contains(stderr, "sandbox id-east has ended: Failed: OOMKilled") {
+			t.Errorf("%s: exit code %d, %q", line, code, stderr)
+		}
+	}
+}
+
+// gone reaches no sandbox.
+type gone struct{}
+
+func (gone) Open(context.Context, string, *federationv1.ReachCall) (reach.Tunnel, error) {
+	return nil, problem.New(problem.NotFound, "sandbox has ended")
 }

@@ -207,7 +207,7 @@ func clusters(s *Snapshot) []Diagnosis {
 			d.Reason, d.Severity, d.What = ClusterUnreachable, Critical, "gets no claims: "+c.GetMessage()
 			d.Do = s.whyAway(c.GetId())
 		case sandboxv1.ClusterState_SUSPECT:
-			d.Reason, d.Severity, d.What = ClusterSilent, Warning, "is the last choice: "+c.GetMessage()
+			d.Reason, d.Severity, d.What = ClusterSilent, Warning, "gets claims only where no other cluster can serve them: "+c.GetMessage()
 			d.Do = s.whyAway(c.GetId())
 		case sandboxv1.ClusterState_DEGRADED:
 			d.Reason, d.Severity, d.What, d.Since = ClusterDegraded, Warning, c.GetMessage(), 0
