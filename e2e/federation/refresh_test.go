@@ -39,7 +39,7 @@ func TestI6_Refresh(t *testing.T) {
 				return fmt.Errorf("%v, %w", got, err)
 			}
 			m := got.GetMembers()[0]
-			return wait.If(m.GetOutcome() == sandboxv1.RefreshedMember_REFRESHED && slices.Contains(m.GetChanges(),
+			return wait.If(m.GetOutcome() == sandboxv1.RefreshedMember_WOULD_REFRESH && slices.Contains(m.GetChanges(),
 				fmt.Sprintf("spec.template.spec.containers[0].image: %q -> %q", poolImage, swapImage)), m)
 		})
 	}
