@@ -20,9 +20,9 @@ func TestHooksAndDiagnosis(t *testing.T) {
 
 	// Nothing listens there, neither in a Pod nor in what plays one.
 	key := unused("hooks")
-	failed := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
-		`{"env": %q, "postStartHooks": [{"name": "init", "http": {"port": 9, "path": "/init", "body": "hunter2"}, "timeout": "500ms", "retries": 0}]}`, e.name),
-		"Idempotency-Key", key)
+	const hooks = `"postStartHooks": [{"name": "init", "http": {"port": 9, "path": "/init", "body": "hunter2"}, "timeout": "500ms", "retries": 0}]`
+	request := fmt.Sprintf(`{"env": %q, %s}`, e.name, hooks)
+	failed := call(ctx, t, 422, "POST", "/v1/sandboxes", request, "Idempotency-Key", key)
 	if !strings.Contains(failed.Detail, `PostStartHookFailed: hook 0 (http, "init") failed 1 of 1 times`) ||
 		strings.Contains(failed.text, "hunter2") {
 		t.Errorf("a claim whose hook fails is answered %s", failed.text)
@@ -33,7 +33,11 @@ func TestHooksAndDiagnosis(t *testing.T) {
 		return wait.If(got.Phase == "ENDED" && strings.Contains(got.text, `"failureReason":"PostStartHookFailed"`) &&
 			!strings.Contains(got.text, "startedAt"), got.text)
 	})
-	refused := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
+	again := call(ctx, t, 422, "POST", "/v1/sandboxes", request, "Idempotency-Key", key)
+	if again.Reason != "MISCONFIGURED" || again.Detail != failed.Detail {
+		t.Errorf("the key is answered %s, and before %s", again.text, failed.text)
+	}
+	refused := call(ctx, t, 422, "POST", "/v1/sandboxes", fmt.Sprintf(
 		`{"env": %q, "postStartHooks": [{"exec": {"command": ["no-such-program", "hunter2"]}, "retries": 0}]}`, e.name))
 	if !strings.Contains(refused.Detail, `PostStartHookFailed: hook 0 (exec) failed 1 of 1 times`) ||
 		strings.Contains(refused.text, "hunter2") {
