@@ -69,6 +69,6 @@ container's image must have.`,
 	flags.DurationVar(&since, "since", 0, "begin with what is not older than this")
 	flags.BoolVar(&timestamps, "timestamps", false, "show when each line was printed")
 	flags.StringVar(&runtime, "runtime", "", "read the log file of this runtime")
-	flags.StringVarP(&container, "container", "c", "", "which container of the sandbox's Pod; default its first")
+	flags.StringVarP(&container, "container", "c", "", "which container of the sandbox's Pod, if callers reach it; default the sandbox's own")
 	return cmd
 }

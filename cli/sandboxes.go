@@ -31,6 +31,7 @@ var sandboxView = view[*sandboxv1.Sandbox]{
 		{header: "POOL", wide: true, value: (*sandboxv1.Sandbox).GetPool},
 		{header: "POD", wide: true, value: (*sandboxv1.Sandbox).GetPod},
 		{header: "IMAGE", wide: true, value: (*sandboxv1.Sandbox).GetImage},
+		{header: "RUNTIME-CLASS", wide: true, value: (*sandboxv1.Sandbox).GetRuntimeClassName},
 		{header: "TEAM", wide: true, value: (*sandboxv1.Sandbox).GetTeam},
 		{header: "USER", wide: true, value: (*sandboxv1.Sandbox).GetUser},
 		{header: "CLAIM-KEY", wide: true, value: (*sandboxv1.Sandbox).GetClaimKey},

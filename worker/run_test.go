@@ -47,7 +47,7 @@ spec:
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: python, namespace: default}
+metadata: {name: python, namespace: default, annotations: {agentbox.navix.sh/allowed-images: test.local/other}}
 spec:
   mode: WarmPool
   templateRef: {name: python}

@@ -116,6 +116,14 @@ const (
 	// the RecyclePolicy values. Users may set it.
 	RecyclePolicyAnnotationKey = "agentbox.navix.sh/recycle-policy"
 
+	// AllowedImagesAnnotationKey, on an Env, a template or a pool, says which
+	// images a claim may name besides those of the template: one pattern a line;
+	// see docs/envs.md. Users may set it.
+	AllowedImagesAnnotationKey = "agentbox.navix.sh/allowed-images"
+	// AllowedContainersAnnotationKey, on the same objects, names containers that
+	// callers reach besides the sandbox's own, one a line. Users may set it.
+	AllowedContainersAnnotationKey = "agentbox.navix.sh/allowed-containers"
+
 	// AllowDrainAnnotationKey with the value AllowDrainForce lets running
 	// sandboxes be ended to drain what carries it. Users may set it.
 	AllowDrainAnnotationKey = "agentbox.navix.sh/allow-drain"

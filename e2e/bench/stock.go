@@ -57,7 +57,7 @@ spec:
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: bench, namespace: default}
+metadata: {name: bench, namespace: default, annotations: {agentbox.navix.sh/allowed-images: registry.example/bench}}
 spec:
   mode: WarmPool
   templateRef: {name: bench}

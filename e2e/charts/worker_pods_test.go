@@ -82,7 +82,7 @@ func reservedKeys(t *testing.T) {
 		spec: {template: {spec: {containers: [{name: main, image: "registry.example/python:3.13"}]}}}}`
 	}
 	const open = `, annotations: {agentbox.navix.sh/docs: text, agentbox.navix.sh/pool-docs: text, agentbox.navix.sh/recycle-policy: Auto,
-		agentbox.navix.sh/allow-drain: force, meta.helm.sh/release-name: x}, labels: {app.kubernetes.io/managed-by: Helm, scheduling.navix.sh/team: search}`
+		agentbox.navix.sh/allowed-images: "a\nb", agentbox.navix.sh/allowed-containers: side, agentbox.navix.sh/allow-drain: force, meta.helm.sh/release-name: x}, labels: {app.kubernetes.io/managed-by: Helm, scheduling.navix.sh/team: search}`
 	const reserved = ": reserved for Atoll; leave it as it is"
 	global := strings.Replace(envManifest, "labels: {", "labels: {agentbox.io/sync-source: global, ", 1)
 	tell(t, []step{

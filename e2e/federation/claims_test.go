@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -178,6 +179,34 @@ func TestI1_NoPodTwiceUnderConcurrentClaims(t *testing.T) {
 	if len(seen) != callers*rounds {
 		t.Errorf("%d sandboxes were answered to %d claims", len(seen), callers*rounds)
 	}
+	e.waitReady(ctx, t, e.replicas())
+	mustVerify(ctx, t)
+}
+
+// I14: a claim gets an image that its Env allows, by the hub and by a worker, with a key and without; any other is refused with
+// what is allowed, and costs no Pod.
+func TestI14_AnImageThatIsNotAllowed(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "images", equally(1)...)
+	const other = "registry.example/other:1"
+	refused := func(c *stack.Client, key string) {
+		t.Helper()
+		_, err := e.claim(ctx, c, &sandboxv1.CreateSandboxRequest{Image: other, ClaimKey: key})
+		if p := wantReason(t, err, problem.Forbidden); !strings.Contains(p.Message, other) || !strings.Contains(p.Message, "registry.example/python") {
+			t.Errorf("refused with %s", p.Message)
+		}
+	}
+	for _, c := range []*stack.Client{hub, local["east"]} {
+		refused(c, "")
+		refused(c, unused("image"))
+	}
+	for _, cluster := range clusters {
+		if out, err := atoll.Cluster(cluster).Kubectl(ctx, "annotate", "--overwrite", "sandboxenv", e.name, "-n", namespace,
+			"agentbox.navix.sh/allowed-images=registry.example/nothing\n"+swapImage); err != nil {
+			t.Fatalf("annotating in %s: %v\n%s", cluster, err, out)
+		}
+	}
+	e.mustRelease(ctx, t, hub, e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Image: swapImage}))
 	e.waitReady(ctx, t, e.replicas())
 	mustVerify(ctx, t)
 }

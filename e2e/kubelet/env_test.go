@@ -64,7 +64,7 @@ func newEnvOf(ctx context.Context, t *testing.T, cluster, name string, replicas 
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: %[2]s, namespace: %[3]s}
+metadata: {name: %[2]s, namespace: %[3]s, annotations: {agentbox.navix.sh/allowed-images: registry.example/*}}
 spec:
   mode: WarmPool
   templateRef: {name: %[2]s}

@@ -60,7 +60,7 @@ type kind struct {
 var kinds = map[Reason]kind{
 	Invalid:          {code: codes.InvalidArgument, http: http.StatusBadRequest, exit: 2},
 	Unauthenticated:  {code: codes.Unauthenticated, http: http.StatusUnauthorized, exit: 7},
-	Forbidden:        {code: codes.PermissionDenied, http: http.StatusForbidden, exit: 7},
+	Forbidden:        {code: codes.PermissionDenied, http: http.StatusForbidden, exit: 7, ofClaim: true},
 	NotFound:         {code: codes.NotFound, http: http.StatusNotFound, exit: 3},
 	Misconfigured:    {code: codes.FailedPrecondition, http: http.StatusUnprocessableEntity, exit: 8, ofClaim: true},
 	ClaimKeyConflict: {code: codes.AlreadyExists, http: http.StatusConflict, exit: 5},

@@ -129,7 +129,9 @@ func (c *Cluster) carriedOut(done call, object runtime.Object, err error) {
 
 // AddEnv creates an Env with one member, and its pool. comment pads the segment to the length that a test needs.
 func (c *Cluster) AddEnv(env string, replicas int32, comment string) error {
-	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env}}
+	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env, Annotations: map[string]string{
+		v1alpha1.AllowedImagesAnnotationKey: TenantImage,
+	}}}
 	e.Spec.TemplateRef.Name, e.Spec.Mode = "python", v1alpha1.SandboxEnvModeWarmPool
 	member := v1alpha1.EnvClusterMember{Name: PoolOf(env)}
 	member.Spec.Replicas = replicas

@@ -614,9 +614,10 @@ type Sandbox struct {
 	Cpu                  string                 `protobuf:"bytes,42,opt,name=cpu,proto3" json:"cpu,omitempty"`                                                                                 // of all containers: what they request, else their limit; as a Kubernetes quantity
 	Memory               string                 `protobuf:"bytes,43,opt,name=memory,proto3" json:"memory,omitempty"`
 	Node                 string                 `protobuf:"bytes,44,opt,name=node,proto3" json:"node,omitempty"`
-	StatusDetail         *StatusDetail          `protobuf:"bytes,50,opt,name=status_detail,json=statusDetail,proto3" json:"status_detail,omitempty"` // what a sandbox that is starting waits for, or why it failed, as its Pod tells
-	Pause                *Pause                 `protobuf:"bytes,60,opt,name=pause,proto3" json:"pause,omitempty"`                                   // unset: it has all of its CPU
-	Waiting              *Waiting               `protobuf:"bytes,61,opt,name=waiting,proto3" json:"waiting,omitempty"`                               // of a claim that waits for a Pod
+	RuntimeClassName     string                 `protobuf:"bytes,45,opt,name=runtime_class_name,json=runtimeClassName,proto3" json:"runtime_class_name,omitempty"` // of its Pod; empty: the cluster's default
+	StatusDetail         *StatusDetail          `protobuf:"bytes,50,opt,name=status_detail,json=statusDetail,proto3" json:"status_detail,omitempty"`               // what a sandbox that is starting waits for, or why it failed, as its Pod tells
+	Pause                *Pause                 `protobuf:"bytes,60,opt,name=pause,proto3" json:"pause,omitempty"`                                                 // unset: it has all of its CPU
+	Waiting              *Waiting               `protobuf:"bytes,61,opt,name=waiting,proto3" json:"waiting,omitempty"`                                             // of a claim that waits for a Pod
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -885,6 +886,13 @@ func (x *Sandbox) GetMemory() string {
 func (x *Sandbox) GetNode() string {
 	if x != nil {
 		return x.Node
+	}
+	return ""
+}
+
+func (x *Sandbox) GetRuntimeClassName() string {
+	if x != nil {
+		return x.RuntimeClassName
 	}
 	return ""
 }
@@ -4142,7 +4150,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10WAIT_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05READY\x10\x01\x12\f\n" +
 	"\bASSIGNED\x10\x02\x12\b\n" +
-	"\x04NONE\x10\x03\"\xe2\r\n" +
+	"\x04NONE\x10\x03\"\x90\x0e\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -4182,7 +4190,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\fcontainer_id\x18) \x01(\tR\vcontainerId\x12\x10\n" +
 	"\x03cpu\x18* \x01(\tR\x03cpu\x12\x16\n" +
 	"\x06memory\x18+ \x01(\tR\x06memory\x12\x12\n" +
-	"\x04node\x18, \x01(\tR\x04node\x12C\n" +
+	"\x04node\x18, \x01(\tR\x04node\x12,\n" +
+	"\x12runtime_class_name\x18- \x01(\tR\x10runtimeClassName\x12C\n" +
 	"\rstatus_detail\x182 \x01(\v2\x1e.atoll.sandbox.v1.StatusDetailR\fstatusDetail\x12-\n" +
 	"\x05pause\x18< \x01(\v2\x17.atoll.sandbox.v1.PauseR\x05pause\x123\n" +
 	"\awaiting\x18= \x01(\v2\x19.atoll.sandbox.v1.WaitingR\awaiting\x1a9\n" +

@@ -309,7 +309,7 @@ func (p *pursuit) refusalForCaller() error {
 	if !e.Reason.OfClaim() {
 		e.Reason = problem.NoCapacity
 	}
-	if e.RetryAfter == 0 {
+	if e.RetryAfter == 0 && e.Reason != problem.Forbidden { // what is not allowed is not allowed later
 		e.RetryAfter = problem.RetrySoon
 	}
 	return &e

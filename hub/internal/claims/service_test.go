@@ -273,3 +273,31 @@ func TestDecisionsAreBounded(t *testing.T) {
 		t.Errorf("%d decisions kept", len(d.byID))
 	}
 }
+
+// A claim that every cluster forbids is forbidden, and the error says what is allowed; one that another cluster takes is not.
+func TestWhatIsForbiddenEverywhere(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+			asked := map[string]int{}
+			forbids := func(cluster string) {
+				refuses := refuse(f.Workers[cluster], problem.Forbidden)
+				f.Workers[cluster].OnClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+					asked[cluster]++
+					return refuses(ctx, c, carryOut)
+				}
+			}
+			forbids("east")
+			forbids("west")
+			_, err := f.hub.Create(t.Context(), workertest.Request(key))
+			wantReason(t, err, problem.Forbidden)
+			if asked["east"] != 1 || asked["west"] != 1 || problem.FromError(err).RetryAfter != 0 {
+				t.Errorf("asked %v, then %v, to be repeated after %s", asked, err, problem.FromError(err).RetryAfter)
+			}
+			f.Workers["west"].OnClaim = nil
+			if got := f.create(workertest.Request(key)); got.GetClusterId() != "west" {
+				t.Errorf("granted by %s", got.GetClusterId())
+			}
+		})
+	}
+}

@@ -118,6 +118,9 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	}
 	o, err := l.newOp(c, p)
 	if err != nil {
+		if disposition.Refused(err) && c.KeyHash != "" && !c.Local {
+			l.rememberRefusal(c.KeyHash, c.Attempt, err)
+		}
 		return met{}, err
 	}
 	o.queue.asked = o.started

@@ -3,6 +3,7 @@
 package claim
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +11,11 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/outcome"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/allowed"
+	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -94,6 +99,38 @@ func admit(a *asking) admission {
 	default:
 		return queueFull
 	}
+}
+
+// imageOf returns the image of a claim's sandbox, or a refusal: another pool may allow what this one does not.
+func imageOf(asked string, spec *v1alpha1.SandboxPoolSpec, lists allowed.Lists) (string, error) {
+	if asked == "" {
+		return sandbox.DefaultImage(spec), nil
+	}
+	if p := lists.Image(asked, sandbox.DefaultImage(spec), sandbox.IdleImage(spec)); p != nil {
+		return "", refusalOf(p)
+	}
+	return asked, nil
+}
+
+// containersOf refuses hooks for containers that callers do not reach.
+func containersOf(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoolSpec, lists allowed.Lists) error {
+	actions, _ := hook.Parse(r.GetPostStartHooks()) // it was checked
+	for i := range actions {
+		if exec := actions[i].Exec; exec != nil {
+			if _, p := lists.Container(exec.Container, sandbox.MainContainer(&spec.Template.Spec)); p != nil {
+				p.Message = fmt.Sprintf("postStartHooks[%d].exec.%s", i, p.Message)
+				return refusalOf(p)
+			}
+		}
+	}
+	return nil
+}
+
+func refusalOf(p *problem.Error) error {
+	if p.Reason == problem.Forbidden {
+		return disposition.Refusal(p)
+	}
+	return disposition.Fault(p)
 }
 
 // failedStart is a sandbox that ended before it ran, and the claim without a key that waits for it.

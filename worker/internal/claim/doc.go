@@ -44,6 +44,13 @@
 //   - A local claim returns the sandbox that the hub has under its key in this cluster; because clients fall back to the local API;
 //     held by TestI2ALocalClaimReturnsTheHubsSandbox.
 //
+// # What a claim may choose (I14)
+//
+//   - A claim gets an image of its pool's template, or one that the pool or its Env allows (package allowed). Any other is refused
+//     with FORBIDDEN before anything is written, and may be tried in other clusters, whose lists may differ; held by
+//     TestI14AClaimGetsOnlyAnImageThatIsAllowed, TestAnEnvsListHoldsAtOnce.
+//   - The same holds for the containers of post-start hooks; held by TestI14AHookRunsInTheSandboxsContainerAlone.
+//
 // # The queue of a pool
 //
 //   - It has 8192 places unless configured otherwise; held by TestQueueIsBoundedOrderedAndPatient. Nothing polls: the event that

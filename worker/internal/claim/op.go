@@ -44,12 +44,20 @@ func (l locked) newOp(c Claim, p *inventory.Pool) (*op, error) {
 	if err != nil {
 		return nil, fmt.Errorf("minting a sandbox id: %w", err)
 	}
+	lists := l.Allowed(p)
+	image, err := imageOf(c.Request.GetImage(), p.Spec(), lists)
+	if err != nil {
+		return nil, err
+	}
 	hooks, err := hooksOf(c.Request)
 	if err != nil {
 		return nil, err
 	}
+	if err := containersOf(c.Request, p.Spec(), lists); err != nil {
+		return nil, err
+	}
 	o := &op{
-		claim: c, queue: l.queueOf(c.Pool), waiter: newWaiter(&c, p.Spec()), hooks: hooks,
+		claim: c, queue: l.queueOf(c.Pool), waiter: newWaiter(&c, image), hooks: hooks,
 		id:       strings.ToLower(id.String()) + "-" + l.clusterID,
 		startup:  startupTimeout(c.Request, p.Spec()),
 		timeouts: timeouts(&c, p.Spec()),

@@ -3,13 +3,10 @@
 package claim
 
 import (
-	"cmp"
 	"container/list"
 
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/priority"
-	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // tenant is the unit of fairness: teams first, then the users of a team. It is as trustworthy as the team and user of a request:
@@ -31,9 +28,9 @@ type waiter struct {
 	refused chan error           // why it gets no Pod
 }
 
-func newWaiter(c *Claim, spec *v1alpha1.SandboxPoolSpec) waiter {
+func newWaiter(c *Claim, image string) waiter {
 	return waiter{
-		tenant: tenant{c.Request.GetTeam(), c.Request.GetUser()}, image: cmp.Or(c.Request.GetImage(), sandbox.DefaultImage(spec)),
+		tenant: tenant{c.Request.GetTeam(), c.Request.GetUser()}, image: image,
 		handed: make(chan *inventory.Hold, 1), refused: make(chan error, 1),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/pkg/scalepolicy"
+	"navix.sh/atoll/worker/internal/allowed"
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
@@ -92,6 +93,9 @@ func readyOf(o *observation, p *plan) patch.Condition {
 	}
 	if fault := defaultsFault(o); fault != "" {
 		message += "; claims that name no shape find no member with an instance type: " + fault
+	}
+	if faults := allowed.Faults(o.Env.Annotations); len(faults) > 0 {
+		message += "; a list allows nothing: " + podtemplate.Sentence(faults)
 	}
 	return patch.True(ready, v1alpha1.ReasonMembersReady, message)
 }

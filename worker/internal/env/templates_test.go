@@ -348,6 +348,71 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// A pool is made without a ServiceAccount token unless its template says otherwise. What was frozen before stays, until it is
+// refreshed.
+func TestI14PodsGetNoToken(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a}`, `{name: before, spec: {replicas: 0, template: {spec: {containers: [{name: main, image: "test.local/default:1"}]}}}}`))
+	token := func(name string) *bool { return w.awaitPool(name).Spec.Template.Spec.AutomountServiceAccountToken }
+	if got := token("a"); got == nil || *got {
+		t.Errorf("rendered with automountServiceAccountToken %s", toJSON(got))
+	}
+	w.awaitReady("kiosk")
+	w.awaitRest()
+	if got := token("before"); got != nil {
+		t.Errorf("a frozen pool got automountServiceAccountToken %s", toJSON(got))
+	}
+	if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"before"}}); !strings.Contains(got, "automountServiceAccountToken") {
+		t.Errorf("refreshed: %s", got)
+	}
+	w.awaitPoolIs("before", "no token", func(p *v1alpha1.SandboxPool) bool {
+		got := p.Spec.Template.Spec.AutomountServiceAccountToken
+		return got != nil && !*got
+	})
+	w.apply(strings.Replace(templateManifest, "      aFieldOfTomorrow:", "      automountServiceAccountToken: true\n      aFieldOfTomorrow:", 1))
+	w.eventually("a refresh to the template's own choice", func() error {
+		if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); !strings.Contains(got, "automountServiceAccountToken: false -> true") {
+			return fmt.Errorf("%s", got)
+		}
+		return nil
+	})
+	w.awaitPoolIs("a", "a token", func(p *v1alpha1.SandboxPool) bool { return *p.Spec.Template.Spec.AutomountServiceAccountToken })
+}
+
+// What a template allows is frozen in its pools, where nothing is added by hand. A list with a fault is refused there, and on an
+// Env it shows in Ready.
+func TestAllowedListsTravel(t *testing.T) {
+	w := newWorld(t)
+	allowing := func(list string) string {
+		return strings.Replace(templateManifest, "metadata:\n", "metadata:\n  annotations: {agentbox.navix.sh/allowed-images: '"+list+"'}\n", 1)
+	}
+	w.apply(allowing("r.example/*"))
+	w.apply(kiosk(`{name: a}`, `{name: b, config: {annotations: {agentbox.navix.sh/allowed-containers: side}}}`,
+		`{name: c, config: {annotations: {agentbox.navix.sh/allowed-images: "*x"}}}`))
+	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+	if !strings.Contains(message, `c: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x" is not valid, want an image such as`) {
+		t.Errorf("the message is %s", message)
+	}
+	a, b := w.awaitPool("a"), w.awaitPool("b")
+	if a.Annotations[v1alpha1.AllowedImagesAnnotationKey] != "r.example/*" || b.Annotations[v1alpha1.AllowedContainersAnnotationKey] != "side" {
+		t.Errorf("annotations of a %s, of b %s", toJSON(a.Annotations), toJSON(b.Annotations))
+	}
+	w.patchPool("a", `{"metadata":{"annotations":{"agentbox.navix.sh/allowed-images":"*","agentbox.navix.sh/allowed-containers":"side"}}}`)
+	w.awaitPoolIs("a", "its template's lists", func(p *v1alpha1.SandboxPool) bool {
+		_, more := p.Annotations[v1alpha1.AllowedContainersAnnotationKey]
+		return p.Annotations[v1alpha1.AllowedImagesAnnotationKey] == "r.example/*" && !more
+	})
+	w.apply(strings.Replace(kiosk(`{name: a}`), "namespace: NS}", "namespace: NS, annotations: {agentbox.navix.sh/allowed-images: '*x'}}", 1))
+	w.eventually("the fault in Ready", func() error {
+		message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
+		if !strings.Contains(message, `a list allows nothing: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x"`) {
+			return fmt.Errorf("it says %s", message)
+		}
+		return nil
+	})
+}
+
 // observed is a local member's status.
 func (w *world) observed(member string) v1alpha1.EnvObservedMember {
 	w.t.Helper()

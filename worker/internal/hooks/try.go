@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"navix.sh/atoll/pkg/hook"
+	"navix.sh/atoll/worker/internal/allowed"
 )
 
 var (
@@ -110,8 +111,8 @@ func (r *Runner) look(ctx context.Context, job *Job) (*corev1.Pod, error) {
 
 // addressOf returns the Pod's own address. It refuses addresses that could reach anything else.
 func addressOf(pod *corev1.Pod, port int32) (string, error) {
-	if pod.Spec.HostNetwork {
-		return "", fmt.Errorf("%w: the Pod is on its node's network", errHopeless)
+	if fault := allowed.Port(&pod.Spec); fault != nil {
+		return "", fmt.Errorf("%w: %s", errHopeless, fault.Message)
 	}
 	ip, err := netip.ParseAddr(pod.Status.PodIP)
 	if err != nil || !ip.IsGlobalUnicast() {

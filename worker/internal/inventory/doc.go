@@ -2,7 +2,7 @@
 
 // Package inventory keeps the index over this cluster's Pods for packages claim and sandboxes, and the one lock of the three.
 //
-// In: events of pools, Nodes and Pods through Watch, live reads, and writes on Pods. Out: State and View, that is idle Pods and
+// In: events of Envs, pools, Nodes and Pods through Watch, live reads, and writes on Pods. Out: State and View, that is idle Pods and
 // the Pods that carry sandboxes and claim keys, and Changes for observers, under the one lock. It keeps I1. A new leader rebuilds
 // the index from the Pods.
 //
@@ -14,7 +14,7 @@
 //	hold.go       a Pod that a claim has taken
 //	state.go      the index: State and View
 //	node.go       Nodes, and the Pods on them
-//	pool.go       pools
+//	pool.go       pools, and what they and their Envs allow
 //	decide.go     the pure decisions
 //	idle.go       the idle Pods of a pool
 //

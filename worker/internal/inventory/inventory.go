@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/allowed"
 	"navix.sh/atoll/worker/internal/apitime"
 )
 
@@ -127,6 +128,7 @@ func (i *Inventory) OnChange(f func(pool types.NamespacedName)) {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs;sandboxpools,verbs=list;watch
 
 // Watch feeds the inventory from the manager's informers. Call it before the manager starts.
 func (i *Inventory) Watch(ctx context.Context, informers cache.Informers) error {
@@ -134,6 +136,7 @@ func (i *Inventory) Watch(ctx context.Context, informers cache.Informers) error 
 		object client.Object
 		handle toolscache.ResourceEventHandlerFuncs
 	}{
+		{&v1alpha1.SandboxEnv{}, envHandlers(i)},
 		{&v1alpha1.SandboxPool{}, handlers(i, (*State).SetPool, (*State).RemovePool)},
 		{&corev1.Node{}, handlers(i, (*State).SetNode, (*State).RemoveNode)},
 		{&corev1.Pod{}, handlers(i, (*State).SeeEvent, (*State).Forget)},
@@ -167,6 +170,20 @@ func handlers[T any](i *Inventory, seen, gone func(*State, T)) toolscache.Resour
 		UpdateFunc: func(_, o any) { on(o, seen) },
 		DeleteFunc: func(o any) { on(o, gone) },
 	}
+}
+
+// envHandlers passes on what Envs allow. Their status, which changes all the time, does not take the lock.
+func envHandlers(i *Inventory) toolscache.ResourceEventHandlerFuncs {
+	h := handlers(i, (*State).SetEnv, (*State).RemoveEnv)
+	all := h.UpdateFunc
+	h.UpdateFunc = func(before, after any) {
+		was, _ := before.(*v1alpha1.SandboxEnv)
+		is, _ := after.(*v1alpha1.SandboxEnv)
+		if was == nil || is == nil || allowed.TextsOf(was.Annotations) != allowed.TextsOf(is.Annotations) {
+			all(before, after)
+		}
+	}
+	return h
 }
 
 // Guarded is a value that the inventory's lock guards as well: only a State or a View opens it.

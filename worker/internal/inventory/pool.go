@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/allowed"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // Pool is the part of a SandboxPool that claims need.
@@ -16,6 +18,9 @@ type Pool struct {
 	key     types.NamespacedName
 	spec    *v1alpha1.SandboxPoolSpec // the informer's: do not change it; nil when the pool does not exist
 	closing bool                      // being deleted
+	env     types.NamespacedName      // to which it belongs
+	texts   allowed.Texts
+	allowed allowed.Lists // that texts say
 	pods    int
 	idle    idleQueue
 }
@@ -65,8 +70,32 @@ func (v *View) PoolNames(namespace string) string {
 func (s *State) SetPool(object *v1alpha1.SandboxPool) {
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
 	p.spec, p.closing = &object.Spec, object.DeletionTimestamp != nil
+	p.env = types.NamespacedName{Namespace: object.Namespace, Name: sandbox.EnvOfPool(object)}
+	if texts := allowed.TextsOf(object.Annotations); texts != p.texts {
+		p.texts = texts
+		p.allowed, _ = texts.Read() // a list with a fault allows nothing; conditions report it
+	}
 	s.Touch(p)
 }
+
+// SetEnv adds or updates what an Env allows.
+func (s *State) SetEnv(object *v1alpha1.SandboxEnv) {
+	key := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+	if lists, _ := allowed.TextsOf(object.Annotations).Read(); lists.Empty() {
+		delete(s.envs, key)
+	} else {
+		s.envs[key] = lists
+	}
+}
+
+// RemoveEnv removes an Env that no longer exists.
+func (s *State) RemoveEnv(object *v1alpha1.SandboxEnv) {
+	delete(s.envs, types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+}
+
+// Allowed returns what callers may choose for the sandboxes of a pool: what the pool allows, which has it from its template, and
+// what its Env allows now.
+func (v *View) Allowed(p *Pool) allowed.Lists { return p.allowed.And(v.envs[p.env]) }
 
 // RemovePool removes a pool that no longer exists.
 func (s *State) RemovePool(object *v1alpha1.SandboxPool) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/allowed"
 	"navix.sh/atoll/worker/internal/memory"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -31,6 +32,7 @@ type View struct {
 	trail
 	clock    clock.PassiveClock
 	pools    map[types.NamespacedName]*Pool
+	envs     map[types.NamespacedName]allowed.Lists // of Envs that allow something
 	pods     map[types.UID]*Pod
 	nodes    map[string]*node
 	byID     map[string]*Pod
@@ -51,7 +53,7 @@ func newState(i *Inventory) State {
 	return State{
 		View: View{
 			term: term{lease: i.opts.Lease}, trail: trail{lagging: map[types.UID]time.Time{}}, clock: i.opts.Clock,
-			pools: map[types.NamespacedName]*Pool{}, pods: map[types.UID]*Pod{}, nodes: map[string]*node{},
+			pools: map[types.NamespacedName]*Pool{}, envs: map[types.NamespacedName]allowed.Lists{}, pods: map[types.UID]*Pod{}, nodes: map[string]*node{},
 			byID: map[string]*Pod{}, byKey: map[string][]*Pod{}, disowned: memory.New[struct{}](disownedMemory, maxDisowned, nil),
 		},
 		inventory: i, touched: map[*Pool]struct{}{},

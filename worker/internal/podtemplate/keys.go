@@ -13,7 +13,10 @@ import (
 var (
 	// reservedPrefixes are ours; a user may only set userKeys below them.
 	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
-	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, docsKey, poolDocsKey}
+	userKeys         = []string{
+		v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, docsKey, poolDocsKey,
+		v1alpha1.AllowedImagesAnnotationKey, v1alpha1.AllowedContainersAnnotationKey,
+	}
 
 	// toolPrefixes mark an object as a tool's own. Copied onto a pool they would make the tool prune it.
 	toolPrefixes = []string{

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/allowed"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -110,7 +111,7 @@ func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured)
 	if err != nil {
 		return nil, err
 	}
-	s := &snapshot{Version: t.Version, Revision: t.Revision, Faults: Faults(t.Spec), Deleting: obj.GetDeletionTimestamp() != nil}
+	s := &snapshot{Version: t.Version, Revision: t.Revision, Faults: append(Faults(t.Spec), allowed.Faults(t.Annotations)...), Deleting: obj.GetDeletionTimestamp() != nil}
 	pools, err := sandboxcache.PoolsOfTemplate(ctx, r.client, obj.GetName())
 	if err != nil {
 		return nil, err

@@ -41,6 +41,16 @@ type Template struct {
 // Fields are the fields that a template and a pool's spec have in common.
 func Fields() []string { return []string{"template", "idleImage", "runtimes"} }
 
+// WithoutToken changes a pool's spec, given as a document, so that its Pods get no ServiceAccount token unless it says otherwise;
+// because tenants would have the token.
+func WithoutToken(spec map[string]any) {
+	const field = "automountServiceAccountToken"
+	template, _ := spec["template"].(map[string]any)
+	if pod, ok := template["spec"].(map[string]any); ok && pod[field] == nil {
+		pod[field] = false
+	}
+}
+
 // Object returns an empty SandboxTemplate, as a document.
 func Object() *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{}

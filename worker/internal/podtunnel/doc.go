@@ -22,6 +22,11 @@
 //   - Each conversation has its own connection to the API server, over HTTP/1.1, so that one that is not read blocks no other
 //     (I10); held by TestASlowReaderHoldsUpItselfAlone.
 //
+// # What is reached (I14)
+//
+// The sandbox's container, or one that the pool or its Env lists, and the ports of a Pod that has a network of its own (package
+// allowed). Anything else is FORBIDDEN, is sent to no API server, and is no activity; held by TestI14CallersReachWhatIsTheSandboxs.
+//
 // # When a tunnel ends (I13)
 //
 //   - A tunnel is noted before its sandbox is looked up. Package sandboxes reports when a sandbox can no longer be reached:

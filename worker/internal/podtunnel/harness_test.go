@@ -198,7 +198,8 @@ func (w *world) config() *rest.Config {
 	return cfg
 }
 
-func (w *world) makePool() {
+// makePool creates the pool p, or one that change names.
+func (w *world) makePool(change ...func(*v1alpha1.SandboxPool)) {
 	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"}}
 	p.Spec.Replicas = 2
 	p.Spec.IdleImage = "test.local/idle:1"
@@ -206,11 +207,19 @@ func (w *world) makePool() {
 	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
 	p.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
 	sandboxtest.Close(&p.Spec.Template.Spec)
+	for _, f := range change {
+		f(p)
+	}
 	w.must(w.live.Create(w.t.Context(), p))
 }
 
-// claim returns a running sandbox.
+// claim returns a running sandbox of the pool p.
 func (w *world) claim(change ...func(*sandboxv1.CreateSandboxRequest)) *sandboxv1.Sandbox {
+	w.t.Helper()
+	return w.claimOf("p", change...)
+}
+
+func (w *world) claimOf(pool string, change ...func(*sandboxv1.CreateSandboxRequest)) *sandboxv1.Sandbox {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
@@ -220,7 +229,7 @@ func (w *world) claim(change ...func(*sandboxv1.CreateSandboxRequest)) *sandboxv
 	}
 	var got *sandboxv1.Sandbox
 	w.eventually("a sandbox", func() (err error) {
-		got, err = w.claims.Create(ctx, claim.Claim{Request: r, Pool: types.NamespacedName{Namespace: w.namespace, Name: "p"}})
+		got, err = w.claims.Create(ctx, claim.Claim{Request: r, Pool: types.NamespacedName{Namespace: w.namespace, Name: pool}})
 		return err
 	})
 	if got.GetPhase() != sandboxv1.Phase_RUNNING {

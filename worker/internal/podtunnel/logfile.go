@@ -22,7 +22,7 @@ const maxComplaint = 512
 
 // logFile reads the log of a runtime, which is a file in its container, with a command there.
 func (a *APIServer) logFile(ctx context.Context, place sandboxes.Place, logs *federationv1.LogsReach) (reach.Tunnel, error) {
-	file, err := runtimes.Log(place.Containers[0], place.Runtimes, logs.GetRuntime())
+	file, err := runtimes.Log(place.Container, place.Runtimes, logs.GetRuntime())
 	if err != nil {
 		return nil, err
 	}

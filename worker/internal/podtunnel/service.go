@@ -107,7 +107,7 @@ func (s *Service) Start(ctx context.Context) error {
 
 // Open opens a tunnel into a sandbox.
 func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
-	opened, err := s.begin(id)
+	opened, err := s.begin(id, what)
 	if err != nil {
 		return nil, err
 	}
@@ -120,9 +120,12 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 
 // begin notes a session before its Pod is looked up, so that any later event of the sandbox ends it. It counts against the
 // sandbox and its team, for every caller (I14); a sandbox never changes its team.
-func (s *Service) begin(id string) (*session, error) {
+func (s *Service) begin(id string, what *federationv1.ReachCall) (*session, error) {
 	place, err := s.opts.Sandboxes.Locate(id)
 	if err != nil {
+		return nil, err
+	}
+	if err := permit(place, what); err != nil {
 		return nil, err
 	}
 	leave, err := s.seats.Take(reach.Holder{Account: accountOf(place), Sandbox: id})

@@ -9,9 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -72,13 +70,27 @@ func (a *APIServer) Dial(ctx context.Context, place sandboxes.Place, what *feder
 
 // container returns the sandbox's own container, or the requested one.
 func container(place sandboxes.Place, asked string) (string, error) {
-	if asked == "" {
-		return place.Containers[0], nil
+	name, fault := place.Allowed.Container(asked, place.Container)
+	if fault != nil {
+		return "", fault
 	}
-	if !slices.Contains(place.Containers, asked) {
-		return "", problem.InvalidField("container", asked, strings.Join(place.Containers, ", "))
+	return name, nil
+}
+
+// permit refuses what callers do not reach in a sandbox's Pod.
+func permit(place sandboxes.Place, what *federationv1.ReachCall) error {
+	var err error
+	switch call := what.GetWhat().(type) {
+	case *federationv1.ReachCall_Exec:
+		_, err = container(place, call.Exec.GetContainer())
+	case *federationv1.ReachCall_Logs:
+		_, err = container(place, call.Logs.GetContainer())
+	case *federationv1.ReachCall_Port:
+		if place.PortFault != nil {
+			err = place.PortFault
+		}
 	}
-	return asked, nil
+	return err
 }
 
 func (a *APIServer) url(place sandboxes.Place, subresource string, query url.Values) *url.URL {

@@ -46,6 +46,9 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 
 		Images: imagesOf(pod), ContainerId: containerOf(pod, &s), Node: pod.Spec.NodeName,
 	}
+	if class := pod.Spec.RuntimeClassName; class != nil {
+		record.RuntimeClassName = *class
+	}
 	record.Cpu, record.Memory = resourcesOf(pod)
 	if d := Diagnose(pod); d.Reason != "" {
 		record.StatusDetail = &sandboxv1.StatusDetail{Reason: d.Reason, Message: d.Message}

@@ -118,6 +118,17 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 	}
 }
 
+func TestARecordShowsTheRuntimeClass(t *testing.T) {
+	pod := idlePod(holds(Running))
+	if got := Record(pod, nil, "east").GetRuntimeClassName(); got != "" {
+		t.Errorf("without a class: %q", got)
+	}
+	pod.Spec.RuntimeClassName = new("gvisor")
+	if got := Record(pod, nil, "east").GetRuntimeClassName(); got != "gvisor" {
+		t.Errorf("with class gvisor: %q", got)
+	}
+}
+
 // Whatever an annotation contains, reading it neither fails nor invents anything.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{"", "120", "-1", "9223372036854775807", "2026-03-01T12:00:00Z", `{"main":"x"}`, `["a"]`, "a,b", "\xff"} {

@@ -142,6 +142,14 @@ func DefaultImage(pool *v1alpha1.SandboxPoolSpec) string {
 	return pool.Template.Spec.Containers[0].Image
 }
 
+// MainContainer returns the name of a Pod's first container, which is the sandbox's.
+func MainContainer(spec *corev1.PodSpec) string {
+	if len(spec.Containers) == 0 {
+		return ""
+	}
+	return spec.Containers[0].Name
+}
+
 // reservedDomains have labels with a meaning for Atoll or the scheduler.
 var reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", "agents.navix.sh", "scheduling.navix.sh"}
 

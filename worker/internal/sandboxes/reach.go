@@ -10,6 +10,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/allowed"
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -20,11 +21,13 @@ const startingRetry = time.Second
 
 // Place is where a sandbox runs.
 type Place struct {
-	Pod        types.NamespacedName
-	UID        types.UID
-	Containers []string // the sandbox's own first, to which runtimes belong
-	Runtimes   []v1alpha1.SandboxRuntimeSpec
-	Team       string // whose sandbox it is
+	Pod       types.NamespacedName
+	UID       types.UID
+	Container string         // the sandbox's own, to which runtimes belong
+	Allowed   allowed.Lists  // with the other containers that callers reach
+	PortFault *problem.Error // why callers reach no port of the Pod; nil: they do
+	Runtimes  []v1alpha1.SandboxRuntimeSpec
+	Team      string // whose sandbox it is
 }
 
 // Locate returns where a running sandbox is.
@@ -48,11 +51,11 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 		return Place{}, disposition.NotFound("sandbox %s has ended, or is about to: %s", id, s.Show(p).GetStopReason())
 	}
 	pod := p.Object()
-	place := Place{Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Runtimes: p.Pool().Runtimes(), Team: sandbox.Read(pod).Team}
-	for i := range pod.Spec.Containers {
-		place.Containers = append(place.Containers, pod.Spec.Containers[i].Name)
-	}
-	return place, nil
+	return Place{
+		Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Container: sandbox.MainContainer(&pod.Spec),
+		Allowed: v.Allowed(p.Pool()), PortFault: allowed.Port(&pod.Spec), Runtimes: p.Pool().Runtimes(),
+		Team: sandbox.Read(pod).Team,
+	}, nil
 }
 
 // open reports whether the sandbox on a Pod can be reached. A sandbox that starts cannot: the container may still be the one from

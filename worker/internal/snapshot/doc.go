@@ -21,6 +21,10 @@
 //     know are kept: TestEditsKeepUnknownFields.
 //   - A spec that no Pod could be created from (podtemplate.Check), and annotations that no pool may have, are refused before
 //     they are frozen; because the pool could neither be created nor repaired: TestTooManyAnnotationsAreRefused.
+//   - A rendered pool gets no ServiceAccount token unless its template says otherwise; a frozen one stays as it is: package env,
+//     TestI14PodsGetNoToken.
+//   - What a pool allows (package allowed) comes from its snapshot alone; what is added by hand is removed: package env,
+//     TestAllowedListsTravel.
 //   - Other writers may put labels and annotations on a pool. Two annotations of the pool list the snapshot's
 //     (managed-label-keys, managed-annotation-keys), and only those are repaired, removed and taken back: TestDriftIsRepaired.
 //   - Labels that tie a pool to its Env are in no snapshot; because they follow the Env: TestConfigChangedAfterAdmission.

@@ -20,6 +20,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/worker/internal/allowed"
 	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
@@ -115,6 +116,9 @@ func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Sna
 		Annotations: merged(podtemplate.Inheritable(tmpl.Annotations), member.Config.Annotations),
 		Spec:        spec,
 	}
+	if faults := allowed.Faults(rendered.Annotations); len(faults) > 0 {
+		return nil, errors.New(podtemplate.Sentence(faults))
+	}
 	rendered.SetReplicas(replicas)
 	rendered.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.Name
 	rendered.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.Version
@@ -154,6 +158,7 @@ func overlay(spec map[string]any, o overrides) error {
 	if image, _ := main["image"].(string); image == "" {
 		return errors.New("spec.template.spec.containers[0].image is empty, and spec.overrides.image as well")
 	}
+	podtemplate.WithoutToken(spec)
 	if effective := o.effective(); effective != nil {
 		resources, err := runtime.DefaultUnstructuredConverter.ToUnstructured(effective)
 		if err != nil {

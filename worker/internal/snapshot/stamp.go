@@ -53,7 +53,10 @@ func surplusLabels(pool *v1alpha1.SandboxPool, wanted map[string]string) []strin
 }
 
 func surplusAnnotations(pool *v1alpha1.SandboxPool, wanted map[string]string) []string {
-	return surplus(pool.Annotations, keysListed(pool, v1alpha1.SandboxManagedAnnotationKeysAnnotationKey), wanted)
+	// What a pool allows comes from its snapshot alone.
+	candidates := append(keysListed(pool, v1alpha1.SandboxManagedAnnotationKeysAnnotationKey),
+		v1alpha1.AllowedImagesAnnotationKey, v1alpha1.AllowedContainersAnnotationKey)
+	return surplus(pool.Annotations, candidates, wanted)
 }
 
 func surplus(have map[string]string, candidates []string, wanted map[string]string) []string {

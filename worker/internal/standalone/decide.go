@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
@@ -122,11 +124,12 @@ func missing(spec map[string]any, tmpl *podtemplate.Template) (map[string]any, e
 		switch {
 		case own:
 		case has:
-			add[field], together[field] = value, value
+			add[field], together[field] = runtime.DeepCopyJSONValue(value), value
 		default:
 			delete(together, field)
 		}
 	}
+	podtemplate.WithoutToken(add)
 	if faults := podtemplate.Faults(together); len(faults) > 0 {
 		return nil, fmt.Errorf("with SandboxTemplate %s: %s", tmpl.Name, podtemplate.Sentence(faults))
 	}

@@ -108,6 +108,24 @@ func TestNewerFieldsSurvive(t *testing.T) {
 	}
 }
 
+// TestI14PodsGetNoToken: unless the template says otherwise, which stays as it is.
+func TestI14PodsGetNoToken(t *testing.T) {
+	for template, want := range map[string]string{
+		python: `"automountServiceAccountToken":false`,
+		strings.Replace(python, "{spec: {", "{spec: {automountServiceAccountToken: true, ", 1): `"automountServiceAccountToken":true`,
+	} {
+		spec, of := read(t, `templateName: python`), read(t, template)
+		before := fmt.Sprint(of)
+		d := decide(poolOf(t, spec, nil), spec, &podtemplate.Template{Name: "python", Spec: of})
+		if content, err := json.Marshal(d.add); err != nil || !strings.Contains(string(content), want) {
+			t.Errorf("copied %s (%v), want %s", content, err, want)
+		}
+		if fmt.Sprint(of) != before {
+			t.Errorf("the template was changed to %v", of)
+		}
+	}
+}
+
 // TestEnvsPoolsAreLeftAlone: any reference to an Env, controlling or not, makes a pool that Env's.
 func TestEnvsPoolsAreLeftAlone(t *testing.T) {
 	spec := read(t, `templateName: python`)

@@ -23,6 +23,7 @@
 //     nothing. A user's change of the spec stays; because only the user defines such a pool.
 //   - A pool that has lost its containers, by `kubectl replace` or on purpose, is completed again from the current template. That
 //     is how a pool is brought up to date.
+//   - A template is copied without a ServiceAccount token, unless it says otherwise: TestI14PodsGetNoToken.
 //   - Nothing is copied if pool and template together are no valid Pod template (podtemplate.Faults). The pool waits, reports the
 //     faults, and is tried again when the template or the pool changes.
 //   - Pools of an Env are not touched: TestEnvsPoolsAreLeftAlone.

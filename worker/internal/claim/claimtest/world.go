@@ -48,6 +48,8 @@ const (
 	PoolImage = "test.local/default:1"
 	// TenantImage is the image that tenants ask for.
 	TenantImage = "test.local/tenant:2"
+	// TestImages are those that claims may name.
+	TestImages = "test.local/*"
 )
 
 // Plane is the plane of a test binary.
@@ -371,7 +373,9 @@ func (w *World) Eventually(what string, try func() error) {
 // MakePool creates the pool p, whose Pods run its default image and return to idle after a release.
 func (w *World) MakePool(replicas int32, change ...func(*v1alpha1.SandboxPool)) {
 	w.T.Helper()
-	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "p"}}
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.Namespace, Name: "p", Annotations: map[string]string{v1alpha1.AllowedImagesAnnotationKey: TestImages},
+	}}
 	p.Spec.Replicas = replicas
 	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
 	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: PoolImage}}

@@ -63,7 +63,9 @@ func (s *Station) Lead() {
 			ObjectMeta: metav1.ObjectMeta{Name: "n"},
 			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		})
-		st.SetPool(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: Pool.Namespace, Name: Pool.Name}})
+		st.SetPool(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
+			Namespace: Pool.Namespace, Name: Pool.Name, Annotations: map[string]string{v1alpha1.AllowedImagesAnnotationKey: "i"},
+		}})
 	})
 	s.SetIncarnation(1)
 	go func() {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allowed
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Container returns the container that a caller reaches by a name: the sandbox's own, also by "", or one that the lists allow.
+// The error is FORBIDDEN and says which there are; it does not tell whether another exists.
+func (l Lists) Container(asked, own string) (string, *problem.Error) {
+	if asked == "" || asked == own {
+		return own, nil
+	}
+	if slices.Contains(l.containers, asked) {
+		return asked, nil
+	}
+	return "", problem.New(problem.Forbidden, "container: %q is not open to callers, want %s; %s",
+		clip.Text(asked, 80), list(append([]string{own}, l.containers...)), l.others(v1alpha1.AllowedContainersAnnotationKey))
+}
+
+// Port refuses connections to the ports of a Pod on its node's network: they are the node's, with those of its loopback address.
+func Port(pod *corev1.PodSpec) *problem.Error {
+	if !pod.HostNetwork {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "the Pod is on its node's network, and its ports are the node's; a template without hostNetwork opens them")
+}
+
+// list names the first few, each once.
+func list(names []string) string {
+	const most = 20
+	var named []string
+	for _, name := range names {
+		if name != "" && !slices.Contains(named, name) {
+			named = append(named, clip.Text(name, 200))
+		}
+	}
+	if len(named) > most {
+		return strings.Join(named[:most], ", ") + fmt.Sprintf(" and %d more", len(named)-most)
+	}
+	return strings.Join(named, ", ")
+}
