@@ -290,7 +290,7 @@ func TestWhatIsForbiddenEverywhere(t *testing.T) {
 			forbids("east")
 			forbids("west")
 			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			wantReason(t, err, problem.Forbidden)
+			workertest.WantReason(t, err, problem.Forbidden)
 			if asked["east"] != 1 || asked["west"] != 1 || problem.FromError(err).RetryAfter != 0 {
 				t.Errorf("asked %v, then %v, to be repeated after %s", asked, err, problem.FromError(err).RetryAfter)
 			}

@@ -371,7 +371,7 @@ func TestI14PodsGetNoToken(t *testing.T) {
 		return got != nil && !*got
 	})
 	w.apply(strings.Replace(templateManifest, "      aFieldOfTomorrow:", "      automountServiceAccountToken: true\n      aFieldOfTomorrow:", 1))
-	w.eventually("a refresh to the template's own choice", func() error {
+	w.Eventually("a refresh to the template's own choice", func() error {
 		if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); !strings.Contains(got, "automountServiceAccountToken: false -> true") {
 			return fmt.Errorf("%s", got)
 		}
@@ -404,7 +404,7 @@ func TestAllowedListsTravel(t *testing.T) {
 		return p.Annotations[v1alpha1.AllowedImagesAnnotationKey] == "r.example/*" && !more
 	})
 	w.apply(strings.Replace(kiosk(`{name: a}`), "namespace: NS}", "namespace: NS, annotations: {agentbox.navix.sh/allowed-images: '*x'}}", 1))
-	w.eventually("the fault in Ready", func() error {
+	w.Eventually("the fault in Ready", func() error {
 		message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
 		if !strings.Contains(message, `a list allows nothing: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x"`) {
 			return fmt.Errorf("it says %s", message)
