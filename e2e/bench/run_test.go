@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func written(t *testing.T, b *bench) (doc document) {
@@ -23,9 +25,7 @@ func written(t *testing.T, b *bench) (doc document) {
 	if err == nil {
 		err = json.Unmarshal(data, &doc)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return doc
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/must"
 )
 
 // everything turns on what is off by default.
@@ -52,9 +53,7 @@ func hubRelease(values string) harness.Release {
 func renderHub(t *testing.T, values string) harness.Objects {
 	t.Helper()
 	objects, err := helm.Template(t.Context(), hubRelease(values))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return objects
 }
 
@@ -62,9 +61,7 @@ func renderHub(t *testing.T, values string) harness.Objects {
 func as[T any](t *testing.T, objects harness.Objects, kind, name string) *T {
 	t.Helper()
 	typed, err := harness.As[T](objects, kind, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return typed
 }
 
@@ -352,9 +349,7 @@ func TestHubServiceMonitor(t *testing.T) {
 		t.Errorf("labels %v", monitor.GetLabels())
 	}
 	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
 	if diff := cmp.Diff([]any{map[string]any{"port": "metrics", "interval": "10s", "honorLabels": true}}, endpoints); err != nil ||
 		diff != "" {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/must"
 )
 
 // restrictedNamespace is one that lets in nothing but what Pod security calls restricted. It ends with the test.
@@ -29,9 +30,7 @@ func restrictedNamespace(t *testing.T, name string) string {
 		GenerateName: name + "-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}
 	namespace, err := core.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := core.CoreV1().Namespaces().Delete(context.Background(), namespace.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -75,9 +74,7 @@ func hubNeeds(t *testing.T, namespace string) {
 func hubPod(t *testing.T, namespace string) *corev1.Pod {
 	t.Helper()
 	pod, err := core.CoreV1().Pods(namespace).Get(t.Context(), "atoll-hub-0", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
@@ -90,9 +87,7 @@ func hubPod(t *testing.T, namespace string) *corev1.Pod {
 func hubClaim(t *testing.T, namespace string) types.UID {
 	t.Helper()
 	claim, err := core.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data-atoll-hub-0", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return claim.UID
 }
 
@@ -105,9 +100,7 @@ func TestHubLivesItsLife(t *testing.T) {
 	cluster := helm.In(east.Kubeconfig())
 
 	notes, err := cluster.Install(ctx, release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, want := range []string{
 		"atollctl pki hub --dir pki --name atoll-hub --namespace " + namespace, "atoll-hub api-key new",
 		"rollout status statefulset/atoll-hub", "hub.address=atoll-hub-link." + namespace + ".svc:8443",
@@ -149,9 +142,7 @@ func TestHubLivesItsLife(t *testing.T) {
 	if _, err := cluster.Upgrade(ctx, release, "--timeout", "3s"); err == nil {
 		t.Error("helm calls a hub ready whose image cannot be pulled")
 	}
-	if err := cluster.Rollback(ctx, release, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cluster.Rollback(ctx, release, 1))
 	if back := hubPod(t, namespace); back.Spec.Containers[0].Image != "atoll-hub:0.1.0" {
 		t.Errorf("rolled back: %s", back.Spec.Containers[0].Image)
 	}
@@ -159,9 +150,7 @@ func TestHubLivesItsLife(t *testing.T) {
 		t.Error("the volume was replaced")
 	}
 
-	if err := cluster.Uninstall(ctx, release); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cluster.Uninstall(ctx, release))
 	want := []string{
 		"PersistentVolumeClaim/data-atoll-hub-0", "Secret/atoll-hub-api-keys", "Secret/atoll-hub-clusters", "Secret/atoll-hub-tls",
 	}
@@ -204,9 +193,7 @@ func TestHubIsWhatTheAPIServerTakes(t *testing.T) {
 			return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor" || o.GetKind() == "PrometheusRule"
 		})
 		manifest, err := objects.Manifest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, err = east.KubectlInput(t.Context(), strings.NewReader(manifest), "-n", namespace, "apply",
 			"--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
 		if err != nil {

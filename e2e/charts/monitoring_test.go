@@ -15,33 +15,26 @@ import (
 
 	"navix.sh/atoll/e2e/charts/harness"
 	"navix.sh/atoll/e2e/monitoring"
+	"navix.sh/atoll/e2e/must"
 )
 
 // What the charts install is the plain files, unchanged: helm's templates would take the rules' own for theirs.
 func TestMonitoringHasOneSource(t *testing.T) {
 	for chart, objects := range map[string]harness.Objects{"hub": renderHub(t, everything), "worker": renderWorker(t, allOfWorker)} {
 		file, err := os.ReadFile(filepath.Join(helm.Chart(chart), "files", "monitoring", "rules.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rule := objects.Find("PrometheusRule", "atoll-"+chart)
 		spec, err := yaml.Marshal(rule.Object["spec"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		plain, err := monitoring.ReadRules(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		installed, err := monitoring.ReadRules(spec)
 		if diff := cmp.Diff(plain, installed); diff != "" || err != nil || rule.GetLabels()["release"] != "prometheus" {
 			t.Errorf("%s: %v (-file +chart):\n%s", chart, err, diff)
 		}
 	}
 	file, err := os.ReadFile(filepath.Join(helm.Chart("hub"), "files", "monitoring", "dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dashboard := as[corev1.ConfigMap](t, renderHub(t, everything), "ConfigMap", "atoll-hub-dashboard")
 	if diff := cmp.Diff(string(file), dashboard.Data["atoll.json"]); diff != "" || dashboard.Labels["grafana_dashboard"] != "1" {
 		t.Errorf("labels %v, dashboard (-file +chart):\n%s", dashboard.Labels, diff)

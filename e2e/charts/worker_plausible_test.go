@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // warnings collects what the API server warns of.
@@ -41,9 +43,7 @@ func plausible(t *testing.T) {
 	cfg.WarningHandler = warned
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"system:masters"}}
 	as, err := client.New(cfg, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	try := func(manifest string) error {
 		object := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
@@ -78,20 +78,12 @@ func plausible(t *testing.T) {
 	remove := func(message string) string {
 		object := &unstructured.Unstructured{}
 		manifest := strings.NewReplacer("IDLE", "app", "MAIN", "app", "name: told", "name: used").Replace(template)
-		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
-			t.Fatal(err)
-		}
-		if err := as.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, yaml.Unmarshal([]byte(manifest), &object.Object))
+		must.Succeed(t, as.Create(t.Context(), object))
 		status := []byte(`{"status":{"conditions":[{"type":"Available","status":"True","reason":"Validated","lastTransitionTime":"2026-03-01T12:00:00Z","message":"` + message + `"}]}}`)
-		if err := as.Status().Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", status)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, as.Status().Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", status)))
 		warned.take()
-		if err := as.Delete(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, as.Delete(t.Context(), object))
 		return warned.take()
 	}
 	if told := remove("version v1, revision 1; nothing uses it"); told != "" {

@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // dryRun returns a function that applies a manifest as a user, without an effect.
 func dryRun(t *testing.T, user string, groups ...string) func(manifest string) error {
 	t.Helper()
 	as, err := impersonate(user, groups...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return func(manifest string) error {
 		object := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
@@ -129,7 +129,7 @@ func podFieldsOfBefore(t *testing.T) {
 
 // podFieldsAllowed are the chart's exceptions, which only a caller changes who may change the policy.
 func podFieldsAllowed(t *testing.T, refused func(what, manifest, want string), passes func(what, manifest string)) {
-	must(t, "create", "namespace", "trusted")
+	mustKubectl(t, "create", "namespace", "trusted")
 	t.Cleanup(func() {
 		if _, err := east.Kubectl(context.Background(), "delete", "namespace", "trusted", "--wait=false"); err != nil {
 			t.Error(err)
@@ -142,9 +142,7 @@ podFields:
   namespaces: {trusted: [hostPath, hostNetwork]}
   runtimeClasses: [gvisor, kata]
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := strings.Replace(tame, "emptyDir: {}", "hostPath: {path: /}", 1)
 	sandboxed := func(text string) string {
 		return strings.Replace(text, "serviceAccountName: default", "runtimeClassName: kata", 1)

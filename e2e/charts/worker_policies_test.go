@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // who is a caller of the API server: flags of kubectl. All but Atoll's own accounts have every right, so that it is
@@ -174,9 +176,7 @@ const ofEnv = `, labels: {agentbox.navix.sh/env: told}, ownerReferences: [{apiVe
 func poolReplicas(t *testing.T) {
 	tell(t, []step{{by: user, args: apply, stdin: envManifest}})
 	uid, err := east.Kubectl(t.Context(), "get", "sandboxenv", "told", "-o", "jsonpath={.metadata.uid}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tell(t, []step{
 		{by: worker, args: apply, stdin: pool("owned", fmt.Sprintf(ofEnv, uid))},
 		{by: user, args: apply, stdin: pool("free", "")},

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // impersonate builds a client of another user.
@@ -27,9 +29,7 @@ func impersonate(user string, groups ...string) (client.Client, error) {
 // podTemplates: what no Pod template can be is refused, in each kind that has one, with the field's name.
 func podTemplates(t *testing.T) {
 	as, err := impersonate("jane", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// Server-side apply, in a dry run.
 	try := func(manifest string) error {
 		object := &unstructured.Unstructured{}

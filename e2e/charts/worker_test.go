@@ -53,7 +53,7 @@ func deleteCRDs(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, args ...string) string {
+func mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := east.Kubectl(t.Context(), args...)
 	if err != nil {
@@ -66,7 +66,7 @@ func must(t *testing.T, args ...string) string {
 func clusterWide(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	for name := range strings.Lines(must(t, "get", "-o", "name",
+	for name := range strings.Lines(mustKubectl(t, "get", "-o", "name",
 		"crd,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings")) {
 		if strings.Contains(name, "atoll-") || strings.Contains(name, "agents.navix.sh") {
 			names = append(names, strings.TrimSpace(name))
@@ -122,7 +122,7 @@ func TestWorkerLivesItsLife(t *testing.T) {
 	}
 	checkAccounts(t, namespace)
 	tell(t, []step{{by: user, args: apply, stdin: envManifest}})
-	uid := must(t, "get", "sandboxenv", "told", "-o", "jsonpath={.metadata.uid}")
+	uid := mustKubectl(t, "get", "sandboxenv", "told", "-o", "jsonpath={.metadata.uid}")
 
 	release.Values += "\nlogLevel: debug"
 	if release.Chart, err = helm.Package(ctx, helm.Chart("worker"), "0.2.0", t.TempDir()); err != nil {
@@ -131,7 +131,7 @@ func TestWorkerLivesItsLife(t *testing.T) {
 	if _, err := cluster.Upgrade(ctx, release); err != nil {
 		t.Fatal(err)
 	}
-	if got := must(t, "get", "crd", crds[0], "-o", "jsonpath={.spec.names.shortNames}"); got != `["sbe"]` {
+	if got := mustKubectl(t, "get", "crd", crds[0], "-o", "jsonpath={.spec.names.shortNames}"); got != `["sbe"]` {
 		t.Errorf("the CRD was not upgraded: short names %s", got)
 	}
 	if args := workerArgs(t, namespace); !slices.Contains(args, "--log-level=debug") {
@@ -163,7 +163,7 @@ func TestWorkerLivesItsLife(t *testing.T) {
 	if diff := cmp.Diff(kept, clusterWide(t)); diff != "" {
 		t.Errorf("left in the cluster (-want +got):\n%s", diff)
 	}
-	if got := must(t, "get", "sandboxenv", "told", "-o", "jsonpath={.metadata.uid}"); got != uid {
+	if got := mustKubectl(t, "get", "sandboxenv", "told", "-o", "jsonpath={.metadata.uid}"); got != uid {
 		t.Error("the Env did not outlive the release")
 	}
 	left, err := remains(ctx, namespace)
@@ -216,7 +216,7 @@ func comesBack(t *testing.T, cluster *harness.Cluster, release harness.Release) 
 			t.Fatal(err)
 		}
 	}
-	must(t, "get", "sandboxenv", "told")
+	mustKubectl(t, "get", "sandboxenv", "told")
 }
 
 func withValues(r harness.Release, values string) harness.Release {

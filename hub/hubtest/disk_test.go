@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/store/storetest"
 )
@@ -16,9 +17,7 @@ import (
 func TestDiskConforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
 		s, err := NewDisk(nil).Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	})
@@ -37,9 +36,7 @@ func TestDiskOfAKilledProcess(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk := NewDisk(func() time.Duration { return 8 * time.Millisecond })
 				before, err := disk.Open()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				done := make(chan error, 1)
 				go func() {
 					_, err := store.CompareAndSwap(t.Context(), before, "a", 0, []byte("1"))
@@ -51,9 +48,7 @@ func TestDiskOfAKilledProcess(t *testing.T) {
 					t.Errorf("the write answers %v", err)
 				}
 				after, err := disk.Open()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if _, ok, err := after.Get(t.Context(), "a"); ok != tc.kept || err != nil {
 					t.Errorf("found %t, %v, want %t", ok, err, tc.kept)
 				}
@@ -68,9 +63,7 @@ func TestDiskOfAKilledProcess(t *testing.T) {
 func TestFullAndDamagedDisk(t *testing.T) {
 	disk := NewDisk(nil)
 	s, err := disk.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	disk.SetFull(true)
 	if _, err := store.CompareAndSwap(t.Context(), s, "a", 0, nil); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a full disk answers %v", err)

@@ -49,9 +49,7 @@ func TestLines(t *testing.T) {
 	f.Bind(flags)
 	var out bytes.Buffer
 	log, err := f.Logger(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	log.WithValues("cluster", "east", "pool", "a").WithName("x").WithValues("cluster", "west").
 		Error(fmt.Errorf("listing: %w", context.Canceled), "failed", "cluster", "north", "msg", "mine", "error_text", "context canceled")
 	decoder := json.NewDecoder(&out)
@@ -62,9 +60,7 @@ func TestLines(t *testing.T) {
 	for decoder.More() {
 		key, _ := decoder.Token()
 		value, err := decoder.Token()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		name := fmt.Sprint(key)
 		if _, twice := seen[name]; twice {
 			t.Errorf("%s stands twice", name)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // seedReports are reports as workers send them, and as none does.
@@ -41,13 +42,9 @@ func FuzzReports(f *testing.F) {
 	seeds := seedReports()
 	for i, r := range seeds {
 		first, err := proto.Marshal(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		second, err := proto.Marshal(seeds[(i+1)%len(seeds)])
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(first, second, int64(i))
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte, seed int64) {

@@ -14,22 +14,17 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestProtoRoundTrip(t *testing.T) {
 	for _, s := range []*Segment{sample(), uuids(), sample().Describe(almostUID, 3, Defaults{}), New(Key{"a", "b"})} {
 		bytes, err := proto.Marshal(s.Proto())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var p federationv1.EnvSegment
-		if err := proto.Unmarshal(bytes, &p); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, proto.Unmarshal(bytes, &p))
 		got, err := FromProto(&p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !got.Equal(s) || got.Digest() != s.Digest() {
 			t.Errorf("got %+v, want %+v", got, s)
 		}
@@ -54,9 +49,7 @@ func TestFromProtoOrdersMembers(t *testing.T) {
 	p := sample().Proto()
 	slices.Reverse(p.Members)
 	s, err := FromProto(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if s.Digest() != sample().Digest() {
 		t.Error("the order of members on the wire makes a difference")
 	}
@@ -188,9 +181,7 @@ func TestUpdateIsFromProto(t *testing.T) {
 
 func TestFromProtoReadsWhatNewerPeersSay(t *testing.T) {
 	read, err := MembersFromProto([]*federationv1.MemberSegment{{Name: "a", State: 77, Idle: -3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := read[0]
 	if m.State != Unknown || m.Idle != 0 {
 		t.Errorf("state %s, idle %d; want Unknown and 0", m.State, m.Idle)

@@ -14,14 +14,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // I14: what the check lets through takes a bounded number of messages in memory, as JSON and in wire format.
 func FuzzShape(f *testing.F) {
 	wire, err := proto.Marshal(&sandboxv1.CreateSandboxRequest{Env: "demo", Labels: map[string]string{"a": "b"}, Clusters: []string{"east"}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	f.Add(wire)
 	f.Add([]byte(`{"env":"demo","labels":{"a":"b"},"postStartHooks":[{"exec":{"command":["ls"]}}],"clusters":["east","we\"st"]}`))
 	f.Add([]byte(`{"postStartHooks":[` + strings.Repeat(`{},`, 99) + `{}]}`))

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // callHealth opens a connection with so many health checks, none of whose responses may be sent.
@@ -22,9 +24,7 @@ func callHealth(t *testing.T, address string, calls uint32) net.Conn {
 	t.Helper()
 	conn := talk(t, address, prefaceText)
 	framer := http2.NewFramer(conn, conn)
-	if err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	var header strings.Builder
 	encoder := hpack.NewEncoder(&header)
 	for _, f := range []hpack.HeaderField{
@@ -32,9 +32,7 @@ func callHealth(t *testing.T, address string, calls uint32) net.Conn {
 		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 	} {
 		f.Sensitive = true // not indexed, so that each call has the same text
-		if err := encoder.WriteField(f); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, encoder.WriteField(f))
 	}
 	for i := range calls {
 		err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: []byte(header.String()), EndHeaders: true})

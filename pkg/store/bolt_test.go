@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/store/storetest"
@@ -30,9 +31,7 @@ func TestMain(m *testing.M) {
 func open(t *testing.T, path string) *store.Bolt {
 	t.Helper()
 	s, err := store.OpenBolt(path, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -45,12 +44,8 @@ func TestReopenKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "s.db")
 	s := open(t, path)
 	rev, err := store.CompareAndSwap(t.Context(), s, "a", 0, []byte("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Close())
 	s = open(t, path)
 	e, ok, err := s.Get(t.Context(), "a")
 	if err != nil || !ok || e.Revision != rev || string(e.Value) != "1" {
@@ -105,33 +100,25 @@ func fill(t *testing.T, path string) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
 }
 
 func overwrite(offset int64, with []byte) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		t.Helper()
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		noise := append(with, make([]byte, 2*4096-len(with))...)
 		if _, err := f.WriteAt(noise, offset); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.Close())
 	}
 }
 
 func overwriteDataPages(t *testing.T, path string) {
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for offset := int64(2 * 4096); offset < info.Size()-2*4096; offset += 2 * 4096 {
 		overwrite(offset, []byte(strings.Repeat("\xa5\x5a\x13", 2000)))(t, path)
 	}
@@ -140,9 +127,7 @@ func overwriteDataPages(t *testing.T, path string) {
 func truncate(size int64) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		t.Helper()
-		if err := os.Truncate(path, size); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Truncate(path, size))
 	}
 }
 
@@ -150,13 +135,9 @@ func setIn(bucket, key string, value []byte) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		t.Helper()
 		db, err := bbolt.Open(path, 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), value) })
-		if err := errors.Join(err, db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err, db.Close()))
 	}
 }
 
@@ -169,9 +150,7 @@ func lockAndTruncate(t *testing.T, path string) {
 
 func replaceWithDirectory(t *testing.T, path string) {
 	t.Helper()
-	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
 }
 
 // BenchmarkCommit measures grouped commits of entries like a claim's, plain and encrypted.
@@ -189,9 +168,7 @@ func benchmarkCommit(b *testing.B, sealed bool, writers int) {
 		sealer = sealerOf(b, keyA)
 	}
 	s, err := store.OpenSealed(filepath.Join(b.TempDir(), "s.db"), "test", sealer)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	defer func() { _ = s.Close() }()
 	work := make(chan int)
 	var wg sync.WaitGroup

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // sound is a file with entries of all sizes.
@@ -16,22 +18,16 @@ func sound(f *testing.F) []byte {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "claims.db")
 	s, err := OpenBolt(path, "claims")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	for i := range 200 {
 		put := Put{Key: fmt.Sprintf("claim/%03d", i), Value: bytes.Repeat([]byte{byte(i)}, i*i%5000)}
 		if _, err := s.Commit(context.Background(), Txn{Puts: []Put{put}}); err != nil {
 			f.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, s.Close())
 	data, err := os.ReadFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	return data
 }
 
@@ -50,9 +46,7 @@ func FuzzDamage(f *testing.F) {
 		copy(data[int(and)%len(data):], other)
 		data = data[:len(data)-int(cut)%len(data)]
 		path := filepath.Join(t.TempDir(), "claims.db")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, data, 0o600))
 		s, err := OpenBolt(path, "claims")
 		if err != nil {
 			return

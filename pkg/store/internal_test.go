@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // TestAGroupIsWhatWaits, up to its bound.
@@ -32,21 +34,13 @@ func TestAGroupIsWhatWaits(t *testing.T) {
 func TestADraftThatWasCutOffIsBegunAnew(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "s.db")
 	draft, err := openDraft(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := draft.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, draft.Close())
 	content, err := os.ReadFile(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for size := 0; size <= len(content); size += 1024 {
 		path := filepath.Join(t.TempDir(), "s.db")
-		if err := os.WriteFile(path+".new", content[:size], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path+".new", content[:size], 0o600))
 		s, err := OpenBolt(path, "test")
 		if err != nil {
 			t.Errorf("cut off at %d of %d: %v", size, len(content), err)
@@ -60,9 +54,7 @@ func TestADraftThatWasCutOffIsBegunAnew(t *testing.T) {
 
 func TestAFileThatCannotHaveItsNameIsNone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(path, "full"), 0o700))
 	if err := (layout{kind: "test"}).create(path); err == nil {
 		t.Error("a directory was taken for the file")
 	}
@@ -71,21 +63,15 @@ func TestAFileThatCannotHaveItsNameIsNone(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	s, err := OpenBolt(path, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	registry := prometheus.NewRegistry()
-	if err := s.Register(registry); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Register(registry))
 	for _, revision := range []uint64{0, 0, 7} { // the second and the third meet another revision
 		_, _ = CompareAndSwap(t.Context(), s, "k", revision, nil)
 	}
 	values := func() map[string]float64 {
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		out := map[string]float64{}
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
@@ -96,9 +82,7 @@ func TestMetrics(t *testing.T) {
 		return out
 	}
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := values()
 	for name, want := range map[string]float64{
 		"atoll_hub_store_transactions_total committed": 1, "atoll_hub_store_transactions_total conflict": 2,
@@ -108,15 +92,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v, want %v, of %v", name, got[name], want, got)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
 	if size := values()["atoll_hub_store_file_bytes"]; size != 0 {
 		t.Errorf("a file that was taken away has %v bytes", size)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
 }
 
 func label(m *dto.Metric, name string) string {

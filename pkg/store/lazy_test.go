@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -39,9 +40,7 @@ func TestLazyTransactionsWaitForCompany(t *testing.T) {
 		}
 		go late("before the close")
 		synctest.Wait()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Close())
 		if took := <-lazy; took != 0 {
 			t.Errorf("closing took %s longer", took)
 		}

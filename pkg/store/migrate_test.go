@@ -12,6 +12,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -31,13 +32,9 @@ func TestAnOlderFileIsMigratedStepByStep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	s := open(t, path)
 	rev, err := store.CompareAndSwap(t.Context(), s, "k", 0, []byte("v"))
-	if err := errors.Join(err, s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, s.Close()))
 	s, err = store.OpenBolt(path, "test", prefix("a/"), prefix("b/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got, _, err := s.Get(t.Context(), "b/a/k")
 	if err != nil || string(got.Value) != "va/b/" || got.Revision <= rev {
 		t.Errorf("after two migrations: %+v %v", got, err)
@@ -45,9 +42,7 @@ func TestAnOlderFileIsMigratedStepByStep(t *testing.T) {
 	if got, _, _ := s.Get(t.Context(), "count"); string(got.Value) != "2" || s.Schema() != 3 {
 		t.Errorf("counted %q, schema %d", got.Value, s.Schema())
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
 	if _, err := store.OpenBolt(path, "test", prefix("a/")); !errors.Is(err, store.ErrNewer) || !strings.Contains(err.Error(), path) {
 		t.Errorf("an older build: %v", err)
 	}
@@ -78,15 +73,11 @@ func TestAMigrationThatFailsLeavesTheFile(t *testing.T) {
 // TestAFileAppearsWhole: an empty file was truncated, and a dying process's leftover beside it does not count.
 func TestAFileAppearsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, nil, 0o600))
 	if _, err := store.OpenBolt(path, "test"); !errors.Is(err, store.ErrDamaged) {
 		t.Fatalf("an empty file: %v", err)
 	}
-	if err := errors.Join(os.Remove(path), os.WriteFile(path+".new", []byte(strings.Repeat("x", 9000)), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Remove(path), os.WriteFile(path+".new", []byte(strings.Repeat("x", 9000)), 0o600)))
 	open(t, path)
 	if _, err := os.Stat(path + ".new"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the draft is still there: %v", err)
@@ -98,9 +89,7 @@ func TestAPageThatIsFreeAndInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	fill(t, path)
 	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	page := db.Info().PageSize
 	var list int64
 	if err := errors.Join(db.View(func(tx *bbolt.Tx) error {
@@ -114,14 +103,10 @@ func TestAPageThatIsFreeAndInUse(t *testing.T) {
 		t.Fatalf("free list at page %d: %v", list, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The first entry of the list, behind the page's header of 16 bytes: page 3, or what is next to it, is the data's.
 	_, err = f.WriteAt([]byte{byte(list + 1), 0, 0, 0, 0, 0, 0, 0}, list*int64(page)+16)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, f.Close()))
 	if _, err := store.OpenBolt(path, "test"); !errors.Is(err, store.ErrDamaged) {
 		t.Errorf("opened: %v", err)
 	}
@@ -152,9 +137,7 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	if _, err := store.CompareAndSwap(t.Context(), s, "before", 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CopyTo(filepath.Join(dir, "copy.db")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.CopyTo(filepath.Join(dir, "copy.db")))
 	if _, err := store.CompareAndSwap(t.Context(), s, "after", 0, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -169,9 +152,7 @@ func TestADamagedFileIsLetGoOf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	fill(t, path)
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for size := info.Size() / 2; size > 0; size /= 2 {
 		truncate(size)(t, path)
 		for range 2 {

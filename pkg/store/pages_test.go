@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // A file that has grown, shrunk and grown again, with values over many pages, is sound whenever it is opened.
@@ -42,9 +44,7 @@ func TestASoundFileIsTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Close())
 	}
 }
 
@@ -159,9 +159,7 @@ func TestTree(t *testing.T) {
 func TestThePagesThatNoWayLeadsTo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	s, err := OpenBolt(path, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for range 3 { // what was overwritten leaves free pages
 		if _, err := s.Commit(t.Context(), Txn{Puts: []Put{{Key: "k", Value: make([]byte, 9000)}}}); err != nil {
 			t.Fatal(err)
@@ -178,13 +176,9 @@ func TestThePagesThatNoWayLeadsTo(t *testing.T) {
 		}
 		return nil
 	})
-	if err := errors.Join(err, s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, s.Close()))
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, tc := range map[string]struct {
 		id   int64
 		more int64
@@ -197,13 +191,9 @@ func TestThePagesThatNoWayLeadsTo(t *testing.T) {
 		damaged := bytes.Clone(whole)
 		native.PutUint64(damaged[tc.id*size:], uint64(tc.id))
 		native.PutUint32(damaged[tc.id*size+12:], uint32(tc.more))
-		if err := os.WriteFile(path, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, damaged, 0o600))
 		db, err := openFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		err = db.View(func(tx *bbolt.Tx) error { return checkTree(tx, path, size) })
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)

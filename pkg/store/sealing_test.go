@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/bbolt"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
@@ -35,9 +36,7 @@ const (
 
 func writeKeys(t testing.TB, path, entries string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("keys:\n"+entries), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("keys:\n"+entries), 0o600))
 }
 
 func sealerOf(t testing.TB, entries string) *envelope.Sealer {
@@ -45,27 +44,21 @@ func sealerOf(t testing.TB, entries string) *envelope.Sealer {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	writeKeys(t, path, entries)
 	s, err := envelope.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
 func openSealed(t *testing.T, path string, sealer *envelope.Sealer) *store.Bolt {
 	t.Helper()
 	s, err := store.OpenSealed(path, "test", sealer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
 func closeStore(t *testing.T, s *store.Bolt) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
 }
 
 // plant writes entries that hold the canary, and returns their revisions.
@@ -74,9 +67,7 @@ func plant(t *testing.T, s *store.Bolt, n int) (revisions []uint64) {
 	for i := range n {
 		key := fmt.Sprintf("k%05d", i)
 		rev, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: key, Value: []byte(key + canary)}, {Key: "empty/" + key}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		revisions = append(revisions, rev)
 	}
 	return revisions
@@ -102,9 +93,7 @@ func planted(t *testing.T, s *store.Bolt, revisions []uint64) {
 func tells(t *testing.T, path, what string) bool {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return bytes.Contains(data, []byte(what))
 }
 
@@ -122,9 +111,7 @@ func TestAnEncryptedFileTellsNothing(t *testing.T) {
 		s := openSealed(t, path, sealer)
 		revisions := plant(t, s, 50)
 		planted(t, s, revisions)
-		if err := s.CopyTo(path + ".copy"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.CopyTo(path+".copy"))
 		closeStore(t, s)
 		for _, file := range []string{path, path + ".copy"} {
 			if got := tells(t, file, canary); got != (sealer == nil) {
@@ -150,9 +137,7 @@ func TestAPlainFileIsEncrypted(t *testing.T) {
 	}
 	revisions := plant(t, s, 100)
 	before, err := s.Revision()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	closeStore(t, s)
 	sealer := sealerOf(t, keyA)
 	s = openSealed(t, path, sealer)
@@ -172,9 +157,7 @@ func TestAPlainFileIsEncrypted(t *testing.T) {
 	}
 
 	// And back, for a hub without a key.
-	if err := store.Rewrite(path, "test", sealer, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Rewrite(path, "test", sealer, nil))
 	s = openSealed(t, path, nil)
 	if e, ok, err := s.Get(t.Context(), "k00001"); err != nil || !ok || string(e.Value) != "k00001"+canary || e.Revision != revisions[1] {
 		t.Errorf("decrypted: %+v, %v", e, err)
@@ -189,9 +172,7 @@ func TestAnEncryptedFileNeedsItsKey(t *testing.T) {
 	revisions := plant(t, s, 10)
 	closeStore(t, s)
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, c := range map[string]struct {
 		sealer *envelope.Sealer
 		kind   string
@@ -247,13 +228,9 @@ func TestADamagedEntryIsFound(t *testing.T) {
 			plant(t, s, 10)
 			closeStore(t, s)
 			db, err := bbolt.Open(path, 0o600, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			err = db.Update(func(tx *bbolt.Tx) error { return damage(tx.Bucket([]byte("data"))) })
-			if err := errors.Join(err, db.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, errors.Join(err, db.Close()))
 			if _, err := store.OpenSealed(path, "test", sealerOf(t, keyA)); !errors.Is(err, store.ErrDamaged) ||
 				!strings.Contains(err.Error(), "k00003") {
 				t.Errorf("opened: %v", err)
@@ -269,9 +246,7 @@ func TestRotationRewritesEveryEntry(t *testing.T) {
 		path, keyPath := filepath.Join(dir, "s.db"), filepath.Join(dir, "keys.yaml")
 		writeKeys(t, keyPath, keyA)
 		keys, err := envelope.OpenKeyFile(keyPath)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s := openSealed(t, path, envelope.New(keys))
 		revisions := plant(t, s, 700) // three batches
 		stale := func(want int) {

@@ -20,6 +20,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	workercalls "navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
@@ -44,16 +45,12 @@ func (unconnected) Dispatch(context.Context, string, *federationv1.Dispatch) (*f
 func newFleet(t testing.TB, envs ...string) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(openStore(t, "registry"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	session, _, refused := f.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t1", Stream: 1})
 	if refused != nil {
 		t.Fatal(refused)
 	}
-	if err := session.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, session.Begin(&federationv1.Begin{Incarnation: 1}))
 	report := &federationv1.Report{Sequence: 1, Last: true, Complete: true}
 	for _, env := range envs {
 		namespace, name, _ := strings.Cut(env, "/")
@@ -71,9 +68,7 @@ func newFleet(t testing.TB, envs ...string) *fleet.Fleet {
 func openStore(t testing.TB, kind string) store.Store {
 	t.Helper()
 	s, err := store.OpenBolt(filepath.Join(t.TempDir(), kind+".db"), kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -91,13 +86,9 @@ func serveOptions(t testing.TB, o Options) string {
 	t.Helper()
 	o.Clock = clock.RealClock{}
 	server, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, lis) }()
@@ -115,21 +106,15 @@ func serveOptions(t testing.TB, o Options) string {
 func exchange(t *testing.T, base, method, path, body string, header ...string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	out := fmt.Sprintf("%s %s %s\n%d %s", method, path, body, resp.StatusCode, resp.Header.Get("Content-Type"))
 	if retry := resp.Header.Get("Retry-After"); retry != "" {
 		out += " Retry-After: " + retry
@@ -197,14 +182,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("(-want +got; -update writes it):\n%s", diff)
 	}
@@ -217,9 +198,7 @@ func TestEnvsInPages(t *testing.T) {
 		var names []string
 		for token := ""; ; {
 			page, err := e.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{Namespace: namespace, PageSize: size, PageToken: token})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for _, env := range page.GetEnvs() {
 				names = append(names, env.GetNamespace()+"/"+env.GetName())
 			}

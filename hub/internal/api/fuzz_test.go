@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -67,9 +68,7 @@ func FuzzREST(f *testing.F) {
 		}
 		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		checkAnswer(t, req, resp, text)
 	})
 }

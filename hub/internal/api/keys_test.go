@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	"navix.sh/atoll/pkg/problem"
@@ -77,17 +78,11 @@ func FuzzParseKeys(f *testing.F) {
 // Without the token no header is admitted, to any method.
 func FuzzAdmit(f *testing.F) {
 	token, entry, err := NewToken(Key{Name: "all", Scopes: []Scope{ScopeAdmin}, AllTeams: true, AllNamespaces: true})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	path := filepath.Join(f.TempDir(), "keys.yaml")
-	if err := os.WriteFile(path, entry, 0o600); err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, os.WriteFile(path, entry, 0o600))
 	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(f))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	for _, header := range []string{"", "Bearer", "bearer " + TokenPrefix, "Bearer " + token[:len(token)-1], "Basic YTpi", "Bearer \x00",
 		"Bearer  "} {
 		f.Add("/atoll.sandbox.v1.Sandboxes/CreateSandbox", header)
@@ -107,16 +102,12 @@ func FuzzAdmit(f *testing.F) {
 
 func TestTokens(t *testing.T) {
 	token, entry, err := NewToken(Key{Name: "ci", Scopes: []Scope{ScopeRead}, Team: "t"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if strings.Contains(string(entry), token) || !strings.HasPrefix(token, TokenPrefix) || len(token) < 50 {
 		t.Errorf("token %q, entry %s", token, entry)
 	}
 	keys, err := ParseKeys(entry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if k := keys.find(token); k == nil || k.Team != "t" {
 		t.Errorf("found %+v", k)
 	}
@@ -163,17 +154,11 @@ func TestCallsNeedAKeyForWhomTheyConcern(t *testing.T) {
 	} {
 		key.Name = name
 		token, entry, err := NewToken(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		path := filepath.Join(t.TempDir(), "keys.yaml")
-		if err := os.WriteFile(path, entry, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, entry, 0o600))
 		auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for method, keys := range map[string]string{
 			"Clusters/DrainCluster": "all", "Clusters/UndrainCluster": "all", "Clusters/ForgetCluster": "all", "Hub/BackupHub": "all",
 			"Hub/AcceptLoss": "all", "Templates/PutTemplate": "all", "Later/Unknown": "all",
@@ -200,15 +185,11 @@ func TestKeysAreTakenUp(t *testing.T) {
 		mint := func(k Key) (string, []byte) {
 			k.Name, k.Scopes = "n", []Scope{ScopeRead}
 			token, entry, err := NewToken(k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return token, entry
 		}
 		write := func(data []byte) {
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, data, 0o600))
 			time.Sleep(rereadEvery + time.Second)
 			synctest.Wait()
 		}
@@ -218,13 +199,9 @@ func TestKeysAreTakenUp(t *testing.T) {
 		if _, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t)); err == nil {
 			t.Fatal("began without a file")
 		}
-		if err := os.WriteFile(path, firstEntry, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, firstEntry, 0o600))
 		a, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		running := make(chan error, 1)
 		go func() { running <- a.Run(ctx) }()

@@ -18,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -41,17 +42,11 @@ func TestReachNeedsTheScopeClaim(t *testing.T) {
 		{ScopeRead, true, http.StatusForbidden}, {ScopeClaim, false, http.StatusUnauthorized},
 	} {
 		token, entry, err := NewToken(Key{Name: "n", Team: "red", Scopes: []Scope{c.scope}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		path := filepath.Join(t.TempDir(), "keys.yaml")
-		if err := os.WriteFile(path, entry, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, entry, 0o600))
 		auth, err := NewAuthenticator(path, clock.RealClock{}, logr.Discard())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		reached := &visitors{}
 		handler := reach.NewHandler(reached, logr.Discard())
 		for _, path := range []string{"/v1/sandboxes/a-east/logs", "/v1/sandboxes/a-east/ports/80/"} {
@@ -107,17 +102,11 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 			now := clocktesting.NewFakeClock(time.Now())
 			expires := now.Now().Add(c.until)
 			token, entry, err := NewToken(Key{Name: "n", Team: "red", Scopes: []Scope{ScopeClaim}, Expires: &expires})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			path := filepath.Join(t.TempDir(), "keys.yaml")
-			if err := os.WriteFile(path, entry, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, entry, 0o600))
 			auth, err := NewAuthenticator(path, now, logr.Discard())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			h := host{make(chan *conversation, 1)}
 			handler := reach.NewHandler(h, logr.Discard())
 			over := make(chan struct{})
@@ -134,9 +123,7 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 				if _, entry, err = NewToken(Key{Name: "other", Team: "red", Scopes: []Scope{ScopeClaim}}); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(path, entry, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(path, entry, 0o600))
 			}
 			if _, err := auth.reread(); err != nil {
 				t.Fatal(err)
@@ -163,21 +150,13 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 // I14: one key's conversations take no other's place.
 func TestI14EachKeyHasItsConversations(t *testing.T) {
 	greedy, first, err := NewToken(Key{Name: "greedy", Scopes: []Scope{ScopeClaim}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	other, second, err := NewToken(Key{Name: "other", Scopes: []Scope{ScopeClaim}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "keys.yaml")
-	if err := os.WriteFile(path, append(first, bytes.TrimPrefix(second, []byte("keys:\n"))...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, append(first, bytes.TrimPrefix(second, []byte("keys:\n"))...), 0o600))
 	auth, err := NewAuthenticator(path, clock.RealClock{}, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	h := host{make(chan *conversation, 1)}
 	handler := reach.NewHandler(h, logr.Discard())
 	visit := func(token string) int {

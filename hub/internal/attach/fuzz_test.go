@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/frametest"
 )
@@ -42,17 +43,13 @@ func FuzzReader(f *testing.F) {
 	f.Add(frametest.Join(f, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: 1, Sandboxes: []*federationv1.EndedSandbox{nil}}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		view, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: forgetful{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		session, _, refused := view.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: 1})
 		if refused != nil {
 			t.Fatal(refused)
 		}
 		defer session.Close()
-		if err := session.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, session.Begin(&federationv1.Begin{Incarnation: 1}))
 		indexes := 0
 		s := NewServer(Options{Fleet: view, Clock: clock.RealClock{}})
 		counts := handler{onKeys: func(string, []*federationv1.KeyHolder) { indexes++ }}

@@ -14,6 +14,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/outcome"
@@ -61,9 +62,7 @@ func TestEachCallWithAKeyTellsTheSameEnd(t *testing.T) {
 				batch := &federationv1.Ended{Sandboxes: []*federationv1.EndedSandbox{
 					{Sandbox: ended, KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 1},
 				}}
-				if err := f.hub.OnEnded(t.Context(), "east", batch); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, f.hub.OnEnded(t.Context(), "east", batch))
 				check("the second call")
 			})
 		})

@@ -13,6 +13,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/inventory"
@@ -142,9 +143,7 @@ func TestI14AHookRunsInTheSandboxsContainerAlone(t *testing.T) {
 				exec["container"] = tc.container
 			}
 			hook, err := structpb.NewStruct(map[string]any{"exec": exec})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			_, err = s.Create(t.Context(), Claim{
 				Request: &sandboxv1.CreateSandboxRequest{Team: "red", PostStartHooks: []*structpb.Struct{hook}, NoQueue: true}, Pool: inventorytest.Pool,
 			})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/history/historytest"
@@ -36,13 +37,9 @@ func newStation(t *testing.T, capacity int32) *station {
 	t.Helper()
 	at := inventorytest.New(t)
 	sb, err := sandboxes.New(at.Inventory, sandboxes.Options{History: historytest.New(t, clock.RealClock{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := New(at.Inventory, sb, Options{QueueCapacity: capacity})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	at.Lead()
 	return &station{Service: s, Station: at, t: t}
 }
@@ -63,9 +60,7 @@ func (s *station) newAsker(user string, timeout time.Duration) *asker {
 	s.update(func(l locked) {
 		o, err = l.newOp(Claim{Request: r, Pool: inventorytest.Pool}, l.Pool(inventorytest.Pool))
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	w := &asker{op: o}
 	w.ctx, o.cancel = context.WithCancel(s.t.Context())
 	s.t.Cleanup(o.cancel)

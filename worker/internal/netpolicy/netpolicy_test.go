@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // peer is one end of a connection; without a namespace it is no Pod.
@@ -44,14 +45,10 @@ func poolTold() *v1alpha1.SandboxPool {
 func policyFor(t *testing.T, egress string) *networkingv1.NetworkPolicy {
 	t.Helper()
 	e, err := ParseEgress(egress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rendered := Policy(poolTold(), e, Worker{Namespace: "atoll-system", Labels: map[string]string{"app": "worker"}})
 	policy := &networkingv1.NetworkPolicy{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(rendered.Object, policy, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(rendered.Object, policy, true))
 	return policy
 }
 
@@ -180,9 +177,7 @@ func TestParseEgressRefuses(t *testing.T) {
 // TestNames: with Cilium, Pods ask for the listed names alone, and reach what the answers say.
 func TestNames(t *testing.T) {
 	e, err := ParseEgress("pypi.org 443, *.example.org.")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if Names(poolTold(), &Egress{DNS: true}) != nil {
 		t.Error("a policy of no names")
 	}
@@ -204,9 +199,7 @@ func TestNames(t *testing.T) {
 func TestRestrict(t *testing.T) {
 	parse := func(value string) *Egress {
 		e, err := ParseEgress(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return e
 	}
 	pool := parse("10.0.0.0/8, 169.254.169.254, fd00:ec2::254, 169.254.0.0/16")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/idle"
 )
 
@@ -46,9 +47,7 @@ func TestI11TalkIsWrittenDownInTime(t *testing.T) {
 						written, writes = at, writes+1
 						return nil
 					}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				timeouts := idle.Timeouts{Idle: 11 * time.Minute}
 				keeper.See("a", timeouts, true)
 				s := &Service{opts: Options{Sandboxes: touches{keeper: keeper}, Activity: NewActivity(clock.RealClock{}), Clock: clock.RealClock{},

@@ -33,6 +33,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link"
@@ -258,9 +259,7 @@ func (w *world) inBackground(what string, run func(context.Context) error) {
 
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 }
 
 func (w *world) eventually(what string, try func() error) {

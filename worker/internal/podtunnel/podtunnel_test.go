@@ -28,6 +28,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -78,9 +79,7 @@ func (w *world) dial(id, rest string, protocols ...string) (*websocket.Conn, err
 func listen(t *testing.T, serve func(net.Conn)) (port string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
 	go func() {
 		for {

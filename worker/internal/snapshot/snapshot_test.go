@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
@@ -38,23 +39,17 @@ func TestEditsKeepUnknownFields(t *testing.T) {
 		"futurePod": "x", "containers": []any{map[string]any{"name": "main", "image": "i", "futureContainer": map[string]any{"a": "b"}}},
 	}}}}
 	before, err := s.Pool("ns", "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	after := before.DeepCopy()
 	main := &after.Spec.Template.Spec.Containers[0]
 	main.Env = []corev1.EnvVar{{Name: "A", Value: "1"}}
 	main.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
 	main.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 	after.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "j"}}
-	if err := s.Edit(before, after); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Edit(before, after))
 	spec, _, _ := unstructured.NestedMap(s.Spec, "template", "spec")
 	content, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text := string(content)
 	for _, want := range []string{`"futurePod":"x"`, `"futureContainer":{"a":"b"}`, `"env":[{"name":"A","value":"1"}]`, `"privileged":false`,
 		`"cpu":"1"`, `"name":"init"`} {
