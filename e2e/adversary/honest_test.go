@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -94,7 +95,7 @@ func (w *world) honest(ctx context.Context, begin func()) (samples, error) {
 // claim claims for the teams in turn, in clusters in turn, with a key and without one.
 func (w *world) claim(ctx context.Context) (*caller, *sandboxv1.Sandbox, error) {
 	n := w.claimed.Add(1)
-	c := w.callers[n%2]
+	c := w.callers[n%int64(len(w.callers))]
 	r := &sandboxv1.CreateSandboxRequest{
 		Namespace: namespace, Env: honestEnv, Clusters: []string{honestClusters[n/2%2], honestClusters[(n/2+1)%2]}, RequireClusters: true,
 	}
@@ -135,17 +136,22 @@ func (w *world) stand(ctx context.Context) (standing, error) {
 		if err != nil {
 			return s, err
 		}
-		for line := range strings.Lines(text) {
-			var value float64
-			if name, rest, ok := strings.Cut(line, "} "); ok && strings.HasPrefix(name, "atoll_link_disconnects_total{") {
-				if _, err := fmt.Sscan(rest, &value); err != nil {
-					return s, fmt.Errorf("reading %q: %w", line, err)
-				}
-				s.disconnects[id] += value
+		s.disconnects[id] = sum(text, "atoll_link_disconnects_total{")
+	}
+	return s, nil
+}
+
+// sum adds up the series of metrics that begin with a text.
+func sum(metrics, begin string) (all float64) {
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, begin) {
+			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
+			if err == nil {
+				all += value
 			}
 		}
 	}
-	return s, nil
+	return all
 }
 
 // unmoved returns an error for each honest cluster that lost its stream since.

@@ -30,6 +30,8 @@ type measured struct {
 	// PeakMiB is the most resident memory by program, and HubMiB the hub's.
 	PeakMiB map[string]int64
 	HubMiB  int64
+	// Goroutines are those after the row, by program.
+	Goroutines map[string]float64
 	// The honest claims' latency, in milliseconds.
 	P50Before, P99Before, P50During, P99During float64
 	Claims, Failed, Tries                      int
@@ -58,7 +60,7 @@ func (w *world) run(ctx context.Context, r row) error {
 func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	m = measured{Role: string(r.role), Name: r.name, PeakMiB: map[string]int64{}}
+	m = measured{Role: string(r.role), Name: r.name, PeakMiB: map[string]int64{}, Goroutines: map[string]float64{}}
 	g, err := w.ground(ctx, r)
 	if err != nil {
 		return m, fmt.Errorf("preparing the attack: %w", err)
@@ -100,6 +102,11 @@ func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
 	}
 	if g.Cluster != "" {
 		errs = append(errs, w.forget(ctx, g.Cluster))
+	}
+	for name := range w.programs() {
+		text, err := w.Metrics(ctx, name)
+		errs = append(errs, err)
+		m.Goroutines[name] = sum(text, "go_goroutines ")
 	}
 	if err := errors.Join(errs...); err != nil {
 		return m, err

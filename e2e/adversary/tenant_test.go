@@ -55,7 +55,7 @@ func tenantRows() []row {
 		{name: "small-scope", role: tenant, told: []string{"FORBIDDEN"}, never: []string{"OK"}, attack: smallScope},
 		{name: "invented-ids", role: tenant, told: []string{"NOT_FOUND|INVALID"}, never: []string{"OK"}, attack: inventedIDs},
 		{name: "lists", role: tenant, told: []string{"OK"}, attack: lists},
-		{name: "unread-lists", role: tenant, told: []string{"closed"}, attack: unreadLists},
+		{name: "unread-lists", role: tenant, told: []string{"closed|silence"}, attack: unreadLists},
 		{name: "changes", role: tenant, told: []string{"OK"}, attack: changes},
 	}...)
 }
@@ -224,7 +224,7 @@ func manyKeys(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	swarm(ctx, 64, func(int) {
+	swarm(ctx, 256, func(int) {
 		n := a.attempts.Add(1)
 		if int(n) > a.size(1<<30, 100_000) {
 			<-ctx.Done()

@@ -35,14 +35,17 @@ const (
 	fullEnv   = "full"
 	// honestPods is the number of Pods of the callers' Env in each cluster.
 	honestPods = 40
-	// hardLimit is the private memory that the kernel lets a program have, softLimit its GOMEMLIMIT.
-	hardLimit = 1 << 30
-	softLimit = "384MiB"
+	// hardLimit is the private memory that the kernel lets a program have. Its GOMEMLIMIT is three quarters of -rss; because a
+	// program may use what is free for garbage, and only the rest is an attack's cost.
+	hardLimit = 2 << 30
 	// patience bounds every wait for the federation.
 	patience = 2 * time.Minute
 	// canaryKey is the claim key of a sandbox that no attack may change.
 	canaryKey = "canary"
 )
+
+// teams are the honest callers'. The first has the canary.
+var teams = []string{"ann", "bob", "cleo", "dan", "eve", "fay"}
 
 var honestClusters = []string{"east", "west"}
 
@@ -93,7 +96,7 @@ func (w *world) up(ctx context.Context) (err error) {
 			}
 			return c.Address, nil
 		},
-		Env: func(string) []string { return []string{"GOMEMLIMIT=" + softLimit} },
+		Env: func(string) []string { return []string{fmt.Sprintf("GOMEMLIMIT=%dMiB", *rssFlag*3/4)} },
 	})
 	if err != nil {
 		return fmt.Errorf("starting hub and workers: %w", err)
@@ -118,7 +121,7 @@ func limits() []string {
 	if *fullFlag {
 		return flags
 	}
-	return append(flags, "--header-timeout=1s", "--body-timeout=2s", "--team-max-claim-keys=400",
+	return append(flags, "--header-timeout=1s", "--body-timeout=2s", "--team-max-claim-keys=150", "--max-calls-per-caller=2000",
 		"--cluster-max-envs=1000", "--cluster-max-members=2000", "--cluster-max-keys=2000", "--cluster-max-bytes=4194304")
 }
 
@@ -126,14 +129,16 @@ func limits() []string {
 func (w *world) writeKeys() (keys, admin string, err error) {
 	var file strings.Builder
 	file.WriteString("keys:\n")
-	for name, bounds := range map[string]string{
+	all := map[string]string{
 		"admin":         "allTeams: true, allNamespaces: true, scopes: [admin]",
-		"ann":           "team: ann, namespaces: [default], scopes: [claim]",
-		"bob":           "team: bob, namespaces: [default], scopes: [claim]",
 		"mallory":       "team: mallory, namespaces: [default], scopes: [claim]",
 		"mallory-reads": "team: mallory, namespaces: [default], scopes: [read]",
 		"mallory-admin": "team: mallory, namespaces: [default], scopes: [admin]",
-	} {
+	}
+	for _, team := range teams {
+		all[team] = "team: " + team + ", namespaces: [default], scopes: [claim]"
+	}
+	for name, bounds := range all {
 		w.tokens[name] = "atoll_" + rand.Text()
 		sum := sha256.Sum256([]byte(w.tokens[name]))
 		fmt.Fprintf(&file, "- {name: %s, sha256: %s, %s}\n", name, hex.EncodeToString(sum[:]), bounds)
@@ -177,7 +182,7 @@ func (w *world) warm(ctx context.Context) error {
 
 // settleIn creates the callers, the canaries and the adversary's sandbox.
 func (w *world) settleIn(ctx context.Context) error {
-	for _, team := range []string{"ann", "bob"} {
+	for _, team := range teams {
 		conn, err := grpc.NewClient("passthrough:///"+w.HubEndpoint().Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithPerRPCCredentials(token(w.tokens[team])))
 		if err != nil {
