@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"sync"
@@ -148,7 +149,7 @@ func tokenlessTunnels(ctx context.Context, a *attacker) error {
 	}
 	defer conn.Close()
 	var all sync.WaitGroup
-	for range a.size(1000, 10_000) {
+	for range a.size(2000, 20_000) {
 		all.Go(func() {
 			a.attempts.Add(1)
 			stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
@@ -162,6 +163,38 @@ func tokenlessTunnels(ctx context.Context, a *attacker) error {
 		})
 	}
 	all.Wait()
+	return nil
+}
+
+// manyLinks opens as many connections with the certificate as it can, and holds them.
+func manyLinks(ctx context.Context, a *attacker) error {
+	config, err := a.linkConfig()
+	if err != nil {
+		return err
+	}
+	var open sync.WaitGroup
+	each(ctx, a.size(1000, 5000), func(int) {
+		a.attempts.Add(1)
+		conn, err := a.dial(ctx, a.Link)
+		if err != nil {
+			a.tell("not connected")
+			return
+		}
+		_ = conn.SetDeadline(until(ctx))
+		secure := tls.Client(conn, config)
+		_, err = secure.Read(make([]byte, 1)) // the hub's settings
+		if err == nil {
+			a.tell("admitted")
+		}
+		open.Go(func() {
+			defer conn.Close()
+			if err == nil {
+				_, err = io.Copy(io.Discard, secure)
+			}
+			a.tell(hungUp(err))
+		})
+	})
+	open.Wait()
 	return nil
 }
 

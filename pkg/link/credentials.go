@@ -31,6 +31,8 @@ type Credentials struct {
 
 	mu   sync.Mutex
 	good *material
+
+	admitted seats
 }
 
 // material is one consistent reading of the files.
@@ -163,6 +165,9 @@ func (t transport) ClientHandshake(ctx context.Context, authority string, conn n
 func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := credentials.NewTLS(t.serverConfig()).ServerHandshake(conn)
 	if err != nil {
+		return nil, nil, err
+	}
+	if secure, err = t.admitted.seat(secure, info); err != nil {
 		return nil, nil, err
 	}
 	if stranger, ok := conn.(interface{ Admit() }); ok {

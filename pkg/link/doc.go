@@ -18,7 +18,8 @@
 // # Unauthenticated peers (I14)
 //
 // Until a connection has shown a certificate it counts against MaxHandshakes and MaxHandshakesPerAddress of its listener
-// (serve.Limit), and has ten seconds.
+// (serve.Limit), and has ten seconds. After that it counts against MaxConnectionsPerCluster; because a cluster's worker needs two:
+// TestI14AClustersConnectionsAreBounded.
 //
 // # Frames (I14)
 //

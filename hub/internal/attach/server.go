@@ -61,16 +61,20 @@ type Server struct {
 	tunnels *tunnels
 	handler atomic.Pointer[Handler] // nil: not yet
 
-	mu      sync.RWMutex
-	conns   map[string]*conn
-	opening map[string]int // streams of a cluster that have not begun
+	opening *tally // streams that have not begun
+	unnamed *tally // tunnels that have named no token
+
+	mu    sync.RWMutex
+	conns map[string]*conn
 }
 
 // NewServer returns a server without streams. It refuses them until it has a handler; because the handler sends calls to workers
 // through this server, and so is created later.
 func NewServer(opts Options) *Server {
-	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{},
-		opening: map[string]int{}}
+	return &Server{
+		opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{},
+		opening: newTally(maxOpening), unnamed: newTally(maxUnnamed),
+	}
 }
 
 // Handle sets the handler and admits workers.
@@ -108,10 +112,10 @@ func (s *Server) Attach(stream stream) error {
 
 // open runs from Hello to Begin. A refusal is sent to the worker and returned as a status.
 func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fleet.Session, error) {
-	if !s.mayOpen(clusterID) {
+	if !s.opening.enter(clusterID) {
 		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
 	}
-	defer s.opened(clusterID)
+	defer s.opening.leave(clusterID)
 	frame, err := receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
 	if err != nil {
 		return nil, nil, err
@@ -137,21 +141,30 @@ func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fl
 	return hello, session, nil
 }
 
-func (s *Server) mayOpen(clusterID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.opening[clusterID] >= maxOpening {
+// tally counts streams by cluster, up to a number.
+type tally struct {
+	most  int
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func newTally(most int) *tally { return &tally{most: most, count: map[string]int{}} }
+
+func (t *tally) enter(clusterID string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[clusterID] >= t.most {
 		return false
 	}
-	s.opening[clusterID]++
+	t.count[clusterID]++
 	return true
 }
 
-func (s *Server) opened(clusterID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.opening[clusterID]--; s.opening[clusterID] == 0 {
-		delete(s.opening, clusterID)
+func (t *tally) leave(clusterID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[clusterID]--; t.count[clusterID] == 0 {
+		delete(t.count, clusterID)
 	}
 }
 

@@ -15,8 +15,12 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// tunnelTimeout is how long a worker may take to name the token of a tunnel.
-const tunnelTimeout = 10 * time.Second
+const (
+	// tunnelTimeout is how long a worker may take to name the token of a tunnel.
+	tunnelTimeout = 10 * time.Second
+	// maxUnnamed bounds the streams of a cluster that have named no token yet (I14). A worker names it at once.
+	maxUnnamed = 1024
+)
 
 // tunnels holds the awaited tunnels by token, and counts the tunnels of each cluster, including those that are being opened.
 type tunnels struct {
@@ -135,7 +139,11 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
+	if !s.unnamed.enter(cluster) {
+		return status.Errorf(codes.ResourceExhausted, "%d tunnels of cluster %s have named no token yet", maxUnnamed, cluster)
+	}
 	frame, err := receive(stream.Recv, s.opts.Clock, tunnelTimeout, errNoToken)
+	s.unnamed.leave(cluster)
 	if err != nil {
 		return err
 	}

@@ -162,3 +162,44 @@ func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 		}
 	}
 }
+
+// I14: tunnels that name no token are few.
+func TestI14UnnamedTunnelsAreFew(t *testing.T) {
+	h := newHub(t, handler{})
+	client := h.linkClient("a")
+	for range maxUnnamed {
+		_, err := client.Tunnel(h.Context())
+		h.must(err)
+	}
+	h.eventually(func() error { // the streams arrive one after the other
+		ctx, cancel := context.WithTimeout(h.Context(), time.Second)
+		defer cancel()
+		stream, err := client.Tunnel(ctx)
+		h.must(err)
+		if _, err = stream.Recv(); status.Code(err) == codes.ResourceExhausted {
+			return nil
+		}
+		return fmt.Errorf("one more than may be: %w", err)
+	})
+}
+
+// linkClient is a connection with a certificate of a cluster, for streams of any kind.
+func (h *hub) linkClient(id string) federationv1.LinkClient {
+	h.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	connected, done := make(chan federationv1.LinkClient, 1), make(chan struct{})
+	dial := link.Dial{Target: h.address, Credentials: h.credentials(id), Clock: clock.RealClock{}, Log: logr.Discard()}
+	go func() {
+		defer close(done)
+		_ = link.Run(ctx, dial, func(ctx context.Context, client federationv1.LinkClient) error {
+			connected <- client
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	h.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return <-connected
+}
