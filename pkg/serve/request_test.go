@@ -58,7 +58,7 @@ func TestWrongRequestsNameFieldValueAndWhatIsValid(t *testing.T) {
 		{"GET", "/v1/sandboxes?env=%zz", "", "query", "env=%zz", "a query as in"},
 		{"GET", "/v1/sandboxes/x?id=y", "", "id", "y", "no query parameter here"},
 		{"GET", "/v1/claims/k?namespce=a", "", "namespce", "a", "namespace; there are: namespace, team"},
-		{"DELETE", "/v1/sandboxes/x?force=true", "", "force", "true", "no query parameter here"},
+		{"DELETE", "/v1/claims/k?force=true", "", "force", "true", "one of: namespace, team"},
 		{"POST", "/v1/sandboxes?env=demo", `{"env":"demo"}`, "env", "demo", "no query parameter here"},
 		{"POST", "/v1/sandboxes", `{"env":"demo","startupTimeout":"soon"}`, "startupTimeout", "soon", ValidDuration},
 		{"POST", "/v1/sandboxes", `{"env":"demo","startupTimeout":600}`, "startupTimeout", "600", ValidDuration},
