@@ -174,7 +174,8 @@ func TestCommandsOnAnEndedSandbox(t *testing.T) {
 		if code != want || !strings.Contains(stdout, "OOMKilled") {
 			t.Errorf("%s: exit code %d, want %d\n%s%s", line, code, want, stdout, stderr)
 		}
-		if want == exitEnded && (!strings.Contains(stderr, "sandbox id-east has ended: Failed: OOMKilled") || !strings.Contains(stderr, "another key")) {
+		if want == exitEnded && (!strings.Contains(stderr, "sandbox id-east has ended: Failed: OOMKilled") ||
+			!strings.Contains(stderr, "another key")) {
 			t.Errorf("%s: says %q", line, stderr)
 		}
 	}
@@ -188,7 +189,8 @@ func TestHintsFitTheError(t *testing.T) {
 		return nil, e
 	}}
 	run := serveScripted(t, s).run
-	if _, stderr, code := run(t.Context(), "claim nope"); code != 3 || strings.Contains(stderr, "--claim-key") || strings.Count(stderr, "\n") != 1 {
+	if _, stderr, code := run(t.Context(), "claim nope"); code != 3 || strings.Contains(stderr, "--claim-key") ||
+		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("a key that nothing is known of: %d %q", code, stderr)
 	}
 	for reason, want := range map[problem.Reason]string{
@@ -287,7 +289,8 @@ func TestWatchAndWait(t *testing.T) {
 		t.Errorf("waiting for a sandbox that ends: %d %s", code, stderr)
 	}
 	s.phases = []sandboxv1.Phase{starting}
-	if _, stderr, code := run(t.Context(), "sandboxes --wait=running --timeout 1s"); code != 4 || !strings.Contains(stderr, "id-east is starting") {
+	if _, stderr, code := run(t.Context(), "sandboxes --wait=running --timeout 1s"); code != 4 ||
+		!strings.Contains(stderr, "id-east is starting") {
 		t.Errorf("waiting in vain: %d %s", code, stderr)
 	}
 

@@ -74,7 +74,8 @@ either direction counts as activity, so a sandbox in use does not end as idle.`,
 	cmd.Flags().SetInterspersed(false) // arguments after the id belong to the command
 	cmd.Flags().BoolVarP(&stdin, "stdin", "i", false, "let the command read what atollctl reads")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
-	cmd.Flags().StringVarP(&container, "container", "c", "", "which container of the sandbox's Pod, if callers reach it; default the sandbox's own")
+	cmd.Flags().StringVarP(&container, "container", "c", "",
+		"which container of the sandbox's Pod, if callers reach it; default the sandbox's own")
 	return cmd
 }
 

@@ -140,7 +140,8 @@ func testNetworkPolicies(p *place) {
 		return found
 	}
 	closed := policy("member") // of before
-	if ingress := closed.Spec.Ingress; len(closed.Spec.Egress) > 0 || len(closed.Spec.PolicyTypes) != 2 || len(ingress) != 1 || len(ingress[0].From) != 1 ||
+	if ingress := closed.Spec.Ingress; len(closed.Spec.Egress) > 0 || len(closed.Spec.PolicyTypes) != 2 || len(ingress) != 1 ||
+		len(ingress[0].From) != 1 ||
 		!maps.Equal(ingress[0].From[0].NamespaceSelector.MatchLabels, map[string]string{"kubernetes.io/metadata.name": "atoll-system"}) ||
 		!maps.Equal(ingress[0].From[0].PodSelector.MatchLabels, map[string]string{"app": "worker"}) {
 		p.t.Errorf("closed is %+v", closed.Spec)
@@ -157,12 +158,14 @@ func testNetworkPolicies(p *place) {
 	p.apply(aloneManifest)
 	p.awaitIdle("alone", 2)
 	message := p.awaitCondition("pool", "alone", applied, metav1.ConditionTrue, v1alpha1.ReasonNetworkPolicyApplied)
-	if open := policy("alone"); !strings.Contains(message, "10.0.0.0/8 443") || len(open.Spec.Egress) != 4 || open.Spec.Egress[2].To[0].IPBlock.CIDR != "10.0.0.0/8" ||
+	if open := policy("alone"); !strings.Contains(message, "10.0.0.0/8 443") || len(open.Spec.Egress) != 4 ||
+		open.Spec.Egress[2].To[0].IPBlock.CIDR != "10.0.0.0/8" ||
 		open.Spec.Egress[3].To[0].IPBlock.CIDR != "169.254.169.254/32" {
 		p.t.Errorf("%q opens %+v", message, open.Spec.Egress)
 	}
 	p.kubectl("", "annotate", "sandboxpool", "member", "agentbox.navix.sh/egress=192.0.2.0/24, 169.254.169.0/24")
-	if message = p.awaitCondition("pool", "member", applied, metav1.ConditionFalse, v1alpha1.ReasonEgressInvalid); !strings.Contains(message, "169.254.169.0/24") {
+	if message = p.awaitCondition("pool", "member", applied, metav1.ConditionFalse, v1alpha1.ReasonEgressInvalid); !strings.Contains(message,
+		"169.254.169.0/24") {
 		p.t.Errorf("a pool that opens metadata services tells %q", message)
 	}
 	planetest.Eventually(p.t, "the readable part", func() error {
@@ -173,7 +176,8 @@ func testNetworkPolicies(p *place) {
 	})
 	before := p.pods("alone")
 	p.kubectl("", "annotate", "sandboxpool", "alone", "--overwrite", "agentbox.navix.sh/egress=10.0.0.1/8")
-	if message = p.awaitCondition("pool", "alone", applied, metav1.ConditionFalse, v1alpha1.ReasonEgressInvalid); !strings.Contains(message, "its network is 10.0.0.0/8") {
+	if message = p.awaitCondition("pool", "alone", applied, metav1.ConditionFalse, v1alpha1.ReasonEgressInvalid); !strings.Contains(message,
+		"its network is 10.0.0.0/8") {
 		p.t.Errorf("an annotation that cannot be read: %q", message)
 	}
 	planetest.Eventually(p.t, "closed", func() error {

@@ -131,7 +131,8 @@ func TestWorkerAlone(t *testing.T) {
 		t.Error(err)
 	}
 	planetest.Eventually(t, "three idle pods", func() error {
-		out := kubectl("", "get", "sandboxpool", "python-east", "-o", "jsonpath={.status.phase} {.status.idleReplicas} {.status.unavailableIdleReplicas}")
+		out := kubectl("", "get", "sandboxpool", "python-east", "-o",
+			"jsonpath={.status.phase} {.status.idleReplicas} {.status.unavailableIdleReplicas}")
 		// A count that was never above zero is not written.
 		if got := strings.TrimSuffix(strings.TrimSpace(out), " 0"); got != "Ready 3" {
 			return errors.New(out)

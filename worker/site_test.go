@@ -49,7 +49,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return newSiteWith(t, func(t *testing.T, s *site) {
-		if _, err := s.plane.Kubectl(s.ctx, "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files", "rbac")); err != nil {
+		if _, err := s.plane.Kubectl(s.ctx, "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files",
+			"rbac")); err != nil {
 			t.Fatal(err)
 		}
 	})

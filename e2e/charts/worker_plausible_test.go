@@ -57,13 +57,17 @@ func plausible(t *testing.T) {
 			overrides: {image: "IMAGE"}, autoscaling: {groups: [{name: a}, {name: b}]}, clusters: [{clusterID: west, members: [{name: one, config: {scalingGroup: MEMBER}}, {name: two, config: {scalingGroup: a}}, {name: three, config: {scalingGroup: b}}, {name: four}]}]}}`
 	)
 	for _, tc := range []struct{ manifest, refused, warned string }{
-		{strings.NewReplacer("IDLE", "app", "MAIN", "registry.example:5000/Team/App").Replace(template), `"registry.example:5000/Team/App" is no image reference`, ""},
-		{strings.NewReplacer("IDLE", "app", "MAIN", "BAD IMG").Replace(template), `spec.template.spec.containers[].image: "BAD IMG" is no image reference`, ""},
+		{strings.NewReplacer("IDLE", "app", "MAIN", "registry.example:5000/Team/App").Replace(template),
+			`"registry.example:5000/Team/App" is no image reference`, ""},
+		{strings.NewReplacer("IDLE", "app", "MAIN", "BAD IMG").Replace(template),
+			`spec.template.spec.containers[].image: "BAD IMG" is no image reference`, ""},
 		{strings.NewReplacer("IDLE", "BAD IMG", "MAIN", "app").Replace(template), `spec.idleImage: "BAD IMG" is no image reference`, ""},
-		{strings.NewReplacer("IDLE", "ghcr.io/a/b_c.d:v1", "MAIN", "localhost:5000/app@sha256:"+strings.Repeat("0f", 32)).Replace(template), "", ""},
+		{strings.NewReplacer("IDLE", "ghcr.io/a/b_c.d:v1", "MAIN", "localhost:5000/app@sha256:"+strings.Repeat("0f", 32)).Replace(template), "",
+			""},
 		{strings.NewReplacer("IMAGE", "BAD IMG", "MEMBER", "b").Replace(env), `spec.overrides.image: "BAD IMG" is no image reference`, ""},
 		{strings.NewReplacer("IMAGE", "app:v1", "MEMBER", "b").Replace(env), "", ""},
-		{strings.NewReplacer("IMAGE", "app:v1", "MEMBER", "c").Replace(env), "", "config.scalingGroup: c is no group of spec.autoscaling.groups (a, b)"},
+		{strings.NewReplacer("IMAGE", "app:v1", "MEMBER", "c").Replace(env), "",
+			"config.scalingGroup: c is no group of spec.autoscaling.groups (a, b)"},
 	} {
 		err := try(tc.manifest)
 		told := warned.take()
@@ -89,7 +93,8 @@ func plausible(t *testing.T) {
 	if told := remove("version v1, revision 1; nothing uses it"); told != "" {
 		t.Errorf("the end of a template that is not used is warned of: %s", told)
 	}
-	if told := remove("version v1, revision 1; pools: 2, of this revision: 2; Envs: default/py"); !strings.Contains(told, "the template is in use") || !strings.Contains(told, "Envs: default/py") {
+	if told := remove("version v1, revision 1; pools: 2, of this revision: 2; Envs: default/py"); !strings.Contains(told,
+		"the template is in use") || !strings.Contains(told, "Envs: default/py") {
 		t.Errorf("the end of a template that is used: warned of %q", told)
 	}
 }

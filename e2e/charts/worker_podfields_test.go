@@ -27,7 +27,8 @@ func dryRun(t *testing.T, user string, groups ...string) func(manifest string) e
 		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
 			t.Fatalf("%v in\n%s", err, manifest)
 		}
-		return as.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("told"), client.ForceOwnership, client.DryRunAll)
+		return as.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("told"), client.ForceOwnership,
+			client.DryRunAll)
 	}
 }
 
@@ -95,11 +96,14 @@ func podFields(t *testing.T) {
 			}
 			refused(kind+" with "+b.new, fmt.Sprintf(manifest, text, "default"), ".spec: "+b.field+notAllowed)
 		}
-		passes(kind+" with any runtime class", fmt.Sprintf(manifest, strings.Replace(tame, "hostNetwork: false", "runtimeClassName: any", 1), "default"))
+		passes(kind+" with any runtime class", fmt.Sprintf(manifest, strings.Replace(tame, "hostNetwork: false", "runtimeClassName: any", 1),
+			"default"))
 	}
-	refused("two fields", fmt.Sprintf(poolOf, strings.NewReplacer("hostNetwork: false", "hostPID: true", "emptyDir: {}", "hostPath: {path: /}").Replace(tame), "default"),
+	refused("two fields", fmt.Sprintf(poolOf, strings.NewReplacer("hostNetwork: false", "hostPID: true", "emptyDir: {}",
+		"hostPath: {path: /}").Replace(tame), "default"),
 		".spec: hostPID, hostPath"+notAllowed)
-	refused("a runtime's probe", strings.Replace(fmt.Sprintf(poolOf, tame, "default"), "replicas: 0", "replicas: 0, runtimes: [{name: x, port: 1, readinessProbe: {httpGet: {host: 10.0.0.1, port: 1}}}]", 1),
+	refused("a runtime's probe", strings.Replace(fmt.Sprintf(poolOf, tame, "default"), "replicas: 0",
+		"replicas: 0, runtimes: [{name: x, port: 1, readinessProbe: {httpGet: {host: 10.0.0.1, port: 1}}}]", 1),
 		"probeHost"+notAllowed)
 	podFieldsOfBefore(t)
 	podFieldsAllowed(t, refused, passes)
@@ -111,7 +115,8 @@ func podFieldsOfBefore(t *testing.T) {
 		patch   = "patch sandboxpool old --type=merge -p {}"
 		refused = "spec.template.spec: hostNetwork, hostPath" + notAllowed
 	)
-	old := strings.Replace(pool("old", ""), `spec: {containers:`, `spec: {hostNetwork: true, volumes: [{name: v, hostPath: {path: /var/log}}], containers:`, 1)
+	old := strings.Replace(pool("old", ""), `spec: {containers:`,
+		`spec: {hostNetwork: true, volumes: [{name: v, hostPath: {path: /var/log}}], containers:`, 1)
 	tell(t, []step{
 		{by: worker, args: apply, stdin: old},
 		{by: user, args: patch, patch: `{"spec":{"replicas":5},"metadata":{"labels":{"a":"b"}}}`},
@@ -149,29 +154,36 @@ podFields:
 	}
 	unallowed := fmt.Sprintf(templateOf, tame, "other")
 	try := dryRun(t, "jane", "system:masters")
-	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return try(unallowed) != nil, nil })
+	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return try(unallowed) != nil, nil })
 	if err != nil {
 		t.Fatal("the runtime class is still not required")
 	}
 	refused("no runtime class", unallowed, "runtimeClassName"+notAllowed)
 	refused("the classes", unallowed, "(valid for runtimeClassName: gvisor, kata)")
-	refused("another runtime class", strings.Replace(unallowed, "serviceAccountName: default", "runtimeClassName: runc", 1), "runtimeClassName"+notAllowed)
+	refused("another runtime class", strings.Replace(unallowed, "serviceAccountName: default", "runtimeClassName: runc", 1),
+		"runtimeClassName"+notAllowed)
 	passes("a runtime class", fmt.Sprintf(templateOf, sandboxed(tame), "other"))
 	passes("the named template", fmt.Sprintf(templateOf, path, "pinned"))
-	refused("another field of it", fmt.Sprintf(templateOf, strings.Replace(path, "hostNetwork: false", "hostNetwork: true", 1), "pinned"), ".spec: hostNetwork"+notAllowed)
+	refused("another field of it", fmt.Sprintf(templateOf, strings.Replace(path, "hostNetwork: false", "hostNetwork: true", 1), "pinned"),
+		".spec: hostNetwork"+notAllowed)
 	refused("another template", fmt.Sprintf(templateOf, sandboxed(path), "other"), ".spec: hostPath"+notAllowed)
 	passes("the named namespace", fmt.Sprintf(poolOf, sandboxed(path), "trusted"))
 	passes("an Env there", fmt.Sprintf(envOf, sandboxed(path), "trusted"))
 	refused("another namespace", fmt.Sprintf(poolOf, sandboxed(path), "default"), ".spec: hostPath"+notAllowed)
 	// A pool that names the template gets the template's Pods, not its exceptions for its own.
-	refused("a pool by name", strings.Replace(fmt.Sprintf(poolOf, sandboxed(path), "default"), "replicas: 0", "replicas: 0, templateName: pinned", 1), ".spec: hostPath"+notAllowed)
+	refused("a pool by name", strings.Replace(fmt.Sprintf(poolOf, sandboxed(path), "default"), "replicas: 0",
+		"replicas: 0, templateName: pinned", 1), ".spec: hostPath"+notAllowed)
 	env := `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, spec: {templateRef: {name: %[1]s},
 		clusters: [{clusterID: west, members: [{name: a}]}]%[2]s}}`
 	const stay = "the Pods have fields that are allowed for their own image alone"
 	passes("an Env of it", fmt.Sprintf(env, "pinned", ""))
 	refused("an Env of it with another image", fmt.Sprintf(env, "pinned", ", overrides: {image: evil}"), stay)
-	refused("a member of it for any image", strings.Replace(fmt.Sprintf(env, "pinned", ""), "{name: a}", `{name: a, config: {annotations: {agentbox.navix.sh/allowed-images: "*"}}}`, 1), stay)
+	refused("a member of it for any image", strings.Replace(fmt.Sprintf(env, "pinned", ""), "{name: a}",
+		`{name: a, config: {annotations: {agentbox.navix.sh/allowed-images: "*"}}}`, 1), stay)
 	passes("another image where it is allowed", fmt.Sprintf(env, "free", ", overrides: {image: mine}"))
-	refused("a pool of it with another image", `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned, idleImage: evil}}`, stay)
-	passes("a pool of it", `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned}}`)
+	refused("a pool of it with another image",
+		`{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned, idleImage: evil}}`, stay)
+	passes("a pool of "+
+		"it", `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned}}`)
 }

@@ -65,7 +65,8 @@ func tell(t *testing.T, story []step) {
 			t.Errorf("%s\nmust pass: %v %s", label, err, out)
 		case s.refused != "" && err == nil:
 			t.Errorf("%s\nmust be refused: %s", label, out)
-		case s.refused != "" && (!strings.Contains(err.Error(), s.refused) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'atoll-")):
+		case s.refused != "" && (!strings.Contains(err.Error(), s.refused) ||
+			!strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'atoll-")):
 			t.Errorf("%s\nmust be refused because of %q, was because of %v", label, s.refused, err)
 		}
 	}
@@ -120,7 +121,8 @@ spec:
 func segments(idle int, ids ...string) string {
 	var clusters []string
 	for _, id := range ids {
-		clusters = append(clusters, fmt.Sprintf("{clusterID: %s, isLocal: %t, observedMembers: [{name: told-%s, idleCount: %d}]}", id, id == "east", id, idle))
+		clusters = append(clusters, fmt.Sprintf("{clusterID: %s, isLocal: %t, observedMembers: [{name: told-%s, idleCount: %d}]}", id,
+			id == "east", id, idle))
 	}
 	return `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, status: {clusters: [` +
 		strings.Join(clusters, ", ") + `]}}`
@@ -143,9 +145,12 @@ func segmentsOfOwners(t *testing.T) {
 		{by: neighbour, args: status + "sync", stdin: segments(1, "west", "south", "north"), refused: "status.clusters[north" + foreign},
 		{by: homonym, args: status + "worker", stdin: segments(2, "east", "west"), refused: "status.clusters[west" + foreign},
 		{by: worker, args: status + "worker", stdin: segments(2, "east", "west"), refused: "status.clusters[west" + foreign},
-		{by: user, args: patch, patch: `{"status":{"clusters":[{"clusterID":"west","isLocal":true}]}}`, refused: "status.clusters[west" + foreign},
-		{by: user, args: remove, patch: `[{"op":"add","path":"/status/clusters/-","value":{"clusterID":"north"}}]`, refused: "status.clusters[north" + foreign},
-		{by: syncPath, args: status + "sync", stdin: segments(2, "west", "south", "east"), refused: "status.clusters[east]: this cluster's own segment is written by atoll-worker"},
+		{by: user, args: patch, patch: `{"status":{"clusters":[{"clusterID":"west","isLocal":true}]}}`,
+			refused: "status.clusters[west" + foreign},
+		{by: user, args: remove, patch: `[{"op":"add","path":"/status/clusters/-","value":{"clusterID":"north"}}]`,
+			refused: "status.clusters[north" + foreign},
+		{by: syncPath, args: status + "sync", stdin: segments(2, "west", "south", "east"),
+			refused: "status.clusters[east]: this cluster's own segment is written by atoll-worker"},
 		// Both go on, each with its own.
 		{by: worker, args: status + "worker", stdin: segments(2, "east")},
 		{by: syncPath, args: status + "sync", stdin: segments(2, "south", "west", "north")},
@@ -192,7 +197,8 @@ func poolReplicas(t *testing.T) {
 		{by: user, args: patch, patch: `{"spec":{"replicas":9},"metadata":{"ownerReferences":null}}`, refused: refused},
 		{by: homonym, args: patch, patch: `{"spec":{"replicas":0}}`, refused: refused},
 		{by: user, args: serverSide, stdin: `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: owned, namespace: default}, spec: {replicas: 9}}`, refused: refused},
-		{by: autoscaler, args: "patch sandboxpool owned --subresource=scale --type=merge -p {}", patch: `{"spec":{"replicas":9}}`, refused: refused},
+		{by: autoscaler, args: "patch sandboxpool owned --subresource=scale --type=merge -p {}", patch: `{"spec":{"replicas":9}}`,
+			refused: refused},
 		{by: worker, args: patch, patch: `{"spec":{"replicas":5}}`},
 		// The same number, and other fields.
 		{by: user, args: "scale sandboxpool owned --replicas=5"},

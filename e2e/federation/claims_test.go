@@ -192,7 +192,8 @@ func TestI14_AnImageThatIsNotAllowed(t *testing.T) {
 	refused := func(c *stack.Client, key string) {
 		t.Helper()
 		_, err := e.claim(ctx, c, &sandboxv1.CreateSandboxRequest{Image: other, ClaimKey: key})
-		if p := wantReason(t, err, problem.Forbidden); !strings.Contains(p.Message, other) || !strings.Contains(p.Message, "registry.example/python") {
+		if p := wantReason(t, err, problem.Forbidden); !strings.Contains(p.Message, other) ||
+			!strings.Contains(p.Message, "registry.example/python") {
 			t.Errorf("refused with %s", p.Message)
 		}
 	}

@@ -41,7 +41,9 @@ func newEnv(ctx context.Context, t *testing.T, cluster, name string, replicas in
 }
 
 // newEnvOf is newEnv for Pods with these resources.
-func newEnvOf(ctx context.Context, t *testing.T, cluster, name string, replicas int, resources string, change ...func(*corev1.PodSpec)) *env {
+func newEnvOf(
+	ctx context.Context, t *testing.T, cluster, name string, replicas int, resources string, change ...func(*corev1.PodSpec),
+) *env {
 	t.Helper()
 	e := &env{name: name, cluster: cluster, replicas: replicas}
 	spec := corev1.PodSpec{

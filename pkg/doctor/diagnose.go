@@ -64,8 +64,9 @@ func blindness(s *Snapshot) []Diagnosis {
 			out = append(out, Diagnosis{Reason: APIKeyRefused, Severity: Critical, Object: "API key", What: "the hub refuses it: " + b.Why,
 				Do: "give a key that it knows: --token-file; a new one: atoll-hub api-key new --name …, and add what it prints to the hub's keys file"})
 		case b.What == "hub" && strings.Contains(b.Why, "x509: "):
-			out = append(out, Diagnosis{Reason: CertificateRefused, Severity: Critical, Object: "hub", What: "its certificate is not accepted: " + b.Why,
-				Do: "is --ca-file the CA that it comes from, and --server one of its names? atollctl pki hub --host … --renew | sh"})
+			out = append(out, Diagnosis{Reason: CertificateRefused, Severity: Critical, Object: "hub",
+				What: "its certificate is not accepted: " + b.Why,
+				Do:   "is --ca-file the CA that it comes from, and --server one of its names? atollctl pki hub --host … --renew | sh"})
 		case b.What == "hub":
 			out = append(out, Diagnosis{Reason: HubUnreachable, Severity: Critical, Object: "hub",
 				What: "does not respond: " + b.Why,
@@ -74,8 +75,9 @@ func blindness(s *Snapshot) []Diagnosis {
 					"in the hub's cluster: kubectl -n atoll-system logs -l app.kubernetes.io/name=atoll-hub --tail=50"})
 		case cluster && len(missingCRDs(s.Sites[id])) > 0: // the cause
 		case cluster && b.Refused:
-			out = append(out, Diagnosis{Reason: NotTold, Severity: Warning, Cluster: id, Object: "cluster " + id, What: "may not be looked at: " + b.Why,
-				Do: "ask with the rights of a cluster administrator"})
+			out = append(out, Diagnosis{Reason: NotTold, Severity: Warning, Cluster: id, Object: "cluster " + id,
+				What: "may not be looked at: " + b.Why,
+				Do:   "ask with the rights of a cluster administrator"})
 		case cluster:
 			out = append(out, Diagnosis{Reason: APIServerAway, Severity: Warning, Cluster: id, Object: "cluster " + id,
 				What: "cannot be looked at from here: " + b.Why, Do: s.kubectl(id) + " get --raw /readyz?verbose"})

@@ -89,7 +89,8 @@ func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	var out []Diagnosis
 	lead := leads(&s.Clusters[i])
 	for _, w := range site.Workers {
-		d := Diagnosis{Object: "deployment " + w.Name, Since: w.Since, Do: fmt.Sprintf("%s -n %s describe pods -l app.kubernetes.io/name=atoll-worker", s.kubectl(id), s.namespace(id))}
+		d := Diagnosis{Object: "deployment " + w.Name, Since: w.Since,
+			Do: fmt.Sprintf("%s -n %s describe pods -l app.kubernetes.io/name=atoll-worker", s.kubectl(id), s.namespace(id))}
 		switch {
 		case w.Wanted == 0 && !lead:
 			d.Reason, d.Severity, d.What = WorkerUnavailable, Critical, "is scaled to 0"
@@ -109,7 +110,8 @@ func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	if lead {
 		return out
 	}
-	d := Diagnosis{Reason: NoLeader, Severity: Critical, Object: "lease atoll-worker", What: "no worker leads: no claims are served, pools are not refilled", Do: s.logs(id)}
+	d := Diagnosis{Reason: NoLeader, Severity: Critical, Object: "lease atoll-worker",
+		What: "no worker leads: no claims are served, pools are not refilled", Do: s.logs(id)}
 	if lease := s.Clusters[i].Lease; lease != nil && lease.Age != nil {
 		d.Since = *lease.Age
 	}

@@ -214,7 +214,8 @@ func TestNoCandidate(t *testing.T) {
 			"no such cluster": {func(r *sandboxv1.CreateSandboxRequest) {
 				r.Clusters, r.RequireClusters = []string{"mars"}, true
 			}, problem.Misconfigured, "ClusterNotRequested"},
-			"no such instance type": {func(r *sandboxv1.CreateSandboxRequest) { r.InstanceType = "huge" }, problem.Misconfigured, "InstanceTypeMismatch"},
+			"no such instance type": {func(r *sandboxv1.CreateSandboxRequest) { r.InstanceType = "huge" }, problem.Misconfigured,
+				"InstanceTypeMismatch"},
 		} {
 			for _, key := range []string{"", "k"} {
 				_, err := f.hub.Create(t.Context(), workertest.Request(key, tc.change))
@@ -235,7 +236,8 @@ func TestNoCandidate(t *testing.T) {
 func TestAnswersOfTheWrongClusterAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall,
+			carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			a := carryOut()
 			a.GetSandbox().Id = "01hzzzzzzzzzzzzzzzzzzz0001-west"
 			return a, nil
@@ -282,7 +284,8 @@ func TestWhatIsForbiddenEverywhere(t *testing.T) {
 			asked := map[string]int{}
 			forbids := func(cluster string) {
 				refuses := refuse(f.Workers[cluster], problem.Forbidden)
-				f.Workers[cluster].OnClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				f.Workers[cluster].OnClaim = func(ctx context.Context, c *federationv1.ClaimCall,
+					carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 					asked[cluster]++
 					return refuses(ctx, c, carryOut)
 				}

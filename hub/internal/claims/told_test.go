@@ -35,7 +35,8 @@ func TestEachCallWithAKeyTellsTheSameEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, map[string]int32{"east": 5})
 				var ended *sandboxv1.Sandbox
-				f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall,
+					carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 					ended = carryOut().GetSandbox()
 					ended.Phase, ended.StopReason, ended.FailureReason = sandboxv1.Phase_ENDED, "Failed", tc.failure
 					if e := outcome.Refusal(ended); e != nil { // as a worker does

@@ -30,23 +30,29 @@ func TestI14Images(t *testing.T) {
 		{
 			own: "nginx",
 			yes: "nginx nginx:latest docker.io/nginx docker.io/library/nginx:latest index.docker.io/library/nginx",
-			no:  "nginx:1 Nginx NGINX nginx" + digest + " evil/nginx docker.io.evil.example/nginx docker.io:443/library/nginx Docker.io/library/nginx",
+			no: "nginx:1 Nginx NGINX nginx" + digest +
+				" evil/nginx docker.io.evil.example/nginx docker.io:443/library/nginx Docker.io/library/nginx",
 		},
-		{own: "r.example/a:1,r.example/idle:2", yes: "r.example/a:1 r.example/idle:2", no: "r.example/a r.example/a:2 r.example/idle:1 r.example/a/b:1"},
+		{own: "r.example/a:1,r.example/idle:2", yes: "r.example/a:1 r.example/idle:2",
+			no: "r.example/a r.example/a:2 r.example/idle:1 r.example/a/b:1"},
 		{own: "r.example/a" + digest, yes: "r.example/a" + digest + " r.example/a:9" + digest, no: "r.example/a r.example/a" + other},
 		// By tag.
-		{list: "r.example/a:1", yes: "r.example/a:1", no: "r.example/a r.example/a:2 r.example/a:1" + digest + " r.example/a:1x s.example/a:1 r.example:443/a:1"},
+		{list: "r.example/a:1", yes: "r.example/a:1", no: "r.example/a r.example/a:2 r.example/a:1" + digest +
+			" r.example/a:1x s.example/a:1 r.example:443/a:1"},
 		{list: "nginx:1", yes: "nginx:1 docker.io/library/nginx:1", no: "nginx team/nginx:1"},
 		// By digest.
-		{list: "r.example/a" + digest, yes: "r.example/a" + digest + " r.example/a:1" + digest, no: "r.example/a r.example/a" + other + " r.example/b" + digest},
-		{list: "r.example/a@sha256:*", yes: "r.example/a" + digest + " r.example/a:1" + other, no: "r.example/a r.example/a:1 r.example/b" + digest},
+		{list: "r.example/a" + digest, yes: "r.example/a" + digest + " r.example/a:1" + digest,
+			no: "r.example/a r.example/a" + other + " r.example/b" + digest},
+		{list: "r.example/a@sha256:*", yes: "r.example/a" + digest + " r.example/a:1" + other,
+			no: "r.example/a r.example/a:1 r.example/b" + digest},
 		{list: "r.example/*@sha256:*", yes: "r.example/a/b" + digest, no: "r.example/a/b r.example/a:1 s.example/a" + digest},
 		{list: "*@sha256:*", yes: "a" + digest + " r.example/a:1" + digest, no: "a r.example/a:1"},
 		// By repository.
 		{list: "r.example/a", yes: "r.example/a r.example/a:1 r.example/a" + digest, no: "r.example/ab r.example/a/b r.example/b a"},
 		{list: "nginx", yes: "nginx:1 docker.io/nginx:2", no: "team/nginx r.example/nginx"},
 		// By the beginning of one.
-		{list: "r.example/team/*", yes: "r.example/team/a r.example/team/b/c:1", no: "r.example/team r.example/teams/a r.example/a r.example.evil/team/a evil.r.example/team/a"},
+		{list: "r.example/team/*", yes: "r.example/team/a r.example/team/b/c:1",
+			no: "r.example/team r.example/teams/a r.example/a r.example.evil/team/a evil.r.example/team/a"},
 		{list: "r.example/team/app-*", yes: "r.example/team/app-1:x r.example/team/app-a/b", no: "r.example/team/app r.example/team/api-1"},
 		{list: "r.example:5000/*", yes: "r.example:5000/a", no: "r.example/a r.example:50001/a"},
 		{list: "localhost/*", yes: "localhost/a", no: "localhost:5000/a localhosts/a"},
@@ -57,8 +63,10 @@ func TestI14Images(t *testing.T) {
 		// What is no reference, and what only looks like one that is allowed.
 		{
 			own: "nginx", list: "r.example/*,team/*",
-			no: "r\u2024example/a r.exam\u0440le/a ng\u0456nx nginx\u200b r.example/A r.example/../s.example/a r.example//a r.example/a: r.example/a@ @r.example/a " +
-				"r.example/a@sha256:7cc4 " + strings.TrimPrefix(digest, "@sha256:") + " R.EXAMPLE/a Team/a r.example@s.example/a r.example/a?b r.example\\/a http://r.example/a " +
+			no: "r\u2024example/a r.exam\u0440le/a ng\u0456nx nginx\u200b r.example/A r.example/../s.example/a r.example//a r.example/a: " +
+				"r.example/a@ @r.example/a " +
+				"r.example/a@sha256:7cc4 " + strings.TrimPrefix(digest, "@sha256:") +
+				" R.EXAMPLE/a Team/a r.example@s.example/a r.example/a?b r.example\\/a http://r.example/a " +
 				"\u212a.example/a r.example/" + strings.Repeat("a", 600),
 		},
 		{no: "a r.example/a:1"},
@@ -90,7 +98,8 @@ func TestRefusalsSayWhatIsAllowed(t *testing.T) {
 	for i := range maxImages {
 		many = append(many, fmt.Sprintf("r.example/%s/%d", strings.Repeat("a", 200), i))
 	}
-	if err := images(many...).Image("evil:1", "nginx"); err == nil || len(err.Message) > 8<<10 || !strings.Contains(err.Message, "and 45 more") {
+	if err := images(many...).Image("evil:1", "nginx"); err == nil || len(err.Message) > 8<<10 ||
+		!strings.Contains(err.Message, "and 45 more") {
 		t.Errorf("refused with %v", err)
 	}
 }
@@ -98,9 +107,12 @@ func TestRefusalsSayWhatIsAllowed(t *testing.T) {
 // TestPatterns: what is no pattern is refused with its line, its value, and what is valid.
 func TestPatterns(t *testing.T) {
 	for _, wrong := range []string{
-		"A", "r.example/A", "R.example/a", "R.example/*", "**", "*a", "r.*/a", "*.example/a", "r.example/*/a", "r.example*", "r.example:50*", "localhost*",
-		"r.example/a:*", "r.example/a:1*", "r.example/a@sha256:7c*", "r.example/a:1@sha256:*", "r.example/a" + digest + "@sha256:*", "r.example/a@sha256:1",
-		"r.example/a@*", "a b", "http://r.example/a", "r.example/", "/a", "r.example//*", "r\u2024example/a", "r.exampl\u0435/*", "a@sha512:*", strings.Repeat("a", 513),
+		"A", "r.example/A", "R.example/a", "R.example/*", "**", "*a", "r.*/a", "*.example/a", "r.example/*/a", "r.example*", "r.example:50*",
+		"localhost*",
+		"r.example/a:*", "r.example/a:1*", "r.example/a@sha256:7c*", "r.example/a:1@sha256:*", "r.example/a" + digest + "@sha256:*",
+		"r.example/a@sha256:1",
+		"r.example/a@*", "a b", "http://r.example/a", "r.example/", "/a", "r.example//*", "r\u2024example/a", "r.exampl\u0435/*", "a@sha512:*",
+		strings.Repeat("a", 513),
 	} {
 		l, faults := TextsOf(map[string]string{v1alpha1.AllowedImagesAnnotationKey: "nginx\n\n" + wrong}).Read()
 		if len(faults) != 1 || faults[0].Field != "metadata.annotations[agentbox.navix.sh/allowed-images] line 3" ||
@@ -157,7 +169,8 @@ func TestI14Containers(t *testing.T) {
 			t.Errorf("%q: %v", asked, err)
 		}
 	}
-	if _, err := (Lists{}).Container("side", "main"); err == nil || !strings.Contains(err.Message, `container: "side" is not open to callers, want main; the annotation`) {
+	if _, err := (Lists{}).Container("side", "main"); err == nil || !strings.Contains(err.Message,
+		`container: "side" is not open to callers, want main; the annotation`) {
 		t.Errorf("without a list: %v", err)
 	}
 }
@@ -173,7 +186,8 @@ func TestI14PortsOfTheNode(t *testing.T) {
 
 // Whatever image and pattern are, a decision is made, and what a beginning allows begins so.
 func FuzzImage(f *testing.F) {
-	for _, seed := range [][2]string{{"r.example/team/*", "r.example/team/a:1"}, {"*@sha256:*", "a" + digest}, {"nginx", "docker.io/library/nginx"}, {"docker.io/*", "x"}} {
+	for _, seed := range [][2]string{{"r.example/team/*", "r.example/team/a:1"}, {"*@sha256:*", "a" + digest},
+		{"nginx", "docker.io/library/nginx"}, {"docker.io/*", "x"}} {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, list, image string) {

@@ -115,7 +115,8 @@ func (p *pattern) allows(image reference.Named) bool {
 func (l Lists) Image(asked string, own ...string) *problem.Error {
 	image, err := reference.ParseDockerRef(clip.Text(asked, maxPattern))
 	if err != nil || len(asked) > maxPattern {
-		return problem.InvalidField("image", clip.Text(asked, 80), "an image reference such as registry.example/team/app:v1, at most 512 characters")
+		return problem.InvalidField("image", clip.Text(asked, 80),
+			"an image reference such as registry.example/team/app:v1, at most 512 characters")
 	}
 	for _, name := range own {
 		if same, err := reference.ParseDockerRef(name); err == nil && same.String() == image.String() {

@@ -32,7 +32,8 @@ func Port(pod *corev1.PodSpec) *problem.Error {
 	if !pod.HostNetwork {
 		return nil
 	}
-	return problem.New(problem.Forbidden, "the Pod is on its node's network, and its ports are the node's; a template without hostNetwork opens them")
+	return problem.New(problem.Forbidden,
+		"the Pod is on its node's network, and its ports are the node's; a template without hostNetwork opens them")
 }
 
 // list names the first few, each once.

@@ -24,7 +24,8 @@ import (
 // allows replaces the pool by one of an Env, with these annotations on the pool, and puts others on the Env.
 func (s *station) allows(pool, env map[string]string) {
 	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
-		Namespace: inventorytest.Pool.Namespace, Name: inventorytest.Pool.Name, Annotations: pool, Labels: map[string]string{v1alpha1.LabelEnv: "demo"},
+		Namespace: inventorytest.Pool.Namespace, Name: inventorytest.Pool.Name, Annotations: pool,
+		Labels: map[string]string{v1alpha1.LabelEnv: "demo"},
 	}}
 	p.Spec.IdleImage = "idle:1"
 	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "i:1"}, {Name: "side", Image: "s:1"}}
@@ -69,7 +70,8 @@ func TestI14AClaimGetsOnlyAnImageThatIsAllowed(t *testing.T) {
 			s.API.Put(pod)
 			s.See(pod)
 			_, err := s.Create(t.Context(), Claim{
-				Request: &sandboxv1.CreateSandboxRequest{Team: "red", Image: tc.image, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED}, Pool: inventorytest.Pool,
+				Request: &sandboxv1.CreateSandboxRequest{Team: "red", Image: tc.image, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED},
+				Pool:    inventorytest.Pool,
 				KeyHash: sandbox.KeyHash("red", "default", "k"), Attempt: 1,
 			})
 			if (err == nil) != (tc.refused == "") || err != nil && !strings.Contains(err.Error(), tc.refused) {
@@ -108,7 +110,8 @@ func TestAnEnvsListHoldsAtOnce(t *testing.T) {
 		for _, step := range []struct {
 			list map[string]string
 			want problem.Reason
-		}{{nil, problem.Forbidden}, {imageList("i"), problem.NoCapacity}, {imageList("j"), problem.Forbidden}, {imageList("*"), problem.NoCapacity}} {
+		}{{nil, problem.Forbidden}, {imageList("i"), problem.NoCapacity}, {imageList("j"), problem.Forbidden},
+			{imageList("*"), problem.NoCapacity}} {
 			s.allows(nil, step.list)
 			if err := try(); problem.FromError(err).Reason != step.want {
 				t.Errorf("list %v: %v, want %s", step.list, err, step.want)
@@ -145,7 +148,8 @@ func TestI14AHookRunsInTheSandboxsContainerAlone(t *testing.T) {
 			hook, err := structpb.NewStruct(map[string]any{"exec": exec})
 			must.Succeed(t, err)
 			_, err = s.Create(t.Context(), Claim{
-				Request: &sandboxv1.CreateSandboxRequest{Team: "red", PostStartHooks: []*structpb.Struct{hook}, NoQueue: true}, Pool: inventorytest.Pool,
+				Request: &sandboxv1.CreateSandboxRequest{Team: "red", PostStartHooks: []*structpb.Struct{hook}, NoQueue: true},
+				Pool:    inventorytest.Pool,
 			})
 			want := problem.NoCapacity // there is no Pod
 			if tc.refused != "" {

@@ -245,14 +245,16 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 			w.kubectl("", "edit", "sandboxenv", "shop")
 		}},
 		{"edit that takes the snapshots out", clientSide, func(w *world, _ history) {
-			edited := w.doc("SandboxEnv", "shop")
-			for _, name := range shopMembers {
-				at := envDoc{Unstructured: edited, clusterID: local}.member(name)
-				unstructured.RemoveNestedField(at.doc, "metadata")
-				unstructured.RemoveNestedField(at.doc, "spec")
-				setMember(edited, at)
-			}
-			w.Must(w.Live.Update(w.ctx, edited, client.FieldOwner("kubectl-edit")))
+			w.Eventually("the edit", func() error { // the worker may write in between
+				edited := w.doc("SandboxEnv", "shop")
+				for _, name := range shopMembers {
+					at := envDoc{Unstructured: edited, clusterID: local}.member(name)
+					unstructured.RemoveNestedField(at.doc, "metadata")
+					unstructured.RemoveNestedField(at.doc, "spec")
+					setMember(edited, at)
+				}
+				return w.Live.Update(w.ctx, edited, client.FieldOwner("kubectl-edit"))
+			})
 		}},
 		{"replace with the manifest", clientSide, func(w *world, _ history) {
 			w.kubectl(changed, "replace", "-f", "-")

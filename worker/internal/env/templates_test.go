@@ -80,7 +80,8 @@ func TestInstanceTypes(t *testing.T) {
 	before := w.frozen("kiosk", "a")
 
 	w.apply(instanceTypes(`{other: "limits: {cpu: 1}"}`))
-	message = w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonInstanceTypeChanged)
+	message = w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse,
+		v1alpha1.ReasonInstanceTypeChanged)
 	if !strings.Contains(message, "a: goes on as it was made") {
 		t.Errorf("the condition does not name the member: %s", message)
 	}
@@ -110,7 +111,8 @@ func TestRefresh(t *testing.T) {
 	w.apply(strings.NewReplacer("default:1", "default:2", "v1.0.0", "v2.0.0").Replace(templateManifest))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	w.kubectl("", "scale", "sandboxpools/a", "--replicas=9") // drift, which is put back
-	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
+	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType,
+		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
 	before := w.awaitRest()
 
 	dry := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, DryRun: true, MaxUnavailable: "3"})
@@ -130,15 +132,18 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("a dry run has written: %s", got)
 	}
 
-	if real := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, MaxUnavailable: "3"}); real != strings.Replace(dry, "WOULD_REFRESH", "REFRESHED", 1) {
+	if real := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, MaxUnavailable: "3"}); real != strings.Replace(dry,
+		"WOULD_REFRESH", "REFRESHED", 1) {
 		t.Errorf("the dry run said\n%s\nand was done\n%s", dry, real)
 	}
 	w.awaitPoolIs("a", "the new image, and 4 replicas", func(p *v1alpha1.SandboxPool) bool {
 		return p.Spec.Template.Spec.Containers[0].Image == "test.local/default:2" && p.Spec.Replicas == 4 &&
 			p.Annotations[v1alpha1.RolloutAnnotationKey] == "3" && p.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] == "v2.0.0"
 	})
-	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
-	if strings.Contains(message, "a:") || !strings.Contains(message, "b:") || w.Pool("b").Spec.Template.Spec.Containers[0].Image != "test.local/default:1" {
+	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse,
+		v1alpha1.ReasonTemplateOutdated)
+	if strings.Contains(message, "a:") || !strings.Contains(message, "b:") ||
+		w.Pool("b").Spec.Template.Spec.Containers[0].Image != "test.local/default:1" {
 		t.Errorf("a was to be refreshed and b was not: %s", message)
 	}
 	if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); got != "a REFRESHED Refreshed\n"+
@@ -336,14 +341,17 @@ func TestSaturationIsMirrored(t *testing.T) {
 // Documentation of a template stays there; a member may have its own, but no other reserved keys.
 func TestDocs(t *testing.T) {
 	w := newWorld(t)
-	w.apply(strings.Replace(templateManifest, "metadata:\n", "metadata:\n  annotations: {agentbox.navix.sh/docs: '# long', agentbox.navix.sh/recycle-policy: Replace}\n", 1))
-	w.apply(kiosk(`{name: a}`, `{name: b, config: {annotations: {agentbox.navix.sh/docs: mine}}}`, `{name: c, config: {annotations: {agentbox.navix.sh/rollout-max-unavailable: "1"}}}`))
+	w.apply(strings.Replace(templateManifest, "metadata:\n",
+		"metadata:\n  annotations: {agentbox.navix.sh/docs: '# long', agentbox.navix.sh/recycle-policy: Replace}\n", 1))
+	w.apply(kiosk(`{name: a}`, `{name: b, config: {annotations: {agentbox.navix.sh/docs: mine}}}`,
+		`{name: c, config: {annotations: {agentbox.navix.sh/rollout-max-unavailable: "1"}}}`))
 	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
 	if !strings.Contains(message, "c: config.annotations: agentbox.navix.sh/rollout-max-unavailable is reserved") {
 		t.Errorf("the message is %s", message)
 	}
 	a, b := w.awaitPool("a"), w.awaitPool("b")
-	if a.Annotations[v1alpha1.SandboxTemplateDocsAnnotationKey] != "" || b.Annotations[v1alpha1.SandboxTemplateDocsAnnotationKey] != "mine" || a.Annotations[v1alpha1.RecyclePolicyAnnotationKey] != "Replace" {
+	if a.Annotations[v1alpha1.SandboxTemplateDocsAnnotationKey] != "" || b.Annotations[v1alpha1.SandboxTemplateDocsAnnotationKey] != "mine" ||
+		a.Annotations[v1alpha1.RecyclePolicyAnnotationKey] != "Replace" {
 		t.Errorf("annotations of a %s, of b %s", toJSON(a.Annotations), toJSON(b.Annotations))
 	}
 }
@@ -370,9 +378,11 @@ func TestI14PodsGetNoToken(t *testing.T) {
 		got := p.Spec.Template.Spec.AutomountServiceAccountToken
 		return got != nil && !*got
 	})
-	w.apply(strings.Replace(templateManifest, "      aFieldOfTomorrow:", "      automountServiceAccountToken: true\n      aFieldOfTomorrow:", 1))
+	w.apply(strings.Replace(templateManifest, "      aFieldOfTomorrow:", "      automountServiceAccountToken: true\n      aFieldOfTomorrow:",
+		1))
 	w.Eventually("a refresh to the template's own choice", func() error {
-		if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); !strings.Contains(got, "automountServiceAccountToken: false -> true") {
+		if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); !strings.Contains(got,
+			"automountServiceAccountToken: false -> true") {
 			return fmt.Errorf("%s", got)
 		}
 		return nil
@@ -395,7 +405,8 @@ func TestAllowedListsTravel(t *testing.T) {
 		t.Errorf("the message is %s", message)
 	}
 	a, b := w.awaitPool("a"), w.awaitPool("b")
-	if a.Annotations[v1alpha1.AllowedImagesAnnotationKey] != "r.example/*" || b.Annotations[v1alpha1.AllowedContainersAnnotationKey] != "side" {
+	if a.Annotations[v1alpha1.AllowedImagesAnnotationKey] != "r.example/*" ||
+		b.Annotations[v1alpha1.AllowedContainersAnnotationKey] != "side" {
 		t.Errorf("annotations of a %s, of b %s", toJSON(a.Annotations), toJSON(b.Annotations))
 	}
 	w.patchPool("a", `{"metadata":{"annotations":{"agentbox.navix.sh/allowed-images":"*","agentbox.navix.sh/allowed-containers":"side"}}}`)
@@ -439,7 +450,8 @@ func TestMembersMovedBetweenGroups(t *testing.T) {
 	w.apply(templateManifest)
 	groups := "  autoscaling: {groups: [{name: one, enabled: true}, {name: two}]}\n"
 	members := func(a, b string) string {
-		return kiosk(`{name: a, spec: {replicas: 2}, config: {scalingGroup: `+a+`}}`, `{name: b, spec: {replicas: 3}, config: {scalingGroup: `+b+`}}`,
+		return kiosk(`{name: a, spec: {replicas: 2}, config: {scalingGroup: `+a+`}}`,
+			`{name: b, spec: {replicas: 3}, config: {scalingGroup: `+b+`}}`,
 			`{name: c, config: {scalingGroup: one}}`, `{name: d, config: {scalingGroup: two}}`) + groups
 	}
 	w.apply(members("one", "two"))

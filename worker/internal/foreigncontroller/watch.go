@@ -263,7 +263,8 @@ func (w *Watch) decide(object client.Object, now time.Time) (reason foreigncontr
 func (w *Watch) count() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now, counts := w.opts.Clock.Now(), map[foreigncontroller.Reason]int{foreigncontroller.StatusWritten: 0, foreigncontroller.LeaseHeld: 0, foreigncontroller.OlderInstallation: 0}
+	now, counts := w.opts.Clock.Now(), map[foreigncontroller.Reason]int{foreigncontroller.StatusWritten: 0, foreigncontroller.LeaseHeld: 0,
+		foreigncontroller.OlderInstallation: 0}
 	for uid, c := range w.contested {
 		switch {
 		case now.Sub(c.asked) > forgotten:

@@ -53,8 +53,9 @@ func newState(i *Inventory) State {
 	return State{
 		View: View{
 			term: term{lease: i.opts.Lease}, trail: trail{lagging: map[types.UID]time.Time{}}, clock: i.opts.Clock,
-			pools: map[types.NamespacedName]*Pool{}, envs: map[types.NamespacedName]allowed.Lists{}, pods: map[types.UID]*Pod{}, nodes: map[string]*node{},
-			byID: map[string]*Pod{}, byKey: map[string][]*Pod{}, disowned: memory.New[struct{}](disownedMemory, maxDisowned, nil),
+			pools: map[types.NamespacedName]*Pool{}, envs: map[types.NamespacedName]allowed.Lists{}, pods: map[types.UID]*Pod{},
+			nodes: map[string]*node{},
+			byID:  map[string]*Pod{}, byKey: map[string][]*Pod{}, disowned: memory.New[struct{}](disownedMemory, maxDisowned, nil),
 		},
 		inventory: i, touched: map[*Pool]struct{}{},
 	}

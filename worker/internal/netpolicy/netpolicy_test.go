@@ -26,9 +26,11 @@ type peer struct {
 }
 
 var (
-	sandbox  = peer{"10.1.0.9", "prod", labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: "told", "x": "y"}}
-	sibling  = peer{"10.1.0.8", "prod", sandbox.labels}
-	other    = peer{"10.1.0.7", "prod", labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: "other"}}
+	sandbox = peer{"10.1.0.9", "prod", labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer,
+		v1alpha1.SandboxPoolLabelKey: "told", "x": "y"}}
+	sibling = peer{"10.1.0.8", "prod", sandbox.labels}
+	other   = peer{"10.1.0.7", "prod", labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer,
+		v1alpha1.SandboxPoolLabelKey: "other"}}
 	worker   = peer{"10.1.0.2", "atoll-system", labels.Set{"app": "worker", "pod-template-hash": "1"}}
 	hub      = peer{"10.1.0.3", "atoll-system", labels.Set{"app": "hub"}}
 	impostor = peer{"10.1.0.4", "prod", labels.Set{"app": "worker"}}
@@ -62,7 +64,8 @@ func allows(p *networkingv1.NetworkPolicy, from, to peer, port string) bool {
 		out = slices.ContainsFunc(p.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool { return ruled(p, r.To, r.Ports, to, port) })
 	}
 	if selected(to) && slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
-		in = slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool { return ruled(p, r.From, r.Ports, from, port) })
+		in = slices.ContainsFunc(p.Spec.Ingress,
+			func(r networkingv1.NetworkPolicyIngressRule) bool { return ruled(p, r.From, r.Ports, from, port) })
 	}
 	return out && in
 }
@@ -72,7 +75,9 @@ func matches(selector *metav1.LabelSelector, set labels.Set) bool {
 	return err == nil && s.Matches(set)
 }
 
-func ruled(p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, x peer, port string) bool {
+func ruled(
+	p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, x peer, port string,
+) bool {
 	of := func(q networkingv1.NetworkPolicyPeer) bool {
 		if q.IPBlock != nil {
 			address := netip.MustParseAddr(x.address)
@@ -105,27 +110,33 @@ func TestI14SandboxesReachWhatIsListed(t *testing.T) {
 		"": {
 			open: []connection{in(worker), {other, hub, "80/TCP"}, {other, outside("192.0.2.1"), "80/TCP"}},
 			closed: []connection{
-				in(hub), in(impostor), in(sibling), in(other), in(outside("192.0.2.1")), dns, {sandbox, sibling, "80/TCP"}, {sandbox, worker, "8082/TCP"},
+				in(hub), in(impostor), in(sibling), in(other), in(outside("192.0.2.1")), dns, {sandbox, sibling, "80/TCP"},
+				{sandbox, worker, "8082/TCP"},
 				to("192.0.2.1", "443/TCP"), to("10.96.0.1", "443/TCP"), to(cloud, "80/TCP"), to("2001:db8::1", "443/TCP"),
 			},
 		},
 		"dns": {
-			open:   []connection{dns, {sandbox, coreDNS, "53/TCP"}, to("169.254.20.10", "53/UDP")},
-			closed: []connection{{sandbox, coreDNS, "9153/TCP"}, {sandbox, worker, "53/UDP"}, to("192.0.2.53", "53/UDP"), to(cloud, "53/UDP"), in(hub)},
+			open: []connection{dns, {sandbox, coreDNS, "53/TCP"}, to("169.254.20.10", "53/UDP")},
+			closed: []connection{{sandbox, coreDNS, "9153/TCP"}, {sandbox, worker, "53/UDP"}, to("192.0.2.53", "53/UDP"), to(cloud, "53/UDP"),
+				in(hub)},
 		},
 		"192.0.2.0/24 443 8443/udp, 2001:db8::1": {
-			open:   []connection{to("192.0.2.1", "443/TCP"), to("192.0.2.1", "8443/UDP"), to("2001:db8::1", "22/TCP")},
-			closed: []connection{to("192.0.2.1", "80/TCP"), to("192.0.2.1", "443/UDP"), to("192.0.3.1", "443/TCP"), to("2001:db8::2", "22/TCP"), dns},
+			open: []connection{to("192.0.2.1", "443/TCP"), to("192.0.2.1", "8443/UDP"), to("2001:db8::1", "22/TCP")},
+			closed: []connection{to("192.0.2.1", "80/TCP"), to("192.0.2.1", "443/UDP"), to("192.0.3.1", "443/TCP"), to("2001:db8::2", "22/TCP"),
+				dns},
 		},
 		"0.0.0.0/0\n::/0": {
-			open:   []connection{to("192.0.2.1", "80/TCP"), to("10.96.0.1", "443/TCP"), to("169.253.0.1", "80/TCP"), to("2001:db8::1", "1/TCP")},
-			closed: []connection{to(cloud, "80/TCP"), to("169.254.0.1", "80/TCP"), to("168.63.129.16", "80/TCP"), to("100.100.100.200", "80/TCP"), to(cloud6, "80/TCP"), to("fe80::1", "1/TCP")},
+			open: []connection{to("192.0.2.1", "80/TCP"), to("10.96.0.1", "443/TCP"), to("169.253.0.1", "80/TCP"), to("2001:db8::1", "1/TCP")},
+			closed: []connection{to(cloud, "80/TCP"), to("169.254.0.1", "80/TCP"), to("168.63.129.16", "80/TCP"), to("100.100.100.200", "80/TCP"),
+				to(cloud6, "80/TCP"), to("fe80::1", "1/TCP")},
 		},
 		"internet 443": {
-			open:   []connection{to("192.0.2.1", "443/TCP"), to("2606:4700::1", "443/TCP")},
-			closed: []connection{to("192.0.2.1", "80/TCP"), to("10.96.0.1", "443/TCP"), to("172.16.9.9", "443/TCP"), to("192.168.1.1", "443/TCP"), to("fd12::1", "443/TCP"), to(cloud, "443/TCP"), {sandbox, sibling, "443/TCP"}},
+			open: []connection{to("192.0.2.1", "443/TCP"), to("2606:4700::1", "443/TCP")},
+			closed: []connection{to("192.0.2.1", "80/TCP"), to("10.96.0.1", "443/TCP"), to("172.16.9.9", "443/TCP"), to("192.168.1.1", "443/TCP"),
+				to("fd12::1", "443/TCP"), to(cloud, "443/TCP"), {sandbox, sibling, "443/TCP"}},
 		},
-		"169.254.169.254/32 80": {open: []connection{to(cloud, "80/TCP")}, closed: []connection{to(cloud, "443/TCP"), to("169.254.169.253", "80/TCP")}},
+		"169.254.169.254/32 80": {open: []connection{to(cloud, "80/TCP")}, closed: []connection{to(cloud, "443/TCP"),
+			to("169.254.169.253", "80/TCP")}},
 	} {
 		policy := policyFor(t, egress)
 		for _, c := range want.open {

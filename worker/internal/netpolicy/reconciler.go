@@ -182,7 +182,8 @@ func (r *Reconciler) render(pool *v1alpha1.SandboxPool, e *Egress, value string,
 	if r.opts.Mode == Cilium {
 		w.names = Names(pool, e)
 	} else if len(e.Names) > 0 {
-		fault = errors.Join(fault, fmt.Errorf("annotation egress: %s: a name needs a CNI that knows names (sandboxNetwork.mode cilium of the worker's chart); "+
+		fault = errors.Join(fault, fmt.Errorf("annotation egress: %s: a name needs a CNI that knows names (sandboxNetwork.mode cilium of the "+
+			"worker's chart); "+
 			"valid here: dns, internet, addresses and CIDRs", e.Names[0].Name))
 	}
 	if fault != nil {
@@ -208,7 +209,8 @@ func (r *Reconciler) apply(ctx context.Context, policy *unstructured.Unstructure
 	if err == nil && same(have, policy) {
 		return nil
 	}
-	err = r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(policy.DeepCopy()), client.FieldOwner(controllers.FieldManager), client.ForceOwnership)
+	err = r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(policy.DeepCopy()), client.FieldOwner(controllers.FieldManager),
+		client.ForceOwnership)
 	if err != nil {
 		return fmt.Errorf("applying %s %s: %w", policy.GetKind(), client.ObjectKeyFromObject(policy), err)
 	}

@@ -111,7 +111,8 @@ func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured)
 	if err != nil {
 		return nil, err
 	}
-	s := &snapshot{Version: t.Version, Revision: t.Revision, Faults: append(Faults(t.Spec), allowed.Faults(t.Annotations)...), Deleting: obj.GetDeletionTimestamp() != nil}
+	s := &snapshot{Version: t.Version, Revision: t.Revision, Faults: append(Faults(t.Spec), allowed.Faults(t.Annotations)...),
+		Deleting: obj.GetDeletionTimestamp() != nil}
 	pools, err := sandboxcache.PoolsOfTemplate(ctx, r.client, obj.GetName())
 	if err != nil {
 		return nil, err

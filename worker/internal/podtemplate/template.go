@@ -109,7 +109,8 @@ func NewCache(reader, live client.Reader, clk clock.PassiveClock) *Cache {
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
-	return &Cache{reader: reader, live: live, clock: clk, known: map[string]known{}, callers: memory.New[visibility.Caller](callerTTL, maxCallers, nil)}
+	return &Cache{reader: reader, live: live, clock: clk, known: map[string]known{},
+		callers: memory.New[visibility.Caller](callerTTL, maxCallers, nil)}
 }
 
 // Get returns a template; nil without an error if it does not exist.

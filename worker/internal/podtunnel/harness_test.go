@@ -107,7 +107,8 @@ func newWorld(t *testing.T, change ...func(*podtunnel.Options)) *world {
 	w.lead()
 	w.open(change...)
 	pools, err := pool.New(pool.Options{
-		Client: mgr.GetClient(), Recorder: w.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID, Registry: prometheus.NewRegistry(),
+		Client: mgr.GetClient(), Recorder: w.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID,
+		Registry: prometheus.NewRegistry(),
 	})
 	w.must(err)
 	w.must(pools.SetupWithManager(t.Context(), mgr))
@@ -204,7 +205,8 @@ func (w *world) makePool(change ...func(*v1alpha1.SandboxPool)) {
 	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"}}
 	p.Spec.Replicas = 2
 	p.Spec.IdleImage = "test.local/idle:1"
-	p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "app", LogDir: w.logFile}, {Name: "lost", LogDir: w.logFile + ".1"}, {Name: "quiet"}}
+	p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "app", LogDir: w.logFile}, {Name: "lost", LogDir: w.logFile + ".1"},
+		{Name: "quiet"}}
 	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
 	p.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
 	sandboxtest.Close(&p.Spec.Template.Spec)

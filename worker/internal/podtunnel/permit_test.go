@@ -46,7 +46,8 @@ func TestI14CallersReachWhatIsTheSandboxs(t *testing.T) {
 		p.Spec.Template.Spec.SecurityContext = nil // its sysctls are the node's
 	})
 	exec := func(container string) *federationv1.ReachCall {
-		return &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Container: container, Command: []string{"true"}}}}
+		return &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Container: container,
+			Command: []string{"true"}}}}
 	}
 	logs := func(container string) *federationv1.ReachCall {
 		return &federationv1.ReachCall{What: &federationv1.ReachCall_Logs{Logs: &federationv1.LogsReach{Container: container}}}

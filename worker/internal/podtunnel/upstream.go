@@ -275,7 +275,8 @@ func refused(place sandboxes.Place, err error) error {
 	case apierrors.IsNotFound(err):
 		return problem.New(problem.NotFound, "the sandbox's Pod is gone: %s", message)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return problem.New(problem.Internal, "the worker may not reach Pod %s: %s; does its ClusterRole have pods/exec, pods/log and pods/portforward?", place.Pod, message)
+		return problem.New(problem.Internal,
+			"the worker may not reach Pod %s: %s; does its ClusterRole have pods/exec, pods/log and pods/portforward?", place.Pod, message)
 	case apierrors.IsBadRequest(err):
 		return problem.New(problem.Invalid, "%s", message)
 	default:

@@ -94,7 +94,8 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 		"evicted":                       {dead(condition), "Failed", "EvictionByEvictionAPI"},
 		"evicted, its container runs":   {idlePod(holds(Running), condition), "Failed", "EvictionByEvictionAPI"},
 		"evicted before it ran":         {idlePod(holds(Starting), condition), "Canceled", "EvictionByEvictionAPI"},
-		"evicted by the kubelet":        {dead(func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted" }), "Failed", "Evicted"},
+		"evicted by the kubelet": {dead(func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted" }), "Failed",
+			"Evicted"},
 		"evicted, by another clock": {dead(condition, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Terminated.FinishedAt = *metaTime(noon.Add(-time.Hour))
 		}), "Failed", "EvictionByEvictionAPI"},

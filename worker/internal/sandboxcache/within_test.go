@@ -67,7 +67,8 @@ func TestWithin(t *testing.T) {
 	if _, err := list([]string{"a"}); err == nil {
 		t.Error("a list without a limit returns one namespace for all")
 	}
-	if err := sandboxcache.Within(api, []string{"a"}).List(t.Context(), &corev1.PodList{}, client.Limit(1), client.Continue("7/x")); err == nil {
+	if err := sandboxcache.Within(api, []string{"a"}).List(t.Context(), &corev1.PodList{}, client.Limit(1),
+		client.Continue("7/x")); err == nil {
 		t.Error("a foreign token is taken")
 	}
 }

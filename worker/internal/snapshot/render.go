@@ -125,7 +125,8 @@ func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Sna
 	rendered.Annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.Revision
 	rendered.Annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
 	if size := sizeOf(rendered.Annotations); size > mostAnnotations {
-		return nil, fmt.Errorf("config.annotations: with those of SandboxTemplate %s they are %d bytes; valid: at most %d", tmpl.Name, size, mostAnnotations)
+		return nil, fmt.Errorf("config.annotations: with those of SandboxTemplate %s they are %d bytes; valid: at most %d", tmpl.Name, size,
+			mostAnnotations)
 	}
 	return rendered, nil
 }

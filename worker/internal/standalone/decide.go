@@ -88,7 +88,8 @@ func matches(tmpl *podtemplate.Template) *patch.Condition {
 func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.Condition {
 	const again = "; the pool goes on as it is. To have it made anew from the template: remove spec.template, spec.idleImage and spec.runtimes"
 	not := func(reason v1alpha1.ConditionReason, format string, args ...any) *patch.Condition {
-		c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, clip.Text(fmt.Sprintf(format, args...), podtemplate.LongestMessage))
+		c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason,
+			clip.Text(fmt.Sprintf(format, args...), podtemplate.LongestMessage))
 		return &c
 	}
 	from := pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey]
@@ -98,7 +99,8 @@ func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.C
 	case from != pool.Spec.TemplateName:
 		return not(v1alpha1.ReasonTemplateMismatch, "made from template %s, spec.templateName is now %s%s", from, pool.Spec.TemplateName, again)
 	case tmpl != nil && tmpl.Hidden:
-		return not(v1alpha1.ReasonTemplateNotVisible, "%s; the pool goes on with what it was made from", podtemplate.NotVisible(from, pool.Namespace))
+		return not(v1alpha1.ReasonTemplateNotVisible, "%s; the pool goes on with what it was made from",
+			podtemplate.NotVisible(from, pool.Namespace))
 	case tmpl == nil:
 		return not(v1alpha1.ReasonTemplateNotFound, "there is no SandboxTemplate %q any more; the pool goes on with what it was made from", from)
 	case revision != "" && revision != tmpl.Revision:
