@@ -400,7 +400,7 @@ func TestAllowedListsTravel(t *testing.T) {
 	w.apply(allowing("r.example/*"))
 	w.apply(kiosk(`{name: a}`, `{name: b, config: {annotations: {agentbox.navix.sh/allowed-containers: side}}}`,
 		`{name: c, config: {annotations: {agentbox.navix.sh/allowed-images: "*x"}}}`))
-	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
 	if !strings.Contains(message, `c: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x" is not valid, want an image such as`) {
 		t.Errorf("the message is %s", message)
 	}
