@@ -125,6 +125,7 @@ func podFieldsOfBefore(t *testing.T) {
 		{by: user, args: patch, patch: `{"spec":{"template":{"spec":{"volumes":[{"name":"v","hostPath":{"path":"/"}}]}}}}`, refused: refused},
 		{by: user, args: patch, patch: `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"evil"}]}}}}`, refused: refused},
 		{by: user, args: patch, patch: `{"spec":{"idleImage":"evil"}}`, refused: refused},
+		{by: user, args: patch, patch: `{"metadata":{"annotations":{"agentbox.navix.sh/allowed-images":"*"}}}`, refused: "stay as they are"},
 		{by: worker, args: patch, patch: `{"spec":{"template":{"spec":{"priority":1}}}}`},
 		{by: user, args: patch, patch: `{"spec":{"template":{"spec":{"hostNetwork":null,"volumes":null}}}}`},
 		{by: user, args: patch, patch: `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"other"}]}}}}`},
@@ -179,11 +180,13 @@ podFields:
 	const stay = "the Pods have fields that are allowed for their own image alone"
 	passes("an Env of it", fmt.Sprintf(env, "pinned", ""))
 	refused("an Env of it with another image", fmt.Sprintf(env, "pinned", ", overrides: {image: evil}"), stay)
+	refused("an Env of it for any image", strings.Replace(fmt.Sprintf(env, "pinned", ""), "namespace: default",
+		`namespace: default, annotations: {agentbox.navix.sh/allowed-images: "*"}`, 1), stay)
 	refused("a member of it for any image", strings.Replace(fmt.Sprintf(env, "pinned", ""), "{name: a}",
 		`{name: a, config: {annotations: {agentbox.navix.sh/allowed-images: "*"}}}`, 1), stay)
 	passes("another image where it is allowed", fmt.Sprintf(env, "free", ", overrides: {image: mine}"))
 	refused("a pool of it with another image",
 		`{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned, idleImage: evil}}`, stay)
-	passes("a pool of "+
-		"it", `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned}}`)
+	passes("a pool of it",
+		`{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned}}`)
 }
