@@ -89,6 +89,18 @@ func foreignLabels(ctx context.Context, a *attacker) error {
 	return requests(append(list, &create{Env: spareEnv, Labels: many})...)(ctx, a)
 }
 
+// otherImages claims images that neither Env nor template allows, some by names that look alike.
+func otherImages(ctx context.Context, a *attacker) error {
+	var list []*create
+	for _, image := range []string{
+		"registry.example/evil", "registry.example/python:3.14", "registry.example:443/python:3.13", "registry.example/python/evil:3.13", "python:3.13",
+		"registry.example.evil.example/python:3.13", "registry.example/python:3.13@sha256:" + strings.Repeat("0f", 32),
+	} {
+		list = append(list, &create{Env: spareEnv, Image: image}, &create{Env: spareEnv, Image: image, ClaimKey: "image"})
+	}
+	return requests(list...)(ctx, a)
+}
+
 func othersSandboxes(ctx context.Context, a *attacker) error {
 	id := a.Canary
 	return oneOf("mallory", func(*attacker) []func(context.Context, clients) error {

@@ -53,6 +53,7 @@ func tenantRows() []row {
 		{name: "others-names", role: tenant, told: []string{"FORBIDDEN|NOT_FOUND"}, never: []string{"OK"}, attack: othersNames},
 		{name: "bound-admin", role: tenant, told: []string{"FORBIDDEN"}, never: []string{"OK"}, attack: boundAdmin},
 		{name: "small-scope", role: tenant, told: []string{"FORBIDDEN"}, never: []string{"OK"}, attack: smallScope},
+		{name: "other-images", role: tenant, told: []string{"FORBIDDEN"}, never: []string{"OK"}, attack: otherImages},
 		{name: "invented-ids", role: tenant, told: []string{"NOT_FOUND|INVALID"}, never: []string{"OK"}, attack: inventedIDs},
 		{name: "lists", role: tenant, told: []string{"OK"}, attack: lists},
 		{name: "unread-lists", role: tenant, told: []string{"closed|silence"}, attack: unreadLists},
