@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
@@ -215,12 +214,8 @@ func leftClaims(ctx context.Context, a *attacker) error {
 	})(ctx, a)
 }
 
-// manyKeys fills the ledger with keys of claims that are refused.
+// manyKeys fills the ledger with keys of claims that wait, and are refused.
 func manyKeys(ctx context.Context, a *attacker) error {
-	hooks := make([]*structpb.Struct, 0, 20)
-	for range cap(hooks) {
-		hooks = append(hooks, &structpb.Struct{Fields: map[string]*structpb.Value{"exec": structpb.NewStringValue(strings.Repeat("x", 1000))}})
-	}
 	c, err := a.as(ctx, "mallory")
 	if err != nil {
 		return err
@@ -232,7 +227,8 @@ func manyKeys(ctx context.Context, a *attacker) error {
 			return
 		}
 		err := c.create(ctx, &create{
-			Env: fullEnv, NoQueue: true, ClaimKey: fmt.Sprintf("flood-%d", n), Metadata: map[string]string{"a": strings.Repeat("x", 20<<10)},
+			Env: fullEnv, Wait: sandboxv1.CreateSandboxRequest_NONE, StartupTimeout: durationpb.New(3 * time.Second),
+			ClaimKey: fmt.Sprintf("flood-%d", n), Metadata: map[string]string{"a": strings.Repeat("x", 20<<10)},
 		})
 		if ctx.Err() == nil {
 			a.tellError(err)
