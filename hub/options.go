@@ -21,6 +21,7 @@ import (
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/validate"
 )
 
 type options struct {
@@ -29,16 +30,18 @@ type options struct {
 	dataDir, store string
 	registryCopy   string
 	encryptionKeys string
-	apiKeysFile    string
-	tls            link.Files
-	retention      time.Duration
-	quota          claims.Quota
-	lockWait       time.Duration
-	limits         serve.Limits
-	shares         reach.Shares
-	web            serve.Web
-	cluster        fleet.Limits
-	tracing        telemetry.Flags
+
+	refuseCredentials bool
+	apiKeysFile       string
+	tls               link.Files
+	retention         time.Duration
+	quota             claims.Quota
+	lockWait          time.Duration
+	limits            serve.Limits
+	shares            reach.Shares
+	web               serve.Web
+	cluster           fleet.Limits
+	tracing           telemetry.Flags
 }
 
 func (o *options) bind(flags *pflag.FlagSet) {
@@ -58,6 +61,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tls.Key, "tls-key-file", "", "its key (required)")
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
 	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
+	flags.BoolVar(&o.refuseCredentials, "refuse-hook-credentials", false, validate.RefuseCredentialsUsage)
 	flags.IntVar(&o.quota.Keys, "team-max-claim-keys", claims.DefaultQuota.Keys, "how many claim keys a team may have in the ledger; beyond that its claims with a key get RATE_LIMITED")
 	flags.Int64Var(&o.quota.Bytes, "team-max-claim-bytes", claims.DefaultQuota.Bytes, "how many bytes their records may take together")
 	o.limits.Bind(flags)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -31,6 +32,7 @@ import (
 type life struct {
 	*testing.T
 	options *options
+	log     logr.Logger // zero: the test's
 	address running
 	stop    func()
 	conn    *grpc.ClientConn
@@ -38,7 +40,10 @@ type life struct {
 
 func (l *life) begin() {
 	l.Helper()
-	h := &hub{log: testlog.New(l.T), metrics: prometheus.NewRegistry()}
+	h := &hub{log: l.log, metrics: prometheus.NewRegistry()}
+	if l.log.IsZero() {
+		h.log = testlog.New(l.T)
+	}
 	if err := h.build(l.Context(), l.options); err != nil {
 		l.Fatal(err)
 	}
@@ -49,7 +54,7 @@ func (l *life) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- h.serve(ctx, listeners) }()
-	l.address = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String()}
+	l.address = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String()}
 	if l.conn, err = grpc.NewClient(l.address.api, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		l.Fatal(err)
 	}

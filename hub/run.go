@@ -122,7 +122,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	workers := attach.NewServer(attach.Options{Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"), Tunnels: o.shares})
 	h.claims = claims.New(claims.Options{
 		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
-		Metrics: h.metrics, Retention: o.retention, Quota: o.quota,
+		Metrics: h.metrics, Retention: o.retention, Quota: o.quota, RefuseCredentials: o.refuseCredentials,
 	})
 	workers.Handle(h.claims)
 	linkMetrics, err := link.NewMetrics(h.metrics)
@@ -170,7 +170,7 @@ func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options)
 		return err
 	}
 	if h.rotation != nil {
-		h.rotation.Files = []*store.Bolt{h.claimsFile, h.registryFile}
+		h.rotation.Files = h.files()
 	}
 	if err := hubstate.Tidy(dir); err != nil { // the files are locked by this process, so no other one uses them
 		h.log.Error(err, "Could not remove what an interrupted backup has left")
@@ -267,16 +267,24 @@ func (h *hub) close() error {
 		h.claims.Close()
 	}
 	var errs []error
-	for _, file := range []*store.Bolt{h.claimsFile, h.registryFile} {
-		if file != nil {
-			errs = append(errs, file.Close())
-		}
+	for _, file := range h.files() {
+		errs = append(errs, file.Close())
 	}
 	if err := h.tracing.Close(); err != nil {
 		h.log.Info("Traces were lost", "error", err.Error())
 	}
 	h.log.Info("Atoll hub has ended")
 	return errors.Join(errs...)
+}
+
+// files are the store's files that are open.
+func (h *hub) files() (open []*store.Bolt) {
+	for _, file := range []*store.Bolt{h.claimsFile, h.registryFile} {
+		if file != nil {
+			open = append(open, file)
+		}
+	}
+	return open
 }
 
 // listen opens all addresses or none.

@@ -29,6 +29,7 @@ import (
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/worker/internal/adoption"
 	"navix.sh/atoll/worker/internal/claim"
@@ -80,6 +81,7 @@ type historyOptions struct {
 	dir         string
 	retention   time.Duration
 	records     int
+	keyFile     string // of encryption keys
 	peerListen  string
 	peerAddress string
 }
@@ -89,6 +91,9 @@ type poolOptions struct {
 	pullSecrets   bool
 	adopt         adoption.Mode
 	foreignLeases []string
+
+	hookSecrets       bool
+	refuseCredentials bool // as text, in hooks
 }
 
 // networkOptions are about the network of sandboxes.
@@ -168,11 +173,16 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar((*string)(&o.network.mode), "sandbox-network-policy", string(netpolicy.Off), "whether each pool gets a NetworkPolicy that opens what its annotation agentbox.navix.sh/egress lists, and nothing else: off, kubernetes, or cilium, which knows DNS names")
 	flags.StringVar(&o.network.egress, "sandbox-egress", "", "that annotation's value for pools without it")
 	flags.StringVar(&o.network.from, "sandbox-network-from", "", "labels of this worker's Pods in --namespace, as NAME=VALUE,…, which may connect to sandboxes; without it all Pods there")
+	flags.BoolVar(&o.pools.hookSecrets, "hook-secrets", false, "let post-start hooks refer to Secrets of their sandbox's namespace that have the label agentbox.navix.sh/hook-secret=true, "+
+		"which takes the right to get Secrets")
+	flags.BoolVar(&o.pools.refuseCredentials, "refuse-hook-credentials", false, validate.RefuseCredentialsUsage)
 	flags.StringVar((*string)(&o.pools.adopt), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
 	flags.StringSliceVar(&o.pools.foreignLeases, "rival-leases", nil, "NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a minute after at most, nothing is done here")
 	flags.StringVar(&o.history.dir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
 	flags.DurationVar(&o.history.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
 	flags.IntVar(&o.history.records, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
+	flags.StringVar(&o.history.keyFile, "encryption-key-file", "", "YAML file of keys with which the history is encrypted, see atoll-hub encryption-key new; "+
+		"the first one encrypts, all decrypt, and a change is taken up")
 	flags.StringVar(&o.history.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
 	flags.StringVar(&o.history.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
 	o.limits.Bind(flags)

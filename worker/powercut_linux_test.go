@@ -24,7 +24,7 @@ func TestADamagedHistoryIsPutAsideForGood(t *testing.T) {
 	powercut.Run(t, powercut.Case{
 		Before: func(dir string) error { return os.WriteFile(path(dir), []byte(damaged), 0o600) },
 		Do: func(dir string, mark func(string)) error {
-			s, err := openStore(context.Background(), clock.RealClock{}, path(dir), logr.Discard())
+			s, err := openStore(context.Background(), clock.RealClock{}, path(dir), nil, logr.Discard())
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func TestADamagedHistoryIsPutAsideForGood(t *testing.T) {
 			if err != nil || !aside {
 				return errors.Join(fmt.Errorf("the damaged file is in none of %v", found), err)
 			}
-			s, err := openStore(context.Background(), clock.RealClock{}, path(dir), logr.Discard())
+			s, err := openStore(context.Background(), clock.RealClock{}, path(dir), nil, logr.Discard())
 			if err != nil {
 				return err
 			}

@@ -173,9 +173,13 @@ func (w *assembly) addHooks() (*hooks.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	runner, err := hooks.New(hooks.Options{
+	options := hooks.Options{
 		Pods: cluster, Exec: cluster, Guard: w.path.sandboxes, Held: w.lock.Held, Clock: w.local, Latency: w.latency, Log: w.log.WithName("hooks"),
-	})
+	}
+	if w.pools.hookSecrets {
+		options.Secrets = cluster
+	}
+	runner, err := hooks.New(options)
 	if err != nil {
 		return nil, fmt.Errorf("building the runner of hooks: %w", err)
 	}

@@ -28,6 +28,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/pkg/wallclock"
@@ -76,7 +77,8 @@ type assembly struct {
 	latency    *latency.Recorder
 
 	records  *history.History
-	peers    *history.Peers // nil without --peer-listen
+	rotation *store.Rotation // nil: the history is not encrypted
+	peers    *history.Peers  // nil without --peer-listen
 	others   *foreigncontroller.Watch
 	path     claimPath
 	tunnels  reach.Opener
@@ -103,7 +105,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err := w.prepare(); err != nil {
 		return err
 	}
-	if w.records, err = openHistory(ctx, o, w.local, w.serverTime, log); err != nil {
+	if w.records, w.rotation, err = openHistory(ctx, o, w.local, w.serverTime, log); err != nil {
 		return err
 	}
 	// Ended sandboxes are recorded until everything else has stopped.
@@ -113,6 +115,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		}
 	}()
 	for _, add := range []func(context.Context) error{
+		w.addRotation,    // of the history's keys
 		w.addPeers,       // copies of the history, for the local API to read
 		w.addForeign,     // before all that ask whether another controller keeps an object
 		w.addClaimPath,   // inventory, sandboxes and claims, with the tunnels: OnShut comes before the inventory's Watch
@@ -184,7 +187,8 @@ func (w *assembly) feedInventory(ctx context.Context) error {
 func (w *assembly) addLocalAPI(context.Context) error {
 	opts := localapi.Options{
 		ClusterID: w.clusterID, Address: w.listen.api, Claims: w.path.claims, Sandboxes: w.path.sandboxes,
-		Segments: w.agent, Envs: w.envs, Reach: w.tunnels, Traces: w.traces, Limits: w.limits, Web: w.web, Log: w.log.WithName("localapi"),
+		Segments: w.agent, Envs: w.envs, Reach: w.tunnels, Traces: w.traces, Limits: w.limits, Web: w.web,
+		RefuseCredentials: w.pools.refuseCredentials, Log: w.log.WithName("localapi"),
 	}
 	if w.peers != nil {
 		opts.Elsewhere = w.peers.Elsewhere

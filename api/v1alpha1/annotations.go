@@ -45,6 +45,13 @@ const (
 	// written with the claim, run once the Pod is ready and before the sandbox
 	// counts as running, and gone when the Pod is idle again.
 	SandboxPostStartHooksAnnotationKey = "agentbox.navix.sh/post-start-hooks"
+	// HookSecretLabelKey is "true" on a Secret whose values post-start hooks
+	// of the namespace may refer to. Whoever may claim a sandbox there may
+	// have them sent to it.
+	HookSecretLabelKey = "agentbox.navix.sh/hook-secret"
+	// HookSecretTeamsAnnotationKey limits that to the sandboxes of the teams
+	// in a list, separated by commas.
+	HookSecretTeamsAnnotationKey = "agentbox.navix.sh/hook-secret-teams"
 
 	// SandboxStatusDetailAnnotationKey is a JSON SandboxStatusDetail: why the
 	// sandbox is not where it should be.

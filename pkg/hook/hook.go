@@ -27,12 +27,12 @@ type Exec struct {
 
 // HTTP sends a request to the Pod.
 type HTTP struct {
-	Port    int32             `json:"port"`
-	Path    string            `json:"path,omitempty"`
-	Scheme  string            `json:"scheme,omitempty"`
-	Method  string            `json:"method,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-	Body    string            `json:"body,omitempty"`
+	Port    int32            `json:"port"`
+	Path    string           `json:"path,omitempty"`
+	Scheme  string           `json:"scheme,omitempty"`
+	Method  string           `json:"method,omitempty"`
+	Headers map[string]Value `json:"headers,omitempty"`
+	Body    Value            `json:"body,omitzero"`
 }
 
 // Encode returns hooks as a Pod's annotation; "" for none.

@@ -47,6 +47,13 @@ func TestParseNamesEveryFault(t *testing.T) {
 		{`[{"http":{"port":1,"headers":{"a b":"c"}}}]`, "postStartHooks[0].http.headers.a b"},
 		{`[{"http":{"port":1,"headers":{"a":"b\r\nc: d"}}}]`, "postStartHooks[0].http.headers.a"},
 		{`[{"http":{"port":1,"body":{}}}]`, "postStartHooks[0].http.body"},
+		{`[{"http":{"port":1,"body":{"valueFrom":{}}}}]`, "postStartHooks[0].http.body"},
+		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"secretKeyRef":{"name":"A_","key":"k"}}}}}}]`, "postStartHooks[0].http.headers.A.valueFrom.secretKeyRef.name"},
+		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"secretKeyRef":{"name":"a"}}}}}}]`, "postStartHooks[0].http.headers.A.valueFrom.secretKeyRef.key"},
+		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"configMapKeyRef":{"name":"a","key":"k"}}}}}}]`,
+			"postStartHooks[0].http.headers.A.valueFrom.configMapKeyRef"},
+		{`[{"http":{"port":1,"body":{"valueFrom":{"secretKeyRef":{"name":"a","key":"k","optional":true}}}}}]`,
+			"postStartHooks[0].http.body.valueFrom.secretKeyRef.optional"},
 		{`[{"exec":{"command":["a"]},"timeout":"1h"}]`, "postStartHooks[0].timeout"},
 		{`[{"exec":{"command":["a"]},"timeout":5}]`, "postStartHooks[0].timeout"},
 		{`[{"exec":{"command":["a"]},"retries":21}]`, "postStartHooks[0].retries"},
@@ -95,7 +102,8 @@ func TestFaultsQuoteNoSecret(t *testing.T) {
 }
 
 func TestEncodeAndDecode(t *testing.T) {
-	const text = `[{"name":"env","http":{"port":49983,"path":"/init?a=b","scheme":"HTTPS","method":"PUT","headers":{"A":"b"},"body":"{}"}},` +
+	const text = `[{"name":"env","http":{"port":49983,"path":"/init?a=b","scheme":"HTTPS","method":"PUT","headers":{"A":"b","C":{"valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}},"body":"{}"}},` +
+		`{"http":{"port":80,"body":{"valueFrom":{"secretKeyRef":{"name":"s","key":"body"}}}}},` +
 		`{"exec":{"command":["sh","-c","true"],"container":"main"},"timeout":"1m30s","retries":0}]`
 	actions, faults := Parse(list(t, text))
 	if len(faults) > 0 {
@@ -117,7 +125,10 @@ func TestEncodeAndDecode(t *testing.T) {
 			t.Errorf("decoded %s", bad)
 		}
 	}
-	if title := actions[0].Title(0) + ", " + actions[1].Title(1); title != `hook 0 (http, "env"), hook 1 (exec)` {
+	if refs := fmt.Sprint(References(actions)); refs != `[key "k" of Secret "s" key "body" of Secret "s"]` {
+		t.Errorf("references %s", refs)
+	}
+	if title := actions[0].Title(0) + ", " + actions[2].Title(1); title != `hook 0 (http, "env"), hook 1 (exec)` {
 		t.Error(title)
 	}
 }
@@ -136,4 +147,12 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s is not read back: %v", encoded, err)
 		}
 	})
+}
+
+func TestLiteralsAreHeadersOfCredentials(t *testing.T) {
+	actions, faults := Parse(list(t, `[{"exec":{"command":["a"]}},{"http":{"port":1,"headers":{"authorization":"hunter2","X-API-Key":"hunter2","Accept":"b",
+		"Cookie":{"valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}}}}]`))
+	if got := strings.Join(Literals(actions), " "); len(faults) > 0 || got != "postStartHooks[1].http.headers.X-API-Key postStartHooks[1].http.headers.authorization" {
+		t.Errorf("%s, %v", got, faults)
+	}
 }

@@ -162,11 +162,9 @@ func (f *faults) http(o object) *HTTP {
 		f.add(o.at("path"), shown(h.Path), "a path, with a query or without, that begins with one /")
 	}
 	if v, ok := o.fields["body"]; ok {
-		s, isText := v.GetKind().(*structpb.Value_StringValue)
-		if !isText {
-			f.add(o.at("body"), kindOf(v), "a string")
-		} else {
-			h.Body = s.StringValue
+		var err error
+		if h.Body, err = f.value(o.at("body"), v); err != nil {
+			f.add(o.at("body"), kindOf(v), "a string, or valueFrom with a secretKeyRef")
 		}
 	}
 	f.headers(o, h)
@@ -182,15 +180,20 @@ func (f *faults) headers(o object, h *HTTP) {
 		f.add(headers.path, fmt.Sprintf("%d of them", len(headers.fields)), "at most 32")
 		return
 	}
-	h.Headers = map[string]string{}
+	h.Headers = map[string]Value{}
 	for _, name := range slices.Sorted(maps.Keys(headers.fields)) {
-		s, isText := headers.fields[name].GetKind().(*structpb.Value_StringValue)
-		if !isText || !token.MatchString(name) || strings.ContainsFunc(s.StringValue, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			f.add(headers.at(shown(name)), "", "an HTTP header: a name, and a string of one line")
+		value, err := f.value(headers.at(shown(name)), headers.fields[name])
+		if err != nil || !token.MatchString(name) || !IsHeaderValue(value.Text) {
+			f.add(headers.at(shown(name)), "", "an HTTP header: a name, and a string of one line, or valueFrom with a secretKeyRef")
 			continue
 		}
-		h.Headers[name] = s.StringValue
+		h.Headers[name] = value
 	}
+}
+
+// IsHeaderValue reports whether a text can be the value of an HTTP header.
+func IsHeaderValue(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 func (f *faults) object(o object, name string) (object, bool) {

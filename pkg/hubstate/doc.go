@@ -13,6 +13,7 @@
 //
 // # Backup and restore
 //
+//   - With a Sealer the values in both files are encrypted (package store), and so are those in a backup. The manifest is in clear.
 //   - A backup is a tar.gz of both files, each a consistent copy, claims first; because every cluster in the ledger must be in
 //     the registry. A manifest with versions and checksums precedes them.
 //   - An archive is read and verified in full before anything is taken from it. The files are opened, checked and migrated before

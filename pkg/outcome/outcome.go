@@ -15,8 +15,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// HookFailed is the failure reason of a sandbox whose post-start hook failed for good.
-const HookFailed = "PostStartHookFailed"
+// Failure reasons of a sandbox.
+const (
+	// HookFailed: a post-start hook failed for good.
+	HookFailed = "PostStartHookFailed"
+	// HookSecret: a post-start hook refers to a Secret that it cannot have.
+	HookSecret = "HookSecretUnavailable"
+)
 
 // failed is the stop reason of a sandbox that did not end as its caller wished.
 const failed = "Failed"
@@ -38,7 +43,7 @@ func Refusal(s *sandboxv1.Sandbox) *problem.Error {
 		e := problem.InvalidField("image", s.GetImage(), "an image that the cluster can pull")
 		e.Message = fmt.Sprintf("sandbox %s did not start: %s: %s", s.GetId(), reason, s.GetFailureMessage())
 		return e
-	case reason == HookFailed:
+	case reason == HookFailed, reason == HookSecret:
 		return problem.New(problem.Misconfigured, "sandbox %s did not start: %s: %s", s.GetId(), reason, s.GetFailureMessage())
 	}
 	return nil

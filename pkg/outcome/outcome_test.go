@@ -17,6 +17,7 @@ func TestRefusal(t *testing.T) {
 		want          problem.Reason // empty: none
 	}{
 		"its hook failed":          {"Failed", "PostStartHookFailed", problem.Misconfigured},
+		"its hook has no Secret":   {"Failed", "HookSecretUnavailable", problem.Misconfigured},
 		"its image is not there":   {"Failed", "ImagePullBackOff", problem.Invalid},
 		"its node went":            {"Failed", "NodeLost", ""},
 		"it took too long":         {"Failed", "StartupTimeout", ""},

@@ -23,6 +23,20 @@
 //   - Damage that is found later ends the store, not the process.
 //   - A full disk fails the write, changes nothing, and writes succeed again when there is room.
 //
+// # Encryption
+//
+// A file that is opened with a Sealer (package envelope) has encrypted values; keys of entries, lengths and revisions are in clear,
+// and empty values stay empty.
+//
+//   - A file is encrypted as a whole or not at all. A plain file is copied to a new one when it is first opened with a Sealer, so
+//     that its free pages tell nothing either: TestAPlainFileIsEncrypted. A crash leaves one of the two:
+//     TestEncryptingSurvivesAPowerCut.
+//   - Its kind in the file says so. A build that does not know encryption refuses it; without a key it is ErrEncrypted.
+//   - Every value is decrypted when the file is opened. A missing key (envelope.ErrNoKey, ErrWrongKey) changes nothing:
+//     TestAnEncryptedFileNeedsItsKey. A value that was changed or moved is ErrDamaged: TestADamagedEntryIsFound.
+//   - Rotation encrypts entries anew, in batches, each in one commit with what callers write. Revisions stay, so no condition of a
+//     caller fails by it: TestRotationRewritesEveryEntry. Free pages may keep old versions; Rewrite leaves none.
+//
 // Memory is the same store without a file.
 //
 // There is no Watch; because with one replica the process that writes is the process that reads.

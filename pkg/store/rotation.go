@@ -29,6 +29,14 @@ type Rotation struct {
 	Log   logr.Logger
 }
 
+// Stale is the number of entries that have yet to be encrypted anew, when last counted.
+func (r *Rotation) Stale() (n int64) {
+	for _, file := range r.Files {
+		n += file.stale.Load()
+	}
+	return n
+}
+
 // Run takes up changes of the key file, and encrypts the entries of the files anew in the background, until ctx ends.
 func (r *Rotation) Run(ctx context.Context) error {
 	ticker := r.Clock.NewTicker(rereadEvery)

@@ -81,6 +81,19 @@ func Create(r *sandboxv1.CreateSandboxRequest) Faults {
 	return append(f, hook.Faults(r.GetPostStartHooks())...)
 }
 
+// RefuseCredentialsUsage describes the flag of hub and worker that applies Credentials.
+const RefuseCredentialsUsage = "refuse post-start hooks whose headers hold a credential (Authorization, Cookie, X-Api-Key and the like) as text, not by valueFrom"
+
+// Credentials returns a fault for each header of a hook that holds a credential as text.
+func Credentials(r *sandboxv1.CreateSandboxRequest) Faults {
+	var f Faults
+	actions, _ := hook.Parse(r.GetPostStartHooks())
+	for _, path := range hook.Literals(actions) {
+		f.Add(path, "", "valueFrom with a secretKeyRef: credentials as text are refused here")
+	}
+	return f
+}
+
 func (f *Faults) names(r *sandboxv1.CreateSandboxRequest) {
 	f.Namespace(r.GetNamespace())
 	f.Check(IsName(r.GetEnv()), "env", r.GetEnv(), "the name of an Env: a DNS name of at most 253 characters")

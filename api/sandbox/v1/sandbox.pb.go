@@ -400,6 +400,9 @@ type CreateSandboxRequest struct {
 	// least once: {"exec":{"command":["sh","-c","…"],"container":"main"},"timeout":"10s","retries":5} or
 	// {"http":{"port":49983,"path":"/init","method":"POST","headers":{},"body":"{}","scheme":"HTTP"}}, with a "name". When one
 	// fails for good, or the startup timeout is up, the sandbox ends as Failed with PostStartHookFailed. Up to 8, in 32 KiB.
+	// A header's value, or the body, may be {"valueFrom":{"secretKeyRef":{"name":"…","key":"…"}}} instead of text: a key of a Secret in
+	// the sandbox's namespace with the label agentbox.navix.sh/hook-secret=true. One that cannot be used ends the sandbox as Failed
+	// with HookSecretUnavailable.
 	PostStartHooks []*structpb.Struct        `protobuf:"bytes,17,rep,name=post_start_hooks,json=postStartHooks,proto3" json:"post_start_hooks,omitempty"`
 	ClaimKey       string                    `protobuf:"bytes,18,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"` // 1-128 printable ASCII; header Idempotency-Key over REST
 	Wait           CreateSandboxRequest_Wait `protobuf:"varint,19,opt,name=wait,proto3,enum=atoll.sandbox.v1.CreateSandboxRequest_Wait" json:"wait,omitempty"`

@@ -31,7 +31,7 @@ func (s *Service) Create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 }
 
 func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	req, err := resolve(in, principal.From(ctx))
+	req, err := s.resolve(in, principal.From(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,8 @@ type Options struct {
 	Retention  time.Duration // how long a key is kept after its sandbox ended; 24 h
 	Quota      Quota         // of each team; DefaultQuota
 	Rand       func() uint64 // breaks the router's near-ties
+	// RefuseCredentials refuses hooks that hold a credential as text.
+	RefuseCredentials bool
 }
 
 const (
@@ -82,6 +84,7 @@ type Service struct {
 	log        logr.Logger
 	retention  time.Duration
 	quota      Quota
+	strict     bool // RefuseCredentials
 	rand       func() uint64
 	metrics    *metrics
 	decisions  *decisions
@@ -112,7 +115,8 @@ func New(opts Options) *Service {
 	unconfirmed := &endings{waiting: map[ending]bool{}}
 	return &Service{
 		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(opts.Store),
-		recovery: opts.Recovery, clock: opts.Clock, log: opts.Log, retention: opts.Retention, quota: opts.Quota, rand: opts.Rand,
+		recovery: opts.Recovery, clock: opts.Clock, log: opts.Log, retention: opts.Retention, quota: opts.Quota,
+		rand: opts.Rand, strict: opts.RefuseCredentials,
 		metrics: newMetrics(opts.Metrics, unconfirmed), decisions: newDecisions(), endings: unconfirmed,
 		background: background.New(opts.Clock, opts.Log), flights: newFlights(),
 	}

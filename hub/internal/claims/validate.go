@@ -38,6 +38,18 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandbo
 	return out, nil
 }
 
+// resolve is the function of that name, with the hub's own rules.
+func (s *Service) resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandboxv1.CreateSandboxRequest, error) {
+	req, err := resolve(in, p)
+	if err == nil && s.strict {
+		err = validate.Credentials(req).Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return req, nil
+}
+
 // withKey names the claim key in an error.
 func withKey(err error, key string) error {
 	if err == nil || key == "" {

@@ -3,11 +3,14 @@
 package claims
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
@@ -64,3 +67,29 @@ func FuzzResolve(f *testing.F) {
 }
 
 // TestKeyHashIsWhatLabelsCarry pins the hash: it is in the labels of running Pods and in stores.
+
+func TestCredentialsAsTextAreRefusedIfAsked(t *testing.T) {
+	hooks := func(value string) []*structpb.Struct {
+		s := &structpb.Struct{}
+		if err := protojson.Unmarshal([]byte(`{"http":{"port":80,"headers":{"X":"a","authorization":`+value+`}}}`), s); err != nil {
+			t.Fatal(err)
+		}
+		return []*structpb.Struct{s}
+	}
+	const reference = `{"valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}`
+	for _, c := range []struct {
+		strict  bool
+		value   string
+		refused bool
+	}{{false, `"hunter2"`, false}, {true, `"hunter2"`, true}, {true, reference, false}} {
+		s := &Service{strict: c.strict}
+		req, err := s.resolve(&create{Env: "demo", ClaimKey: "k", PostStartHooks: hooks(c.value)}, principal.Principal{AllTeams: true, AllNamespaces: true})
+		if (err != nil) != c.refused || !c.refused && req.GetEnv() != "demo" {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if e := problem.FromError(err); c.refused && (e.Reason != problem.Invalid || e.Fields[0].Field != "postStartHooks[0].http.headers.authorization" ||
+			strings.Contains(fmt.Sprint(e, e.Fields), "hunter2")) {
+			t.Errorf("refused with %v, %v", e, e.Fields)
+		}
+	}
+}

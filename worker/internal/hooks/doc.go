@@ -12,6 +12,7 @@
 //	runner.go  jobs under way, and their results
 //	try.go     one try of one step: check that the Pod is still the job's, then exec, request or connection
 //	exec.go    a command in a container, through the API server
+//	secret.go  values that a request refers to
 //
 // # At least once
 //
@@ -28,6 +29,18 @@
 //     TestAHookIsRetriedAndThenHasFailed. The reconciler enforces the startup timeout meanwhile.
 //   - Messages identify a hook by its index and name. They quote no part of a command after the program, no header and no body;
 //     held by TestMessagesHoldNoSecret.
+//
+// # Secrets
+//
+// A header's value, or a body, may be a reference to a key of a Secret in the sandbox's namespace. The Secret is read for each try,
+// and its value is in the request alone: in no annotation, log, error or trace; held by TestAValueOfASecretIsInTheRequestAlone.
+//
+//   - A caller has the value sent to a sandbox, where it can read it. So only Secrets with the label
+//     agentbox.navix.sh/hook-secret=true can be referred to: their owner has agreed that whoever may claim in the namespace
+//     may read them, or the teams that the annotation agentbox.navix.sh/hook-secret-teams lists.
+//   - Any other Secret is the same as none; held by TestWhichSecretsHooksMayHave.
+//   - It takes a right that the worker does not have by default (--hook-secrets, chart value hookSecrets).
+//   - A Secret that cannot be used ends the sandbox as Failed with HookSecretUnavailable. The message names Secret and key.
 //
 // # Tenancy (I13)
 //

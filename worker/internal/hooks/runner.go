@@ -29,8 +29,13 @@ const (
 	checkEvery = time.Second
 )
 
-// ReasonFailed is the failure reason of a sandbox whose hook failed permanently.
-const ReasonFailed = outcome.HookFailed
+// Failure reasons of a sandbox.
+const (
+	// ReasonFailed: a hook failed permanently.
+	ReasonFailed = outcome.HookFailed
+	// ReasonSecret: a hook refers to a Secret that it cannot have.
+	ReasonSecret = outcome.HookSecret
+)
 
 // Status is how far a job is.
 type Status string
@@ -41,6 +46,8 @@ const (
 	Working Status = "Working"
 	Done    Status = "Done"
 	Failed  Status = "Failed"
+	// Unresolved: it failed because of a Secret that a hook refers to.
+	Unresolved Status = "Unresolved"
 )
 
 // State is how far a job is, with a message: while it works, the last failure, if there was one.
@@ -75,6 +82,8 @@ func (noGuard) BeginExec(types.UID, string) (func(), bool) { return func() {}, t
 type Options struct {
 	Pods Reader
 	Exec Execer
+	// Secrets has the values that hooks refer to; nil: they may refer to none.
+	Secrets Secrets
 	// Guard keeps Pods from being reset during a command; nil where nothing resets them.
 	Guard Guard
 	// Held reports whether this process still leads; nil: always.
@@ -202,7 +211,11 @@ func (r *Runner) Begin(job Job) {
 			r.drop(&job, w)
 		default:
 			r.opts.Log.Info("A sandbox's hook failed", "pool", job.Pool.String(), "pod", job.Pod.Name, "sandbox", job.Sandbox, "error", err.Error())
-			r.set(&job, w, State{Status: Failed, Message: err.Error()})
+			status := Failed
+			if errors.Is(err, errSecret) {
+				status = Unresolved
+			}
+			r.set(&job, w, State{Status: status, Message: err.Error()})
 		}
 	})
 }

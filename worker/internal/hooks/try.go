@@ -69,6 +69,9 @@ func (r *Runner) attempt(ctx context.Context, job *Job, s *Step) (known bool, er
 	if !r.opts.Held() {
 		return true, fmt.Errorf("%w: the lease is not held", errUnsure)
 	}
+	if s, err = r.resolve(ctx, pod, s); err != nil {
+		return true, err
+	}
 	switch {
 	case s.Exec != nil:
 		container := s.Exec.Container
@@ -166,7 +169,7 @@ func requestOf(ctx context.Context, address string, h *hook.HTTP) (*http.Request
 	method, path := h.Method, h.Path
 	if method == "" {
 		method = http.MethodGet
-		if h.Body != "" {
+		if !h.Body.IsZero() {
 			method = http.MethodPost
 		}
 	}
@@ -181,14 +184,14 @@ func requestOf(ctx context.Context, address string, h *hook.HTTP) (*http.Request
 	if strings.EqualFold(h.Scheme, "https") {
 		target.Scheme = "https"
 	}
-	req, err := http.NewRequestWithContext(ctx, method, target.String(), strings.NewReader(h.Body))
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), strings.NewReader(h.Body.Text))
 	if err != nil {
 		return nil, fmt.Errorf("%w: the request cannot be made", errHopeless)
 	}
 	for name, value := range h.Headers {
-		req.Header.Set(name, value)
+		req.Header.Set(name, value.Text)
 		if strings.EqualFold(name, "host") {
-			req.Host = value
+			req.Host = value.Text
 		}
 	}
 	return req, nil
@@ -218,12 +221,12 @@ func (s *Step) secrets() []string {
 		all = append(all, s.Exec.Command[1:]...)
 	}
 	if s.HTTP != nil {
-		all = append(all, s.HTTP.Body)
+		all = append(all, s.HTTP.Body.Text)
 		if _, query, found := strings.Cut(s.HTTP.Path, "?"); found {
 			all = append(all, query)
 		}
 		for _, value := range s.HTTP.Headers {
-			all = append(all, value)
+			all = append(all, value.Text)
 		}
 	}
 	kept := all[:0]

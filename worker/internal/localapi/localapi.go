@@ -73,7 +73,9 @@ type Options struct {
 	Traces    trace.TracerProvider // nil: no spans
 	Limits    serve.Limits
 	Web       serve.Web
-	Log       logr.Logger
+	// RefuseCredentials refuses hooks that hold a credential as text.
+	RefuseCredentials bool
+	Log               logr.Logger
 }
 
 // API serves the public API about one cluster.

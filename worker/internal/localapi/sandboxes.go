@@ -44,6 +44,11 @@ func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*
 	if err := validate.Create(r).Err(); err != nil {
 		return nil, err
 	}
+	if a.opts.RefuseCredentials {
+		if err := validate.Credentials(r).Err(); err != nil {
+			return nil, err
+		}
+	}
 	c := claim.Claim{Request: r, Local: true}
 	if r.GetClaimKey() != "" {
 		c.KeyHash, c.Attempt = a.keyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey()), onlyAttempt

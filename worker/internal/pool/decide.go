@@ -175,9 +175,13 @@ func decidePrepared(s *snapshot, pod *corev1.Pod, d *decision) (detail v1alpha1.
 		if p.Message != "" {
 			detail.Reason, detail.Message = sandbox.ReasonHookFailing, p.Message
 		}
-	case hooks.Failed:
-		d.add(action{Verb: verbFail, Pod: pod, Reason: reasonHookFailed, End: sandbox.End{
-			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: string(reasonHookFailed), Message: p.Message,
+	case hooks.Failed, hooks.Unresolved:
+		why := reasonHookFailed
+		if p.Status == hooks.Unresolved {
+			why = reasonHookSecret
+		}
+		d.add(action{Verb: verbFail, Pod: pod, Reason: why, End: sandbox.End{
+			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: string(why), Message: p.Message,
 		}})
 		return detail, true
 	default:

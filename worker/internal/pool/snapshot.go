@@ -95,6 +95,7 @@ const (
 	reasonStartupTimeout  reason = "StartupTimeout"
 	reasonHooksDue        reason = "HooksDue"
 	reasonHookFailed      reason = hooks.ReasonFailed
+	reasonHookSecret      reason = hooks.ReasonSecret
 	reasonEnded           reason = "Ended"
 	reasonReset           reason = "Reset"
 	reasonNotRecyclable   reason = "NotRecyclable"

@@ -60,9 +60,9 @@ func checkOf(pool *v1alpha1.SandboxPoolSpec, r *v1alpha1.SandboxRuntimeSpec) (Ch
 		}
 		for _, header := range probe.HTTPGet.HTTPHeaders {
 			if h.Headers == nil {
-				h.Headers = map[string]string{}
+				h.Headers = map[string]hook.Value{}
 			}
-			h.Headers[header.Name] = header.Value
+			h.Headers[header.Name] = hook.Value{Text: header.Value}
 		}
 		c.HTTP = h
 		return c, h.Port > 0

@@ -71,7 +71,7 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 
 // causes are the failure reasons, besides those of timeouts, that have a series of their own.
 var causes = map[string]bool{
-	"": true, StartupTimeout: true, string(hooks.ReasonFailed): true,
+	"": true, StartupTimeout: true, string(hooks.ReasonFailed): true, string(hooks.ReasonSecret): true,
 	"Abandoned": true, "Canceled": true, "DuplicateKey": true,
 	"Error": true, "OOMKilled": true, "ContainerRestarted": true, "ImagePullBackOff": true,
 	"Evicted": true, "EndedByNode": true, "PodDeleted": true, "EvictionByEvictionAPI": true, "DeletionByTaintManager": true,
