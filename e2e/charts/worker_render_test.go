@@ -164,6 +164,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
 		"pullSecrets: true":           without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
 		"podFields: {enabled: false}": without(map[string]int{"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 10}),
+		"hookSecrets: true":           without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
 		// Without a hub, a certificate is for the other replicas.
 		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": without(map[string]int{"Certificate": 1}),
 	} {
@@ -257,6 +258,43 @@ func TestWorkerWithoutSecrets(t *testing.T) {
 		if off := slices.Contains(args, "--pull-secrets=false"); role != want || bound != want || off == want || strings.Contains(manifest, "- secrets\n") != want {
 			t.Errorf("%q: role %t, bound %t, switched off %t", values, role, bound, off)
 		}
+	}
+}
+
+// The right to read Secrets for hooks is off by default, and goes together with its flag.
+func TestWorkerReadsSecretsForHooksOnlyIfAsked(t *testing.T) {
+	for values, want := range map[string]bool{"": false, "hookSecrets: true": true} {
+		objects := renderWorker(t, values)
+		args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
+		role := objects.Find("ClusterRole", "atoll-worker-hook-secrets") != nil
+		bound := objects.Find("ClusterRoleBinding", "atoll-worker-hook-secrets") != nil
+		if flag := slices.Contains(args, "--hook-secrets"); role != want || bound != want || flag != want {
+			t.Errorf("%q: role %t, bound %t, flag %t", values, role, bound, flag)
+		}
+	}
+}
+
+// Keys are mounted where the flag says, as a whole folder that follows its Secret, and not at all by default.
+func TestEncryptionKeysAreMounted(t *testing.T) {
+	for values, want := range map[string]bool{"": false, "history: {encryption: {secretName: keys}}": true} {
+		checkKeys(t, values, want, &as[appsv1.Deployment](t, renderWorker(t, values), "Deployment", "atoll-worker").Spec.Template.Spec)
+	}
+	for values, want := range map[string]bool{"": false, "encryption: {secretName: keys}": true} {
+		checkKeys(t, values, want, &as[appsv1.StatefulSet](t, renderHub(t, values), "StatefulSet", "atoll-hub").Spec.Template.Spec)
+	}
+}
+
+func checkKeys(t *testing.T, values string, want bool, pod *corev1.PodSpec) {
+	t.Helper()
+	flag := slices.Contains(pod.Containers[0].Args, "--encryption-key-file=/etc/atoll/encryption/keys.yaml")
+	mounted := slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.Name == "encryption" && m.MountPath == "/etc/atoll/encryption" && m.SubPath == "" && m.ReadOnly
+	})
+	volume := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return v.Name == "encryption" && v.Secret != nil && v.Secret.SecretName == "keys"
+	})
+	if flag != want || mounted != want || volume != want {
+		t.Errorf("%q: flag %t, mounted %t, volume %t", values, flag, mounted, volume)
 	}
 }
 
