@@ -57,10 +57,11 @@ func (f *faults) value(path string, v *structpb.Value) (Value, error) {
 	case *structpb.Value_StringValue:
 		return Value{Text: kind.StringValue}, nil
 	case *structpb.Value_StructValue:
-		return f.reference(object{path: path, fields: kind.StructValue.GetFields()})
-	default:
-		return Value{}, errNoValue
+		if fields := kind.StructValue.GetFields(); fields["valueFrom"] != nil {
+			return f.reference(object{path: path, fields: fields})
+		}
 	}
+	return Value{}, errNoValue
 }
 
 // reference adds a fault for whatever is wrong with it; none of that can be the secret itself.
