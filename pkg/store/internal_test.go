@@ -3,6 +3,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -106,4 +107,28 @@ func label(m *dto.Metric, name string) string {
 		}
 	}
 	return ""
+}
+
+// A process that has waited for the lock of a file which was replaced meanwhile (Rewrite, a restore) does not go on with the old one.
+func TestAFileThatWasReplacedIsNotTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	for _, name := range []string{path, path + ".new"} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if err := stillAt(path, file); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := stillAt(path, file); !errors.Is(err, ErrLocked) {
+		t.Errorf("after: %v, want %v, so that the caller tries again", err, ErrLocked)
+	}
 }
