@@ -159,7 +159,8 @@ func (w *assembly) addNetworkPolicies() (*netpolicy.Reconciler, error) {
 		return nil, fmt.Errorf("reading --sandbox-network-from: %w", err)
 	}
 	r, err := netpolicy.Setup(w.mgr, netpolicy.Options{
-		Mode: w.network.mode, Egress: w.network.egress, Worker: netpolicy.Worker{Namespace: w.namespace, Labels: from}, Paused: w.others.PausedPool, Clock: w.local,
+		Mode: w.network.mode, Egress: w.network.egress,
+		Worker: netpolicy.Worker{Namespace: w.namespace, Labels: from}, Paused: w.others.PausedPool, Clock: w.local,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adding the network policies of sandboxes: %w", err)

@@ -27,8 +27,8 @@ const (
 	wordInternet = "internet"
 )
 
-const grammar = `items by comma or line: dns, internet, an address or CIDR, or a DNS name (also *.NAME), each with up to 8 ports behind it, as in ` +
-	`"10.0.0.0/8 443 53/udp"`
+const grammar = `items by comma or line: dns, internet, an address or CIDR, or a DNS name (also *.NAME), ` +
+	`each with up to 8 ports behind it, as in "10.0.0.0/8 443 53/udp"`
 
 // Port is a port of a protocol: TCP, UDP or SCTP.
 type Port struct {
