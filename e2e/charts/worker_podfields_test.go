@@ -38,7 +38,7 @@ const (
 	envOf      = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: %[2]s}, spec: {templateRef: {name: told},
 		clusters: [{clusterID: west, members: [{name: a}, {name: b, spec: {replicas: 0, template: {%[1]s}}}]}]}}`
 	tame = `metadata: {annotations: {a: b}}, spec: {hostNetwork: false, serviceAccountName: default, volumes: [{name: scratch, emptyDir: {}}],
-		securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}], seccompProfile: {type: RuntimeDefault}, seLinuxOptions: {type: container_t}},
+		securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}, {name: kernel.msgmni, value: "0"}, {name: kernel.sem, value: "250 32000 32 0"}], seccompProfile: {type: RuntimeDefault}, seLinuxOptions: {type: container_t}},
 		initContainers: [{name: init, image: x, securityContext: {privileged: false}}],
 		containers: [{name: main, image: x, ports: [{containerPort: 8000}], readinessProbe: {httpGet: {port: 8000, path: /}},
 			securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]}`
@@ -59,6 +59,8 @@ var beyond = []struct{ old, new, field string }{
 	{"drop: [ALL]", "drop: [ALL], add: [NET_BIND_SERVICE]", "capabilities"},
 	{"privileged: false", "procMount: Unmasked", "procMount"},
 	{"net.ipv4.tcp_syncookies", "kernel.msgmax", "sysctls"},
+	{`kernel.msgmni, value: "0"`, `kernel.msgmni, value: "32000"`, "sysctls"},
+	{"32000 32 0", "32000 32 128", "sysctls"},
 	{"RuntimeDefault", "Unconfined", "seccompProfile"},
 	{"privileged: false", "seccompProfile: {type: Unconfined}", "seccompProfile"},
 	{"privileged: false", "appArmorProfile: {type: Unconfined}", "appArmorProfile"},

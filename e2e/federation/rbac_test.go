@@ -40,6 +40,9 @@ func (g grant) String() string {
 	return strings.TrimRight(fmt.Sprintf("%s may %s %s %s", g.account, g.verb, resource, g.name), " ")
 }
 
+// noPolicies is why no worker here writes NetworkPolicies.
+const noPolicies = "pools have no NetworkPolicy here (--sandbox-network-policy); package netpolicy's tests have the same role"
+
 // beyondRequests are grants without a request in the tests, with the reason for them.
 var beyondRequests = map[string]string{
 	"atoll-worker may update sandboxenvs/finalizers.agents.navix.sh": "the admission plugin OwnerReferencesPermissionEnforcement asks for " +
@@ -52,6 +55,10 @@ var beyondRequests = map[string]string{
 	"atoll-worker may create pods/portforward": "the same, and it is how ports are forwarded before 1.31",
 	"atoll-worker may list leases.coordination.k8s.io": "leases are read only where --rival-leases names some; the command's " +
 		"own test of it has the same role",
+	"atoll-worker may watch networkpolicies.networking.k8s.io":  noPolicies,
+	"atoll-worker may create networkpolicies.networking.k8s.io": noPolicies,
+	"atoll-worker may patch networkpolicies.networking.k8s.io":  noPolicies,
+	"atoll-worker may delete networkpolicies.networking.k8s.io": noPolicies,
 	"atoll-worker may create sandboxenvs.agents.navix.sh": "pools are not adopted here (--adopt-pools); the command's own test " +
 		"of it has the same role",
 	"atoll-worker may patch events.events.k8s.io": "an event that is repeated within minutes becomes a series",

@@ -246,7 +246,7 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 		t.Errorf("a log that a release ended exits with %d: %s", code, &follow.stderr)
 	}
 	if c := ctlFor(ctx, atoll.HubEndpoint(), "exec", sandbox.GetId(), "--", "true"); c.run(t, "") != 255 ||
-		!strings.Contains(c.stderr.String(), "NOT_FOUND") {
+		!strings.Contains(c.stderr.String(), "has ended: Released") {
 		t.Errorf("exec after the release: %s", &c.stderr)
 	}
 
