@@ -196,7 +196,7 @@ func TestInstanceTypesAreWhatTheWorkerReads(t *testing.T) {
 // TestWorkerHasOneSource: what planes apply with kubectl is what the chart installs, but for namespace and cluster.
 func TestWorkerHasOneSource(t *testing.T) {
 	release := workerRelease("")
-	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nsandboxNetwork: {mode: cilium}"
+	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nhookSecrets: true\nsandboxNetwork: {mode: cilium}"
 	rendered, err := helm.Template(t.Context(), release)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -106,6 +108,7 @@ func (w *walk) value(path string) (any, error) {
 			if err != nil {
 				return nil, err
 			}
+			w.text(path, name)
 			key, _ := name.(string)
 			if _, twice := object[key]; twice {
 				w.in.fault(join(path, key), "given twice", "each name once")
@@ -128,7 +131,16 @@ func (w *walk) value(path string) (any, error) {
 		_, err = w.decoder.Token()
 		return list, err
 	}
+	w.text(path, token)
 	return token, nil
+}
+
+// text refuses a string with bytes that are not UTF-8, or half of a surrogate pair. The decoder has put U+FFFD in their place; with
+// it, different names would become one.
+func (w *walk) text(path string, token any) {
+	if s, ok := token.(string); ok && strings.ContainsRune(s, utf8.RuneError) {
+		w.in.fault(cmp.Or(path, "body"), clip(s), "text in UTF-8")
+	}
 }
 
 func join(path, name string) string {
