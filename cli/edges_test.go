@@ -352,8 +352,8 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 		commands++
 		examples := 0
-		for _, line := range strings.Split(cmd.Example, "\n") {
-			_, line, ok := strings.Cut(line, "atollctl ")
+		for _, example := range strings.Split(cmd.Example, "\n") {
+			_, line, ok := strings.Cut(example, "atollctl ")
 			if !ok {
 				continue
 			}

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,9 +133,14 @@ func unpacked(t *testing.T, path string) []byte {
 func TestWhatAHubKeepsIsEncrypted(t *testing.T) {
 	for _, encrypted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("encrypted=%t", encrypted), func(t *testing.T) {
-			var logs bytes.Buffer
+			var mu sync.Mutex
+			var logs strings.Builder
 			l := &life{T: t, options: testOptions(t)}
-			l.log = funcr.New(func(prefix, args string) { fmt.Fprintln(&logs, prefix, args) }, funcr.Options{Verbosity: 9})
+			l.log = funcr.New(func(prefix, args string) {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintln(&logs, prefix, args)
+			}, funcr.Options{Verbosity: 9})
 			if encrypted {
 				l.options.encryptionKeys = filepath.Join(t.TempDir(), "keys.yaml")
 				writeKeyFile(t, l.options.encryptionKeys, keyEntry(t, "a"))
@@ -159,6 +165,8 @@ func TestWhatAHubKeepsIsEncrypted(t *testing.T) {
 					t.Errorf("the %s tells what it holds: %t", name, tells)
 				}
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if strings.Contains(logs.String(), canary) {
 				t.Errorf("the log tells it: %s", logs.String())
 			}

@@ -46,7 +46,7 @@ const (
 	// counts as running, and gone when the Pod is idle again.
 	SandboxPostStartHooksAnnotationKey = "agentbox.navix.sh/post-start-hooks"
 	// HookSecretLabelKey is "true" on a Secret whose values post-start hooks
-	// of the namespace may refer to. Whoever may claim a sandbox there may
+	// of the namespace may refer to. Callers who may claim a sandbox there may
 	// have them sent to it.
 	HookSecretLabelKey = "agentbox.navix.sh/hook-secret"
 	// HookSecretTeamsAnnotationKey limits that to the sandboxes of the teams

@@ -165,7 +165,7 @@ func (a *attacker) http2(ctx context.Context, conn net.Conn, settings ...http2.S
 	_ = conn.SetDeadline(until(ctx))
 	c := &h2{Conn: conn, out: bufio.NewWriterSize(conn, 16<<10), gone: make(chan struct{})}
 	c.Framer = http2.NewFramer(c.out, conn)
-	c.Framer.AllowIllegalWrites, c.Framer.AllowIllegalReads = true, true
+	c.AllowIllegalWrites, c.AllowIllegalReads = true, true
 	_, err := io.WriteString(c.out, http2.ClientPreface)
 	if err == nil {
 		err = c.WriteSettings(settings...)

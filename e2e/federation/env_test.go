@@ -134,7 +134,7 @@ spec:
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: %[1]s, namespace: %[7]s, annotations: {agentbox.navix.sh/allowed-images: registry.example/python}}
+metadata: {name: %[1]s, namespace: %[7]s, annotations: {agentbox.navix.sh/allowed-images: "registry.example/python\nregistry.invalid/*"}}
 spec:
   mode: WarmPool
   templateRef: {name: %[1]s}

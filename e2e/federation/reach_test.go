@@ -245,7 +245,7 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 	if code := follow.end(t); code != 1 || !strings.Contains(follow.stderr.String(), "has ended") {
 		t.Errorf("a log that a release ended exits with %d: %s", code, &follow.stderr)
 	}
-	if c := ctlFor(ctx, atoll.HubEndpoint(), "exec", sandbox.GetId(), "--", "true"); c.run(t, "") != 255 ||
+	if c := ctlFor(ctx, atoll.HubEndpoint(), "exec", sandbox.GetId(), "--", "true"); c.run(t, "") != 9 ||
 		!strings.Contains(c.stderr.String(), "has ended: Released") {
 		t.Errorf("exec after the release: %s", &c.stderr)
 	}

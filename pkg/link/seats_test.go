@@ -5,6 +5,7 @@ package link
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -35,7 +36,7 @@ func TestI14AClustersConnectionsAreBounded(t *testing.T) {
 	}
 	_, theirs, err := connect("greedy")
 	_ = theirs.SetReadDeadline(time.Now().Add(time.Second))
-	if _, end := theirs.Read(make([]byte, 1)); err == nil || end != io.EOF {
+	if _, end := theirs.Read(make([]byte, 1)); err == nil || !errors.Is(end, io.EOF) {
 		t.Errorf("one more connection than a cluster may have: %v, %v", err, end)
 	}
 	other, _, err := connect("other")

@@ -27,7 +27,7 @@ func Journal(
 ) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		resp, err := handler(ctx, req)
-		did, refused := "", ""
+		var did, refused string
 		switch info.FullMethod {
 		case sandboxv1.Sandboxes_CreateSandbox_FullMethodName:
 			did, refused = "Created a sandbox", "Refused a create"

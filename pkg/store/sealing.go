@@ -90,7 +90,7 @@ func (b *Bolt) Stale(ctx context.Context) (stale int, err error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		seen := 0
+		var seen int
 		err := b.view(func(tx *bbolt.Tx) error {
 			after, seen = page(tx.Bucket(dataBucket), after, replaceBatch, func(_, v []byte) {
 				if b.seal.stale(v[revisionLen:]) {
@@ -115,7 +115,7 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 	var failed error
 	_, err = b.committer.commit(ctx, &request{change: func(data *bbolt.Bucket) error {
 		stale := map[string][]byte{}
-		seen := 0
+		var seen int
 		last, seen = page(data, after, resealBatch, func(k, v []byte) {
 			if b.seal.stale(v[revisionLen:]) {
 				stale[string(k)] = bytes.Clone(v)

@@ -64,7 +64,7 @@ func TestI2ALocalClaimReturnsTheHubsSandbox(t *testing.T) {
 	w.Eventually("the record", func() error {
 		got, err := l.TryCreate(local)
 		if err != nil || got.GetId() != id || got.GetPhase() != sandboxv1.Phase_ENDED {
-			return fmt.Errorf("%v, %v", got, err)
+			return fmt.Errorf("%v, %w", got, err)
 		}
 		return nil
 	})

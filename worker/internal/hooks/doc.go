@@ -36,7 +36,7 @@
 // and its value is in the request alone: in no annotation, log, error or trace; held by TestAValueOfASecretIsInTheRequestAlone.
 //
 //   - A caller has the value sent to a sandbox, where it can read it. So only Secrets with the label
-//     agentbox.navix.sh/hook-secret=true can be referred to: their owner has agreed that whoever may claim in the namespace
+//     agentbox.navix.sh/hook-secret=true can be referred to: their owner has agreed that callers who may claim in the namespace
 //     may read them, or the teams that the annotation agentbox.navix.sh/hook-secret-teams lists.
 //   - Any other Secret is the same as none; held by TestWhichSecretsHooksMayHave.
 //   - It takes a right that the worker does not have by default (--hook-secrets, chart value hookSecrets).

@@ -163,8 +163,8 @@ func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sand
 func (a *API) lookup(ctx context.Context, team, namespace, key string) (*sandboxv1.Sandbox, error) {
 	got, err := a.opts.Claims.Lookup(ctx, a.keyHash(team, namespace, key), onlyAttempt)
 	if e := problem.FromError(err); e != nil && e.Reason == problem.NotFound {
-		if got, hubErr := a.opts.Claims.LookupLatest(ctx, sandbox.KeyHash(team, namespace, key)); hubErr == nil {
-			return got, nil
+		if hubs, hubErr := a.opts.Claims.LookupLatest(ctx, sandbox.KeyHash(team, namespace, key)); hubErr == nil {
+			return hubs, nil
 		}
 	}
 	return got, err

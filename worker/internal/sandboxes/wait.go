@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
@@ -88,10 +90,14 @@ func (s *Service) wait(ctx context.Context, id string, w *watch, within time.Dur
 
 // refresh updates the index with a live read of a sandbox's Pod.
 func (s *Service) refresh(ctx context.Context, id string) error {
-	var p *inventory.Pod
-	s.inventory.View(func(v *inventory.View) { p = v.Sandbox(id) })
-	if p == nil {
+	var pod *corev1.Pod // read under the lock, because events replace it
+	s.inventory.View(func(v *inventory.View) {
+		if p := v.Sandbox(id); p != nil {
+			pod = p.Object()
+		}
+	})
+	if pod == nil {
 		return nil
 	}
-	return s.inventory.Reread(ctx, p.Object())
+	return s.inventory.Reread(ctx, pod)
 }
