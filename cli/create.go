@@ -118,7 +118,7 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	return cmd
 }
 
-// answerSlack is how much longer than its startup timeout a create may take: the server answers first, and says why.
+// answerSlack is how much longer than its startup timeout a create may take: the server responds first, and says why.
 const answerSlack = 30 * time.Second
 
 // create outwaits the server, and tells the user what it waits for.

@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // lookEvery is the time between two looks of --watch and --wait.
@@ -89,7 +91,7 @@ func (d display[T]) await(c clients, f following) error {
 		if time.Since(began) > d.app.limit() {
 			return problem.New(problem.Deadline, "not %s after %s: %s", f.wait, d.app.limit(), others)
 		}
-		if !pause(d.cmd.Context(), lookEvery) {
+		if wallclock.Sleep(d.cmd.Context(), clock.RealClock{}, lookEvery) != nil {
 			return d.cmd.Context().Err()
 		}
 	}
@@ -130,7 +132,7 @@ func (d display[T]) watch(c clients, first *fetched[T]) error {
 	}
 	seen, items := d.rows(*first), d.byName(*first)
 	troubled := false
-	for pause(d.cmd.Context(), lookEvery) {
+	for wallclock.Sleep(d.cmd.Context(), clock.RealClock{}, lookEvery) == nil {
 		got, err := d.look(c)
 		if err != nil {
 			if d.cmd.Context().Err() == nil && !troubled {
@@ -208,17 +210,5 @@ func (d display[T]) changed(item T) error {
 		return encode(out, output, item)
 	default:
 		return d.view.one(out, output, item)
-	}
-}
-
-// pause returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

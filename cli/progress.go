@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 // progress tells what a create waits for until ctx ends.
 func progress(ctx context.Context, w io.Writer, c clients, request *sandboxv1.CreateSandboxRequest) {
 	began := time.Now()
-	for wait := firstProgress; pause(ctx, wait); wait = nextProgress {
+	for wait := firstProgress; wallclock.Sleep(ctx, clock.RealClock{}, wait) == nil; wait = nextProgress {
 		short, cancel := context.WithTimeout(ctx, shortCall)
 		text := standing(short, c, request)
 		cancel()

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -157,19 +156,17 @@ func drip(request func(i int) (begin, then string)) func(context.Context, *attac
 			all.Go(func() {
 				begin, then := request(i)
 				a.attempts.Add(1)
-				conn, err := a.dial(ctx, a.API)
-				if err != nil {
-					a.tell("not connected")
+				conn, ok := a.connect(ctx, a.API)
+				if !ok {
 					return
 				}
 				defer conn.Close()
-				_ = conn.SetDeadline(until(ctx))
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
 					a.tell(answered(bufio.NewReader(conn)))
 				}()
-				_, err = io.WriteString(conn, begin)
+				_, err := io.WriteString(conn, begin)
 				ticker := time.NewTicker(50 * time.Millisecond)
 				defer ticker.Stop()
 				for err == nil {
@@ -294,14 +291,11 @@ func smuggling(ctx context.Context, a *attacker) error {
 func unread(text string) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		swarm(ctx, 100, func(int) {
-			conn, err := a.dial(ctx, a.API)
-			if err != nil {
-				a.tell("not connected")
+			conn, ok := a.connectDeaf(ctx, a.API)
+			if !ok {
 				return
 			}
 			defer conn.Close()
-			_ = conn.(counted).Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-			_ = conn.SetDeadline(until(ctx))
 			for {
 				a.attempts.Add(1)
 				if _, err := io.WriteString(conn, text); err != nil {

@@ -161,6 +161,25 @@ func (a *attacker) dial(ctx context.Context, to string) (net.Conn, error) {
 	return a.dialFrom(ctx, source, to)
 }
 
+// connect dials for as long as the attack takes, and tells where it cannot.
+func (a *attacker) connect(ctx context.Context, to string) (conn net.Conn, ok bool) {
+	conn, err := a.dial(ctx, to)
+	if err != nil {
+		a.tell("not connected")
+		return nil, false
+	}
+	_ = conn.SetDeadline(until(ctx))
+	return conn, true
+}
+
+// connectDeaf is connect for a connection that is not read: little fits into its buffer.
+func (a *attacker) connectDeaf(ctx context.Context, to string) (conn net.Conn, ok bool) {
+	if conn, ok = a.connect(ctx, to); ok {
+		_ = conn.(counted).Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	}
+	return conn, ok
+}
+
 // grace is how long an attack may take to end after its time.
 const grace = 20 * time.Second
 

@@ -281,7 +281,7 @@ func extremeCounts(_ *evil, n uint64) *federationv1.Report {
 		segmentOf(spareEnv, m)}}
 }
 
-// inventedAnswers answers calls that were not made.
+// inventedAnswers sends responses to calls that were not made.
 func inventedAnswers(ctx context.Context, a *attacker) error {
 	return a.attached(ctx, func(e *evil) error {
 		for n := uint64(0); ctx.Err() == nil; n++ {

@@ -186,13 +186,11 @@ func handshakes(config func(*attacker) (*tls.Config, error)) func(context.Contex
 		c.InsecureSkipVerify, c.NextProtos = true, []string{"h2"}
 		swarm(ctx, 16, func(int) {
 			a.attempts.Add(1)
-			conn, err := a.dial(ctx, a.Link)
-			if err != nil {
-				a.tell("not connected")
+			conn, ok := a.connect(ctx, a.Link)
+			if !ok {
 				return
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(until(ctx))
 			client := tls.Client(conn, c)
 			// With TLS 1.3 the server refuses a certificate after the client's handshake.
 			if err = client.HandshakeContext(ctx); err == nil {

@@ -38,13 +38,7 @@ func redirects(ctx context.Context, a *attacker) error {
 	by := a.client()
 	base := "/v1/sandboxes/" + a.Sandbox + "/ports/" + port + "/"
 	swarm(ctx, 4, func(int) {
-		a.attempts.Add(1)
-		request, err := http.NewRequestWithContext(ctx, "GET", a.port(port)+"a/b", nil)
-		if err != nil {
-			return
-		}
-		request.Header.Set("Authorization", "Bearer "+a.Tokens["mallory"])
-		response, err := by.Do(request)
+		response, err := a.get(ctx, by, a.port(port)+"a/b")
 		if err != nil {
 			return
 		}
@@ -64,6 +58,17 @@ func redirects(ctx context.Context, a *attacker) error {
 	return nil
 }
 
+// get requests a page of the adversary's sandbox.
+func (a *attacker) get(ctx context.Context, by *http.Client, page string) (*http.Response, error) {
+	a.attempts.Add(1)
+	request, err := http.NewRequestWithContext(ctx, "GET", page, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+a.Tokens["mallory"])
+	return by.Do(request)
+}
+
 // hostHeaders sends headers that would count for the whole host.
 func hostHeaders(ctx context.Context, a *attacker) error {
 	wide := []string{"Service-Worker-Allowed", "Clear-Site-Data", "Alt-Svc", "Strict-Transport-Security", "Report-To", "Nel"}
@@ -78,13 +83,7 @@ func hostHeaders(ctx context.Context, a *attacker) error {
 	}
 	by := a.client()
 	swarm(ctx, 4, func(int) {
-		a.attempts.Add(1)
-		request, err := http.NewRequestWithContext(ctx, "GET", a.port(port), nil)
-		if err != nil {
-			return
-		}
-		request.Header.Set("Authorization", "Bearer "+a.Tokens["mallory"])
-		response, err := by.Do(request)
+		response, err := a.get(ctx, by, a.port(port))
 		if err != nil {
 			return
 		}
@@ -112,14 +111,11 @@ func hostHeaders(ctx context.Context, a *attacker) error {
 func unreadLists(ctx context.Context, a *attacker) error {
 	request := calling(sandboxv1.Envs_ListEnvs_FullMethodName, "authorization", "Bearer "+a.Tokens["mallory"])
 	swarm(ctx, 32, func(int) {
-		conn, err := a.dial(ctx, a.API)
-		if err != nil {
-			a.tell("not connected")
+		conn, ok := a.connectDeaf(ctx, a.API)
+		if !ok {
 			return
 		}
 		defer conn.Close()
-		_ = conn.(counted).Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		_ = conn.SetDeadline(until(ctx))
 		c, err := a.unheard(conn)
 		for i := uint32(0); err == nil && i < 1<<20; i++ {
 			a.attempts.Add(1)

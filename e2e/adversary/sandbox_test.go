@@ -144,14 +144,11 @@ func (a *attacker) deaf(ctx context.Context, n int, path string) {
 	for range n {
 		all.Go(func() {
 			a.attempts.Add(1)
-			conn, err := a.dial(ctx, a.API)
-			if err != nil {
-				a.tell("not connected")
+			conn, ok := a.connectDeaf(ctx, a.API)
+			if !ok {
 				return
 			}
 			defer conn.Close()
-			_ = conn.(counted).Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-			_ = conn.SetDeadline(until(ctx))
 			_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, a.Tokens["mallory"])
 			a.tell(answered(bufio.NewReaderSize(conn, 16)))
 			<-ctx.Done()

@@ -71,13 +71,11 @@ func (a *attacker) say(ctx context.Context, to, text string) string {
 // sayTwo is say for a text with a request that is hidden in another. What the hub says to the second is told apart.
 func (a *attacker) sayTwo(ctx context.Context, text string) {
 	a.attempts.Add(1)
-	conn, err := a.dial(ctx, a.API)
-	if err != nil {
-		a.tell("not connected")
+	conn, ok := a.connect(ctx, a.API)
+	if !ok {
 		return
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(until(ctx))
 	go func() { _, _ = io.WriteString(conn, text) }()
 	in := bufio.NewReader(conn)
 	a.tell(answered(in))

@@ -259,7 +259,7 @@ func linkResets(ctx context.Context, a *attacker) error {
 	})
 }
 
-// unreadStream reports and reads nothing of what the hub answers.
+// unreadStream reports and reads nothing of what the hub sends.
 func unreadStream(ctx context.Context, a *attacker) error {
 	conn, err := a.linkConn()
 	if err != nil {
@@ -301,7 +301,7 @@ func twoStreams(ctx context.Context, a *attacker) error {
 	return nil
 }
 
-// serving draws claims of the adversary's own team to its cluster, and answers them.
+// serving draws claims of the adversary's own team to its cluster, and responds to them.
 func serving(ctx context.Context, a *attacker, answer func(e *evil, d *federationv1.Dispatch)) error {
 	env := "lure-" + a.Cluster
 	return a.attached(ctx, func(e *evil) error {
@@ -340,7 +340,7 @@ func serving(ctx context.Context, a *attacker, answer func(e *evil, d *federatio
 	})
 }
 
-// lyingAnswers answers claims with another cluster's sandbox.
+// lyingAnswers responds to claims with another cluster's sandbox.
 func lyingAnswers(ctx context.Context, a *attacker) error {
 	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {
 		_ = e.answer(d.GetId(), &sandboxv1.Sandbox{
@@ -350,7 +350,7 @@ func lyingAnswers(ctx context.Context, a *attacker) error {
 	})
 }
 
-// largeAnswers answers claims with as much as a frame holds.
+// largeAnswers responds to claims with as much as a frame holds.
 func largeAnswers(ctx context.Context, a *attacker) error {
 	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {
 		_ = e.answer(d.GetId(), &sandboxv1.Sandbox{

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/history"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -332,12 +334,5 @@ func passes(r problem.Reason) bool {
 
 // linger waits, and reports whether ctx is still valid.
 func linger(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return wallclock.Sleep(ctx, clock.RealClock{}, d) == nil
 }

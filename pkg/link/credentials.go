@@ -48,7 +48,7 @@ func LoadCredentials(files Files, log logr.Logger) (*Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Credentials{files: files, log: log, good: m}, nil
+	return &Credentials{files: files, log: log, good: m, admitted: newSeats()}, nil
 }
 
 // Identity returns the certificate's identity.

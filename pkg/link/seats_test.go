@@ -17,7 +17,7 @@ import (
 
 // One cluster's connections take no other's place, and a closed one makes room.
 func TestI14AClustersConnectionsAreBounded(t *testing.T) {
-	var s seats
+	s := newSeats()
 	connect := func(cluster string) (net.Conn, net.Conn, error) {
 		ours, theirs := net.Pipe()
 		name := &url.URL{Scheme: "spiffe", Host: "atoll.navix.sh", Path: "/cluster/" + cluster}
@@ -51,7 +51,7 @@ func TestI14AClustersConnectionsAreBounded(t *testing.T) {
 		t.Error("a connection that was closed twice makes room for two")
 	}
 	_ = other.Close()
-	if len(s.taken) != 1 {
-		t.Errorf("%v is remembered (I10)", s.taken)
+	if s.Len() != 1 {
+		t.Errorf("%d clusters are remembered (I10), want 1", s.Len())
 	}
 }

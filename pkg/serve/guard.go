@@ -20,6 +20,7 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/tally"
 )
 
 // streamWindow bounds what a stream may send before its handler reads it. It is fixed; because gRPC would let it grow to 16 MiB.
@@ -36,9 +37,9 @@ const (
 type guard struct {
 	limits Limits
 	admit  Admit
-	known  *intake // of callers that have shown credentials, where these are required
-	open   *intake // of callers that have not
-	calls  *tally
+	known  *intake              // of callers that have shown credentials, where these are required
+	open   *intake              // of callers that have not
+	calls  *tally.Tally[string] // in flight, by caller
 	// untaken counts calls from their arrival until their response is on the wire.
 	untaken *untaken
 	// unseen has a place for each call that has arrived and whose caller was not checked yet. While it is full no connection is
@@ -51,7 +52,7 @@ const maxUnseen = 128
 
 func newGuard(limits Limits, admit Admit) *guard {
 	return &guard{
-		limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: newTally(limits.Calls),
+		limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: tally.New[string](limits.Calls),
 		untaken: newUntaken(maxUntaken, limits.BodyTimeout), unseen: make(chan struct{}, maxUnseen),
 	}
 }
@@ -116,10 +117,10 @@ func (r guarded) RegisterService(desc *grpc.ServiceDesc, impl any) {
 			if err != nil {
 				return nil, explain(err, "")
 			}
-			if !r.guard.calls.enter(caller) {
+			if !r.guard.calls.Enter(caller) {
 				return nil, r.guard.manyCalls()
 			}
-			defer r.guard.calls.leave(caller)
+			defer r.guard.calls.Leave(caller)
 			return inner(srv, ctx, func(in any) error { return r.guard.receive(ctx, name, caller, dec, in) }, chain)
 		}
 		own.Methods = append(own.Methods, method)
@@ -192,10 +193,10 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	if err != nil {
 		return err
 	}
-	if !g.calls.enter(caller) {
+	if !g.calls.Enter(caller) {
 		return g.manyCalls()
 	}
-	defer g.calls.leave(caller)
+	defer g.calls.Leave(caller)
 	return handler(srv, &guardedStream{ServerStream: stream, guard: g, method: info.FullMethod, caller: caller})
 }
 

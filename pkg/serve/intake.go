@@ -88,31 +88,3 @@ func (i *intake) part(caller string, s *share) {
 		delete(i.callers, caller)
 	}
 }
-
-// tally counts each caller's calls in flight.
-type tally struct {
-	most  int
-	mu    sync.Mutex
-	count map[string]int
-}
-
-func newTally(most int) *tally { return &tally{most: most, count: map[string]int{}} }
-
-// enter returns whether the caller may have one more.
-func (t *tally) enter(caller string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.count[caller] >= t.most {
-		return false
-	}
-	t.count[caller]++
-	return true
-}
-
-func (t *tally) leave(caller string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.count[caller]--; t.count[caller] == 0 {
-		delete(t.count, caller)
-	}
-}

@@ -20,6 +20,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // Options describe the proxied server. All are required.
@@ -153,7 +157,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w)
 		return
 	}
-	if !sleep(r.Context(), rule.Delay) {
+	if rule.Delay > 0 && wallclock.Sleep(r.Context(), clock.RealClock{}, rule.Delay) != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if rule.LoseAnswer {
@@ -161,20 +165,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	p.forward.ServeHTTP(w, r)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d == 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // refuse responds like an API server with full queues.

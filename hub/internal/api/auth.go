@@ -21,6 +21,7 @@ import (
 
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/tally"
 )
 
 // maxGuests is how many conversations with sandboxes the caller with one key has at a time. Each costs the hub up to 0.5 MiB of
@@ -41,7 +42,7 @@ type Authenticator struct {
 
 	mu     sync.Mutex
 	guests map[*guest]struct{}
-	seats  map[string]int // of guests, by the name of their key
+	seats  *tally.Tally[string] // of guests, by the name of their key
 }
 
 // guest is a request that may last longer than its key.
@@ -53,7 +54,7 @@ type guest struct {
 
 // NewAuthenticator reads the file, which must be valid at the start.
 func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
-	a := &Authenticator{path: path, clock: c, log: log, guests: map[*guest]struct{}{}, seats: map[string]int{}}
+	a := &Authenticator{path: path, clock: c, log: log, guests: map[*guest]struct{}{}, seats: tally.New[string](maxGuests)}
 	if _, err := a.reread(); err != nil {
 		return nil, err
 	}
@@ -197,12 +198,12 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 			problem.FromError(err).Write(w)
 			return
 		}
-		if !a.seat(p.Name) {
+		if !a.seats.Enter(p.Name) {
 			problem.New(problem.RateLimited, "API key %q has %d conversations with sandboxes already", p.Name, maxGuests).
 				WithRetryAfter(time.Second).Write(w)
 			return
 		}
-		defer a.rise(p.Name)
+		defer a.seats.Leave(p.Name)
 		next.ServeHTTP(w, r.WithContext(principal.With(ctx, p)))
 	})
 }
@@ -215,25 +216,6 @@ func (a *Authenticator) enter(g *guest) (leave func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.guests, g)
-	}
-}
-
-// seat counts a conversation, if its key may have one more.
-func (a *Authenticator) seat(key string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.seats[key] >= maxGuests {
-		return false
-	}
-	a.seats[key]++
-	return true
-}
-
-func (a *Authenticator) rise(key string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.seats[key]--; a.seats[key] == 0 {
-		delete(a.seats, key)
 	}
 }
 

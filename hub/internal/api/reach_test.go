@@ -140,7 +140,7 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 				talk.Close(nil)
 			}
 			<-over
-			if len(auth.guests) != 0 || len(auth.seats) != 0 {
+			if len(auth.guests) != 0 || auth.seats.Len() != 0 {
 				t.Error("a guest that has left is remembered (I10)")
 			}
 		})

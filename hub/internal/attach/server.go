@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/tally"
 	"navix.sh/atoll/pkg/telemetry"
 )
 
@@ -61,8 +62,8 @@ type Server struct {
 	tunnels *tunnels
 	handler atomic.Pointer[Handler] // nil: not yet
 
-	opening *tally // streams that have not begun
-	unnamed *tally // tunnels that have named no token
+	opening *tally.Tally[string] // by cluster: streams that have not begun
+	unnamed *tally.Tally[string] // by cluster: tunnels that have named no token
 
 	mu    sync.RWMutex
 	conns map[string]*conn
@@ -73,7 +74,7 @@ type Server struct {
 func NewServer(opts Options) *Server {
 	return &Server{
 		opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{},
-		opening: newTally(maxOpening), unnamed: newTally(maxUnnamed),
+		opening: tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
 	}
 }
 
@@ -112,10 +113,10 @@ func (s *Server) Attach(stream stream) error {
 
 // open runs from Hello to Begin. A refusal is sent to the worker and returned as a status.
 func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fleet.Session, error) {
-	if !s.opening.enter(clusterID) {
+	if !s.opening.Enter(clusterID) {
 		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
 	}
-	defer s.opening.leave(clusterID)
+	defer s.opening.Leave(clusterID)
 	frame, err := receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
 	if err != nil {
 		return nil, nil, err
@@ -139,33 +140,6 @@ func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fl
 		return nil, nil, err
 	}
 	return hello, session, nil
-}
-
-// tally counts streams by cluster, up to a number.
-type tally struct {
-	most  int
-	mu    sync.Mutex
-	count map[string]int
-}
-
-func newTally(most int) *tally { return &tally{most: most, count: map[string]int{}} }
-
-func (t *tally) enter(clusterID string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.count[clusterID] >= t.most {
-		return false
-	}
-	t.count[clusterID]++
-	return true
-}
-
-func (t *tally) leave(clusterID string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.count[clusterID]--; t.count[clusterID] == 0 {
-		delete(t.count, clusterID)
-	}
 }
 
 func (s *Server) begin(stream stream, session *fleet.Session, welcome *federationv1.Welcome) error {

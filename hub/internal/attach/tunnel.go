@@ -139,11 +139,11 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	if !s.unnamed.enter(cluster) {
+	if !s.unnamed.Enter(cluster) {
 		return status.Errorf(codes.ResourceExhausted, "%d tunnels of cluster %s have named no token yet", maxUnnamed, cluster)
 	}
 	frame, err := receive(stream.Recv, s.opts.Clock, tunnelTimeout, errNoToken)
-	s.unnamed.leave(cluster)
+	s.unnamed.Leave(cluster)
 	if err != nil {
 		return err
 	}

@@ -181,10 +181,12 @@ type known struct {
 	ended   int32 // of the latest record
 }
 
+func (k known) latest() int32 { return max(k.pending, k.held, k.ended) }
+
 // meet decides. An attempt later than all known ones starts a new sandbox: the hub begins one only after the earlier attempt was
 // refused or canceled. If the earlier Pod still exists, the rule for two Pods of one key ends it.
 func meet(k known, attempt int32) meeting {
-	switch latest := max(k.pending, k.held, k.ended); {
+	switch latest := k.latest(); {
 	case attempt == k.ended:
 		return returnRecord
 	case attempt <= k.refused:

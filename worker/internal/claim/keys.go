@@ -35,68 +35,80 @@ type met struct {
 	ended   string // the id of a sandbox whose record is the result
 }
 
+// carriers are what a key has here: a claim under way, the Pod that stays, the latest record. known are their attempts.
+type carriers struct {
+	known
+	op       *op
+	holder   *inventory.Pod
+	recorded string // the id of the record's sandbox
+}
+
+func (s *Service) carriers(v *inventory.View, shared *shared, hash string) carriers {
+	c := carriers{op: shared.ops[hash], holder: v.Holder(hash)}
+	if c.op != nil {
+		c.pending = c.op.claim.Attempt
+	}
+	if c.holder != nil {
+		c.held = sandbox.Read(c.holder.Object()).Attempt
+	}
+	c.recorded, c.ended = s.sandboxes.EndedUnder(v, hash)
+	return c
+}
+
 // meet returns what exists for a claim's key.
 func (l locked) meet(c *Claim) (met, error) {
-	var k known
+	k := l.carriers(&l.View, l.shared, c.KeyHash)
 	refused, ok := l.refused.Get(l.clock.Now(), c.KeyHash)
 	if ok {
 		k.refused = refused.attempt
 	}
-	o := l.ops[c.KeyHash]
-	if o != nil {
-		k.pending = o.claim.Attempt
-	}
-	holder := l.Holder(c.KeyHash)
-	if holder != nil {
-		k.held = sandbox.Read(holder.Object()).Attempt
-	}
-	var ended string
-	ended, k.ended = l.sandboxes.EndedUnder(&l.View, c.KeyHash)
-	switch meet(k, c.Attempt) {
+	switch meet(k.known, c.Attempt) {
 	case refuseAgain:
 		return met{}, refused.err
 	case outdated:
 		return met{}, disposition.Refuse(problem.NoCapacity, "a later attempt of this claim key is known")
 	case returnHolder:
-		shown := l.sandboxes.Show(holder)
-		hooks, err := hooksOf(c.Request)
-		if err != nil || hooks != sandbox.Read(holder.Object()).Hooks || !isOf(c.Request, shown) {
-			return met{sandbox: shown}, conflict(c)
-		}
-		return met{sandbox: shown}, nil
+		return l.hold(c, k.holder)
 	case joinClaim:
-		if !sameRequest(c.Request, o.claim.Request) {
-			return met{op: o}, conflict(c)
-		}
-		return met{op: o}, nil
+		return join(c, k.op)
 	case returnRecord:
-		return met{ended: ended}, nil
+		return met{ended: k.recorded}, nil
 	}
-	if o != nil {
-		l.abort(o) // an earlier attempt, which the caller of the later one has abandoned
+	if k.op != nil {
+		l.abort(k.op) // an earlier attempt, which the caller of the later one has abandoned
 	}
 	return met{}, nil
 }
 
-// meetHubs returns what the hub has under the key of a claim of the local API; because a client that falls back to the local API
-// repeats the key that it gave to the hub.
+// hold returns the sandbox of a key, to a claim that asks for the same.
+func (l locked) hold(c *Claim, holder *inventory.Pod) (met, error) {
+	shown := l.sandboxes.Show(holder)
+	hooks, err := hooksOf(c.Request)
+	if err != nil || hooks != sandbox.Read(holder.Object()).Hooks || !isOf(c.Request, shown) {
+		return met{sandbox: shown}, conflict(c)
+	}
+	return met{sandbox: shown}, nil
+}
+
+// join returns a claim under way, to a claim that asks for the same.
+func join(c *Claim, o *op) (met, error) {
+	if !sameRequest(c.Request, o.claim.Request) {
+		return met{op: o}, conflict(c)
+	}
+	return met{op: o}, nil
+}
+
+// meetHubs returns what the hub has under the key of a claim of the local API, at whatever attempt; because a client that falls back
+// to the local API repeats the key that it gave to the hub.
 func (l locked) meetHubs(c *Claim) (met, error) {
-	hash := hubHash(c.Request)
-	if o := l.ops[hash]; o != nil && !o.canceled {
-		if !sameRequest(c.Request, o.claim.Request) {
-			return met{op: o}, conflict(c)
-		}
-		return met{op: o}, nil
+	switch k := l.carriers(&l.View, l.shared, hubHash(c.Request)); {
+	case k.op != nil && !k.op.canceled:
+		return join(c, k.op)
+	case k.holder != nil:
+		return l.hold(c, k.holder)
+	default:
+		return met{ended: k.recorded}, nil
 	}
-	if holder := l.Holder(hash); holder != nil {
-		shown := l.sandboxes.Show(holder)
-		if !isOf(c.Request, shown) {
-			return met{sandbox: shown}, conflict(c)
-		}
-		return met{sandbox: shown}, nil
-	}
-	id, _ := l.sandboxes.EndedUnder(&l.View, hash)
-	return met{ended: id}, nil
 }
 
 // hubHash is the hash under which the hub dispatches a request's key.
@@ -222,15 +234,7 @@ func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown
 // LookupLatest returns the sandbox of a key's latest attempt here, as Lookup does.
 func (s *Service) LookupLatest(ctx context.Context, hash string) (*sandboxv1.Sandbox, error) {
 	var attempt int32
-	s.view(func(v *inventory.View, shared *shared) {
-		_, attempt = s.sandboxes.EndedUnder(v, hash)
-		if p := v.Holder(hash); p != nil {
-			attempt = max(attempt, sandbox.Read(p.Object()).Attempt)
-		}
-		if o := shared.ops[hash]; o != nil {
-			attempt = max(attempt, o.claim.Attempt)
-		}
-	})
+	s.view(func(v *inventory.View, shared *shared) { attempt = s.carriers(v, shared, hash).latest() })
 	return s.Lookup(ctx, hash, attempt)
 }
 
@@ -239,16 +243,15 @@ func (s *Service) lookup(v *inventory.View, shared *shared, hash string, attempt
 	if !v.Serving() {
 		return "", nil, disposition.NotServing()
 	}
-	if p := v.Holder(hash); p != nil && sandbox.Read(p.Object()).Attempt == attempt {
-		return "", s.sandboxes.Show(p), nil
-	}
-	if o := shared.ops[hash]; o != nil && o.claim.Attempt == attempt {
-		shown := s.showPending(o)
-		shown.Waiting = s.waitingOf(v, o)
+	switch k := s.carriers(v, shared, hash); {
+	case k.holder != nil && k.held == attempt:
+		return "", s.sandboxes.Show(k.holder), nil
+	case k.op != nil && k.pending == attempt:
+		shown := s.showPending(k.op)
+		shown.Waiting = s.waitingOf(v, k.op)
 		return "", shown, nil
-	}
-	if id, of := s.sandboxes.EndedUnder(v, hash); of == attempt {
-		return id, nil, nil
+	case k.ended == attempt:
+		return k.recorded, nil, nil
 	}
 	return "", nil, nil
 }

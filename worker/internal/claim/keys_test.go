@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -56,9 +57,15 @@ func TestI2ALocalClaimReturnsTheHubsSandbox(t *testing.T) {
 	if got := l.MustCreate(local); got.GetId() != id {
 		t.Errorf("running: the local API returns %s, the hub %s", got.GetId(), id)
 	}
-	_, err := l.TryCreate(local, claimtest.Image("test.local/other:1"))
-	if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
-		t.Errorf("other parameters: %v, want a conflict", err)
+	hooks, err := structpb.NewStruct(map[string]any{"exec": map[string]any{"command": []any{"true"}}})
+	w.Must(err)
+	for name, other := range map[string]func(*claim.Claim){
+		"image": claimtest.Image("test.local/other:1"), "hooks": func(c *claim.Claim) { c.Request.PostStartHooks = []*structpb.Struct{hooks} },
+	} {
+		_, err := l.TryCreate(local, other)
+		if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
+			t.Errorf("other %s: %v, want a conflict", name, err)
+		}
 	}
 	l.MustRelease(id)
 	w.Eventually("the record", func() error {

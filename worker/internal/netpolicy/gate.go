@@ -40,22 +40,6 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	return pool.Gate{Conditions: []patch.Condition{w.condition}}, nil
 }
 
-// OnGateChange implements pool.Gater.
-func (r *Reconciler) OnGateChange(f func(types.NamespacedName)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tell = append(r.tell, f)
-}
-
-func (r *Reconciler) announce(pool types.NamespacedName) {
-	r.mu.Lock()
-	tell := r.tell
-	r.mu.Unlock()
-	for _, f := range tell {
-		f(pool)
-	}
-}
-
 func document(from any, into *unstructured.Unstructured) error {
 	kind := into.GroupVersionKind()
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -27,6 +26,7 @@ import (
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -73,8 +73,7 @@ type Reconciler struct {
 	cache     client.Reader
 	templates *podtemplate.Cache
 
-	mu   sync.Mutex
-	tell []func(types.NamespacedName)
+	pool.Listeners // of the gate
 }
 
 // Setup adds the reconciler to a manager whose cache has the settings of package sandboxcache.
@@ -122,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.client.Get(ctx, request.NamespacedName, pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	defer r.announce(request.NamespacedName)
+	defer r.Announce(request.NamespacedName)
 	if r.opts.Paused != nil && r.opts.Paused(pool) {
 		return ctrl.Result{RequeueAfter: controllers.RetryPaused}, nil
 	}

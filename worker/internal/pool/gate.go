@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,29 @@ type Gater interface {
 	Of(ctx context.Context, pool *v1alpha1.SandboxPool) (Gate, error)
 	// OnGateChange calls f when a pool's gate may have changed. f does not block.
 	OnGateChange(f func(pool types.NamespacedName))
+}
+
+// Listeners are told that a pool's gate may have changed. A Gater embeds it. The zero value is ready.
+type Listeners struct {
+	mu  sync.Mutex
+	all []func(types.NamespacedName)
+}
+
+// OnGateChange implements Gater.
+func (l *Listeners) OnGateChange(f func(types.NamespacedName)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, f)
+}
+
+// Announce tells all listeners.
+func (l *Listeners) Announce(pool types.NamespacedName) {
+	l.mu.Lock()
+	all := l.all
+	l.mu.Unlock()
+	for _, f := range all {
+		f(pool)
+	}
 }
 
 func (r *Reconciler) gatherGate(ctx context.Context, s *snapshot) error {

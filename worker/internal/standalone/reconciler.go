@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +24,7 @@ import (
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -51,8 +51,7 @@ type Reconciler struct {
 	recorder  events.EventRecorder
 	copies    *prometheus.CounterVec
 
-	mu   sync.Mutex
-	tell []func(types.NamespacedName)
+	pool.Listeners // of the gate
 }
 
 // Setup adds the reconciler to a manager whose cache has the indexes of package sandboxcache.
@@ -105,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	// The event may have changed the pool's gate.
-	defer r.announce(request.NamespacedName)
+	defer r.Announce(request.NamespacedName)
 	if frozen(pool) || pool.Spec.TemplateName == "" || pool.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
@@ -191,20 +190,4 @@ func under(have, more map[string]string) map[string]string {
 		out[key] = value
 	}
 	return out
-}
-
-// OnGateChange implements pool.Gater.
-func (r *Reconciler) OnGateChange(f func(types.NamespacedName)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tell = append(r.tell, f)
-}
-
-func (r *Reconciler) announce(pool types.NamespacedName) {
-	r.mu.Lock()
-	tell := r.tell
-	r.mu.Unlock()
-	for _, f := range tell {
-		f(pool)
-	}
 }
