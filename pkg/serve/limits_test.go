@@ -376,8 +376,9 @@ func TestI14PlainIsBounded(t *testing.T) {
 // One caller's calls in flight take no other's place, however many connections it has.
 func TestI14EachCallerHasItsCalls(t *testing.T) {
 	address := start(t, secured, limits(func(l *Limits) { l.Calls = 3 }))
+	conn := dial(t, address, insecure.NewCredentials()) // one for all tries, because connections are bounded as well
 	call := func(caller string) error {
-		_, err := sandboxv1.NewSandboxesClient(dial(t, address, insecure.NewCredentials())).
+		_, err := sandboxv1.NewSandboxesClient(conn).
 			CreateSandbox(metadata.AppendToOutgoingContext(t.Context(), "authorization", caller), &sandboxv1.CreateSandboxRequest{Env: "demo"})
 		return err
 	}
