@@ -45,6 +45,8 @@
 //   - Two clusters with one uid (a copied etcd) differ by their terms only. Both are quarantined, until 5 min after both were seen,
 //     when terms alternate three times within a minute, or a replaced term returns three times while the other is healthy. A
 //     restarting worker has a new term each time, and a replaced leader exits within its lease.
+//     A release that the copy confirmed before that ended the copy's sandbox. The claim ledger ends the other one when its cluster
+//     returns, if it has a key; one without a key runs until its shutdown time, or until a caller releases it again.
 //   - A resourceVersion below the remembered one, in the Hello or a heartbeat that was not overtaken, means a restored etcd. It is
 //     remembered until a term begins whose worker was told.
 //
