@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api implements the hub's public API: it authenticates callers, checks their scopes and calls the responsible package.
+// Package api implements the hub's public API: it authenticates callers and checks scopes.
 //
-// In go calls of atoll.sandbox.v1, over gRPC or translated from REST by package serve. Out come responses of claims and fleet, or
-// a typed error.
+// In: calls of atoll.sandbox.v1 (package serve). Out: responses of claims and fleet, or a typed error.
 //
-//   - The keys file and logs hold the SHA-256 of a bearer token, never the token.
-//   - The keys file is reloaded when it changes. While it cannot be read, the previous keys stay valid.
-//   - Without a keys file every caller may do everything, and the hub listens on loopback only.
+//   - Keys file and logs have a token's SHA-256, never the token.
+//   - A changed keys file is reloaded; while it is unreadable, the previous keys stay.
+//   - Without one every caller may do everything, on loopback only.
 //   - Scopes: read shows; claim shows, creates and ends sandboxes; admin does everything.
-//   - A caller sees and names only the team, user and namespaces of its key. Access to all of them is explicit (allTeams,
-//     allNamespaces): a key without a team covers what has no team; a key without namespaces sees nothing.
-//   - A call about an Env affects every team, and needs a key for all teams. A call about the whole hub (drain, forget, back up,
-//     accept a loss) needs a key for all teams and namespaces.
+//   - A caller sees and names its key's team, user and namespaces only. All is explicit (allTeams, allNamespaces): no team covers what has
+//     no team; no namespaces, nothing.
+//   - A call about an Env needs a key for all teams, one about the whole hub (drain, forget, back up, accept a loss) for all namespaces
+//     too.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

@@ -2,16 +2,16 @@
 
 // Package ledger stores the hub's durable records of claim keys. It decides nothing.
 //
-// In go records and the revisions at which they were read. Out come records, or store.ErrConflict if another write came first.
-// Every write of a record carries all of its entries in one transaction:
+// In: records and their revisions. Out: records, or store.ErrConflict if another write came first. A write has all entries in one
+// transaction:
 //
 //	claim/<key hash>                       Record
 //	id/<sandbox id>                        IDRecord: of sandboxes with a key
-//	expire/<unix seconds>/<one of above>   when to check whether it can be dropped, in time order
-//	open/<key hash>                        pending claims without a waiting caller, which the next process resumes
+//	expire/<unix seconds>/<one of above>   when to check whether it can be dropped
+//	open/<key hash>                        pending claims without a waiting caller, for the next process
 //
-// In an encrypted file these keys are in clear: a key hash is SHA-256 over team, namespace and claim key, cut to 128 bits, without a
-// salt, so a guess of all three can be confirmed.
+// Rules:
 //
-// Times are the hub's wall clock. A record that cannot be read fails its own calls and no others: FuzzRecord of package claims.
+//   - These keys are never encrypted: unsalted hashes of team, namespace and claim key, so a guess can be confirmed.
+//   - Times are wall clock. An unreadable record fails its own calls only: FuzzRecord of package claims.
 package ledger

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandboxes forwards calls about sandboxes to the clusters that run them: get, list, change, release, reach, refresh.
+// Package sandboxes forwards calls about sandboxes to their clusters: get, list, change, release, reach, refresh.
 //
-// In go calls of a Principal; out come sandboxes, pages, tunnels and typed errors. Claim keys belong to package claims.
+// In: calls of a Principal. Out: sandboxes, pages, tunnels, typed errors.
 //
-//   - A caller sees its own sandboxes only, and never learns that others exist: TestGetAndRelease, TestListMergesInOrder,
+//   - A caller sees its own sandboxes, and never learns of others: TestGetAndRelease, TestListMergesInOrder,
 //     TestOnlyTheOwnerReachesASandbox.
-//   - A sandbox whose terminal record is in the ledger is returned without asking its cluster; because that may be away:
-//     TestAnEndedSandboxIsTouchedInVain.
-//   - A list asks every cluster and merges the pages, and may return a short page. A cluster that is silent for 3 s is named in
-//     the response and delays no other (I7): TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged.
-//   - A worker whose page token does not advance is named as missing; because its callers would loop:
-//     TestAPageThatDoesNotGoOnIsNone.
-//   - A refresh asks each cluster for its own members only, and the result carries the name in the certificate (I12):
-//     TestRefreshEnv.
+//   - A terminal record in the ledger is returned without its cluster; because that may be away: TestAnEndedSandboxIsTouchedInVain.
+//   - A list merges all clusters' pages, and may be short. A cluster silent for 3 s is named and delays no other (I7):
+//     TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged.
+//   - A worker is named too if its page token does not advance; because callers would loop: TestAPageThatDoesNotGoOnIsNone.
+//   - A refresh asks each cluster for its own members, and names it by certificate (I12): TestRefreshEnv.
 package sandboxes
