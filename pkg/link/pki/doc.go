@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki creates the certificates of a federation, as PEM files below one directory: a CA, hubs' certificates and clusters'
-// certificates. It serves the demo, tests and small installations; joining by token builds on it.
+// Package pki creates a small federation's certificates, as PEM files below one directory: a CA, hubs', clusters'.
 //
-// Certificates are valid from one hour ago; because a clock that is minutes off must not refuse them (I11). A file appears under
-// its name complete or not at all; only its owner can read a key; a CA is never replaced.
+// Certificates are valid from one hour ago; because clocks may differ (I11). Files appear complete; only the owner reads keys; a CA is
+// never replaced.
 package pki
