@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config adds two sources for every flag of a command: the environment (ATOLL_<FLAG>) and a YAML file named by --config
-// with the same kebab-case keys. A flag wins over the environment, the environment over the file, the file over the default.
+// Package config adds two sources for every flag: the environment (ATOLL_<FLAG>) and a YAML file (--config) with the same kebab-case keys.
+// A flag wins over the environment, that over the file, that over the default.
 //
-// A setting is declared, typed and described only by its flag. Values of the other sources are set through the flag, so a bad
-// value gives the same error from every source. Unknown keys in the file are errors.
+// Only its flag declares a setting. Every source sets it through the flag, so errors are the same. Unknown keys are errors.
 package config

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validate validates requests of the public API, for hub and worker: both accept the same requests.
+// Package validate validates requests of the public API, alike for hub and worker.
 //
-// In go messages of atoll.sandbox.v1. Out come Faults, each with the field, its value cut short, and what is valid. All faults
-// are returned at once. Authorization and the existence of objects are the caller's to check.
+// In: messages of atoll.sandbox.v1. Out: all Faults, each with the field, its value cut short, and what is valid. Not: authorization and
+// existence.
 package validate
