@@ -2,25 +2,24 @@
 
 //go:build linux
 
-// Command tenant runs in the test images as a sandbox's program: tests ask it what it sees, and make it leave data behind. It
-// is one static binary, for images without anything else in them.
+// Command tenant is a sandbox's program in test images: tests ask what it sees, and make it leave data behind.
 //
-//	tenant [-port 8000] [-tag NAME] serve   serve the paths below until terminated (the default)
+//	tenant [-port 8000] [-tag NAME] serve   serve the paths below (default)
 //	tenant exit CODE                        end at once
-//	tenant linger                           do nothing, for ever
+//	tenant linger                           do nothing
 //
-// Images differ by -tag, set in the entrypoint or at build time (-ldflags "-X main.tag=NAME").
+// Images differ by -tag (or -ldflags).
 //
-//	/whoami                    {"tag","hostname","pid","uid","started","boot"}: boot differs for every process
+//	/whoami                    tag, hostname, pid, uid, started, boot (differs per process)
 //	/write?path=&data=         write a file
 //	/fill?path=&mebibytes=     write a large file
-//	/read?path=                the content of a file; 404 if it does not exist
-//	/xattr?path=[&data=]       write, or read, an extended attribute of a file
-//	/listen?port=              open another listening socket, which serves the same paths
+//	/read?path=                a file's content, or 404
+//	/xattr?path=[&data=]       write or read an extended attribute
+//	/listen?port=              serve on another socket too
 //	/spawn                     leave a process in its own session; returns its pid
-//	/ps                        [{"pid","command"}] as /proc lists them
-//	/ipc?kind=&key=[&data=]    leave data in an IPC object, or read it (404: no data)
-//	                           kind: shm, sem (one byte), msg (System V), mq (POSIX message queue)
-//	/oom                       take memory until the kernel kills the process
+//	/ps                        [{"pid","command"}] of /proc
+//	/ipc?kind=&key=[&data=]    write or read an IPC object (404: none)
+//	                           kind: shm, sem (one byte), msg (System V), mq (POSIX)
+//	/oom                       take memory until killed
 //	/exit?code=                end
 package main

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiproxy is a proxy for an API server: it delays, refuses, drops responses, or delivers requests late, by method and
-// path. Package proxy has the faults of networks; this has the faults of API servers.
+// Package apiproxy is a proxy with an API server's faults: by method and path it delays, refuses, drops responses, or delivers requests
+// late.
 //
-// In go the server's address, its certificate (so clients notice no proxy) and, at any time, Rules. Out comes an address for
-// kubeconfigs. Only credentials in requests pass; a client certificate ends here.
+// In: the server's address and certificate and, at any time, Rules. Out: an address for kubeconfigs. Credentials in requests pass; client
+// certificates do not.
 package apiproxy

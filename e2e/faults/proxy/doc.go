@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy is a TCP proxy with the faults of networks.
+// Package proxy is a TCP proxy with a network's faults.
 //
-// In go a target address and, at any time, Faults. Out comes an address to dial instead. Each direction of all connections has
-// its own faults. A connection that lost bytes never continues: when the loss ends it is reset, as by a peer that has forgotten
-// it.
+// In: a target and, at any time, Faults of each direction. Out: an address to dial. A connection that lost bytes is reset when the loss
+// ends, as by a peer that has forgotten it.
 package proxy
