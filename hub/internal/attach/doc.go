@@ -8,7 +8,7 @@
 // # Isolation (I7)
 //
 //   - Each stream has its own goroutines.
-//   - The reader never blocks. A worker that does not read its acks loses its stream.
+//   - The reader never blocks. Acks have a bounded queue; a worker that does not read them loses its stream.
 //   - Dispatches go to the writer directly; because one not handed over is then certainly unsent.
 //   - Urgent frames (acks, dispatches) overtake foreign segments.
 //

@@ -31,8 +31,8 @@
 // # A cluster's input costs its own part of the hub (I14)
 //
 //   - A segment beyond package segment's bounds is left out: TestI14AnInvalidSegmentCostsItsOwnEnvAlone.
-//   - So is what exceeds Limits, from a report's first chunk on. The cluster is degraded, with the reason, until a complete report counts
-//     in full: TestI14AClusterOverItsLimitIsDegradedAlone, TestI14AnUnfinishedReportIsKeptWithinItsBudget.
+//   - So is what exceeds Limits, from a report's first chunk on. The cluster is degraded, with the reason, until a complete report,
+//     requested with back-off, counts in full: TestI14AClusterOverItsLimitIsDegradedAlone, TestI14AnUnfinishedReportIsKeptWithinItsBudget.
 //   - New incarnations are rate-limited; because each writes to the registry: TestI14ANewTermIsNotWrittenDownWithoutEnd.
 //   - Foreign segments are cut into frames by size: TestI14WhatAClusterSaysEndsNoOtherStream of package attach.
 //
