@@ -1,29 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtimes renders the runtimes of a template. It is pure.
+// Package runtimes renders the runtimes of a template, which belong to the Pod's first container. It is pure.
 //
-// In: a pool's spec. Out: ports and a readiness probe for its Pods, the checks that the worker makes itself, and where a
-// runtime's log is.
+// In: a pool's spec. Out: Pods' ports and readiness probe, the worker's own checks, a runtime's log file.
 //
 //	render.go   ports and the readiness probe
-//	checks.go   the worker's own checks
-//	logfile.go  logs
-//
-// A runtime belongs to the Pod's first container, the one whose image is swapped.
+//	checks.go
+//	logfile.go
 //
 // # Rules
 //
-//   - Each runtime with a port becomes a named port of that container, unless the template declares the port itself. A Pod's
-//     ports are informational; they open nothing. TestRender.
-//   - A sandbox is ready when its runtimes are. A container has one readiness probe, so it gets that of the pool's first runtime
-//     with a readinessProbe, else a TCP connect, once a second, for the first runtime with a TCP port: TestRender.
-//   - A probe of the template is never overridden. No probe is added if the pool's idle image is not the template's own; because
-//     that image may lack the runtime, and idle Pods would never be ready.
-//   - The worker makes the readinessProbes that the container did not get, once, before the sandbox runs (Checks; package hooks
-//     carries them out). It does not check a runtime that has only a port; because a check needs a network path from the worker
-//     to the Pods, which not every cluster has.
-//   - Pods from before runtimes became probes have none, and are not replaced for that: package pool counts both renderings of a
-//     template as current.
-//   - Log returns a runtime's container and log file; package podtunnel reads the file with Tail, a command in that container:
-//     TestLog. An image without tail, such as a distroless one, has no readable logs.
+//   - A runtime's port becomes a named port, unless the template declares it; it opens nothing.
+//   - The readiness probe is that of the first runtime with one, else a TCP connect each second to the first TCP port: TestRender.
+//   - A template's probe stays. No probe is added for another idle image; because that may lack the runtime.
+//   - The worker makes the other readinessProbes once (package hooks), but checks no bare port; because not every cluster has a path from
+//     worker to Pods.
+//   - Pods from before runtimes became probes are not replaced for that: package pool counts both renderings.
+//   - Log returns container and file, read by Tail, a command there: TestLog. An image without tail has no logs.
 package runtimes
