@@ -2,37 +2,31 @@
 
 // Package apitime reads the API server's clock from its responses, and returns the age of a time that it showed.
 //
-// In: the Date header of every response, and what an earlier leader left in the Lease. Out: Now, and ages (Since, Ago). It keeps
-// I11: times that are persisted are the API server's, so that two workers with different clocks write one history, and a new
-// leader can compute how long ago a time was written. Now advances by this process's monotonic clock between responses. Until the
-// first response it is the local wall clock.
+// In: the Date header of responses, and an earlier leader's clocks. Out: Now, and ages (Since, Ago). It keeps I11: persisted times are the
+// API server's; because workers with different clocks write one history. Now is monotonic between responses, the wall clock before the
+// first.
 //
-//	apitime.go   the clock, which notes the steps that it sees
-//	steps.go     the age of a time, across steps (pure)
-//	handover.go  what a process leaves to the next one, and how the next one uses it
+//	apitime.go   the clock and its steps
+//	steps.go     ages across steps (pure)
+//	handover.go  from one process to the next
 //
 // # A clock that is stepped
 //
-//   - Now follows a step, so that what is written matches the clocks of other writers. So the difference of two of its times is
-//     no age.
-//   - Since is an age: it takes the steps into account. It is too large by 2 s at most, which is too little to be detected as a
-//     step; held by TestI11Since.
-//   - A time less an age is not what the clock showed then. Ago is; held by TestAgo.
-//   - A time that the clock has shown twice, before a step back and after it, or may have, counts as the later one; held by
-//     TestI11AgesAcrossSteps.
+//   - Now follows a step; because other writers do. So the difference of two of its times is no age.
+//   - Since is an age, 2 s too large at most, for undetectable steps: TestI11Since.
+//   - A time less an age is not what the clock showed then; Ago is: TestAgo.
+//   - A time that the clock may have shown twice counts as the later one: TestI11AgesAcrossSteps.
+//   - 16 steps are remembered, and the span of older ones is subtracted from ages; because API servers whose clocks differ look like many
+//     steps: TestI10StepsAreBounded.
 //
 // # Across leaders
 //
-// A new leader also needs the steps that an earlier leader saw, and a step while no worker ran. So a leader records its steps and
-// three clocks: the API server's, its own wall clock, and its machine's uptime. Package lease writes them with each renewal,
-// without an extra write, and the next process reads them before it leads; held by TestI11Inherit.
+// The Lease carries a leader's steps, the API server's clock, its wall clock and its machine's uptime to the next process: TestI11Inherit.
+// The time without a worker is
 //
-//   - On the same machine, uptime shows how long no worker ran.
-//   - On another machine, the API server's clock and the wall clock show it, if they agree to within 5 s.
-//   - If they do not agree, one of them was stepped or two machines differ, and no time counts as passed. Ages are too small by
-//     the time without a leader, so timeouts fire that much later, and not earlier.
-//   - Both clocks stepped by the same amount while no worker ran, and a next process on another machine: this cannot be detected.
+//   - on the same machine, the difference of uptimes;
+//   - on another, that of the API server's and the wall clock, if they agree to within 5 s;
+//   - otherwise zero; because timeouts may fire late, not early.
 //
-// API servers of one cluster that differ by seconds look like a clock that is stepped to and fro. 16 steps are remembered, and by
-// how much older stretches may differ, which is subtracted from ages; held by TestI10StepsAreBounded.
+// Equal steps of both clocks while no worker runs, before a start on another machine, cannot be detected.
 package apitime
