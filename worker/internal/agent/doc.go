@@ -38,8 +38,9 @@
 //
 //   - The hub's Welcome reports a step back of etcd's revision. Then all idle Pods are replaced. Claims wait for that, at most 2 s for the
 //     Welcome (I8): TestI1NothingIsServedBeforeTheHubsWordOnEtcd.
-//   - During a term, Pods (package inventory), the revision or a heartbeat of the hub show it. Claims are refused, idle Pods replaced, and
-//     the process ends; because its caches are wrong: TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored.
+//   - During a term, Pods (package inventory), the revision or a heartbeat of the hub show it; because a revision does so only until new
+//     writes exceed it. Claims are refused, idle Pods replaced, and the process ends; because its caches are wrong:
+//     TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored.
 //   - A claimed Pod is replaced after its sandbox, never reset.
 //   - One gap remains: for a second after the API server is back, a claim can get a Pod that runs a sandbox.
 //

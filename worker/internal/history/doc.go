@@ -30,8 +30,8 @@
 //   - Two replicas merge their records from where each last read the other's log: TestAReplicaThatWasAwayCatchesUp.
 //   - Keep waits for a follower that has all records; because a leader change must lose none: TestNothingIsLostWhateverLeads. A replica is
 //     ready once it has them: TestWhenAReplicaIsReady.
-//   - Keep does not wait for a follower that is silent for three seconds or whose disk fails: TestAFollowerThatHangsIsNotWaitedForForEver.
-//     Records of a lone replica, or of Pods replaced all at once, can be lost.
+//   - Keep does not wait for a follower that is silent for three seconds or whose disk fails, until it has caught up:
+//     TestAFollowerThatHangsIsNotWaitedForForEver. Records of a lone replica, or of Pods replaced all at once, can be lost.
 //   - Replicas exchange what the hub has stored; because a dropped key's record, sent again, looks unknown:
 //     TestWhatTheHubHasIsKnownToFollowers.
 package history

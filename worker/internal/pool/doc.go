@@ -49,8 +49,8 @@
 //     there go a fifth at a time: TestBackoffs, TestNewPodTime.
 //   - Idle Pods of an old revision are replaced, unready ones first, rollout-max-unavailable (default a fifth) at a time. Others are
 //     replaced after their sandbox: TestRollout, TestTemplateRollsOver.
-//   - A Pod loses its finalizer or its identity only after the Recorder has the record: TestRecordBeforeThePodGoes,
-//     TestPodsOutliveTheirPool, TestPodsThatWaitForTheirRecordsAreBounded.
+//   - A Pod loses its finalizer or its identity only after the Recorder has the record; while the disk is full, Pods wait:
+//     TestRecordBeforeThePodGoes, TestPodsOutliveTheirPool, TestPodsThatWaitForTheirRecordsAreBounded.
 //   - Checks and hooks precede the write that starts the sandbox: TestHooksAreDoneBeforeASandboxRuns, TestAFailedHookFailsTheSandbox.
 //   - Labels edited by hand are restored first. A Pod without any trace of its sandbox is replaced: TestI6_LabelsOfASandboxAreWrittenBack.
 //   - Writes that the cache does not show yet hold back scaling, and all verbs on their Pod: TestNothingIsDoneTwiceOnAnOldCache. A lost

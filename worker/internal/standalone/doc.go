@@ -18,7 +18,7 @@
 //   - A pool with the annotation template-name is frozen: a template's change is only reported, a user's stays.
 //   - A pool that lost its containers is completed again; because that is how users update it.
 //   - A copied template gets no ServiceAccount token unless it says so: TestI14PodsGetNoToken.
-//   - If the result has faults (podtemplate.Faults), the pool waits and reports them.
+//   - If the result has faults (podtemplate.Faults), the pool waits for a change and reports them.
 //   - Pools of an Env are not touched: TestEnvsPoolsAreLeftAlone.
 //
 // # Invariants
