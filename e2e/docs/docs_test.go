@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package docs_test runs the commands of README and docs/, as they stand there, against a federation of real programs on planes.
+// In goes each block that is marked sh, in the order of its page, in one shell a page. Commands that run until Ctrl-C get it after
+// two seconds. docs/quickstart.md has a suite of its own, package quickstart.
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
+)
+
+var (
+	root, scratch, logs string
+	env                 []string
+	atoll               *stack.Stack
+)
+
+func TestMain(m *testing.M) {
+	stack.RunSuite("docs", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		if root, err = filepath.Abs("../.."); err != nil {
+			return 1, err
+		}
+		scratch, logs = filepath.Join(dir, "scratch"), logDir
+		bin := filepath.Join(scratch, "programs")
+		if err := stack.Build(ctx, bin, false); err != nil {
+			return 1, err
+		}
+		helm, err := harness.New(ctx, dir)
+		if err != nil {
+			return 1, err
+		}
+		set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(dir, "planes")}, "east", "west")
+		if err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, set.Down(ctx)) }()
+		// The cluster that the README adds. Its worker is a Deployment without Pods that run.
+		noCRDs := filepath.Join(dir, "crds") // the chart brings them
+		if err := os.MkdirAll(noCRDs, 0o700); err != nil {
+			return 1, err
+		}
+		added, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(dir, "planes-added"), CRDDir: noCRDs}, "mars")
+		if err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, added.Down(ctx)) }()
+		if err := prepare(ctx, bin, set, added, helm); err != nil {
+			return 1, err
+		}
+		code = m.Run()
+		return code, atoll.Close()
+	})
+}
+
+// prepare starts the federation, and lays out the folder that the commands run in.
+func prepare(ctx context.Context, bin string, set, added *plane.Set, helm *harness.Helm) (err error) {
+	path, kubeconfigs := filepath.Join(scratch, "path"), []string{}
+	for _, p := range append(set.Planes(), added.Planes()...) {
+		kubeconfigs = append(kubeconfigs, p.Kubeconfig())
+	}
+	env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "PROGRAMS="+bin, "KUBECONFIG="+strings.Join(kubeconfigs, ":"),
+		"KUBECACHEDIR="+filepath.Join(scratch, "kubectl-cache"), "HOME="+scratch, "ATOLL_TOKEN_FILE="+filepath.Join(scratch, "me.token"))
+	if err := errors.Join(os.MkdirAll(path, 0o700), os.Symlink(path, filepath.Join(scratch, "bin")),
+		os.Symlink(filepath.Join(root, "charts"), filepath.Join(scratch, "charts")),
+		os.Symlink(filepath.Join(bin, "atoll-hub"), filepath.Join(path, "atoll-hub")),
+		os.Symlink(set.KubectlPath(), filepath.Join(path, "kubectl")), os.Symlink(helm.Path(), filepath.Join(path, "helm")),
+		os.WriteFile(filepath.Join(path, "atollctl"), []byte(interrupted), 0o700)); err != nil { //nolint:gosec // a program
+		return fmt.Errorf("laying out the folder: %w", err)
+	}
+	if err := shell(ctx, `atoll-hub api-key new --name me --all --scopes admin --token-file me.token > keys.yaml`); err != nil {
+		return err
+	}
+	keys := filepath.Join(scratch, "keys.yaml")
+	atoll, err = stack.Start(ctx, set, stack.Options{
+		BinDir: bin, LogDir: logs, Log: os.Stderr, HubArgs: []string{"--api-keys-file=" + keys}, TokenFile: filepath.Join(scratch, "me.token"),
+	})
+	if err != nil {
+		return err
+	}
+	env = append(env, "ATOLL_SERVER="+atoll.HubEndpoint().Address)
+	// Commands in sandboxes run in this process's folder.
+	sandbox := filepath.Join(scratch, "sandbox")
+	return errors.Join(os.MkdirAll(sandbox, 0o700), os.Chdir(sandbox))
+}
+
+// interrupted is atollctl, for users who leave what does not end by itself with Ctrl-C, and a shell with "exit".
+const interrupted = `#!/usr/bin/env bash
+case " $* " in
+*" top "* | *" logs -f "* | *" port-forward "* | *" -w "*)
+  timeout -s INT 2 "$PROGRAMS/atollctl" "$@"; code=$?
+  [ $code = 124 ] && exit 0
+  echo "atollctl $*: ended by itself with $code" >&2; exit 1 ;;
+*" -it "*) exec "$PROGRAMS/atollctl" "$@" <<<"exit" ;;
+*) exec "$PROGRAMS/atollctl" "$@" ;;
+esac
+`
+
+// shell runs commands in the folder.
+func shell(ctx context.Context, commands string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", commands)
+	cmd.Dir, cmd.Env = scratch, env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+var (
+	block    = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
+	manifest = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+)
+
+// blocks returns a page's blocks of a kind.
+func blocks(t *testing.T, kind *regexp.Regexp, page string) (found []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	must.Succeed(t, err)
+	for _, match := range kind.FindAllStringSubmatch(string(text), -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+// pages are those with commands. Setup makes what a page's reader has: files, or a backup.
+var pages = []struct{ path, setup string }{
+	{"README.md", "atollctl pki init"},
+	{"docs/sandboxes.md", "mkdir -p src; echo hello > src/hello"},
+	{"docs/envs.md", "kubectl create namespace search; " + simulations},
+	{"docs/autoscaling.md", simulations},
+	{"docs/moving-over.md", ""},
+	{"docs/operations.md", "mkdir operator; cd operator; atollctl hub backup hub.tar.gz; atoll-hub restore hub.tar.gz --data-dir data"},
+}
+
+// simulations are the files of atollctl simulate. env.yaml stands for the user's Env, with a policy.
+const simulations = `mkdir -p simulated; cd simulated
+cp "$ROOT/e2e/demo/manifests/scaling.yaml" env.yaml; cp env.yaml now.yaml
+sed s/Aggressive/Default/ env.yaml > proposed.yaml
+printf 'time,over,claims,duration\n2026-01-06T08:00:00Z,60s,12,5m\n2026-01-06T08:01:00Z,60s,31,5m\n' > tuesday.csv
+`
+
+// TestPages runs every command. The pages of one federation run one after the other: the README's Env is that of the others.
+func TestPages(t *testing.T) {
+	env = append(env, "ROOT="+root)
+	must.Succeed(t, os.WriteFile(filepath.Join(scratch, "env.yaml"), []byte(blocks(t, manifest, "README.md")[0]), 0o600))
+	must.Succeed(t, shell(t.Context(), "for c in east west; do kubectl --context $c apply -f env.yaml; done\n"+
+		"atollctl envs default/python --wait=ready --timeout 1m"))
+	must.Succeed(t, wait.Until(t.Context(), time.Minute, "idle Pods in both clusters", func(ctx context.Context) error {
+		return shell(ctx, "atollctl create --env python --clusters east --require-clusters --no-queue\n"+
+			"atollctl create --env python --clusters west --require-clusters --no-queue")
+	}))
+	for _, page := range pages {
+		t.Run(page.path, func(t *testing.T) {
+			script := []string{page.setup}
+			for _, commands := range blocks(t, block, page.path) {
+				script = append(script, runnable(commands))
+			}
+			if len(script) == 1 {
+				t.Fatal("the page has no commands any more: take it from the list")
+			}
+			must.Succeed(t, shell(t.Context(), strings.Join(script, "\n")))
+		})
+	}
+	t.Run("every page with commands is run", func(t *testing.T) {
+		all, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+		must.Succeed(t, err)
+		run := map[string]bool{"docs/quickstart.md": true}
+		for _, page := range pages {
+			run[page.path] = true
+		}
+		for _, path := range all {
+			if page := "docs/" + filepath.Base(path); !run[page] && len(blocks(t, block, page)) > 0 {
+				t.Errorf("%s has commands and no line in pages", page)
+			}
+		}
+	})
+}
+
+// runnable makes commands fit this machine: make is what runs this test, the address is printed by the demo, and a new API key is
+// good once the hub has reread the file.
+func runnable(commands string) string {
+	var out []string
+	for line := range strings.Lines(commands) {
+		switch line = strings.TrimSuffix(line, "\n"); {
+		case strings.HasPrefix(line, "make "), strings.HasPrefix(line, "export ATOLL_SERVER="):
+			continue
+		case strings.HasPrefix(line, "atoll-hub api-key new"):
+			line += "\nuntil ATOLL_TOKEN_FILE=search.token atollctl envs; do sleep 0.1; done"
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "\n")
+}
