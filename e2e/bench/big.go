@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/watch"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -144,12 +146,16 @@ func (g *ground) podsReady(ctx context.Context, selector string, n int) error {
 	defer cancel()
 	seen := map[string]bool{}
 	options := metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"} // begins with the existing Pods
-	err := watchPods(ctx, g.admin.CoreV1().Pods(bigSpace), options, func(pod *corev1.Pod) bool {
+	done := func(pod *corev1.Pod) bool {
 		if ready(pod) {
 			seen[pod.Name] = true
 		}
 		return len(seen) == n
-	})
+	}
+	err := watchPods(ctx, g.admin.CoreV1().Pods(bigSpace), options, done)
+	for errors.Is(err, watch.ErrWatchClosed) && ctx.Err() == nil { // the API server closes a watch whose events pile up
+		err = watchPods(ctx, g.admin.CoreV1().Pods(bigSpace), options, done)
+	}
 	if err != nil {
 		return fmt.Errorf("%d of %d Pods were ready: %w", len(seen), n, err)
 	}
