@@ -21,7 +21,7 @@ func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger, unary 
 	only := peersOnly(clusterID, log)
 	return grpc.NewServer(append(append(serving(peerTransport{transport{Credentials: creds}, clusterID}),
 		grpc.InitialWindowSize(tunnelWindow), grpc.InitialConnWindowSize(connWindow)),
-		grpc.ChainStreamInterceptor(contain(log), func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+		grpc.ChainStreamInterceptor(contain(log), uncompressed, func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 			handler grpc.StreamHandler) error {
 			if err := only(stream.Context()); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
@@ -43,7 +44,7 @@ func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Serv
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.StatsHandler(metrics.handler()),
 		grpc.ForceServerCodecV2(newCodec(metrics, log)),
-		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{contain(log), clustersOnly(log)}, serverFaults()...)...),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{contain(log), uncompressed, clustersOnly(log)}, serverFaults()...)...),
 	)...)
 }
 
@@ -68,6 +69,19 @@ func clustersOnly(log logr.Logger) grpc.StreamServerInterceptor {
 		}
 		return handler(srv, stream)
 	}
+}
+
+// uncompressed refuses streams whose messages are compressed, before any is read (I14): a few KiB would become a whole message in
+// memory, and no build compresses.
+func uncompressed(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	transport, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(interface{ RecvCompress() string })
+	if !ok {
+		return status.Error(codes.Internal, "the transport does not tell how messages are encoded")
+	}
+	if how := transport.RecvCompress(); how != "" && how != encoding.Identity {
+		return status.Error(codes.Unimplemented, "grpc-encoding: messages are not compressed here, want identity")
+	}
+	return handler(srv, stream)
 }
 
 func contain(log logr.Logger) grpc.StreamServerInterceptor {

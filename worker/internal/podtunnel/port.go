@@ -3,17 +3,23 @@
 package podtunnel
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
-	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
 	streamspdy "k8s.io/streaming/pkg/httpstream/spdy"
 
@@ -50,21 +56,78 @@ func (a *APIServer) forward(ctx context.Context, place sandboxes.Place) (httpstr
 	u := a.url(place, "portforward", nil)
 	socket, err := a.upgrade(ctx, u, tunneledProtocol)
 	if err == nil {
-		return streamspdy.NewClientConnectionWithPings(portforward.NewTunnelingConnection("atoll", socket), pingEvery)
+		return overSPDY(portforward.NewTunnelingConnection("atoll", socket))
 	}
 	if !httpstream.IsUpgradeFailure(err) {
 		return nil, err
 	}
-	transport, upgrader, prepareErr := spdy.RoundTripperFor(a.config)
-	if prepareErr != nil {
-		return nil, fmt.Errorf("preparing to forward a port: %w", prepareErr)
+	conn, err := a.upgradeToSPDY(ctx, u)
+	if err != nil {
+		return nil, err
 	}
-	request, prepareErr := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), nil)
-	if prepareErr != nil {
-		return nil, fmt.Errorf("preparing to forward a port: %w", prepareErr)
+	return overSPDY(conn)
+}
+
+// upgradeToSPDY opens a connection for SPDY without a WebSocket, as client-go does; that keeps the connection to itself.
+func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, error) {
+	config, err := rest.TLSConfigFor(a.config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", err)
 	}
-	conn, _, err := spdy.NegotiateStreaming(upgrader, &http.Client{Transport: transport}, request, portProtocol)
-	return conn, err
+	dialer, err := streamspdy.NewRoundTripperWithConfig(streamspdy.RoundTripperConfig{TLS: config, Proxier: a.config.Proxy})
+	if err != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", err)
+	}
+	upgrade := &upgrade{dial: dialer.Dial}
+	transport, err := rest.HTTPWrappersForConfig(a.config, upgrade)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", err)
+	}
+	for name, value := range map[string]string{
+		httpstream.HeaderConnection: httpstream.HeaderUpgrade, httpstream.HeaderUpgrade: streamspdy.HeaderSpdy31,
+		httpstream.HeaderProtocolVersion: portProtocol,
+	} {
+		request.Header.Set(name, value)
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusSwitchingProtocols && strings.EqualFold(response.Header.Get(httpstream.HeaderUpgrade), streamspdy.HeaderSpdy31) {
+		return upgrade.conn, nil
+	}
+	defer upgrade.conn.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxErrorText))
+	status := &apierrors.StatusError{}
+	if err == nil && json.Unmarshal(text, &status.ErrStatus) == nil && status.ErrStatus.Status == metav1.StatusFailure {
+		return nil, status
+	}
+	return nil, fmt.Errorf("the API server does not speak SPDY: %s: %s", response.Status, strings.TrimSpace(string(text)))
+}
+
+// upgrade makes one request on a connection of its own, and keeps that.
+type upgrade struct {
+	dial func(*http.Request) (net.Conn, error) // sends the request as well
+	conn net.Conn
+}
+
+func (u *upgrade) RoundTrip(request *http.Request) (*http.Response, error) {
+	conn, err := u.dial(request)
+	if err != nil {
+		return nil, err
+	}
+	// Nothing follows the header of an upgrade before this side has spoken.
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	u.conn = conn
+	return response, nil
 }
 
 // portTunnel is a TCP connection: one stream for data, one for errors.
@@ -94,6 +157,7 @@ func newPortTunnel(conn httpstream.Connection, port int32) (*portTunnel, error) 
 	go func() {
 		text, _ := io.ReadAll(io.LimitReader(errorStream, maxErrorText)) // ends with the connection
 		t.failed <- string(text)
+		_, _ = io.Copy(io.Discard, errorStream)
 	}()
 	return t, nil
 }

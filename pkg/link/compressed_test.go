@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpccredentials "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
+)
+
+// zeros is a compression whose messages take a byte, and become 4 MiB.
+type zeros struct{}
+
+// decompressed counts what zeros has decompressed.
+var decompressed atomic.Int64
+
+func init() { encoding.RegisterCompressor(zeros{}) }
+
+func (zeros) Name() string { return "zeros" }
+
+func (zeros) Compress(w io.Writer) (io.WriteCloser, error) { return oneByte{w}, nil }
+
+func (zeros) Decompress(io.Reader) (io.Reader, error) {
+	decompressed.Add(1)
+	return strings.NewReader(strings.Repeat("\x00", 4<<20)), nil
+}
+
+// oneByte writes one byte for all that it is given.
+type oneByte struct{ to io.Writer }
+
+func (oneByte) Write(p []byte) (int, error) { return len(p), nil }
+func (o oneByte) Close() error              { _, err := o.to.Write([]byte{0}); return err }
+
+// I14: a stream of compressed frames is refused before one is decompressed, whatever the cluster; streams of other calls of the
+// connection are served.
+func TestI14TheLinkDecompressesNothing(t *testing.T) {
+	ca := authority(t, t.TempDir())
+	address := serve(t, issued(t)(ca.Hub("127.0.0.1")), nil)
+	files := issued(t)(ca.Cluster("a"))
+	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	must.Succeed(t, err)
+	pem, err := os.ReadFile(files.CA)
+	must.Succeed(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(grpccredentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{cert}, RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13,
+	})))
+	must.Succeed(t, err)
+	defer conn.Close()
+	attach := func(options ...grpc.CallOption) (*federationv1.HubFrame, error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stream, err := federationv1.NewLinkClient(conn).Attach(ctx, options...)
+		must.Succeed(t, err)
+		_ = stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{}}})
+		return stream.Recv()
+	}
+	_, err = attach(grpc.UseCompressor("zeros"))
+	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "messages are not compressed here") {
+		t.Errorf("compressed: %v", err)
+	}
+	if n := decompressed.Load(); n > 0 {
+		t.Errorf("%d frames were decompressed", n)
+	}
+	if frame, err := attach(); err != nil || frame.GetWelcome().GetClusterId() != "a" {
+		t.Errorf("not compressed: %v, %v", frame, err)
+	}
+}
