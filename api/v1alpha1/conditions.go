@@ -14,7 +14,8 @@ const (
 	// and not held up.
 	SandboxEnvConditionAutoscalingActive = "AutoscalingActive"
 	// SandboxEnvConditionFederated: the foreign segments here are what the hub
-	// knows, and complete. The message names the clusters concerned.
+	// knows, and complete, and each cluster that the Env has members of serves
+	// it. The message names the clusters concerned.
 	SandboxEnvConditionFederated = "Federated"
 )
 
@@ -47,8 +48,10 @@ const (
 	ReasonError ConditionReason = "Error"
 	// ReasonPoolCreated: a member's pool was created.
 	ReasonPoolCreated ConditionReason = "PoolCreated"
-	// ReasonPoolUpdated: a member's pool had drifted and was repaired.
+	// ReasonPoolUpdated: a member's pool follows a change of the Env.
 	ReasonPoolUpdated ConditionReason = "PoolUpdated"
+	// ReasonPoolDrifted: a member's pool was changed by hand and was repaired.
+	ReasonPoolDrifted ConditionReason = "PoolDrifted"
 	// ReasonOrphansCleaned: pools without a member were removed.
 	ReasonOrphansCleaned ConditionReason = "OrphansCleaned"
 )
@@ -122,6 +125,11 @@ const (
 	ReasonHubUnreachable ConditionReason = "HubUnreachable"
 	// ReasonClustersStale: the hub has not heard from these clusters lately.
 	ReasonClustersStale ConditionReason = "ClustersStale"
+	// ReasonClusterMissing: the Env has members of clusters that are not
+	// registered at the hub.
+	ReasonClusterMissing ConditionReason = "ClusterMissing"
+	// ReasonEnvMissing: the Env has members of clusters that have no such Env.
+	ReasonEnvMissing ConditionReason = "EnvMissing"
 	// ReasonTooLarge: the foreign segments did not fit into the object and were
 	// collapsed into group totals.
 	ReasonTooLarge ConditionReason = "TooLarge"

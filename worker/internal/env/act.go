@@ -169,12 +169,16 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	if err != nil {
 		return fmt.Errorf("repairing pool %s: %w", m.name, err)
 	}
+	m.matches = true
 	for _, point := range m.drift {
-		if point.What == "replicas" && a.o.autoscaled(member.Config.ScalingGroup) && replicas.PoolSetByUs(a.o.pools[m.name]) {
+		if point.What == snapshot.Replicas && a.o.autoscaled(member.Config.ScalingGroup) && replicas.PoolSetByUs(a.o.pools[m.name]) {
 			continue // no drift: the autoscaler has changed the Env, and reports it
 		}
-		a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair+verb(" "+point.What),
-			"pool %s had drifted from its snapshot; repaired %s", m.name, point)
+		format := "pool %s had drifted from its snapshot; repaired %s"
+		if m.reason == v1alpha1.ReasonPoolUpdated {
+			format = "pool %s: the Env has changed; updated %s"
+		}
+		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, verbRepair+verb(" "+point.What), format, m.name, point)
 	}
 	return nil
 }

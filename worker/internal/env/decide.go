@@ -4,6 +4,7 @@ package env
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -60,6 +61,8 @@ type memberPlan struct {
 	message string
 	// drift is what a repair changes.
 	drift []snapshot.Drift
+	// matches: the live pool is as its snapshot asks, or was repaired to be.
+	matches bool
 	// unrepaired: the API server refuses the repair, replicas included.
 	unrepaired bool
 	// replicas are written into the Env, for the verbs that do so.
@@ -211,11 +214,23 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 	case o.PullSecret && !snapshot.HasPullSecret(&member.Spec, o.Env.Name):
 		p.verb, p.reason = verbAddPullSecret, reasonPullSecretFound
 	case len(points) > 0:
-		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolUpdated, points
+		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolDrifted, points
+		if intended(o, member, pool, points) {
+			p.reason = v1alpha1.ReasonPoolUpdated
+		}
 	default:
-		p.verb = verbKeep
+		p.verb, p.matches = verbKeep, true
 	}
 	return p
+}
+
+// intended reports whether a pool differs from its snapshot because the Env has changed, and not because the pool has. A worker
+// that has not seen the two agree yet goes by who last wrote the pool's replicas; because those are what changes in the Env.
+func intended(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool, points []snapshot.Drift) bool {
+	if generation, seen := o.matched[member.Name]; seen {
+		return o.Env.Generation != generation
+	}
+	return !slices.ContainsFunc(points, func(d snapshot.Drift) bool { return d.What != snapshot.Replicas }) && replicas.PoolSetByUs(pool)
 }
 
 // beingAdopted reports whether the Env was created for a pool that does not have the owner reference yet.

@@ -20,6 +20,7 @@
 //	admission.go    questions to plugins
 //	state.go        members that can serve (pure)
 //	envdoc.go       the Env as a document
+//	matches.go      when each pool was as its snapshot asks
 //	metrics.go
 //	observation.go  the input of a decision
 //
@@ -28,7 +29,8 @@
 //   - A member without snapshot and pool is rendered once (package snapshot) and frozen: TestFirstRendering. If no Pod could be created
 //     from it, the member waits for another template or config and says why.
 //   - The pool is created from the snapshot, and changes by hand are undone: TestDriftIsRepaired, TestScaleSubresourceIsDriftToo. A refused
-//     repair shows in Ready: TestARepairThatIsRefusedShows.
+//     repair shows in Ready: TestARepairThatIsRefusedShows. Events tell an Env's change from drift, by the Env's generation at which its
+//     pool last matched: TestIntendedChanges.
 //   - A newer template, overrides or instance type changes no snapshot and shows in TemplateConsistent, as do a group's different
 //     resources: TestNewTemplateChangesNoSnapshot, TestInstanceTypes. Another shape or template makes the member Inconsistent, without
 //     claims: TestConfigChangedAfterAdmission.

@@ -86,6 +86,54 @@ func TestScaleSubresourceIsDriftToo(t *testing.T) {
 	})
 }
 
+// TestIntendedChanges are those of the Env. They are not told as drift, also if no worker ran meanwhile.
+func TestIntendedChanges(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
+	w.awaitReady("kiosk")
+	set := func(replicas int32) {
+		t.Helper()
+		w.Must(w.patchEnv("kiosk", "kubectl-edit", types.JSONPatchType,
+			fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)))
+	}
+	await := func(replicas int32) {
+		t.Helper()
+		w.Eventually(fmt.Sprintf("%d replicas", replicas), func() error {
+			if got := w.Pool("a").Spec.Replicas; got != replicas {
+				return fmt.Errorf("%d replicas", got)
+			}
+			return nil
+		})
+	}
+	set(4)
+	await(4)
+	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated); !strings.Contains(note, "the Env has changed; updated replicas (2 instead of 4)") {
+		t.Errorf("of a change of the Env it is told: %s", note)
+	}
+	w.apply(kiosk(`{name: a, spec: {replicas: 4}, config: {scalingGroup: other}}`))
+	w.Eventually("the group's label to follow", func() error {
+		if got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "other" {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	w.awaitReady("kiosk")
+	w.stop()
+	set(5)
+	w.start()
+	await(5)
+	w.awaitReady("kiosk")
+	if out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}"); strings.Contains(out, "drifted") {
+		t.Errorf("intended changes are told as drift: %s", out)
+	}
+	w.kubectl("", "scale", "sandboxpool", "a", "--replicas=9")
+	await(5)
+	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolDrifted); !strings.Contains(note, "repaired replicas (9 instead of 5)") {
+		t.Errorf("of drift it is told: %s", note)
+	}
+}
+
 func TestPoolDeletedByHandComesBack(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)
@@ -143,7 +191,7 @@ func TestReplicas(t *testing.T) {
 	w.awaitEvent("kiosk", reasonReplicasOfOther)
 	await(6)
 	w.patchPool("a", `{"spec":{"replicas":8}}`)
-	w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated)
+	w.awaitEvent("kiosk", v1alpha1.ReasonPoolDrifted)
 	await(6)
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionAutoscalingActive, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerNotRunning)
 }

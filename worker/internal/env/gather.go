@@ -60,6 +60,7 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	if err := r.gatherExplicitReplicas(ctx, o); err != nil {
 		return nil, err
 	}
+	o.matched = r.matches.of(env)
 	o.autoscaler, o.contested = r.contests != nil, r.contests.Look(env, r.clusterID, o.pools)
 	return o, nil
 }

@@ -30,10 +30,10 @@ func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 	w.apply(shop) // takes snapshots back
 	w.awaitReady("shop")
 	w.patchPool("shop-hand", `{"spec":{"replicas":9}}`)
+	w.awaitEvent("shop", v1alpha1.ReasonPoolDrifted)
 	w.Must(w.patchEnv("shop", "by-hand", types.JSONPatchType,
 		`[{"op":"replace","path":"/spec/clusters/1/members/0/spec/replicas","value":1}]`))
 	w.awaitEvent("shop", reasonReplicasOfOther)
-	w.awaitEvent("shop", v1alpha1.ReasonPoolUpdated)
 	w.applyForeign("shop", "west")
 	w.awaitReady("shop")
 

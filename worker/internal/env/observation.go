@@ -31,6 +31,9 @@ type observation struct {
 	refused map[askedAbout]held
 	// autoscaler: this process runs one.
 	autoscaler bool
+	// matched are the generations of the Env at which a member's pool was last seen as its snapshot asks, by member; those since
+	// this process leads.
+	matched map[string]int64
 	// contested are the members whose replicas another writer keeps setting.
 	contested map[string]bool
 }

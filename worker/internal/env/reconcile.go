@@ -43,6 +43,7 @@ type Reconciler struct {
 	admission *admission.Chain
 	asks      *asks
 	contests  *replicas.Contests // nil: there is no autoscaler
+	matches   *matches
 	// pullSecrets: Secrets are watched.
 	pullSecrets bool
 	// paused reports objects that another controller keeps; nil: there are none.
@@ -66,12 +67,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.metrics.setMembers(request.NamespacedName, nil)
 		r.asks.keep(request.NamespacedName, nil)
 		r.contests.Forget(request.NamespacedName)
+		r.matches.keep(request.NamespacedName, nil, nil)
 		return ctrl.Result{}, nil
 	case r.keptByOther(o):
 		return ctrl.Result{RequeueAfter: controllers.Resync()}, nil
 	}
 	p := decide(o)
 	stale, err := r.act(ctx, o, &p)
+	r.matches.keep(request.NamespacedName, o, &p)
 	r.asks.keep(request.NamespacedName, &p)
 	reported := r.report(ctx, o, &p)
 	if errors.Is(reported, errStale) {

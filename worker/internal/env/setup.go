@@ -93,6 +93,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		admission:   opts.Admission,
 		asks:        newAsks(opts.Local),
 		contests:    opts.Contests,
+		matches:     newMatches(),
 		pullSecrets: !opts.NoPullSecrets,
 		paused:      opts.Paused,
 		leads:       opts.Leads,

@@ -3,8 +3,10 @@
 package env
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +40,28 @@ func refusedGrowth(attempts map[string]time.Time) *observation {
 		}
 	}
 	return o
+}
+
+// TestI14OnlyGroupsOfTheEnvAreSummed, with the members that their owners have in them: another cluster cannot make the list long.
+func TestI14OnlyGroupsOfTheEnvAreSummed(t *testing.T) {
+	o := refusedGrowth(nil)
+	o.Env.Spec.Clusters = append(o.Env.Spec.Clusters, v1alpha1.EnvClusterSpec{ClusterID: "west", Members: []v1alpha1.EnvClusterMember{
+		{Name: "moved", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "h"}},
+		{Name: "former", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "h"}},
+	}})
+	theirs := v1alpha1.EnvClusterStatus{ClusterID: "west", ObservedMembers: []v1alpha1.EnvObservedMember{
+		{Name: "moved", ScalingGroup: "g", IdleCount: 1}, {Name: "new", ScalingGroup: "g", IdleCount: 2}, {Name: "former", IdleCount: 4},
+	}}
+	for i := range 1000 {
+		theirs.ObservedMembers = append(theirs.ObservedMembers, v1alpha1.EnvObservedMember{Name: fmt.Sprint("m", i), ScalingGroup: fmt.Sprint("x", i)})
+	}
+	o.Env.Status.Clusters = []v1alpha1.EnvClusterStatus{theirs}
+	r := report{}
+	r.total(o)
+	want := []v1alpha1.EnvScalingGroupStatus{{Name: "g", TotalIdle: 3}, {Name: "h", TotalIdle: 4}}
+	if !slices.Equal(r.groups, want) || r.members != 1003 || r.unused != 7 {
+		t.Errorf("%d members, %d idle, groups %+v; want %+v", r.members, r.unused, r.groups, want)
+	}
 }
 
 // The end of a saturation causes no event: the Env is reconciled then, not up to a resync later.

@@ -3,6 +3,7 @@
 package env
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -62,10 +63,11 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	return observed
 }
 
-// total sums up all segments: the local one as just computed, the others as the sync path wrote them. A foreign member's group is
-// known only if its spec segment is in this Env as well. Without it the member counts in the Env's sums and in no group's.
+// total sums up all segments: the local one as just computed, the others as the sync path wrote them, with the groups that their
+// owners have. Where an earlier release wrote no group, the spec segment in this Env says it. A member whose group this Env does
+// not name at all counts in the Env's sums and in no group's; because other clusters must not make the list long (I14).
 func (r *report) total(o *observation) {
-	groups := map[string]*v1alpha1.EnvScalingGroupStatus{}
+	groups, known := map[string]*v1alpha1.EnvScalingGroupStatus{}, groupsOf(o.Env)
 	group := func(name string) *v1alpha1.EnvScalingGroupStatus {
 		if groups[name] == nil {
 			groups[name] = &v1alpha1.EnvScalingGroupStatus{Name: name}
@@ -85,7 +87,7 @@ func (r *report) total(o *observation) {
 			r.desired += member.DesiredReplicas
 			r.run += member.RunningCount
 			r.unused += member.IdleCount
-			if name := names[member.Name]; name != "" {
+			if name := cmp.Or(member.ScalingGroup, names[member.Name]); known[name] {
 				g := group(name)
 				g.TotalDesired += member.DesiredReplicas
 				g.TotalRunning += member.RunningCount
@@ -102,6 +104,24 @@ func (r *report) total(o *observation) {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		r.groups = append(r.groups, *groups[name])
 	}
+}
+
+// groupsOf are the scaling groups that an Env names.
+func groupsOf(env *v1alpha1.SandboxEnv) map[string]bool {
+	named := map[string]bool{}
+	if env.Spec.Autoscaling != nil {
+		for i := range env.Spec.Autoscaling.Groups {
+			named[env.Spec.Autoscaling.Groups[i].Name] = true
+		}
+	}
+	for i := range env.Spec.Clusters {
+		for j := range env.Spec.Clusters[i].Members {
+			if name := env.Spec.Clusters[i].Members[j].Config.ScalingGroup; name != "" {
+				named[name] = true
+			}
+		}
+	}
+	return named
 }
 
 // groupNames maps the members of a cluster's spec segment to their scaling groups.

@@ -78,6 +78,9 @@ func keysListed(pool *v1alpha1.SandboxPool, annotation string) []string {
 	return keys
 }
 
+// Replicas is Drift.What of spec.replicas.
+const Replicas = "replicas"
+
 // Drift is one difference between a live pool and its member's snapshot.
 type Drift struct {
 	What   string
@@ -117,7 +120,7 @@ func driftOfKeys(kind string, have, wanted map[string]string, surplus []string) 
 func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []Drift {
 	var points []Drift
 	if have.Replicas != wanted.Replicas {
-		points = append(points, Drift{"replicas", fmt.Sprintf("%d instead of %d", have.Replicas, wanted.Replicas)})
+		points = append(points, Drift{Replicas, fmt.Sprintf("%d instead of %d", have.Replicas, wanted.Replicas)})
 	}
 	for _, field := range []struct {
 		name string
