@@ -38,6 +38,7 @@ var envView = view[*sandboxv1.Env]{
 			}
 			return strings.Join(ids, ",")
 		}},
+		{header: "LACKS", value: func(e *sandboxv1.Env) string { return strings.Join(lackedBy(e), "; ") }},
 		{header: "FAULT", wide: true, value: func(e *sandboxv1.Env) string { return oneLine(strings.Join(faultsOf(e), "; ")) }},
 	},
 }
@@ -50,6 +51,17 @@ func faultsOf(e *sandboxv1.Env) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// lackedBy returns which clusters the Env has members of that do not serve it.
+func lackedBy(e *sandboxv1.Env) (lacks []string) {
+	for _, id := range e.GetMissingClusters() {
+		lacks = append(lacks, id+" is not registered")
+	}
+	for _, id := range e.GetClustersWithoutEnv() {
+		lacks = append(lacks, id+" has no such Env")
+	}
+	return lacks
 }
 
 // memberRow is one member with its cluster, for the detailed view of an Env.
@@ -142,12 +154,12 @@ func allEnvs(ctx context.Context, c clients, namespace string) (fetched[*sandbox
 	}
 }
 
-// showEnv prints one Env member by member, and in a table also what a person must cure.
+// showEnv prints one Env member by member, and in a table also what a person must cure, and which clusters do not serve it.
 func showEnv(w io.Writer, output string, env *sandboxv1.Env) error {
 	if err := memberView.list(w, output, membersOf(env), env); err != nil || output != "table" && output != "wide" {
 		return err
 	}
-	for _, fault := range faultsOf(env) {
+	for _, fault := range append(faultsOf(env), lackedBy(env)...) {
 		if _, err := fmt.Fprintf(w, "\n%s\n", oneLine(fault)); err != nil {
 			return err
 		}

@@ -70,15 +70,28 @@ func TestEnvMembers(t *testing.T) {
 			{Name: "py-a", State: "Active", ReadyIdle: 2, Idle: 3, Running: 1, Desired: 4, Priority: 5},
 		}},
 	}}
-	var out bytes.Buffer
-	if err := memberView.list(&out, "table", membersOf(env), env); err != nil {
-		t.Fatal(err)
-	}
-	want := `CLUSTER  POOL  STATE   READY  IDLE  RUNNING  DESIRED  WAITING  PRIORITY  CLUSTER-STATE  AGE
+	const members = `CLUSTER  POOL  STATE   READY  IDLE  RUNNING  DESIRED  WAITING  PRIORITY  CLUSTER-STATE  AGE
 east     py-a  Active  2      3     1        4        0        5         FRESH          1s
 `
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	show := func(want string) {
+		t.Helper()
+		var out bytes.Buffer
+		if err := showEnv(&out, "table", env); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	show(members)
+	env.MissingClusters, env.ClustersWithoutEnv = []string{"mars", "venus"}, []string{"west"}
+	show(members + "\nmars is not registered\n\nvenus is not registered\n\nwest has no such Env\n")
+	var out bytes.Buffer
+	if err := envView.list(&out, "table", []*sandboxv1.Env{env}, env); err != nil {
+		t.Fatal(err)
+	}
+	if want := "mars is not registered; venus is not registered; west has no such Env\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("the list is\n%s", out.String())
 	}
 }
 

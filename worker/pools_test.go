@@ -18,6 +18,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/pkg/problem"
 )
 
 const templateManifest = `
@@ -161,6 +162,14 @@ func testTemplateFaults(p *place) {
 	if !strings.Contains(message, "containers[0].image is empty") || len(p.pods("alone")) > 0 {
 		p.t.Errorf("the pool tells %q", message)
 	}
+	planetest.Eventually(p.t, "a claim to be told what a person must cure", func() error {
+		_, err := p.claim("alone")
+		if told := problem.FromError(err); told == nil || told.Reason != problem.Misconfigured ||
+			!strings.Contains(told.Message, "containers[0].image is empty") {
+			return fmt.Errorf("it is told %w", err)
+		}
+		return nil
+	})
 	p.apply(templateManifest)
 	p.awaitIdle("alone", 2)
 	p.awaitCondition("template", "TEMPLATE", "Available", metav1.ConditionTrue, v1alpha1.ReasonValidated)

@@ -9,8 +9,9 @@ import (
 
 // EnvClusterSpec is the segment of an Env's spec that belongs to one cluster.
 type EnvClusterSpec struct {
-	// ClusterID names the cluster. A worker changes only the segment with its
-	// own id.
+	// ClusterID names the cluster. A worker reads and changes only the segment
+	// with its own id. Other segments are as they were last applied to this
+	// object; what they are in their clusters is in status.clusters.
 	// +required
 	// +kubebuilder:validation:MaxLength=30
 	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
@@ -208,6 +209,15 @@ type EnvObservedMember struct {
 	// Multiplier is repeated from the spec.
 	// +optional
 	Multiplier int32 `json:"multiplier,omitempty"`
+
+	// ScalingGroup and Priority are those of the cluster that has the member.
+	// They are set in other clusters' segments only: what spec.clusters of this
+	// object says of such a member may be older.
+	// +optional
+	ScalingGroup string `json:"scalingGroup,omitempty"`
+	// Priority: see ScalingGroup.
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
 
 	// EffectiveResources is what each Pod gets: the instance type's resources
 	// times the multiplier, or inlineResources.

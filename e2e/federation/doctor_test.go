@@ -56,10 +56,16 @@ func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
 // look runs a command of atollctl that reads the hub and all clusters, and returns its output and its exit code.
 func look(ctx context.Context, t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	args = append(args, atoll.HubEndpoint().Flags()...)
 	for _, id := range clusters {
 		args = append(args, "--kubeconfig="+id+"="+atoll.Cluster(id).Kubeconfig())
 	}
+	return exits(ctx, t, args...)
+}
+
+// exits runs a command of atollctl, and returns its output and its exit code.
+func exits(ctx context.Context, t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	args = append(args, atoll.HubEndpoint().Flags()...)
 	out, err := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), args...).Output()
 	var exit *exec.ExitError
 	switch {

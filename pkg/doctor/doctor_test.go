@@ -122,7 +122,8 @@ func TestDiagnose(t *testing.T) {
 			s.Hub.Envs = []*sandboxv1.Env{
 				{Namespace: "default", Name: "no-template", Clusters: []*sandboxv1.EnvCluster{broken}},
 				{Namespace: "default", Name: "anothers-pool", Desired: 2, Clusters: []*sandboxv1.EnvCluster{part("east", "Inconsistent", 0, 0)}},
-				{Namespace: "default", Name: "on-mars", Clusters: []*sandboxv1.EnvCluster{{ClusterId: "west", State: sandboxv1.ClusterState_FRESH}}},
+				{Namespace: "default", Name: "on-mars", Clusters: []*sandboxv1.EnvCluster{{ClusterId: "west", State: sandboxv1.ClusterState_FRESH}},
+					MissingClusters: []string{"mars"}},
 			}
 		},
 		"template-outdated": func(s *Snapshot) {
@@ -218,6 +219,19 @@ func TestDiagnose(t *testing.T) {
 				Message: "py-east: the template has changed"})
 			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "ReplicasContested",
 				Message: "py-east: another writer sets replicas back"})
+		},
+		"env-gaps": func(s *Snapshot) { // told once, by the hub
+			s.Hub.Envs[0].MissingClusters, s.Hub.Envs[0].ClustersWithoutEnv = []string{"mars"}, []string{"north"}
+			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClusterMissing",
+				Message: "mars is not registered at the hub; north has no such Env"})
+		},
+		"env-gaps-without-hub": func(s *Snapshot) {
+			s.Hub = nil
+			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClusterMissing",
+				Message: "mars is not registered at the hub; north has no such Env"})
+			s.Clusters[0].Envs = append(s.Clusters[0].Envs, v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "go"}})
+			s.Clusters[0].Envs[1].Status.Conditions = []metav1.Condition{{Type: "Federated", Status: "False", Reason: "EnvMissing",
+				Message: "north has no such Env"}}
 		},
 		"env-quiet-conditions": func(s *Snapshot) {
 			s.condition(metav1.Condition{Type: "Ready", Status: "True", Reason: "MembersReady"})

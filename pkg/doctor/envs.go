@@ -43,11 +43,42 @@ func members(s *Snapshot) []Diagnosis {
 					Do:   fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(c.GetClusterId()), e.GetNamespace(), e.GetName())})
 			}
 		}
+		out = append(out, gaps(e)...)
 		if d, wrong := room(e); wrong {
 			d.Object = "env " + name
 			d.Do = "see who could take a claim: atollctl explain " + name + d.Do
 			out = append(out, d)
 		}
+	}
+	return out
+}
+
+const (
+	cureMissing = "let it join, or name in spec.clusters what there is: atollctl clusters"
+	cureWithout = "apply the Env there, too, or take the cluster out of spec.clusters"
+)
+
+func isGap(c *metav1.Condition) bool {
+	return c.Reason == string(v1alpha1.ReasonClusterMissing) || c.Reason == string(v1alpha1.ReasonEnvMissing)
+}
+
+// hubKnowsGaps reports whether the hub says which clusters do not serve an Env. Then the conditions say it again, each cluster.
+func (s *Snapshot) hubKnowsGaps(e *v1alpha1.SandboxEnv) bool {
+	return s.Hub != nil && slices.ContainsFunc(s.Hub.Envs, func(o *sandboxv1.Env) bool {
+		return o.GetNamespace() == e.Namespace && o.GetName() == e.Name && len(o.GetMissingClusters())+len(o.GetClustersWithoutEnv()) > 0
+	})
+}
+
+// gaps diagnoses clusters that an Env has members of and that do not serve it, as the hub knows them.
+func gaps(e *sandboxv1.Env) (out []Diagnosis) {
+	for _, id := range e.GetMissingClusters() {
+		out = append(out, Diagnosis{What: "has members of cluster " + id + ", which is not registered", Do: cureMissing})
+	}
+	for _, id := range e.GetClustersWithoutEnv() {
+		out = append(out, Diagnosis{What: "has members of cluster " + id + ", which has no such Env", Do: cureWithout})
+	}
+	for i := range out {
+		out[i].Reason, out[i].Severity, out[i].Object = EnvNotFederated, Warning, "env "+envName(e)
 	}
 	return out
 }
@@ -149,7 +180,7 @@ func conditions(s *Snapshot) []Diagnosis {
 					continue
 				}
 				d, wrong := ofCondition(found)
-				if !wrong {
+				if !wrong || isGap(found) && s.hubKnowsGaps(e) {
 					continue
 				}
 				d.Cluster, d.Object, d.What = c.ID, "env "+e.Namespace+"/"+e.Name,
@@ -192,6 +223,13 @@ func ofCondition(c *metav1.Condition) (d Diagnosis, wrong bool) {
 		switch v1alpha1.ConditionReason(c.Reason) {
 		case v1alpha1.ReasonHubUnreachable:
 			d.Do = "claims here are served all the same; see why the worker is not attached: LOGS"
+		case v1alpha1.ReasonClusterMissing:
+			d.Do = cureMissing
+			if strings.Contains(c.Message, "no such Env") {
+				d.Do += "\n" + cureWithout
+			}
+		case v1alpha1.ReasonEnvMissing:
+			d.Do = cureWithout
 		case v1alpha1.ReasonTooLarge:
 			d.Severity, d.Do = Info, "as designed: other clusters are shown as totals; the hub has them all: atollctl envs NAMESPACE/ENV"
 		}

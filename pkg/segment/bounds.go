@@ -5,6 +5,7 @@ package segment
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
@@ -17,6 +18,7 @@ const (
 	MaxUID     = 128       // bytes of a uid
 	MaxSize    = 1<<16 - 1 // of a segment, as Size counts; a hub keeps it in 16 bits
 	MaxMembers = 1<<8 - 1  // the CRD allows 32; views number members with this bound in mind
+	MaxNamed   = 1 << 13   // bytes of the names of other clusters: 256, as the CRD allows, of 30 bytes
 )
 
 // ItemSize is the size of a segment or a member besides its texts: no less than its numbers take on the wire.
@@ -28,7 +30,7 @@ const maxQuoted = 64
 // Size is no less than the bytes that a segment takes on the wire.
 func Size(p *federationv1.EnvSegment) int {
 	n := ItemSize + len(p.GetKey().GetNamespace()) + len(p.GetKey().GetName()) + len(p.GetUid()) + len(p.GetTemplate()) +
-		len(p.GetDefaultInstanceType()) + len(p.GetFault())
+		len(p.GetDefaultInstanceType()) + len(p.GetFault()) + len(p.GetNamed())
 	for _, m := range p.GetMembers() {
 		n += ItemSize + len(m.GetName()) + len(m.GetInstanceType()) + len(m.GetScalingGroup()) + len(m.GetImage())
 	}
@@ -96,6 +98,22 @@ func checkSize(p *federationv1.EnvSegment) error {
 		return err
 	}
 	return checkText("fault", p.GetFault(), MaxString)
+}
+
+// checkNamed skips the list if it is the known one.
+func checkNamed(list, known string) error {
+	if list == known || list == "" {
+		return nil
+	}
+	if err := checkText("named", list, MaxNamed); err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		if err := checkName("named", name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkMember skips the name if it is the known one.

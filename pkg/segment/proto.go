@@ -58,6 +58,9 @@ func Update(p *federationv1.EnvSegment, was *Segment) (*Segment, error) {
 	if err := checkSize(p); err != nil {
 		return nil, fmt.Errorf("%s: %w", was.Key(), err)
 	}
+	if err := checkNamed(p.GetNamed(), was.Defaults.Get().Named); err != nil {
+		return nil, fmt.Errorf("%s: %w", was.Key(), err)
+	}
 	s := &Segment{key: was.key}
 	s.describe(p, was)
 	before, members := was.Members(), s.room(len(p.GetMembers()))
@@ -87,13 +90,13 @@ func (s *Segment) describe(p *federationv1.EnvSegment, was *Segment) {
 		u, known = parseUID(p.GetUid())
 	}
 	if known && d.uid == "" && d.Template == p.GetTemplate() && d.InstanceType == p.GetDefaultInstanceType() &&
-		d.Multiplier == p.GetDefaultMultiplier() && d.Fault == p.GetFault() {
+		d.Multiplier == p.GetDefaultMultiplier() && d.Fault == p.GetFault() && d.Named == p.GetNamed() {
 		s.uid, s.Defaults, s.Generation = u, was.Defaults, p.GetGeneration()
 		return
 	}
 	s.Describe(p.GetUid(), p.GetGeneration(), Defaults{
 		Template: p.GetTemplate(), InstanceType: p.GetDefaultInstanceType(), Multiplier: p.GetDefaultMultiplier(),
-		Fault: p.GetFault(),
+		Fault: p.GetFault(), Named: p.GetNamed(),
 	})
 }
 
@@ -109,6 +112,7 @@ func (s *Segment) Proto() *federationv1.EnvSegment {
 		DefaultMultiplier:   d.Multiplier,
 		Members:             s.MembersProto(),
 		Fault:               d.Fault,
+		Named:               d.Named,
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 )
 
 func TestProtoRoundTrip(t *testing.T) {
-	for _, s := range []*Segment{sample(), uuids(), sample().Describe(almostUID, 3, Defaults{}), New(Key{"a", "b"})} {
+	for _, s := range []*Segment{sample(), uuids(), sample().Describe(almostUID, 3, Defaults{}), New(Key{"a", "b"}),
+		sample().Describe(almostUID, 3, Defaults{Fault: "f", Named: "mars,west"})} {
 		bytes, err := proto.Marshal(s.Proto())
 		must.Succeed(t, err)
 		var p federationv1.EnvSegment
@@ -80,6 +81,8 @@ func TestFromProtoRefuses(t *testing.T) {
 		"more than it holds": {env("n", "a", slices.Repeat([]string{strings.Repeat("x", 253)}, 200)...), "bytes, want at most 65535"},
 		"a long image": {&federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "n", Name: "a"},
 			Members: []*federationv1.MemberSegment{{Name: "x", Image: strings.Repeat("i", 1025)}}}, "(1025 bytes) is not valid, want at most 1024"},
+		"a list of clusters with one that is no name": {&federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "n", Name: "a"},
+			Named: "east,,west"}, `named "" is not valid`},
 		"a long uid": {&federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "n", Name: "a"}, Uid: strings.Repeat("u", 129)},
 			"want at most 128"},
 	} {
@@ -96,6 +99,7 @@ var texts = map[string]struct {
 	set  func(p *federationv1.EnvSegment, text string)
 }{
 	"uid":           {MaxUID, func(p *federationv1.EnvSegment, s string) { p.Uid = s }},
+	"named":         {MaxNamed, func(p *federationv1.EnvSegment, s string) { p.Named = listOf(len(s)) }},
 	"template":      {MaxName, func(p *federationv1.EnvSegment, s string) { p.Template = s }},
 	"default type":  {MaxName, func(p *federationv1.EnvSegment, s string) { p.DefaultInstanceType = s }},
 	"instance type": {MaxName, func(p *federationv1.EnvSegment, s string) { p.Members[0].InstanceType = s }},
@@ -104,6 +108,11 @@ var texts = map[string]struct {
 	"member":        {MaxName, func(p *federationv1.EnvSegment, s string) { p.Members[0].Name = s }},
 	"namespace":     {MaxName, func(p *federationv1.EnvSegment, s string) { p.Key.Namespace = s }},
 	"name":          {MaxName, func(p *federationv1.EnvSegment, s string) { p.Key.Name = s }},
+}
+
+// listOf is a list of names that has so many bytes.
+func listOf(bytes int) string {
+	return strings.Repeat("a,", (bytes-1)/2) + strings.Repeat("a", 2-bytes%2)
 }
 
 func TestBoundsOfTexts(t *testing.T) {

@@ -116,6 +116,13 @@ func TestDigestIgnoresWhatOlderHubsDrop(t *testing.T) {
 	if s.Equal(sample()) {
 		t.Error("a change of it is not reported")
 	}
+	named := sample()
+	named.Defaults = Share(Defaults{Named: "mars,west"})
+	unnamed := sample()
+	unnamed.Defaults = Share(Defaults{})
+	if named.Digest() != unnamed.Digest() || named.Equal(unnamed) {
+		t.Error("the clusters that an Env names are in the digest, or a change of them is not reported")
+	}
 	p := s.Proto()
 	if got, err := FromProto(p); err != nil || !got.Equal(s) {
 		t.Errorf("%v came to %v, %v", p, got, err)

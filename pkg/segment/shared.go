@@ -49,6 +49,9 @@ type Defaults struct {
 	Multiplier   int32
 	// Fault is what a person must cure before all members can serve; empty: nothing is known.
 	Fault string
+	// Named are the clusters that the Env has members of, in order, separated by commas; empty: no other cluster. The own one is
+	// among them, so that all clusters of an Env share the text.
+	Named string
 
 	uid string // of the Env, if it does not fit into uid
 }

@@ -72,6 +72,7 @@ func calledStale(s *Snapshot, registered map[string]*sandboxv1.Cluster) []Findin
 				continue
 			}
 			_, names, _ := strings.Cut(federated.Message, ": ")
+			names, _, _ = strings.Cut(names, ";") // gaps of the Env follow
 			if slices.ContainsFunc(strings.Split(names, ", "), func(id string) bool { return !current(registered[id]) }) {
 				continue
 			}

@@ -232,6 +232,11 @@ func TestEachBreachIsFound(t *testing.T) {
 			s.Clusters[0].Envs[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionFederated,
 				Reason: string(v1alpha1.ReasonClustersStale), Message: "the hub has not heard lately from: west"}}
 		}, "I7: env default/py in east: Federated says: the hub has not heard lately from: west"},
+		"I7 called stale, next to a gap": {func(s *Snapshot) {
+			s.Clusters[0].Envs[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionFederated,
+				Reason:  string(v1alpha1.ReasonClustersStale),
+				Message: "the hub has not heard lately from: west; mars is not registered at the hub"}}
+		}, "I7: env default/py in east: Federated says: the hub has not heard lately from: west; mars is not registered at the hub"},
 		"I7 no list of a fresh cluster": {func(s *Snapshot) { s.Hub.Silent = []string{"west"} },
 			"I7: cluster west in west: is FRESH, and did not list its sandboxes in time"},
 		"I8 no leader": {func(s *Snapshot) { s.Clusters[0].Lease = nil }, "I8: lease atoll-worker in east: there is none"},

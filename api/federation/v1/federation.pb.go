@@ -1218,6 +1218,7 @@ type EnvSegment struct {
 	DefaultMultiplier   int32                  `protobuf:"varint,6,opt,name=default_multiplier,json=defaultMultiplier,proto3" json:"default_multiplier,omitempty"`
 	Members             []*MemberSegment       `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"` // ordered by name
 	Fault               string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`     // what a person must cure before all members can serve; empty: nothing is known
+	Named               string                 `protobuf:"bytes,9,opt,name=named,proto3" json:"named,omitempty"`     // the clusters that the Env has members of, in order, separated by commas; empty: no other cluster
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1304,6 +1305,13 @@ func (x *EnvSegment) GetMembers() []*MemberSegment {
 func (x *EnvSegment) GetFault() string {
 	if x != nil {
 		return x.Fault
+	}
+	return ""
+}
+
+func (x *EnvSegment) GetNamed() string {
+	if x != nil {
+		return x.Named
 	}
 	return ""
 }
@@ -2460,7 +2468,8 @@ type Foreign struct {
 	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	Known         []string               `protobuf:"bytes,4,rep,name=known,proto3" json:"known,omitempty"` // clusters that have sent this hub process a complete report; absence means nothing for others
 	Envs          []*ForeignEnv          `protobuf:"bytes,5,rep,name=envs,proto3" json:"envs,omitempty"`
-	Number        uint64                 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"` // counts the frames of this kind on the stream from 1; 0 of a hub that does not count
+	Number        uint64                 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`        // counts the frames of this kind on the stream from 1; 0 of a hub that does not count
+	Registered    *Registered            `protobuf:"bytes,8,opt,name=registered,proto3" json:"registered,omitempty"` // on a stream's first message, and when the list changes; unset: no change, or an older hub
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2537,6 +2546,58 @@ func (x *Foreign) GetNumber() uint64 {
 	return 0
 }
 
+func (x *Foreign) GetRegistered() *Registered {
+	if x != nil {
+		return x.Registered
+	}
+	return nil
+}
+
+// Registered lists the clusters that the hub has registered.
+type Registered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Clusters      []string               `protobuf:"bytes,1,rep,name=clusters,proto3" json:"clusters,omitempty"` // in order, the receiver included; empty: they are too many to be listed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Registered) Reset() {
+	*x = Registered{}
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Registered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Registered) ProtoMessage() {}
+
+func (x *Registered) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Registered.ProtoReflect.Descriptor instead.
+func (*Registered) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Registered) GetClusters() []string {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
 type ForeignEnv struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           *EnvKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -2548,7 +2609,7 @@ type ForeignEnv struct {
 
 func (x *ForeignEnv) Reset() {
 	*x = ForeignEnv{}
-	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2621,7 @@ func (x *ForeignEnv) String() string {
 func (*ForeignEnv) ProtoMessage() {}
 
 func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2634,7 @@ func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignEnv.ProtoReflect.Descriptor instead.
 func (*ForeignEnv) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ForeignEnv) GetKey() *EnvKey {
@@ -2609,7 +2670,7 @@ type ForeignSegment struct {
 
 func (x *ForeignSegment) Reset() {
 	*x = ForeignSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2682,7 @@ func (x *ForeignSegment) String() string {
 func (*ForeignSegment) ProtoMessage() {}
 
 func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2695,7 @@ func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignSegment.ProtoReflect.Descriptor instead.
 func (*ForeignSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ForeignSegment) GetClusterId() string {
@@ -2683,7 +2744,7 @@ type ReachCall struct {
 
 func (x *ReachCall) Reset() {
 	*x = ReachCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2756,7 @@ func (x *ReachCall) String() string {
 func (*ReachCall) ProtoMessage() {}
 
 func (x *ReachCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2769,7 @@ func (x *ReachCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReachCall.ProtoReflect.Descriptor instead.
 func (*ReachCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReachCall) GetSandboxId() string {
@@ -2796,7 +2857,7 @@ type ExecReach struct {
 
 func (x *ExecReach) Reset() {
 	*x = ExecReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2869,7 @@ func (x *ExecReach) String() string {
 func (*ExecReach) ProtoMessage() {}
 
 func (x *ExecReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2882,7 @@ func (x *ExecReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReach.ProtoReflect.Descriptor instead.
 func (*ExecReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecReach) GetCommand() []string {
@@ -2881,7 +2942,7 @@ type LogsReach struct {
 
 func (x *LogsReach) Reset() {
 	*x = LogsReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +2954,7 @@ func (x *LogsReach) String() string {
 func (*LogsReach) ProtoMessage() {}
 
 func (x *LogsReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +2967,7 @@ func (x *LogsReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsReach.ProtoReflect.Descriptor instead.
 func (*LogsReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LogsReach) GetContainer() string {
@@ -2961,7 +3022,7 @@ type PortReach struct {
 
 func (x *PortReach) Reset() {
 	*x = PortReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	mi := &file_federation_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3034,7 @@ func (x *PortReach) String() string {
 func (*PortReach) ProtoMessage() {}
 
 func (x *PortReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	mi := &file_federation_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3047,7 @@ func (x *PortReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortReach.ProtoReflect.Descriptor instead.
 func (*PortReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PortReach) GetPort() int32 {
@@ -3013,7 +3074,7 @@ type TunnelFrame struct {
 
 func (x *TunnelFrame) Reset() {
 	*x = TunnelFrame{}
-	mi := &file_federation_v1_federation_proto_msgTypes[33]
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3086,7 @@ func (x *TunnelFrame) String() string {
 func (*TunnelFrame) ProtoMessage() {}
 
 func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[33]
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3099,7 @@ func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
 func (*TunnelFrame) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TunnelFrame) GetBody() isTunnelFrame_Body {
@@ -3212,7 +3273,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\fHeartbeatAck\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12#\n" +
 	"\rsend_complete\x18\x02 \x01(\bR\fsendComplete\x12#\n" +
-	"\retcd_restored\x18\x03 \x01(\bR\fetcdRestored\"\xc0\x02\n" +
+	"\retcd_restored\x18\x03 \x01(\bR\fetcdRestored\"\xd6\x02\n" +
 	"\n" +
 	"EnvSegment\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.atoll.federation.v1.EnvKeyR\x03key\x12\x10\n" +
@@ -3224,7 +3285,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x15default_instance_type\x18\x05 \x01(\tR\x13defaultInstanceType\x12-\n" +
 	"\x12default_multiplier\x18\x06 \x01(\x05R\x11defaultMultiplier\x12<\n" +
 	"\amembers\x18\a \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05fault\"\xd8\x04\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\x12\x14\n" +
+	"\x05named\x18\t \x01(\tR\x05named\"\xd8\x04\n" +
 	"\rMemberSegment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_type\x18\x02 \x01(\tR\finstanceType\x12\x1e\n" +
@@ -3320,14 +3382,20 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\vrecorded_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"recordedAt\" \n" +
 	"\bEndedAck\x12\x14\n" +
-	"\x05batch\x18\x01 \x01(\x04R\x05batch\"\xb2\x01\n" +
+	"\x05batch\x18\x01 \x01(\x04R\x05batch\"\xf3\x01\n" +
 	"\aForeign\x12\x1a\n" +
 	"\bcomplete\x18\x01 \x01(\bR\bcomplete\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x14\n" +
 	"\x05known\x18\x04 \x03(\tR\x05known\x123\n" +
 	"\x04envs\x18\x05 \x03(\v2\x1f.atoll.federation.v1.ForeignEnvR\x04envs\x12\x16\n" +
-	"\x06number\x18\x06 \x01(\x04R\x06number\"\x96\x01\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\x12?\n" +
+	"\n" +
+	"registered\x18\b \x01(\v2\x1f.atoll.federation.v1.RegisteredR\n" +
+	"registered\"(\n" +
+	"\n" +
+	"Registered\x12\x1a\n" +
+	"\bclusters\x18\x01 \x03(\tR\bclusters\"\x96\x01\n" +
 	"\n" +
 	"ForeignEnv\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.atoll.federation.v1.EnvKeyR\x03key\x12?\n" +
@@ -3403,7 +3471,7 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
@@ -3434,29 +3502,30 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*EndedSandbox)(nil),             // 26: atoll.federation.v1.EndedSandbox
 	(*EndedAck)(nil),                 // 27: atoll.federation.v1.EndedAck
 	(*Foreign)(nil),                  // 28: atoll.federation.v1.Foreign
-	(*ForeignEnv)(nil),               // 29: atoll.federation.v1.ForeignEnv
-	(*ForeignSegment)(nil),           // 30: atoll.federation.v1.ForeignSegment
-	(*ReachCall)(nil),                // 31: atoll.federation.v1.ReachCall
-	(*ExecReach)(nil),                // 32: atoll.federation.v1.ExecReach
-	(*LogsReach)(nil),                // 33: atoll.federation.v1.LogsReach
-	(*PortReach)(nil),                // 34: atoll.federation.v1.PortReach
-	(*TunnelFrame)(nil),              // 35: atoll.federation.v1.TunnelFrame
-	nil,                              // 36: atoll.federation.v1.Dispatch.TraceEntry
-	(*durationpb.Duration)(nil),      // 37: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 38: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 39: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 40: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 41: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 42: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.PauseSandboxRequest)(nil),   // 43: atoll.sandbox.v1.PauseSandboxRequest
-	(*v1.ResumeSandboxRequest)(nil),  // 44: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.RefreshEnvRequest)(nil),     // 45: atoll.sandbox.v1.RefreshEnvRequest
-	(*v1.CreateSandboxRequest)(nil),  // 46: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 47: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 48: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 49: atoll.sandbox.v1.ListSandboxesResponse
-	(*v1.RefreshEnvResponse)(nil),    // 50: atoll.sandbox.v1.RefreshEnvResponse
-	(*timestamppb.Timestamp)(nil),    // 51: google.protobuf.Timestamp
+	(*Registered)(nil),               // 29: atoll.federation.v1.Registered
+	(*ForeignEnv)(nil),               // 30: atoll.federation.v1.ForeignEnv
+	(*ForeignSegment)(nil),           // 31: atoll.federation.v1.ForeignSegment
+	(*ReachCall)(nil),                // 32: atoll.federation.v1.ReachCall
+	(*ExecReach)(nil),                // 33: atoll.federation.v1.ExecReach
+	(*LogsReach)(nil),                // 34: atoll.federation.v1.LogsReach
+	(*PortReach)(nil),                // 35: atoll.federation.v1.PortReach
+	(*TunnelFrame)(nil),              // 36: atoll.federation.v1.TunnelFrame
+	nil,                              // 37: atoll.federation.v1.Dispatch.TraceEntry
+	(*durationpb.Duration)(nil),      // 38: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 39: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 40: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 41: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 42: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 43: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.PauseSandboxRequest)(nil),   // 44: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 45: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.RefreshEnvRequest)(nil),     // 46: atoll.sandbox.v1.RefreshEnvRequest
+	(*v1.CreateSandboxRequest)(nil),  // 47: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 48: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 49: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 50: atoll.sandbox.v1.ListSandboxesResponse
+	(*v1.RefreshEnvResponse)(nil),    // 51: atoll.sandbox.v1.RefreshEnvResponse
+	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	4,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -3475,61 +3544,62 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	27, // 13: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
 	21, // 14: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
 	5,  // 15: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
-	37, // 16: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	38, // 16: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	9,  // 17: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
-	37, // 18: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	38, // 18: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
 	14, // 19: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
 	9,  // 20: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
 	16, // 21: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
 	9,  // 22: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
 	15, // 23: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
 	0,  // 24: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	37, // 25: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	37, // 26: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
-	37, // 27: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	36, // 28: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	38, // 25: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	38, // 26: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
+	38, // 27: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	37, // 28: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
 	18, // 29: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	38, // 30: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	39, // 31: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	40, // 32: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	39, // 30: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	40, // 31: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	41, // 32: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
 	19, // 33: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
 	20, // 34: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	41, // 35: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	42, // 36: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
-	31, // 37: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
-	43, // 38: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
-	44, // 39: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	45, // 40: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
-	46, // 41: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	47, // 42: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	42, // 35: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	43, // 36: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	32, // 37: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
+	44, // 38: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	45, // 39: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	46, // 40: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
+	47, // 41: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	48, // 42: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
 	1,  // 43: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
 	23, // 44: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	48, // 45: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	49, // 46: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	50, // 47: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
+	49, // 45: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	50, // 46: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	51, // 47: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
 	26, // 48: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	48, // 49: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	51, // 50: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	29, // 51: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	9,  // 52: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	30, // 53: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	37, // 54: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	15, // 55: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	32, // 56: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
-	33, // 57: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
-	34, // 58: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
-	37, // 59: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
-	23, // 60: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	31, // 61: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
-	2,  // 62: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	35, // 63: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	3,  // 64: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	35, // 65: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	64, // [64:66] is the sub-list for method output_type
-	62, // [62:64] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	49, // 49: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	52, // 50: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	30, // 51: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	29, // 52: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
+	9,  // 53: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	31, // 54: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	38, // 55: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	15, // 56: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	33, // 57: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
+	34, // 58: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
+	35, // 59: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
+	38, // 60: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	23, // 61: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	32, // 62: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
+	2,  // 63: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	36, // 64: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	3,  // 65: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	36, // 66: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	65, // [65:67] is the sub-list for method output_type
+	63, // [63:65] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -3575,13 +3645,13 @@ func file_federation_v1_federation_proto_init() {
 		(*Answer_List)(nil),
 		(*Answer_Refreshed)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[29].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[30].OneofWrappers = []any{
 		(*ReachCall_Exec)(nil),
 		(*ReachCall_Logs)(nil),
 		(*ReachCall_Port)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[31].OneofWrappers = []any{}
-	file_federation_v1_federation_proto_msgTypes[33].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[32].OneofWrappers = []any{}
+	file_federation_v1_federation_proto_msgTypes[34].OneofWrappers = []any{
 		(*TunnelFrame_Token)(nil),
 		(*TunnelFrame_Data)(nil),
 		(*TunnelFrame_End)(nil),
@@ -3594,7 +3664,7 @@ func file_federation_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2831,16 +2831,18 @@ func (x *GetEnvRequest) GetName() string {
 
 // Env is the merged view of one federated SandboxEnv.
 type Env struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Idle          int32                  `protobuf:"varint,3,opt,name=idle,proto3" json:"idle,omitempty"`
-	Running       int32                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"`
-	Desired       int32                  `protobuf:"varint,5,opt,name=desired,proto3" json:"desired,omitempty"`
-	Pending       int32                  `protobuf:"varint,6,opt,name=pending,proto3" json:"pending,omitempty"`
-	Clusters      []*EnvCluster          `protobuf:"bytes,7,rep,name=clusters,proto3" json:"clusters,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Namespace          string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name               string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Idle               int32                  `protobuf:"varint,3,opt,name=idle,proto3" json:"idle,omitempty"`
+	Running            int32                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"`
+	Desired            int32                  `protobuf:"varint,5,opt,name=desired,proto3" json:"desired,omitempty"`
+	Pending            int32                  `protobuf:"varint,6,opt,name=pending,proto3" json:"pending,omitempty"`
+	Clusters           []*EnvCluster          `protobuf:"bytes,7,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	MissingClusters    []string               `protobuf:"bytes,8,rep,name=missing_clusters,json=missingClusters,proto3" json:"missing_clusters,omitempty"`            // the Env has members of them, and they are not registered
+	ClustersWithoutEnv []string               `protobuf:"bytes,9,rep,name=clusters_without_env,json=clustersWithoutEnv,proto3" json:"clusters_without_env,omitempty"` // the Env has members of them, and they have no such Env
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Env) Reset() {
@@ -2918,6 +2920,20 @@ func (x *Env) GetPending() int32 {
 func (x *Env) GetClusters() []*EnvCluster {
 	if x != nil {
 		return x.Clusters
+	}
+	return nil
+}
+
+func (x *Env) GetMissingClusters() []string {
+	if x != nil {
+		return x.MissingClusters
+	}
+	return nil
+}
+
+func (x *Env) GetClustersWithoutEnv() []string {
+	if x != nil {
+		return x.ClustersWithoutEnv
 	}
 	return nil
 }
@@ -4364,7 +4380,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"A\n" +
 	"\rGetEnvRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xd3\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xb0\x02\n" +
 	"\x03Env\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -4372,7 +4388,9 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\arunning\x18\x04 \x01(\x05R\arunning\x12\x18\n" +
 	"\adesired\x18\x05 \x01(\x05R\adesired\x12\x18\n" +
 	"\apending\x18\x06 \x01(\x05R\apending\x128\n" +
-	"\bclusters\x18\a \x03(\v2\x1c.atoll.sandbox.v1.EnvClusterR\bclusters\"\xdb\x01\n" +
+	"\bclusters\x18\a \x03(\v2\x1c.atoll.sandbox.v1.EnvClusterR\bclusters\x12)\n" +
+	"\x10missing_clusters\x18\b \x03(\tR\x0fmissingClusters\x120\n" +
+	"\x14clusters_without_env\x18\t \x03(\tR\x12clustersWithoutEnv\"\xdb\x01\n" +
 	"\n" +
 	"EnvCluster\x12\x1d\n" +
 	"\n" +

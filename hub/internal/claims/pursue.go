@@ -295,11 +295,23 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	case len(faults) > 0:
 		return fmt.Sprintf("%s: %s", reason, strings.Join(faults, "; "))
 	case reason == router.NoMembers:
-		return "NoMembers: no cluster has a pool of it"
+		return "NoMembers: no cluster has a pool of it" + s.unserved(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
 	case reason.Lasting():
 		return string(reason) + ": no member is what the request asks for; explain tells more"
 	}
 	return ""
+}
+
+// unserved says which clusters an Env has members of without being served there.
+func (s *Service) unserved(env segment.Key) (text string) {
+	missing, without := s.fleet.Unserved(env)
+	for _, id := range missing {
+		text += fmt.Sprintf("; cluster %s, which the Env names, is not registered", id)
+	}
+	for _, id := range without {
+		text += fmt.Sprintf("; cluster %s, which the Env names, has no such Env", id)
+	}
+	return text
 }
 
 // refusalForCaller returns the last refusal as the caller sees it. A reason that concerns the worker and not the claim, such as a

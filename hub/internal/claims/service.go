@@ -28,6 +28,8 @@ type Fleet interface {
 	UnknownEnv(namespace, name string) error
 	// Faults returns what clusters tell that a person must cure before an Env's members there can serve, by cluster.
 	Faults(key segment.Key) map[string]string
+	// Unserved lists the clusters that an Env has members of: those that are not registered, and those without such an Env.
+	Unserved(key segment.Key) (missing, without []string)
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
 	// Awaited lists the registered clusters from which a hub that has just started still awaits a report.

@@ -104,6 +104,22 @@ func TestStateOfAClaim(t *testing.T) {
 	}
 }
 
+// An Env without a member anywhere says which clusters it was meant for.
+func TestNoMembersNamesTheClustersThatDoNotServe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+		for _, id := range []string{"east", "west"} {
+			f.Report(id, &federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"}, Named: "east,mars"})
+		}
+		_, err := f.hub.Create(t.Context(), workertest.Request(""))
+		workertest.WantReason(t, err, problem.Misconfigured)
+		const why = "no cluster has a pool of it; cluster mars, which the Env names, is not registered"
+		if p := problem.FromError(err); !strings.Contains(p.Message, why) {
+			t.Errorf("the caller is told %v", p)
+		}
+	})
+}
+
 // A claim that waits says where, since when and at which position.
 func TestAWaitingClaimSaysWhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -189,6 +189,7 @@ func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 		env.Clusters = append(env.Clusters, shown)
 	}
 	env.Idle, env.Running, env.Desired, env.Pending = totals.Idle, totals.Running, totals.Desired, totals.Pending
+	env.MissingClusters, env.ClustersWithoutEnv = f.unserved(parts)
 	return env
 }
 

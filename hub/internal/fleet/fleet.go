@@ -71,6 +71,9 @@ type Fleet struct {
 	// clusters is replaced as a whole under grow. Clusters are never removed; a forgotten one is an empty name.
 	grow     sync.Mutex
 	clusters atomic.Pointer[map[string]*cluster]
+
+	enrolling sync.Mutex // taken after durable, before mu
+	roster    atomic.Pointer[roster]
 }
 
 // New loads the registry. Clusters in it are unreachable until their workers attach.
@@ -98,6 +101,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	for _, r := range records {
 		f.obtain(r.ClusterID).load(r)
 	}
+	f.enrol()
 	if f.metrics, err = newMetrics(o.Metrics, f); err != nil {
 		return nil, err
 	}

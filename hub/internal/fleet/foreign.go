@@ -46,6 +46,9 @@ type feed struct {
 	rest    []reference   // changed parts that did not fit into the last message
 	paused  time.Duration
 	timer   clock.Timer // one for all waits; because a stream waits every second
+
+	roster   *roster // as last sent
+	rosterAt time.Duration
 }
 
 // after is like time.After; the channel of the previous call is no longer used.
@@ -74,7 +77,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 	c, f := s.cluster, &s.feed
 	for {
 		if f.full != nil {
-			return s.nextChunk(), nil
+			return s.withRoster(s.nextChunk()), nil
 		}
 		now := c.fleet.now()
 		dirty, hurry, owed := s.outbox.has()
@@ -96,6 +99,11 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 				return message, nil
 			}
 		}
+		untilRoster := pauseLeft(f.rosterAt, foreignCalm, now)
+		enrolled := f.started && f.roster != c.fleet.roster.Load()
+		if enrolled && untilRoster == 0 {
+			return s.withRoster(&federationv1.Foreign{Last: true}), nil
+		}
 		var pause <-chan time.Time
 		wake := s.outbox.wake
 		if changes := dirty || len(f.rest) > 0; changes && untilChanges > 0 {
@@ -105,6 +113,8 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 			}
 		} else if (owed || !f.started) && untilFull > 0 {
 			pause = f.after(c.fleet.clock, untilFull)
+		} else if enrolled {
+			pause = f.after(c.fleet.clock, untilRoster)
 		}
 		select {
 		case <-ctx.Done():

@@ -167,6 +167,7 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 		return nil, err
 	}
 	c.vanish()
+	f.enrol()
 	for _, other := range *f.clusters.Load() { // under another name with the same key
 		if s := other.session.Load(); s != nil && f.revokes(s.peer.Key) {
 			s.Close()

@@ -154,8 +154,9 @@ func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 		return err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.record = r
+	c.mu.Unlock()
+	c.fleet.enrol()
 	return nil
 }
 

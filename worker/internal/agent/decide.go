@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -44,7 +46,9 @@ func (f poolFacts) startupTimeout() time.Duration {
 // segmentOf builds the local segment of an Env. An Env without members is reported as well, because the hub sends other clusters'
 // segments only to clusters that have the Env.
 func segmentOf(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
-	defaults := segment.Defaults{Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName), Fault: faultOf(env)}
+	defaults := segment.Defaults{
+		Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName), Fault: faultOf(env), Named: namedBy(env, clusterID),
+	}
 	if d := env.Spec.Defaults; d != nil {
 		defaults.InstanceType, defaults.Multiplier = fitting(d.InstanceType, segment.MaxName), d.Multiplier
 	}
@@ -80,11 +84,26 @@ func faultOf(env *v1alpha1.SandboxEnv) string {
 		return ""
 	}
 	switch v1alpha1.ConditionReason(ready.Reason) {
-	case v1alpha1.ReasonModeNotSupported, v1alpha1.ReasonTemplateNotFound, v1alpha1.ReasonMembersInvalid,
-		v1alpha1.ReasonMembersInconsistent, v1alpha1.ReasonNoMembers:
+	case v1alpha1.ReasonModeNotSupported, v1alpha1.ReasonTemplateNotFound, v1alpha1.ReasonTemplateNotVisible, v1alpha1.ReasonTemplateInvalid,
+		v1alpha1.ReasonMembersInvalid, v1alpha1.ReasonMembersInconsistent, v1alpha1.ReasonNoMembers:
 		return clip.Text(ready.Reason+": "+ready.Message, longestFault)
 	}
 	return ""
+}
+
+// namedBy lists the clusters that the Env has members of; "" if there is none but the local one.
+func namedBy(env *v1alpha1.SandboxEnv, clusterID string) string {
+	var ids []string
+	for i := range env.Spec.Clusters {
+		if c := &env.Spec.Clusters[i]; len(c.Members) > 0 && segment.ValidName(c.ClusterID) {
+			ids = append(ids, c.ClusterID)
+		}
+	}
+	if !slices.ContainsFunc(ids, func(id string) bool { return id != clusterID }) {
+		return ""
+	}
+	slices.Sort(ids)
+	return fitting(strings.Join(ids, ","), segment.MaxNamed)
 }
 
 // longestFault leaves room for what clip adds.

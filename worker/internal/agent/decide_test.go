@@ -120,6 +120,7 @@ func TestFaultOf(t *testing.T) {
 		want       string
 	}{
 		"no template":        {metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound, 4, "TemplateNotFound: why"},
+		"hidden template":    {metav1.ConditionFalse, v1alpha1.ReasonTemplateNotVisible, 4, "TemplateNotVisible: why"},
 		"unknown type":       {metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid, 4, "MembersInvalid: why"},
 		"OnDemandJob":        {metav1.ConditionFalse, v1alpha1.ReasonModeNotSupported, 4, "ModeNotSupported: why"},
 		"another's pool":     {metav1.ConditionFalse, v1alpha1.ReasonMembersInconsistent, 4, "MembersInconsistent: why"},
@@ -140,6 +141,58 @@ func TestFaultOf(t *testing.T) {
 	s := segmentOf(env, "east", nil)
 	if got := len(s.Defaults.Get().Fault); got > segment.MaxString || got < 900 {
 		t.Errorf("a long fault has %d bytes", got)
+	}
+}
+
+// A pool without an Env that waits for its template serves no claim until a person cures it.
+func TestStandInSaysWhatAPoolWaitsFor(t *testing.T) {
+	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "alone", Generation: 3}}
+	pool.Spec.TemplateName = "python"
+	s := &source{clusterID: "east"}
+	report := func() (segment.State, string) {
+		out := segmentOf(s.standIn(pool), "east", func(string) poolFacts { return poolFacts{pool: pool} })
+		return out.Members()[0].State, out.Defaults.Get().Fault
+	}
+	for _, step := range []struct {
+		name   string
+		change func()
+		state  segment.State
+		fault  string
+	}{
+		{"nothing is known yet", func() {}, segment.Active, ""},
+		{"no template", func() {
+			pool.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxPoolConditionTemplateConsistent, Status: metav1.ConditionFalse,
+				Reason: string(v1alpha1.ReasonTemplateNotFound), Message: "why", ObservedGeneration: 3}}
+		}, segment.Inconsistent, "TemplateNotFound: alone: why"},
+		{"said of an older generation", func() { pool.Generation = 4 }, segment.Active, ""},
+		{"the template is gone, and the pool goes on", func() {
+			pool.Generation = 3
+			pool.Annotations = map[string]string{v1alpha1.SandboxPoolTemplateNameAnnotationKey: "python"}
+			pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "i"}}
+		}, segment.Active, ""},
+	} {
+		step.change()
+		if state, fault := report(); state != step.state || fault != step.fault {
+			t.Errorf("%s: %s, %q; want %s, %q", step.name, state, fault, step.state, step.fault)
+		}
+	}
+}
+
+func TestNamedBy(t *testing.T) {
+	for _, tc := range []struct{ named, want string }{
+		{"", ""}, {"east", ""}, {"west,east,mars", "east,mars,west"}, {"mars", "mars"}, {"mars,No!", "mars"}, {"east,none-mars", ""},
+	} {
+		env := &v1alpha1.SandboxEnv{}
+		for id := range strings.SplitSeq(tc.named, ",") {
+			c := v1alpha1.EnvClusterSpec{ClusterID: id, Members: []v1alpha1.EnvClusterMember{{Name: "main"}}}
+			if strings.HasPrefix(id, "none-") {
+				c.Members = nil
+			}
+			env.Spec.Clusters = append(env.Spec.Clusters, c)
+		}
+		if got := segmentOf(env, "east", func(string) poolFacts { return poolFacts{} }).Defaults.Get().Named; got != tc.want {
+			t.Errorf("of %q it reports %q, want %q", tc.named, got, tc.want)
+		}
 	}
 }
 

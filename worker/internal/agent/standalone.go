@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,7 +47,26 @@ func (s *source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
 	member := v1alpha1.EnvClusterMember{Name: pool.Name}
 	member.Spec.Replicas = pool.Spec.Replicas
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: s.clusterID, Members: []v1alpha1.EnvClusterMember{member}}}
+	if why := waitsForTemplate(pool); why != nil {
+		env.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionReady, Status: metav1.ConditionFalse,
+			Reason: why.Reason, Message: pool.Name + ": " + why.Message, ObservedGeneration: pool.Generation}}
+		env.Status.Clusters = []v1alpha1.EnvClusterStatus{{ClusterID: s.clusterID, IsLocal: true, ObservedMembers: []v1alpha1.EnvObservedMember{
+			{Name: pool.Name, State: v1alpha1.ObservedMemberStateInconsistent}}}}
+	}
 	return env
+}
+
+// waitsForTemplate returns the condition that says why a pool cannot have Pods until a person cures it; nil if it can.
+func waitsForTemplate(pool *v1alpha1.SandboxPool) *metav1.Condition {
+	if len(pool.Spec.Template.Spec.Containers) > 0 && (pool.Spec.TemplateName == "" ||
+		pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != "") {
+		return nil
+	}
+	c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.SandboxPoolConditionTemplateConsistent)
+	if c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != pool.Generation {
+		return nil
+	}
+	return c
 }
 
 // eachStandalone calls do for each pool that stands for an Env which does not exist.

@@ -35,8 +35,12 @@ type facts struct {
 	view  view
 	known map[string]struct{}
 	heard map[string]struct{}
-	hub   hubState
-	now   time.Time
+	// registered are the clusters that the hub has registered; nil: not known.
+	registered map[string]struct{}
+	// gaps are those of the decision before.
+	gaps map[gap]time.Time
+	hub  hubState
+	now  time.Time
 }
 
 // verdict is why an Env is written or not.
@@ -54,6 +58,9 @@ type decision struct {
 	verdict   verdict
 	entries   []entry
 	condition *metav1.Condition // nil: none yet
+	// gaps are for the next decision, which is due after again at the latest; 0: after the next event.
+	gaps  map[gap]time.Time
+	again time.Duration
 }
 
 func (d decision) write() bool { return d.verdict == segmentsDiffer || d.verdict == conditionsDiffers }
@@ -65,8 +72,12 @@ func decide(f facts) decision {
 	}
 	present := presentEntries(f.env, f.local)
 	wanted, stale := wantedEntries(f, present)
+	found, differing := gapsOf(f), differences(f.env, wanted)
 	wanted, collapsed := fit(wanted)
-	d := decision{verdict: upToDate, entries: wanted, condition: condition(f, wanted, stale, collapsed)}
+	d := decision{
+		verdict: upToDate, entries: wanted, condition: condition(f, shownState{wanted, stale, collapsed, found, differing}),
+		gaps: found.since, again: found.next,
+	}
 	switch was := meta.FindStatusCondition(f.env.Status.Conditions, v1alpha1.SandboxEnvConditionFederated); {
 	case !slices.EqualFunc(present, wanted, entry.same):
 		d.verdict = segmentsDiffer
@@ -123,27 +134,43 @@ func sortEntries(entries []entry) {
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 }
 
-// condition returns Federated with the first reason that holds: TooLarge, HubUnreachable, ClustersStale, InSync.
-func condition(f facts, entries []entry, stale []string, collapsed bool) *metav1.Condition {
+// shownState is what the condition Federated is about.
+type shownState struct {
+	entries   []entry
+	stale     []string
+	collapsed bool
+	gaps      gaps
+	differing []string // see differences
+}
+
+// condition returns Federated with the first reason that holds: TooLarge, HubUnreachable, ClustersStale, ClusterMissing, EnvMissing,
+// InSync. The message names also the gaps that are not the reason. Differences of spec.clusters are no fault: only the owner's
+// segment counts.
+func condition(f facts, s shownState) *metav1.Condition {
 	was := meta.FindStatusCondition(f.env.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
 	out := &metav1.Condition{Type: v1alpha1.SandboxEnvConditionFederated, Status: metav1.ConditionFalse}
-	names := clusterNames(entries)
+	names, gaps := clusterNames(s.entries), s.gaps.String()
 	switch {
-	case collapsed:
+	case s.collapsed:
 		out.Reason = string(v1alpha1.ReasonTooLarge)
-		out.Message = "segments are shown as totals, their members do not fit: " + names
+		out.Message = join("segments are shown as totals, their members do not fit: "+names, gaps)
 	case f.hub == hubUnreachable:
 		out.Reason = string(v1alpha1.ReasonHubUnreachable)
 		out.Message = "no hub is connected; shown as last heard: " + names
 	case f.hub == hubPending:
 		return was.DeepCopy()
-	case len(stale) > 0:
+	case len(s.stale) > 0:
 		out.Reason = string(v1alpha1.ReasonClustersStale)
-		out.Message = "the hub has not heard lately from: " + list(stale)
+		out.Message = join("the hub has not heard lately from: "+list(s.stale), gaps)
+	case gaps != "":
+		out.Reason, out.Message = string(s.gaps.reason()), gaps
 	default:
 		out.Status = metav1.ConditionTrue
 		out.Reason = string(v1alpha1.ReasonInSync)
 		out.Message = "other clusters: " + names
+		if len(s.differing) > 0 {
+			out.Message += "; spec.clusters here is not what counts: " + list(s.differing)
+		}
 	}
 	out.LastTransitionTime = metav1.NewTime(f.now)
 	if was != nil && was.Status == out.Status {
@@ -151,6 +178,8 @@ func condition(f facts, entries []entry, stale []string, collapsed bool) *metav1
 	}
 	return out
 }
+
+func join(first, rest string) string { return strings.TrimSuffix(first+"; "+rest, "; ") }
 
 func clusterNames(entries []entry) string {
 	ids := make([]string, 0, len(entries))
@@ -176,7 +205,7 @@ func fit(entries []entry) (fitting []entry, collapsed bool) {
 	if sizeOf(entries) <= maxSegments {
 		return entries, false
 	}
-	byGroup := collapse(entries, func(m *member) string { return m.group })
+	byGroup := collapse(entries, func(m *member) string { return m.ScalingGroup })
 	if sizeOf(byGroup) <= maxSegments {
 		return byGroup, true
 	}
@@ -192,7 +221,7 @@ func collapse(entries []entry, group func(*member) string) []entry {
 			m := &e.ObservedMembers[i]
 			name := totalName(group(m))
 			if totals[name] == nil {
-				totals[name] = &member{Name: name, group: group(m)}
+				totals[name] = &member{Name: name, ScalingGroup: group(m)}
 			}
 			totals[name].add(m)
 		}

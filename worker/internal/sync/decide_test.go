@@ -38,7 +38,7 @@ func told(idle int32, stale bool) *foreignSegment {
 func shown(id string, idle int32) v1alpha1.EnvClusterStatus {
 	earlier := metav1.NewTime(now.Add(-time.Hour))
 	return v1alpha1.EnvClusterStatus{ClusterID: id, LastSnapshotTime: &earlier, ObservedMembers: []v1alpha1.EnvObservedMember{
-		{Name: "main", State: v1alpha1.ObservedMemberStateActive, IdleCount: idle, DesiredReplicas: 5, CurrentReplicas: 5},
+		{Name: "main", State: v1alpha1.ObservedMemberStateActive, ScalingGroup: "default", IdleCount: idle, DesiredReplicas: 5, CurrentReplicas: 5},
 	}}
 }
 
@@ -133,6 +133,144 @@ func TestDecide(t *testing.T) {
 				t.Errorf("it writes: %t", d.write())
 			}
 		})
+	}
+}
+
+// having adds segments of clusters to an Env's spec, each with a member.
+func having(e *v1alpha1.SandboxEnv, ids ...string) *v1alpha1.SandboxEnv {
+	for _, id := range ids {
+		e.Spec.Clusters = append(e.Spec.Clusters, v1alpha1.EnvClusterSpec{ClusterID: id, Members: []v1alpha1.EnvClusterMember{
+			{Name: "main", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default"}}}})
+	}
+	return e
+}
+
+// TestGaps decides about an Env in east that has members of further clusters. A gap without a time was first seen just now.
+func TestGaps(t *testing.T) {
+	inSync := federated("True", v1alpha1.ReasonInSync, "other clusters: west")
+	marsMissing := federated("False", v1alpha1.ReasonClusterMissing, "mars is not registered at the hub")
+	noneInWest := federated("False", v1alpha1.ReasonEnvMissing, "west has no such Env")
+	long, short := now.Add(-patience), now.Add(-patience+time.Second)
+	mars, west := gap{"mars", v1alpha1.ReasonClusterMissing}, gap{"west", v1alpha1.ReasonEnvMissing}
+	empty := env(inSync)
+	empty.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: "mars"}}
+	here := view{"west": told(3, false)}
+	for name, c := range map[string]struct {
+		facts facts
+		want  string
+		again time.Duration
+	}{
+		"all serve": {facts{env: having(env(inSync, shown("west", 3)), "east", "west"), view: here, registered: set("east", "west")},
+			"UpToDate west=3 | True InSync: other clusters: west", 0},
+		"a gap just seen is not told": {
+			facts{env: having(env(inSync, shown("west", 3)), "east", "mars", "west"), view: here, registered: set("east", "west")},
+			"UpToDate west=3 | True InSync: other clusters: west", patience},
+		"nor one a second too young": {
+			facts{env: having(env(inSync, shown("west", 3)), "mars"), view: here, registered: set("east", "west"),
+				gaps: map[gap]time.Time{mars: short}},
+			"UpToDate west=3 | True InSync: other clusters: west", time.Second},
+		"a cluster that is not registered": {
+			facts{env: having(env(inSync, shown("west", 3)), "mars"), view: here, registered: set("east", "west"),
+				gaps: map[gap]time.Time{mars: long}},
+			"ConditionDiffers west=3 | False ClusterMissing: mars is not registered at the hub", 0},
+		"a cluster without the Env": {
+			facts{env: having(env(inSync), "west"), registered: set("east", "west"), gaps: map[gap]time.Time{west: long}},
+			"ConditionDiffers | False EnvMissing: west has no such Env", 0},
+		"both": {
+			facts{env: having(env(inSync), "west", "venus", "mars"), registered: set("east", "west"),
+				gaps: map[gap]time.Time{west: long, mars: long, {"venus", v1alpha1.ReasonClusterMissing}: long}},
+			"ConditionDiffers | False ClusterMissing: mars, venus are not registered at the hub; west has no such Env", 0},
+		"told already": {
+			facts{env: having(env(noneInWest), "west"), registered: set("east", "west"), gaps: map[gap]time.Time{west: long}},
+			"UpToDate | False EnvMissing: west has no such Env", 0},
+		"a restarted worker does not take back what it said": {
+			facts{env: having(env(marsMissing), "mars"), registered: set("east", "west")},
+			"UpToDate | False ClusterMissing: mars is not registered at the hub", 0},
+		"nor does it say the other of a cluster at once": {
+			facts{env: having(env(marsMissing), "mars"), registered: set("east", "mars"), heard: set("mars")},
+			"ConditionDiffers | True InSync: other clusters: none", patience},
+		"closed": {
+			facts{env: having(env(noneInWest, shown("west", 3)), "west"), view: here, registered: set("east", "west"),
+				gaps: map[gap]time.Time{west: long}},
+			"ConditionDiffers west=3 | True InSync: other clusters: west", 0},
+		"a cluster that has joined needs its own time for the Env": {
+			facts{env: having(env(inSync), "mars"), registered: set("east", "mars"), heard: set("mars"), gaps: map[gap]time.Time{mars: long}},
+			"ConditionDiffers | True InSync: other clusters: none", patience},
+		"registered, and not heard of": {
+			facts{env: having(env(inSync), "mars"), registered: set("east", "mars")},
+			"ConditionDiffers | True InSync: other clusters: none", 0},
+		"a hub that does not list its clusters": {
+			facts{env: having(env(inSync), "mars", "west"), gaps: map[gap]time.Time{mars: long, west: long}},
+			"ConditionDiffers | True InSync: other clusters: none", 0},
+		"no members there": {facts{env: empty, registered: set("east"), gaps: map[gap]time.Time{mars: long}},
+			"ConditionDiffers | True InSync: other clusters: none", 0},
+		"with a cluster that is stale": {
+			facts{env: having(env(inSync, shown("west", 3)), "mars"), view: view{"west": told(3, true)}, registered: set("east", "west"),
+				gaps: map[gap]time.Time{mars: long}},
+			"ConditionDiffers west=3 | False ClustersStale: the hub has not heard lately from: west; mars is not registered at the hub", 0},
+		"without a hub": {
+			facts{env: having(env(inSync, shown("west", 3)), "mars"), view: here, registered: set("east", "west"), hub: hubUnreachable,
+				gaps: map[gap]time.Time{mars: long}},
+			"ConditionDiffers west=3 | False HubUnreachable: no hub is connected; shown as last heard: west", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.facts.local, c.facts.now, c.facts.known = "east", now, set("west")
+			if c.facts.heard == nil {
+				c.facts.heard = set("west")
+			}
+			if c.facts.hub == "" {
+				c.facts.hub = hubInSync
+			}
+			d := decide(c.facts)
+			if got := text(d); got != c.want || d.again != c.again {
+				t.Errorf("\n got %s, again in %s\nwant %s, again in %s", got, d.again, c.want, c.again)
+			}
+			c.facts.gaps, c.facts.now = d.gaps, now.Add(patience)
+			if later := decide(c.facts); later.again != 0 {
+				t.Errorf("after its patience it decides again in %s", later.again)
+			}
+		})
+	}
+}
+
+// TestDifferences: what other clusters' owners have is told where spec.clusters, as applied here, is otherwise.
+func TestDifferences(t *testing.T) {
+	e := having(env(nil), "east", "south", "west")
+	e.Spec.Clusters[0].Members[0].Config.Priority = 9 // its own: no difference
+	theirs := &e.Spec.Clusters[2].Members[0]
+	theirs.Spec.Replicas = 5
+	owner := segment.Shape{ScalingGroup: "default"}
+	decision := func() string {
+		v := view{"west": {receivedAt: now, members: []segment.Member{{Name: "main", Desired: 5, Shape: segment.Share(owner)}}}}
+		d := decide(facts{local: "east", env: e, view: v, known: set("west"), heard: set("west"), hub: hubInSync, now: now})
+		if d.condition.Status != metav1.ConditionTrue || d.condition.Reason != string(v1alpha1.ReasonInSync) {
+			t.Errorf("a difference is no fault: %+v", d.condition)
+		}
+		_, differing, _ := strings.Cut(d.condition.Message, "; spec.clusters here is not what counts: ")
+		return differing
+	}
+	for _, step := range []struct {
+		name   string
+		change func()
+		want   string
+	}{
+		{"as applied", func() {}, ""},
+		{"scaled there", func() { theirs.Spec.Replicas = 2 }, "west/main has 5 replicas, not 2"},
+		{"replicas are not stated here", func() { theirs.Spec.Replicas = 0 }, ""},
+		{"replicas of an autoscaler", func() {
+			theirs.Spec.Replicas = 2
+			e.Spec.Autoscaling = &v1alpha1.EnvAutoscalingSpec{Groups: []v1alpha1.EnvAutoscalingGroup{{Name: "default", Enabled: true}}}
+		}, ""},
+		{"another shape", func() { owner.InstanceType, owner.Multiplier, owner.Priority = "small", 2, 7 },
+			`west/main has instance type "small" x2, not "" x0 and priority 7, not 0`},
+		{"another group", func() { owner = segment.Shape{ScalingGroup: "batch"} }, `west/main has scaling group "batch", not "default"`},
+		{"another member", func() { theirs.Name, owner.ScalingGroup = "old", "default" },
+			"west has no member old, west has a member main"},
+	} {
+		step.change()
+		if got := decision(); got != step.want {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
 	}
 }
 

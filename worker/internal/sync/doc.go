@@ -9,6 +9,8 @@
 //	apply.go
 //	budget.go   which Env is next (pure)
 //	decide.go   what an Env shows (pure)
+//	gaps.go     clusters that an Env names and that do not serve it (pure)
+//	differences.go  where spec.clusters is not what the owners have (pure)
 //	entry.go    one segment in the status
 //	foreign.go  the hub's messages
 //
@@ -28,5 +30,9 @@
 //   - Times (lastSnapshotTime) cause no write.
 //   - An Env is written every 3 s at most, a cluster 5 times and 200 KB a second: TestBudgetHoldsOneEnvToAWriteEveryThreeSeconds,
 //     TestBudgetHoldsTheClusterToFiveWritesASecond, TestBudgetHoldsTheClusterTo200KilobytesASecond.
+//   - ClusterMissing and EnvMissing are shown after 15 s, too; because a cluster that joins passes through them: TestGaps,
+//     TestSyncSaysWhichClustersDoNotServe. Of a hub that does not list its clusters nothing is said.
+//   - Other clusters' segments in spec stay as applied (I3); status has what their owners have, and Federated's message where they differ:
+//     TestDifferences, TestSyncShowsTheOwnersSpec.
 //   - HubUnreachable is shown after 15 s; because a hub's restart must not cost writes.
 package sync

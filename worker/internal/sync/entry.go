@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,14 +36,14 @@ type member struct {
 	Name            string                       `json:"name"`
 	InstanceType    string                       `json:"instanceType,omitempty"`
 	Multiplier      int32                        `json:"multiplier,omitempty"`
+	ScalingGroup    string                       `json:"scalingGroup,omitempty"`
+	Priority        int32                        `json:"priority,omitempty"`
 	State           v1alpha1.ObservedMemberState `json:"state,omitempty"`
 	IdleCount       int32                        `json:"idleCount"`
 	RunningCount    int32                        `json:"runningCount"`
 	DesiredReplicas int32                        `json:"desiredReplicas"`
 	CurrentReplicas int32                        `json:"currentReplicas"`
 	PendingRequests int32                        `json:"pendingRequests"`
-
-	group string // the scaling group, if known
 }
 
 // newEntry returns an entry for a segment of the hub. It returns none for the local cluster (I3).
@@ -59,7 +58,7 @@ func newEntry(id, local string, members []segment.Member, received time.Time) (e
 		e.ObservedMembers = append(e.ObservedMembers, member{
 			Name: m.Name, InstanceType: shape.InstanceType, Multiplier: shape.Multiplier, State: stateOf(m.State),
 			IdleCount: m.Idle, RunningCount: m.Running, DesiredReplicas: m.Desired, CurrentReplicas: m.Current,
-			PendingRequests: m.Pending, group: shape.ScalingGroup,
+			PendingRequests: m.Pending, ScalingGroup: shape.ScalingGroup, Priority: shape.Priority,
 		})
 	}
 	slices.SortFunc(e.ObservedMembers, func(a, b member) int { return cmp.Compare(a.Name, b.Name) })
@@ -75,11 +74,11 @@ func entryOfStatus(s *v1alpha1.EnvClusterStatus, local string) (entry, bool) {
 		ObservedMembers: make([]member, 0, len(s.ObservedMembers))}
 	for i := range s.ObservedMembers {
 		m := &s.ObservedMembers[i]
-		group, _ := strings.CutPrefix(m.Name, totalPrefix)
 		e.ObservedMembers = append(e.ObservedMembers, member{
 			Name: m.Name, InstanceType: m.InstanceType, Multiplier: m.Multiplier, State: m.State,
 			IdleCount: m.IdleCount, RunningCount: m.RunningCount, DesiredReplicas: m.DesiredReplicas,
-			CurrentReplicas: m.CurrentReplicas, PendingRequests: m.PendingRequests, group: group,
+			CurrentReplicas: m.CurrentReplicas, PendingRequests: m.PendingRequests,
+			ScalingGroup: m.ScalingGroup, Priority: m.Priority,
 		})
 	}
 	slices.SortFunc(e.ObservedMembers, func(a, b member) int { return cmp.Compare(a.Name, b.Name) })
@@ -89,10 +88,7 @@ func entryOfStatus(s *v1alpha1.EnvClusterStatus, local string) (entry, bool) {
 // same reports whether two entries agree in all that is worth a write.
 func (e entry) same(o entry) bool {
 	return e.ClusterID == o.ClusterID && e.IsLocal == o.IsLocal &&
-		slices.EqualFunc(e.ObservedMembers, o.ObservedMembers, func(a, b member) bool {
-			a.group, b.group = "", ""
-			return a == b
-		})
+		slices.Equal(e.ObservedMembers, o.ObservedMembers)
 }
 
 func stateOf(s segment.State) v1alpha1.ObservedMemberState {

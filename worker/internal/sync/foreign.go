@@ -28,6 +28,10 @@ type foreign struct {
 	known map[string]struct{}
 	// heard are the clusters that this connection has reported.
 	heard map[string]struct{}
+	// registered are the clusters that the hub has registered, as this connection has reported; nil: not known.
+	registered map[string]struct{}
+	// news are the clusters of which more or other things are known than when it was last taken, apart from their segments.
+	news news
 	// synced: this connection's first complete message has arrived.
 	synced bool
 
@@ -38,6 +42,22 @@ type foreign struct {
 	lastUnusable error
 }
 
+// news names clusters.
+type news struct {
+	all bool
+	ids map[string]struct{}
+}
+
+func (n *news) add(id string) {
+	if n.ids == nil {
+		n.ids = map[string]struct{}{}
+	}
+	n.ids[id] = struct{}{}
+}
+
+// maxRegistered bounds the list of registered clusters: a longer one counts as unknown (I10).
+const maxRegistered = 1 << 13
+
 // maxChunks bounds a complete message: one that never ends is not kept (I10).
 const maxChunks = 1024
 
@@ -47,14 +67,52 @@ func newForeign() *foreign {
 
 // disconnected drops a partial message. What was received before stays.
 func (f *foreign) disconnected() {
-	f.assembly, f.synced = nil, false
+	f.assembly, f.synced, f.registered = nil, false, nil
 	clear(f.heard)
+}
+
+// takeNews returns the news since the last call.
+func (f *foreign) takeNews() news {
+	n := f.news
+	f.news = news{}
+	return n
+}
+
+// enrol replaces the list of registered clusters. An empty one says that they are too many to be listed.
+func (f *foreign) enrol(list *federationv1.Registered) {
+	f.registered, f.news.all = nil, true
+	switch n := len(list.GetClusters()); {
+	case n == 0:
+		return
+	case n > maxRegistered:
+		f.drop(fmt.Errorf("a list of %d registered clusters, want at most %d", n, maxRegistered))
+		return
+	}
+	f.registered = make(map[string]struct{}, len(list.GetClusters()))
+	for _, id := range list.GetClusters() {
+		if err := checkCluster(id); err != nil {
+			f.drop(err)
+			continue
+		}
+		f.registered[id] = struct{}{}
+	}
+}
+
+// hear records that this connection has reported of a cluster.
+func (f *foreign) hear(id string) {
+	if _, before := f.heard[id]; !before {
+		f.heard[id] = struct{}{}
+		f.news.add(id)
+	}
 }
 
 // receive takes one message and returns the Envs that have changed. A complete message counts when all of its chunks have
 // arrived.
 func (f *foreign) receive(m *federationv1.Foreign, now time.Time) (changed map[segment.Key]struct{}) {
 	changed = map[segment.Key]struct{}{}
+	if m.GetRegistered() != nil {
+		f.enrol(m.GetRegistered())
+	}
 	if !m.GetComplete() {
 		f.merge(m, now, changed)
 		return changed
@@ -92,7 +150,8 @@ func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed
 			continue
 		}
 		speaksOf[id] = struct{}{}
-		f.known[id], f.heard[id] = struct{}{}, struct{}{}
+		f.known[id] = struct{}{}
+		f.hear(id)
 	}
 	named := map[segment.Key]map[string]struct{}{}
 	for _, chunk := range chunks {
@@ -143,7 +202,7 @@ func (f *foreign) merge(m *federationv1.Foreign, now time.Time, changed map[segm
 				f.drop(fmt.Errorf("%s: %w", k, err))
 				continue
 			}
-			f.heard[s.GetClusterId()] = struct{}{}
+			f.hear(s.GetClusterId())
 			v[s.GetClusterId()] = &foreignSegment{stale: s.GetStale(), receivedAt: now, members: members}
 		}
 		for _, id := range env.GetRemoved() {

@@ -86,6 +86,61 @@ func TestReceiveNamesTheEnvsThatChanged(t *testing.T) {
 	}
 }
 
+// TestRegisteredClusters are known from a list until the connection breaks. An invalid name is dropped alone, and a list that is
+// too long whole.
+func TestRegisteredClusters(t *testing.T) {
+	list := func(ids ...string) *federationv1.Foreign {
+		return &federationv1.Foreign{Last: true, Registered: &federationv1.Registered{Clusters: ids}}
+	}
+	f := newForeign()
+	for _, s := range []struct {
+		name     string
+		message  *federationv1.Foreign // nil: the connection breaks
+		want     []string              // nil: not known
+		unusable int
+	}{
+		{"none yet", complete(0, true, []string{"west"}), nil, 0},
+		{"a list", list("east", "west"), []string{"east", "west"}, 0},
+		{"no change", complete(0, true, []string{"west"}), []string{"east", "west"}, 0},
+		{"one less, and no name", list("east", "No!"), []string{"east"}, 1},
+		{"too many for the hub", list(), nil, 1},
+		{"again", list("east"), []string{"east"}, 1},
+		{"too many for the worker", list(slices.Repeat([]string{"x"}, maxRegistered+1)...), nil, 2},
+		{"again", list("east"), []string{"east"}, 2},
+		{"the connection breaks", nil, nil, 2},
+	} {
+		if s.message == nil {
+			f.disconnected()
+		} else {
+			f.receive(s.message, now)
+		}
+		var got []string
+		if f.registered != nil {
+			got = slices.Sorted(maps.Keys(f.registered))
+		}
+		if !slices.Equal(got, s.want) || (got == nil) != (s.want == nil) || f.unusable != s.unusable {
+			t.Errorf("%s: registered are %v, %d parts are dropped; want %v, %d", s.name, got, f.unusable, s.want, s.unusable)
+		}
+		if n := f.takeNews(); n.all != (s.message.GetRegistered() != nil) {
+			t.Errorf("%s: all Envs are decided about again: %t", s.name, n.all)
+		}
+	}
+}
+
+// TestNewsConcernEnvsThatNameTheCluster: of a cluster that is heard of without segments, no Env has changed.
+func TestNewsConcernEnvsThatNameTheCluster(t *testing.T) {
+	f := newForeign()
+	f.receive(complete(0, true, []string{"west"}), now)
+	n := f.takeNews()
+	if n.all || !n.concern(having(env(nil), "west")) || n.concern(having(env(nil), "north")) || n.concern(env(nil)) {
+		t.Errorf("the news are %+v", n)
+	}
+	f.receive(complete(0, true, []string{"west"}), now)
+	if n = f.takeNews(); len(n.ids) != 0 {
+		t.Errorf("heard of once more, %v is news", n.ids)
+	}
+}
+
 func TestARemovalOutlivesACopyInTheEnv(t *testing.T) {
 	f := newForeign() // a restarted worker: it knows no cluster
 	f.receive(&federationv1.Foreign{Last: true, Envs: []*federationv1.ForeignEnv{

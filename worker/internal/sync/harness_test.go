@@ -185,13 +185,19 @@ func (c *cluster) wantShown(want string) {
 // syncer starts a Syncer of cluster east, and stops it at the end of the test or by the function returned.
 func (c *cluster) syncer() (*Syncer, func()) {
 	c.Helper()
+	return c.syncerAt(clock.RealClock{})
+}
+
+// syncerAt is syncer with a clock.
+func (c *cluster) syncerAt(clk clock.Clock) (*Syncer, func()) {
+	c.Helper()
 	scheme := runtime.NewScheme()
 	c.must(v1alpha1.AddToScheme(scheme))
 	informers, err := cache.New(c.worker, cache.Options{Scheme: scheme})
 	c.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := New(ctx, Options{
-		ClusterID: "east", Config: c.syncConfig(), Cache: informers, Clock: clock.RealClock{}, Log: testlog.New(c.T),
+		ClusterID: "east", Config: c.syncConfig(), Cache: informers, Clock: clk, Log: testlog.New(c.T),
 	})
 	c.must(err)
 	var running gosync.WaitGroup

@@ -13,7 +13,10 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -75,6 +78,105 @@ func TestSyncShowsOtherClusters(t *testing.T) {
 	c.must(c.Delete(t.Context(), c.env()))
 	c.createEnv()
 	c.wantShown("south:false=1 west:false=2 InSync")
+}
+
+// TestSyncSaysWhichClustersDoNotServe an Env that has members of them: once this has lasted for a while, and until it ends.
+func TestSyncSaysWhichClustersDoNotServe(t *testing.T) {
+	c := newCluster(t)
+	c.createEnv()
+	clk := clocktesting.NewFakeClock(time.Now())
+	s, stop := c.syncerAt(clk)
+	s.Connected(true)
+	federated := func(status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
+		t.Helper()
+		c.eventually(func() error {
+			clk.Step(time.Second)
+			f := meta.FindStatusCondition(c.env().Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
+			if f == nil || f.Status != status || f.Reason != string(reason) || f.Message != message {
+				return fmt.Errorf("Federated is %+v", f)
+			}
+			return nil
+		})
+	}
+	enrol := func(ids ...string) *federationv1.Foreign {
+		m := c.tell([]string{"west"}, nil)
+		m.Registered = &federationv1.Registered{Clusters: ids}
+		return m
+	}
+	s.Receive(enrol("east", "west"))
+	federated("True", v1alpha1.ReasonInSync, "other clusters: none")
+
+	t.Log("a user names a cluster that there is not, and one without the Env")
+	env := c.env()
+	c.must(c.Patch(t.Context(), env, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"clusters":[
+		{"clusterID":"mars","members":[{"name":"main"}]},{"clusterID":"west","members":[{"name":"main"}]}]}}`))))
+	federated("False", v1alpha1.ReasonClusterMissing, "mars is not registered at the hub; west has no such Env")
+
+	t.Log("a restarted worker says so from the start")
+	stop()
+	version := c.env().ResourceVersion
+	s, _ = c.syncerAt(clk)
+	s.Connected(true)
+	s.Receive(enrol("east", "west"))
+	c.eventually(func() error {
+		clk.Step(time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.gaps) != 1 || len(s.due)+len(s.budget.dirty) > 0 {
+			return fmt.Errorf("gaps %v, due %v, dirty %v", s.gaps, s.due, s.budget.dirty)
+		}
+		return nil
+	})
+	if got := c.env().ResourceVersion; got != version {
+		t.Errorf("resourceVersion went from %s to %s", version, got)
+	}
+
+	t.Log("mars joins, without the Env; west gets it")
+	s.Receive(&federationv1.Foreign{Last: true, Registered: &federationv1.Registered{Clusters: []string{"east", "mars", "west"}}})
+	federated("False", v1alpha1.ReasonEnvMissing, "west has no such Env")
+	s.Receive(c.tell([]string{"mars", "west"}, map[string]int32{"west": 1}))
+	federated("False", v1alpha1.ReasonEnvMissing, "mars has no such Env")
+
+	t.Log("an older hub lists no clusters")
+	s.Connected(false)
+	s.Connected(true)
+	s.Receive(c.tell([]string{"mars", "west"}, map[string]int32{"west": 1}))
+	federated("True", v1alpha1.ReasonInSync, "other clusters: west")
+}
+
+// TestSyncShowsTheOwnersSpec: status and condition follow it while spec stays as it was applied here (I3).
+func TestSyncShowsTheOwnersSpec(t *testing.T) {
+	c := newCluster(t)
+	env := c.createEnv()
+	c.must(c.Patch(t.Context(), env, client.RawPatch(types.MergePatchType, []byte(
+		`{"spec":{"clusters":[{"clusterID":"west","members":[{"name":"main","spec":{"replicas":2},"config":{"priority":1}}]}]}}`))))
+	s, _ := c.syncer()
+	s.Connected(true)
+	m := c.tell([]string{"west"}, map[string]int32{"west": 1})
+	theirs := m.Envs[0].Segments[0].Members[0]
+	theirs.ScalingGroup, theirs.Priority, theirs.Desired = "default", 1, 2
+	for _, step := range []struct {
+		desired int32
+		want    string
+	}{{2, "other clusters: west"}, {5, "other clusters: west; spec.clusters here is not what counts: west/main has 5 replicas, not 2"}} {
+		theirs.Desired = step.desired
+		s.Receive(m)
+		c.eventually(func() error {
+			got := c.env()
+			f := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
+			if f == nil || f.Message != step.want || f.Status != metav1.ConditionTrue {
+				return fmt.Errorf("Federated is %+v", f)
+			}
+			shown := got.Status.Clusters[0].ObservedMembers[0]
+			if shown.DesiredReplicas != step.desired || shown.ScalingGroup != "default" || shown.Priority != 1 {
+				return fmt.Errorf("the member is shown as %+v", shown)
+			}
+			if n := got.Spec.Clusters[0].Members[0].Spec.Replicas; n != 2 {
+				t.Fatalf("another cluster's segment was written: %d replicas", n)
+			}
+			return nil
+		})
+	}
 }
 
 func TestSyncCollapsesWhatIsTooLarge(t *testing.T) {

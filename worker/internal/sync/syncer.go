@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,6 +60,9 @@ type Syncer struct {
 	since     time.Time // of the last change of connected
 	shown     hubState  // for which Envs were last marked
 	absent    map[segment.Key]time.Time
+	// gaps are what the last decision about an Env found, and due is when the next is due although nothing happens.
+	gaps map[segment.Key]map[gap]time.Time
+	due  map[segment.Key]time.Time
 }
 
 var _ manager.LeaderElectionRunnable = (*Syncer)(nil)
@@ -77,6 +81,7 @@ func New(ctx context.Context, opts Options) (*Syncer, error) {
 	s := &Syncer{
 		opts: opts, applier: applier, metrics: m, wake: make(chan struct{}, 1),
 		foreign: newForeign(), budget: newBudget(now), since: now, shown: hubPending, absent: map[segment.Key]time.Time{},
+		gaps: map[segment.Key]map[gap]time.Time{}, due: map[segment.Key]time.Time{},
 	}
 	envs, err := opts.Cache.GetInformer(ctx, &v1alpha1.SandboxEnv{})
 	if err != nil {
@@ -106,6 +111,8 @@ func (s *Syncer) Connected(connected bool) {
 	s.connected, s.since = connected, s.opts.Clock.Now()
 	if !connected {
 		s.foreign.disconnected()
+		clear(s.gaps) // patience starts again with the next connection
+		clear(s.due)
 	}
 	s.signal()
 }
@@ -132,9 +139,10 @@ func (s *Syncer) signal() {
 	}
 }
 
-// seen marks an Env when what atoll-sync owns of it has changed, or when the Env was recreated. Most changes are neither.
+// seen marks an Env when what atoll-sync owns of it has changed, when its spec has, or when the Env was recreated. Most changes
+// are none of these.
 func (s *Syncer) seen(was, is *v1alpha1.SandboxEnv) {
-	if was != nil && was.UID == is.UID && sameForeign(was, is, s.opts.ClusterID) {
+	if was != nil && was.UID == is.UID && was.Generation == is.Generation && sameForeign(was, is, s.opts.ClusterID) {
 		return
 	}
 	s.mu.Lock()
@@ -195,6 +203,7 @@ func (s *Syncer) step(ctx context.Context) (pause time.Duration, err error) {
 		s.mu.Lock()
 		now := s.opts.Clock.Now()
 		s.forgetAbsent(now)
+		pause = shorter(pause, s.markDue(now))
 		k, ok, wait := s.budget.next(now)
 		s.metrics.dirty.Set(float64(len(s.budget.dirty)))
 		s.mu.Unlock()
@@ -215,14 +224,30 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// noteHub marks all Envs when the state of the hub changes, and returns when it may change next.
+// markDue marks the Envs whose next decision is due, and returns when the next one is.
+func (s *Syncer) markDue(now time.Time) (pause time.Duration) {
+	for k, at := range s.due {
+		if left := at.Sub(now); left > 0 {
+			pause = shorter(pause, left)
+			continue
+		}
+		delete(s.due, k)
+		s.budget.mark(k, now)
+	}
+	return pause
+}
+
+// noteHub marks all Envs when the state of the hub or the list of its clusters changes, and those that have members of a cluster
+// when that is heard of for the first time. It returns when the state may change next.
 func (s *Syncer) noteHub(ctx context.Context) (pause time.Duration, err error) {
 	s.mu.Lock()
 	state, pause := s.hubState(s.opts.Clock.Now())
 	changed := state != s.shown
 	s.shown = state
+	about := s.foreign.takeNews()
 	s.mu.Unlock()
-	if !changed || state == hubPending {
+	about.all = about.all || changed
+	if state == hubPending || !about.all && len(about.ids) == 0 {
 		return pause, nil
 	}
 	envs := &v1alpha1.SandboxEnvList{}
@@ -232,9 +257,19 @@ func (s *Syncer) noteHub(ctx context.Context) (pause time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range envs.Items {
-		s.budget.mark(segment.Key{Namespace: envs.Items[i].Namespace, Name: envs.Items[i].Name}, s.opts.Clock.Now())
+		if env := &envs.Items[i]; about.all || about.concern(env) {
+			s.budget.mark(segment.Key{Namespace: env.Namespace, Name: env.Name}, s.opts.Clock.Now())
+		}
 	}
 	return pause, nil
+}
+
+// concern reports whether an Env has members of one of the clusters.
+func (n news) concern(env *v1alpha1.SandboxEnv) bool {
+	return slices.ContainsFunc(env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool {
+		_, there := n.ids[c.ClusterID]
+		return there && len(c.Members) > 0
+	})
 }
 
 func (s *Syncer) hubState(now time.Time) (hubState, time.Duration) {
@@ -260,8 +295,10 @@ func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	s.mu.Lock()
 	now := s.opts.Clock.Now()
 	s.budget.clean(k) // later marks cause another check
+	delete(s.due, k)
 	if err != nil {
 		s.absent[k] = now
+		delete(s.gaps, k)
 		s.mu.Unlock()
 		return nil
 	}
@@ -269,8 +306,9 @@ func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	state, _ := s.hubState(now)
 	d := decide(facts{
 		local: s.opts.ClusterID, env: env, view: s.foreign.envs[k], known: s.foreign.known, heard: s.foreign.heard,
-		hub: state, now: now,
+		registered: s.foreign.registered, gaps: s.gaps[k], hub: state, now: now,
 	})
+	s.remember(k, d, now)
 	s.mu.Unlock()
 	if !d.write() {
 		return nil
@@ -285,6 +323,18 @@ func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	}
 	s.account(k, len(body), d.verdict, err)
 	return nil
+}
+
+// remember keeps what the next decision about an Env needs of this one.
+func (s *Syncer) remember(k segment.Key, d decision, now time.Time) {
+	if len(d.gaps) == 0 {
+		delete(s.gaps, k)
+		return
+	}
+	s.gaps[k] = d.gaps
+	if d.again > 0 {
+		s.due[k] = now.Add(d.again)
+	}
 }
 
 // account records a write. A write to an Env that no longer exists is done: another Env comes with an event.
@@ -333,30 +383,4 @@ func sameForeign(a, b *v1alpha1.SandboxEnv, local string) bool {
 	p := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
 	q := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
 	return (p == nil) == (q == nil) && (p == nil || *p == *q)
-}
-
-// metrics of the sync path.
-type metrics struct {
-	writes *prometheus.CounterVec
-	bytes  prometheus.Counter
-	dirty  prometheus.Gauge
-
-	unusable prometheus.Counter
-}
-
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atoll_worker_sync_writes_total", Help: "Writes of foreign segments by result and cause."}, []string{"result", "cause"}),
-		bytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "atoll_worker_sync_bytes_total", Help: "Bytes of foreign segments written."}),
-		dirty: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "atoll_worker_sync_dirty_envs", Help: "Envs that wait to be looked at."}),
-		unusable: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "atoll_worker_sync_dropped_total", Help: "Parts of the hub's messages about other clusters that could not be used."}),
-	}
-	if registry == nil {
-		return m, nil
-	}
-	return m, errors.Join(registry.Register(m.writes), registry.Register(m.bytes), registry.Register(m.dirty), registry.Register(m.unusable))
 }

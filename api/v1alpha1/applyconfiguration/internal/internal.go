@@ -507,12 +507,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: pendingRequests
       type:
         scalar: numeric
+    - name: priority
+      type:
+        scalar: numeric
     - name: runningCount
       type:
         scalar: numeric
     - name: saturatedUntil
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: scalingGroup
+      type:
+        scalar: string
     - name: state
       type:
         namedType: sh.navix.atoll.api.v1alpha1.ObservedMemberState

@@ -9,8 +9,9 @@ package v1alpha1
 //
 // EnvClusterSpec is the segment of an Env's spec that belongs to one cluster.
 type EnvClusterSpecApplyConfiguration struct {
-	// ClusterID names the cluster. A worker changes only the segment with its
-	// own id.
+	// ClusterID names the cluster. A worker reads and changes only the segment
+	// with its own id. Other segments are as they were last applied to this
+	// object; what they are in their clusters is in status.clusters.
 	ClusterID *string `json:"clusterID,omitempty"`
 	// Members lists the pools that this cluster contributes. It may be null:
 	// server-side apply makes a list null, not absent, when it takes away its

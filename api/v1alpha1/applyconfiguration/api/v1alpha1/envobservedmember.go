@@ -21,6 +21,12 @@ type EnvObservedMemberApplyConfiguration struct {
 	InstanceType *string `json:"instanceType,omitempty"`
 	// Multiplier is repeated from the spec.
 	Multiplier *int32 `json:"multiplier,omitempty"`
+	// ScalingGroup and Priority are those of the cluster that has the member.
+	// They are set in other clusters' segments only: what spec.clusters of this
+	// object says of such a member may be older.
+	ScalingGroup *string `json:"scalingGroup,omitempty"`
+	// Priority: see ScalingGroup.
+	Priority *int32 `json:"priority,omitempty"`
 	// EffectiveResources is what each Pod gets: the instance type's resources
 	// times the multiplier, or inlineResources.
 	EffectiveResources *v1.ResourceRequirements `json:"effectiveResources,omitempty"`
@@ -69,6 +75,22 @@ func (b *EnvObservedMemberApplyConfiguration) WithInstanceType(value string) *En
 // If called multiple times, the Multiplier field is set to the value of the last call.
 func (b *EnvObservedMemberApplyConfiguration) WithMultiplier(value int32) *EnvObservedMemberApplyConfiguration {
 	b.Multiplier = &value
+	return b
+}
+
+// WithScalingGroup sets the ScalingGroup field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ScalingGroup field is set to the value of the last call.
+func (b *EnvObservedMemberApplyConfiguration) WithScalingGroup(value string) *EnvObservedMemberApplyConfiguration {
+	b.ScalingGroup = &value
+	return b
+}
+
+// WithPriority sets the Priority field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Priority field is set to the value of the last call.
+func (b *EnvObservedMemberApplyConfiguration) WithPriority(value int32) *EnvObservedMemberApplyConfiguration {
+	b.Priority = &value
 	return b
 }
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"slices"
+	"strings"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// rosterLimit bounds the list of registered clusters in a message: with it, a full message still fits into a frame. Of more
+// clusters no list is sent, and no worker says that a cluster is not registered.
+const rosterLimit = 48 << 10
+
+// roster is the list of registered clusters, as streams send it. It is immutable; because streams compare pointers.
+type roster struct {
+	ids     []string
+	message *federationv1.Registered
+}
+
+func newRoster(ids []string) *roster {
+	r, size := &roster{ids: ids}, 0
+	for _, id := range ids {
+		size += len(id) + 2
+	}
+	if r.message = (&federationv1.Registered{}); size <= rosterLimit {
+		r.message.Clusters = ids
+	}
+	return r
+}
+
+// enrol updates the list of registered clusters, and wakes all streams if it has changed. It takes
+// the lock of every cluster in turn, and is called with none of them held.
+func (f *Fleet) enrol() {
+	f.enrolling.Lock()
+	defer f.enrolling.Unlock()
+	ids := f.ClusterIDs()
+	if was := f.roster.Load(); was != nil && slices.Equal(was.ids, ids) {
+		return
+	}
+	f.roster.Store(newRoster(ids))
+	for _, c := range *f.clusters.Load() {
+		if s := c.session.Load(); s != nil {
+			s.outbox.signal()
+		}
+	}
+}
+
+// withRoster adds the list of registered clusters to a message if the stream has not sent this one.
+func (s *Session) withRoster(m *federationv1.Foreign) *federationv1.Foreign {
+	if r := s.cluster.fleet.roster.Load(); s.feed.roster != r {
+		s.feed.roster, s.feed.rosterAt = r, s.cluster.fleet.now()
+		m.Registered = r.message
+	}
+	return m
+}
+
+// Unserved lists the clusters that an Env has members of and that do not serve it.
+func (f *Fleet) Unserved(key segment.Key) (missing, without []string) {
+	slot := f.index.get(key)
+	if slot == nil {
+		return nil, nil
+	}
+	return f.unserved(slot.snapshot())
+}
+
+// unserved lists the clusters that an Env has members of and that do not serve it: those that are not registered, and those that
+// have no such Env. Of clusters whose reports are not complete here, nothing is known.
+func (f *Fleet) unserved(parts []shown) (missing, without []string) {
+	lists, seen := map[string]struct{}{}, map[string]struct{}{}
+	for _, p := range parts {
+		seen[p.owner.ID] = struct{}{}
+		if named := p.segment.Defaults.Get().Named; named != "" {
+			lists[named] = struct{}{}
+		}
+	}
+	for list := range lists {
+		for id := range strings.SplitSeq(list, ",") {
+			if _, again := seen[id]; again {
+				continue
+			}
+			seen[id] = struct{}{}
+			switch c := f.cluster(id); {
+			case c == nil || f.Registration(id) == "":
+				missing = append(missing, id)
+			case c.known.Load() && c.degradation() == "":
+				without = append(without, id)
+			}
+		}
+	}
+	slices.Sort(missing)
+	slices.Sort(without)
+	return missing, without
+}
