@@ -28,6 +28,7 @@ var sandboxView = view[*sandboxv1.Sandbox]{
 		{header: "POD-IP", value: (*sandboxv1.Sandbox).GetPodIp},
 		{header: "AGE", age: true, value: func(s *sandboxv1.Sandbox) string { return since(time.Now(), s.GetClaimedAt()) }},
 		{header: "ENDED", value: ending},
+		{header: "STALE", age: true, value: func(s *sandboxv1.Sandbox) string { return ago(s.GetStaleAge()) }},
 		{header: "POOL", wide: true, value: (*sandboxv1.Sandbox).GetPool},
 		{header: "POD", wide: true, value: (*sandboxv1.Sandbox).GetPod},
 		{header: "IMAGE", wide: true, value: (*sandboxv1.Sandbox).GetImage},
@@ -111,7 +112,8 @@ func sandboxesCommand(a *app) *cobra.Command {
 			d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Sandbox], error) {
 				whole, err := allSandboxes(ctx, c, proto.CloneOf(filter))
 				if missing := whole.GetUnreachableClusters(); len(missing) > 0 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "not in this list, unreachable: %s\n", strings.Join(missing, ", "))
+					fmt.Fprintf(cmd.ErrOrStderr(), "unreachable: %s; sandboxes there are as last known (STALE: how long ago), or missing\n",
+						strings.Join(missing, ", "))
 				}
 				return fetched[*sandboxv1.Sandbox]{whole.GetSandboxes(), whole}, err
 			}

@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/hub/internal/attach"
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/hub/internal/sandboxes"
@@ -45,11 +46,12 @@ type hub struct {
 	recovery                 *recovery.State
 	registryCopy             *registrycopy.Copy // nil: there is no copy
 
-	fleet  *fleet.Fleet
-	claims *claims.Service
-	auth   *api.Authenticator // nil without keys
-	link   *grpc.Server
-	public *api.Server
+	fleet     *fleet.Fleet
+	lastKnown *lastknown.Sandboxes
+	claims    *claims.Service
+	auth      *api.Authenticator // nil without keys
+	link      *grpc.Server
+	public    *api.Server
 }
 
 // registry is where metrics are registered and served from.
@@ -120,8 +122,9 @@ func (h *hub) build(ctx context.Context, o *options) error {
 		h.registryCopy.Sync(ctx)
 	}
 	workers := attach.NewServer(attach.Options{Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"), Tunnels: o.shares})
+	h.lastKnown = lastknown.New(lastknown.Options{Dispatcher: workers, Clusters: h.fleet.ClusterIDs, Clock: real})
 	h.claims = claims.New(claims.Options{
-		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
+		Fleet: h.fleet, Dispatcher: h.lastKnown, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
 		Metrics: h.metrics, Retention: o.retention, Quota: o.quota, RefuseCredentials: o.refuseCredentials,
 	})
 	workers.Handle(h.claims)
@@ -212,7 +215,9 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
 		hub:   h, clock: real, expiry: credentials.Expiry,
 	}
-	service := sandboxes.New(sandboxes.Options{Fleet: h.fleet, Dispatcher: workers, Claims: h.claims, Tunnels: workers})
+	service := sandboxes.New(sandboxes.Options{
+		Fleet: h.fleet, Dispatcher: h.lastKnown, Claims: h.claims, Tunnels: workers, LastKnown: h.lastKnown,
+	})
 	options := api.Options{
 		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Fleet: h.fleet, Hub: status, Auth: h.auth,
 		Clock: real, Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
@@ -249,6 +254,7 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group.Go(func() error { return h.fleet.Run(inner) })
 	group.Go(func() error { return h.recovery.Run(inner, clock.RealClock{}) })
 	group.Go(func() error { return h.claims.Run(inner) })
+	group.Go(func() error { return h.lastKnown.Run(inner) })
 	if h.registryCopy != nil {
 		group.Go(func() error { return h.registryCopy.Run(inner, clock.RealClock{}) })
 	}

@@ -71,7 +71,11 @@ func (r *HubReader) look(ctx context.Context) (*Hub, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing sandboxes: %w", err)
 		}
-		h.Sandboxes = append(h.Sandboxes, page.GetSandboxes()...)
+		for _, sandbox := range page.GetSandboxes() {
+			if sandbox.GetStaleAge() == nil { // else its cluster is silent
+				h.Sandboxes = append(h.Sandboxes, sandbox)
+			}
+		}
 		h.Silent = append(h.Silent, page.GetUnreachableClusters()...)
 		if token = page.GetNextPageToken(); token == "" {
 			return h, nil

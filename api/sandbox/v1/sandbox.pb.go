@@ -621,8 +621,11 @@ type Sandbox struct {
 	StatusDetail         *StatusDetail          `protobuf:"bytes,50,opt,name=status_detail,json=statusDetail,proto3" json:"status_detail,omitempty"`               // what a sandbox that is starting waits for, or why it failed, as its Pod tells
 	Pause                *Pause                 `protobuf:"bytes,60,opt,name=pause,proto3" json:"pause,omitempty"`                                                 // unset: it has all of its CPU
 	Waiting              *Waiting               `protobuf:"bytes,61,opt,name=waiting,proto3" json:"waiting,omitempty"`                                             // of a claim that waits for a Pod
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// In a list, where the sandbox's cluster does not respond: how long ago the cluster said this. The sandbox may have changed or
+	// ended since. Unset: it is as it is now.
+	StaleAge      *durationpb.Duration `protobuf:"bytes,62,opt,name=stale_age,json=staleAge,proto3" json:"stale_age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Sandbox) Reset() {
@@ -917,6 +920,13 @@ func (x *Sandbox) GetPause() *Pause {
 func (x *Sandbox) GetWaiting() *Waiting {
 	if x != nil {
 		return x.Waiting
+	}
+	return nil
+}
+
+func (x *Sandbox) GetStaleAge() *durationpb.Duration {
+	if x != nil {
+		return x.StaleAge
 	}
 	return nil
 }
@@ -1429,7 +1439,7 @@ type ListSandboxesResponse struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Sandboxes           []*Sandbox             `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	NextPageToken       string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	UnreachableClusters []string               `protobuf:"bytes,3,rep,name=unreachable_clusters,json=unreachableClusters,proto3" json:"unreachable_clusters,omitempty"` // whose sandboxes are missing from the response
+	UnreachableClusters []string               `protobuf:"bytes,3,rep,name=unreachable_clusters,json=unreachableClusters,proto3" json:"unreachable_clusters,omitempty"` // whose sandboxes are in the response as last known, with stale_age, or missing
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -4169,7 +4179,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10WAIT_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05READY\x10\x01\x12\f\n" +
 	"\bASSIGNED\x10\x02\x12\b\n" +
-	"\x04NONE\x10\x03\"\x90\x0e\n" +
+	"\x04NONE\x10\x03\"\xc8\x0e\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -4213,7 +4223,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x12runtime_class_name\x18- \x01(\tR\x10runtimeClassName\x12C\n" +
 	"\rstatus_detail\x182 \x01(\v2\x1e.atoll.sandbox.v1.StatusDetailR\fstatusDetail\x12-\n" +
 	"\x05pause\x18< \x01(\v2\x17.atoll.sandbox.v1.PauseR\x05pause\x123\n" +
-	"\awaiting\x18= \x01(\v2\x19.atoll.sandbox.v1.WaitingR\awaiting\x1a9\n" +
+	"\awaiting\x18= \x01(\v2\x19.atoll.sandbox.v1.WaitingR\awaiting\x126\n" +
+	"\tstale_age\x18> \x01(\v2\x19.google.protobuf.DurationR\bstaleAge\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
@@ -4666,109 +4677,110 @@ var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
 	10, // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
 	9,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
 	8,  // 24: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
-	62, // 25: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
-	3,  // 26: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
-	64, // 27: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
-	11, // 28: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
-	64, // 29: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
-	0,  // 30: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	64, // 31: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
-	64, // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
-	7,  // 33: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	62, // 34: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	62, // 35: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	7,  // 36: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	64, // 37: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
-	4,  // 38: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
-	64, // 39: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
-	8,  // 40: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
-	30, // 41: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	1,  // 42: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	62, // 43: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	64, // 44: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	64, // 45: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	64, // 46: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	64, // 47: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	64, // 48: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	64, // 49: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	39, // 50: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	40, // 51: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	1,  // 52: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	62, // 53: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	41, // 54: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	62, // 55: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	63, // 56: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	6,  // 57: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	63, // 58: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	48, // 59: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	64, // 60: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	62, // 61: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	63, // 62: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	63, // 63: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	55, // 64: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
-	56, // 65: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
-	5,  // 66: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
-	6,  // 67: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	13, // 68: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	14, // 69: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	16, // 70: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	17, // 71: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	18, // 72: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	19, // 73: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	20, // 74: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	21, // 75: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	22, // 76: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	24, // 77: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	26, // 78: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	27, // 79: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	28, // 80: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	29, // 81: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	31, // 82: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	32, // 83: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	33, // 84: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	36, // 85: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	38, // 86: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	42, // 87: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	43, // 88: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	44, // 89: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	45, // 90: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	53, // 91: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
-	50, // 92: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	51, // 93: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	52, // 94: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	7,  // 95: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	7,  // 96: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	15, // 97: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	7,  // 98: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	7,  // 99: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	7,  // 100: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	7,  // 101: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	7,  // 102: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	23, // 103: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	23, // 104: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	25, // 105: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	30, // 106: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	30, // 107: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	30, // 108: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	30, // 109: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	35, // 110: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	35, // 111: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	34, // 112: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	37, // 113: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	39, // 114: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	39, // 115: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	65, // 116: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	47, // 117: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	46, // 118: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	54, // 119: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
-	49, // 120: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	49, // 121: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	65, // 122: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	95, // [95:123] is the sub-list for method output_type
-	67, // [67:95] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	62, // 25: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
+	62, // 26: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
+	3,  // 27: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
+	64, // 28: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	11, // 29: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
+	64, // 30: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
+	0,  // 31: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	64, // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	64, // 33: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	7,  // 34: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
+	62, // 35: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	62, // 36: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	7,  // 37: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	64, // 38: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	4,  // 39: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
+	64, // 40: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
+	8,  // 41: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
+	30, // 42: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
+	1,  // 43: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	62, // 44: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	64, // 45: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	64, // 46: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	64, // 47: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	64, // 48: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	64, // 49: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	64, // 50: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	39, // 51: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	40, // 52: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	1,  // 53: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	62, // 54: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	41, // 55: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	62, // 56: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	63, // 57: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	6,  // 58: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	63, // 59: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	48, // 60: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	64, // 61: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	62, // 62: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	63, // 63: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	63, // 64: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	55, // 65: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
+	56, // 66: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
+	5,  // 67: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
+	6,  // 68: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	13, // 69: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	14, // 70: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	16, // 71: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	17, // 72: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	18, // 73: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	19, // 74: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	20, // 75: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	21, // 76: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	22, // 77: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	24, // 78: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	26, // 79: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	27, // 80: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	28, // 81: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	29, // 82: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	31, // 83: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	32, // 84: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	33, // 85: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	36, // 86: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	38, // 87: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	42, // 88: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	43, // 89: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	44, // 90: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	45, // 91: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	53, // 92: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
+	50, // 93: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	51, // 94: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	52, // 95: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	7,  // 96: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 97: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	15, // 98: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	7,  // 99: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 100: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 101: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 102: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	7,  // 103: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	23, // 104: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	23, // 105: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	25, // 106: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	30, // 107: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	30, // 108: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	30, // 109: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	30, // 110: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	35, // 111: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	35, // 112: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	34, // 113: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	37, // 114: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	39, // 115: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	39, // 116: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	65, // 117: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	47, // 118: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	46, // 119: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	54, // 120: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
+	49, // 121: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	49, // 122: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	65, // 123: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	96, // [96:124] is the sub-list for method output_type
+	68, // [68:96] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }

@@ -91,7 +91,7 @@ func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 		return problem.New(problem.Internal, "cluster %s answered with sandbox %s of %d bytes, want at most %d", cluster, sandbox.GetId(), size,
 			maxSandbox)
 	}
-	sandbox.ClusterId = cluster
+	sandbox.ClusterId, sandbox.StaleAge = cluster, nil
 	dropUnshowable(sandbox)
 	return nil
 }

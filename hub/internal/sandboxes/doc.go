@@ -8,7 +8,8 @@
 //     TestOnlyTheOwnerReachesASandbox.
 //   - A terminal record in the ledger is returned without its cluster; because that may be away: TestAnEndedSandboxIsTouchedInVain.
 //   - A list merges all clusters' pages, and may be short. A cluster silent for 3 s is named and delays no other (I7):
-//     TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged.
+//     TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged. Its live sandboxes are listed as last known:
+//     TestSandboxesOfADeadWorkerAreListedAsLastKnown.
 //   - A worker is named too if its page token does not advance; because callers would loop: TestAPageThatDoesNotGoOnIsNone.
 //   - A refresh asks each cluster for its own members, and names it by certificate (I12): TestRefreshEnv.
 package sandboxes

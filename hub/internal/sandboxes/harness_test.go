@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -24,6 +26,7 @@ type federation struct {
 	t      *testing.T
 	ledger store.Store
 	claims *claims.Service
+	known  *lastknown.Sandboxes
 	hub    *Service
 }
 
@@ -36,10 +39,11 @@ func newFederation(t *testing.T, idle map[string]int32) *federation {
 }
 
 func (f *federation) start() {
+	f.known = lastknown.New(lastknown.Options{Dispatcher: f, Clusters: f.Fleet.ClusterIDs, Clock: clock.RealClock{}})
 	f.claims = claims.New(claims.Options{
-		Fleet: f.Fleet, Dispatcher: f, Store: f.ledger, Log: testlog.New(f.t), Rand: func() uint64 { return 7 },
+		Fleet: f.Fleet, Dispatcher: f.known, Store: f.ledger, Log: testlog.New(f.t), Rand: func() uint64 { return 7 },
 	})
-	f.hub = New(Options{Fleet: f.Fleet, Dispatcher: f, Claims: f.claims})
+	f.hub = New(Options{Fleet: f.Fleet, Dispatcher: f.known, Claims: f.claims, LastKnown: f.known})
 }
 
 // restart ends the hub process and starts another.

@@ -24,7 +24,7 @@ import (
 const listTimeout = 3 * time.Second
 
 // List merges the sandboxes of all clusters, live or ended, ordered by id. A cluster that does not respond in time is named, and
-// delays no other (I7).
+// delays no other (I7); its live sandboxes are listed as last known, with their age.
 func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	req, clusters, err := s.resolveList(ctx, in)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 	defer cancel()
 	answer, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_List{List: req}})
 	if err != nil {
-		return page{cluster: cluster, err: err}
+		return s.stalePage(cluster, req, err)
 	}
 	out := page{cluster: cluster, next: answer.GetList().GetNextPageToken()}
 	if _, ok := validate.ClusterOf(out.next); out.next != "" && (!ok || out.next <= req.GetPageToken()) {
@@ -119,6 +119,24 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 	return out
 }
 
+// stalePage is the page of a cluster that does not respond, as last known. What has ended since is not known.
+func (s *Service) stalePage(cluster string, req *sandboxv1.ListSandboxesRequest, err error) page {
+	out := page{cluster: cluster, err: err}
+	if s.known == nil || serve.WantsEnded(req) {
+		return out
+	}
+	known := s.known.Of(cluster, func(one *sandboxv1.Sandbox) bool {
+		return one.GetId() > req.GetPageToken() && serve.Listed(req, one)
+	})
+	if size := serve.PageSize(req); len(known) > size {
+		known, out.next = known[:size], known[size-1].GetId()
+	}
+	for _, one := range known {
+		out.sandboxes = append(out.sandboxes, one.Shown())
+	}
+	return out
+}
+
 // merge combines pages into one. A page holds the sandboxes of its cluster after the token, up to its own next one. The lowest of
 // these bounds what all of them have searched; later sandboxes are left to the next page. What the caller may not see is dropped
 // after the cut, so that the token shows how far the search has come; such a page is shorter.
@@ -128,7 +146,6 @@ func merge(pages []page, size int, p principal.Principal) *sandboxv1.ListSandbox
 	for _, page := range pages {
 		if page.err != nil {
 			out.UnreachableClusters = append(out.UnreachableClusters, page.cluster)
-			continue
 		}
 		all = append(all, page.sandboxes...)
 		if page.next != "" && (out.NextPageToken == "" || page.next < out.NextPageToken) {

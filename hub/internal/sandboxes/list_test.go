@@ -169,3 +169,75 @@ func TestListMergesInOrder(t *testing.T) {
 		}
 	})
 }
+
+// A list has the live sandboxes of a cluster whose worker is dead as they were last known, marked with their age.
+func TestSandboxesOfADeadWorkerAreListedAsLastKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.known.Run(ctx) }()
+		defer func() {
+			stop()
+			must.Succeed(t, <-done)
+		}()
+		var made []*sandboxv1.Sandbox
+		for i := range 3 {
+			made = append(made, f.create(workertest.Request("", workertest.Prefer("west"), func(r *sandboxv1.CreateSandboxRequest) {
+				r.Team = fmt.Sprint("t", i%2)
+			})))
+		}
+		f.create(workertest.Request("", workertest.Prefer("east")))
+		if _, err := f.hub.Release(t.Context(), made[2].GetId()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // the hub lists every cluster
+		f.Workers["west"].SetConnected(false)
+		time.Sleep(time.Minute)
+
+		list := func(ctx context.Context, r *sandboxv1.ListSandboxesRequest) *sandboxv1.ListSandboxesResponse {
+			page, err := f.hub.List(ctx, r)
+			must.Succeed(t, err)
+			if !slices.Equal(page.GetUnreachableClusters(), []string{"west"}) {
+				t.Errorf("unreachable are %v", page.GetUnreachableClusters())
+			}
+			return page
+		}
+		whole := list(t.Context(), &sandboxv1.ListSandboxesRequest{})
+		if len(whole.GetSandboxes()) != 3 {
+			t.Errorf("listed are %v", whole.GetSandboxes())
+		}
+		for _, s := range whole.GetSandboxes() {
+			age := s.GetStaleAge()
+			if stale := s.GetClusterId() == "west"; stale != (age != nil) {
+				t.Errorf("%s has the age %v", s.GetId(), age)
+			} else if stale && (age.AsDuration() < time.Minute || age.AsDuration() > time.Minute+15*time.Second) {
+				t.Errorf("%s was last known %s ago", s.GetId(), age.AsDuration())
+			}
+		}
+		first := list(t.Context(), &sandboxv1.ListSandboxesRequest{PageSize: 1, ClusterId: "west"})
+		rest := list(t.Context(), &sandboxv1.ListSandboxesRequest{PageSize: 1, ClusterId: "west", PageToken: first.GetNextPageToken()})
+		if len(first.GetSandboxes()) != 1 || len(rest.GetSandboxes()) != 1 ||
+			first.GetSandboxes()[0].GetId() != made[0].GetId() || rest.GetSandboxes()[0].GetId() != made[1].GetId() {
+			t.Errorf("in pages: %v, %v", first, rest)
+		}
+		for name, page := range map[string]*sandboxv1.ListSandboxesResponse{
+			"of a team":    list(t.Context(), &sandboxv1.ListSandboxesRequest{ClusterId: "west", Team: "t1"}),
+			"for a caller": list(principal.With(t.Context(), principal.Principal{Team: "t1", AllNamespaces: true}), &sandboxv1.ListSandboxesRequest{}),
+		} {
+			if len(page.GetSandboxes()) != 1 || page.GetSandboxes()[0].GetId() != made[1].GetId() {
+				t.Errorf("%s: %v", name, page.GetSandboxes())
+			}
+		}
+		if ended := list(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, ClusterId: "west"}); len(ended.GetSandboxes()) > 0 {
+			t.Errorf("ended ones are %v", ended.GetSandboxes())
+		}
+
+		f.Workers["west"].SetConnected(true)
+		page, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{ClusterId: "west"})
+		must.Succeed(t, err)
+		if len(page.GetSandboxes()) != 2 || page.GetSandboxes()[0].GetStaleAge() != nil || len(page.GetUnreachableClusters()) > 0 {
+			t.Errorf("once the worker is back: %v", page)
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
@@ -44,6 +45,7 @@ type Service struct {
 	workers calls.Workers
 	claims  Claims
 	tunnels Tunnels
+	known   *lastknown.Sandboxes
 }
 
 // Options configure a Service. Only Open uses Tunnels.
@@ -52,11 +54,14 @@ type Options struct {
 	Dispatcher calls.Dispatcher
 	Claims     Claims
 	Tunnels    Tunnels
+	LastKnown  *lastknown.Sandboxes // for lists while a cluster does not respond; nil: its sandboxes are missing
 }
 
 // New returns a service.
 func New(o Options) *Service {
-	return &Service{fleet: o.Fleet, workers: calls.Workers{Dispatcher: o.Dispatcher}, claims: o.Claims, tunnels: o.Tunnels}
+	return &Service{
+		fleet: o.Fleet, workers: calls.Workers{Dispatcher: o.Dispatcher}, claims: o.Claims, tunnels: o.Tunnels, known: o.LastKnown,
+	}
 }
 
 // Get returns a sandbox: from the ledger if that has a terminal record, else from the cluster in its id.

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lastknown
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
+)
+
+const (
+	// listEvery is how often a cluster of few sandboxes is listed; each sandbox adds listPer.
+	listEvery = 10 * time.Second
+	listPer   = 10 * time.Millisecond
+	// look is how often it is checked whether a list is due.
+	look = time.Second
+	// pageSize is of one call.
+	pageSize = 1000
+	// maxSandboxes and maxBytes are one cluster's share. What does not fit is not kept.
+	maxSandboxes = 20_000
+	maxBytes     = 32 << 20
+)
+
+// Why a list is not complete.
+var (
+	errTooMany = errors.New("the cluster lists more sandboxes than are kept")
+	errNoEnd   = errors.New("the cluster's page token does not advance")
+)
+
+// Options configure Sandboxes. All are required.
+type Options struct {
+	Dispatcher calls.Dispatcher
+	Clusters   func() []string // that are registered
+	Clock      clock.WithTicker
+}
+
+// Sandboxes are the live sandboxes of all clusters, as last known. It is a Dispatcher that keeps what passes through it.
+type Sandboxes struct {
+	opts    Options
+	workers calls.Workers
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	clusters map[string]*share
+}
+
+// share is what is kept of one cluster.
+type share struct {
+	sandboxes map[string]*entry // by id
+	bytes     int
+	listing   bool
+	next      time.Time // of the next list
+}
+
+type entry struct {
+	sandbox *sandboxv1.Sandbox
+	bytes   int
+	at      time.Time
+}
+
+// New returns Sandboxes that know nothing yet.
+func New(opts Options) *Sandboxes {
+	s := &Sandboxes{opts: opts, clusters: map[string]*share{}}
+	s.workers = calls.Workers{Dispatcher: s}
+	return s
+}
+
+// Dispatch implements calls.Dispatcher.
+func (s *Sandboxes) Dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	answer, err := s.opts.Dispatcher.Dispatch(ctx, cluster, d)
+	if err != nil || answer.GetError() != nil {
+		return answer, err
+	}
+	if one := answer.GetSandbox(); one != nil {
+		s.keep(cluster, one)
+	}
+	if list := answer.GetList().GetSandboxes(); len(list) > 0 {
+		s.keep(cluster, list...)
+	}
+	return answer, nil
+}
+
+// keep notes what a cluster says about its sandboxes. Ended ones are dropped.
+func (s *Sandboxes) keep(cluster string, said ...*sandboxv1.Sandbox) {
+	now := s.opts.Clock.Now()
+	for _, sandbox := range said {
+		kept := proto.CloneOf(sandbox)
+		kept.Decision = nil // of one claim, and large
+		if calls.Stamp(kept, cluster) != nil {
+			continue // its caller reports it
+		}
+		s.mu.Lock()
+		s.share(cluster).put(&entry{kept, proto.Size(kept), now})
+		s.mu.Unlock()
+	}
+}
+
+// share returns a cluster's. The lock is held.
+func (s *Sandboxes) share(cluster string) *share {
+	if s.clusters[cluster] == nil {
+		s.clusters[cluster] = &share{sandboxes: map[string]*entry{}}
+	}
+	return s.clusters[cluster]
+}
+
+func (s *share) put(e *entry) {
+	id := e.sandbox.GetId()
+	s.drop(id)
+	if e.sandbox.GetPhase() == sandboxv1.Phase_ENDED || len(s.sandboxes) >= maxSandboxes || s.bytes+e.bytes > maxBytes {
+		return
+	}
+	s.sandboxes[id] = e
+	s.bytes += e.bytes
+}
+
+func (s *share) drop(id string) {
+	if old := s.sandboxes[id]; old != nil {
+		s.bytes -= old.bytes
+		delete(s.sandboxes, id)
+	}
+}
+
+// Sandbox is one as last known. It must not be changed.
+type Sandbox struct {
+	*sandboxv1.Sandbox
+	Age time.Duration
+}
+
+// Shown returns a copy for a caller, marked with its age.
+func (s Sandbox) Shown() *sandboxv1.Sandbox {
+	shown := proto.CloneOf(s.Sandbox)
+	shown.StaleAge = durationpb.New(s.Age.Round(time.Millisecond))
+	return shown
+}
+
+// Of returns the sandboxes of a cluster that want includes, ordered by id.
+func (s *Sandboxes) Of(cluster string, want func(*sandboxv1.Sandbox) bool) (out []Sandbox) {
+	s.mu.Lock()
+	if known := s.clusters[cluster]; known != nil {
+		now := s.opts.Clock.Now()
+		for _, e := range known.sandboxes {
+			if want(e.sandbox) {
+				out = append(out, Sandbox{e.sandbox, max(0, now.Sub(e.at))})
+			}
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(out, func(a, b Sandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	return out
+}
+
+// Run lists the clusters until ctx ends.
+func (s *Sandboxes) Run(ctx context.Context) error {
+	defer s.running.Wait()
+	ticker := s.opts.Clock.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		for _, cluster := range s.due() {
+			s.running.Go(func() { s.list(ctx, cluster) })
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// due returns the clusters to list now, and forgets those that are not registered any more.
+func (s *Sandboxes) due() (out []string) {
+	registered, now := s.opts.Clusters(), s.opts.Clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for cluster, known := range s.clusters {
+		if !known.listing && !slices.Contains(registered, cluster) {
+			delete(s.clusters, cluster)
+		}
+	}
+	for _, cluster := range registered {
+		if known := s.share(cluster); !known.listing && !now.Before(known.next) {
+			known.listing = true
+			out = append(out, cluster)
+		}
+	}
+	return out
+}
+
+// list reads all live sandboxes of a cluster, and drops what is not among them.
+func (s *Sandboxes) list(ctx context.Context, cluster string) {
+	began := s.opts.Clock.Now()
+	there, err := s.read(ctx, cluster)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.share(cluster)
+	known.listing, known.next = false, s.opts.Clock.Now().Add(listEvery+time.Duration(len(known.sandboxes))*listPer)
+	if err != nil {
+		return
+	}
+	for id, e := range known.sandboxes {
+		if !there[id] && e.at.Before(began) {
+			known.drop(id)
+		}
+	}
+}
+
+// read lists a cluster, page by page. Dispatch keeps what the pages have.
+func (s *Sandboxes) read(ctx context.Context, cluster string) (there map[string]bool, err error) {
+	there = map[string]bool{}
+	for token := ""; ; {
+		answer, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_List{
+			List: &sandboxv1.ListSandboxesRequest{PageSize: pageSize, PageToken: token},
+		}})
+		if err != nil {
+			return nil, err
+		}
+		for _, sandbox := range answer.GetList().GetSandboxes() {
+			if there[sandbox.GetId()] = true; len(there) > maxSandboxes {
+				return nil, errTooMany
+			}
+		}
+		next := answer.GetList().GetNextPageToken()
+		if next == "" {
+			return there, nil
+		}
+		if next <= token {
+			return nil, errNoEnd
+		}
+		token = next
+	}
+}
