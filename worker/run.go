@@ -51,13 +51,13 @@ import (
 	"navix.sh/atoll/worker/internal/sync"
 )
 
-// Leader election as in Kubernetes' own controllers, except that followers try four times as often; because the cluster has no
-// leader during a handover. Package lease avoids the extra renewals.
+// Leader election as in Kubernetes' own controllers, except that followers try eight times as often; because the cluster has no
+// leader during a handover. Package lease avoids the extra renewals, and writes shorter leases while the API server is quick.
 const (
 	leaseName     = "atoll-worker"
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
-	retryPeriod   = 500 * time.Millisecond
+	retryPeriod   = 250 * time.Millisecond
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,verbs=create

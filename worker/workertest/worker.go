@@ -34,7 +34,7 @@ const (
 	leaseName       = "atoll-worker"
 	leaseDuration   = 15 * time.Second
 	renewDeadline   = 10 * time.Second
-	retryPeriod     = 2 * time.Second
+	retryPeriod     = time.Second
 )
 
 // Options are a worker process's settings.

@@ -27,7 +27,13 @@ const (
 	margin = time.Second
 	// renewInterval is how often the lease is renewed. Leader election calls at the interval at which followers try, which is
 	// shorter, so that they take over soon after a leader has released the lease.
-	renewInterval = 2 * time.Second
+	renewInterval = time.Second
+	// shortDuration is the lease's while renewals are quick. It bounds how long a cluster waits for another leader after the
+	// leader was killed. Five renewals fit into it.
+	shortDuration = 6 * time.Second
+	// quick is how long a renewal may take for the next one to be short: two of them, and the pause between them, fit into
+	// shortDuration.
+	quick = time.Second
 )
 
 // Lock is a Lease lock that knows until when it is held. Leader election uses it as its lock.
@@ -39,12 +45,16 @@ type Lock struct {
 	holder atomic.Pointer[string] // as the lease was read last
 	once   sync.Once
 	over   chan struct{} // closed when it was held once and must not be held again
-	// renewed is when the last successful write was sent. Leader election makes one at a time.
-	renewed time.Duration
+
+	// The rest is of the last successful write. Leader election makes one at a time.
+	renewed time.Duration // when it was sent
+	took    time.Duration
+	mayLast time.Duration                      // from renewed: how long a lease of the configured duration would have been held
+	term    *resourcelock.LeaderElectionRecord // nil: there was none, or the lease was released since
 }
 
-// ErrLapsed ends the term of a leader that was suspended for longer than its lease. Other processes may have led and released the
-// lease meanwhile: the state of this process, and its work under way, is outdated.
+// ErrLapsed ends the term of a leader that did not renew its lease in time. Other processes may have led and released the lease
+// meanwhile: the state of this process, and its work under way, is outdated.
 var ErrLapsed = errors.New("the lease had lapsed before it was renewed; this process must not lead again")
 
 // addressMark separates, in an identity, its holder's name from the address for other replicas.
@@ -104,6 +114,9 @@ func (l *Lock) Address() (address string, self bool) {
 		return "", false
 	}
 	_, address, _ = strings.Cut(*holder, addressMark)
+	if _, own, _ := strings.Cut(l.Identity(), addressMark); address == own {
+		return "", false // this process' predecessor, which is gone
+	}
 	return address, false
 }
 
@@ -136,38 +149,62 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	if l.lapsed() {
 		return l.end()
 	}
-	return l.wrote(before, record, l.Interface.Create(ctx, record))
+	return l.write(before, record, func(record resourcelock.LeaderElectionRecord) error { return l.Interface.Create(ctx, record) })
 }
 
-// lapsed reports whether this process has led and no longer holds the lease.
+// lapsed reports whether this process has led and does not hold the lease.
 func (l *Lock) lapsed() bool { return l.led.Load() && !l.Held() }
 
 // Update acquires, renews or releases the lease.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	before := l.now()
 	switch mine := record.HolderIdentity == l.Identity(); {
-	case mine && l.lapsed():
+	case mine && l.lapsed() && !l.unbroken(before, &record):
 		return l.end()
 	case mine && l.Held() && before-l.renewed < renewInterval:
 		return nil
 	case !mine:
 		// Released from the moment of the request: the write may succeed and its response be lost.
 		l.until.Store(0)
+		l.term = nil
 	}
-	return l.wrote(before, record, l.Interface.Update(ctx, record))
+	return l.write(before, record, func(record resourcelock.LeaderElectionRecord) error { return l.Interface.Update(ctx, record) })
 }
 
-// wrote notes a write. A write that failed, or whose outcome is unknown, changes nothing: the previous one still counts.
-func (l *Lock) wrote(before time.Duration, record resourcelock.LeaderElectionRecord, err error) error {
-	if err != nil || record.HolderIdentity != l.Identity() {
-		return err
+// unbroken reports whether a renewal continues the term that has lapsed: no other process has led since. Leader election counts
+// the terms: a record that it read from another holder, or from none, gets another number and time. The API server refuses the
+// write if the Lease has changed since it was read. After the time that a long lease would have lasted, the term is over.
+func (l *Lock) unbroken(before time.Duration, record *resourcelock.LeaderElectionRecord) bool {
+	return l.term != nil && before < l.renewed+l.mayLast &&
+		record.LeaderTransitions == l.term.LeaderTransitions && record.AcquireTime.Equal(&l.term.AcquireTime)
+}
+
+// write sends a record, for how long the API server's last response allows, and notes its outcome. A write that failed, or whose
+// outcome is unknown, extends nothing: the previous one still counts.
+func (l *Lock) write(before time.Duration, record resourcelock.LeaderElectionRecord, send func(resourcelock.LeaderElectionRecord) error) error {
+	if record.HolderIdentity != l.Identity() {
+		return send(record)
 	}
-	duration := time.Duration(record.LeaseDurationSeconds) * time.Second
+	configured := time.Duration(record.LeaseDurationSeconds) * time.Second
+	duration := configured
+	if l.term != nil && l.took <= quick {
+		duration = min(duration, shortDuration)
+		record.LeaseDurationSeconds = int(duration / time.Second)
+	}
 	if duration <= margin {
 		return errors.New("lease duration leaves no time to lead")
 	}
-	l.renewed = before
+	until := int64(before + duration - margin)
+	// A lease that gets shorter is shorter from the moment of the request: the write may succeed and its response be lost.
+	if l.until.Load() > until {
+		l.until.Store(until)
+	}
+	if err := send(record); err != nil {
+		l.took = quick + 1
+		return err
+	}
+	l.renewed, l.took, l.mayLast, l.term = before, l.now()-before, configured-margin, &record
 	l.led.Store(true)
-	l.until.Store(int64(before + duration - margin))
+	l.until.Store(until)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"navix.sh/atoll/e2e/must"
@@ -47,27 +48,37 @@ func TestHeld(t *testing.T) {
 	check(15*time.Second, false) // 1 s + 15 s less the margin
 
 	// A slow write counts from when it was sent.
-	far.write = func() error { now += 9 * time.Second; return nil }
+	far.write = func() error { now += 4 * time.Second; return nil }
 	now = 10 * time.Second
 	must.Succeed(t, lock.Update(t.Context(), mine))
-	check(23*time.Second, true)
-	check(24*time.Second, false)
+	check(14*time.Second, true)
+	check(15*time.Second, false) // 10 s + 6 s less the margin
 
-	// A write whose outcome is unknown renews nothing.
-	lost := errors.New("connection lost")
+	// After a slow write the next one is for longer.
 	far.write = func() error { return nil }
+	now = 14 * time.Second
+	must.Succeed(t, lock.Update(t.Context(), mine))
+	check(27*time.Second, true)
+	check(28*time.Second, false)
+
+	// A write whose outcome is unknown renews nothing, and the next one is for longer again.
+	lost := errors.New("connection lost")
 	now = 20 * time.Second
 	must.Succeed(t, lock.Update(t.Context(), mine))
 	far.write = func() error { return lost }
-	now = 25 * time.Second
+	now = 22 * time.Second
 	if err := lock.Update(t.Context(), mine); !errors.Is(err, lost) {
 		t.Fatal(err)
 	}
-	check(33*time.Second, true)
-	check(34*time.Second, false)
+	check(24*time.Second, true)
+	check(25*time.Second, false)
+	far.write = func() error { return nil }
+	now = 24 * time.Second
+	must.Succeed(t, lock.Update(t.Context(), mine))
+	check(37*time.Second, true)
+	check(38*time.Second, false)
 
 	// A release counts at once, also when the response is lost.
-	far.write = func() error { return nil }
 	now = 30 * time.Second
 	must.Succeed(t, lock.Update(t.Context(), mine))
 	far.write = func() error { return lost }
@@ -75,28 +86,75 @@ func TestHeld(t *testing.T) {
 	check(31*time.Second, false)
 }
 
+// I2: other processes may have seen a shorter lease although its writer has not.
+func TestAShorterLeaseCountsAtOnce(t *testing.T) {
+	var now time.Duration
+	lost := errors.New("connection lost")
+	far := &remote{write: func() error { return nil }}
+	lock := WrapWith(far, func() time.Duration { return now })
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15}
+	must.Succeed(t, lock.Update(t.Context(), mine))
+	now = 2 * time.Second
+	far.write = func() error {
+		if now = 2*time.Second + shortDuration - margin; lock.Held() {
+			t.Error("held for longer than the write says")
+		}
+		return lost
+	}
+	if err := lock.Update(t.Context(), mine); !errors.Is(err, lost) || lock.Held() {
+		t.Errorf("after the write: %v, held %t", err, lock.Held())
+	}
+}
+
 // I2: a process that was suspended while another one led and released the lease must not lead again, whichever process holds it
-// now. It has claims under way that the other one has carried out again.
+// now. It has claims under way that the other one has carried out again. If no other one led, it goes on, unless that took long.
 func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
-	for name, lapse := range map[string]func(lock *Lock, now *time.Duration){
-		"suspended": func(_ *Lock, now *time.Duration) { *now += 15 * time.Second },
-		"given up": func(lock *Lock, _ *time.Duration) {
+	acquired := metav1.NewTime(time.Unix(1_000_000, 0))
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15, LeaderTransitions: 3, AcquireTime: acquired}
+	for name, tc := range map[string]struct {
+		suspended time.Duration
+		meanwhile func(lock *Lock, next *resourcelock.LeaderElectionRecord)
+		again     bool
+	}{
+		"another one led": {10 * time.Second, func(_ *Lock, next *resourcelock.LeaderElectionRecord) { next.LeaderTransitions++ }, false},
+		"the Lease was made anew": {10 * time.Second, func(_ *Lock, next *resourcelock.LeaderElectionRecord) {
+			next.AcquireTime = metav1.NewTime(acquired.Add(time.Second))
+		}, false},
+		"given up": {0, func(lock *Lock, _ *resourcelock.LeaderElectionRecord) {
 			if err := lock.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}); err != nil {
 				t.Error(err)
 			}
-		},
+		}, false},
+		"for long":             {14 * time.Second, nil, false},
+		"no other one has led": {13 * time.Second, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Second
 			writes := 0
 			lock := WrapWith(&remote{write: func() error { writes++; return nil }}, func() time.Duration { return now })
-			mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15}
-			if err := lock.Update(t.Context(), mine); err != nil || !lock.Held() {
-				t.Fatalf("taking a free lease: %v", err)
+			must.Succeed(t, lock.Update(t.Context(), mine))
+			now += 2 * renewInterval
+			must.Succeed(t, lock.Update(t.Context(), mine))
+			if !lock.Held() {
+				t.Fatal("a lease that was just renewed is not held")
 			}
-			lapse(lock, &now)
-			before := writes
-			if err := errors.Join(lock.Update(t.Context(), mine), lock.Create(t.Context(), mine)); !errors.Is(err, ErrLapsed) || writes != before ||
+			now += tc.suspended
+			if tc.suspended > 0 && lock.Held() {
+				t.Fatalf("held %s after the renewal", tc.suspended)
+			}
+			next, before := mine, 0
+			if tc.meanwhile != nil {
+				tc.meanwhile(lock, &next)
+			}
+			before = writes
+			err := lock.Update(t.Context(), next)
+			if tc.again {
+				if err != nil || !lock.Held() || closed(lock.Lapsed()) {
+					t.Errorf("taking it again: %v, held %t", err, lock.Held())
+				}
+				return
+			}
+			if err := errors.Join(err, lock.Create(t.Context(), next)); !errors.Is(err, ErrLapsed) || writes != before ||
 				lock.Held() || !closed(lock.Lapsed()) {
 				t.Errorf("taking it again: %v, %d writes, held %t", err, writes-before, lock.Held())
 			}
@@ -126,9 +184,9 @@ func TestRenewsNoMoreThanNeeded(t *testing.T) {
 	update(mine, 2)
 	// The lease holds from the last write, not from the last time that leader election wished to renew it.
 	last := now
-	now = last + 15*time.Second - margin
+	now = last + shortDuration - margin
 	if lock.Held() {
-		t.Errorf("held %v after the last write", 15*time.Second-margin)
+		t.Errorf("held %v after the last write", shortDuration-margin)
 	}
 	// A release does not wait.
 	now = last
@@ -154,6 +212,7 @@ func TestTheLeaseTellsWhereItsHolderIs(t *testing.T) {
 		"by IPv6":                  {"a_1", "b_2@[2001:db8::2]:8444", "[2001:db8::2]:8444"},
 		"no holder":                {"a_1@10.0.0.1:8444", "", ""},
 		"itself, from before":      {"a_1@10.0.0.1:8444", "a_1@10.0.0.1:8444", ""},
+		"its predecessor":          {"a_2@10.0.0.1:8444", "a_1@10.0.0.1:8444", ""},
 	} {
 		l := Wrap(&told{identity: tc.identity, holder: tc.holder})
 		if address, self := l.Address(); address != "" || self {

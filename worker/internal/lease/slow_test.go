@@ -5,6 +5,8 @@ package lease
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +25,7 @@ import (
 const (
 	duration      = 15 * time.Second
 	renewDeadline = 10 * time.Second
-	retryPeriod   = 500 * time.Millisecond
+	retryPeriod   = 250 * time.Millisecond
 )
 
 // slow is an API server that takes as long for each response, and carries out what its client has abandoned.
@@ -122,4 +124,108 @@ func TestASlowAPIServerCostsNoLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After its leader was killed, a cluster has another one within 8 s. A leader that an API server keeps from renewing for a few
+// seconds goes on, unless another one leads by then.
+func TestTakeover(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			api := &slow{}
+			begin := time.Now()
+			now := func() time.Duration { return time.Since(begin) }
+			stops := map[string]context.CancelFunc{}
+			locks := map[string]*Lock{}
+			wires := map[string]*cut{}
+			defer func() {
+				for _, stop := range stops {
+					stop()
+				}
+				time.Sleep(time.Minute)
+			}()
+			for _, name := range []string{"a", "b"} {
+				wires[name] = &cut{client: &client{api, name}}
+				lock := WrapWith(wires[name], now)
+				elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+					Lock: lock, LeaseDuration: duration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+					Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+				})
+				must.Succeed(t, err)
+				var ctx context.Context
+				ctx, stops[name] = context.WithCancel(t.Context())
+				locks[name] = lock
+				go elector.Run(ctx)
+				time.Sleep(10*time.Second + time.Duration(rand.Int64N(int64(2*time.Second)))) // a leads
+			}
+			if !locks["a"].Held() || locks["b"].Held() {
+				t.Fatal("the first one does not lead alone")
+			}
+			wires["a"].set(true) // its writes fail, and are not carried out
+			killed := time.Now()
+			for !locks["b"].Held() {
+				if time.Sleep(10 * time.Millisecond); time.Since(killed) > time.Minute {
+					t.Fatal("no other one leads")
+				}
+				if locks["a"].Held() && locks["b"].Held() {
+					t.Fatal("both lead (I2)")
+				}
+			}
+			if took := time.Since(killed); took > 8*time.Second-500*time.Millisecond { // it has to begin its work as well
+				t.Errorf("another one leads after %s", took)
+			}
+			stops["a"]()
+			for _, name := range []string{"b"} {
+				wires[name].set(true)
+				time.Sleep(shortDuration + time.Second)
+				if locks[name].Held() {
+					t.Error("the lease is held without a renewal")
+				}
+				wires[name].set(false)
+				time.Sleep(2 * time.Second)
+				if !locks[name].Held() {
+					t.Error("a leader whose lease has lapsed and that no other one has replaced does not go on")
+				}
+			}
+		})
+	}
+}
+
+// cut is a connection that can be cut.
+type cut struct {
+	*client
+	mu  sync.Mutex
+	off bool
+}
+
+func (c *cut) set(off bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off = off
+}
+
+func (c *cut) ok() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.off {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+func (c *cut) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if err := c.ok(); err != nil {
+		return nil, nil, err
+	}
+	return c.client.Get(ctx)
+}
+
+func (c *cut) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return c.Update(ctx, record)
+}
+
+func (c *cut) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if err := c.ok(); err != nil {
+		return err
+	}
+	return c.client.Update(ctx, record)
 }
