@@ -170,6 +170,11 @@ func TestQuote(t *testing.T) {
 // TestUpdateIsFromProto whatever was there before.
 func TestUpdateIsFromProto(t *testing.T) {
 	all := []*Segment{sample(), uuids(), New(sample().Key())}
+	for _, d := range []Defaults{{Fault: "f"}, {Named: "mars,west"}, {Named: "west"}} { // in no digest, so among no edits
+		s := uuids()
+		s.Defaults = Share(d)
+		all = append(all, s, New(sample().Key()).Describe(s.UID(), 0, d))
+	}
 	for name, edit := range edits {
 		for _, s := range []*Segment{sample(), uuids()} {
 			if name != "namespace" && name != "name" {
