@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/link/pki"
 )
 
 // zeros is a compression whose messages take a byte, and become 4 MiB.
@@ -45,12 +47,10 @@ type oneByte struct{ to io.Writer }
 func (oneByte) Write(p []byte) (int, error) { return len(p), nil }
 func (o oneByte) Close() error              { _, err := o.to.Write([]byte{0}); return err }
 
-// I14: a stream of compressed frames is refused before one is decompressed, whatever the cluster; streams of other calls of the
-// connection are served.
-func TestI14TheLinkDecompressesNothing(t *testing.T) {
-	ca := authority(t, t.TempDir())
-	address := serve(t, issued(t)(ca.Hub("127.0.0.1")), nil)
-	files := issued(t)(ca.Cluster("a"))
+// plainClient connects as a cluster, by gRPC alone.
+func plainClient(t *testing.T, ca *pki.Authority, address, cluster string) federationv1.LinkClient {
+	t.Helper()
+	files := issued(t)(ca.Cluster(cluster))
 	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	must.Succeed(t, err)
 	pem, err := os.ReadFile(files.CA)
@@ -61,23 +61,39 @@ func TestI14TheLinkDecompressesNothing(t *testing.T) {
 		Certificates: []tls.Certificate{cert}, RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13,
 	})))
 	must.Succeed(t, err)
-	defer conn.Close()
-	attach := func(options ...grpc.CallOption) (*federationv1.HubFrame, error) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		stream, err := federationv1.NewLinkClient(conn).Attach(ctx, options...)
-		must.Succeed(t, err)
-		_ = stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{}}})
-		return stream.Recv()
+	t.Cleanup(func() { must.Succeed(t, conn.Close()) })
+	return federationv1.NewLinkClient(conn)
+}
+
+// attach expects a welcome as a cluster.
+func attach(ctx context.Context, client federationv1.LinkClient, cluster string, options ...grpc.CallOption) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := client.Attach(ctx, options...)
+	if err != nil {
+		return err
 	}
-	_, err = attach(grpc.UseCompressor("zeros"))
+	_ = stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{}}})
+	frame, err := stream.Recv()
+	if err == nil && frame.GetWelcome().GetClusterId() != cluster {
+		return fmt.Errorf("got %v, want a welcome for %s", frame, cluster)
+	}
+	return err
+}
+
+// I14: a stream of compressed frames is refused before one is decompressed, whatever the cluster; streams of other calls of the
+// connection are served.
+func TestI14TheLinkDecompressesNothing(t *testing.T) {
+	ca := authority(t, t.TempDir())
+	client := plainClient(t, ca, serve(t, issued(t)(ca.Hub("127.0.0.1")), nil), "a")
+	err := attach(t.Context(), client, "a", grpc.UseCompressor("zeros"))
 	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "messages are not compressed here") {
 		t.Errorf("compressed: %v", err)
 	}
 	if n := decompressed.Load(); n > 0 {
 		t.Errorf("%d frames were decompressed", n)
 	}
-	if frame, err := attach(); err != nil || frame.GetWelcome().GetClusterId() != "a" {
-		t.Errorf("not compressed: %v, %v", frame, err)
+	if err := attach(t.Context(), client, "a"); err != nil {
+		t.Errorf("not compressed: %v", err)
 	}
 }

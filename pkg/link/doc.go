@@ -20,6 +20,7 @@
 //   - No frame ends its stream. Too large or not valid text, it is sent empty; unreadable, or a hundred times its size in memory, it is
 //     received empty. Peers ignore empty frames; atoll_link_frames_dropped_total counts them: TestI14AFrameThatCannotTravelIsDroppedAlone.
 //   - A stream of compressed frames is refused before any is read: TestI14TheLinkDecompressesNothing.
+//   - A cluster's streams beyond 4,096 at once and 2,000 a second wait on their connection: TestI14AClustersStreamsArePaced.
 //
 // # Tunnels
 //

@@ -40,6 +40,7 @@ const readBuffer = 4 << 10
 func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
 	return grpc.NewServer(append(serving(transport{Credentials: creds}),
 		grpc.ReadBufferSize(readBuffer),
+		grpc.InTapHandle(newPace().tap),
 		grpc.InitialWindowSize(tunnelWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.StatsHandler(metrics.handler()),
