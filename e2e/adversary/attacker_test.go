@@ -37,11 +37,15 @@ type ground struct {
 	API, Link, Metrics, WorkerAPI string
 	Tokens                        map[string]string
 	Sandbox                       string // the adversary's own, in the cluster east
+	Node                          string // another, on its node's network and with a sidecar
 	Canary                        string // another tenant's
 	Cluster                       string // of the adversary
 	Files                         link.Files
 	Stolen                        link.Files // of an honest cluster
 	Kubeconfig                    string     // of a ServiceAccount that edits one namespace
+	Disk                          []string   // folders that the adversary reads
+	Secrets                       map[string]string
+	KeyHash                       string // of a claim whose request has the secrets
 }
 
 // report is what an attack did and what it was told.

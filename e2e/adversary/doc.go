@@ -2,8 +2,8 @@
 
 // Package adversary attacks a federation that honest callers use.
 //
-// In: rows, each an attack by one of five roles (anyone, tenant, sandbox, cluster, editor). Out, as a table and JSON (-out): peak memory,
-// honest latency before and during, what the attacker sent and was told.
+// In: rows, each an attack by one of six roles (anyone, tenant, sandbox, cluster, editor, reader of disks). Out, as a table and JSON
+// (-out): peak memory, honest latency before and during, what the attacker sent and was told.
 //
 //   - Two clusters are planes; hub and workers are processes with a memory limit. Some limits are lowered, so that attacks take seconds,
 //     unless -full.

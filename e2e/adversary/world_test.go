@@ -33,6 +33,7 @@ const (
 	honestEnv = "honest"
 	spareEnv  = "spare"
 	fullEnv   = "full"
+	nodeEnv   = "node"
 	// honestPods is the number of Pods of the callers' Env in each cluster.
 	honestPods = 40
 	// hardLimit is the private memory that the kernel lets a program have. Its GOMEMLIMIT is three quarters of -rss; because a
@@ -59,7 +60,7 @@ type world struct {
 	link        string            // address of the hub's link
 	tokens      map[string]string // API keys by name
 	callers     []*caller
-	own         string // the adversary's sandbox
+	own, node   string // the adversary's sandboxes; the second has a sidecar, and is on its node's network
 	canary      *sandboxv1.Sandbox
 	closers     []func() error
 	given       given
@@ -88,8 +89,12 @@ func (w *world) up(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	encryption, err := w.newEncryptionKey(ctx, bin)
+	if err != nil {
+		return err
+	}
 	w.Stack, err = stack.Start(ctx, w.set, stack.Options{
-		BinDir: bin, LogDir: w.logDir, TokenFile: token, HubArgs: append(limits(), "--api-keys-file="+keys),
+		BinDir: bin, LogDir: w.logDir, TokenFile: token, HubArgs: append(limits(), "--api-keys-file="+keys, "--encryption-key-file="+encryption),
 		Via: func(c stack.Connection) (string, error) {
 			if c.To == stack.Link {
 				w.link = c.Address
@@ -153,6 +158,11 @@ func (w *world) applyEnvs(ctx context.Context) error {
 		return fmt.Errorf("reading the Envs: %w", err)
 	}
 	for _, id := range honestClusters {
+		// The policy on Pod fields lets only the worker write this one.
+		if out, err := w.Cluster(id).Kubectl(ctx, "apply", "-f", "testdata/node.yaml",
+			"--as=system:serviceaccount:"+stack.Namespace+":atoll-worker", "--as-group=system:masters"); err != nil {
+			return fmt.Errorf("applying a template with hostNetwork in %s: %w\n%s", id, err, out)
+		}
 		manifest := strings.NewReplacer("CLUSTER", id, "HONEST", strconv.Itoa(honestPods)).Replace(string(text))
 		if out, err := w.Cluster(id).KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
 			return fmt.Errorf("applying the Envs in %s: %w\n%s", id, err, out)
@@ -198,12 +208,17 @@ func (w *world) settleIn(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("claiming the canary: %w", err)
 	}
-	own, err := w.admin.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
-		Namespace: namespace, Env: spareEnv, Team: "mallory", Clusters: []string{"east"}, RequireClusters: true,
-		FirstActivityTimeout: durationpb.New(0), MaxLifetime: durationpb.New(10 * time.Hour),
-	})
-	w.own = own.GetId()
-	return err
+	for env, id := range map[string]*string{spareEnv: &w.own, nodeEnv: &w.node} {
+		s, err := w.admin.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
+			Namespace: namespace, Env: env, Team: "mallory", Clusters: []string{"east"}, RequireClusters: true,
+			FirstActivityTimeout: durationpb.New(0), MaxLifetime: durationpb.New(10 * time.Hour),
+		})
+		if err != nil {
+			return fmt.Errorf("claiming the adversary's sandbox of Env %s: %w", env, err)
+		}
+		*id = s.GetId()
+	}
+	return nil
 }
 
 // token is an API key as gRPC's credentials.
@@ -230,7 +245,7 @@ func (w *world) ground(ctx context.Context, r row) (*ground, error) {
 	g := &ground{
 		Row: r.name, Full: *fullFlag, Seconds: attackFor.Seconds(),
 		API: w.HubEndpoint().Address, Link: w.link, WorkerAPI: w.WorkerEndpoint("east").Address,
-		Tokens: map[string]string{}, Sandbox: w.own, Canary: w.canary.GetId(),
+		Tokens: map[string]string{}, Sandbox: w.own, Node: w.node, Canary: w.canary.GetId(),
 	}
 	metrics, err := url.Parse(w.MetricsURL("hub"))
 	if err != nil {
