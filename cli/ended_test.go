@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
 		return out.String(), err
 	}
 	out, err := run("--ended", "--ended-after", "2h", "--ended-before", "2026-03-01T12:00:00Z", "--stop-reason", "Failed", "--pool", "p",
-		"--team", "red")
+		"--team", "red", "-l", "app=web", "--metadata", "title=a, b", "--metadata", "!old", "--sort-by", "id")
 	if err != nil || !strings.Contains(out, "Failed (OOMKilled)") || !strings.Contains(out, "unreachable: west") {
 		t.Errorf("%s\n%v", out, err)
 	}
@@ -60,7 +61,8 @@ func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
 	}
 	r := l.asked[1]
 	if r.GetPhase() != sandboxv1.Phase_ENDED || r.GetStopReason() != "Failed" || r.GetPool() != "p" || r.GetTeam() != "red" ||
-		r.GetPageToken() != "a" ||
+		r.GetPageToken() != "a" || r.GetLabelSelector() != "app=web" || r.GetOrderBy() != "id" ||
+		!slices.Equal(r.GetMetadataSelector(), []string{"title=a, b", "!old"}) ||
 		r.GetEndedBefore().AsTime().Year() != 2026 || time.Since(r.GetEndedAfter().AsTime()).Round(time.Minute) != 2*time.Hour {
 		t.Errorf("asked %v", r)
 	}

@@ -46,6 +46,15 @@ type display[T proto.Message] struct {
 	print func(fetched[T]) error
 	// gone returns the last state of an item that is not in the list any more, nil to show none.
 	gone func(context.Context, clients, T) (T, error)
+	// stream tells a listener what changes, until it cannot go on. nil, or UNIMPLEMENTED of an older server: --watch looks every second.
+	stream func(context.Context, clients, listener[T]) error
+}
+
+// listener hears of changes.
+type listener[T any] struct {
+	begin    func() // all that is there is about to be told
+	changed  func(item T, gone bool) error
+	complete func() // all that is there was told
 }
 
 func (d display[T]) run(f following) error {
@@ -131,6 +140,11 @@ func (d display[T]) watch(c clients, first *fetched[T]) error {
 		first = &got
 	}
 	seen, items := d.rows(*first), d.byName(*first)
+	if d.stream != nil {
+		if err := d.follow(c, seen, items); problem.FromError(err) == nil || problem.FromError(err).Reason != problem.Unimplemented {
+			return err
+		}
+	}
 	troubled := false
 	for wallclock.Sleep(d.cmd.Context(), clock.RealClock{}, lookEvery) == nil {
 		got, err := d.look(c)
@@ -152,13 +166,7 @@ func (d display[T]) watch(c clients, first *fetched[T]) error {
 		}
 		for name, item := range items {
 			if _, there := named[name]; !there && d.gone != nil {
-				ctx, cancel := context.WithTimeout(d.cmd.Context(), shortCall)
-				last, err := d.gone(ctx, c, item)
-				cancel()
-				if err == nil {
-					err = d.changed(last)
-				}
-				if err != nil {
+				if err := d.showGone(c, item); err != nil {
 					reportError(d.cmd.ErrOrStderr(), err)
 				}
 			}
@@ -166,6 +174,56 @@ func (d display[T]) watch(c clients, first *fetched[T]) error {
 		seen, items = now, named
 	}
 	return nil
+}
+
+// follow prints each item that changes, as the server tells of it.
+func (d display[T]) follow(c clients, seen map[string]string, items map[string]T) error {
+	var there map[string]bool // what was told; nil once that is complete
+	return d.stream(d.cmd.Context(), c, listener[T]{
+		begin: func() { there = map[string]bool{} },
+		changed: func(item T, gone bool) error {
+			name := d.view.name(item)
+			row := d.rows(fetched[T]{items: []T{item}})[name]
+			if gone {
+				delete(seen, name)
+				delete(items, name)
+				return d.changed(item)
+			}
+			if there != nil {
+				there[name] = true
+			}
+			before, known := seen[name]
+			seen[name], items[name] = row, item
+			if known && before == row {
+				return nil
+			}
+			return d.changed(item)
+		},
+		complete: func() {
+			for name, item := range items {
+				if there == nil || there[name] {
+					continue
+				}
+				delete(seen, name)
+				delete(items, name)
+				if err := d.showGone(c, item); err != nil {
+					reportError(d.cmd.ErrOrStderr(), err)
+				}
+			}
+			there = nil
+		},
+	})
+}
+
+// showGone prints the last state of an item that is not in the list any more.
+func (d display[T]) showGone(c clients, item T) error {
+	ctx, cancel := context.WithTimeout(d.cmd.Context(), shortCall)
+	defer cancel()
+	last, err := d.gone(ctx, c, item)
+	if err != nil {
+		return err
+	}
+	return d.changed(last)
 }
 
 func (d display[T]) byName(got fetched[T]) map[string]T {

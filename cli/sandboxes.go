@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/listing"
 )
 
 var sandboxView = view[*sandboxv1.Sandbox]{
@@ -73,6 +74,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 		Aliases: []string{"sandbox", "sb"},
 		Short:   "Show live sandboxes, or those that have ended, or one of either",
 		Example: `  atollctl sandboxes --env default/python --watch
+  atollctl sandboxes -l app=web --sort-by 'claimedAt desc'
   atollctl sandboxes --ended --ended-after 2h --stop-reason Failed
   atollctl sandboxes 01j9zq3p3k5m8x7c2v4b6n8d0f-east --wait=running`,
 		Args:              cobra.MaximumNArgs(1),
@@ -117,6 +119,12 @@ func sandboxesCommand(a *app) *cobra.Command {
 				}
 				return fetched[*sandboxv1.Sandbox]{whole.GetSandboxes(), whole}, err
 			}
+			if !listing.WantsEnded(filter) {
+				d.stream = func(ctx context.Context, c clients, l listener[*sandboxv1.Sandbox]) error {
+					w := watching{clients: c, request: watchOf(filter), errs: cmd.ErrOrStderr(), listener: l}
+					return w.run(ctx)
+				}
+			}
 			return d.run(how)
 		},
 	}
@@ -128,6 +136,11 @@ func sandboxesCommand(a *app) *cobra.Command {
 	flags.StringVar(&filter.Team, "team", "", "only this team's")
 	flags.StringVar(&filter.User, "user", "", "only this user's")
 	flags.StringVar(&filter.Pool, "pool", "", "only this pool's")
+	flags.StringVarP(&filter.LabelSelector, "selector", "l", "", "only those with such labels, as for kubectl: app=web,tier in (a,b),!old")
+	flags.StringArrayVar(&filter.MetadataSelector, "metadata", nil,
+		"only those with such metadata: KEY=VALUE, KEY!=VALUE, KEY or !KEY (repeatable; all must hold)")
+	flags.StringVar(&filter.OrderBy, "sort-by", "",
+		`order: `+strings.Join(listing.Orders(), ", ")+`, with " desc" for the reverse (default id)`)
 	bindEnum(cmd, flags, &phase, "phase", "", "only this phase: starting, running, stopping or ended", phases...)
 	over.bind(cmd, filter)
 	how.bind(cmd, phases...)

@@ -216,7 +216,8 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 		hub:   h, clock: real, expiry: credentials.Expiry,
 	}
 	service := sandboxes.New(sandboxes.Options{
-		Fleet: h.fleet, Dispatcher: h.lastKnown, Claims: h.claims, Tunnels: workers, LastKnown: h.lastKnown,
+		Fleet: h.fleet, Dispatcher: h.lastKnown, Claims: h.claims, Tunnels: workers, LastKnown: h.lastKnown, Feeds: workers, Clock: real,
+		Log: h.log.WithName("sandboxes"),
 	})
 	options := api.Options{
 		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Fleet: h.fleet, Hub: status, Auth: h.auth,

@@ -154,16 +154,22 @@ func TestRESTAndProblems(t *testing.T) {
 // wantLists tests filters and pages.
 func (e *env) wantLists(ctx context.Context, t *testing.T, ids []string) {
 	t.Helper()
+	reversed := slices.Clone(ids)
+	slices.Reverse(reversed)
 	for query, want := range map[string][]string{
-		"user=ada":                          ids,
-		"user=ada&phase=RUNNING":            ids,
-		"user=ada&namespace=default":        ids,
-		"user=bob":                          nil,
-		"phase=STARTING":                    nil,
-		"clusterId=" + ids[0][27:]:          ids[:1],
-		"pageSize=2":                        ids[:2],
-		"pageSize=2&pageToken=" + ids[1]:    ids[2:],
-		"pageSize=1000&pageToken=" + ids[2]: nil,
+		"user=ada":                      ids,
+		"user=ada&phase=RUNNING":        ids,
+		"user=ada&namespace=default":    ids,
+		"user=bob":                      nil,
+		"phase=STARTING":                nil,
+		"clusterId=" + ids[0][27:]:      ids[:1],
+		"pageSize=2":                    ids[:2],
+		"orderBy=id+desc":               reversed,
+		"orderBy=claimedAt&readMask=id": ids,
+		"labelSelector=!app":            ids,
+		"labelSelector=app":             nil,
+		"metadataSelector=title=x":      nil,
+		"metadataSelector=title!=x":     ids,
 	} {
 		listed := call(ctx, t, 200, "GET", "/v1/sandboxes?env="+e.name+"&"+query, "")
 		var got []string
@@ -173,9 +179,24 @@ func (e *env) wantLists(ctx context.Context, t *testing.T, ids []string) {
 		if !slices.Equal(got, want) {
 			t.Errorf("?%s lists %v, want %v", query, got, want)
 		}
-		if query == "pageSize=2" && listed.NextPageToken != ids[1] {
-			t.Errorf("?%s has nextPageToken %q, want %q", query, listed.NextPageToken, ids[1])
+		if strings.Contains(query, "readMask") && strings.Contains(listed.text, "podIp") {
+			t.Errorf("?%s: %s", query, listed.text)
 		}
+		if query != "pageSize=2" {
+			continue
+		}
+		next := "/v1/sandboxes?env=" + e.name + "&pageToken=" + listed.NextPageToken
+		if rest := call(ctx, t, 200, "GET", next, ""); len(rest.Sandboxes) != 1 || rest.Sandboxes[0].Id != ids[2] || rest.NextPageToken != "" {
+			t.Errorf("after two: %s", rest.text)
+		}
+		for _, other := range []string{"&user=ada", "&orderBy=id+desc"} {
+			if got := call(ctx, t, 400, "GET", next+other, ""); len(got.Errors) != 1 || got.Errors[0].Field != "pageToken" {
+				t.Errorf("a token of another query: %s", got.text)
+			}
+		}
+	}
+	if got := call(ctx, t, 400, "GET", "/v1/sandboxes?readMask=id,phse", ""); len(got.Errors) != 1 || got.Errors[0].Value != "phse" {
+		t.Errorf("an unknown field: %s", got.text)
 	}
 }
 

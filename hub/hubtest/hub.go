@@ -74,7 +74,9 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 		Fleet: h.Fleet, Dispatcher: workers, Store: o.Claims, Recovery: h.Recovery, Clock: o.Clock, Log: o.Log.WithName("claims"),
 		Retention: o.Retention, Rand: o.Rand,
 	})
-	h.Sandboxes = sandboxes.New(sandboxes.Options{Fleet: h.Fleet, Dispatcher: workers, Claims: h.Service})
+	h.Sandboxes = sandboxes.New(sandboxes.Options{
+		Fleet: h.Fleet, Dispatcher: workers, Claims: h.Service, Feeds: workers, Clock: o.Clock, Log: o.Log.WithName("sandboxes"),
+	})
 	workers.Handle(h.Service)
 	h.workers = workers
 	h.link = link.NewServer(o.Credentials, nil, o.Log.WithName("link"))
@@ -101,6 +103,7 @@ func (h *Hub) Waiting() int { return h.InFlight() + h.workers.InFlight() }
 // Stop ends the hub. To kill it, take its disks and its network away before.
 func (h *Hub) Stop() error {
 	h.end()
+	h.Sandboxes.CloseWatches()
 	h.link.Stop()
 	h.running.Wait()
 	h.Close()

@@ -187,6 +187,29 @@ func (c *TunnelCaller) CloseSend() error {
 	return c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_End{End: true}})
 }
 
+// Feed sends the changes that run sends, until the other end ends the tunnel or run returns, with the reason.
+func (c *TunnelCaller) Feed(run func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error) {
+	ctx, cancel := context.WithCancel(c.stream.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer cancel()
+		for {
+			if _, err := c.stream.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	err := run(ctx, func(changes *federationv1.SandboxChanges) error {
+		return c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Changes{Changes: changes}})
+	})
+	if ctx.Err() != nil {
+		err = nil
+	}
+	c.Close(err)
+	<-ended
+}
+
 // Close ends the tunnel: at once, or with a reason when the hub has received the reason.
 func (c *TunnelCaller) Close(reason error) {
 	if reason == nil {
@@ -246,9 +269,28 @@ func (t *Tunnel) Recv() ([]byte, error) {
 		case *federationv1.TunnelFrame_End:
 			return nil, io.EOF
 		case *federationv1.TunnelFrame_Failed:
-			failed := body.Failed
-			st := status.FromProto(&spb.Status{Code: failed.GetCode(), Message: failed.GetMessage(), Details: failed.GetDetails()})
-			return nil, problem.FromStatus(st, nil)
+			return nil, failure(body.Failed)
+		}
+	}
+}
+
+// failure returns the reason for which a worker has ended a tunnel.
+func failure(e *federationv1.Error) error {
+	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
+}
+
+// Next returns the next changes that the worker sends by TunnelCaller.Feed.
+func (t *Tunnel) Next() (*federationv1.SandboxChanges, error) {
+	for {
+		frame, err := t.stream.Recv()
+		if err != nil {
+			return nil, errTunnelBroke(err)
+		}
+		switch body := frame.GetBody().(type) {
+		case *federationv1.TunnelFrame_Changes:
+			return body.Changes, nil
+		case *federationv1.TunnelFrame_Failed:
+			return nil, failure(body.Failed)
 		}
 	}
 }

@@ -37,10 +37,7 @@ func (e *Error) WriteStatus(w http.ResponseWriter, code int) {
 	if retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(retry))))
 	}
-	body, err := json.Marshal(document{
-		Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: e.Message,
-		Reason: e.Reason, Errors: e.Fields, ClaimKey: e.ClaimKey,
-	})
+	body, err := e.document(code)
 	if err != nil {
 		http.Error(w, e.Message, code)
 		return
@@ -48,6 +45,16 @@ func (e *Error) WriteStatus(w http.ResponseWriter, code int) {
 	w.Header().Set("Content-Type", ContentType)
 	w.WriteHeader(code)
 	_, _ = w.Write(append(body, '\n'))
+}
+
+// Document returns what Write writes, without a response.
+func (e *Error) Document() ([]byte, error) { return e.document(e.Reason.HTTPStatus()) }
+
+func (e *Error) document(code int) ([]byte, error) {
+	return json.Marshal(document{
+		Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: e.Message,
+		Reason: e.Reason, Errors: e.Fields, ClaimKey: e.ClaimKey,
+	})
 }
 
 // Read returns the error in an HTTP response.
@@ -64,8 +71,8 @@ func Read(status int, body io.Reader) *Error {
 const maxDocument = 64 << 10
 
 func reasonOfHTTP(status int) Reason {
-	for _, reason := range []Reason{Invalid, Unauthenticated, Forbidden, NotFound, Misconfigured, RateLimited, Unavailable, Deadline,
-		Unimplemented} {
+	for _, reason := range []Reason{Invalid, Unauthenticated, Forbidden, NotFound, Misconfigured, RateLimited, Expired, Unavailable,
+		Deadline, Unimplemented} {
 		if reason.HTTPStatus() == status {
 			return reason
 		}

@@ -39,6 +39,8 @@ const (
 	OutcomeUnknown   Reason = "OUTCOME_UNKNOWN"
 	Deadline         Reason = "DEADLINE"
 	Unimplemented    Reason = "UNIMPLEMENTED"
+	// Expired: what a resume token refers to is no longer kept.
+	Expired Reason = "EXPIRED"
 	// Unavailable: a hub or worker cannot serve now; a retry may succeed.
 	Unavailable Reason = "UNAVAILABLE"
 	// Internal: a bug in Atoll.
@@ -65,6 +67,7 @@ var kinds = map[Reason]kind{
 	Misconfigured:    {code: codes.FailedPrecondition, http: http.StatusUnprocessableEntity, exit: 8, ofClaim: true},
 	ClaimKeyConflict: {code: codes.AlreadyExists, http: http.StatusConflict, exit: 5},
 	QueueFull:        {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4, retry: RetrySoon, ofClaim: true},
+	Expired:          {code: codes.OutOfRange, http: http.StatusGone, exit: 4},
 	RateLimited:      {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4},
 	NoCapacity:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, ofClaim: true},
 	Recovering:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, ofClaim: true},

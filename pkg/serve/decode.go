@@ -38,6 +38,14 @@ const (
 // strictJSON decodes bodies so that each error names field, value and what is valid. A duration may have any form that Go reads.
 type strictJSON struct{ runtime.JSONPb }
 
+// Marshal writes a response.
+func (s *strictJSON) Marshal(v any) ([]byte, error) {
+	if masked, ok := v.(sparse); ok {
+		return protojson.Marshal(masked.Message)
+	}
+	return s.JSONPb.Marshal(v)
+}
+
 // NewDecoder returns a decoder of one body.
 func (s *strictJSON) NewDecoder(r io.Reader) runtime.Decoder {
 	body, kept := r.(*keptBody)

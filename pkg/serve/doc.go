@@ -8,6 +8,7 @@
 //   - HTTP/2's preface selects gRPC, on grpc-go's own transport; because net/http's costs twice as much. All else is HTTP/1.1; so REST has
 //     no HTTP/2.
 //   - ALPN offers http/1.1 first; because browsers and curl support both.
+//   - A list of sandboxes with watch=true is WatchSandboxes as server-sent events (events.go).
 //
 // # What a caller can cost (I14)
 //

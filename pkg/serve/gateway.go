@@ -11,6 +11,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"navix.sh/atoll/pkg/problem"
 )
@@ -29,6 +30,7 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		}}),
 		runtime.SetQueryParameterParser(laterQuery{}),
 		runtime.WithMiddlewares(probed),
+		runtime.WithForwardResponseRewriter(sparseIfMasked),
 		runtime.WithIncomingHeaderMatcher(incomingHeader),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(writeRoutingError),
@@ -52,6 +54,7 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 			_, _ = w.Write(s.opts.OpenAPI)
 		})
 	}
+	events := s.events(conn)
 	calls := s.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Called instead of mounted; because a ServeMux would redirect paths whose segments have escaped slashes.
 		if _, pattern := extra.Handler(r); pattern != "" {
@@ -80,6 +83,10 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		}
 		if err != nil {
 			refuse(w, err)
+			return
+		}
+		if watches(r) {
+			s.admitted(events).ServeHTTP(w, r)
 			return
 		}
 		s.admitted(calls).ServeHTTP(w, r)
@@ -114,6 +121,19 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = w.Write([]byte("ok\n"))
+}
+
+// sparse is a response without fields that are not set.
+type sparse struct{ proto.Message }
+
+// sparseIfMasked leaves out of a response what its caller's mask leaves out. Every other response has all fields, also those that are
+// not set.
+func sparseIfMasked(ctx context.Context, response proto.Message) (any, error) {
+	in := incomingFrom(ctx)
+	if in != nil && (in.query.Has("readMask") || in.query.Has("read_mask")) {
+		return sparse{response}, nil
+	}
+	return response, nil
 }
 
 // incomingHeader passes on the headers that the interceptors read, under gRPC callers' names. The gateway itself passes on

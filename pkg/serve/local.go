@@ -17,7 +17,14 @@ import (
 // connection, and leaves the caller's address in their context.
 type localConn struct {
 	chain   grpc.UnaryServerInterceptor
+	around  []grpc.StreamServerInterceptor
 	methods map[string]localMethod
+	streams map[string]localStream
+}
+
+type localStream struct {
+	impl any
+	desc grpc.StreamDesc
 }
 
 type localMethod struct {
@@ -25,14 +32,17 @@ type localMethod struct {
 	desc grpc.MethodDesc
 }
 
-func newLocalConn(interceptors []grpc.UnaryServerInterceptor) *localConn {
-	return &localConn{chain: chain(interceptors), methods: map[string]localMethod{}}
+func newLocalConn(interceptors []grpc.UnaryServerInterceptor, around []grpc.StreamServerInterceptor) *localConn {
+	return &localConn{chain: chain(interceptors), around: around, methods: map[string]localMethod{}, streams: map[string]localStream{}}
 }
 
 // RegisterService makes localConn a grpc.ServiceRegistrar.
 func (c *localConn) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	for _, method := range desc.Methods {
 		c.methods["/"+desc.ServiceName+"/"+method.MethodName] = localMethod{impl: impl, desc: method}
+	}
+	for _, stream := range desc.Streams {
+		c.streams["/"+desc.ServiceName+"/"+stream.StreamName] = localStream{impl: impl, desc: stream}
 	}
 }
 
@@ -55,7 +65,22 @@ func (c *localConn) Invoke(ctx context.Context, method string, args, reply any, 
 	return assign(reply, out)
 }
 
-// NewStream fails: no call of the public API streams over REST.
+// stream calls a method that streams, in this goroutine.
+func (c *localConn) stream(method string, stream grpc.ServerStream) error {
+	s, ok := c.streams[method]
+	if !ok {
+		return problem.New(problem.Unimplemented, "%s is not served here", method)
+	}
+	info := &grpc.StreamServerInfo{FullMethod: method, IsServerStream: s.desc.ServerStreams, IsClientStream: s.desc.ClientStreams}
+	handler := s.desc.Handler
+	for i := len(c.around) - 1; i >= 0; i-- {
+		around, inner := c.around[i], handler
+		handler = func(srv any, stream grpc.ServerStream) error { return around(srv, stream, info, inner) }
+	}
+	return handler(s.impl, stream)
+}
+
+// NewStream fails: what streams over REST is called by stream.
 func (c *localConn) NewStream(_ context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, problem.New(problem.Unimplemented, "%s does not stream over REST", method)
 }

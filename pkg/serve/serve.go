@@ -27,7 +27,7 @@ type Options struct {
 	Services []Service
 	// Unary interceptors see every call of either protocol, in the list's order.
 	Unary []grpc.UnaryServerInterceptor
-	// Stream interceptors see gRPC streams.
+	// Stream interceptors see streams of either protocol.
 	Stream []grpc.StreamServerInterceptor
 	// Admit authenticates callers, of either protocol, when only a request's header was read. Nil: every caller is admitted.
 	// Health checks and the OpenAPI document need no credentials.
@@ -76,7 +76,8 @@ func New(opts Options) (*Server, error) {
 		)...),
 	}
 	calls := guard.registrar(s.grpc)
-	local := newLocalConn(append([]grpc.UnaryServerInterceptor{adoptClaimKey}, unary...))
+	local := newLocalConn(append([]grpc.UnaryServerInterceptor{adoptClaimKey}, unary...),
+		append([]grpc.StreamServerInterceptor{explainStreamErrors}, opts.Stream...))
 	for _, service := range opts.Services {
 		service.Register(calls)
 		service.Register(local)

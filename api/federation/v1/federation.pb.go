@@ -1586,6 +1586,7 @@ type Dispatch struct {
 	//	*Dispatch_Pause
 	//	*Dispatch_Resume
 	//	*Dispatch_Refresh
+	//	*Dispatch_Watch
 	Call          isDispatch_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1764,6 +1765,15 @@ func (x *Dispatch) GetRefresh() *v1.RefreshEnvRequest {
 	return nil
 }
 
+func (x *Dispatch) GetWatch() *WatchCall {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
 type isDispatch_Call interface {
 	isDispatch_Call()
 }
@@ -1816,6 +1826,10 @@ type Dispatch_Refresh struct {
 	Refresh *v1.RefreshEnvRequest `protobuf:"bytes,70,opt,name=refresh,proto3,oneof"`
 }
 
+type Dispatch_Watch struct {
+	Watch *WatchCall `protobuf:"bytes,71,opt,name=watch,proto3,oneof"`
+}
+
 func (*Dispatch_Claim) isDispatch_Call() {}
 
 func (*Dispatch_Get) isDispatch_Call() {}
@@ -1839,6 +1853,8 @@ func (*Dispatch_Pause) isDispatch_Call() {}
 func (*Dispatch_Resume) isDispatch_Call() {}
 
 func (*Dispatch_Refresh) isDispatch_Call() {}
+
+func (*Dispatch_Watch) isDispatch_Call() {}
 
 type ClaimCall struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
@@ -3057,6 +3073,130 @@ func (x *PortReach) GetPort() int32 {
 	return 0
 }
 
+// WatchCall asks the worker to open a Tunnel and to send the changes of sandboxes over it until the tunnel ends. It is answered
+// without a result once the Tunnel is open, or with the reason why there is none.
+type WatchCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`         // used once, by the cluster that the call went to
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
+	Team          string                 `protobuf:"bytes,3,opt,name=team,proto3" json:"team,omitempty"`           // empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchCall) Reset() {
+	*x = WatchCall{}
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchCall) ProtoMessage() {}
+
+func (x *WatchCall) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchCall.ProtoReflect.Descriptor instead.
+func (*WatchCall) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *WatchCall) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *WatchCall) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WatchCall) GetTeam() string {
+	if x != nil {
+		return x.Team
+	}
+	return ""
+}
+
+// SandboxChanges are sandboxes as they are now. The worker sends no queue of changes: of several changes of a sandbox between two
+// messages only the last state is in one.
+type SandboxChanges struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       []*v1.Sandbox          `protobuf:"bytes,1,rep,name=changed,proto3" json:"changed,omitempty"`    // there, new or not
+	Gone          []*v1.Sandbox          `protobuf:"bytes,2,rep,name=gone,proto3" json:"gone,omitempty"`          // no longer there: the record, or the id alone
+	Complete      bool                   `protobuf:"varint,3,opt,name=complete,proto3" json:"complete,omitempty"` // what was sent so far is all that is there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxChanges) Reset() {
+	*x = SandboxChanges{}
+	mi := &file_federation_v1_federation_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxChanges) ProtoMessage() {}
+
+func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxChanges.ProtoReflect.Descriptor instead.
+func (*SandboxChanges) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SandboxChanges) GetChanged() []*v1.Sandbox {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *SandboxChanges) GetGone() []*v1.Sandbox {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+func (x *SandboxChanges) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
 // TunnelFrame is a message of a Tunnel. Neither end waits for the other's turn; flow control bounds what is sent and not read.
 type TunnelFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3067,6 +3207,7 @@ type TunnelFrame struct {
 	//	*TunnelFrame_End
 	//	*TunnelFrame_Failed
 	//	*TunnelFrame_Call
+	//	*TunnelFrame_Changes
 	Body          isTunnelFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3074,7 +3215,7 @@ type TunnelFrame struct {
 
 func (x *TunnelFrame) Reset() {
 	*x = TunnelFrame{}
-	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	mi := &file_federation_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3227,7 @@ func (x *TunnelFrame) String() string {
 func (*TunnelFrame) ProtoMessage() {}
 
 func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	mi := &file_federation_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3240,7 @@ func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
 func (*TunnelFrame) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TunnelFrame) GetBody() isTunnelFrame_Body {
@@ -3154,6 +3295,15 @@ func (x *TunnelFrame) GetCall() *ReachCall {
 	return nil
 }
 
+func (x *TunnelFrame) GetChanges() *SandboxChanges {
+	if x != nil {
+		if x, ok := x.Body.(*TunnelFrame_Changes); ok {
+			return x.Changes
+		}
+	}
+	return nil
+}
+
 type isTunnelFrame_Body interface {
 	isTunnelFrame_Body()
 }
@@ -3178,6 +3328,10 @@ type TunnelFrame_Call struct {
 	Call *ReachCall `protobuf:"bytes,29,opt,name=call,proto3,oneof"` // the first frame of Replicas.Reach; the token names the conversation
 }
 
+type TunnelFrame_Changes struct {
+	Changes *SandboxChanges `protobuf:"bytes,40,opt,name=changes,proto3,oneof"` // of a Tunnel that a WatchCall asked for
+}
+
 func (*TunnelFrame_Token) isTunnelFrame_Body() {}
 
 func (*TunnelFrame_Data) isTunnelFrame_Body() {}
@@ -3187,6 +3341,8 @@ func (*TunnelFrame_End) isTunnelFrame_Body() {}
 func (*TunnelFrame_Failed) isTunnelFrame_Body() {}
 
 func (*TunnelFrame_Call) isTunnelFrame_Body() {}
+
+func (*TunnelFrame_Changes) isTunnelFrame_Body() {}
 
 var File_federation_v1_federation_proto protoreflect.FileDescriptor
 
@@ -3315,7 +3471,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xd8\a\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"\x90\b\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +
@@ -3333,7 +3489,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05reach\x18\x19 \x01(\v2\x1e.atoll.federation.v1.ReachCallH\x00R\x05reach\x12=\n" +
 	"\x05pause\x18\x1e \x01(\v2%.atoll.sandbox.v1.PauseSandboxRequestH\x00R\x05pause\x12@\n" +
 	"\x06resume\x18\x1f \x01(\v2&.atoll.sandbox.v1.ResumeSandboxRequestH\x00R\x06resume\x12?\n" +
-	"\arefresh\x18F \x01(\v2#.atoll.sandbox.v1.RefreshEnvRequestH\x00R\arefresh\x1a8\n" +
+	"\arefresh\x18F \x01(\v2#.atoll.sandbox.v1.RefreshEnvRequestH\x00R\arefresh\x126\n" +
+	"\x05watch\x18G \x01(\v2\x1e.atoll.federation.v1.WatchCallH\x00R\x05watch\x1a8\n" +
 	"\n" +
 	"TraceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3433,13 +3590,22 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\aruntime\x18\x06 \x01(\tR\aruntimeB\a\n" +
 	"\x05_tail\"\x1f\n" +
 	"\tPortReach\x12\x12\n" +
-	"\x04port\x18\x01 \x01(\x05R\x04port\"\xc3\x01\n" +
+	"\x04port\x18\x01 \x01(\x05R\x04port\"S\n" +
+	"\tWatchCall\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04team\x18\x03 \x01(\tR\x04team\"\x90\x01\n" +
+	"\x0eSandboxChanges\x123\n" +
+	"\achanged\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.SandboxR\achanged\x12-\n" +
+	"\x04gone\x18\x02 \x03(\v2\x19.atoll.sandbox.v1.SandboxR\x04gone\x12\x1a\n" +
+	"\bcomplete\x18\x03 \x01(\bR\bcomplete\"\x84\x02\n" +
 	"\vTunnelFrame\x12\x16\n" +
 	"\x05token\x18\x19 \x01(\tH\x00R\x05token\x12\x14\n" +
 	"\x04data\x18\x1a \x01(\fH\x00R\x04data\x12\x12\n" +
 	"\x03end\x18\x1b \x01(\bH\x00R\x03end\x124\n" +
 	"\x06failed\x18\x1c \x01(\v2\x1a.atoll.federation.v1.ErrorH\x00R\x06failed\x124\n" +
-	"\x04call\x18\x1d \x01(\v2\x1e.atoll.federation.v1.ReachCallH\x00R\x04callB\x06\n" +
+	"\x04call\x18\x1d \x01(\v2\x1e.atoll.federation.v1.ReachCallH\x00R\x04call\x12?\n" +
+	"\achanges\x18( \x01(\v2#.atoll.federation.v1.SandboxChangesH\x00R\achangesB\x06\n" +
 	"\x04body*e\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\n" +
@@ -3471,7 +3637,7 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
@@ -3509,23 +3675,25 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*ExecReach)(nil),                // 33: atoll.federation.v1.ExecReach
 	(*LogsReach)(nil),                // 34: atoll.federation.v1.LogsReach
 	(*PortReach)(nil),                // 35: atoll.federation.v1.PortReach
-	(*TunnelFrame)(nil),              // 36: atoll.federation.v1.TunnelFrame
-	nil,                              // 37: atoll.federation.v1.Dispatch.TraceEntry
-	(*durationpb.Duration)(nil),      // 38: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 39: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 40: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 41: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 42: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 43: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.PauseSandboxRequest)(nil),   // 44: atoll.sandbox.v1.PauseSandboxRequest
-	(*v1.ResumeSandboxRequest)(nil),  // 45: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.RefreshEnvRequest)(nil),     // 46: atoll.sandbox.v1.RefreshEnvRequest
-	(*v1.CreateSandboxRequest)(nil),  // 47: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 48: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 49: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 50: atoll.sandbox.v1.ListSandboxesResponse
-	(*v1.RefreshEnvResponse)(nil),    // 51: atoll.sandbox.v1.RefreshEnvResponse
-	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
+	(*WatchCall)(nil),                // 36: atoll.federation.v1.WatchCall
+	(*SandboxChanges)(nil),           // 37: atoll.federation.v1.SandboxChanges
+	(*TunnelFrame)(nil),              // 38: atoll.federation.v1.TunnelFrame
+	nil,                              // 39: atoll.federation.v1.Dispatch.TraceEntry
+	(*durationpb.Duration)(nil),      // 40: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 41: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 42: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 43: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 44: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 45: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.PauseSandboxRequest)(nil),   // 46: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 47: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.RefreshEnvRequest)(nil),     // 48: atoll.sandbox.v1.RefreshEnvRequest
+	(*v1.CreateSandboxRequest)(nil),  // 49: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 50: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 51: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 52: atoll.sandbox.v1.ListSandboxesResponse
+	(*v1.RefreshEnvResponse)(nil),    // 53: atoll.sandbox.v1.RefreshEnvResponse
+	(*timestamppb.Timestamp)(nil),    // 54: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	4,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -3544,62 +3712,66 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	27, // 13: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
 	21, // 14: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
 	5,  // 15: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
-	38, // 16: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	40, // 16: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	9,  // 17: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
-	38, // 18: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	40, // 18: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
 	14, // 19: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
 	9,  // 20: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
 	16, // 21: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
 	9,  // 22: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
 	15, // 23: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
 	0,  // 24: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	38, // 25: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	38, // 26: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
-	38, // 27: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	37, // 28: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	40, // 25: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	40, // 26: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
+	40, // 27: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	39, // 28: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
 	18, // 29: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	39, // 30: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	40, // 31: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	41, // 32: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	41, // 30: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	42, // 31: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	43, // 32: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
 	19, // 33: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
 	20, // 34: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	42, // 35: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	43, // 36: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	44, // 35: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	45, // 36: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
 	32, // 37: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
-	44, // 38: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
-	45, // 39: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	46, // 40: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
-	47, // 41: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	48, // 42: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 43: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	23, // 44: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	49, // 45: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	50, // 46: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	51, // 47: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
-	26, // 48: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	49, // 49: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	52, // 50: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	30, // 51: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	29, // 52: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
-	9,  // 53: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	31, // 54: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	38, // 55: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	15, // 56: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	33, // 57: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
-	34, // 58: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
-	35, // 59: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
-	38, // 60: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
-	23, // 61: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	32, // 62: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
-	2,  // 63: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	36, // 64: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	3,  // 65: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	36, // 66: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	65, // [65:67] is the sub-list for method output_type
-	63, // [63:65] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	46, // 38: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	47, // 39: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	48, // 40: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
+	36, // 41: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
+	49, // 42: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	50, // 43: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 44: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	23, // 45: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	51, // 46: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	52, // 47: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	53, // 48: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
+	26, // 49: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	51, // 50: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	54, // 51: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	30, // 52: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	29, // 53: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
+	9,  // 54: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	31, // 55: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	40, // 56: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	15, // 57: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	33, // 58: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
+	34, // 59: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
+	35, // 60: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
+	40, // 61: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	51, // 62: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
+	51, // 63: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
+	23, // 64: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	32, // 65: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
+	37, // 66: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
+	2,  // 67: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	38, // 68: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	3,  // 69: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	38, // 70: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	69, // [69:71] is the sub-list for method output_type
+	67, // [67:69] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -3639,6 +3811,7 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Pause)(nil),
 		(*Dispatch_Resume)(nil),
 		(*Dispatch_Refresh)(nil),
+		(*Dispatch_Watch)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[22].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),
@@ -3651,12 +3824,13 @@ func file_federation_v1_federation_proto_init() {
 		(*ReachCall_Port)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[32].OneofWrappers = []any{}
-	file_federation_v1_federation_proto_msgTypes[34].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[36].OneofWrappers = []any{
 		(*TunnelFrame_Token)(nil),
 		(*TunnelFrame_Data)(nil),
 		(*TunnelFrame_End)(nil),
 		(*TunnelFrame_Failed)(nil),
 		(*TunnelFrame_Call)(nil),
+		(*TunnelFrame_Changes)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3664,7 +3838,7 @@ func file_federation_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	Sandboxes_CreateSandbox_FullMethodName  = "/atoll.sandbox.v1.Sandboxes/CreateSandbox"
 	Sandboxes_GetSandbox_FullMethodName     = "/atoll.sandbox.v1.Sandboxes/GetSandbox"
 	Sandboxes_ListSandboxes_FullMethodName  = "/atoll.sandbox.v1.Sandboxes/ListSandboxes"
+	Sandboxes_WatchSandboxes_FullMethodName = "/atoll.sandbox.v1.Sandboxes/WatchSandboxes"
 	Sandboxes_ReleaseSandbox_FullMethodName = "/atoll.sandbox.v1.Sandboxes/ReleaseSandbox"
 	Sandboxes_UpdateSandbox_FullMethodName  = "/atoll.sandbox.v1.Sandboxes/UpdateSandbox"
 	Sandboxes_TouchSandbox_FullMethodName   = "/atoll.sandbox.v1.Sandboxes/TouchSandbox"
@@ -51,8 +52,15 @@ type SandboxesClient interface {
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// ListSandboxes returns live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
 	// Records of ended sandboxes are kept for seven days, or less where there are very many. Pages are ordered by id, and so by
-	// when the sandbox was claimed; one can be shorter than page_size, or empty, and still have a next one.
+	// when the sandbox was claimed, unless order_by says otherwise; one can be shorter than page_size, or empty, and still have a
+	// next one. Over REST, with watch=true, it is WatchSandboxes as server-sent events.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
+	// WatchSandboxes streams changes of live sandboxes, from any cluster within a second. Without a resume token the stream begins
+	// with an ADDED for each sandbox that there is, and a BOOKMARK; so no list is needed before. With the token of an event it
+	// goes on after that event, or fails with EXPIRED: then drop what is known, and watch without a token. Of several changes of
+	// a sandbox, only the latest may be sent. The stream ends with a reason when its caller takes events too slowly, or may no
+	// longer watch.
+	WatchSandboxes(ctx context.Context, in *WatchSandboxesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SandboxEvent], error)
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox returns its record.
 	ReleaseSandbox(ctx context.Context, in *ReleaseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// UpdateSandbox changes the timeouts of a live sandbox. New ones count from where the old ones did: one that has run out
@@ -109,6 +117,25 @@ func (c *sandboxesClient) ListSandboxes(ctx context.Context, in *ListSandboxesRe
 	}
 	return out, nil
 }
+
+func (c *sandboxesClient) WatchSandboxes(ctx context.Context, in *WatchSandboxesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SandboxEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Sandboxes_ServiceDesc.Streams[0], Sandboxes_WatchSandboxes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchSandboxesRequest, SandboxEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Sandboxes_WatchSandboxesClient = grpc.ServerStreamingClient[SandboxEvent]
 
 func (c *sandboxesClient) ReleaseSandbox(ctx context.Context, in *ReleaseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -173,8 +200,15 @@ type SandboxesServer interface {
 	GetSandbox(context.Context, *GetSandboxRequest) (*Sandbox, error)
 	// ListSandboxes returns live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
 	// Records of ended sandboxes are kept for seven days, or less where there are very many. Pages are ordered by id, and so by
-	// when the sandbox was claimed; one can be shorter than page_size, or empty, and still have a next one.
+	// when the sandbox was claimed, unless order_by says otherwise; one can be shorter than page_size, or empty, and still have a
+	// next one. Over REST, with watch=true, it is WatchSandboxes as server-sent events.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
+	// WatchSandboxes streams changes of live sandboxes, from any cluster within a second. Without a resume token the stream begins
+	// with an ADDED for each sandbox that there is, and a BOOKMARK; so no list is needed before. With the token of an event it
+	// goes on after that event, or fails with EXPIRED: then drop what is known, and watch without a token. Of several changes of
+	// a sandbox, only the latest may be sent. The stream ends with a reason when its caller takes events too slowly, or may no
+	// longer watch.
+	WatchSandboxes(*WatchSandboxesRequest, grpc.ServerStreamingServer[SandboxEvent]) error
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox returns its record.
 	ReleaseSandbox(context.Context, *ReleaseSandboxRequest) (*Sandbox, error)
 	// UpdateSandbox changes the timeouts of a live sandbox. New ones count from where the old ones did: one that has run out
@@ -210,6 +244,9 @@ func (UnimplementedSandboxesServer) GetSandbox(context.Context, *GetSandboxReque
 }
 func (UnimplementedSandboxesServer) ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSandboxes not implemented")
+}
+func (UnimplementedSandboxesServer) WatchSandboxes(*WatchSandboxesRequest, grpc.ServerStreamingServer[SandboxEvent]) error {
+	return status.Error(codes.Unimplemented, "method WatchSandboxes not implemented")
 }
 func (UnimplementedSandboxesServer) ReleaseSandbox(context.Context, *ReleaseSandboxRequest) (*Sandbox, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseSandbox not implemented")
@@ -300,6 +337,17 @@ func _Sandboxes_ListSandboxes_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Sandboxes_WatchSandboxes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchSandboxesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SandboxesServer).WatchSandboxes(m, &grpc.GenericServerStream[WatchSandboxesRequest, SandboxEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Sandboxes_WatchSandboxesServer = grpc.ServerStreamingServer[SandboxEvent]
 
 func _Sandboxes_ReleaseSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReleaseSandboxRequest)
@@ -431,7 +479,13 @@ var Sandboxes_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Sandboxes_ResumeSandbox_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchSandboxes",
+			Handler:       _Sandboxes_WatchSandboxes_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "sandbox/v1/sandbox.proto",
 }
 

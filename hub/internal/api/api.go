@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/principal"
@@ -33,6 +35,8 @@ type Claims interface {
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
+	Watch(ctx context.Context, r *sandboxv1.WatchSandboxesRequest, send func(*sandboxv1.SandboxEvent) error) error
+	CloseWatches()
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Update(context.Context, *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
@@ -72,6 +76,10 @@ func (s sandboxes) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxReques
 
 func (s sandboxes) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	return s.service.List(ctx, r)
+}
+
+func (s sandboxes) WatchSandboxes(r *sandboxv1.WatchSandboxesRequest, stream grpc.ServerStreamingServer[sandboxv1.SandboxEvent]) error {
+	return s.service.Watch(stream.Context(), r, stream.Send)
 }
 
 func (s sandboxes) ReleaseSandbox(ctx context.Context, r *sandboxv1.ReleaseSandboxRequest) (*sandboxv1.Sandbox, error) {

@@ -28,6 +28,7 @@ import (
 	sandboxsvc "navix.sh/atoll/hub/internal/sandboxes"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/watch"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -38,6 +39,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type unconnected struct{}
 
 func (unconnected) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
+	return nil, workercalls.ErrNotConnected
+}
+
+func (unconnected) OpenFeed(context.Context, string, func(context.Context, string) error) (watch.Feed, error) {
 	return nil, workercalls.ErrNotConnected
 }
 
@@ -78,7 +83,7 @@ func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 	t.Helper()
 	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
 	t.Cleanup(service.Close)
-	passed := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service})
+	passed := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service, Feeds: unconnected{}})
 	return serveOptions(t, Options{Claims: service, Sandboxes: passed, Fleet: f, Auth: auth})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,7 @@ type guest struct {
 	token string
 	needs need
 	end   context.CancelCauseFunc
+	as    *principal.Principal // what it was admitted as; nil: that may change
 }
 
 // NewAuthenticator reads the file, which must be valid at the start.
@@ -171,13 +173,37 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	return handler(principal.With(ctx, p), req)
 }
 
-// Stream is Unary for streams: reflection and backups.
+// Stream is Unary for streams: watches, reflection and backups. The context of a stream ends, with a cause, once its key would not be
+// admitted any more, or permits something else; because a watch can last for days.
 func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if _, err := a.authenticate(stream.Context(), needOf(info.FullMethod)); err != nil {
+	token, err := bearer(metadata.ValueFromIncomingContext(stream.Context(), "authorization"))
+	if err != nil {
 		return err
 	}
-	return handler(srv, stream)
+	needs := needOf(info.FullMethod)
+	ctx, end := context.WithCancelCause(stream.Context())
+	defer end(nil)
+	// The stream is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
+	g := &guest{token: token, needs: needs, end: end}
+	defer a.enter(g)()
+	p, err := a.admit(token, needs)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	g.as = &p
+	a.mu.Unlock()
+	return handler(srv, &guestStream{stream, principal.With(ctx, p)})
 }
+
+// guestStream is a stream whose context has a principal.
+type guestStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *guestStream) Context() context.Context { return s.ctx }
 
 // HTTP admits requests whose caller may use sandboxes, with the principal in their context. A caller with scope read sees what a
 // sandbox is, not what is in it. The context ends, with a cause, once the key would not be admitted any more; because a
@@ -219,12 +245,16 @@ func (a *Authenticator) enter(g *guest) (leave func()) {
 	}
 }
 
-// review ends the requests whose keys have expired, were revoked, or permit less.
+// review ends the requests whose keys have expired, were revoked, or permit less, and the streams whose keys permit something else.
 func (a *Authenticator) review() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for g := range a.guests {
-		if _, err := a.admit(g.token, g.needs); err != nil {
+		p, err := a.admit(g.token, g.needs)
+		if err == nil && g.as != nil && !reflect.DeepEqual(p, *g.as) {
+			err = problem.New(problem.Unavailable, "what API key %q permits has changed; call again", p.Name).WithRetryAfter(time.Second)
+		}
+		if err != nil {
 			g.end(err)
 		}
 	}
@@ -248,7 +278,8 @@ const (
 // needOf returns what a method requires. A method that is not listed here needs admin, and a key for everything.
 func needOf(method string) need {
 	switch method[strings.LastIndexByte(method, '/')+1:] {
-	case "GetSandbox", "ListSandboxes", "GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate",
+	case "GetSandbox", "ListSandboxes", "WatchSandboxes",
+		"GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate",
 		"GetHub", "ServerReflectionInfo":
 		return need{scope: ScopeRead}
 	case "CreateSandbox", "ReleaseSandbox", "UpdateSandbox", "TouchSandbox", "PauseSandbox", "ResumeSandbox", "CancelClaim":

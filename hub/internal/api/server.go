@@ -75,7 +75,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: server, reach: handler}, nil
+	return &Server{Server: server, reach: handler, sandboxes: o.Sandboxes}, nil
 }
 
 func caller(ctx context.Context) serve.Caller {
@@ -86,12 +86,16 @@ func caller(ctx context.Context) serve.Caller {
 // Server serves the public API.
 type Server struct {
 	*serve.Server
-	reach *reach.Handler
+	reach     *reach.Handler
+	sandboxes Sandboxes
 }
 
-// Serve serves lis until ctx ends. Conversations with sandboxes end at once then.
+// Serve serves lis until ctx ends. Conversations with sandboxes, and watches, end at once then.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	defer context.AfterFunc(ctx, s.reach.Close)()
+	if s.sandboxes != nil {
+		defer context.AfterFunc(ctx, s.sandboxes.CloseWatches)()
+	}
 	return s.Server.Serve(ctx, lis)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/watch"
 )
 
 const (
@@ -55,8 +56,7 @@ func (t *tunnels) await(cluster string, holder reach.Holder) (token string, a *a
 		return "", nil, nil, err
 	}
 	t.seats[cluster] = seats
-	token, a = rand.Text(), &awaited{cluster: cluster, arrived: make(chan *link.Tunnel, 1)}
-	t.awaited[token] = a
+	token, a = t.expect(cluster)
 	return token, a, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -64,6 +64,20 @@ func (t *tunnels) await(cluster string, holder reach.Holder) (token string, a *a
 			delete(t.seats, cluster)
 		}
 	}, nil
+}
+
+// expect returns a token. The caller holds the lock.
+func (t *tunnels) expect(cluster string) (token string, a *awaited) {
+	token, a = rand.Text(), &awaited{cluster: cluster, arrived: make(chan *link.Tunnel, 1)}
+	t.awaited[token] = a
+	return token, a
+}
+
+// expectFeed is await for a tunnel that the hub itself wants, which counts against no holder.
+func (t *tunnels) expectFeed(cluster string) (token string, a *awaited) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.expect(cluster)
 }
 
 // drop stops waiting. A tunnel that was not taken is closed.
@@ -100,20 +114,51 @@ func (s *Server) OpenTunnel(
 	if err != nil {
 		return nil, err
 	}
+	tunnel, err := s.openTunnel(ctx, token, a, tell)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return &openedTunnel{Tunnel: tunnel, over: leave}, nil
+}
+
+// OpenFeed has a cluster's worker open a tunnel over which it sends changes of sandboxes. How many there are is bounded by the copies
+// of package watch: each has one from a cluster.
+func (s *Server) OpenFeed(
+	ctx context.Context, cluster string, tell func(ctx context.Context, token string) error,
+) (watch.Feed, error) {
+	token, a := s.tunnels.expectFeed(cluster)
+	tunnel, err := s.openTunnel(ctx, token, a, tell)
+	if err != nil {
+		return nil, err
+	}
+	return feed{tunnel}, nil
+}
+
+// feed is a tunnel that carries changes of sandboxes.
+type feed struct{ *link.Tunnel }
+
+// Close implements watch.Feed.
+func (f feed) Close() { f.Tunnel.Close(nil) }
+
+// openTunnel waits until the worker has opened a tunnel.
+func (s *Server) openTunnel(
+	ctx context.Context, token string, a *awaited, tell func(ctx context.Context, token string) error,
+) (*link.Tunnel, error) {
 	defer s.tunnels.drop(token, a)
 	told := make(chan error, 1)
 	go func() { told <- tell(context.WithoutCancel(ctx), token) }() // it has a deadline of its own
 	for {
+		var err error
 		select {
 		case tunnel := <-a.arrived: // before the response, which is not waited for
-			return &openedTunnel{Tunnel: tunnel, over: leave}, nil
+			return tunnel, nil
 		case err = <-told:
 			told = nil
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 		if err != nil {
-			leave()
 			return nil, err
 		}
 	}

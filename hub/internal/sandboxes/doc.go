@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandboxes forwards calls about sandboxes to their clusters: get, list, change, release, reach, refresh.
+// Package sandboxes forwards calls about sandboxes to their clusters: get, list, watch, change, release, reach, refresh.
 //
-// In: calls of a Principal. Out: sandboxes, pages, tunnels, typed errors.
+// In: calls of a Principal. Out: sandboxes, pages, events, tunnels, typed errors.
 //
 //   - A caller sees its own sandboxes, and never learns of others: TestGetAndRelease, TestListMergesInOrder,
 //     TestOnlyTheOwnerReachesASandbox.
@@ -11,5 +11,7 @@
 //     TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged. Its live sandboxes are listed as last known:
 //     TestSandboxesOfADeadWorkerAreListedAsLastKnown.
 //   - A worker is named too if its page token does not advance; because callers would loop: TestAPageThatDoesNotGoOnIsNone.
+//   - A page is in its request's order, and its token is good for that request alone: TestListsInOtherOrders.
+//   - A watch shows what a list would: TestAWatchShowsWhatItsCallerMaySee. Package watch has what it costs.
 //   - A refresh asks each cluster for its own members, and names it by certificate (I12): TestRefreshEnv.
 package sandboxes

@@ -43,7 +43,9 @@ func (f *federation) start() {
 	f.claims = claims.New(claims.Options{
 		Fleet: f.Fleet, Dispatcher: f.known, Store: f.ledger, Log: testlog.New(f.t), Rand: func() uint64 { return 7 },
 	})
-	f.hub = New(Options{Fleet: f.Fleet, Dispatcher: f.known, Claims: f.claims, LastKnown: f.known})
+	f.hub = New(Options{
+		Fleet: f.Fleet, Dispatcher: f.known, Claims: f.claims, LastKnown: f.known, Feeds: f, Log: testlog.New(f.t),
+	})
 }
 
 // restart ends the hub process and starts another.

@@ -10,12 +10,15 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/listing"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/validate"
 )
 
@@ -23,17 +26,21 @@ import (
 // due within a second.
 const listTimeout = 3 * time.Second
 
-// List merges the sandboxes of all clusters, live or ended, ordered by id. A cluster that does not respond in time is named, and
-// delays no other (I7); its live sandboxes are listed as last known, with their age.
+// List merges the sandboxes of all clusters, live or ended, in the order of the request. A cluster that does not respond in time is
+// named, and delays no other (I7); its live sandboxes are listed as last known, with their age.
 func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
-	req, clusters, err := s.resolveList(ctx, in)
+	req, query, err := s.resolveList(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	clusters, err := s.clustersOf(req)
 	if err != nil {
 		return nil, err
 	}
 	pages := make([]page, len(clusters))
 	var asked sync.WaitGroup
 	for i, cluster := range clusters {
-		asked.Go(func() { pages[i] = s.listAt(ctx, cluster, req) })
+		asked.Go(func() { pages[i] = s.listAt(ctx, cluster, req, query) })
 	}
 	asked.Wait()
 	switch err := ctx.Err(); {
@@ -42,12 +49,18 @@ func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) 
 	case err != nil:
 		return nil, problem.New(problem.Deadline, "the call's own deadline passed before all clusters answered")
 	}
-	return merge(pages, int(req.GetPageSize()), principal.From(ctx)), nil
+	out := merge(pages, query, principal.From(ctx))
+	query.MaskAll(out.Sandboxes)
+	out.NextPageToken = listing.Seal(in, out.GetNextPageToken())
+	return out, nil
 }
 
-func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesRequest, []string, error) {
+// resolveList returns the request as workers get it: within what the caller may see.
+func (s *Service) resolveList(
+	ctx context.Context, in *sandboxv1.ListSandboxesRequest,
+) (*sandboxv1.ListSandboxesRequest, *listing.Query, error) {
 	p := principal.From(ctx)
-	var f validate.Faults
+	plain, f := listing.Unseal(in)
 	if in.GetNamespace() != "" {
 		f.Namespace(in.GetNamespace())
 	}
@@ -55,11 +68,12 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 	f.Check(in.GetClusterId() == "" || validate.IsClusterID(in.GetClusterId()), "clusterId", validate.Clip(in.GetClusterId()),
 		validate.ValidClusterID)
 	f.Check(in.GetPool() == "" || validate.IsName(in.GetPool()), "pool", validate.Clip(in.GetPool()), "the name of a pool")
-	f = append(f, serve.ListFaults(in)...)
-	if token := in.GetPageToken(); token != "" {
-		_, ok := validate.ClusterOf(token)
-		f.Check(ok, "pageToken", validate.Clip(token), "what nextPageToken said")
+	if len(f) > 0 {
+		plain.PageToken = "" // it is at fault already
 	}
+	query, faults := listing.Parse(plain)
+	f = append(f, faults...)
+	slices.SortStableFunc(f, func(a, b problem.Field) int { return cmp.Compare(a.Field, b.Field) })
 	if err := f.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -76,60 +90,65 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 			return nil, nil, err
 		}
 	}
+	plain.Namespace, plain.Team, plain.User = namespace, team, user
+	plain.PageSize, plain.ReadMask, plain.ResumeToken = int32(query.Size()), nil, ""
+	return plain, query, nil
+}
+
+// clustersOf returns the clusters that a list asks.
+func (s *Service) clustersOf(req *sandboxv1.ListSandboxesRequest) ([]string, error) {
 	clusters := s.fleet.ClusterIDs()
-	if one := in.GetClusterId(); one != "" {
+	if one := req.GetClusterId(); one != "" {
 		if !slices.Contains(clusters, one) {
-			return nil, nil, problem.New(problem.NotFound, "no cluster %q has registered", one)
+			return nil, problem.New(problem.NotFound, "no cluster %q has registered", one)
 		}
 		clusters = []string{one}
 	}
-	return &sandboxv1.ListSandboxesRequest{
-		Namespace: namespace, Env: in.GetEnv(), Pool: in.GetPool(), Team: team, User: user, Phase: in.GetPhase(),
-		EndedAfter: in.GetEndedAfter(), EndedBefore: in.GetEndedBefore(), StopReason: in.GetStopReason(),
-		PageSize: int32(serve.PageSize(in)), PageToken: in.GetPageToken(),
-	}, clusters, nil
+	return clusters, nil
 }
 
 // page is one cluster's part of a list.
 type page struct {
 	cluster   string
 	sandboxes []*sandboxv1.Sandbox
-	next      string // where its search stopped, if there may be more
+	next      *listing.Position // where its search stopped, if there may be more
 	err       error
 }
 
-func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.ListSandboxesRequest) page {
+func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.ListSandboxesRequest, query *listing.Query) page {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
+	req = proto.CloneOf(req)
+	req.ClusterId = "" // its own
 	answer, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_List{List: req}})
 	if err != nil {
-		return s.stalePage(cluster, req, err)
+		return s.stalePage(cluster, req, query, err)
 	}
-	out := page{cluster: cluster, next: answer.GetList().GetNextPageToken()}
-	if _, ok := validate.ClusterOf(out.next); out.next != "" && (!ok || out.next <= req.GetPageToken()) {
-		err := problem.New(problem.Internal, "cluster %s names %q as its next page", cluster, validate.Clip(out.next))
-		return page{cluster: cluster, err: err}
-	}
+	out := page{cluster: cluster}
 	for _, sandbox := range answer.GetList().GetSandboxes() {
 		if err := calls.Stamp(sandbox, cluster); err != nil {
 			return page{cluster: cluster, err: err}
 		}
 		out.sandboxes = append(out.sandboxes, sandbox)
 	}
+	// A worker of an earlier version orders by id, and its page is refused where another order was asked for.
+	if out.next, err = query.Page(out.sandboxes, answer.GetList().GetNextPageToken()); err != nil {
+		return page{cluster: cluster, err: problem.New(problem.Internal, "the list of cluster %s: %w", cluster, err)}
+	}
 	return out
 }
 
 // stalePage is the page of a cluster that does not respond, as last known. What has ended since is not known.
-func (s *Service) stalePage(cluster string, req *sandboxv1.ListSandboxesRequest, err error) page {
+func (s *Service) stalePage(cluster string, req *sandboxv1.ListSandboxesRequest, query *listing.Query, err error) page {
 	out := page{cluster: cluster, err: err}
-	if s.known == nil || serve.WantsEnded(req) {
+	if s.known == nil || listing.WantsEnded(req) {
 		return out
 	}
-	known := s.known.Of(cluster, func(one *sandboxv1.Sandbox) bool {
-		return one.GetId() > req.GetPageToken() && serve.Listed(req, one)
-	})
-	if size := serve.PageSize(req); len(known) > size {
-		known, out.next = known[:size], known[size-1].GetId()
+	known := s.known.Of(cluster, func(one *sandboxv1.Sandbox) bool { return query.Includes(one) && query.Reaches(query.At(one)) })
+	slices.SortFunc(known, func(a, b lastknown.Sandbox) int { return query.Compare(query.At(a.Sandbox), query.At(b.Sandbox)) })
+	if size := query.Size(); len(known) > size {
+		last := query.At(known[size-1].Sandbox)
+		known, out.next = known[:size], &last
 	}
 	for _, one := range known {
 		out.sandboxes = append(out.sandboxes, one.Shown())
@@ -137,33 +156,39 @@ func (s *Service) stalePage(cluster string, req *sandboxv1.ListSandboxesRequest,
 	return out
 }
 
-// merge combines pages into one. A page holds the sandboxes of its cluster after the token, up to its own next one. The lowest of
+// merge combines pages into one. A page holds the sandboxes of its cluster after the token, up to its own next one. The first of
 // these bounds what all of them have searched; later sandboxes are left to the next page. What the caller may not see is dropped
-// after the cut, so that the token shows how far the search has come; such a page is shorter.
-func merge(pages []page, size int, p principal.Principal) *sandboxv1.ListSandboxesResponse {
+// after the cut, so that the token shows how far the search has come; such a page is shorter. So is what a worker of an earlier
+// version did not select.
+func merge(pages []page, query *listing.Query, p principal.Principal) *sandboxv1.ListSandboxesResponse {
 	out := &sandboxv1.ListSandboxesResponse{}
 	var all []*sandboxv1.Sandbox
+	var next *listing.Position
 	for _, page := range pages {
 		if page.err != nil {
 			out.UnreachableClusters = append(out.UnreachableClusters, page.cluster)
 		}
 		all = append(all, page.sandboxes...)
-		if page.next != "" && (out.NextPageToken == "" || page.next < out.NextPageToken) {
-			out.NextPageToken = page.next
+		if page.next != nil && (next == nil || query.Compare(*page.next, *next) < 0) {
+			next = page.next
 		}
 	}
 	slices.Sort(out.UnreachableClusters)
-	slices.SortFunc(all, func(a, b *sandboxv1.Sandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
-	if next := out.NextPageToken; next != "" {
-		all = slices.DeleteFunc(all, func(s *sandboxv1.Sandbox) bool { return s.GetId() > next })
+	slices.SortFunc(all, func(a, b *sandboxv1.Sandbox) int { return query.Compare(query.At(a), query.At(b)) })
+	if next != nil {
+		all = slices.DeleteFunc(all, func(s *sandboxv1.Sandbox) bool { return query.Compare(query.At(s), *next) > 0 })
 	}
-	if len(all) > size {
-		all, out.NextPageToken = all[:size], all[size-1].GetId()
+	if size := query.Size(); len(all) > size {
+		last := query.At(all[size-1])
+		all, next = all[:size], &last
 	}
 	for _, sandbox := range all {
-		if p.Sees(sandbox) {
+		if p.Sees(sandbox) && query.Selects(sandbox) {
 			out.Sandboxes = append(out.Sandboxes, sandbox)
 		}
+	}
+	if next != nil {
+		out.NextPageToken = query.Token(*next)
 	}
 	return out
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -18,6 +20,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/listing"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -105,7 +108,9 @@ func TestAPageThatDoesNotGoOnIsNone(t *testing.T) {
 					List: &sandboxv1.ListSandboxesResponse{NextPageToken: next},
 				}}, nil
 			}
-			page, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, PageToken: token})
+			r := &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED}
+			r.PageToken = listing.Seal(r, token)
+			page, err := f.hub.List(t.Context(), r)
 			if err != nil || !slices.Equal(page.GetUnreachableClusters(), []string{"east"}) || page.GetNextPageToken() != "" {
 				t.Errorf("after %s: %v, %v", next, page, err)
 			}
@@ -239,5 +244,75 @@ func TestSandboxesOfADeadWorkerAreListedAsLastKnown(t *testing.T) {
 		if len(page.GetSandboxes()) != 2 || page.GetSandboxes()[0].GetStaleAge() != nil || len(page.GetUnreachableClusters()) > 0 {
 			t.Errorf("once the worker is back: %v", page)
 		}
+	})
+}
+
+// Pages of any order have every sandbox once, and a token is good for its own query alone. A worker that orders by id alone, as those
+// of earlier versions do, is named as missing; what it does not select the hub does.
+func TestListsInOtherOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 1, "west": 1})
+		for c, cluster := range []string{"east", "west"} {
+			var all []*sandboxv1.Sandbox
+			for i := range 9 {
+				all = append(all, &sandboxv1.Sandbox{
+					Id: fmt.Sprintf("01hzzzzzzzzzzzzzzzzzzz%04d-%s", i, cluster), ClusterId: cluster,
+					Labels: map[string]string{"even": fmt.Sprint(i%2 == 0)}, Team: fmt.Sprint((7*i + c) % 5),
+				})
+			}
+			f.Workers[cluster].OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+				query, faults := listing.Parse(d.GetList())
+				must.Succeed(t, faults.Err())
+				out := &sandboxv1.ListSandboxesResponse{}
+				page := slices.SortedFunc(slices.Values(all), func(a, b *sandboxv1.Sandbox) int { return query.Compare(query.At(a), query.At(b)) })
+				page = slices.DeleteFunc(page, func(s *sandboxv1.Sandbox) bool { return !query.Reaches(query.At(s)) })
+				if len(page) > query.Size() {
+					page = page[:query.Size()]
+					out.NextPageToken = query.Token(query.At(page[len(page)-1]))
+				}
+				for _, s := range page {
+					out.Sandboxes = append(out.Sandboxes, proto.CloneOf(s))
+				}
+				return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_List{List: out}}, nil
+			}
+		}
+		for _, by := range []string{"", "id desc", "team", "team desc", "clusterId"} {
+			for _, size := range []int32{1, 4, 100} {
+				var got []string
+				r := &sandboxv1.ListSandboxesRequest{
+					OrderBy: by, PageSize: size, LabelSelector: "even=true", ReadMask: &fieldmaskpb.FieldMask{Paths: []string{"id"}},
+				}
+				for {
+					page, err := f.hub.List(t.Context(), r)
+					must.Succeed(t, err)
+					for _, s := range page.GetSandboxes() {
+						if got = append(got, s.GetId()); len(s.GetLabels()) > 0 || s.GetClusterId() != "" {
+							t.Errorf("masked: %v", s)
+						}
+					}
+					if r.PageToken = page.GetNextPageToken(); r.PageToken == "" {
+						break
+					}
+				}
+				if slices.Sort(got); len(got) != 10 || len(slices.Compact(got)) != 10 {
+					t.Errorf("by %q in pages of %d: %v", by, size, got)
+				}
+			}
+		}
+		page, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{OrderBy: "team", PageSize: 3})
+		must.Succeed(t, err)
+		_, err = f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{OrderBy: "user", PageSize: 3, PageToken: page.GetNextPageToken()})
+		workertest.WantReason(t, err, problem.Invalid)
+		sorts := f.Workers["west"].OnCall
+		f.Workers["west"].OnCall = func(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+			d.GetList().OrderBy = ""
+			return sorts(ctx, d)
+		}
+		page, err = f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{OrderBy: "team"})
+		if err != nil || !slices.Equal(page.GetUnreachableClusters(), []string{"west"}) || len(page.GetSandboxes()) != 9 {
+			t.Errorf("with a worker that does not sort: %v, %v", page, err)
+		}
+		_, err = f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{Watch: true})
+		workertest.WantReason(t, err, problem.Invalid)
 	})
 }

@@ -6,6 +6,9 @@ import (
 	"context"
 	"slices"
 
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
@@ -15,6 +18,7 @@ import (
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/pkg/watch"
 )
 
 // Fleet is the hub's view of its clusters.
@@ -23,6 +27,8 @@ type Fleet interface {
 	View(key segment.Key) *router.View
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
+	// Cluster describes a cluster, nil for an unknown one.
+	Cluster(id string) *sandboxv1.Cluster
 	// UnknownEnv returns the error about an Env that no cluster has.
 	UnknownEnv(namespace, name string) error
 }
@@ -46,21 +52,30 @@ type Service struct {
 	claims  Claims
 	tunnels Tunnels
 	known   *lastknown.Sandboxes
+	watches *watch.Service
 }
 
-// Options configure a Service. Only Open uses Tunnels.
+// Options configure a Service. Only Open uses Tunnels, and only Watch uses Feeds and what follows.
 type Options struct {
 	Fleet      Fleet
 	Dispatcher calls.Dispatcher
 	Claims     Claims
 	Tunnels    Tunnels
 	LastKnown  *lastknown.Sandboxes // for lists while a cluster does not respond; nil: its sandboxes are missing
+	Feeds      Feeds
+	Clock      clock.WithTicker // the real one if nil
+	Watches    watch.Limits
+	Log        logr.Logger
 }
 
-// New returns a service.
+// New returns a service. Its watches end by CloseWatches.
 func New(o Options) *Service {
+	workers := calls.Workers{Dispatcher: o.Dispatcher}
 	return &Service{
-		fleet: o.Fleet, workers: calls.Workers{Dispatcher: o.Dispatcher}, claims: o.Claims, tunnels: o.Tunnels, known: o.LastKnown,
+		fleet: o.Fleet, workers: workers, claims: o.Claims, tunnels: o.Tunnels, known: o.LastKnown,
+		watches: watch.New(watch.Options{
+			Source: clusters{o.Fleet, workers, o.Feeds}, Clock: o.Clock, Limits: o.Watches, Log: o.Log,
+		}),
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/watch"
 )
 
 // Federation is a real fleet with simulated workers.
@@ -126,7 +127,11 @@ type Worker struct {
 	// OnCall runs before every other call.
 	OnCall func(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error)
 
+	// OnFeed sends the changes of a feed.
+	OnFeed func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error
+
 	Mu        sync.Mutex
+	Watched   []*federationv1.WatchCall
 	Connected bool
 	Phase     sandboxv1.Phase // of new sandboxes; RUNNING if unset
 	minted    int
@@ -236,8 +241,35 @@ func (w *Worker) handle(ctx context.Context, d *federationv1.Dispatch) (*federat
 		return &federationv1.Answer{Disposition: federationv1.Disposition_DONE}, nil
 	case *federationv1.Dispatch_List:
 		return w.list(call.List), nil
+	case *federationv1.Dispatch_Watch:
+		w.Watched = append(w.Watched, call.Watch)
+		return &federationv1.Answer{Disposition: federationv1.Disposition_DONE}, nil
 	}
 	return nil, ErrBroken
+}
+
+// OpenFeed is a link over which a worker sends changes: OnFeed, or what there is now.
+func (f *Federation) OpenFeed(ctx context.Context, cluster string, tell func(context.Context, string) error) (watch.Feed, error) {
+	if err := tell(ctx, "token"); err != nil {
+		return nil, err
+	}
+	w := f.Workers[cluster]
+	return watch.Pipe(context.WithoutCancel(ctx), func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error {
+		if w.OnFeed != nil {
+			return w.OnFeed(ctx, send)
+		}
+		all := &federationv1.SandboxChanges{Complete: true}
+		w.Mu.Lock()
+		for _, s := range w.Live {
+			all.Changed = append(all.Changed, proto.CloneOf(s))
+		}
+		w.Mu.Unlock()
+		if err := send(all); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}), nil
 }
 
 // Claim serves a claim.

@@ -50,6 +50,8 @@ type Sandboxes interface {
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	// Feed sends the sandboxes of a namespace and a team, and then what changes, until ctx or the term ends.
+	Feed(ctx context.Context, namespace, team string, send func(*federationv1.SandboxChanges) error) error
 	// Abandon ends a sandbox that was returned to no caller, however long that takes.
 	Abandon(id string)
 	// DistrustActivity keeps sandboxes whose activity was lost with an etcd that was restored from a backup.

@@ -255,6 +255,8 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch, timeout time
 		sandbox, err = sandboxes.Resume(ctx, call.Resume.GetId())
 	case *federationv1.Dispatch_Reach:
 		return &federationv1.Answer{}, a.reach(ctx, call.Reach)
+	case *federationv1.Dispatch_Watch:
+		return &federationv1.Answer{}, a.watch(ctx, call.Watch)
 	case *federationv1.Dispatch_Refresh:
 		if a.opts.Envs == nil {
 			return nil, problem.New(problem.Unimplemented, "this worker refreshes no Envs")

@@ -88,9 +88,30 @@ func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
 	return errStreamOver
 }
 
+// watch opens the tunnel that the hub waits for, and sends changes of sandboxes over it after the answer.
+func (a *Agent) watch(ctx context.Context, call *federationv1.WatchCall) error {
+	c := a.conversations.Load()
+	if c == nil {
+		return errStreamOver
+	}
+	hub, err := c.tunnels.Open(ctx, call.GetToken())
+	if err != nil {
+		return problem.New(problem.Unavailable, "the hub did not take a tunnel: %w", err).WithRetryAfter(time.Second)
+	}
+	if c.join(func() {
+		hub.Feed(func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error {
+			return a.opts.Sandboxes.Feed(ctx, call.GetNamespace(), call.GetTeam(), send)
+		})
+	}) {
+		return nil
+	}
+	hub.Close(nil)
+	return errStreamOver
+}
+
 // dispositionOf returns what an error means for where a claim may go next. For other calls an error is final.
 func dispositionOf(d *federationv1.Dispatch, err error) federationv1.Disposition {
-	if d.GetReach() != nil || d.GetRefresh() != nil {
+	if d.GetReach() != nil || d.GetWatch() != nil || d.GetRefresh() != nil {
 		return federationv1.Disposition_DONE
 	}
 	return disposition.Of(err)

@@ -10,6 +10,6 @@
 //   - A call that needs a hub fails with UNIMPLEMENTED and the reason.
 //   - Claim keys have their own space; because they must not collide with the hub's.
 //   - Wait NONE acts as ASSIGNED; because a claim is durable once its Pod carries it.
-//   - Refresh of members, logs, exec and ports work as at a hub.
+//   - Refresh of members, watches, logs, exec and ports work as at a hub.
 //   - Followers forward all calls to the leader, or respond with UNAVAILABLE. A conversation ends when another replica leads.
 package localapi

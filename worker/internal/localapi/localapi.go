@@ -14,12 +14,14 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/utils/clock"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/watch"
 	"navix.sh/atoll/worker/internal/claim"
 )
 
@@ -38,6 +40,7 @@ type Claims interface {
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
+	Feed(ctx context.Context, namespace, team string, send func(*federationv1.SandboxChanges) error) error
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Update(ctx context.Context, request *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
@@ -86,9 +89,10 @@ type API struct {
 	sandboxv1.UnimplementedEnvsServer
 	sandboxv1.UnimplementedTemplatesServer
 
-	opts   Options
-	server *serve.Server
-	reach  *reach.Handler
+	opts    Options
+	server  *serve.Server
+	reach   *reach.Handler
+	watches *watch.Service
 }
 
 // New returns an API that the manager, or Serve, runs.
@@ -109,12 +113,14 @@ func New(opts Options) (*API, error) {
 		return nil, err
 	}
 	api := &API{opts: opts}
+	api.watches = watch.New(watch.Options{Source: own{&api.opts}, Log: opts.Log})
 	api.reach = reach.NewHandler(api.reaches(), opts.Log)
 	api.reach.Domain = opts.Web.Domain(serve.Open)
 	journal := serve.Journal(opts.Log, func(context.Context) serve.Caller { return serve.Caller{Name: "local"} }, api.keyHash)
 	server, err := serve.New(serve.Options{
 		Services: api.services(),
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward, journal},
+		Stream:   []grpc.StreamServerInterceptor{api.forwardWatch},
 		OpenAPI:  sandboxv1.OpenAPI,
 		Further:  api.reach.Match,
 		Limits:   opts.Limits,
@@ -147,6 +153,7 @@ func (a *API) Start(ctx context.Context) error {
 // Serve serves on lis until ctx ends, and closes it.
 func (a *API) Serve(ctx context.Context, lis net.Listener) error {
 	defer context.AfterFunc(ctx, a.reach.Close)()
+	defer context.AfterFunc(ctx, a.watches.Close)()
 	return a.server.Serve(ctx, lis)
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/listing"
 	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
@@ -121,7 +122,21 @@ func (a *API) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*
 
 // ListSandboxes returns the cluster's live sandboxes.
 func (a *API) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
-	return a.opts.Sandboxes.List(ctx, r)
+	plain, faults := listing.Unseal(r)
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	query, faults := listing.Parse(plain)
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	page, err := a.opts.Sandboxes.List(ctx, plain)
+	if err != nil {
+		return nil, err
+	}
+	page.NextPageToken = listing.Seal(r, page.GetNextPageToken())
+	query.MaskAll(page.Sandboxes)
+	return page, nil
 }
 
 // ReleaseSandbox ends a sandbox.

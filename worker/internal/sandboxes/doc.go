@@ -12,6 +12,7 @@
 //	pause.go
 //	resize.go    its writes
 //	list.go
+//	feed.go      changes, for watches
 //	reach.go     where a sandbox is
 //	ended.go     terminal records
 //	get.go       one, with events
@@ -40,4 +41,10 @@
 //   - A write that fails is repeated: TestPauseWhileTheAPIServerIsInTrouble; one permanently refused is taken back: TestCannotBePaused,
 //     TestResumeThatAQuotaRefuses.
 //   - A wait checks at once, after each change, and last by a live read; because events lag. Its watch goes with the last caller (I10).
+//
+// # Feeds
+//
+//   - A feed keeps the ids of what has changed, not the changes (I10); so a slow one gets the latest states.
+//   - It begins with all that is there, marked under the lock under which it is registered; so it misses nothing.
+//   - It ends with the term; because only a leader's index is complete: TestAFeedTellsWhatChanges.
 package sandboxes

@@ -11,8 +11,8 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/listing"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -22,39 +22,42 @@ import (
 // link.
 const maxListBytes = 512 << 10
 
-// List returns sandboxes ordered by id: those on Pods, or those that have ended. The page token is the position up to which the
-// previous page has looked, which can be beyond its last sandbox.
+// List returns sandboxes in the order of the request: those on Pods, or those that have ended. The page token is the position up to
+// which the previous page has looked, which can be beyond its last sandbox.
 func (s *Service) List(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
-	if faults := serve.ListFaults(r); len(faults) > 0 {
+	query, faults := listing.Parse(r)
+	if len(faults) > 0 {
 		return nil, disposition.Fault(problem.InvalidFields(faults...))
 	}
-	size := serve.PageSize(r)
-	if serve.WantsEnded(r) {
-		return s.listEnded(ctx, r, size)
+	if listing.WantsEnded(r) {
+		return s.listEnded(ctx, r, query.Size())
 	}
-	live, next, err := s.listOnPods(r, size)
+	live, next, err := s.listOnPods(r, query)
 	return &sandboxv1.ListSandboxesResponse{Sandboxes: live, NextPageToken: next}, err
 }
 
 // listOnPods returns sandboxes on Pods.
-func (s *Service) listOnPods(r *sandboxv1.ListSandboxesRequest, size int) (page []*sandboxv1.Sandbox, next string, err error) {
+func (s *Service) listOnPods(r *sandboxv1.ListSandboxesRequest, query *listing.Query) (page []*sandboxv1.Sandbox, next string, err error) {
 	s.inventory.View(func(v *inventory.View) {
 		if !v.Complete() {
 			err = disposition.NotServing()
 			return
 		}
-		var ids []string
+		var found []listing.Position
 		for id, p := range v.Sandboxes() {
-			if id > r.GetPageToken() && s.matches(p, r) {
-				ids = append(ids, id)
+			if query.ByID() && !query.Reaches(listing.Position{ID: id}) || !concerns(p, r) {
+				continue
+			}
+			if shown := s.Show(p); query.Includes(shown) && query.Reaches(query.At(shown)) {
+				found = append(found, query.At(shown))
 			}
 		}
-		slices.Sort(ids)
+		slices.SortFunc(found, query.Compare)
 		bytes := 0
-		for i, id := range ids {
-			shown := s.Show(v.Sandbox(id))
-			if bytes += proto.Size(shown); i == size || i > 0 && bytes > maxListBytes {
-				next = ids[i-1]
+		for i, at := range found {
+			shown := s.Show(v.Sandbox(at.ID))
+			if bytes += proto.Size(shown); i == query.Size() || i > 0 && bytes > maxListBytes {
+				next = query.Token(found[i-1])
 				return
 			}
 			page = append(page, shown)
@@ -63,17 +66,14 @@ func (s *Service) listOnPods(r *sandboxv1.ListSandboxesRequest, size int) (page 
 	return page, next, err
 }
 
-// matches checks the Pod before it builds the sandbox, which costs more.
-func (s *Service) matches(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) bool {
+// concerns checks the Pod before the sandbox is built, which costs more.
+func concerns(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) bool {
 	pod := p.Object()
-	if r.GetNamespace() != "" && r.GetNamespace() != pod.Namespace ||
-		r.GetEnv() != "" && r.GetEnv() != sandbox.EnvOf(pod) ||
-		r.GetTeam() != "" && r.GetTeam() != pod.Annotations[v1alpha1.LabelTeam] ||
-		r.GetUser() != "" && r.GetUser() != pod.Annotations[v1alpha1.LabelUser] ||
-		serve.WantsEnded(r) && sandbox.PhaseOf(pod) != sandbox.Failed {
-		return false
-	}
-	return serve.Listed(r, s.Show(p))
+	return (r.GetNamespace() == "" || r.GetNamespace() == pod.Namespace) &&
+		(r.GetEnv() == "" || r.GetEnv() == sandbox.EnvOf(pod)) &&
+		(r.GetTeam() == "" || r.GetTeam() == pod.Annotations[v1alpha1.LabelTeam]) &&
+		(r.GetUser() == "" || r.GetUser() == pod.Annotations[v1alpha1.LabelUser]) &&
+		(!listing.WantsEnded(r) || sandbox.PhaseOf(pod) == sandbox.Failed)
 }
 
 // listEnded merges the history with what will soon be recorded: sandboxes on failed Pods, and those whose Pod was removed by
@@ -81,8 +81,9 @@ func (s *Service) matches(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) b
 func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesRequest, size int) (*sandboxv1.ListSandboxesResponse, error) {
 	asked := proto.CloneOf(r)
 	asked.Phase = sandboxv1.Phase_ENDED
-	match := func(record *sandboxv1.Sandbox) bool { return serve.Listed(asked, record) }
-	unrecorded, stopped, err := s.listOnPods(asked, size)
+	query, _ := listing.Parse(asked)
+	match := query.Includes
+	unrecorded, stopped, err := s.listOnPods(asked, query)
 	if err != nil {
 		return nil, err
 	}

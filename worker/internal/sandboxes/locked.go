@@ -18,6 +18,7 @@ type shared struct {
 	distrust    bool // etcd was restored from a backup before this process led
 	onEnded     []func()
 	onShut      []func(id string)
+	feeds       map[*feed]struct{}
 }
 
 // locked is the service with the inventory's lock held.

@@ -53,7 +53,7 @@ func New(i *inventory.Inventory, opts Options) (*Service, error) {
 		metrics: m, eventReads: make(chan struct{}, maxEventReads),
 		guarded: inventory.Guard(shared{
 			watches: map[string]*watch{}, transitions: map[string]*transition{}, nudged: map[string]bool{}, disposing: map[string]bool{},
-			ended: newEndedStore(),
+			ended: newEndedStore(), feeds: map[*feed]struct{}{},
 		}),
 	}
 	if err := s.registerGauges(opts.Metrics); err != nil {
@@ -68,7 +68,7 @@ func New(i *inventory.Inventory, opts Options) (*Service, error) {
 	i.Observe(inventory.Observer{
 		Pod:     func(st *inventory.State, c inventory.Change) { s.in(st).changed(&c) },
 		Led:     func(st *inventory.State) { s.in(st).led() },
-		Retired: func(st *inventory.State) { s.in(st).shutAll() },
+		Retired: func(st *inventory.State) { s.in(st).shutAll(); s.in(st).endFeeds() },
 		Run:     s.timeouts.Run,
 	})
 	return s, nil
@@ -88,7 +88,9 @@ func (l locked) changed(c *inventory.Change) {
 		return
 	case inventory.Gone:
 		l.over(c)
+		l.feed(c)
 	case inventory.Seen:
+		l.feed(c)
 		if c.Lost {
 			l.stripped(c)
 		}

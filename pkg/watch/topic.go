@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/validate"
+)
+
+// Scope is what a topic is about. Empty means all.
+type Scope struct{ Namespace, Team string }
+
+func (s Scope) covers(sandbox *sandboxv1.Sandbox) bool {
+	return (s.Namespace == "" || s.Namespace == sandbox.GetNamespace()) && (s.Team == "" || s.Team == sandbox.GetTeam())
+}
+
+const (
+	// maxGraves is how many ended sandboxes a copy keeps.
+	maxGraves = 1024
+	// itemBytes is what a sandbox in a copy takes besides itself.
+	itemBytes = 512
+	// slack is how many stale entries a log may have beyond as many as others.
+	slack = 64
+)
+
+// item is a sandbox in a copy.
+type item struct {
+	sandbox  *sandboxv1.Sandbox // not changed, only replaced
+	cluster  string
+	size     int
+	revision uint64 // of its last change
+	born     uint64 // when it was first there
+	gone     bool   // the sandbox is its record
+}
+
+// entry is a change. It is stale once its item has changed again, or was dropped.
+type entry struct {
+	revision uint64
+	of       *item
+}
+
+func (e entry) stale() bool { return e.of.revision != e.revision }
+
+// member is a cluster of a topic.
+type member struct {
+	current bool // its feed has told all that is there
+	settled bool // it was current once, or could not be
+	silent  bool // the cluster is away, whatever its feed says
+	leave   context.CancelFunc
+}
+
+// topic is a copy of the sandboxes in a Scope.
+type topic struct {
+	service *Service
+	scope   Scope
+	copyID  uint64
+	ended   context.Context
+	end     context.CancelFunc
+
+	mu       sync.Mutex
+	revision uint64
+	items    map[string]*item
+	log      []entry // in the order of revisions
+	graves   []entry // of ended sandboxes, the oldest first
+	buried   int     // ended sandboxes in items
+	horizon  uint64  // the highest revision of an ended sandbox that was dropped
+	members  map[string]*member
+	listed   bool          // members are all clusters
+	changed  chan struct{} // closed by the next change
+	users    int
+	idle     time.Time // since when there is no user
+}
+
+func newTopic(s *Service, scope Scope) *topic {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	t := &topic{
+		service: s, scope: scope, copyID: binary.BigEndian.Uint64(id[:]),
+		items: map[string]*item{}, members: map[string]*member{}, changed: make(chan struct{}),
+	}
+	t.ended, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// tell wakes the watches. The caller holds the lock.
+func (t *topic) tell() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// put notes that a sandbox is there. It reports whether there is room for it.
+func (t *topic) put(cluster string, s *sandboxv1.Sandbox) bool {
+	if !t.scope.covers(s) {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	it := t.items[s.GetId()]
+	if it != nil && !it.gone && proto.Equal(it.sandbox, s) {
+		return true
+	}
+	size := proto.Size(s) + itemBytes
+	before := 0
+	if it != nil {
+		before = it.size
+	}
+	if !t.service.budget.take(cluster, size-before) {
+		return false
+	}
+	if it == nil {
+		it = &item{cluster: cluster}
+		t.items[s.GetId()] = it
+	}
+	t.change(it, s, size)
+	if it.gone || it.born == 0 {
+		if it.gone {
+			t.buried--
+		}
+		it.gone, it.born = false, it.revision
+	}
+	return true
+}
+
+// bury notes that a sandbox is not there any more. record may be its id alone.
+func (t *topic) bury(record *sandboxv1.Sandbox) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	it := t.items[record.GetId()]
+	if it == nil || it.gone {
+		return
+	}
+	if record.GetNamespace() == "" || !t.scope.covers(record) {
+		record = it.sandbox
+	}
+	size := proto.Size(record) + itemBytes
+	if !t.service.budget.take(it.cluster, size-it.size) {
+		record, size = it.sandbox, it.size
+	}
+	t.change(it, record, size)
+	it.gone = true
+	t.graves = append(t.graves, entry{it.revision, it})
+	for t.buried++; t.buried > maxGraves; {
+		t.dropGrave()
+	}
+}
+
+// change gives an item a new state and revision. The caller holds the lock.
+func (t *topic) change(it *item, s *sandboxv1.Sandbox, size int) {
+	t.revision++
+	it.sandbox, it.size, it.revision = s, size, t.revision
+	t.log = append(t.log, entry{t.revision, it})
+	if len(t.log) > 2*len(t.items)+slack {
+		t.log = slices.DeleteFunc(t.log, entry.stale)
+		t.graves = slices.DeleteFunc(t.graves, entry.stale)
+	}
+	t.tell()
+}
+
+// dropGrave drops the record that was buried first. The caller holds the lock.
+func (t *topic) dropGrave() {
+	first := t.graves[0]
+	t.graves = t.graves[1:]
+	if first.stale() {
+		return
+	}
+	t.buried--
+	t.horizon = first.revision
+	t.drop(first.of)
+}
+
+// drop forgets an item. The caller holds the lock.
+func (t *topic) drop(it *item) {
+	delete(t.items, it.sandbox.GetId())
+	t.service.budget.give(it.cluster, it.size)
+	it.revision = 0 // its entries are stale
+}
+
+// buryAll buries the sandboxes of a cluster that are not in there.
+func (t *topic) buryAll(cluster string, there map[string]struct{}) {
+	t.mu.Lock()
+	var gone []*sandboxv1.Sandbox
+	for id, it := range t.items {
+		if _, ok := there[id]; !ok && it.cluster == cluster && !it.gone {
+			gone = append(gone, it.sandbox)
+		}
+	}
+	t.mu.Unlock()
+	slices.SortFunc(gone, func(a, b *sandboxv1.Sandbox) int { return compareIDs(a, b) })
+	for _, s := range gone {
+		t.bury(s)
+	}
+}
+
+// set notes how far a cluster's feed is.
+func (t *topic) set(m *member, current bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m.current != current || !m.settled {
+		m.current, m.settled = current, true
+		t.tell()
+	}
+}
+
+// since returns up to so many changes after a revision, the oldest first, and what is closed by the next one.
+func (t *topic) since(revision uint64, most int) (changes []item, next <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := sort.Search(len(t.log), func(i int) bool { return t.log[i].revision > revision })
+	for _, e := range t.log[at:] {
+		if len(changes) == most {
+			break
+		}
+		if !e.stale() {
+			changes = append(changes, *e.of)
+		}
+	}
+	return changes, t.changed
+}
+
+// position is where a copy is.
+type position struct {
+	copyID, revision, horizon uint64
+}
+
+func (t *topic) position() position {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return position{t.copyID, t.revision, t.horizon}
+}
+
+// away returns the clusters whose sandboxes are not known as they are now, and whether each other one was heard.
+func (t *topic) away(only string) (clusters []string, settled bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	settled = t.listed
+	for cluster, m := range t.members {
+		if only != "" && only != cluster {
+			continue
+		}
+		settled = settled && m.settled
+		if !m.current || m.silent {
+			clusters = append(clusters, cluster)
+		}
+	}
+	slices.Sort(clusters)
+	return clusters, settled
+}
+
+// run follows each cluster, until the topic ends.
+func (t *topic) run() {
+	defer t.release()
+	var following sync.WaitGroup
+	defer following.Wait()
+	ticker := t.service.clock.NewTicker(reviewEvery)
+	defer ticker.Stop()
+	for {
+		t.review(&following)
+		select {
+		case <-ticker.C():
+			t.service.sweep()
+		case <-t.ended.Done():
+			return
+		}
+	}
+}
+
+// review follows clusters that are new, and leaves those that are no more.
+func (t *topic) review(following *sync.WaitGroup) {
+	silent := map[string]bool{}
+	for _, cluster := range t.service.source.Clusters() {
+		silent[cluster] = t.service.source.Away(cluster)
+	}
+	for _, cluster := range t.update(silent, following) {
+		t.buryAll(cluster, nil)
+	}
+}
+
+func (t *topic) update(silent map[string]bool, following *sync.WaitGroup) (left []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	changed := !t.listed
+	t.listed = true
+	for cluster, away := range silent {
+		m := t.members[cluster]
+		if m == nil {
+			ctx, leave := context.WithCancel(t.ended)
+			m = &member{leave: leave}
+			t.members[cluster] = m
+			following.Go(func() { t.follow(ctx, cluster, m) })
+		}
+		changed = changed || m.silent != away
+		m.silent = away
+	}
+	for cluster, m := range t.members {
+		if _, there := silent[cluster]; !there {
+			m.leave()
+			delete(t.members, cluster)
+			left = append(left, cluster)
+			changed = true
+		}
+	}
+	if changed {
+		t.tell()
+	}
+	return left
+}
+
+// release gives back what the copy took.
+func (t *topic) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range t.members {
+		m.leave()
+	}
+	for _, it := range t.items {
+		t.service.budget.give(it.cluster, it.size)
+	}
+	clear(t.items)
+	t.log, t.graves = nil, nil
+}
+
+func compareIDs(a, b *sandboxv1.Sandbox) int {
+	switch {
+	case a.GetId() < b.GetId():
+		return -1
+	case a.GetId() > b.GetId():
+		return 1
+	}
+	return 0
+}
+
+// owns reports whether a cluster has minted an id (I15).
+func owns(cluster, id string) bool {
+	from, ok := validate.ClusterOf(id)
+	return ok && from == cluster
+}
