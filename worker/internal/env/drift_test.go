@@ -108,7 +108,8 @@ func TestIntendedChanges(t *testing.T) {
 	}
 	set(4)
 	await(4)
-	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated); !strings.Contains(note, "the Env has changed; updated replicas (2 instead of 4)") {
+	const told = "the Env has changed; updated replicas (2 instead of 4)"
+	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated); !strings.Contains(note, told) {
 		t.Errorf("of a change of the Env it is told: %s", note)
 	}
 	w.apply(kiosk(`{name: a, spec: {replicas: 4}, config: {scalingGroup: other}}`))

@@ -53,7 +53,8 @@ func TestI14OnlyGroupsOfTheEnvAreSummed(t *testing.T) {
 		{Name: "moved", ScalingGroup: "g", IdleCount: 1}, {Name: "new", ScalingGroup: "g", IdleCount: 2}, {Name: "former", IdleCount: 4},
 	}}
 	for i := range 1000 {
-		theirs.ObservedMembers = append(theirs.ObservedMembers, v1alpha1.EnvObservedMember{Name: fmt.Sprint("m", i), ScalingGroup: fmt.Sprint("x", i)})
+		theirs.ObservedMembers = append(theirs.ObservedMembers,
+			v1alpha1.EnvObservedMember{Name: fmt.Sprint("m", i), ScalingGroup: fmt.Sprint("x", i)})
 	}
 	o.Env.Status.Clusters = []v1alpha1.EnvClusterStatus{theirs}
 	r := report{}
