@@ -3,6 +3,8 @@
 package v1alpha1
 
 import (
+	"encoding/json"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -30,11 +32,16 @@ type EnvClusterSpec struct {
 
 // EnvClusterMember is one SandboxPool of an Env.
 //
-// Config is what a user asked for. Metadata and Spec are the snapshot of the
-// pool that was rendered and admitted from it, once; from then on the worker
-// stamps the snapshot onto the live pool and never admits again, so that the
-// effects of admission (reservations, scheduling labels) outlive the pool. A
-// newer template does not change a snapshot.
+// Config is what a user asked for. The snapshot of the pool that was rendered
+// and admitted from it, once, is in status.snapshots, where a manifest that is
+// applied again does not touch it; from then on the worker stamps the snapshot
+// onto the live pool and never admits again, so that the effects of admission
+// (reservations, scheduling labels) outlive the pool. A newer template does not
+// change a snapshot.
+//
+// A manifest may state a snapshot itself, in metadata and spec: one that was
+// exported from another cluster, or that an earlier release wrote here. It then
+// goes before the one in status.snapshots, which follows it.
 type EnvClusterMember struct {
 	// Name is the name of the SandboxPool, in the Env's namespace.
 	// +required
@@ -42,19 +49,73 @@ type EnvClusterMember struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Metadata is the snapshot's labels and annotations.
+	// Metadata is the labels and annotations of a snapshot that the manifest
+	// states.
 	// +optional
 	Metadata MemberMetadata `json:"metadata,omitempty"`
 
-	// Spec is the snapshot's pool spec. Its replicas are where the API and the
-	// autoscaler state how large the pool should be; the Env reconciler carries
-	// them to the live pool.
+	// Spec is the pool spec of a snapshot that the manifest states, or its
+	// replicas alone. Replicas that are stated here are where the API and the
+	// autoscaler state how large the pool should be; those that are not are in
+	// status.snapshots. The Env reconciler carries them to the live pool.
 	// +optional
 	Spec SandboxPoolSpec `json:"spec,omitempty"`
 
 	// Config is what the user asked for; no plugin writes it.
 	// +optional
 	Config EnvClusterMemberConfig `json:"config,omitempty"`
+}
+
+// UnmarshalJSON keeps apart a spec that was left out and one of 0 replicas: the
+// latter has an image policy. The schema has no default for it here; because it
+// would make a list that a manifest does not have, and so a difference for every
+// tool that compares lists whole.
+func (m *EnvClusterMember) UnmarshalJSON(content []byte) error {
+	type plain EnvClusterMember
+	read := struct {
+		*plain
+		Spec *SandboxPoolSpec `json:"spec"`
+	}{plain: (*plain)(m)}
+	if err := json.Unmarshal(content, &read); err != nil {
+		return err
+	}
+	m.Spec = SandboxPoolSpec{}
+	if read.Spec != nil {
+		m.Spec = *read.Spec
+		if m.Spec.PodCreationImagePolicy == "" {
+			m.Spec.PodCreationImagePolicy = PodCreationImagePolicyIdleImage
+		}
+	}
+	return nil
+}
+
+// StatesReplicas reports whether a manifest, or the autoscaler in its place,
+// states the member's replicas in its spec.
+func (m *EnvClusterMember) StatesReplicas() bool {
+	return m.Spec.Replicas != 0 || m.Spec.PodCreationImagePolicy != ""
+}
+
+// EnvMemberSnapshot is the frozen pool of one member of this cluster: what the
+// worker stamps onto the live pool.
+type EnvMemberSnapshot struct {
+	// ClusterID is the member's cluster.
+	// +required
+	// +kubebuilder:validation:MaxLength=30
+	ClusterID string `json:"clusterID"`
+
+	// Name is the member's.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// Metadata is the labels and annotations of the pool after admission.
+	// +optional
+	Metadata MemberMetadata `json:"metadata,omitempty"`
+
+	// Spec is the pool's spec after admission. Its replicas are the member's
+	// where its own spec does not state them, and follow it where it does.
+	// +required
+	Spec SandboxPoolSpec `json:"spec"`
 }
 
 // MemberMetadata is the part of a pool's metadata that a snapshot keeps.

@@ -137,6 +137,13 @@ type SandboxEnvStatus struct {
 	// +listMapKey=clusterID
 	Clusters []EnvClusterStatus `json:"clusters,omitempty"`
 
+	// Snapshots holds the frozen pools of this cluster's members, as they were
+	// rendered and admitted. The worker writes it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Snapshots []EnvMemberSnapshot `json:"snapshots,omitempty"`
+
 	// ScalingGroups sums each scaling group over all members of all clusters
 	// that are known here.
 	// +optional

@@ -83,10 +83,9 @@ spec:
 		group + "/scaleDownPolicy": map[string]any{
 			"idleTimeoutSeconds": int64(300), "stabilizationSeconds": int64(60), "protectionWindowSeconds": int64(10),
 		},
-		sized + "/config/scalingGroup":         "default",
-		sized + "/config/minReplicas":          nil,
-		sized + "/spec/podCreationImagePolicy": "IdleImage",
-		sized + "/spec/runtimes/0/protocol":    "TCP",
+		sized + "/config/scalingGroup":      "default",
+		sized + "/config/minReplicas":       nil,
+		sized + "/spec/runtimes/0/protocol": "TCP",
 		// Defaults go no deeper than what was given: without a config there is no scaling group.
 		bare + "/config": nil,
 		bare + "/spec":   nil,

@@ -4,8 +4,13 @@ package endings_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
@@ -90,4 +95,53 @@ func reads(ctx context.Context, at stack.Endpoint, id string) error {
 		return problem.Read(answer.StatusCode, answer.Body)
 	}
 	return nil
+}
+
+// A cluster whose leader is killed serves again within 8 s, by its other replica. Until then the hub lists its sandboxes as last known.
+func TestTheNextLeaderServesSoon(t *testing.T) {
+	const soon = 8 * time.Second
+	ctx := t.Context()
+	b := newLedger(t)
+	other, err := atoll.WorkerClient(cluster + "+2")
+	must.Succeed(t, err)
+	must.Succeed(t, second.Stop()) // so the first one leads
+	made := b.create(ctx)
+	must.Succeed(t, second.Start(ctx))
+	wait.For(t, patience, "the follower, and a short lease", func(ctx context.Context) error {
+		if _, err := other.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: made.GetId()}); err != nil {
+			return err
+		}
+		lease := &coordinationv1.Lease{}
+		if err := kube.Get(ctx, client.ObjectKey{Namespace: "atoll-system", Name: "atoll-worker"}, lease); err != nil {
+			return err
+		}
+		return wait.If(*lease.Spec.LeaseDurationSeconds < 8, fmt.Sprint("a lease of ", *lease.Spec.LeaseDurationSeconds, " s"))
+	})
+
+	must.Succeed(t, atoll.Worker(cluster).Kill())
+	killed := time.Now()
+	page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: b.env})
+	if err != nil || len(page.GetSandboxes()) != 1 || page.GetSandboxes()[0].GetId() != made.GetId() || page.GetSandboxes()[0].GetStaleAge() == nil {
+		t.Errorf("after the leader was killed the hub lists %v, %v", page, err)
+	}
+	var took time.Duration
+	wait.For(t, patience, "a sandbox of the next leader", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := other.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: b.env})
+		took = time.Since(killed)
+		return err
+	})
+	t.Logf("the next leader served after %s", took)
+	if took > soon {
+		t.Errorf("the next leader served after %s, want %s at most", took, soon)
+	}
+	wait.For(t, patience, "the hub's list", func(ctx context.Context) error {
+		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: b.env})
+		if err != nil {
+			return err
+		}
+		return wait.If(len(page.GetSandboxes()) == 2 && page.GetSandboxes()[0].GetStaleAge() == nil, page.String())
+	})
+	must.Succeed(t, atoll.Worker(cluster).Start(ctx))
 }

@@ -32,6 +32,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.EnvClusterSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EnvClusterStatus"):
 		return &apiv1alpha1.EnvClusterStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EnvMemberSnapshot"):
+		return &apiv1alpha1.EnvMemberSnapshotApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EnvObservedMember"):
 		return &apiv1alpha1.EnvObservedMemberApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EnvOverridesSpec"):

@@ -175,7 +175,8 @@ func TestContestedReplicasAreLeftAlone(t *testing.T) {
 func TestReapplyKeepsReplicas(t *testing.T) {
 	w := newWorld(t)
 	groups := `{name: default, enabled: true, scaleUpPolicy: {cooldownSeconds: 0}}`
-	w.env(groups, member)
+	w.apply(template)
+	w.create(w.manifest(groups, member))
 	w.idle("a", 1)
 	w.burst("a", 4)
 	grown := w.replicas("a")
@@ -186,7 +187,7 @@ func TestReapplyKeepsReplicas(t *testing.T) {
 		// Replaced as a whole, as a client-side apply does it.
 		w.replace(w.manifest(groups, member))
 		w.Eventually("the replicas", func() error {
-			if got := w.replicas("a"); got != grown || len(w.Env("e").Spec.Clusters[0].Members[0].Spec.Template.Spec.Containers) == 0 {
+			if got := w.replicas("a"); got != grown || len(w.Env("e").Status.Snapshots) == 0 {
 				return fmt.Errorf("%d, want %d and the snapshot", got, grown)
 			}
 			return nil

@@ -177,6 +177,14 @@ func (w *world) apply(manifest string) {
 	w.Must(w.Live.Patch(w.t.Context(), object, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)) //nolint:staticcheck // the typed Apply needs apply configurations
 }
 
+// create creates an object as the first client-side apply does.
+func (w *world) create(manifest string) {
+	w.t.Helper()
+	object := &unstructured.Unstructured{}
+	w.Must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.Namespace)), &object.Object))
+	w.Must(w.Live.Create(w.t.Context(), object, client.FieldOwner("kubectl-client-side-apply")))
+}
+
 // env applies an Env with these groups and members, in flow style.
 func (w *world) env(groups, members string) {
 	w.t.Helper()
@@ -202,7 +210,9 @@ spec:
 // replicas are a member's in the Env.
 func (w *world) replicas(name string) int32 {
 	w.t.Helper()
-	for _, m := range w.Env("e").Spec.Clusters[0].Members {
+	e := w.Env("e")
+	sandboxcache.FillMembers(e)
+	for _, m := range e.Spec.Clusters[0].Members {
 		if m.Name == name {
 			return m.Spec.Replicas
 		}

@@ -21,12 +21,13 @@ const (
 	verbKeep            verb = "Keep"            // nothing
 	verbRefuse          verb = "Refuse"          // nothing, until the member or its template changes
 	verbWait            verb = "Wait"            // nothing, until a pool is gone
-	verbAdmit           verb = "Admit"           // render, and freeze the result in the Env
+	verbAdmit           verb = "Admit"           // render, and freeze the result in the Env's status
 	verbTakeBack        verb = "TakeBack"        // freeze the live pool
 	verbRestoreReplicas verb = "RestoreReplicas" // put the live pool's replicas back into the Env
 	verbAddPullSecret   verb = "AddPullSecret"   // add the Env's pull secret to the snapshot
 	verbCreate          verb = "Create"          // create the pool from the snapshot
 	verbRepair          verb = "Repair"          // make the pool what the snapshot says
+	verbFreeze          verb = "Freeze"          // copy what members state into the Env's status
 	verbDelete          verb = "Delete"          // delete the pool
 )
 
@@ -227,8 +228,8 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 // intended reports whether a pool differs from its snapshot because the Env has changed, and not because the pool has. A worker
 // that has not seen the two agree yet goes by who last wrote the pool's replicas; because those are what changes in the Env.
 func intended(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool, points []snapshot.Drift) bool {
-	if generation, seen := o.matched[member.Name]; seen {
-		return o.Env.Generation != generation
+	if before, seen := o.matched[member.Name]; seen {
+		return askedOf(o.Env, member) != before
 	}
 	return !slices.ContainsFunc(points, func(d snapshot.Drift) bool { return d.What != snapshot.Replicas }) && replicas.PoolSetByUs(pool)
 }

@@ -186,6 +186,9 @@ func (o *observation) parsePool(obj *unstructured.Unstructured, content []byte) 
 	if err := json.Unmarshal(content, pool); err != nil {
 		return err
 	}
+	if pool.Spec.PodCreationImagePolicy == "" { // the schema's default
+		pool.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyIdleImage
+	}
 	o.pools[pool.Name] = pool
 	return nil
 }

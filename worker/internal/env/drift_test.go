@@ -157,7 +157,7 @@ func TestReplicas(t *testing.T) {
 	await := func(replicas int32) {
 		t.Helper()
 		w.Eventually(fmt.Sprintf("%d replicas", replicas), func() error {
-			env, pool := w.Env("kiosk").Spec.Clusters[0].Members[0].Spec.Replicas, w.Pool("a").Spec.Replicas
+			env, pool := w.desired("kiosk", "a"), w.Pool("a").Spec.Replicas
 			if env != replicas || pool != replicas {
 				return fmt.Errorf("%d in the Env, %d in the pool", env, pool)
 			}
@@ -184,7 +184,7 @@ func TestReplicas(t *testing.T) {
 	await(2)
 	// The autoscaler's, once the group is enabled.
 	w.apply(kiosk(`{name: a, spec: {replicas: 5}, config: {priority: 1}}`) + group)
-	w.awaitEvent("kiosk", reasonSnapshotLost)
+	w.awaitEvent("kiosk", reasonReplicasOfOther)
 	await(2)
 	set(controllers.FieldManager, 6)
 	await(6)

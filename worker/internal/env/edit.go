@@ -4,6 +4,7 @@ package env
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,15 +16,14 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// editEnv makes all changes of the local segment in one write, which succeeds only if the Env is as it was read.
+// editEnv makes all changes of the Env: one write of the local segment, and one of the snapshots in the status. Each succeeds only
+// if the Env is as it was read.
 func (a *actor) editEnv(ctx context.Context, p *plan) error {
 	edits := editsOf(p)
-	if len(edits) == 0 {
-		return nil
-	}
 	written := a.writeEdits(ctx, edits)
 	var failure error
 	for _, m := range edits {
@@ -36,7 +36,14 @@ func (a *actor) editEnv(ctx context.Context, p *plan) error {
 		}
 		a.tellOfEdit(ctx, m)
 	}
-	return failure
+	if written != nil || a.o.snapshotsAreKept() {
+		return failure
+	}
+	// After an edit, the cache is behind what it wrote; whatever is missing shows in the next reconcile.
+	if len(edits) > 0 {
+		return failure
+	}
+	return a.count(ctx, verbFreeze, a.writeStatus(ctx, nil))
 }
 
 // editsOf returns the plans that change the Env.
@@ -52,20 +59,29 @@ func editsOf(p *plan) []*memberPlan {
 }
 
 func (a *actor) writeEdits(ctx context.Context, edits []*memberPlan) error {
+	if len(edits) == 0 {
+		return nil
+	}
 	doc, err := a.document(ctx)
 	if err != nil {
 		return err
 	}
-	answer, err := a.patchEnv(ctx, doc, edits)
-	if err != nil {
-		return err
+	ofSpec, ofStatus := doc.split(edits)
+	if len(ofSpec) > 0 {
+		answer, err := a.patchSpec(ctx, doc, ofSpec)
+		if err != nil {
+			return err
+		}
+		a.read = answer
 	}
-	a.read = answer
-	return nil
+	if len(ofStatus) == 0 {
+		return nil
+	}
+	return a.writeStatus(ctx, ofStatus)
 }
 
-// patchEnv writes edits into the Env as it was read, and returns the new Env.
-func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, opts ...client.PatchOption) (*envDoc, error) {
+// patchSpec writes edits into the spec of the Env as it was read, and returns the new Env.
+func (a *actor) patchSpec(ctx context.Context, doc *envDoc, edits []*memberPlan, opts ...client.PatchOption) (*envDoc, error) {
 	ops := patch.AsRead(doc)
 	for _, m := range edits {
 		frozen, err := a.toFreeze(ctx, m)
@@ -78,13 +94,66 @@ func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, 
 		}
 		ops = append(ops, more...)
 	}
+	return a.send(doc, ops, func(answer *unstructured.Unstructured, body client.Patch) error {
+		return a.client.Patch(ctx, answer, body, append(opts, client.FieldOwner(controllers.FieldManager))...)
+	})
+}
+
+// writeStatus writes the snapshots of all members, with edits.
+func (a *actor) writeStatus(ctx context.Context, edits []*memberPlan) error {
+	doc, err := a.document(ctx)
+	if err != nil {
+		return err
+	}
+	answer, err := a.patchStatus(ctx, doc, edits)
+	if err != nil {
+		return err
+	}
+	a.read = answer
+	return nil
+}
+
+// patchStatus writes the snapshots of all members, with edits, into the status of the Env as it was read, and returns the new Env.
+func (a *actor) patchStatus(ctx context.Context, doc *envDoc, edits []*memberPlan, opts ...client.SubResourcePatchOption) (*envDoc, error) {
+	rendered, withSecret := map[string]*snapshot.Snapshot{}, map[string]bool{}
+	for _, m := range edits {
+		if doc.member(m.name) == nil {
+			return nil, fmt.Errorf("member %s: %w", m.name, errStale)
+		}
+		frozen, err := a.toFreeze(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		if frozen != nil {
+			rendered[m.name] = frozen
+		}
+		withSecret[m.name] = m.verb == verbAddPullSecret
+	}
+	answer, err := a.send(doc, append(patch.AsRead(doc), doc.freeze(rendered, withSecret)...), func(answer *unstructured.Unstructured, body client.Patch) error {
+		return a.client.Status().Patch(ctx, answer, body, append(opts, client.FieldOwner(controllers.FieldManager))...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name := range rendered {
+		if sandboxcache.SnapshotIndex(answer.Object, a.clusterID, name) < 0 {
+			return nil, errors.New("the API server does not keep status.snapshots: the CRD of SandboxEnv is of an earlier release; " +
+				"upgrade the chart, or apply its files/crds")
+		}
+	}
+	return answer, nil
+}
+
+// send sends a JSON patch of the Env as it was read, and returns the new Env.
+func (a *actor) send(
+	doc *envDoc, ops []patch.Operation, to func(answer *unstructured.Unstructured, body client.Patch) error,
+) (*envDoc, error) {
 	body, err := patch.JSON(ops)
 	if err != nil {
 		return nil, err
 	}
 	answer := doc.DeepCopy()
-	opts = append(opts, client.FieldOwner(controllers.FieldManager))
-	err = a.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), opts...)
+	err = to(answer, client.RawPatch(types.JSONPatchType, body))
 	if patch.LostRace(err) {
 		return nil, fmt.Errorf("%w: %w", errStale, err)
 	}

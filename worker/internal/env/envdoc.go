@@ -7,9 +7,11 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
@@ -19,14 +21,27 @@ type envDoc struct {
 	clusterID string
 }
 
-// memberAt is a member's document and its place, as a JSON pointer.
+// memberAt is a member's document and its place, as a JSON pointer. The document has the member's snapshot, from the status unless
+// stated: then the member itself has it.
 type memberAt struct {
 	doc              map[string]any
 	cluster, pointer string
+	stated           bool
+	statesReplicas   bool // in the member itself
 }
 
 // member finds a local member by name; nil if there is none.
 func (d envDoc) member(name string) *memberAt {
+	for _, at := range d.members() {
+		if at.doc["name"] == name {
+			return at
+		}
+	}
+	return nil
+}
+
+// members returns the local members in their order.
+func (d envDoc) members() (all []*memberAt) {
 	clusters, _, _ := unstructured.NestedSlice(d.Object, "spec", "clusters")
 	for i := range clusters {
 		cluster, _ := clusters[i].(map[string]any)
@@ -35,13 +50,15 @@ func (d envDoc) member(name string) *memberAt {
 		}
 		members, _ := cluster["members"].([]any)
 		for j := range members {
-			if doc, _ := members[j].(map[string]any); doc["name"] == name {
-				at := "/spec/clusters/" + strconv.Itoa(i)
-				return &memberAt{doc: doc, cluster: at, pointer: at + "/members/" + strconv.Itoa(j)}
-			}
+			doc, _ := members[j].(map[string]any)
+			at := &memberAt{cluster: "/spec/clusters/" + strconv.Itoa(i)}
+			at.pointer = at.cluster + "/members/" + strconv.Itoa(j)
+			at.doc, at.stated = sandboxcache.MemberDocument(d.Object, doc, d.clusterID)
+			_, at.statesReplicas, _ = unstructured.NestedFieldNoCopy(doc, "spec", "replicas")
+			all = append(all, at)
 		}
 	}
-	return nil
+	return all
 }
 
 // spec is the document of the member's pool spec; empty if there is none.
@@ -56,7 +73,30 @@ func (m *memberAt) replicas() (int32, bool) {
 	return int32(value), ok
 }
 
-// edit returns what a memberPlan does to the document: tests of the member at the place, and the change.
+// split returns the edits of the Env's spec, and those of its status. An edit is one of the spec if replicas, or a snapshot, are
+// stated there; all others are of the status; because a manifest that is applied again would take them away.
+func (d envDoc) split(edits []*memberPlan) (ofSpec, ofStatus []*memberPlan) {
+	for _, m := range edits {
+		at := d.member(m.name)
+		stated := at != nil && at.stated
+		if stated || m.verb == verbRestoreReplicas || at != nil && at.otherReplicas(m) {
+			ofSpec = append(ofSpec, m)
+		}
+		if !stated && m.verb != verbRestoreReplicas {
+			ofStatus = append(ofStatus, m)
+		}
+	}
+	return ofSpec, ofStatus
+}
+
+// otherReplicas reports whether the member states other replicas than a snapshot that goes into the status, such as more than were
+// admitted.
+func (m *memberAt) otherReplicas(p *memberPlan) bool {
+	n, _ := m.replicas()
+	return m.statesReplicas && !m.stated && (p.verb == verbAdmit || p.verb == verbTakeBack) && n != p.replicas
+}
+
+// edit returns what a memberPlan does to the spec: tests of the member at the place, and the change.
 func (d envDoc) edit(p *memberPlan, frozen *snapshot.Snapshot) ([]patch.Operation, error) {
 	at := d.member(p.name)
 	if at == nil {
@@ -66,21 +106,49 @@ func (d envDoc) edit(p *memberPlan, frozen *snapshot.Snapshot) ([]patch.Operatio
 		patch.Test(at.cluster+"/clusterID", d.clusterID),
 		patch.Test(at.pointer+"/name", p.name),
 	}
-	switch p.verb {
-	case verbAdmit, verbTakeBack:
-		ops = append(ops,
-			patch.Add(at.pointer+"/metadata", frozen.Metadata()),
-			patch.Add(at.pointer+"/spec", frozen.Spec))
-	case verbRestoreReplicas:
+	switch {
+	case p.verb == verbRestoreReplicas || at.otherReplicas(p):
 		old, _ := at.replicas()
 		ops = append(ops,
 			patch.Test(at.pointer+"/spec/replicas", old),
 			patch.Replace(at.pointer+"/spec/replicas", p.replicas))
-	case verbAddPullSecret:
+	case p.verb == verbAdmit || p.verb == verbTakeBack:
+		ops = append(ops,
+			patch.Add(at.pointer+"/metadata", frozen.Metadata()),
+			patch.Add(at.pointer+"/spec", frozen.Spec))
+	case p.verb == verbAddPullSecret:
 		name := v1alpha1.EnvImagePullSecretName(d.GetName())
 		ops = append(ops, patch.Add(at.pointer+"/spec/template/spec/imagePullSecrets", snapshot.WithPullSecret(at.spec(), name)))
 	default:
 		return nil, fmt.Errorf("member %s: %s does not edit the Env", p.name, p.verb)
 	}
 	return ops, nil
+}
+
+// freeze returns what writes status.snapshots with these edits: one entry for each local member that has a snapshot, and none for
+// those that are gone.
+func (d envDoc) freeze(edits map[string]*snapshot.Snapshot, withSecret map[string]bool) []patch.Operation {
+	snapshots := []any{}
+	for _, at := range d.members() {
+		name, _ := at.doc["name"].(string)
+		entry := map[string]any{"clusterID": d.clusterID, "name": name, "metadata": at.doc["metadata"], "spec": at.spec()}
+		switch frozen := edits[name]; {
+		case frozen != nil:
+			entry["metadata"], entry["spec"] = frozen.Metadata(), frozen.Spec
+		case !sandboxcache.HasContainers(at.spec()):
+			continue
+		case withSecret[name]:
+			spec := runtime.DeepCopyJSON(at.spec())
+			snapshot.AddPullSecret(spec, v1alpha1.EnvImagePullSecretName(d.GetName()))
+			entry["spec"] = spec
+		}
+		if entry["metadata"] == nil {
+			delete(entry, "metadata")
+		}
+		snapshots = append(snapshots, entry)
+	}
+	if d.Object["status"] == nil {
+		return []patch.Operation{patch.Add("/status", map[string]any{"snapshots": snapshots})}
+	}
+	return []patch.Operation{patch.Add("/status/snapshots", snapshots)}
 }

@@ -133,7 +133,7 @@ func (r *Reconciler) readLive(ctx context.Context, o *observation) (*envDoc, err
 		}
 		return nil, fmt.Errorf("reading the Env live: %w", err)
 	}
-	if same, err := sandboxcache.Unchanged(doc, o.Env, &o.Env.Spec); err != nil || !same || doc.GetDeletionTimestamp() != nil {
+	if same, err := sandboxcache.UnchangedEnv(doc, o.Env); err != nil || !same || doc.GetDeletionTimestamp() != nil {
 		return nil, errors.Join(errStale, err)
 	}
 	return &envDoc{Unstructured: doc, clusterID: r.clusterID}, nil

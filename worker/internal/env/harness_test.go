@@ -247,6 +247,23 @@ func (w *world) frozen(env, member string) string {
 	return toJSON(map[string]any{"metadata": at.doc["metadata"], "spec": at.doc["spec"]})
 }
 
+// loseSnapshots takes an Env's snapshots away, as a restore without its status does.
+func (w *world) loseSnapshots(env string) {
+	w.t.Helper()
+	w.Must(w.Live.Status().Patch(w.ctx, w.doc("SandboxEnv", env), client.RawPatch(types.MergePatchType, []byte(`{"status":{"snapshots":null}}`))))
+}
+
+// desired is how many replicas an Env has for a local member.
+func (w *world) desired(env, member string) int32 {
+	w.t.Helper()
+	at := envDoc{Unstructured: w.doc("SandboxEnv", env), clusterID: local}.member(member)
+	if at == nil {
+		w.t.Fatalf("there is no member %s", member)
+	}
+	n, _ := at.replicas()
+	return n
+}
+
 func toJSON(value any) string {
 	content, err := json.Marshal(value)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
@@ -205,6 +206,7 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 	old := w.Pool("a")
 	w.patchPool("a", `{"spec":{"replicas":7}}`)
 	w.apply(kiosk(`{name: a}`))
+	w.loseSnapshots("kiosk")
 
 	o := &observation{clusterID: local, Source: snapshot.Source{Env: w.Env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": old}}
 	p := decide(o)
@@ -212,7 +214,7 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 	if p.members[0].verb != verbTakeBack || !stale || err != nil {
 		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
 	}
-	if env := w.Env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
+	if len(w.Env("kiosk").Status.Snapshots) > 0 {
 		t.Errorf("an old pool became the snapshot: %s", w.frozen("kiosk", "a"))
 	}
 }
@@ -222,7 +224,8 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 	w := newSettledWorld(t, `{name: a, spec: {replicas: 2}}`)
 	observed, pool := w.Env("kiosk"), w.Pool("a")
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`)) // its snapshot is gone
+	sandboxcache.FillMembers(observed)
+	w.loseSnapshots("kiosk")
 	observed.Generation = w.Env("kiosk").Generation
 	pool.Spec.Replicas = 3
 
@@ -240,7 +243,7 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 		if now := w.Pool("a"); !snapshot.HasTemplate(&now.Spec) || now.Spec.Replicas != 2 {
 			t.Errorf("%s: the pool was made %v", want, now.Spec)
 		}
-		if env := w.Env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
+		if len(w.Env("kiosk").Status.Snapshots) > 0 {
 			t.Errorf("%s: another pool became the snapshot: %s", want, w.frozen("kiosk", "a"))
 		}
 	}
@@ -250,7 +253,7 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
 	w := newSettledWorld(t, `{name: a}`)
 	w.patchPool("a", `{"spec":{"replicas":4,"template":null}}`)
-	w.apply(kiosk(`{name: a}`))
+	w.loseSnapshots("kiosk")
 	w.start()
 	w.Eventually("a whole pool", func() error {
 		if pool := w.Pool("a"); !snapshot.HasTemplate(&pool.Spec) || pool.Spec.Replicas != 4 {

@@ -3,6 +3,8 @@
 package env
 
 import (
+	"encoding/json"
+	"hash/fnv"
 	"maps"
 	"sync"
 
@@ -12,8 +14,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// matches remembers at which generation of its Env each pool was last as its snapshot asks; because a difference that comes with
-// a newer generation is the Env's change, and any other is the pool's. It has an entry for a live member (I10).
+// matches remembers what the Env asked when each pool was last as its snapshot asks; because a difference that comes with a change of
+// that is the Env's, and any other is the pool's. It has an entry for a live member (I10).
 type matches struct {
 	mu   sync.Mutex
 	envs map[types.NamespacedName]matched
@@ -25,23 +27,39 @@ type matched struct {
 }
 
 type match struct {
-	pool       types.UID
+	pool types.UID
+	asked
+}
+
+// asked is what an Env asks of a pool: the generation of its spec, and a hash of the member's snapshot, which may be in its status.
+type asked struct {
 	generation int64
+	snapshot   uint64
+}
+
+func askedOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) asked {
+	out := asked{generation: env.Generation}
+	if content, err := json.Marshal([]any{member.Metadata, member.Spec}); err == nil {
+		sum := fnv.New64a()
+		_, _ = sum.Write(content) // it never fails
+		out.snapshot = sum.Sum64()
+	}
+	return out
 }
 
 func newMatches() *matches { return &matches{envs: map[types.NamespacedName]matched{}} }
 
-// of returns the generations by member.
-func (m *matches) of(env *v1alpha1.SandboxEnv) map[string]int64 {
+// of returns what was asked, by member.
+func (m *matches) of(env *v1alpha1.SandboxEnv) map[string]asked {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.envs[client.ObjectKeyFromObject(env)]
 	if known.uid != env.UID {
 		return nil
 	}
-	out := make(map[string]int64, len(known.members))
+	out := make(map[string]asked, len(known.members))
 	for name, at := range known.members {
-		out[name] = at.generation
+		out[name] = at.asked
 	}
 	return out
 }
@@ -63,9 +81,9 @@ func (m *matches) keep(name types.NamespacedName, o *observation, p *plan) {
 		pool := o.ownedPool(member)
 		return pool == nil || pool.UID != at.pool
 	})
-	for i := range p.members {
-		if member := &p.members[i]; member.matches {
-			known.members[member.name] = match{o.pools[member.name].UID, o.Env.Generation}
+	for i, member := range o.members() {
+		if p.members[i].matches {
+			known.members[member.Name] = match{o.pools[member.Name].UID, askedOf(o.Env, member)}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
@@ -31,15 +32,36 @@ type observation struct {
 	refused map[askedAbout]held
 	// autoscaler: this process runs one.
 	autoscaler bool
-	// matched are the generations of the Env at which a member's pool was last seen as its snapshot asks, by member; those since
-	// this process leads.
-	matched map[string]int64
+	// matched is what the Env asked when a member's pool was last seen as its snapshot asks, by member, since this process leads.
+	matched map[string]asked
 	// contested are the members whose replicas another writer keeps setting.
 	contested map[string]bool
 }
 
 // members returns the local segment; no other becomes pools.
 func (o *observation) members() []*v1alpha1.EnvClusterMember { return o.Env.MembersOf(o.clusterID) }
+
+// snapshotsAreKept reports whether the Env's status has the snapshot of every local member that has one, with its replicas, and no
+// other: a manifest that is applied without what it states now must not lose it.
+func (o *observation) snapshotsAreKept() bool {
+	kept := map[string]*v1alpha1.EnvMemberSnapshot{}
+	for i := range o.Env.Status.Snapshots {
+		kept[o.Env.Status.Snapshots[i].Name] = &o.Env.Status.Snapshots[i]
+	}
+	n := 0
+	for _, member := range o.members() {
+		if !snapshot.Has(member) {
+			continue
+		}
+		n++
+		frozen := kept[member.Name]
+		if frozen == nil || frozen.ClusterID != o.clusterID || !sandboxcache.SameJSON(frozen.Metadata, member.Metadata) ||
+			!sandboxcache.SameJSON(frozen.Spec, member.Spec) {
+			return false
+		}
+	}
+	return n == len(o.Env.Status.Snapshots)
+}
 
 // ownedPool returns a member's pool; nil if there is none, or it is not the Env's.
 func (o *observation) ownedPool(name string) *v1alpha1.SandboxPool {

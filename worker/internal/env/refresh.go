@@ -282,17 +282,37 @@ func (a *actor) tryEdits(ctx context.Context, p *plan) (map[string][]string, err
 	if err != nil {
 		return nil, err
 	}
-	answer, err := a.patchEnv(ctx, before, edits, client.DryRunAll)
-	if err != nil {
-		return nil, err
-	}
+	ofSpec, ofStatus := before.split(edits)
 	changes := map[string][]string{}
+	if len(ofSpec) > 0 {
+		answer, err := a.patchSpec(ctx, before, ofSpec, client.DryRunAll)
+		if err == nil {
+			err = compare(before, answer, ofSpec, changes)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(ofStatus) > 0 {
+		answer, err := a.patchStatus(ctx, before, ofStatus, client.DryRunAll)
+		if err == nil {
+			err = compare(before, answer, ofStatus, changes)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return changes, nil
+}
+
+// compare adds what edits have changed of each member.
+func compare(before, after *envDoc, edits []*memberPlan, changes map[string][]string) error {
 	for _, m := range edits {
-		was, is := before.member(m.name), answer.member(m.name)
+		was, is := before.member(m.name), after.member(m.name)
 		if was == nil || is == nil {
-			return nil, fmt.Errorf("member %s: %w", m.name, errStale)
+			return fmt.Errorf("member %s: %w", m.name, errStale)
 		}
 		changes[m.name] = snapshot.Differences(was.doc, is.doc)
 	}
-	return changes, nil
+	return nil
 }

@@ -138,7 +138,7 @@ func (w *world) open(create func(manifest string)) history {
 		  {"op":"replace","path":"/spec/clusters/1/members/0/spec/replicas","value":5}]`))
 	w.Must(w.patchEnv("shop", "by-hand", types.JSONPatchType,
 		`[{"op":"test","path":"/spec/clusters/1/members/1/name","value":"shop-hand"},
-		  {"op":"replace","path":"/spec/clusters/1/members/1/spec/replicas","value":3}]`))
+		  {"op":"add","path":"/spec/clusters/1/members/1/spec","value":{"replicas":3}}]`))
 	w.applyForeign("shop", "west")
 	for name, replicas := range map[string]int32{"shop-auto": 5, "shop-hand": 3} {
 		w.Eventually("replicas of "+name, func() error {

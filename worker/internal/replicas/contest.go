@@ -88,7 +88,8 @@ func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[st
 			delete(c.members, key)
 			known = nil
 		}
-		if pool := pools[member.Name]; pool != nil && snapshot.Has(member) && Interfered(env, clusterID, member, pool) {
+		if pool := pools[member.Name]; pool != nil && snapshot.Has(member) && Interfered(env, clusterID, member, pool) &&
+			!applied(env, clusterID, member) {
 			switch {
 			case known == nil || !known.contested && known.value != member.Spec.Replicas:
 				known = known.next(&contest{env: env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: env.Generation, wish: wish})

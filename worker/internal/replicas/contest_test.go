@@ -3,6 +3,7 @@
 package replicas
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ func TestContests(t *testing.T) {
 		after  time.Duration
 		value  int32
 		other  bool // another writer set it
+		whole  bool // with the rest of the spec, as an apply does
 		undone bool // and it was undone then
 		change func(*v1alpha1.SandboxEnv)
 		uid    types.UID
@@ -58,9 +60,13 @@ func TestContests(t *testing.T) {
 		"undone late, and seen once more": {
 			{value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, lags: true}, {value: 5},
 		},
-		"until the member changes":    {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: higher}},
-		"until autoscaling changes":   {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: off}},
-		"not in an Env made anew":     {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, uid: "new"}},
+		"until the member changes":  {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: higher}},
+		"until autoscaling changes": {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: off}},
+		"not in an Env made anew":   {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, uid: "new"}},
+		"a manifest is applied again and again": {
+			{value: 3, whole: true, undone: true}, {value: 5}, {value: 3, whole: true, undone: true}, {value: 5},
+			{value: 3, whole: true, undone: true}, {value: 4, whole: true}, {value: 6, whole: true},
+		},
 		"our own writes do not count": {{value: 3}, {value: 3}, {value: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +77,12 @@ func TestContests(t *testing.T) {
 				if !s.lags {
 					generation++
 				}
-				e, pools := scaled(generation, s.value, s.other)
+				e, pools := scaled(generation, s.value, s.other || s.whole)
+				if s.whole {
+					e.ManagedFields[0].Operation = metav1.ManagedFieldsOperationUpdate
+					e.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(
+						strings.Replace(e.ManagedFields[0].FieldsV1.GetRawString(), `{"f:spec":{`, `{"f:spec":{"f:templateRef":{"f:name":{}},`, 1))
+				}
 				if s.change != nil {
 					s.change(e)
 				}

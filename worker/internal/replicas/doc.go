@@ -12,5 +12,6 @@
 //
 //   - Another writer's value is undone once; because an old manifest may have been applied whole. One that returns within five minutes, or
 //     a third one, stands until the user changes config or spec.autoscaling. I10: only such members have an entry in memory: TestContests.
+//   - A manifest that is applied whole on the client's side is no such writer, however often it comes back: TestContests.
 //   - Managed fields are no protection; so every reading of them keeps what exists.
 package replicas

@@ -35,6 +35,21 @@ func setByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.Env
 	return false
 }
 
+// applied reports whether the member's spec.replicas come from a manifest that was applied whole: their last writer wrote the rest
+// of the spec as well. It may do so again as often as it likes. Server-side apply is left out; because there its user is told of
+// the conflict, and has forced it.
+func applied(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
+	for i := range env.ManagedFields {
+		entry := &env.ManagedFields[i]
+		path := append(memberPath(clusterID, member.Name), "f:spec", "f:replicas")
+		if entry.Manager != controllers.FieldManager && entry.Operation == metav1.ManagedFieldsOperationUpdate &&
+			owning(entry, path...) && owning(entry, "f:spec", "f:templateRef") {
+			return true
+		}
+	}
+	return false
+}
+
 // PoolSetByUs reports whether the live pool's replicas are those that we wrote, unchanged since.
 func PoolSetByUs(pool *v1alpha1.SandboxPool) bool {
 	ours := false

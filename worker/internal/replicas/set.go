@@ -8,32 +8,53 @@ import (
 	"fmt"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 // ErrMoved: the Env is not as it was read any more. Nothing was written.
 var ErrMoved = errors.New("the member's replicas are not what they were")
 
-// Set is the autoscaler's one write to an Env: the replicas of a local member, if they still are those in env. It returns the
-// Env's new resourceVersion. The patch is raw, as are all writes of Envs, and tests the member at its place; other changes of the
-// Env do not matter.
+// Set is the autoscaler's one write to an Env: the replicas of a local member, if they still are those in env. They are written
+// where they are: in the member's spec if a manifest states them there, else in the status; because a manifest that does not state
+// them would take them away each time that it is applied. It returns the Env's new resourceVersion. The patch is raw, as are all
+// writes of Envs, and tests the member at its place; other changes of the Env do not matter.
 func Set(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv, clusterID, member string, to int32) (version string, err error) {
-	ops, err := replicasPatch(env, clusterID, member, to)
+	from, ok := replicasOf(env, clusterID, member)
+	if !ok {
+		return "", fmt.Errorf("member %s: %w", member, ErrMoved)
+	}
+	doc := &unstructured.Unstructured{}
+	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SandboxEnvOwnerKind))
+	err = c.Get(ctx, client.ObjectKeyFromObject(env), doc) // live: clients do not cache documents
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("member %s: %w", member, ErrMoved)
+	}
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("reading the Env of member %s: %w", member, err)
+	}
+	ops, ofStatus := replicasPatch(doc.Object, string(env.UID), clusterID, member, from, to)
+	if ops == nil {
+		return "", fmt.Errorf("member %s: %w", member, ErrMoved)
 	}
 	body, err := patch.JSON(ops)
 	if err != nil {
 		return "", err
 	}
-	answer := &v1alpha1.SandboxEnv{}
+	answer, owner := &v1alpha1.SandboxEnv{}, client.FieldOwner(controllers.FieldManager)
 	answer.Namespace, answer.Name = env.Namespace, env.Name
-	err = c.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(controllers.FieldManager))
+	if ofStatus {
+		err = c.Status().Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), owner)
+	} else {
+		err = c.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), owner)
+	}
 	switch {
 	case patch.LostRace(err):
 		return "", fmt.Errorf("%w: %w", ErrMoved, err)
@@ -43,25 +64,46 @@ func Set(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv, cluster
 	return answer.ResourceVersion, nil
 }
 
-func replicasPatch(env *v1alpha1.SandboxEnv, clusterID, member string, to int32) ([]patch.Operation, error) {
-	for i := range env.Spec.Clusters {
-		cluster := &env.Spec.Clusters[i]
-		if cluster.ClusterID != clusterID {
-			continue
-		}
-		at := "/spec/clusters/" + strconv.Itoa(i)
-		for j := range cluster.Members {
-			if m := &cluster.Members[j]; m.Name == member {
-				place := at + "/members/" + strconv.Itoa(j)
-				return []patch.Operation{
-					patch.Test("/metadata/uid", string(env.UID)),
-					patch.Test(at+"/clusterID", clusterID),
-					patch.Test(place+"/name", member),
-					patch.Test(place+"/spec/replicas", m.Spec.Replicas),
-					patch.Replace(place+"/spec/replicas", to),
-				}, nil
-			}
+// replicasOf returns the replicas of a member, given a cached Env.
+func replicasOf(env *v1alpha1.SandboxEnv, clusterID, name string) (int32, bool) {
+	for _, member := range env.MembersOf(clusterID) {
+		if member.Name == name {
+			return member.Spec.Replicas, true
 		}
 	}
-	return nil, fmt.Errorf("member %s: %w", member, ErrMoved)
+	return 0, false
+}
+
+// replicasPatch returns the patch, given the document of an Env; nil if it has no such member.
+func replicasPatch(doc map[string]any, uid, clusterID, name string, from, to int32) (ops []patch.Operation, ofStatus bool) {
+	clusters, _, _ := unstructured.NestedSlice(doc, "spec", "clusters")
+	for i := range clusters {
+		cluster, _ := clusters[i].(map[string]any)
+		if cluster["clusterID"] != clusterID {
+			continue
+		}
+		members, _ := cluster["members"].([]any)
+		for j := range members {
+			member, _ := members[j].(map[string]any)
+			if member["name"] != name {
+				continue
+			}
+			at := "/spec/clusters/" + strconv.Itoa(i)
+			place := at + "/members/" + strconv.Itoa(j)
+			ops = []patch.Operation{
+				patch.Test("/metadata/uid", uid), patch.Test(at+"/clusterID", clusterID), patch.Test(place+"/name", name),
+			}
+			if _, stated, _ := unstructured.NestedFieldNoCopy(member, "spec", "replicas"); stated {
+				return append(ops, patch.Test(place+"/spec/replicas", from), patch.Replace(place+"/spec/replicas", to)), false
+			}
+			n := sandboxcache.SnapshotIndex(doc, clusterID, name)
+			if n < 0 {
+				return nil, false
+			}
+			frozen := "/status/snapshots/" + strconv.Itoa(n)
+			return append(ops, patch.Test(frozen+"/clusterID", clusterID), patch.Test(frozen+"/name", name),
+				patch.Test(frozen+"/spec/replicas", from), patch.Replace(frozen+"/spec/replicas", to)), true
+		}
+	}
+	return nil, false
 }

@@ -4,10 +4,11 @@
 //
 // In: a manager's cache, or informers. Out: Pods of sandboxes, pools of an Env, Envs of a template.
 //
-//	filters.go  cached objects and fields
+//	filters.go    cached objects and fields
 //	indexes.go
-//	find.go     typed getters
-//	live.go     past every cache
+//	find.go       typed getters
+//	live.go       past every cache
+//	snapshots.go  an Env's members with the snapshots of its status
 //
 // # Rules
 //
@@ -17,6 +18,7 @@
 //   - Live reads are for what must not be stale: idle Pods after a restore, resources before a resize, Pods whose wait was long.
 //   - Claims are served from package inventory; because the cache lacks responses to writes, and finds no idle Pod in O(1).
 //   - A cached object is never sent back; because unread fields are stripped.
+//   - A cached Env's members have their snapshots, wherever the Env has them: TestMembersHaveTheirSnapshots.
 //   - Fields that a decision reads are not stripped: TestStripPodKeepsWhatIsDecidedBy, TestStripPodKeepsResourcesOfPausedPods,
 //     TestStripKeepsWhoWrote. The content of Secrets is: TestStripSecretKeepsNoSecret.
 package sandboxcache

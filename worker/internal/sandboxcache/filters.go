@@ -131,7 +131,7 @@ func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 // lastApplied is kubectl's second copy of the object, which is never read here.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// stripReplicated removes from Envs and pools what no decision reads. It keeps the managed fields of the spec, which show the
+// stripReplicated removes from Envs and pools what no decision reads, and completes an Env's members. It keeps the managed fields of the spec, which show the
 // last writer of replicas, and the writers and times of those of the status, which reveal another controller. Writes to either
 // start from a live read or are a difference.
 func stripReplicated(object any) (any, error) {
@@ -147,6 +147,9 @@ func stripReplicated(object any) (any, error) {
 		}
 	}
 	o.SetManagedFields(fields)
+	if env, ok := o.(*v1alpha1.SandboxEnv); ok {
+		FillMembers(env)
+	}
 	return o, nil
 }
 

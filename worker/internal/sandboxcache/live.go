@@ -49,6 +49,23 @@ func Unchanged[T any](live *unstructured.Unstructured, observed client.Object, s
 	return SameJSON(read, spec), nil
 }
 
+// UnchangedEnv is Unchanged for an Env, whose cached members have the snapshots that the document has in its status.
+func UnchangedEnv(live *unstructured.Unstructured, observed *v1alpha1.SandboxEnv) (bool, error) {
+	if live.GetUID() != observed.GetUID() || live.GetGeneration() != observed.GetGeneration() {
+		return false, nil
+	}
+	content, err := json.Marshal(map[string]any{"spec": live.Object["spec"], "status": live.Object["status"]})
+	if err != nil {
+		return false, fmt.Errorf("encoding Env %s: %w", live.GetName(), err)
+	}
+	read := &v1alpha1.SandboxEnv{}
+	if err := json.Unmarshal(content, read); err != nil {
+		return false, fmt.Errorf("reading Env %s: %w", live.GetName(), err)
+	}
+	FillMembers(read)
+	return SameJSON(&read.Spec, &observed.Spec), nil
+}
+
 // SameJSON compares the decoded JSON; because raw bytes, such as a runtime's config, may differ in spacing.
 func SameJSON[T any](a, b T) bool {
 	if equality.Semantic.DeepEqual(a, b) {

@@ -26,8 +26,8 @@ func HasPullSecret(spec *v1alpha1.SandboxPoolSpec, envName string) bool {
 	return slices.Contains(spec.Template.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: v1alpha1.EnvImagePullSecretName(envName)})
 }
 
-// addPullSecret adds a pull secret to the document of a pool's spec if it is missing.
-func addPullSecret(spec map[string]any, name string) {
+// AddPullSecret adds a pull secret to the document of a pool's spec if it is missing.
+func AddPullSecret(spec map[string]any, name string) {
 	secrets := WithPullSecret(spec, name)
 	// It fails only if the Pod template is no object, which is refused elsewhere.
 	_ = unstructured.SetNestedSlice(spec, secrets, pullSecretPath...)

@@ -102,7 +102,7 @@ func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Sna
 	}
 	spec["templateName"] = tmpl.Name
 	if s.PullSecret {
-		addPullSecret(spec, v1alpha1.EnvImagePullSecretName(s.Env.Name))
+		AddPullSecret(spec, v1alpha1.EnvImagePullSecretName(s.Env.Name))
 	}
 	if err := podtemplate.Check(spec); err != nil {
 		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.Name, err)

@@ -20,15 +20,15 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// Snapshot is a member's frozen pool: the documents of spec.clusters[].members[].{metadata,spec}. They are documents, not Go
+// Snapshot is a member's frozen pool: the documents of status.snapshots[].{metadata,spec}. They are documents, not Go
 // types; because they are written into an Env, and Pod templates may have fields newer than this build.
 type Snapshot struct {
 	Labels, Annotations map[string]string
 	Spec                map[string]any
 }
 
-// Has reports whether the member was rendered. A Pod template without containers does not count. A snapshot may also come with
-// the manifest, as in an Env that was exported from another cluster.
+// Has reports whether the member was rendered, given a cached Env. A Pod template without containers does not count. A snapshot may
+// also come with the manifest, as in an Env that was exported from another cluster.
 func Has(member *v1alpha1.EnvClusterMember) bool { return HasTemplate(&member.Spec) }
 
 // HasTemplate reports whether Pods can be created.

@@ -480,6 +480,21 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+- name: sh.navix.atoll.api.v1alpha1.EnvMemberSnapshot
+  map:
+    fields:
+    - name: clusterID
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: sh.navix.atoll.api.v1alpha1.MemberMetadata
+    - name: name
+      type:
+        scalar: string
+    - name: spec
+      type:
+        namedType: sh.navix.atoll.api.v1alpha1.SandboxPoolSpec
 - name: sh.navix.atoll.api.v1alpha1.EnvObservedMember
   map:
     fields:
@@ -730,6 +745,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: snapshots
+      type:
+        list:
+          elementType:
+            namedType: sh.navix.atoll.api.v1alpha1.EnvMemberSnapshot
+          elementRelationship: atomic
 - name: sh.navix.atoll.api.v1alpha1.SandboxEnvTemplateRef
   map:
     fields:

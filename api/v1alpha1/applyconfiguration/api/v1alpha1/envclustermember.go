@@ -9,19 +9,26 @@ package v1alpha1
 //
 // EnvClusterMember is one SandboxPool of an Env.
 //
-// Config is what a user asked for. Metadata and Spec are the snapshot of the
-// pool that was rendered and admitted from it, once; from then on the worker
-// stamps the snapshot onto the live pool and never admits again, so that the
-// effects of admission (reservations, scheduling labels) outlive the pool. A
-// newer template does not change a snapshot.
+// Config is what a user asked for. The snapshot of the pool that was rendered
+// and admitted from it, once, is in status.snapshots, where a manifest that is
+// applied again does not touch it; from then on the worker stamps the snapshot
+// onto the live pool and never admits again, so that the effects of admission
+// (reservations, scheduling labels) outlive the pool. A newer template does not
+// change a snapshot.
+//
+// A manifest may state a snapshot itself, in metadata and spec: one that was
+// exported from another cluster, or that an earlier release wrote here. It then
+// goes before the one in status.snapshots, which follows it.
 type EnvClusterMemberApplyConfiguration struct {
 	// Name is the name of the SandboxPool, in the Env's namespace.
 	Name *string `json:"name,omitempty"`
-	// Metadata is the snapshot's labels and annotations.
+	// Metadata is the labels and annotations of a snapshot that the manifest
+	// states.
 	Metadata *MemberMetadataApplyConfiguration `json:"metadata,omitempty"`
-	// Spec is the snapshot's pool spec. Its replicas are where the API and the
-	// autoscaler state how large the pool should be; the Env reconciler carries
-	// them to the live pool.
+	// Spec is the pool spec of a snapshot that the manifest states, or its
+	// replicas alone. Replicas that are stated here are where the API and the
+	// autoscaler state how large the pool should be; those that are not are in
+	// status.snapshots. The Env reconciler carries them to the live pool.
 	Spec *SandboxPoolSpecApplyConfiguration `json:"spec,omitempty"`
 	// Config is what the user asked for; no plugin writes it.
 	Config *EnvClusterMemberConfigApplyConfiguration `json:"config,omitempty"`

@@ -19,6 +19,9 @@ type SandboxEnvStatusApplyConfiguration struct {
 	// Clusters holds what was observed, cluster by cluster. A worker writes its
 	// own segment (isLocal); the others come from the hub.
 	Clusters []EnvClusterStatusApplyConfiguration `json:"clusters,omitempty"`
+	// Snapshots holds the frozen pools of this cluster's members, as they were
+	// rendered and admitted. The worker writes it.
+	Snapshots []EnvMemberSnapshotApplyConfiguration `json:"snapshots,omitempty"`
 	// ScalingGroups sums each scaling group over all members of all clusters
 	// that are known here.
 	ScalingGroups []EnvScalingGroupStatusApplyConfiguration `json:"scalingGroups,omitempty"`
@@ -61,6 +64,19 @@ func (b *SandboxEnvStatusApplyConfiguration) WithClusters(values ...*EnvClusterS
 			panic("nil value passed to WithClusters")
 		}
 		b.Clusters = append(b.Clusters, *values[i])
+	}
+	return b
+}
+
+// WithSnapshots adds the given value to the Snapshots field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Snapshots field.
+func (b *SandboxEnvStatusApplyConfiguration) WithSnapshots(values ...*EnvMemberSnapshotApplyConfiguration) *SandboxEnvStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithSnapshots")
+		}
+		b.Snapshots = append(b.Snapshots, *values[i])
 	}
 	return b
 }
