@@ -33,6 +33,7 @@ type life struct {
 	*testing.T
 	options *options
 	log     logr.Logger // zero: the test's
+	metrics registry    // nil: a new one for each process
 	address running
 	stop    func()
 	conn    *grpc.ClientConn
@@ -43,6 +44,9 @@ func (l *life) begin() {
 	h := &hub{log: l.log, metrics: prometheus.NewRegistry()}
 	if l.log.IsZero() {
 		h.log = testlog.New(l.T)
+	}
+	if l.metrics != nil {
+		h.metrics = l.metrics
 	}
 	if err := h.build(l.Context(), l.options); err != nil {
 		l.Fatal(err)

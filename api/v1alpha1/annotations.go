@@ -62,6 +62,9 @@ const (
 	// ClaimAttemptAnnotationKey is the attempt under which the key was
 	// dispatched here.
 	ClaimAttemptAnnotationKey = "agentbox.navix.sh/claim-attempt"
+	// ClaimProofAnnotationKey is the hub's proof that it dispatched the key
+	// here under this attempt.
+	ClaimProofAnnotationKey = "agentbox.navix.sh/claim-proof"
 	// ClaimIncarnationAnnotationKey is the incarnation of the worker that wrote
 	// the claim. Of two Pods with one key the higher one stays.
 	ClaimIncarnationAnnotationKey = "agentbox.navix.sh/claim-incarnation"
@@ -199,6 +202,7 @@ var TenantAnnotationKeys = []string{
 	SandboxPostStartHooksAnnotationKey,
 	ClaimKeyAnnotationKey,
 	ClaimAttemptAnnotationKey,
+	ClaimProofAnnotationKey,
 	ClaimIncarnationAnnotationKey,
 	SwapFromContainerIDAnnotationKey,
 	SandboxStopReasonAnnotationKey,

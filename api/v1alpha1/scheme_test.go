@@ -38,7 +38,7 @@ func TestKeysAreWhatTheServerTakes(t *testing.T) {
 		v1alpha1.SandboxMetadataAnnotationKey, v1alpha1.SandboxManagedLabelKeysAnnotationKey,
 		v1alpha1.SandboxManagedAnnotationKeysAnnotationKey, v1alpha1.SandboxPostStartHooksAnnotationKey,
 		v1alpha1.SandboxStatusDetailAnnotationKey, v1alpha1.ClaimKeyAnnotationKey,
-		v1alpha1.ClaimAttemptAnnotationKey, v1alpha1.ClaimIncarnationAnnotationKey,
+		v1alpha1.ClaimAttemptAnnotationKey, v1alpha1.ClaimProofAnnotationKey, v1alpha1.ClaimIncarnationAnnotationKey,
 		v1alpha1.SwapFromContainerIDAnnotationKey, v1alpha1.SandboxStopReasonAnnotationKey,
 		v1alpha1.SandboxTerminatedAtAnnotationKey, v1alpha1.SandboxFailureReasonAnnotationKey,
 		v1alpha1.SandboxFailureMessageAnnotationKey, v1alpha1.SandboxExitCodeAnnotationKey,

@@ -95,6 +95,9 @@ func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) er
 			return err
 		}
 	}
+	if err := mergeProofs(ctx, live, backup); err != nil {
+		return err
+	}
 	merged := Merge(newer, older)
 	out.Registered, out.Forgotten = beyond(before, merged)
 	for _, r := range merged {
@@ -103,6 +106,19 @@ func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) er
 		}
 	}
 	return nil
+}
+
+// mergeProofs keeps the secrets of both; because clusters may hold claims that were sent under either.
+func mergeProofs(ctx context.Context, live, backup store.Store) error {
+	there, err := LoadProofs(ctx, live)
+	if err != nil {
+		return err
+	}
+	archived, err := LoadProofs(ctx, backup)
+	if err != nil || len(archived.Secrets) == 0 {
+		return err
+	}
+	return SaveProofs(ctx, live, MergeProofs(there, archived))
 }
 
 func recordsOf(ctx context.Context, registry *store.Bolt) (c copyOf, records []Record, err error) {

@@ -214,7 +214,7 @@ func (k *keeper) record(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	state := sandbox.Read(pod)
-	return k.sandboxes.Ended(ctx, record, state.KeyHash, state.Attempt)
+	return k.sandboxes.Ended(ctx, record, state.Claim)
 }
 
 func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, body []byte) error {

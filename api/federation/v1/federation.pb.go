@@ -1496,6 +1496,7 @@ type KeyHolder struct {
 	SandboxId     string                 `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	PodUid        string                 `protobuf:"bytes,4,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"` // empty: the claim is under way and has no Pod yet
 	Ended         bool                   `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`                // the sandbox has ended; only to a hub that is recovering
+	Proof         string                 `protobuf:"bytes,6,opt,name=proof,proto3" json:"proof,omitempty"`                 // of the ClaimCall; empty: it had none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1563,6 +1564,13 @@ func (x *KeyHolder) GetEnded() bool {
 		return x.Ended
 	}
 	return false
+}
+
+func (x *KeyHolder) GetProof() string {
+	if x != nil {
+		return x.Proof
+	}
+	return ""
 }
 
 // Dispatch is a call from the hub. The worker answers every dispatch: first a Receipt, then exactly one Answer.
@@ -1862,6 +1870,7 @@ type ClaimCall struct {
 	Pool          string                   `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`                      // the member
 	KeyHash       string                   `protobuf:"bytes,3,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // empty without a key
 	Attempt       int32                    `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`               // from 1 with a key
+	Proof         string                   `protobuf:"bytes,5,opt,name=proof,proto3" json:"proof,omitempty"`                    // with a key: the hub's, for the worker to keep and to send with the key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1922,6 +1931,13 @@ func (x *ClaimCall) GetAttempt() int32 {
 		return x.Attempt
 	}
 	return 0
+}
+
+func (x *ClaimCall) GetProof() string {
+	if x != nil {
+		return x.Proof
+	}
+	return ""
 }
 
 // LookupCall asks what the worker knows of (key, attempt). NOT_FOUND is no refusal: the claim may still arrive.
@@ -2370,6 +2386,7 @@ type EndedSandbox struct {
 	KeyHash       string                 `protobuf:"bytes,2,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"`
 	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	RecordedAt    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=recorded_at,json=recordedAt,proto3" json:"recorded_at,omitempty"`
+	Proof         string                 `protobuf:"bytes,5,opt,name=proof,proto3" json:"proof,omitempty"` // as KeyHolder's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2430,6 +2447,13 @@ func (x *EndedSandbox) GetRecordedAt() *timestamppb.Timestamp {
 		return x.RecordedAt
 	}
 	return nil
+}
+
+func (x *EndedSandbox) GetProof() string {
+	if x != nil {
+		return x.Proof
+	}
+	return ""
 }
 
 type EndedAck struct {
@@ -3464,14 +3488,15 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\bcan_grow\x18\x0e \x01(\bR\acanGrow\x12>\n" +
 	"\rsaturated_for\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\fsaturatedFor\x12\x14\n" +
 	"\x05image\x18\x10 \x01(\tR\x05image\x12B\n" +
-	"\x0fstartup_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x0estartupTimeout\"\x8e\x01\n" +
+	"\x0fstartup_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x0estartupTimeout\"\xa4\x01\n" +
 	"\tKeyHolder\x12\x19\n" +
 	"\bkey_hash\x18\x01 \x01(\tR\akeyHash\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"\x90\b\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\x12\x14\n" +
+	"\x05proof\x18\x06 \x01(\tR\x05proof\"\x90\b\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +
@@ -3495,12 +3520,13 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"TraceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
-	"\x04call\"\x96\x01\n" +
+	"\x04call\"\xac\x01\n" +
 	"\tClaimCall\x12@\n" +
 	"\arequest\x18\x01 \x01(\v2&.atoll.sandbox.v1.CreateSandboxRequestR\arequest\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x19\n" +
 	"\bkey_hash\x18\x03 \x01(\tR\akeyHash\x12\x18\n" +
-	"\aattempt\x18\x04 \x01(\x05R\aattempt\"A\n" +
+	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05proof\x18\x05 \x01(\tR\x05proof\"A\n" +
 	"\n" +
 	"LookupCall\x12\x19\n" +
 	"\bkey_hash\x18\x01 \x01(\tR\akeyHash\x12\x18\n" +
@@ -3531,13 +3557,14 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06result\"^\n" +
 	"\x05Ended\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12?\n" +
-	"\tsandboxes\x18\x02 \x03(\v2!.atoll.federation.v1.EndedSandboxR\tsandboxes\"\xb5\x01\n" +
+	"\tsandboxes\x18\x02 \x03(\v2!.atoll.federation.v1.EndedSandboxR\tsandboxes\"\xcb\x01\n" +
 	"\fEndedSandbox\x123\n" +
 	"\asandbox\x18\x01 \x01(\v2\x19.atoll.sandbox.v1.SandboxR\asandbox\x12\x19\n" +
 	"\bkey_hash\x18\x02 \x01(\tR\akeyHash\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12;\n" +
 	"\vrecorded_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"recordedAt\" \n" +
+	"recordedAt\x12\x14\n" +
+	"\x05proof\x18\x05 \x01(\tR\x05proof\" \n" +
 	"\bEndedAck\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\"\xf3\x01\n" +
 	"\aForeign\x12\x1a\n" +

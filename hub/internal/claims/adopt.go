@@ -16,6 +16,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/validate"
@@ -83,7 +84,7 @@ func (s *Service) sender(cluster string) sender {
 // adoptAll compares every holder with its key's record and returns those that must end.
 func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federationv1.KeyHolder) ([]*federationv1.KeyHolder, error) {
 	var mu sync.Mutex
-	var strays, lies []*federationv1.KeyHolder
+	var strays, lies, doubts []*federationv1.KeyHolder
 	var group errgroup.Group
 	group.SetLimit(maxAdopting)
 	for _, holder := range holders {
@@ -94,6 +95,8 @@ func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federati
 			switch {
 			case err == nil && bears == unsent:
 				lies = append(lies, holder)
+			case err == nil && bears == unproven:
+				doubts = append(doubts, holder)
 			case bears == stray && !holder.GetEnded():
 				strays = append(strays, holder)
 			}
@@ -103,6 +106,9 @@ func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federati
 	err := group.Wait()
 	if len(lies) > 0 {
 		s.reportUnsent(from.cluster, len(lies), lies[0])
+	}
+	if len(doubts) > 0 {
+		s.reportUnproven(from.cluster, len(doubts), doubts[0])
 	}
 	return strays, err
 }
@@ -115,23 +121,37 @@ func (s *Service) reportUnsent(cluster string, n int, example *federationv1.KeyH
 		"claimKey", validate.Clip(example.GetKeyHash()), "attempt", example.GetAttempt(), "sandbox", validate.Clip(example.GetSandboxId()))
 }
 
+// reportUnproven raises the alarm about claims that a cluster names without a proof.
+func (s *Service) reportUnproven(cluster string, n int, example *federationv1.KeyHolder) {
+	s.metrics.unproven.WithLabelValues(cluster).Add(float64(n))
+	s.log.Info("A cluster names claims without a proof that this hub sent them; their keys are neither returned nor claimed",
+		"cluster", cluster, "claims", n, "claimKey", validate.Clip(example.GetKeyHash()), "attempt", example.GetAttempt(),
+		"sandbox", validate.Clip(example.GetSandboxId()))
+}
+
+// verify judges the proof of an attempt.
+func (s *Service) verify(from sender, hash string, attempt int32, proof string) recovery.Verdict {
+	return s.recovery.Verify(recovery.Dispatch{Cluster: from.cluster, UID: from.uid, KeyHash: hash, Attempt: attempt}, proof)
+}
+
 // weigh adopts a holder if its bearing says so.
 func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.KeyHolder) (bearing, error) {
 	if !wellFormed(from.cluster, holder) {
 		return unsent, nil
 	}
+	verdict := s.verify(from, holder.GetKeyHash(), holder.GetAttempt(), holder.GetProof())
 	for {
 		h, err := s.ledger.Load(ctx, holder.GetKeyHash())
 		if err != nil {
 			return "", err
 		}
-		bears := bearingOf(h.Record, from, holder.GetAttempt())
-		if bears == newer {
-			bears, err = s.checkMove(ctx, from, holder.GetKeyHash(), h.Record)
+		bears := bearingOf(h.Record, from, holder.GetAttempt(), verdict)
+		if bears == newer || bears == unproven && h.Record != nil {
+			bears, err = s.checkMove(ctx, from, holder.GetKeyHash(), h.Record, bears)
 		}
 		switch {
 		case err != nil:
-		case bears == unknownKey || bears == newer:
+		case bears == unknownKey || bears == newer || bears == unproven:
 			bears, err = s.adopt(ctx, from.cluster, holder, h, bears)
 		case bears == beside:
 			s.log.Info("A Pod has a claim key that is not its own now; a ledger that was lost may have answered it, so it stays",
@@ -157,9 +177,9 @@ func wellFormed(cluster string, holder *federationv1.KeyHolder) bool {
 
 // checkMove decides whether a key moves to the cluster that names a later attempt than its record's. It does not move if its
 // request forbids the cluster, nor while the cluster that the record names still holds it.
-func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *ledger.Record) (bearing, error) {
+func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *ledger.Record, bears bearing) (bearing, error) {
 	if r.Adopted {
-		return newer, nil // both are reports of a cluster
+		return bears, nil // both are reports of a cluster
 	}
 	req, err := r.ParseRequest()
 	if err != nil {
@@ -169,13 +189,13 @@ func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *le
 		return unsent, nil
 	}
 	if r.State != ledger.Pending || r.Cluster == from.cluster || s.fleet.Forgotten(r.Cluster, r.ClusterUID) {
-		return newer, nil
+		return bears, nil
 	}
 	switch _, err := s.lookup(ctx, hash, r); {
 	case err == nil:
 		return unsent, nil
 	case reasonOf(err) == problem.NotFound:
-		return newer, nil
+		return bears, nil
 	default:
 		return "", fmt.Errorf("asking for the earlier attempt of key %s: %w", hash, err)
 	}
@@ -185,11 +205,13 @@ func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *le
 func (s *Service) adopt(
 	ctx context.Context, cluster string, holder *federationv1.KeyHolder, h ledger.Held, bears bearing,
 ) (bearing, error) {
-	if err := s.recovery.Saw(ctx, holder.GetAttempt()); err != nil {
-		return "", err
-	}
 	next := s.adopted(cluster, holder)
 	var extra []store.Put
+	if bears == unproven {
+		next.State, next.SandboxID = ledger.Unproven, ""
+	} else if err := s.recovery.Saw(ctx, holder.GetAttempt()); err != nil {
+		return "", err
+	}
 	if next.SandboxID != "" {
 		known, _, err := s.ledger.ByID(ctx, next.SandboxID)
 		if err != nil {
@@ -214,8 +236,11 @@ func (s *Service) adopt(
 	if _, err := s.ledger.Save(ctx, holder.GetKeyHash(), h, next, extra...); err != nil {
 		return "", fmt.Errorf("adopting the key of sandbox %s: %w", holder.GetSandboxId(), err)
 	}
+	if bears == unproven {
+		return bears, nil
+	}
 	s.metrics.adopted.Inc()
-	if before != nil && sameLedger(before.Attempt, next.Attempt) {
+	if before != nil && before.State != ledger.Unproven && sameLedger(before.Attempt, next.Attempt) {
 		// A Pod of the attempt that was abandoned for this one was never returned.
 		s.background.Follow("ending an earlier attempt", func(ctx context.Context) error {
 			return s.cancelAt(ctx, before.Cluster, holder.GetKeyHash(), before.Attempt)

@@ -54,7 +54,7 @@ func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 	index := slices.Clone(more)
 	for hash, h := range w.Keys {
 		if w.Live[h.ID] != nil {
-			index = append(index, &federationv1.KeyHolder{KeyHash: hash, Attempt: h.Attempt, SandboxId: h.ID, PodUid: "pod"})
+			index = append(index, &federationv1.KeyHolder{KeyHash: hash, Attempt: h.Attempt, SandboxId: h.ID, PodUid: "pod", Proof: h.Proof})
 		}
 	}
 	w.Mu.Unlock()

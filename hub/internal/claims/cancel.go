@@ -67,6 +67,9 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 	if err != nil {
 		return ledger.Held{}, nil, err
 	}
+	if p.User != "" && h.Record.State == ledger.Unproven {
+		return ledger.Held{}, nil, quarantined(h.Record) // whose it is, only the cluster says
+	}
 	user := req.GetUser()
 	if p.User != "" && h.Record.Adopted && h.Record.State != ledger.Ended {
 		sandbox, err := s.lookup(ctx, k.hash, h.Record)
@@ -97,6 +100,10 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 		claim.Sandbox, err = s.ledger.Terminal(ctx, h.Record)
 		tell(claim, standing{record: h.Record, sandbox: claim.GetSandbox()})
 		return claim, err
+	}
+	if h.Record.State == ledger.Unproven {
+		claim.State, claim.Message = sandboxv1.Claim_UNKNOWN, quarantined(h.Record).Message
+		return claim, nil
 	}
 	sandbox, err := s.lookup(ctx, k.hash, h.Record)
 	if err == nil {

@@ -133,6 +133,7 @@ const (
 	endItself   approach = "EndItself"   // a sandbox was returned, by a cluster that was forgotten since: it counts as ended
 	showEnded   approach = "ShowEnded"   // return the terminal record
 	keyConflict approach = "KeyConflict" // the key stands for other parameters
+	quarantine  approach = "Quarantine"  // a cluster names the key without a proof
 )
 
 // begin decides. An adopted record has no parameters: its sandbox is compared instead, and its cluster must be one that the
@@ -141,6 +142,10 @@ func begin(r *ledger.Record, sameParameters, allowed, forgotten bool) approach {
 	switch {
 	case r == nil:
 		return startAnew
+	case r.State == ledger.Unproven && forgotten:
+		return startAnew
+	case r.State == ledger.Unproven:
+		return quarantine
 	case !sameParameters && !r.Adopted:
 		return keyConflict
 	case r.Adopted && !allowed && (r.State != ledger.Pending || !forgotten):
@@ -162,7 +167,7 @@ func begin(r *ledger.Record, sameParameters, allowed, forgotten bool) approach {
 // to a Pod that ended beside the sandbox that was returned.
 func holdsCurrent(r *ledger.Record, from sender, attempt int32, sandboxID string) bool {
 	switch {
-	case r == nil || !heldBy(r, from):
+	case r == nil || !heldBy(r, from) || r.State == ledger.Unproven:
 		return false
 	case r.SandboxID != "":
 		return r.SandboxID == sandboxID
@@ -185,6 +190,8 @@ const (
 	stray bearing = "Stray"
 	// beside: a lost ledger may have returned it, and the key has another sandbox now. It stays.
 	beside bearing = "Beside"
+	// unproven: a lost ledger may have returned it, or the cluster made it up. The key stands for neither.
+	unproven bearing = "Unproven"
 	// unsent: this hub did not send that claim to the cluster. It stays, counts for nothing, and raises an alarm (I15).
 	unsent bearing = "Unsent"
 )
@@ -198,11 +205,13 @@ type sender struct {
 }
 
 // bearingOf decides. Within a ledger an earlier attempt was abandoned before the later one was created (I2). Only what a lost
-// ledger can have sent to the cluster is believed without a record (I15).
-func bearingOf(r *ledger.Record, from sender, attempt int32) bearing {
+// ledger can have sent to the cluster is believed without a record, and only with its proof (I15).
+func bearingOf(r *ledger.Record, from sender, attempt int32, proof recovery.Verdict) bearing {
 	switch {
 	case attempt < 1:
 		return unsent
+	case r != nil && r.State == ledger.Unproven:
+		return besideUnproven(r, from, attempt, proof)
 	case r != nil && heldBy(r, from) && r.Attempt == attempt:
 		if r.State == ledger.Ended {
 			return stray
@@ -215,12 +224,34 @@ func bearingOf(r *ledger.Record, from sender, attempt int32) bearing {
 			return beside
 		}
 		return unsent
+	case proof == recovery.Forged:
+		return unsent
+	case r == nil && proof == recovery.Unproven:
+		return unproven
 	case r == nil:
 		return unknownKey
 	case attempt > r.Attempt && mayBeOutdated(r, from.epoch):
-		return newer
+		if proof != recovery.Unproven {
+			return newer
+		}
+		if r.Adopted {
+			return beside // the record has a proof
+		}
+		return unproven
 	default:
 		return beside
+	}
+}
+
+// besideUnproven decides for a key in quarantine: a proof moves it, nothing else does.
+func besideUnproven(r *ledger.Record, from sender, attempt int32, proof recovery.Verdict) bearing {
+	switch {
+	case proof == recovery.Forged || attempt > from.lastLost:
+		return unsent
+	case !from.missing || proof == recovery.Unproven:
+		return beside
+	default:
+		return newer
 	}
 }
 

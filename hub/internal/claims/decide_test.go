@@ -217,7 +217,7 @@ func TestI2BearingOf(t *testing.T) {
 		{"no attempt", nil, missing("a"), 0, unsent},
 		{"less than none", pending(2), missing("a"), -1 << 31, unsent},
 	} {
-		if got := bearingOf(tc.r, tc.from, tc.attempt); got != tc.want {
+		if got := bearingOf(tc.r, tc.from, tc.attempt, recovery.Proven); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

@@ -59,6 +59,8 @@
 //   - A sandbox id ends in the certificate's name, and has one key: TestI15ASandboxIDOfAnotherClusterIsNotTaken,
 //     TestI15OneSandboxIsNotAdoptedForTwoKeys.
 //   - requireClusters holds for what is adopted: TestI15RequireClustersHoldsForWhatIsAdopted.
+//   - During a recovery only keys with the hub's proof count (package recovery): TestI15ALyingClusterPlantsNothingDuringARecovery,
+//     TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed.
 //   - An attempt that no ledger can have created is refused: TestI15EpochsAreNotUsedUp.
 //   - What is refused is logged, counted, shown in its cluster's state, and never stored: TestEndedRecordsOfOthers.
 //

@@ -35,7 +35,10 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 	sandbox := ended.GetSandbox()
 	sandbox.Phase = sandboxv1.Phase_ENDED
 	hash := ended.GetKeyHash()
-	holder := &federationv1.KeyHolder{KeyHash: hash, Attempt: ended.GetAttempt(), SandboxId: sandbox.GetId(), Ended: true}
+	holder := &federationv1.KeyHolder{
+		KeyHash: hash, Attempt: ended.GetAttempt(), SandboxId: sandbox.GetId(), Ended: true, Proof: ended.GetProof(),
+	}
+	verdict := s.verify(from, hash, ended.GetAttempt(), ended.GetProof())
 	if hash != "" && !ledger.IsKeyHash(hash) {
 		s.reportUnsent(from.cluster, 1, holder)
 		return nil
@@ -50,9 +53,9 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 			return err
 		}
 		expireAt := s.clock.Now().Add(s.retention)
-		bears := bearingOf(h.Record, from, ended.GetAttempt())
+		bears := bearingOf(h.Record, from, ended.GetAttempt(), verdict)
 		if hash != "" && bears == newer {
-			bears, err = s.checkMove(ctx, from, hash, h.Record)
+			bears, err = s.checkMove(ctx, from, hash, h.Record, bears)
 		}
 		switch {
 		case err != nil:

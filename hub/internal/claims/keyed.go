@@ -60,6 +60,8 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	switch way {
 	case keyConflict:
 		return nil, conflict(f.request.GetClaimKey())
+	case quarantine:
+		return nil, quarantined(r)
 	case showEnded:
 		return k.showEnded(ctx)
 	case lookUp:
@@ -72,6 +74,12 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	default:
 		return k.pursue(ctx, nil)
 	}
+}
+
+// quarantined is the error about a key that a cluster names without a proof.
+func quarantined(r *ledger.Record) *problem.Error {
+	return problem.New(problem.OutcomeUnknown, "cluster %s named this claim key after the hub had lost its records, without a proof that it was sent "+
+		"the claim: the key is not used until its claim is canceled, or that cluster holds it no more; another key is", r.Cluster)
 }
 
 // allows reports whether a claim may go to a cluster.

@@ -21,6 +21,7 @@ type metrics struct {
 	swept      prometheus.Counter
 	adopted    prometheus.Counter
 	unsent     *prometheus.CounterVec
+	unproven   *prometheus.CounterVec
 	records    *prometheus.GaugeVec
 }
 
@@ -56,13 +57,18 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 			Help: "Claims that a cluster named and that this hub did not send to it, as far as it knows: they count for nothing. The cluster " +
 				"lies, or was away for longer than keys are kept, or the ledger lost writes unnoticed.",
 		}, []string{"cluster"}),
+		unproven: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_hub_claim_keys_unproven_total",
+			Help: "Claims that a cluster named after the ledger was lost, without a proof that a hub sent them: their keys are neither returned " +
+				"nor claimed. An older worker keeps no proofs; otherwise the cluster lies.",
+		}, []string{"cluster"}),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_hub_claim_records",
 			Help: "Claim keys that the ledger holds, by state, as counted every five minutes.",
 		}, []string{"state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.unsent, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.unsent, m.unproven, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "atoll_hub_ends_unconfirmed",
 			Help: "Sandboxes and claims that a cluster was told to end and has not confirmed yet.",
 		}, func() float64 { return float64(unconfirmed.len()) }))

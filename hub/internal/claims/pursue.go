@@ -18,6 +18,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -197,11 +198,14 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 		request = proto.CloneOf(request)
 		request.Wait = p.wait
 	}
+	call := &federationv1.ClaimCall{Request: request, Pool: p.target.pool, KeyHash: p.keyHash, Attempt: p.target.attempt}
+	if p.keyHash != "" {
+		call.Proof = p.service.recovery.Proof(recovery.Dispatch{
+			Cluster: p.target.cluster, UID: p.service.fleet.Registration(p.target.cluster), KeyHash: p.keyHash, Attempt: p.target.attempt,
+		})
+	}
 	return p.service.workers.Dispatch(ctx, p.target.cluster, &federationv1.Dispatch{
-		Timeout: durationpb.New(max(p.remaining(), time.Millisecond)),
-		Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{
-			Request: request, Pool: p.target.pool, KeyHash: p.keyHash, Attempt: p.target.attempt,
-		}},
+		Timeout: durationpb.New(max(p.remaining(), time.Millisecond)), Call: &federationv1.Dispatch_Claim{Claim: call},
 	})
 }
 

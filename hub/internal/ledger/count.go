@@ -15,7 +15,7 @@ const countPage = 500
 // Count counts the records of each state, and what accounts hold. It reads all of them, so that neither can drift.
 func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
 	held := map[string]Usage{}
-	counts := map[State]int{Pending: 0, Answered: 0, Refused: 0, Ended: 0, Damaged: 0}
+	counts := map[State]int{Pending: 0, Answered: 0, Refused: 0, Ended: 0, Unproven: 0, Damaged: 0}
 	for after := ""; ; {
 		page, err := l.store.Range(ctx, ClaimPrefix, after, countPage)
 		if err != nil {
@@ -46,7 +46,7 @@ func summarize(entry store.Entry) (state State, account string) {
 		return Damaged, ""
 	}
 	switch r.State {
-	case Pending, Answered, Refused, Ended:
+	case Pending, Answered, Refused, Ended, Unproven:
 		return r.State, r.Account
 	default:
 		return Damaged, r.Account

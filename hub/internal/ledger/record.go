@@ -35,6 +35,8 @@ const (
 	Answered State = "answered" // the sandbox is known
 	Refused  State = "refused"  // every candidate refused: a retry starts anew under the next attempt
 	Ended    State = "ended"
+	// Unproven: after a loss a cluster names the key and has no proof that it was sent it. The key is neither returned nor claimed.
+	Unproven State = "unproven"
 )
 
 // Record is the hub's durable state of a claim key.

@@ -28,6 +28,20 @@
 //   - It rises by 8 at most in one recovery, never beyond half of all; because a cluster could name the last: TestI15EpochsAreNotUsedUp of
 //     package claims.
 //
+// # Proofs (I15)
+//
+// The hub stamps each dispatch of a key with a MAC over cluster, uid, key hash and attempt. The worker keeps it on the Pod and in the
+// record of its end, and sends it with the key; because a cluster could name keys that it was never sent.
+//
+//   - The secret is in both files and the registry's copy, and outlives each. All that a restore finds verify:
+//     TestAProofOutlivesEitherFile, TestProofsOfARestoredHub.
+//   - A valid proof counts, a forged one is a lie: TestI2HonestClustersRecoverTheirKeys, TestI15ALyingClusterPlantsNothingDuringARecovery of
+//     package claims.
+//   - A key without one is of an older hub or worker, or made up. It is neither returned (I15) nor claimed (I2) until another cluster proves
+//     it, its owner cancels it, or its cluster is forgotten or holds it no more: TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed.
+//   - For 7 days after an older hub's upgrade a loss takes keys without proofs; because older claims have none:
+//     TestKeysWithoutAProofAreTakenForAWhile.
+//
 // # Where both files are lost (I2)
 //
 //   - Package registrycopy's copy makes it a lost ledger.

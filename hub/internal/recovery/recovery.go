@@ -22,10 +22,12 @@ import (
 // stored.
 type State struct {
 	claims, registry store.Store
+	proofs           hubstate.Proofs
 
 	recovering atomic.Bool // no claim with a key is served
 	partial    atomic.Bool // some clusters may hold keys that are not in the ledger
 	epoch      atomic.Int32
+	lostAt     atomic.Pointer[time.Time] // when the last loss was noticed
 
 	mu     chanmutex.Mutex // held while the ledger's entry is written
 	ledger hubstate.Ledger
@@ -57,6 +59,7 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	if err != nil {
 		return nil, err
 	}
+	isNew := found == nil && remembered == nil
 	p, cause, epoch := decidePairing(found, remembered, setBack)
 	if epoch > maxEpoch {
 		return nil, errTooOften
@@ -77,6 +80,9 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	}
 	if r := s.ledger.Recovery; r != nil && r.Epoch == 0 {
 		r.Epoch = s.ledger.Epoch // an older build began it
+	}
+	if err := s.openProofs(ctx, isNew, now.Now()); err != nil {
+		return nil, err
 	}
 	if p != paired {
 		if err := hubstate.SaveLedger(ctx, claims, s.ledger); err != nil {
@@ -149,6 +155,9 @@ const (
 // publish is called with mu held, or before the State is shared.
 func (s *State) publish() {
 	r := s.ledger.Recovery
+	if r != nil {
+		s.lostAt.Store(&r.Since)
+	}
 	s.epoch.Store(s.ledger.Epoch)
 	s.partial.Store(r != nil && !r.Over)
 	s.recovering.Store(r != nil && !r.Over && !r.Accepted)

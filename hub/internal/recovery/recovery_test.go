@@ -3,6 +3,7 @@
 package recovery
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/hubstate"
@@ -25,7 +28,7 @@ type disk struct {
 	claims, registry *store.Bolt
 }
 
-func (d *disk) start() *State {
+func (d *disk) open() {
 	d.Helper()
 	var err1, err2 error
 	d.claims, err1 = hubstate.Open(d.dir, hubstate.Claims)
@@ -33,6 +36,11 @@ func (d *disk) start() *State {
 	if err := errors.Join(err1, err2); err != nil {
 		d.Fatal(err)
 	}
+}
+
+func (d *disk) start() *State {
+	d.Helper()
+	d.open()
 	s, err := Open(d.Context(), d.claims, d.registry, clock.RealClock{})
 	if err != nil {
 		d.Fatal(err)
@@ -111,6 +119,101 @@ func TestAnAcceptedLossStillNamesWhomItHasNotHeard(t *testing.T) {
 	must.Succeed(t, errors.Join(s.Heard(t.Context(), "east"), s.Accept(t.Context())))
 	if got := s.Unheard([]string{"east", "west"}); s.Recovering() || !slices.Equal(got, []string{"west"}) {
 		t.Errorf("recovering %t without %v", s.Recovering(), got)
+	}
+}
+
+// sent is a dispatch of the tests.
+var sent = Dispatch{Cluster: "east", UID: "e", KeyHash: strings.Repeat("a", 32), Attempt: 3}
+
+// TestAProofOutlivesEitherFile: a hub that lost one of its files verifies what the one before sent, and nothing else.
+func TestAProofOutlivesEitherFile(t *testing.T) {
+	d := newDisk(t)
+	proof := d.start().Proof(sent)
+	for _, lose := range []hubstate.Kind{hubstate.Claims, hubstate.Registry, hubstate.Claims} {
+		d.stop()
+		d.lose(lose)
+		s := d.start()
+		if got := s.Verify(sent, proof); got != Proven || s.Proof(sent) != proof {
+			t.Errorf("without %s the proof is %s", lose, got)
+		}
+		for _, other := range []Dispatch{
+			{"west", "e", sent.KeyHash, 3}, {"east", "w", sent.KeyHash, 3}, {"east", "e", strings.Repeat("b", 32), 3}, {"east", "e", sent.KeyHash, 4},
+			{"east\x00e", "", sent.KeyHash, 3},
+		} {
+			if got := s.Verify(other, proof); got != Forged {
+				t.Errorf("for %+v it is %s", other, got)
+			}
+		}
+		if got := s.Verify(sent, proof[:len(proof)-1]); got != Forged {
+			t.Errorf("cut off it is %s", got)
+		}
+		for _, none := range []string{"", ".", "00000000." + proof[9:], strings.Repeat("x", 1<<16)} {
+			if got := s.Verify(sent, none); got != Unproven {
+				t.Errorf("%.20q is %s", none, got)
+			}
+		}
+	}
+}
+
+// TestProofsOfARestoredHub: it verifies what was sent before the backup, and by the hub that was new in between.
+func TestProofsOfARestoredHub(t *testing.T) {
+	first, between := newDisk(t), newDisk(t)
+	old := first.start().Proof(sent)
+	var archive bytes.Buffer
+	files := hubstate.Files{Claims: first.claims, Registry: first.registry, Dir: t.TempDir(), Version: "v1"}
+	must.Succeed(t, files.Backup(t.Context(), time.Now(), &archive))
+	recent := between.start().Proof(sent)
+	between.stop()
+	if _, err := hubstate.Restore(t.Context(), &archive, between.dir, true, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := between.start()
+	if a, b := s.Verify(sent, old), s.Verify(sent, recent); a != Proven || b != Proven || s.Proof(sent) != recent {
+		t.Errorf("the backup's proof is %s, the recent one %s", a, b)
+	}
+	between.stop()
+	between.lose(hubstate.Registry)
+	if s = between.start(); s.Verify(sent, old) != Proven || s.Verify(sent, recent) != Proven {
+		t.Error("without the registry a proof is not verified")
+	}
+}
+
+// TestKeysWithoutAProofAreTakenForAWhile after the upgrade of a hub, and never by a new one.
+func TestKeysWithoutAProofAreTakenForAWhile(t *testing.T) {
+	for _, tc := range []struct {
+		before bool // a hub without proofs had the files
+		after  time.Duration
+		want   Verdict
+	}{{false, time.Minute, Unproven}, {true, time.Minute, Grandfathered}, {true, unprovenFor - time.Minute, Grandfathered}, {true, unprovenFor, Unproven}} {
+		d, now := newDisk(t), clocktesting.NewFakePassiveClock(time.Now())
+		start := func() *State {
+			t.Helper()
+			d.open()
+			s, err := Open(t.Context(), d.claims, d.registry, now)
+			must.Succeed(t, err)
+			return s
+		}
+		if tc.before {
+			d.open()
+			id := hubstate.Identity{ID: "before"}
+			must.Succeed(t, errors.Join(hubstate.SaveIdentity(t.Context(), d.registry, id),
+				hubstate.SaveLedger(t.Context(), d.claims, hubstate.Ledger{Identity: id})))
+			d.stop()
+		}
+		if got := start().Verify(sent, ""); got != Unproven {
+			t.Errorf("%+v: with nothing lost it is %s", tc, got)
+		}
+		d.stop()
+		d.lose(hubstate.Claims)
+		now.SetTime(now.Now().Add(tc.after))
+		if got := start().Verify(sent, ""); got != tc.want {
+			t.Errorf("%+v: it is %s", tc, got)
+		}
+		d.stop()
+		now.SetTime(now.Now().Add(30 * 24 * time.Hour)) // the recovery lasts
+		if got := start().Verify(sent, ""); got != tc.want {
+			t.Errorf("%+v: after a restart it is %s", tc, got)
+		}
 	}
 }
 

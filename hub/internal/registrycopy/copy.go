@@ -86,6 +86,9 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 			return nil, err
 		}
 	}
+	if err := restoreProofs(ctx, registry, seen.Proofs); err != nil {
+		return nil, err
+	}
 	log.Info("The registry was missing or a backup's: clusters were added that are known elsewhere", "from", place.String(), "clusters",
 		len(seen.Clusters))
 	// Last: a hub that dies before this starts over.
@@ -93,6 +96,18 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 		return w, hubstate.SaveIdentity(ctx, registry, seen.Ledger)
 	}
 	return w, nil
+}
+
+// restoreProofs adds the document's secrets to the registry's.
+func restoreProofs(ctx context.Context, registry store.Store, seen hubstate.Proofs) error {
+	if len(seen.Secrets) == 0 {
+		return nil
+	}
+	known, err := hubstate.LoadProofs(ctx, registry)
+	if err != nil {
+		return err
+	}
+	return hubstate.SaveProofs(ctx, registry, hubstate.MergeProofs(seen, known))
 }
 
 func (w *Copy) read(ctx context.Context) (document, error) {
@@ -217,7 +232,11 @@ func (w *Copy) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := document{Format: format}
+	proofs, err := hubstate.LoadProofs(ctx, w.file)
+	if err != nil {
+		return err
+	}
+	next := document{Format: format, Proofs: proofs}
 	if identity != nil {
 		next.Ledger = *identity
 	}

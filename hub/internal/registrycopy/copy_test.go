@@ -138,6 +138,20 @@ func TestI2I4ALostRegistryIsMadeOfItsCopy(t *testing.T) {
 	d.want("a/2 east=e west=-w")
 }
 
+// TestProofsSurviveTheVolume, also beside a backup from before them.
+func TestProofsSurviveTheVolume(t *testing.T) {
+	d, proofs := newDisk(t), hubstate.Proofs{Secrets: []hubstate.ProofSecret{hubstate.NewProofSecret()}}
+	must.Succeed(t, hubstate.SaveProofs(t.Context(), d.registry, proofs))
+	d.begin(hubstate.Identity{ID: "a"})
+	for range 2 {
+		d.lose()
+		d.open()
+		if got, err := hubstate.LoadProofs(t.Context(), d.registry); err != nil || !got.Equal(proofs) {
+			t.Errorf("the registry has %+v: %v", got, err)
+		}
+	}
+}
+
 func TestAFirstHubIsNew(t *testing.T) {
 	d := newDisk(t)
 	d.open()

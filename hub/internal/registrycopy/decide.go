@@ -9,6 +9,7 @@ type document struct {
 	Format   int               `json:"format"`
 	Ledger   hubstate.Identity `json:"ledger"`
 	Clusters []hubstate.Record `json:"clusters"`
+	Proofs   hubstate.Proofs   `json:"proofs,omitzero"` // absent in documents of older builds
 }
 
 const format = 1

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registrycopy keeps a copy, apart from the hub's volume, of the ledger's name and of the registered and forgotten clusters.
+// Package registrycopy keeps a copy, apart from the hub's volume, of the ledger's name, the registered and forgotten clusters, and the
+// secrets that prove what the hub sent.
 //
 // In: the registry's records, and a Place for one small document: a file beside the CA, or a Secret. Out, for a hub that lost its volume: a
 // registry with the clusters to wait for.
@@ -11,5 +12,7 @@
 //     behind. It has no incarnations; workers remember theirs.
 //   - It is read only if the registry is missing or from a backup; because it may be the older otherwise. If it cannot be read then, the
 //     hub does not start.
+//   - The secrets (hubstate.Proofs) are in clear, like the CA's key, and written before the first cluster registers:
+//     TestProofsSurviveTheVolume.
 //   - The ledger's name follows within 30 s; a hub that reads an older epoch learns later ones from Pods.
 package registrycopy

@@ -147,6 +147,7 @@ type Worker struct {
 type Holding struct {
 	ID      string
 	Attempt int32
+	Proof   string // as it came with the claim
 }
 
 func (w *Worker) isConnected() bool {
@@ -295,7 +296,7 @@ func (w *Worker) Claim(c *federationv1.ClaimCall) *federationv1.Answer {
 	}
 	w.Live[sandbox.GetId()] = sandbox
 	if hash != "" {
-		w.Keys[hash] = Holding{sandbox.GetId(), c.GetAttempt()}
+		w.Keys[hash] = Holding{sandbox.GetId(), c.GetAttempt(), c.GetProof()}
 	}
 	return Granted(sandbox)
 }

@@ -277,6 +277,7 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 		Pool:        types.NamespacedName{Namespace: c.GetRequest().GetNamespace(), Name: c.GetPool()},
 		KeyHash:     c.GetKeyHash(),
 		Attempt:     c.GetAttempt(),
+		Proof:       c.GetProof(),
 		Incarnation: a.Incarnation(),
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -87,8 +88,8 @@ func (w *world) PreUpdatePool(_ context.Context, c *admission.Change) (admission
 }
 
 // Ended keeps no records; because the current claim service does.
-func (w *world) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
-	return w.claims.Ended(ctx, record, keyHash, attempt)
+func (w *world) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox.Claim) error {
+	return w.claims.Ended(ctx, record, of)
 }
 
 // start runs a worker's reconcilers and claim service under one manager.

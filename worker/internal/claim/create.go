@@ -25,6 +25,7 @@ type Claim struct {
 	Pool        types.NamespacedName
 	KeyHash     string // empty without a claim key
 	Attempt     int32  // from 1 with a key
+	Proof       string // the hub's, that it sent this attempt of the key here
 	Incarnation uint64 // that the caller expects; 0 for any
 	// Patience bounds the claim together with its startup timeout; 0 does not. A caller that leaves later than that is told what
 	// the claim waited for.

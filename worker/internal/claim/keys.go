@@ -339,12 +339,12 @@ func (s *Service) keys(v *inventory.View, shared *shared) (keys []*federationv1.
 			continue
 		}
 		keys = append(keys, &federationv1.KeyHolder{
-			KeyHash: hash, Attempt: state.Attempt, SandboxId: p.Sandbox(), PodUid: string(p.Object().UID),
+			KeyHash: hash, Attempt: state.Attempt, SandboxId: p.Sandbox(), PodUid: string(p.Object().UID), Proof: state.Proof,
 		})
 	}
 	for hash, o := range shared.ops {
 		if !o.claim.Local && !o.canceled && v.Sandbox(o.id) == nil {
-			keys = append(keys, &federationv1.KeyHolder{KeyHash: hash, Attempt: o.claim.Attempt, SandboxId: o.id})
+			keys = append(keys, &federationv1.KeyHolder{KeyHash: hash, Attempt: o.claim.Attempt, SandboxId: o.id, Proof: o.claim.Proof})
 		}
 	}
 	return keys

@@ -84,7 +84,7 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			got, err := l.TryCreate(claimtest.Keyed("k", 1), claimtest.Image(claimtest.TenantImage))
+			got, err := l.TryCreate(claimtest.Keyed("k", 1), claimtest.Image(claimtest.TenantImage), func(c *claim.Claim) { c.Proof = "proof" })
 			if err != nil {
 				t.Error(err)
 			}
@@ -108,7 +108,7 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	if got, err := next.Lookup(t.Context(), w.KeyHash("k"), 1); err != nil || got.GetId() != ids[0] {
 		t.Errorf("lookup: %v, %v", got, err)
 	}
-	if got := holderOf(w, next.Keys()); got.GetSandboxId() != ids[0] || got.GetAttempt() != 1 || got.GetPodUid() == "" {
+	if got := holderOf(w, next.Keys()); got.GetSandboxId() != ids[0] || got.GetAttempt() != 1 || got.GetPodUid() == "" || got.GetProof() != "proof" {
 		t.Errorf("the key's holder: %v", got)
 	}
 	_, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.Image("test.local/other:1"))
@@ -118,11 +118,14 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 
 	next.MustRelease(ids[0])
 	w.Eventually("the record for the hub", func() error {
-		if _, records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] {
+		if _, records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] || records[0].GetProof() != "proof" {
 			return fmt.Errorf("there are %v", records)
 		}
 		return nil
 	})
+	if got := holderOf(w, next.AllKeys()); !got.GetEnded() || got.GetProof() != "proof" {
+		t.Errorf("for a hub that recovers, the key's holder: %v", got)
+	}
 	w.Eventually("the record under the key", func() error {
 		got, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.Image(claimtest.TenantImage))
 		if err != nil || got.GetId() != ids[0] {
@@ -309,7 +312,7 @@ func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, err := l.Create(ctx, l.Request(claimtest.Keyed("k", 1)))
+		_, err := l.Create(ctx, l.Request(claimtest.Keyed("k", 1), func(c *claim.Claim) { c.Proof = "proof" }))
 		left <- err
 	}()
 	l.AwaitWaiting(1)
@@ -317,7 +320,7 @@ func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
 	if err := <-left; disposition.Of(err) != federationv1.Disposition_UNCLEAR {
 		t.Errorf("the caller who left was told %v", err)
 	}
-	if got := holderOf(w, l.Keys()); got.GetAttempt() != 1 || got.GetPodUid() != "" || got.GetSandboxId() == "" {
+	if got := holderOf(w, l.Keys()); got.GetAttempt() != 1 || got.GetProof() != "proof" || got.GetPodUid() != "" || got.GetSandboxId() == "" {
 		t.Errorf("I2: a claim under way holds its key: %v", got)
 	}
 	back := make(chan *sandboxv1.Sandbox, 1)

@@ -91,7 +91,8 @@ func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbo
 	r := o.claim.Request
 	g = &sandbox.Grant{
 		Claim: sandbox.Claim{
-			ID: o.id, KeyHash: o.claim.KeyHash, Attempt: o.claim.Attempt, Team: r.GetTeam(), User: r.GetUser(),
+			ID: o.id, KeyHash: o.claim.KeyHash, Attempt: o.claim.Attempt, Proof: o.claim.Proof, Team: r.GetTeam(),
+			User: r.GetUser(),
 		},
 		Timeouts: sandbox.Timeouts{
 			Idle: o.timeouts.Idle, Startup: o.startup, MaxLifetime: o.timeouts.Lifetime, FirstActivity: o.timeouts.FirstActivity,

@@ -24,6 +24,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -173,7 +174,7 @@ func (w *world) applyForeign(env, clusterID string) {
 // noRecord is a pool's Recorder for tests in which no sandbox may end.
 type noRecord struct{ t *testing.T }
 
-func (r noRecord) Ended(_ context.Context, record *sandboxv1.Sandbox, _ string, _ int32) error {
+func (r noRecord) Ended(_ context.Context, record *sandboxv1.Sandbox, _ sandbox.Claim) error {
 	r.t.Errorf("sandbox %s has ended", record.Id)
 	return nil
 }

@@ -139,7 +139,8 @@ func (h *History) take(ctx context.Context, file string, records *federationv1.C
 		}
 		r.entries = append(r.entries, entry{
 			note: note{
-				ID: id, Hash: e.GetKeyHash(), Attempt: e.GetAttempt(), At: e.GetRecordedAt().GetSeconds(), ForHub: c.GetForHub(), Origin: c.GetOrigin(),
+				ID: id, Hash: e.GetKeyHash(), Attempt: e.GetAttempt(), Proof: e.GetProof(), At: e.GetRecordedAt().GetSeconds(),
+				ForHub: c.GetForHub(), Origin: c.GetOrigin(),
 			},
 			ended: e, sent: c.GetSent(),
 		})

@@ -101,7 +101,8 @@ type Record struct {
 	Sandbox *sandboxv1.Sandbox
 	KeyHash string // empty: its end is no claim key's
 	Attempt int32
-	ForHub  bool // its key is the hub's, which must store the record
+	Proof   string // the hub's, that it sent the attempt
+	ForHub  bool   // its key is the hub's, which must store the record
 }
 
 // Keep returns nil once the record is durable, here and on the replicas that follow. fresh is false for a sandbox that already
@@ -110,9 +111,9 @@ func (h *History) Keep(ctx context.Context, r Record) (fresh bool, err error) {
 	id := r.Sandbox.GetId()
 	if !h.Has(id) {
 		e := entry{
-			note: note{ID: id, Hash: r.KeyHash, Attempt: r.Attempt, At: h.opts.Time.Now().Unix(), ForHub: r.ForHub},
+			note: note{ID: id, Hash: r.KeyHash, Attempt: r.Attempt, Proof: r.Proof, At: h.opts.Time.Now().Unix(), ForHub: r.ForHub},
 			ended: &federationv1.EndedSandbox{
-				Sandbox: r.Sandbox, KeyHash: r.KeyHash, Attempt: r.Attempt, RecordedAt: timestamppb.New(h.opts.Time.Now()),
+				Sandbox: r.Sandbox, KeyHash: r.KeyHash, Attempt: r.Attempt, Proof: r.Proof, RecordedAt: timestamppb.New(h.opts.Time.Now()),
 			},
 		}
 		kept, err := h.write(ctx, &request{entries: []entry{e}})
@@ -183,6 +184,7 @@ type Key struct {
 	Hash    string
 	ID      string
 	Attempt int32
+	Proof   string
 	ForHub  bool
 }
 
@@ -194,7 +196,7 @@ func (h *History) ByKey(hash string) (Key, bool) {
 	if !ok || hash == "" || !k.known(h.opts.Time.Since) {
 		return Key{}, false
 	}
-	return Key{hash, k.ID, k.Attempt, k.ForHub}, true
+	return Key{hash, k.ID, k.Attempt, k.Proof, k.ForHub}, true
 }
 
 // Keys lists the latest attempt of every claim key.
@@ -204,7 +206,7 @@ func (h *History) Keys() []Key {
 	var out []Key
 	for hash, k := range h.index.keys {
 		if k.known(h.opts.Time.Since) {
-			out = append(out, Key{hash, k.ID, k.Attempt, k.ForHub})
+			out = append(out, Key{hash, k.ID, k.Attempt, k.Proof, k.ForHub})
 		}
 	}
 	return out

@@ -28,7 +28,8 @@ type note struct {
 	ID      string `json:"id"`
 	Hash    string `json:"hash,omitempty"`
 	Attempt int32  `json:"attempt,omitempty"`
-	At      int64  `json:"at"` // when it was recorded, in seconds
+	Proof   string `json:"proof,omitempty"` // of the hub
+	At      int64  `json:"at"`              // when it was recorded, in seconds
 	ForHub  bool   `json:"forHub,omitempty"`
 	Origin  string `json:"origin,omitempty"` // the file that had it first; empty: this one
 }

@@ -131,7 +131,7 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod
 		return nil
 	}
 	state := sandbox.Read(pod)
-	if err := r.opts.Recorder.Ended(ctx, record, state.KeyHash, state.Attempt); err != nil {
+	if err := r.opts.Recorder.Ended(ctx, record, state.Claim); err != nil {
 		return fmt.Errorf("recording sandbox %s: %w", state.ID, err)
 	}
 	return nil

@@ -53,7 +53,7 @@ type ledger struct {
 	times   map[string]int
 }
 
-func (l *ledger) Ended(_ context.Context, record *sandboxv1.Sandbox, _ string, _ int32) error {
+func (l *ledger) Ended(_ context.Context, record *sandboxv1.Sandbox, _ sandbox.Claim) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

@@ -29,6 +29,7 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/latency"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 const (
@@ -41,7 +42,7 @@ const (
 // Recorder keeps the terminal records of sandboxes. Ended is called at least once for every sandbox, and must accept the same
 // sandbox more than once. It returns nil only when the record is kept.
 type Recorder interface {
-	Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error
+	Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox.Claim) error
 }
 
 // Queues are the waiting claims, by pool.

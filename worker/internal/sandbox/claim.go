@@ -61,6 +61,9 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 		p.setLabel(v1alpha1.ClaimKeyHashLabelKey, g.KeyHash)
 		p.setAnnotation(v1alpha1.ClaimKeyAnnotationKey, g.Key)
 		p.setAnnotation(v1alpha1.ClaimAttemptAnnotationKey, itoa(int64(g.Attempt)))
+		if g.Proof != "" || pod.Annotations[v1alpha1.ClaimProofAnnotationKey] != "" { // an older worker leaves the last tenant's
+			p.setAnnotation(v1alpha1.ClaimProofAnnotationKey, g.Proof)
+		}
 	}
 	p.setAnnotation(v1alpha1.ClaimIncarnationAnnotationKey, strconv.FormatUint(g.Incarnation, 10))
 	p.setTenant(v1alpha1.LabelTeam, g.Team)

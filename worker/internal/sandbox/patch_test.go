@@ -19,7 +19,7 @@ import (
 func fullGrant(image string) *Grant {
 	return &Grant{
 		Claim: Claim{
-			ID: "01hx-east", Key: `job "1"`, KeyHash: "0123456789abcdef0123456789abcdef", Attempt: 2, Incarnation: 7,
+			ID: "01hx-east", Key: `job "1"`, KeyHash: "0123456789abcdef0123456789abcdef", Attempt: 2, Proof: "01234567.mac", Incarnation: 7,
 			Team: "red/blue", User: "ann",
 		},
 		Timeouts: Timeouts{Idle: 1500 * time.Millisecond, Startup: 2 * time.Minute, MaxLifetime: time.Hour, FirstActivity: 5 * time.Minute},
@@ -139,7 +139,7 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 	}
 	step(StartPatch(pod, noon))
 	if got := Read(pod); got.Team != "red/blue" || got.Key != `job "1"` || got.Timeouts.Idle != 2*time.Second ||
-		got.Attempt != 2 || got.Incarnation != 7 || got.ContainerID != "containerd://c2" {
+		got.Attempt != 2 || got.Proof != "01234567.mac" || got.Incarnation != 7 || got.ContainerID != "containerd://c2" {
 		t.Errorf("claimed state %+v", got)
 	}
 	longer, none := time.Hour, time.Duration(0)

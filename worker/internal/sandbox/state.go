@@ -60,9 +60,10 @@ type State struct {
 // Claim is the claim that a sandbox was made for.
 type Claim struct {
 	ID          string
-	KeyHash     string // empty without a claim key, as are the two below
+	KeyHash     string // empty without a claim key, as are the three below
 	Key         string
 	Attempt     int32
+	Proof       string // the hub's; empty for keys of older hubs and of the local API
 	Incarnation uint64
 	Team        string
 	User        string
@@ -88,6 +89,7 @@ func Read(pod *corev1.Pod) State {
 			ID:      IDOf(pod),
 			KeyHash: l[v1alpha1.ClaimKeyHashLabelKey],
 			Key:     a[v1alpha1.ClaimKeyAnnotationKey],
+			Proof:   a[v1alpha1.ClaimProofAnnotationKey],
 			Team:    a[v1alpha1.LabelTeam],
 			User:    a[v1alpha1.LabelUser],
 		},

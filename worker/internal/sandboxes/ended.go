@@ -75,14 +75,12 @@ func (s *Service) StopRecording() { s.update(func(l locked) { l.stopped = true }
 
 // Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it removes the Pod, or the identity on it,
 // and removes it only if Ended returns nil: then the record is durable. A second record of one sandbox changes nothing.
-func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
+func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox.Claim) error {
 	var stopped bool
 	var r history.Record
 	s.update(func(l locked) {
 		stopped = l.stopped
-		r = s.recordOf(&l.View, record, sandbox.Claim{
-			KeyHash: keyHash, Attempt: attempt, Team: record.GetTeam(), Key: record.GetClaimKey(),
-		})
+		r = s.recordOf(&l.View, record, of)
 	})
 	if stopped {
 		return ErrEnding
@@ -181,7 +179,7 @@ func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, of sand
 		of.KeyHash = ""
 	}
 	return history.Record{
-		Sandbox: record, KeyHash: of.KeyHash, Attempt: of.Attempt,
+		Sandbox: record, KeyHash: of.KeyHash, Attempt: of.Attempt, Proof: of.Proof,
 		ForHub: of.KeyHash != "" && !s.IsLocal(record.GetNamespace(), &of),
 	}
 }
@@ -219,18 +217,18 @@ func (s *Service) EndedUnder(v *inventory.View, hash string) (id string, attempt
 // EndedKeys lists the latest sandbox that ended under each of the hub's keys.
 func (s *Service) EndedKeys(v *inventory.View) []*federationv1.KeyHolder {
 	var keys []*federationv1.KeyHolder
-	add := func(hash, id string, attempt int32) {
-		keys = append(keys, &federationv1.KeyHolder{KeyHash: hash, Attempt: attempt, SandboxId: id, Ended: true})
+	add := func(hash, id string, attempt int32, proof string) {
+		keys = append(keys, &federationv1.KeyHolder{KeyHash: hash, Attempt: attempt, SandboxId: id, Ended: true, Proof: proof})
 	}
 	for _, k := range s.opts.History.Keys() {
 		if id, _ := s.EndedUnder(v, k.Hash); k.ForHub && id == k.ID {
-			add(k.Hash, k.ID, k.Attempt)
+			add(k.Hash, k.ID, k.Attempt, k.Proof)
 		}
 	}
 	ended := s.guarded.In(v).ended
 	for hash, id := range ended.keys {
 		if r, ok := ended.byKey(s.clock.Now(), hash); ok && r.ForHub {
-			add(r.KeyHash, id, r.Attempt)
+			add(r.KeyHash, id, r.Attempt, r.Proof)
 		}
 	}
 	return keys

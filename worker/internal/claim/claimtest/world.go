@@ -117,9 +117,9 @@ func (w *World) keepPools(hooks ...pool.Hooks) {
 }
 
 // Ended passes records to the service that leads.
-func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
+func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox.Claim) error {
 	if s := w.recorder.Load(); s != nil {
-		return s.Ended(ctx, record, keyHash, attempt)
+		return s.Ended(ctx, record, of)
 	}
 	return errors.New("no worker leads")
 }

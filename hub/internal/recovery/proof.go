@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"time"
+
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+)
+
+// Dispatch is what a proof is for: one attempt of a claim key, as sent to one cluster.
+type Dispatch struct {
+	Cluster, UID string // of the cluster
+	KeyHash      string
+	Attempt      int32
+}
+
+// Verdict is what a proof, or its absence, says about a dispatch.
+type Verdict string
+
+// The verdicts.
+const (
+	// Proven: this hub, or one whose secret it has, sent it.
+	Proven Verdict = "Proven"
+	// Grandfathered: there is no proof, and the loss came so soon after hubs began to give proofs that it counts all the same.
+	Grandfathered Verdict = "Grandfathered"
+	// Unproven: there is no proof under a secret that this hub has.
+	Unproven Verdict = "Unproven"
+	// Forged: the proof names a secret of this hub and was not made with it.
+	Forged Verdict = "Forged"
+)
+
+const (
+	// proofBytes is the length of a truncated HMAC-SHA256.
+	proofBytes = 16
+	// unprovenFor is how long after the first secret a lost ledger takes keys without a proof: as long as workers keep records.
+	unprovenFor = 7 * 24 * time.Hour
+)
+
+// Proof returns what the worker is to keep with the claim: the name of a secret, and a MAC under it.
+func (s *State) Proof(d Dispatch) string {
+	if len(s.proofs.Secrets) == 0 {
+		return ""
+	}
+	return proofUnder(s.proofs.Secrets[0], d)
+}
+
+func proofUnder(secret hubstate.ProofSecret, d Dispatch) string {
+	mac := hmac.New(sha256.New, secret.Key)
+	_, _ = mac.Write([]byte(strings.Join([]string{"atoll claim", d.Cluster, d.UID, d.KeyHash, strconv.Itoa(int(d.Attempt))}, "\x00")))
+	return secret.ID + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:proofBytes])
+}
+
+// Verify judges what a cluster sends as a proof.
+func (s *State) Verify(d Dispatch, proof string) Verdict {
+	id, _, _ := strings.Cut(proof, ".")
+	for _, secret := range s.proofs.Secrets {
+		switch {
+		case secret.ID != id:
+		case hmac.Equal([]byte(proof), []byte(proofUnder(secret, d))):
+			return Proven
+		default:
+			return Forged
+		}
+	}
+	if s.grandfathers() {
+		return Grandfathered
+	}
+	return Unproven
+}
+
+// grandfathers reports whether the running recovery takes keys without a proof. Both times are stored: a clock that is off by ten
+// minutes changes nothing that matters (I11).
+func (s *State) grandfathers() bool {
+	since := s.lostAt.Load()
+	return since != nil && !s.proofs.Since.IsZero() && since.Sub(s.proofs.Since) < unprovenFor
+}
+
+// decideProofs returns the secrets from now on, given those of both files. A hub that has files without a secret has sent claims
+// without proofs.
+func decideProofs(ledger, registry hubstate.Proofs, isNew bool, now time.Time) hubstate.Proofs {
+	out := hubstate.MergeProofs(registry, ledger)
+	if len(out.Secrets) > 0 {
+		return out
+	}
+	out.Secrets = []hubstate.ProofSecret{hubstate.NewProofSecret()}
+	if !isNew {
+		out.Since = now.UTC()
+	}
+	return out
+}
+
+// openProofs reads the secrets of both files and leaves the same ones in both; because either may be lost.
+func (s *State) openProofs(ctx context.Context, isNew bool, now time.Time) error {
+	ledger, err := hubstate.LoadProofs(ctx, s.claims)
+	if err != nil {
+		return err
+	}
+	registry, err := hubstate.LoadProofs(ctx, s.registry)
+	if err != nil {
+		return err
+	}
+	s.proofs = decideProofs(ledger, registry, isNew, now)
+	for _, file := range []struct {
+		store.Store
+		has hubstate.Proofs
+	}{{s.registry, registry}, {s.claims, ledger}} {
+		if s.proofs.Equal(file.has) {
+			continue
+		}
+		if err := hubstate.SaveProofs(ctx, file.Store, s.proofs); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	proofsKey = "claim-proofs"
+	// maxSecrets bounds the secrets of a hub. Each one comes from a hub that started without its files.
+	maxSecrets = 8
+)
+
+// Proofs are the secrets under which a hub stamps its dispatches of claim keys. Both files have them, and so has the copy of the
+// registry: a hub that has lost its ledger still tells what it sent from what a cluster made up.
+type Proofs struct {
+	// Secrets verify proofs; the first one also makes them.
+	Secrets []ProofSecret `json:"secrets,omitempty"`
+	// Since is when a hub with earlier claims made its first secret: those claims have no proof. Zero: there are none.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// ProofSecret is a key for HMAC-SHA256, and the name by which a proof refers to it.
+type ProofSecret struct {
+	ID  string `json:"id"`
+	Key []byte `json:"key"`
+}
+
+// NewProofSecret returns a random secret.
+func NewProofSecret() ProofSecret {
+	random := make([]byte, 4+32)
+	_, _ = rand.Read(random) // it never fails
+	return ProofSecret{ID: hex.EncodeToString(random[:4]), Key: random[4:]}
+}
+
+// MergeProofs returns the secrets of both, those of newer first. Claims without a proof are as late as either knows.
+func MergeProofs(newer, older Proofs) Proofs {
+	out := Proofs{Secrets: slices.Clone(newer.Secrets), Since: newer.Since}
+	if older.Since.After(out.Since) {
+		out.Since = older.Since
+	}
+	for _, s := range older.Secrets {
+		if !slices.ContainsFunc(out.Secrets, func(o ProofSecret) bool { return o.ID == s.ID }) {
+			out.Secrets = append(out.Secrets, s)
+		}
+	}
+	out.Secrets = out.Secrets[:min(len(out.Secrets), maxSecrets)]
+	return out
+}
+
+// Equal reports whether both are the same.
+func (p Proofs) Equal(other Proofs) bool {
+	return p.Since.Equal(other.Since) && slices.EqualFunc(p.Secrets, other.Secrets, func(a, b ProofSecret) bool {
+		return a.ID == b.ID && slices.Equal(a.Key, b.Key)
+	})
+}
+
+// LoadProofs reads a file's secrets; none if it has no entry.
+func LoadProofs(ctx context.Context, file store.Store) (Proofs, error) {
+	p, err := load[Proofs](ctx, file, proofsKey)
+	if err != nil || p == nil {
+		return Proofs{}, err
+	}
+	return *p, nil
+}
+
+// SaveProofs writes a file's secrets.
+func SaveProofs(ctx context.Context, file store.Store, p Proofs) error {
+	return save(ctx, file, proofsKey, p)
+}
