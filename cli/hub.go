@@ -37,8 +37,21 @@ var hubView = view[*sandboxv1.HubStatus]{
 		{header: "MISSING", value: func(h *sandboxv1.HubStatus) string { return strings.Join(h.GetAwaitedClusters(), ",") }},
 		{header: "REASON", value: (*sandboxv1.HubStatus).GetReason},
 		{header: "SINCE", value: func(h *sandboxv1.HubStatus) string { return since(time.Now(), h.GetSince()) }},
+		{header: "ENCRYPTED", value: func(h *sandboxv1.HubStatus) string { return encrypted(h.GetEncryption()) }},
 		{header: "EPOCH", wide: true, value: func(h *sandboxv1.HubStatus) string { return strconv.Itoa(int(h.GetEpoch())) }},
 	},
+}
+
+// encrypted tells the key of the hub's files and, while they are encrypted anew, how many of the entries have it.
+func encrypted(e *sandboxv1.Encryption) string {
+	switch {
+	case e == nil:
+		return "no"
+	case e.GetStale() == 0:
+		return e.GetKey()
+	default:
+		return fmt.Sprintf("%s (%d of %d)", e.GetKey(), e.GetSealed(), e.GetSealed()+e.GetStale())
+	}
 }
 
 func hubCommand(a *app) *cobra.Command {

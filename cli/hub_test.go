@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -21,7 +22,30 @@ import (
 // keeper is a hub with the given archive.
 type keeper struct {
 	sandboxv1.UnimplementedHubServer
-	archive []byte
+	archive    []byte
+	encryption *sandboxv1.Encryption
+}
+
+func (k *keeper) GetHub(context.Context, *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
+	return &sandboxv1.HubStatus{Version: "v1", Encryption: k.encryption}, nil
+}
+
+// TestHubShowsHowFarTheEncryptionIs, in the table and for programs.
+func TestHubShowsHowFarTheEncryptionIs(t *testing.T) {
+	for want, e := range map[string]*sandboxv1.Encryption{
+		"no": nil, "k2 (1204 of 1300)": {Key: "k2", Sealed: 1204, Stale: 96}, "k2": {Key: "k2", Sealed: 1300},
+	} {
+		address := serveHub(t, &keeper{encryption: e})
+		out := must(t, "hub", "--server", address)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if !strings.Contains(lines[0], "ENCRYPTED") || !strings.HasSuffix(strings.TrimSpace(lines[len(lines)-1]), want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+		out = must(t, "hub", "--server", address, "-o", "json")
+		if strings.Contains(out, `"encryption"`) != (e != nil) || e.GetStale() > 0 && !strings.Contains(out, `"96"`) {
+			t.Errorf("as JSON: %s", out)
+		}
+	}
 }
 
 func (k *keeper) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]) error {

@@ -213,6 +213,10 @@ func TestEncryptionKeysOfAHub(t *testing.T) {
 		return restoresWith(t, archive, b)
 	})
 	knows("rotated")
+	status, err := sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
+	if e := status.GetEncryption(); err != nil || e.GetKey() != "b" || e.GetSealed() < 3 || e.GetStale() > 0 {
+		t.Errorf("the hub tells of its encryption: %v, %v", e, err)
+	}
 	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
 	if err := l.backup(archive); err != nil {
 		t.Fatal(err)

@@ -32,6 +32,10 @@ func (st *status) Status() *sandboxv1.HubStatus {
 		Version: version.String(), Recovering: s.Recovering, AwaitedClusters: s.Awaited, Epoch: s.Epoch,
 		Time: timestamppb.New(st.clock.Now()), CertificateExpires: timestamppb.New(st.expiry()),
 	}
+	if st.hub.rotation != nil {
+		p := st.hub.rotation.Progress()
+		out.Encryption = &sandboxv1.Encryption{Key: p.Key, Sealed: p.Sealed, Stale: p.Stale}
+	}
 	for _, file := range []*store.Bolt{st.hub.claimsFile, st.hub.registryFile} {
 		if err := file.Failure(); err != nil {
 			out.StoreFailure = err.Error()

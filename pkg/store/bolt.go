@@ -51,7 +51,8 @@ type Bolt struct {
 	kind      string
 	schema    uint64
 	seal      sealing
-	stale     atomic.Int64 // entries that are encrypted with another key than the current one, when last counted
+	sealed    atomic.Int64 // encrypted entries, when last counted
+	stale     atomic.Int64 // those that are encrypted with another key than the current one, when last counted
 	committer *committer
 }
 

@@ -19,6 +19,8 @@ const (
 	rereadEvery = 5 * time.Second
 	// resealPause leaves the disk to others between two batches.
 	resealPause = 5 * time.Millisecond
+	// recountEvery is the number of rereads between two counts of the entries of files that nothing has to be done to.
+	recountEvery = 60
 )
 
 // Rotation keeps files encrypted with the first key of a key file.
@@ -37,12 +39,28 @@ func (r *Rotation) Stale() (n int64) {
 	return n
 }
 
+// Progress is how far the encryption with the current key is.
+type Progress struct {
+	Key           string // the current one
+	Sealed, Stale int64  // entries with that key, and with another one, when last counted
+}
+
+// Progress returns the progress over all files.
+func (r *Rotation) Progress() Progress {
+	p := Progress{Key: r.Keys.Current(), Stale: r.Stale()}
+	for _, file := range r.Files {
+		p.Sealed += file.sealed.Load()
+	}
+	p.Sealed = max(0, p.Sealed-p.Stale)
+	return p
+}
+
 // Run takes up changes of the key file, and encrypts the entries of the files anew in the background, until ctx ends.
 func (r *Rotation) Run(ctx context.Context) error {
 	ticker := r.Clock.NewTicker(rereadEvery)
 	defer ticker.Stop()
 	done := false // every entry has the current key
-	for {
+	for round := 1; ; round++ {
 		switch changed, err := r.Keys.Reread(); {
 		case err != nil:
 			r.Log.Error(err, "Encryption keys not taken up; those from before stay in use")
@@ -50,8 +68,8 @@ func (r *Rotation) Run(ctx context.Context) error {
 			r.Log.Info("Encryption keys taken up", "keys", r.Keys.Names(), "encrypts", r.Keys.Current())
 			done = false
 		}
-		if !done {
-			err := r.reseal(ctx)
+		if !done || round%recountEvery == 0 {
+			err := r.reseal(ctx, done)
 			if done = err == nil; err != nil && ctx.Err() == nil {
 				r.Log.Error(err, "Entries are still encrypted with another key; it must stay in the file")
 			}
@@ -64,13 +82,14 @@ func (r *Rotation) Run(ctx context.Context) error {
 	}
 }
 
-// reseal encrypts all entries with the current key.
-func (r *Rotation) reseal(ctx context.Context) error {
+// reseal encrypts all entries with the current key. A recount is not logged.
+func (r *Rotation) reseal(ctx context.Context, recount bool) error {
 	for _, file := range r.Files {
-		stale, err := file.Stale(ctx)
+		sealed, stale, err := file.CountSealed(ctx)
 		if err != nil {
 			return fmt.Errorf("looking at file %s: %w", file.kind, err)
 		}
+		file.sealed.Store(int64(sealed))
 		file.stale.Store(int64(stale))
 		for after, more := "", stale > 0; more; more = after != "" {
 			last, changed, err := file.Reseal(ctx, after)
@@ -86,6 +105,9 @@ func (r *Rotation) reseal(ctx context.Context) error {
 			}
 		}
 		file.stale.Store(0)
+		if stale == 0 && recount {
+			continue
+		}
 		r.Log.Info("Every entry is encrypted with the current key", "file", file.kind, "key", r.Keys.Current(), "changed", stale)
 	}
 	return nil

@@ -84,15 +84,18 @@ const (
 	replaceBatch = 4096
 )
 
-// Stale counts the entries that are encrypted with another key than the current one.
-func (b *Bolt) Stale(ctx context.Context) (stale int, err error) {
+// CountSealed counts the encrypted entries, and those of them that have another key than the current one.
+func (b *Bolt) CountSealed(ctx context.Context) (sealed, stale int, err error) {
 	for after := ""; ; {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		var seen int
 		err := b.view(func(tx *bbolt.Tx) error {
 			after, seen = page(tx.Bucket(dataBucket), after, replaceBatch, func(_, v []byte) {
+				if len(v) > revisionLen && b.seal.sealer != nil {
+					sealed++
+				}
 				if b.seal.stale(v[revisionLen:]) {
 					stale++
 				}
@@ -100,7 +103,7 @@ func (b *Bolt) Stale(ctx context.Context) (stale int, err error) {
 			return nil
 		})
 		if err != nil || seen < replaceBatch {
-			return stale, wrap(err)
+			return sealed, stale, wrap(err)
 		}
 	}
 }

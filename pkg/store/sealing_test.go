@@ -251,8 +251,8 @@ func TestRotationRewritesEveryEntry(t *testing.T) {
 		revisions := plant(t, s, 700) // three batches
 		stale := func(want int) {
 			t.Helper()
-			if got, err := s.Stale(t.Context()); err != nil || got != want {
-				t.Errorf("%d entries have an old key, %v; want %d", got, err, want)
+			if sealed, got, err := s.CountSealed(t.Context()); err != nil || got != want || sealed != 700 {
+				t.Errorf("%d of %d entries have an old key, %v; want %d of 700", got, sealed, err, want)
 			}
 		}
 		writeKeys(t, keyPath, keyB+keyA)
@@ -267,8 +267,17 @@ func TestRotationRewritesEveryEntry(t *testing.T) {
 		ran := make(chan error, 1)
 		rotation := &store.Rotation{Keys: keys, Files: []*store.Bolt{s}, Clock: clock.RealClock{}, Log: testlog.New(t)}
 		go func() { ran <- rotation.Run(ctx) }()
+		progress := func(when string, want store.Progress) {
+			t.Helper()
+			if got := rotation.Progress(); got != want {
+				t.Errorf("%s the progress is %+v, want %+v", when, got, want)
+			}
+		}
+		time.Sleep(17 * time.Millisecond) // four batches, mostly of empty entries
+		progress("in the middle", store.Progress{Key: "b", Sealed: 324, Stale: 376})
 		time.Sleep(time.Second)
 		stale(0)
+		progress("at the end", store.Progress{Key: "b", Sealed: 700})
 		writeKeys(t, keyPath, keyA+keyB) // a running process notices
 		time.Sleep(10 * time.Second)
 		if keys.Current() != "a" {
