@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,17 +21,21 @@ import (
 	"navix.sh/atoll/e2e/charts/harness"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/pkg/doctor"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/verify"
 	"navix.sh/atoll/worker/internal/netpolicy"
 )
 
 // TestI14RolesOfNamespaces runs a worker whose rights are those that the chart gives it in two namespaces, and nothing else.
 func TestI14RolesOfNamespaces(t *testing.T) {
 	var prod, dev, other *place
+	var chart harness.Objects
 	s := newSiteWith(t, func(t *testing.T, s *site) {
 		prod, dev, other = s.place(t), s.place(t), s.place(t)
-		applyRights(t, s, prod.Namespace, dev.Namespace)
+		chart = applyRights(t, s, prod.Namespace, dev.Namespace)
 	})
+	testDoctor(t, s, chart, dev.Namespace, other.Namespace)
 	s.run(t, func(o *options) {
 		o.namespaces = []string{prod.Namespace, dev.Namespace}
 		o.network.mode, o.network.from = netpolicy.Kubernetes, "app=worker"
@@ -40,8 +46,44 @@ func TestI14RolesOfNamespaces(t *testing.T) {
 	checkRights(t, s.plane)
 }
 
-// applyRights applies what the chart renders for these namespaces.
-func applyRights(t *testing.T, s *site, namespaces ...string) {
+// testDoctor: the doctor asks for the rights in the namespaces that the worker serves, and tells of those that are missing there.
+func testDoctor(t *testing.T, s *site, chart harness.Objects, served, other string) {
+	denied := func() []string {
+		place := doctor.Place{ID: "east", Namespace: "atoll-system", Config: s.plane.Config()}
+		seen := doctor.Look(s.ctx, &verify.Federation{}, []doctor.Place{place}, time.Now()).Sites["east"]
+		if len(seen.Unread) > 0 {
+			t.Errorf("unread: %v", seen.Unread)
+		}
+		return seen.Denied
+	}
+	if got := denied(); len(got) > 0 {
+		t.Errorf("of a worker that runs elsewhere: denied %v", got)
+	}
+	d, err := harness.As[appsv1.Deployment](chart, "Deployment", "atoll-worker")
+	must.Succeed(t, err)
+	d.Spec.Replicas = new(int32)
+	must.Succeed(t, s.live.Create(s.ctx, d))
+	if got := denied(); len(got) > 0 {
+		t.Errorf("as the chart renders it: denied %v", got)
+	}
+	args := d.Spec.Template.Spec.Containers[0].Args
+	n := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--namespaces=") })
+	args[n] = strings.ReplaceAll(args[n], served, other)
+	must.Succeed(t, s.live.Update(s.ctx, d))
+	if got := denied(); !slices.Contains(got, "create pods in "+other) || !slices.Contains(got, "atoll-sync: patch sandboxenvs/status in "+other) ||
+		slices.ContainsFunc(got, func(what string) bool { return what != "get namespaces" && !strings.HasSuffix(what, " in "+other) }) {
+		t.Errorf("with a namespace without rights: denied %v", got)
+	}
+	args[n] = "--log-level=info"
+	must.Succeed(t, s.live.Update(s.ctx, d))
+	if got := denied(); !slices.Contains(got, "create pods") || slices.Contains(got, "list nodes") {
+		t.Errorf("of a worker of all namespaces: denied %v", got)
+	}
+	must.Succeed(t, s.live.Delete(s.ctx, d))
+}
+
+// applyRights applies what the chart renders for these namespaces, and returns all that it renders.
+func applyRights(t *testing.T, s *site, namespaces ...string) harness.Objects {
 	t.Helper()
 	helm, err := harness.New(s.ctx, t.TempDir())
 	must.Succeed(t, err)
@@ -50,7 +92,7 @@ func applyRights(t *testing.T, s *site, namespaces ...string) {
 		Values: "clusterID: east\nnamespaces: [" + strings.Join(namespaces, ", ") + "]",
 	})
 	must.Succeed(t, err)
-	rights := slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+	rights := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool {
 		return !slices.Contains([]string{"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}, o.GetKind())
 	})
 	manifest, err := rights.Manifest()
@@ -59,6 +101,7 @@ func applyRights(t *testing.T, s *site, namespaces ...string) {
 	must.Succeed(t, err)
 	_, err = s.plane.KubectlInput(s.ctx, strings.NewReader(manifest), "apply", "--server-side", "-f", "-")
 	must.Succeed(t, err)
+	return objects
 }
 
 func testNamespaces(p, other *place) {

@@ -5,6 +5,7 @@ package doctor
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -340,6 +341,53 @@ func readCRD(t *testing.T, name string) *apiextensionsv1.CustomResourceDefinitio
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	must.Succeed(t, yaml.Unmarshal(data, crd))
 	return crd
+}
+
+// TestQuestions: where namespaces are listed, rights are needed in each of them, and in the cluster only for what has no namespace.
+func TestQuestions(t *testing.T) {
+	text := func(served ...string) string {
+		var lines []string
+		for _, q := range questions("atoll-system", served) {
+			if q.Verb == "get" || q.Verb == "patch" && q.account == "atoll-sync" || q.Resource == "leases" {
+				lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", q, q.Namespace, q.Name)))
+			}
+		}
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	all := strings.Split(text(), "\n")
+	for _, want := range []string{"get pods", "get namespaces", "get namespaces  kube-system", "list leases", "atoll-sync: patch sandboxenvs/status",
+		"update leases atoll-system atoll-worker"} {
+		if !slices.Contains(all, want) {
+			t.Errorf("of all namespaces: %q is not in %q", want, all)
+		}
+	}
+	some := strings.Split(text("dev", "prod"), "\n")
+	for _, want := range []string{"get pods dev", "get pods prod", "get namespaces  dev", "get namespaces  prod", "get namespaces  kube-system",
+		"atoll-sync: patch sandboxenvs/status prod", "update leases atoll-system atoll-worker"} {
+		if !slices.Contains(some, want) {
+			t.Errorf("of two namespaces: %q is not in %q", want, some)
+		}
+	}
+	for _, line := range []string{"get pods", "get namespaces", "list leases"} {
+		if slices.Contains(some, line) {
+			t.Errorf("of two namespaces: %q is asked for", line)
+		}
+	}
+}
+
+func TestNamespacesOfAWorker(t *testing.T) {
+	for want, c := range map[string]corev1.Container{
+		"[]":      {Args: []string{"--cluster-id=east", "--log-level=info"}},
+		"[a b]":   {Args: []string{"--namespaces=a, b"}},
+		"[a b c]": {Command: []string{"atoll-worker", "--namespaces", "a,b", "--namespaces=c"}},
+		"[a]":     {Env: []corev1.EnvVar{{Name: "ATOLL_NAMESPACES", Value: "a"}}},
+		"[b]":     {Args: []string{"--namespaces=b"}, Env: []corev1.EnvVar{{Name: "ATOLL_NAMESPACES", Value: "a"}}},
+	} {
+		if got := fmt.Sprint(namespacesOf(&corev1.PodSpec{Containers: []corev1.Container{c}})); got != want {
+			t.Errorf("%v: %s, want %s", c, got, want)
+		}
+	}
 }
 
 // The required permissions and policies are those of the worker's chart.

@@ -6,13 +6,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,15 +78,19 @@ func (p Place) inspect(ctx context.Context) *Site {
 	}
 	i := inspector{p, c, site}
 	for what, ask := range map[string]func(context.Context) error{
-		"CRDs": i.crds, "admission policies": i.policies, "Deployments": i.workers, "Pods of " + p.Namespace: i.pods, "rights": i.rights,
-		"leases": i.foreignLeases,
+		"CRDs": i.crds, "admission policies": i.policies, "Deployments": i.workers, "Pods of " + p.Namespace: i.pods, "leases": i.foreignLeases,
 	} {
-		if err := ask(ctx); err != nil && ctx.Err() == nil {
-			site.Unread = append(site.Unread, fmt.Sprintf("%s: %v", what, err))
-		}
+		i.try(ctx, what, ask)
 	}
+	i.try(ctx, "rights", i.rights) // last: where it asks for them depends on the Deployments
 	slices.Sort(site.Unread)
 	return site
+}
+
+func (i inspector) try(ctx context.Context, what string, ask func(context.Context) error) {
+	if err := ask(ctx); err != nil && ctx.Err() == nil {
+		i.site.Unread = append(i.site.Unread, fmt.Sprintf("%s: %v", what, err))
+	}
 }
 
 func (i inspector) crds(ctx context.Context) error {
@@ -142,6 +144,7 @@ func (i inspector) workers(ctx context.Context) error {
 		if d.Spec.Replicas != nil {
 			w.Wanted = *d.Spec.Replicas
 		}
+		w.Namespaces = namespacesOf(&d.Spec.Template.Spec)
 		for _, c := range d.Status.Conditions {
 			if c.Type == appsv1.DeploymentAvailable && c.Status != corev1.ConditionTrue {
 				w.Message = c.Message
@@ -159,73 +162,5 @@ func (i inspector) pods(ctx context.Context) error {
 		return err
 	}
 	i.site.Pods = slices.DeleteFunc(all.Items, func(p corev1.Pod) bool { return p.Labels[v1alpha1.SandboxPoolLabelKey] != "" })
-	return nil
-}
-
-// right is a permission that an account needs.
-type right struct {
-	account, group, resource, name string
-	namespaced                     bool // in the worker's namespace, else in all
-	verbs                          string
-}
-
-// needed is what the worker's roles grant, except for Secrets, which are optional.
-var needed = []right{
-	{"atoll-worker", "", "pods", "", false, "create delete get list patch watch"},
-	{"atoll-worker", "", "pods/exec", "", false, "create get"},
-	{"atoll-worker", "", "pods/log", "", false, "get"},
-	{"atoll-worker", "", "pods/portforward", "", false, "create get"},
-	{"atoll-worker", "", "pods/resize", "", false, "patch"},
-	{"atoll-worker", "", "events", "", false, "list"},
-	{"atoll-worker", "", "nodes", "", false, "list watch"},
-	{"atoll-worker", "", "namespaces", "", false, "get"},
-	{"atoll-worker", "", "namespaces", "kube-system", false, "get"},
-	{"atoll-worker", "agents.navix.sh", "sandboxenvs", "", false, "create get list patch watch"},
-	{"atoll-worker", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
-	{"atoll-worker", "agents.navix.sh", "sandboxenvs/finalizers", "", false, "update"},
-	{"atoll-worker", "agents.navix.sh", "sandboxpools", "", false, "create delete get list patch watch"},
-	{"atoll-worker", "agents.navix.sh", "sandboxpools/status", "", false, "patch"},
-	{"atoll-worker", "agents.navix.sh", "sandboxpools/finalizers", "", false, "update"},
-	{"atoll-worker", "agents.navix.sh", "sandboxtemplates", "", false, "list watch"},
-	{"atoll-worker", "agents.navix.sh", "sandboxtemplates/status", "", false, "patch"},
-	{"atoll-worker", "coordination.k8s.io", "leases", "", false, "list"},
-	{"atoll-worker", "events.k8s.io", "events", "", false, "create patch"},
-	{"atoll-worker", "networking.k8s.io", "networkpolicies", "", false, "create delete list patch watch"},
-	{"atoll-worker", "", "configmaps", "", true, "create"},
-	{"atoll-worker", "", "configmaps", "atoll-worker-state", true, "get update"},
-	{"atoll-worker", "", "configmaps", "atoll-instance-types", true, "list watch"},
-	{"atoll-worker", "", "configmaps", "atoll-team-quotas", true, "list watch"},
-	{"atoll-worker", "coordination.k8s.io", "leases", "", true, "create"},
-	{"atoll-worker", "coordination.k8s.io", "leases", "atoll-worker", true, "get update"},
-	{"atoll-worker", "", "serviceaccounts/token", "atoll-sync", true, "create"},
-	{"atoll-sync", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
-}
-
-// rights asks the API server instead of reading roles; because its decision counts.
-func (i inspector) rights(ctx context.Context) error {
-	for _, r := range needed {
-		resource, subresource, _ := strings.Cut(r.resource, "/")
-		for _, verb := range strings.Fields(r.verbs) {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "system:serviceaccount:" + i.Namespace + ":" + r.account,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Group: r.group, Resource: resource, Subresource: subresource, Name: r.name, Verb: verb,
-				},
-			}}
-			if r.namespaced {
-				review.Spec.ResourceAttributes.Namespace = i.Namespace
-			}
-			if err := i.client.Create(ctx, review); err != nil {
-				return err
-			}
-			if !review.Status.Allowed {
-				denied := verb + " " + r.resource
-				if r.account != "atoll-worker" {
-					denied = r.account + ": " + denied
-				}
-				i.site.Denied = append(i.site.Denied, denied)
-			}
-		}
-	}
 	return nil
 }

@@ -57,6 +57,8 @@ type Workload struct {
 	Wanted, Available int32
 	Message           string        // why it is not available
 	Since             time.Duration // 0: not known
+	// Namespaces are those that it serves; none means all.
+	Namespaces []string
 }
 
 // Severity ranks a diagnosis.
