@@ -31,7 +31,7 @@ import (
 
 // client-go's heartbeat notices a connection that was closed without a message at its next ping, within 5 s.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
+	east.Main(m, goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
 }
 
 var poolName = types.NamespacedName{Namespace: "default", Name: "p"}
