@@ -130,6 +130,7 @@ func TestWorkerAlone(t *testing.T) {
 	if _, err := sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
 		t.Error(err)
 	}
+	sendHostileText(ctx, sandboxes)
 	planetest.Eventually(t, "three idle pods", func() error {
 		out := kubectl("", "get", "sandboxpool", "python-east", "-o",
 			"jsonpath={.status.phase} {.status.idleReplicas} {.status.unavailableIdleReplicas}")
@@ -151,6 +152,30 @@ func TestWorkerAlone(t *testing.T) {
 	checkLease(ctx, t, p)
 	checkRights(t, p)
 	checkMetrics(t, recorder)
+	if err := recorder.CheckLabels(hostile); err != nil {
+		t.Errorf("I14: %v", err)
+	}
+}
+
+const hostile = "hostile-7f3a"
+
+// sendHostileText puts a text wherever a caller can. Most calls are refused; what counts is what the metrics have of them (I14).
+func sendHostileText(ctx context.Context, sandboxes sandboxv1.SandboxesClient) {
+	for i := range 40 {
+		text := fmt.Sprint(hostile, "-", i)
+		for _, r := range []*sandboxv1.CreateSandboxRequest{
+			{Env: text}, {Env: "python", Namespace: text}, {Env: "python", Team: text, User: text, Image: text, NoQueue: true},
+			{Env: "python", InstanceType: text}, {Env: "python", ScalingGroup: text}, {Env: "python", Clusters: []string{text}, RequireClusters: true},
+			{Env: "python", Image: "test.local/other:1", Labels: map[string]string{text: text}, Metadata: map[string]string{text: text}, NoQueue: true},
+			{Env: "python", ClaimKey: text, Image: text},
+		} {
+			if s, err := sandboxes.CreateSandbox(ctx, r); err == nil {
+				_, _ = sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: s.GetId()})
+			}
+		}
+		_, _ = sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: text})
+		_, _ = sandboxes.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: text, PageToken: text})
+	}
 }
 
 func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {

@@ -3,6 +3,7 @@
 package monitoring
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -85,5 +86,37 @@ func TestAlerts(t *testing.T) {
 	}
 	if len(seen) < 20 {
 		t.Errorf("only %d alerts and groups were read", len(seen))
+	}
+}
+
+// TestLabelsAreHeldToBounds: an unknown label, too many values and a hostile one are found.
+func TestLabelsAreHeldToBounds(t *testing.T) {
+	for want, use := range map[string]func(r *Recorder){
+		"": func(r *Recorder) {
+			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_a_total"}, []string{"direction"})
+			r.MustRegister(v)
+			v.WithLabelValues("in").Inc()
+		},
+		"label user has no bound": func(r *Recorder) {
+			r.MustRegister(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_a_total"}, []string{"user"}))
+		},
+		"label direction has 5 values, want at most 4": func(r *Recorder) {
+			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_a_total"}, []string{"direction"})
+			r.MustRegister(v)
+			for i := range 5 {
+				v.WithLabelValues(fmt.Sprint(i)).Inc()
+			}
+		},
+		`label env has the hostile value "Evil-1"`: func(r *Recorder) {
+			v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "atoll_hub_a"}, []string{"env"})
+			r.MustRegister(v)
+			v.WithLabelValues("Evil-1").Set(1)
+		},
+	} {
+		r := NewRecorder()
+		use(r)
+		if err := r.CheckLabels("evil"); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
