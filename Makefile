@@ -16,7 +16,12 @@ APPVERSION  := $(shell sed -n 's/^appVersion: //p' charts/hub/Chart.yaml)
 IMAGES      := $(CURDIR)/bin/images
 # What e2e and demo run on: planes, or kind (needs kind and kubectl on PATH).
 PLANE       ?= planes
+# How long fuzz takes for each target (a time, or a number of executions: 1000000x), and which targets it runs: a regular
+# expression of their names. STRANGERS are those that decode what a caller sends before it has shown its credentials; FuzzREST sends
+# such requests to a server, and is a thousand times slower.
 FUZZTIME    ?= 30s
+STRANGERS   := ^Fuzz(Shape|Web|Admit|Trace)
+TARGETS     ?= ^Fuzz
 # What mutate changes (all of tools/mutate/packages.txt unless given), and how many mutants it tests at once.
 PACKAGES    ?=
 WORKERS     ?= 1
@@ -41,7 +46,7 @@ COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]
 ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
 
 .DEFAULT_GOAL := help
-.PHONY: help generate generate-proto fmt lint test fuzz mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -87,13 +92,16 @@ test: planes ## Every test: units, real API servers, several clusters; with the 
 	go test -race -timeout 30m -p 3 ./...
 	go -C tools test -count 1 ./images
 
-fuzz: ## Fuzz every decoder and input, one after the other, each for FUZZTIME; `make test` runs what was found before
+fuzz: ## Fuzz every decoder and input (TARGETS), one after the other, each for FUZZTIME; `make test` runs what was found before
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \
-		for target in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz'); do \
+		for target in $$(go test -list '$(TARGETS)' "$$package" | grep '^Fuzz'); do \
 			echo "$$package $$target"; \
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 10x "$$package" || exit 1; \
 		done; \
 	done
+
+fuzz-strangers: ## Fuzz every decoder before authentication (FUZZTIME=2500000x: ten million executions in all)
+	$(MAKE) fuzz TARGETS='$(STRANGERS)' FUZZTIME='$(FUZZTIME)'
 
 mutate: ## Change decisions and the store one token at a time, and list what no test notices (PACKAGES: a regular expression)
 	nice -n 10 go -C tools/mutate run . -packages '$(PACKAGES)' -workers '$(WORKERS)'
