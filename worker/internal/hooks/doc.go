@@ -26,7 +26,8 @@
 //   - A header or body may refer to a Secret in the sandbox's namespace. Its value is read for each try, for the request alone:
 //     TestAValueOfASecretIsInTheRequestAlone.
 //   - A Secret without the label agentbox.navix.sh/hook-secret=true counts as absent, and so does one whose annotation
-//     agentbox.navix.sh/hook-secret-teams lacks the team; because its owner must agree that callers read it: TestWhichSecretsHooksMayHave, TestSecretsOfAnAPIServer.
+//     agentbox.navix.sh/hook-secret-teams lacks the team; because its owner must agree that callers read it:
+//     TestWhichSecretsHooksMayHave, TestSecretsOfAnAPIServer.
 //   - Reading them is off by default (--hook-secrets, chart value hookSecrets).
 //   - An unusable Secret ends the sandbox with HookSecretUnavailable.
 //
