@@ -79,6 +79,7 @@ func measure(m protoreflect.Message, level int) (messages, depth int) {
 func FuzzWeb(f *testing.F) {
 	f.Add("GET", "localhost:8080", "", "", "", "")
 	f.Add("POST", "[::1]:8080", "http://[::1]:8080", "same-origin", "", "")
+	f.Add("GET", ".:8080", "", "", "", "")
 	f.Add("GET", "127.0.0.1.evil.example", "null", "cross-site", "navigate", "document")
 	f.Add("POST", "8000-01h-east.localhost:80", "https://evil.example#@localhost:80", "same-site", "cors", "empty")
 	f.Fuzz(func(t *testing.T, method, host, origin, site, mode, dest string) {

@@ -73,7 +73,8 @@ func (w Web) Domain(to Access) string {
 // name reads what only pages of this server may.
 func (w Web) named(to Access, r *http.Request) error {
 	host := hostOf(r.Host)
-	known := host == "" || isLoopback(host) || slices.Contains(w.Hosts, host) || to == Authenticated && len(w.Hosts) == 0
+	unnamed := r.Host == "" || strings.HasPrefix(r.Host, ":") // "." is a name, though none of ours
+	known := unnamed || isLoopback(host) || slices.Contains(w.Hosts, host) || to == Authenticated && len(w.Hosts) == 0
 	if known {
 		return nil
 	}
