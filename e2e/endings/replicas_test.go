@@ -121,7 +121,8 @@ func TestTheNextLeaderServesSoon(t *testing.T) {
 	must.Succeed(t, atoll.Worker(cluster).Kill())
 	killed := time.Now()
 	page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: b.env})
-	if err != nil || len(page.GetSandboxes()) != 1 || page.GetSandboxes()[0].GetId() != made.GetId() || page.GetSandboxes()[0].GetStaleAge() == nil {
+	if err != nil || len(page.GetSandboxes()) != 1 || page.GetSandboxes()[0].GetId() != made.GetId() ||
+		page.GetSandboxes()[0].GetStaleAge() == nil {
 		t.Errorf("after the leader was killed the hub lists %v, %v", page, err)
 	}
 	var took time.Duration

@@ -59,8 +59,8 @@
 //
 // # Invariants
 //
-//   - I3: members are accessed through MembersOf and envDoc.member, which know one cluster id; applied status has only the local segment, and snapshots are of local members:
-//     TestI3OnlyTheLocalSegmentIsWritten.
+//   - I3: members are accessed through MembersOf and envDoc.member, which know one cluster id; applied status has only the local segment,
+//     and snapshots are of local members: TestI3OnlyTheLocalSegmentIsWritten.
 //   - I5: pools are deleted only after a live read of the Env at the observed generation; those of a deleted Env are left to the garbage
 //     collector: TestI5StaleCacheDeletesNothing, TestEnvDeleted.
 //   - An Env is written as raw JSON; because Go types lose fields. Patches test uid, resourceVersion and the member's place:

@@ -129,7 +129,8 @@ func (a *actor) patchStatus(ctx context.Context, doc *envDoc, edits []*memberPla
 		}
 		withSecret[m.name] = m.verb == verbAddPullSecret
 	}
-	answer, err := a.send(doc, append(patch.AsRead(doc), doc.freeze(rendered, withSecret)...), func(answer *unstructured.Unstructured, body client.Patch) error {
+	ops := append(patch.AsRead(doc), doc.freeze(rendered, withSecret)...)
+	answer, err := a.send(doc, ops, func(answer *unstructured.Unstructured, body client.Patch) error {
 		return a.client.Status().Patch(ctx, answer, body, append(opts, client.FieldOwner(controllers.FieldManager))...)
 	})
 	if err != nil {
