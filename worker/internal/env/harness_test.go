@@ -250,7 +250,8 @@ func (w *world) frozen(env, member string) string {
 // loseSnapshots takes an Env's snapshots away, as a restore without its status does.
 func (w *world) loseSnapshots(env string) {
 	w.t.Helper()
-	w.Must(w.Live.Status().Patch(w.ctx, w.doc("SandboxEnv", env), client.RawPatch(types.MergePatchType, []byte(`{"status":{"snapshots":null}}`))))
+	none := client.RawPatch(types.MergePatchType, []byte(`{"status":{"snapshots":null}}`))
+	w.Must(w.Live.Status().Patch(w.ctx, w.doc("SandboxEnv", env), none))
 }
 
 // desired is how many replicas an Env has for a local member.

@@ -131,9 +131,9 @@ func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 // lastApplied is kubectl's second copy of the object, which is never read here.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// stripReplicated removes from Envs and pools what no decision reads, and completes an Env's members. It keeps the managed fields of the spec, which show the
-// last writer of replicas, and the writers and times of those of the status, which reveal another controller. Writes to either
-// start from a live read or are a difference.
+// stripReplicated removes from Envs and pools what no decision reads, and completes an Env's members. It keeps the managed fields of
+// the spec, which show the last writer of replicas, and the writers and times of those of the status, which reveal another
+// controller. Writes to either start from a live read or are a difference.
 func stripReplicated(object any) (any, error) {
 	o, ok := object.(client.Object)
 	if !ok {
