@@ -4,6 +4,7 @@ package podtunnel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -122,6 +123,11 @@ func (c countedConnection) CreateStream(headers http.Header) (httpstream.Stream,
 		return nil, err
 	}
 	return countedStream{stream, c.unread}, nil
+}
+
+// Close closes the connection below as well; because the library waits without end for a stream that was never replied to.
+func (c countedConnection) Close() error {
+	return errors.Join(c.Connection.Close(), c.unread.Close())
 }
 
 type countedStream struct {
