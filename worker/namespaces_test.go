@@ -66,16 +66,19 @@ func testDoctor(t *testing.T, s *site, chart harness.Objects, served, other stri
 	if got := denied(); len(got) > 0 {
 		t.Errorf("as the chart renders it: denied %v", got)
 	}
-	args := d.Spec.Template.Spec.Containers[0].Args
-	n := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--namespaces=") })
-	args[n] = strings.ReplaceAll(args[n], served, other)
-	must.Succeed(t, s.live.Update(s.ctx, d))
+	setArg := func(change func(string) string) { // the Deployment's controller writes as well
+		before := d.DeepCopy()
+		args := d.Spec.Template.Spec.Containers[0].Args
+		n := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--namespaces=") })
+		args[n] = change(args[n])
+		must.Succeed(t, s.live.Patch(s.ctx, d, client.MergeFrom(before)))
+	}
+	setArg(func(arg string) string { return strings.ReplaceAll(arg, served, other) })
 	if got := denied(); !slices.Contains(got, "create pods in "+other) || !slices.Contains(got, "atoll-sync: patch sandboxenvs/status in "+other) ||
 		slices.ContainsFunc(got, func(what string) bool { return what != "get namespaces" && !strings.HasSuffix(what, " in "+other) }) {
 		t.Errorf("with a namespace without rights: denied %v", got)
 	}
-	args[n] = "--log-level=info"
-	must.Succeed(t, s.live.Update(s.ctx, d))
+	setArg(func(string) string { return "--log-level=info" })
 	if got := denied(); !slices.Contains(got, "create pods") || slices.Contains(got, "list nodes") {
 		t.Errorf("of a worker of all namespaces: denied %v", got)
 	}
