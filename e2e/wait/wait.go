@@ -48,5 +48,5 @@ func If(ok bool, seen any) error {
 	if ok {
 		return nil
 	}
-	return fmt.Errorf("saw %v", seen)
+	return fmt.Errorf("saw %+v", seen)
 }

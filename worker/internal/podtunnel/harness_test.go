@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
@@ -19,23 +18,15 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/reach"
@@ -64,17 +55,16 @@ func TestMain(m *testing.M) {
 
 // world is a pool on a real control plane with a claim service, and tunnels into its sandboxes.
 type world struct {
-	t         *testing.T
-	namespace string
-	logFile   string // of the runtime "app"
-	live      client.Client
-	claims    claimtest.Path
-	activity  *podtunnel.Activity
-	service   *podtunnel.Service
-	metrics   *prometheus.Registry
-	server    *httptest.Server
-	lost      atomic.Bool  // the lease
-	serving   atomic.Int32 // requests
+	*planetest.Place
+	t        *testing.T
+	logFile  string // of the runtime "app"
+	claims   claimtest.Path
+	activity *podtunnel.Activity
+	service  *podtunnel.Service
+	metrics  *prometheus.Registry
+	server   *httptest.Server
+	lost     atomic.Bool  // the lease
+	serving  atomic.Int32 // requests
 }
 
 func (w *world) Held() bool { return !w.lost.Load() }
@@ -82,47 +72,28 @@ func (w *world) Held() bool { return !w.lost.Load() }
 // newWorld returns a world of two Pods. change may set another Upstream.
 func newWorld(t *testing.T, change ...func(*podtunnel.Options)) *world {
 	t.Helper()
-	w := &world{t: t, metrics: prometheus.NewRegistry(), logFile: filepath.Join(t.TempDir(), "app.log")}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		w.must(add(scheme))
-	}
-	var err error
-	w.live, err = client.New(w.config(), client.Options{Scheme: scheme})
-	w.must(err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "reach-"}}
-	w.must(w.live.Create(t.Context(), ns))
-	w.namespace = ns.Name
-	w.eventually("the default service account", func() error {
-		return w.live.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "default"}, &corev1.ServiceAccount{})
-	})
-	skip := true
-	mgr, err := ctrl.NewManager(w.config(), ctrl.Options{
-		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
-		Controller: config.Controller{SkipNameValidation: &skip},
-	})
-	w.must(err)
-	w.must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	w := &world{t: t, Place: east.Place(t), metrics: prometheus.NewRegistry(), logFile: filepath.Join(t.TempDir(), "app.log")}
+	mgr := w.Manager(w.Config(), nil, logr.Discard())
+	w.Must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	w.lead()
 	w.open(change...)
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: w.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID,
 		Registry: prometheus.NewRegistry(),
 	})
-	w.must(err)
-	w.must(pools.SetupWithManager(t.Context(), mgr))
-	w.must(w.claims.Watch(t.Context(), mgr.GetCache()))
-	w.inBackground("manager", mgr.Start)
-	w.inBackground("claims", w.claims.Start)
-	w.inBackground("reach", w.service.Start)
+	w.Must(err)
+	w.Must(pools.SetupWithManager(t.Context(), mgr))
+	w.Must(w.claims.Watch(t.Context(), mgr.GetCache()))
+	w.Run("manager", mgr.Start)
+	w.Run("claims", w.claims.Start)
+	w.Run("reach", w.service.Start)
 	w.claims.SetIncarnation(1)
 	w.makePool()
 	return w
 }
 
 func (w *world) lead() {
-	cfg := w.config()
+	cfg := w.Config()
 	w.activity = podtunnel.NewActivity(clock.RealClock{})
 	w.claims = claimtest.New(w.t, cfg, clusterID, func(o *claimtest.Options) {
 		o.Inventory.Lease, o.Sandboxes.Activity = w, []idle.LastActiveSource{w.activity}
@@ -130,16 +101,16 @@ func (w *world) lead() {
 }
 
 func (w *world) open(change ...func(*podtunnel.Options)) {
-	upstream, err := podtunnel.NewAPIServer(w.config())
-	w.must(err)
+	upstream, err := podtunnel.NewAPIServer(w.Config())
+	w.Must(err)
 	opts := podtunnel.Options{Sandboxes: w.claims, Activity: w.activity, Lease: w, Upstream: upstream}
 	for _, f := range change {
 		f(&opts)
 	}
 	w.service, err = podtunnel.New(opts)
-	w.must(err)
+	w.Must(err)
 	measures, err := reach.NewMetrics(w.metrics, "test")
-	w.must(err)
+	w.Must(err)
 	handler := reach.NewHandler(measures.Measure(w.service), logr.Discard())
 	server := httptest.NewServer(w.handlerOf(handler))
 	w.server = server
@@ -162,28 +133,27 @@ func bothWays(t *testing.T, test func(*testing.T, *world)) {
 // follow sends calls to a follower from now on.
 func (w *world) follow() {
 	authority, err := pki.New(filepath.Join(w.t.TempDir(), "pki"))
-	w.must(err)
+	w.Must(err)
 	files, err := authority.Cluster(clusterID)
-	w.must(err)
+	w.Must(err)
 	credentials, err := link.LoadCredentials(files, logr.Discard())
-	w.must(err)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	w.must(err)
+	w.Must(err)
+	lis := testserver.Listen(w.t)
 	leader := link.NewPeerServer(credentials, clusterID, logr.Discard())
 	link.RegisterReach(leader, w.service)
 	served := make(chan error, 1)
 	go func() { served <- leader.Serve(lis) }()
 	conn, err := link.DialPeer(lis.Addr().String(), clusterID, credentials)
-	w.must(err)
+	w.Must(err)
 	handler := reach.NewHandler(through{conn}, logr.Discard())
 	server := httptest.NewServer(w.handlerOf(handler))
 	w.server = server
 	w.t.Cleanup(func() {
 		handler.Close()
 		server.Close()
-		w.must(conn.Close())
+		w.Must(conn.Close())
 		leader.Stop()
-		w.must(<-served)
+		w.Must(<-served)
 	})
 }
 
@@ -193,16 +163,9 @@ func (t through) Open(ctx context.Context, id string, what *federationv1.ReachCa
 	return link.ReachThrough(ctx, t.leader, id, what)
 }
 
-func (w *world) config() *rest.Config {
-	w.t.Helper()
-	cfg := east.Up(w.t).Config()
-	cfg.QPS = -1
-	return cfg
-}
-
 // makePool creates the pool p, or one that change names.
 func (w *world) makePool(change ...func(*v1alpha1.SandboxPool)) {
-	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"}}
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "p"}}
 	p.Spec.Replicas = 2
 	p.Spec.IdleImage = "test.local/idle:1"
 	p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "app", LogDir: w.logFile}, {Name: "lost", LogDir: w.logFile + ".1"},
@@ -213,7 +176,7 @@ func (w *world) makePool(change ...func(*v1alpha1.SandboxPool)) {
 	for _, f := range change {
 		f(p)
 	}
-	w.must(w.live.Create(w.t.Context(), p))
+	w.Must(w.Live.Create(w.t.Context(), p))
 }
 
 // claim returns a running sandbox of the pool p.
@@ -226,13 +189,13 @@ func (w *world) claimOf(pool string, change ...func(*sandboxv1.CreateSandboxRequ
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
-	r := &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Team: "red", User: "ann"}
+	r := &sandboxv1.CreateSandboxRequest{Namespace: w.Namespace, Team: "red", User: "ann"}
 	for _, f := range change {
 		f(r)
 	}
 	var got *sandboxv1.Sandbox
-	w.eventually("a sandbox", func() (err error) {
-		got, err = w.claims.Create(ctx, claim.Claim{Request: r, Pool: types.NamespacedName{Namespace: w.namespace, Name: pool}})
+	w.Eventually("a sandbox", func() (err error) {
+		got, err = w.claims.Create(ctx, claim.Claim{Request: r, Pool: w.Key(pool)})
 		return err
 	})
 	if got.GetPhase() != sandboxv1.Phase_RUNNING {
@@ -244,39 +207,15 @@ func (w *world) claimOf(pool string, change ...func(*sandboxv1.CreateSandboxRequ
 func (w *world) release(id string) {
 	w.t.Helper()
 	_, err := w.claims.Release(w.t.Context(), id)
-	w.must(err)
-}
-
-func (w *world) inBackground(what string, run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("%s: %v", what, err)
-		}
-	})
-}
-
-func (w *world) must(err error) {
-	w.t.Helper()
-	must.Succeed(w.t, err)
-}
-
-func (w *world) eventually(what string, try func() error) {
-	w.t.Helper()
-	planetest.Eventually(w.t, what, try)
+	w.Must(err)
 }
 
 // tunnels expects so many open tunnels.
 func (w *world) tunnels(n int) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("%d open tunnels", n), func() error {
-		if got := w.service.Tunnels(); got != n {
-			return fmt.Errorf("%d are open", got)
-		}
-		return nil
+	w.Eventually(fmt.Sprintf("%d open tunnels", n), func() error {
+		got := w.service.Tunnels()
+		return wait.If(got == n, got)
 	})
 }
 

@@ -21,14 +21,13 @@ import (
 	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -59,7 +58,7 @@ func (w *world) run(ctx context.Context, id string, options remotecommand.Stream
 	}
 	executor, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: w.server.URL}, http.MethodGet,
 		w.server.URL+"/v1/sandboxes/"+id+"/exec?"+query.Encode())
-	w.must(err)
+	w.Must(err)
 	return executor.StreamWithContext(ctx, options)
 }
 
@@ -78,8 +77,7 @@ func (w *world) dial(id, rest string, protocols ...string) (*websocket.Conn, err
 // listen serves every connection to a port of this machine, which stands for every Pod's.
 func listen(t *testing.T, serve func(net.Conn)) (port string) {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	lis := testserver.Listen(t)
 	t.Cleanup(func() { _ = lis.Close() })
 	go func() {
 		for {
@@ -147,7 +145,7 @@ func TestLogs(t *testing.T) { bothWays(t, logs) }
 func logs(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	print := func(line string) {
-		w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c",
+		w.Must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c",
 			"echo "+line+` >> "$`+plane.ContainerLogEnv+`"`))
 	}
 	print("one")
@@ -155,17 +153,17 @@ func logs(t *testing.T, w *world) {
 	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
 	get := func(query string) (status int, body string) {
 		answer, err := http.Get(url + query)
-		w.must(err)
+		w.Must(err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
-		w.must(err)
+		w.Must(err)
 		return answer.StatusCode, string(text)
 	}
 	if _, body := get("tail=1"); body != "two\n" {
 		t.Errorf("the last line: %q", body)
 	}
 	follow, err := http.Get(url + "follow=true")
-	w.must(err)
+	w.Must(err)
 	defer follow.Body.Close()
 	lines := bufio.NewScanner(follow.Body)
 	for _, want := range []string{"one", "two", "three"} {
@@ -194,15 +192,15 @@ func logs(t *testing.T, w *world) {
 func TestTheLogFileOfARuntime(t *testing.T) { bothWays(t, theLogFileOfARuntime) }
 
 func theLogFileOfARuntime(t *testing.T, w *world) {
-	w.must(os.WriteFile(w.logFile, []byte("one\ntwo\n"), 0o600))
+	w.Must(os.WriteFile(w.logFile, []byte("one\ntwo\n"), 0o600))
 	id := w.claim().GetId()
 	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
 	get := func(query string) (status int, body, why string) {
 		answer, err := http.Get(url + query)
-		w.must(err)
+		w.Must(err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
-		w.must(err)
+		w.Must(err)
 		return answer.StatusCode, string(text), answer.Trailer.Get("Atoll-Error")
 	}
 	for query, want := range map[string]string{"runtime=app": "one\ntwo\n", "runtime=app&tail=1": "two\n"} {
@@ -220,15 +218,15 @@ func theLogFileOfARuntime(t *testing.T, w *world) {
 		}
 	}
 	follow, err := http.Get(url + "runtime=app&follow=true&tail=1")
-	w.must(err)
+	w.Must(err)
 	defer follow.Body.Close()
 	lines := bufio.NewScanner(follow.Body)
 	for _, want := range []string{"two", "three"} {
 		if want == "three" {
 			file, err := os.OpenFile(w.logFile, os.O_APPEND|os.O_WRONLY, 0)
-			w.must(err)
+			w.Must(err)
 			_, err = file.WriteString(want + "\n")
-			w.must(errors.Join(err, file.Close()))
+			w.Must(errors.Join(err, file.Close()))
 		}
 		if !lines.Scan() || lines.Text() != want {
 			t.Fatalf("line %q, want %q: %v", lines.Text(), want, lines.Err())
@@ -265,8 +263,7 @@ func httpToAPort(t *testing.T, w *world) {
 			_ = conn.WriteMessage(kind, append([]byte("echo "), message...))
 		}
 	})}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	w.must(err)
+	lis := testserver.Listen(t)
 	go func() { _ = inside.Serve(lis) }()
 	t.Cleanup(func() { _ = inside.Close() })
 	_, port, _ := net.SplitHostPort(lis.Addr().String())
@@ -274,11 +271,11 @@ func httpToAPort(t *testing.T, w *world) {
 
 	body := strings.Repeat("much", 2<<20)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.server.URL+base+"/a//b%2Fc/../d?q=1", strings.NewReader(body))
-	w.must(err)
+	w.Must(err)
 	request.Header.Set("Authorization", "Bearer atoll_secret")
 	request.Header.Set("X-Own", "kept")
 	answer, err := http.DefaultTransport.RoundTrip(request)
-	w.must(err)
+	w.Must(err)
 	got, err := io.ReadAll(answer.Body)
 	if err != nil || string(got) != body {
 		t.Errorf("%d bytes of %d came back, %v", len(got), len(body), err)
@@ -297,14 +294,14 @@ func httpToAPort(t *testing.T, w *world) {
 	}
 
 	socket, err := w.dial(id, "ports/"+port+"/socket")
-	w.must(err)
-	w.must(socket.WriteMessage(websocket.TextMessage, []byte("hello")))
+	w.Must(err)
+	w.Must(socket.WriteMessage(websocket.TextMessage, []byte("hello")))
 	if kind, message, err := socket.ReadMessage(); err != nil || kind != websocket.TextMessage || string(message) != "echo hello" {
 		t.Errorf("the WebSocket inside said %q, %v", message, err)
 	}
 	_ = socket.Close()
 
-	w.must(inside.Close())
+	w.Must(inside.Close())
 	if answer, err = http.Get(w.server.URL + base + "/"); err != nil || answer.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a port without a listener: %v, %v", answer, err)
 	}
@@ -321,15 +318,15 @@ func tcpToAPort(t *testing.T, w *world) {
 		_, _ = fmt.Fprintf(conn, "heard %d bytes", len(all))
 	})
 	socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
-	w.must(err)
+	w.Must(err)
 	defer socket.Close()
 	const much = 3<<20 + 17
-	w.must(socket.WriteMessage(websocket.BinaryMessage, make([]byte, much)))
-	w.must(socket.WriteMessage(websocket.BinaryMessage, nil))
+	w.Must(socket.WriteMessage(websocket.BinaryMessage, make([]byte, much)))
+	w.Must(socket.WriteMessage(websocket.BinaryMessage, nil))
 	var said []byte
 	for {
 		_, message, err := socket.ReadMessage()
-		w.must(err)
+		w.Must(err)
 		if len(message) == 0 {
 			break
 		}
@@ -361,13 +358,13 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 		}
 	})
 	socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
-	w.must(err)
+	w.Must(err)
 	defer socket.Close()
 	if _, _, err := socket.ReadMessage(); err != nil {
 		t.Fatal(err)
 	}
 	var last int64
-	w.eventually("the source to be held up", func() error {
+	w.Eventually("the source to be held up", func() error {
 		now := written.Load()
 		defer func() { last = now }()
 		time.Sleep(200 * time.Millisecond) // of no progress
@@ -391,7 +388,7 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 		}
 	}
 	w.release(id)
-	w.eventually("the source and its reader to be let go", func() error {
+	w.Eventually("the source and its reader to be let go", func() error {
 		if w.service.Tunnels() > 0 || w.serving.Load() > 0 {
 			return errNotYet
 		}
@@ -418,7 +415,7 @@ func aTunnelEndsBeforeItsReleaseIsAnswered(t *testing.T, w *world) {
 		}
 	})
 	socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
-	w.must(err)
+	w.Must(err)
 	defer socket.Close()
 	stop := make(chan struct{})
 	flooded := make(chan struct{})
@@ -440,7 +437,7 @@ func aTunnelEndsBeforeItsReleaseIsAnswered(t *testing.T, w *world) {
 		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c",
 			"while :; do echo still here; sleep 0.01; done")
 	}()
-	w.eventually("bytes to arrive", func() error {
+	w.Eventually("bytes to arrive", func() error {
 		if inside.Load() == 0 || w.service.Tunnels() < 2 {
 			return errNotYet
 		}
@@ -475,7 +472,7 @@ func aWorkerThatLostItsLeaseLetsGo(t *testing.T, w *world) {
 		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: in}, "sh", "-c", "echo up; exec sleep 60")
 	}()
 	_, err := io.ReadFull(out, make([]byte, len("up\n"))) // and nothing after that
-	w.must(err)
+	w.Must(err)
 	w.lost.Store(true)
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "does not lead") {
 		t.Errorf("a silent exec at a worker that leads no more: %v", err)
@@ -490,9 +487,9 @@ func TestASilentLogIsFollowed(t *testing.T) {
 	w := newWorld(t)
 	id := w.claim().GetId()
 	answer, err := http.Get(w.server.URL + "/v1/sandboxes/" + id + "/logs?follow=true")
-	w.must(err)
+	w.Must(err)
 	defer answer.Body.Close()
-	w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", `echo first >> "$`+plane.ContainerLogEnv+`"`))
+	w.Must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", `echo first >> "$`+plane.ContainerLogEnv+`"`))
 	if lines := bufio.NewScanner(answer.Body); answer.StatusCode != http.StatusOK || !lines.Scan() || lines.Text() != "first" {
 		t.Errorf("%s, then %q, %v", answer.Status, lines.Text(), lines.Err())
 	}
@@ -528,9 +525,9 @@ func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
 				t.Errorf("an exec that was under way at the release: %v", err)
 			}
 		}
-		w.eventually("the Pod to be reset or gone", func() error {
+		w.Eventually("the Pod to be reset or gone", func() error {
 			pod := &corev1.Pod{}
-			err := w.live.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: sandbox.GetPod()}, pod)
+			err := w.Live.Get(t.Context(), w.Key(sandbox.GetPod()), pod)
 			reset := err == nil && pod.DeletionTimestamp == nil && pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
 			gone := apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
 			switch {

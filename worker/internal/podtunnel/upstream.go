@@ -94,7 +94,8 @@ func permit(place sandboxes.Place, what *federationv1.ReachCall) error {
 }
 
 func (a *APIServer) url(place sandboxes.Place, subresource string, query url.Values) *url.URL {
-	u := a.client.CoreV1().RESTClient().Get().Namespace(place.Pod.Namespace).Resource("pods").Name(place.Pod.Name).SubResource(subresource).URL()
+	u := a.client.CoreV1().RESTClient().Get().Namespace(place.Pod.Namespace).Resource("pods").Name(place.Pod.Name).
+		SubResource(subresource).URL()
 	u.RawQuery = query.Encode()
 	return u
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history/historytest"
@@ -68,9 +69,7 @@ func New(t testing.TB, cfg *rest.Config, clusterID string, change ...func(*Optio
 	if err == nil {
 		p.Claims, err = claim.New(p.Inventory, p.Sandboxes, o.Claims)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return p
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,20 +15,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/pool"
@@ -59,50 +54,23 @@ var Plane = planetest.New(ClusterID, plane.Options{Delays: plane.Delays{
 
 // World is a namespace of a real control plane with a running pool reconciler.
 type World struct {
-	T         *testing.T
-	Namespace string
-	Live      client.Client // of an administrator, without a cache
-	scheme    *runtime.Scheme
-	recorder  atomic.Pointer[Sandboxes]
+	*planetest.Place
+	T        *testing.T
+	recorder atomic.Pointer[Sandboxes]
 }
 
 // NewWorld returns a World. hooks, if any, run the post-start hooks of its pools.
 func NewWorld(t *testing.T, hooks ...pool.Hooks) *World {
 	t.Helper()
-	w := &World{T: t, scheme: runtime.NewScheme()}
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		w.Must(add(w.scheme))
-	}
-	var err error
-	w.Live, err = client.New(w.config(), client.Options{Scheme: w.scheme})
-	w.Must(err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}}
-	w.Must(w.Live.Create(t.Context(), ns))
-	w.Namespace = ns.Name
-	w.Eventually("the default service account", func() error {
-		return w.Live.Get(t.Context(), w.Key("default"), &corev1.ServiceAccount{})
-	})
+	w := &World{Place: Plane.Place(t), T: t}
 	w.keepPools(hooks...)
 	return w
 }
 
-func (w *World) config() *rest.Config {
-	w.T.Helper()
-	cfg := Plane.Up(w.T).Config()
-	cfg.QPS = -1
-	return cfg
-}
-
 // keepPools runs the pool reconciler until the test ends.
 func (w *World) keepPools(hooks ...pool.Hooks) {
-	skip := true
-	mgr, err := ctrl.NewManager(w.config(), ctrl.Options{
-		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.Namespace: {}}},
-		Controller:             config.Controller{SkipNameValidation: &skip},
-	})
-	w.Must(err)
+	w.T.Helper()
+	mgr := w.Manager(w.Config(), sandboxcache.ByObject(), logr.Discard())
 	w.Must(sandboxcache.AddIndexes(w.T.Context(), mgr.GetFieldIndexer()))
 	options := pool.Options{
 		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("pool"), ClusterID: ClusterID, Registry: prometheus.NewRegistry(),
@@ -113,7 +81,7 @@ func (w *World) keepPools(hooks ...pool.Hooks) {
 	r, err := pool.New(options)
 	w.Must(err)
 	w.Must(r.SetupWithManager(w.T.Context(), mgr))
-	w.inBackground("pool reconciler", mgr.Start)
+	w.Run("pool reconciler", mgr.Start)
 }
 
 // Ended passes records to the service that leads.
@@ -122,21 +90,6 @@ func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox
 		return s.Ended(ctx, record, of)
 	}
 	return errors.New("no worker leads")
-}
-
-// inBackground runs a function until the test ends, or until the returned function has stopped it.
-func (w *World) inBackground(what string, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.T.Errorf("%s: %v", what, err)
-		}
-	})
-	w.T.Cleanup(stop)
-	return stop
 }
 
 // Start returns a world with a pool, and a leader that sees its Pods idle.
@@ -213,7 +166,7 @@ func (w *World) Lead(incarnation uint64, change ...func(*Options, *rest.Config))
 // Follow returns a path that gets events and does not lead.
 func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
 	w.T.Helper()
-	cfg := w.config()
+	cfg := w.Config()
 	l := &Leader{W: w, Lease: &Lease{}, Metrics: prometheus.NewRegistry()}
 	l.Path = New(w.T, cfg, ClusterID, func(o *Options) {
 		o.Inventory.Lease, o.Sandboxes.Metrics, o.Claims.Metrics = l.Lease, l.Metrics, l.Metrics
@@ -221,12 +174,12 @@ func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
 			f(o, cfg)
 		}
 	})
-	informers, err := cache.New(w.config(), cache.Options{
-		Scheme: w.scheme, ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.Namespace: {}},
+	informers, err := cache.New(w.Config(), cache.Options{
+		Scheme: planetest.Scheme(w.T), ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.Namespace: {}},
 	})
 	w.Must(err)
 	w.Must(l.Watch(w.T.Context(), informers))
-	l.Blind = w.inBackground("informers", informers.Start)
+	l.Blind = w.Run("informers", informers.Start)
 	return l
 }
 
@@ -235,7 +188,7 @@ func (l *Leader) TakeOver(incarnation uint64) {
 	l.W.T.Helper()
 	l.SetIncarnation(incarnation)
 	l.ended = make(chan error, 1)
-	l.Stop = l.W.inBackground("claim path", func(ctx context.Context) error {
+	l.Stop = l.W.Run("claim path", func(ctx context.Context) error {
 		err := l.Start(ctx)
 		if errors.Is(err, inventory.ErrSetBack) {
 			l.ended <- err
@@ -244,12 +197,7 @@ func (l *Leader) TakeOver(incarnation uint64) {
 		return err
 	})
 	l.W.recorder.Store(l.Sandboxes)
-	l.W.Eventually("the path to serve", func() error {
-		if !l.Serving() {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	l.W.Eventually("the path to serve", func() error { return wait.If(l.Serving(), "not yet") })
 }
 
 // EndsWith stops the path, and expects its reason to have stopped serving.
@@ -336,10 +284,8 @@ func (l *Leader) AwaitSandboxes(n int) {
 func (l *Leader) await(what string, want int, count func() int) {
 	l.W.T.Helper()
 	l.W.Eventually(fmt.Sprintf("%d %s", want, what), func() error {
-		if n := count(); n != want {
-			return fmt.Errorf("there are %d", n)
-		}
-		return nil
+		n := count()
+		return wait.If(n == want, n)
 	})
 }
 
@@ -349,25 +295,6 @@ func (l *Leader) Listed() []*sandboxv1.Sandbox {
 	list, err := l.List(l.W.T.Context(), &sandboxv1.ListSandboxesRequest{Namespace: l.W.Namespace})
 	l.W.Must(err)
 	return list.GetSandboxes()
-}
-
-// Key is a name in the world.
-func (w *World) Key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: w.Namespace, Name: name}
-}
-
-// Must ends the test at an error.
-func (w *World) Must(err error) {
-	w.T.Helper()
-	if err != nil {
-		w.T.Fatal(err)
-	}
-}
-
-// Eventually waits until there is no error.
-func (w *World) Eventually(what string, try func() error) {
-	w.T.Helper()
-	planetest.Eventually(w.T, what, try)
 }
 
 // MakePool creates the pool p, whose Pods run its default image and return to idle after a release.
