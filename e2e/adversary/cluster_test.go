@@ -354,12 +354,7 @@ func stolenCertificate(ctx context.Context, a *attacker) error {
 // linkGzip sends compressed frames: small ones that become much.
 func linkGzip(ctx context.Context, a *attacker) error {
 	bombs()
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	swarm(ctx, 4, func(int) {
+	return a.swarmLink(ctx, 4, func(conn *grpc.ClientConn, _ int) {
 		a.attempts.Add(1)
 		stream, err := federationv1.NewLinkClient(conn).Attach(ctx, grpc.UseCompressor(gzip.Name))
 		if err == nil {
@@ -370,5 +365,4 @@ func linkGzip(ctx context.Context, a *attacker) error {
 			a.tellError(err)
 		}
 	})
-	return nil
 }

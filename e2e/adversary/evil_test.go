@@ -52,6 +52,22 @@ func (a *attacker) linkConn() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+a.Link, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithContextDialer(a.dial))
 }
 
+// onLink calls use with a connection to the link.
+func (a *attacker) onLink(use func(conn *grpc.ClientConn)) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	use(conn)
+	return nil
+}
+
+// swarmLink calls f with one connection to the link again and again from n goroutines, until ctx ends.
+func (a *attacker) swarmLink(ctx context.Context, n int, f func(conn *grpc.ClientConn, i int)) error {
+	return a.onLink(func(conn *grpc.ClientConn) { swarm(ctx, n, func(i int) { f(conn, i) }) })
+}
+
 // evil is the adversary's end of a stream.
 type evil struct {
 	a      *attacker
@@ -81,7 +97,7 @@ func (a *attacker) attach(ctx context.Context, conn *grpc.ClientConn, use func(e
 	if err != nil {
 		return a.ended(ctx, err)
 	}
-	if err := e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: welcome.GetHighestIncarnation() + 1}}}); err != nil {
+	if err := e.begin(welcome); err != nil {
 		return a.ended(ctx, err)
 	}
 	go e.listen(ctx)
@@ -175,6 +191,12 @@ func (e *evil) send(frame *federationv1.WorkerFrame) error {
 	defer e.mu.Unlock()
 	e.a.attempts.Add(1)
 	return e.stream.Send(frame)
+}
+
+// begin starts an incarnation after a Welcome.
+func (e *evil) begin(w *federationv1.Welcome) error {
+	begin := &federationv1.Begin{Incarnation: w.GetHighestIncarnation() + 1}
+	return e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: begin}})
 }
 
 func (e *evil) report(r *federationv1.Report) error {

@@ -108,7 +108,8 @@ func (w *world) claim(ctx context.Context) (*caller, *sandboxv1.Sandbox, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if id := s.GetClusterId(); s.GetTeam() != c.team || s.GetPhase() != sandboxv1.Phase_RUNNING || id != "east" && id != "west" || s.GetClaimKey() != r.GetClaimKey() {
+	if id := s.GetClusterId(); s.GetTeam() != c.team || s.GetPhase() != sandboxv1.Phase_RUNNING || id != "east" && id != "west" ||
+		s.GetClaimKey() != r.GetClaimKey() {
 		return nil, nil, fmt.Errorf("an honest claim got %v", s)
 	}
 	return c, s, nil
@@ -194,7 +195,8 @@ func (w *world) sings(ctx context.Context) error {
 func still(s *sandboxv1.Sandbox) *sandboxv1.Sandbox {
 	return &sandboxv1.Sandbox{
 		Id: s.GetId(), Namespace: s.GetNamespace(), Env: s.GetEnv(), ClusterId: s.GetClusterId(), Pod: s.GetPod(), PodUid: s.GetPodUid(),
-		Team: s.GetTeam(), User: s.GetUser(), Phase: s.GetPhase(), ClaimKey: s.GetClaimKey(), Image: s.GetImage(), Pause: s.GetPause(), MaxLifetime: s.GetMaxLifetime(),
+		Team: s.GetTeam(), User: s.GetUser(), Phase: s.GetPhase(), ClaimKey: s.GetClaimKey(), Image: s.GetImage(), Pause: s.GetPause(),
+		MaxLifetime: s.GetMaxLifetime(),
 	}
 }
 

@@ -93,7 +93,8 @@ func foreignLabels(ctx context.Context, a *attacker) error {
 func otherImages(ctx context.Context, a *attacker) error {
 	var list []*create
 	for _, image := range []string{
-		"registry.example/evil", "registry.example/python:3.14", "registry.example:443/python:3.13", "registry.example/python/evil:3.13", "python:3.13",
+		"registry.example/evil", "registry.example/python:3.14", "registry.example:443/python:3.13", "registry.example/python/evil:3.13",
+		"python:3.13",
 		"registry.example.evil.example/python:3.13", "registry.example/python:3.13@sha256:" + strings.Repeat("0f", 32),
 	} {
 		list = append(list, &create{Env: spareEnv, Image: image}, &create{Env: spareEnv, Image: image, ClaimKey: "image"})

@@ -188,7 +188,8 @@ func (r *results) add(m measured) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = append(r.rows, m)
-	fmt.Fprintf(os.Stderr, "adversary: %s/%s: hub %d MiB, p99 %.1f ms before, %.1f ms during; %s\n", m.Role, m.Name, m.HubMiB, m.P99Before, m.P99During, m.verdict())
+	fmt.Fprintf(os.Stderr, "adversary: %s/%s: hub %d MiB, p99 %.1f ms before, %.1f ms during; %s\n", m.Role, m.Name, m.HubMiB, m.P99Before,
+		m.P99During, m.verdict())
 }
 
 func (m measured) verdict() string {
@@ -212,7 +213,8 @@ func (r *results) print(to io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "role\tattack\thub MiB\tp50 before ms\tp99 before\tp50 during\tp99 during\tclaims\tfailed\ttries\tattempts\tKiB sent\tthe attacker is told\tresult")
+	fmt.Fprintln(out, "role\tattack\thub MiB\tp50 before ms\tp99 before\tp50 during\tp99 during\tclaims\tfailed\ttries\tattempts\t"+
+		"KiB sent\tthe attacker is told\tresult")
 	for _, m := range r.rows {
 		fmt.Fprintf(out, "%s\t%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Role, m.Name, m.HubMiB, m.P50Before, m.P99Before,
 			m.P50During, m.P99During, m.Claims, m.Failed, m.Tries, m.Attack.Attempts, m.Attack.Bytes>>10, m.told(), m.verdict())

@@ -23,35 +23,24 @@ import (
 
 // helloLoops begins streams and goes when it is welcome.
 func helloLoops(ctx context.Context, a *attacker) error {
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	swarm(ctx, 4, func(int) {
+	return a.swarmLink(ctx, 4, func(conn *grpc.ClientConn, _ int) {
 		short, cancel := context.WithCancel(ctx)
 		defer cancel()
 		if _, _, err := a.open(short, conn); err != nil {
 			_ = a.ended(ctx, err)
 		}
 	})
-	return nil
 }
 
 // beginLoops begins a new term with each stream, which the hub writes down.
 func beginLoops(ctx context.Context, a *attacker) error {
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	swarm(ctx, 1, func(int) {
+	return a.swarmLink(ctx, 1, func(conn *grpc.ClientConn, _ int) {
 		short, cancel := context.WithCancel(ctx)
 		defer cancel()
 		term := fmt.Sprint(time.Now().UnixNano())
 		e, welcome, err := a.open(short, conn, func(h *federationv1.Hello) { h.Term, h.Stream = term, 1 })
 		if err == nil {
-			err = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: welcome.GetHighestIncarnation() + 1}}})
+			err = e.begin(welcome)
 		}
 		if err == nil {
 			err = e.report(e.usual(1))
@@ -61,7 +50,6 @@ func beginLoops(ctx context.Context, a *attacker) error {
 		}
 		_ = a.ended(ctx, err)
 	})
-	return nil
 }
 
 func largeHellos(ctx context.Context, a *attacker) error {
@@ -86,24 +74,20 @@ func largeHellos(ctx context.Context, a *attacker) error {
 
 // unopenedStreams opens streams and says nothing on them.
 func unopenedStreams(ctx context.Context, a *attacker) error {
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	var all sync.WaitGroup
-	for range a.size(500, 5000) {
-		all.Go(func() {
-			a.attempts.Add(1)
-			stream, err := federationv1.NewLinkClient(conn).Attach(ctx)
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			_ = a.ended(ctx, err)
-		})
-	}
-	all.Wait()
-	return nil
+	return a.onLink(func(conn *grpc.ClientConn) {
+		var all sync.WaitGroup
+		for range a.size(500, 5000) {
+			all.Go(func() {
+				a.attempts.Add(1)
+				stream, err := federationv1.NewLinkClient(conn).Attach(ctx)
+				if err == nil {
+					_, err = stream.Recv()
+				}
+				_ = a.ended(ctx, err)
+			})
+		}
+		all.Wait()
+	})
 }
 
 // tunnel opens a tunnel with a first frame, and tells whether there is one.
@@ -128,42 +112,32 @@ func (a *attacker) tunnel(ctx context.Context, conn *grpc.ClientConn, first *fed
 }
 
 func wrongTokens(ctx context.Context, a *attacker) error {
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	swarm(ctx, 16, func(i int) {
+	return a.swarmLink(ctx, 16, func(conn *grpc.ClientConn, i int) {
 		for _, token := range []string{"", "x", strings.Repeat("x", 1<<20), fmt.Sprint(i), "\xff"} {
 			a.tunnel(ctx, conn, &federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: strings.ToValidUTF8(token, "")}})
 		}
 	})
-	return nil
 }
 
 // tokenlessTunnels opens tunnels that name no token.
 func tokenlessTunnels(ctx context.Context, a *attacker) error {
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	var all sync.WaitGroup
-	for range a.size(2000, 20_000) {
-		all.Go(func() {
-			a.attempts.Add(1)
-			stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
-			if err != nil {
+	return a.onLink(func(conn *grpc.ClientConn) {
+		var all sync.WaitGroup
+		for range a.size(2000, 20_000) {
+			all.Go(func() {
+				a.attempts.Add(1)
+				stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
+				if err != nil {
+					_ = a.ended(ctx, err)
+					return
+				}
+				a.tell("opened")
+				_, err = stream.Recv()
 				_ = a.ended(ctx, err)
-				return
-			}
-			a.tell("opened")
-			_, err = stream.Recv()
-			_ = a.ended(ctx, err)
-		})
-	}
-	all.Wait()
-	return nil
+			})
+		}
+		all.Wait()
+	})
 }
 
 // manyLinks opens as many connections with the certificate as it can, and holds them.
@@ -200,18 +174,12 @@ func manyLinks(ctx context.Context, a *attacker) error {
 
 // otherServices calls what the link does not serve.
 func otherServices(ctx context.Context, a *attacker) error {
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	methods := []string{"/atoll.federation.v1.Replicas/Reach", createMethod, sandboxv1.Hub_BackupHub_FullMethodName,
 		"/grpc.health.v1.Health/Check", "/x/y"}
-	swarm(ctx, 8, func(i int) {
+	return a.swarmLink(ctx, 8, func(conn *grpc.ClientConn, i int) {
 		a.attempts.Add(1)
 		_ = a.ended(ctx, conn.Invoke(ctx, methods[(i+int(a.attempts.Load()))%len(methods)], []byte{}, nil, grpc.ForceCodec(raw{})))
 	})
-	return nil
 }
 
 // linkFlood writes raw frames on the link, with the certificate.
@@ -264,12 +232,7 @@ func linkResets(ctx context.Context, a *attacker) error {
 
 // unreadStream reports and reads nothing of what the hub sends.
 func unreadStream(ctx context.Context, a *attacker) error {
-	conn, err := a.linkConn()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	swarm(ctx, 1, func(int) {
+	return a.swarmLink(ctx, 1, func(conn *grpc.ClientConn, _ int) {
 		short, cancel := context.WithCancel(ctx)
 		defer cancel()
 		e, welcome, err := a.open(short, conn)
@@ -277,7 +240,7 @@ func unreadStream(ctx context.Context, a *attacker) error {
 			_ = a.ended(ctx, err)
 			return
 		}
-		err = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: welcome.GetHighestIncarnation() + 1}}})
+		err = e.begin(welcome)
 		for n := uint64(1); err == nil && ctx.Err() == nil; n++ {
 			if err = e.report(e.usual(n)); err == nil {
 				err = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: n}}})
@@ -291,7 +254,6 @@ func unreadStream(ctx context.Context, a *attacker) error {
 			}
 		}
 	})
-	return nil
 }
 
 // twoStreams lets two workers of one name replace each other.

@@ -28,11 +28,13 @@ func tenantRows() []row {
 			return post(a.Tokens["mallory"], `{"env":"spare","image":"`+strings.Repeat("x", much)+`"}`)
 		})},
 		{name: "nested-json", role: tenant, told: []string{"400.*"}, never: []string{"[25].*"}, attack: known(func(a *attacker) string {
-			return post(a.Tokens["mallory"], `{"env":"spare","postStartHooks":[{"a":`+strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000)+"}]}")
+			return post(a.Tokens["mallory"], `{"env":"spare","postStartHooks":[{"a":`+strings.Repeat("[", 100_000)+
+				strings.Repeat("]", 100_000)+"}]}")
 		})},
-		{name: "known-gzip-bodies", role: tenant, told: []string{"400.*|415.*"}, never: []string{"[25].*"}, attack: known(func(a *attacker) string {
-			return post(a.Tokens["mallory"], zipped(bytes.Repeat([]byte("{},"), much/3)), "Content-Encoding: gzip")
-		})},
+		{name: "known-gzip-bodies", role: tenant, told: []string{"400.*|415.*"}, never: []string{"[25].*"},
+			attack: known(func(a *attacker) string {
+				return post(a.Tokens["mallory"], zipped(bytes.Repeat([]byte("{},"), much/3)), "Content-Encoding: gzip")
+			})},
 		{name: "known-gzip-calls", role: tenant, told: bad, never: []string{"OK"}, attack: knownGzipCalls},
 		{name: "unfinished-calls", role: tenant, told: []string{"RATE_LIMITED|ResourceExhausted|Canceled|DeadlineExceeded"}, attack: unfinishedCalls},
 		{name: "call-headers", role: tenant, told: []string{"closed"}, never: []string{"HEADERS.*"}, attack: callHeaders},

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -76,14 +75,9 @@ func newWorld(dir, logDir string, chosen []row) *world {
 // up builds and starts everything.
 func (w *world) up(ctx context.Context) (err error) {
 	bin := filepath.Join(w.dir, "bin")
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return stack.Build(groupCtx, bin, false) })
-	group.Go(func() (err error) {
-		w.set, err = plane.Up(groupCtx, plane.Options{}, honestClusters...)
+	build := func(ctx context.Context) error { return stack.Build(ctx, bin, false) }
+	if w.set, err = stack.Prepare(ctx, build, plane.Options{}, honestClusters...); err != nil {
 		return err
-	})
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("preparing: %w", err)
 	}
 	keys, token, err := w.writeKeys()
 	if err != nil {
@@ -174,19 +168,16 @@ func (w *world) applyEnvs(ctx context.Context) error {
 // warm waits until the honest Env has most of its idle Pods.
 func (w *world) warm(ctx context.Context) error {
 	return wait.Until(ctx, patience, "the Env to be warm", func(ctx context.Context) error {
-		env, err := w.admin.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: honestEnv})
+		ready, err := w.admin.ReadyIdle(ctx, namespace, honestEnv)
 		if err != nil {
 			return err
 		}
-		warm := 0
-		for _, c := range env.GetClusters() {
-			for _, m := range c.GetMembers() {
-				if m.GetReadyIdle() >= honestPods*3/4 {
-					warm++
-				}
+		for _, id := range honestClusters {
+			if ready[id] < honestPods*3/4 {
+				return fmt.Errorf("idle are %v", ready)
 			}
 		}
-		return wait.If(warm == len(honestClusters), env)
+		return nil
 	})
 }
 
@@ -279,8 +270,5 @@ func (w *world) down(ctx context.Context) error {
 	if w.Stack != nil {
 		errs = append(errs, w.Close())
 	}
-	if w.set != nil {
-		errs = append(errs, w.set.Down(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, w.set.Down(ctx))...)
 }

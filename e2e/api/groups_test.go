@@ -18,9 +18,7 @@ const farGroup = `
 // A group may lose its members while autoscaling is unchanged: the sync path, or the segment's owner, removes a foreign
 // segment, and no later write of other fields is refused for it.
 func TestGroupsMayLoseTheirMembers(t *testing.T) {
-	ctx := testContext(t)
-	namespace := newNamespace(ctx, t)
-	r := client.Resource(envs).Namespace(namespace)
+	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, patched(t, manifest(t, "env.yaml"), farGroup))
 
 	for _, step := range []struct{ name, patch string }{
@@ -43,13 +41,10 @@ func TestGroupsMayLoseTheirMembers(t *testing.T) {
 
 // The status can be written in any state of the groups.
 func TestEmptyGroupsDoNotHoldUpStatus(t *testing.T) {
-	ctx := testContext(t)
-	namespace := newNamespace(ctx, t)
-	r := client.Resource(envs).Namespace(namespace)
+	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, patched(t, manifest(t, "env.yaml"), farGroup))
-	if _, err := jsonPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := jsonPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`)
+	must.Succeed(t, err)
 	got, err := jsonPatch(ctx, t, r, "swe", envStatus, "status")
 	must.Succeed(t, err)
 	check(t, got, map[string]any{"/status/memberCount": 4})
@@ -57,15 +52,12 @@ func TestEmptyGroupsDoNotHoldUpStatus(t *testing.T) {
 
 // A change of autoscaling is validated for members again.
 func TestChangedGroupsNeedMembers(t *testing.T) {
-	ctx := testContext(t)
-	namespace := newNamespace(ctx, t)
-	r := client.Resource(envs).Namespace(namespace)
+	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, patched(t, manifest(t, "env.yaml"), farGroup))
-	if _, err := jsonPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := jsonPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`)
+	must.Succeed(t, err)
 
-	_, err := jsonPatch(ctx, t, r, "swe", `[{op: replace, path: /spec/autoscaling/groups/0/maxReplicas, value: 41}]`)
+	_, err = jsonPatch(ctx, t, r, "swe", `[{op: replace, path: /spec/autoscaling/groups/0/maxReplicas, value: 41}]`)
 	refusal(t, err, "spec.autoscaling", "needs a member")
 	_, err = jsonPatch(ctx, t, r, "swe", `[{op: add, path: /spec/autoscaling/groups/-, value: {name: new}}]`)
 	refusal(t, err, "spec.autoscaling", "needs a member")
@@ -80,15 +72,12 @@ func TestChangedGroupsNeedMembers(t *testing.T) {
 
 // A user's client-side apply of an older manifest removes foreign segments, and is not refused for it either.
 func TestReapplyMayEmptyGroups(t *testing.T) {
-	ctx := testContext(t)
-	namespace := newNamespace(ctx, t)
-	r := client.Resource(envs).Namespace(namespace)
+	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, patched(t, manifest(t, "env.yaml"), farGroup))
 	got, err := r.Get(ctx, "swe", metav1.GetOptions{})
 	must.Succeed(t, err)
-	if _, err := r.Update(ctx, patched(t, got, `[{op: remove, path: /spec/clusters/1}]`), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = r.Update(ctx, patched(t, got, `[{op: remove, path: /spec/clusters/1}]`), metav1.UpdateOptions{})
+	must.Succeed(t, err)
 }
 
 // The rules' run-time budget is fixed per request, whatever the schema: a realistically large Env must stay far below it.

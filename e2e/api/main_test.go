@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -85,6 +86,13 @@ func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// newObjects are those of a kind, in a namespace of the test.
+func newObjects(t *testing.T, kind schema.GroupVersionResource) (context.Context, dynamic.ResourceInterface) {
+	t.Helper()
+	ctx := testContext(t)
+	return ctx, client.Resource(kind).Namespace(newNamespace(ctx, t))
 }
 
 func newNamespace(ctx context.Context, t *testing.T) string {

@@ -150,17 +150,14 @@ func TestZerosSurvive(t *testing.T) {
 	must.Succeed(t, err)
 	check(t, got, zeros)
 
-	if got, err = r.Update(ctx, got, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	got, err = r.Update(ctx, got, metav1.UpdateOptions{})
+	must.Succeed(t, err)
 	check(t, got, zeros)
 
-	if _, err := east.Kubectl(ctx, "-n", namespace, "label", "sbe", "zero", "touched=yes"); err != nil {
-		t.Fatal(err)
-	}
-	if got, err = r.Get(ctx, "zero", metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = east.Kubectl(ctx, "-n", namespace, "label", "sbe", "zero", "touched=yes")
+	must.Succeed(t, err)
+	got, err = r.Get(ctx, "zero", metav1.GetOptions{})
+	must.Succeed(t, err)
 	check(t, got, zeros)
 
 	pool := create(ctx, t, client.Resource(pools).Namespace(namespace), parse(t, `

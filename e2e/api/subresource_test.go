@@ -26,9 +26,7 @@ const envStatus = `
     - {type: Federated, status: "True", reason: InSync, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}`
 
 func TestStatusIsASubresource(t *testing.T) {
-	ctx := testContext(t)
-	namespace := newNamespace(ctx, t)
-	r := client.Resource(envs).Namespace(namespace)
+	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, manifest(t, "env.yaml"))
 
 	got, err := jsonPatch(ctx, t, r, "swe", envStatus)
@@ -107,9 +105,8 @@ func TestColumns(t *testing.T) {
 	namespace := newNamespace(ctx, t)
 	r := client.Resource(envs).Namespace(namespace)
 	create(ctx, t, r, manifest(t, "env.yaml"))
-	if _, err := jsonPatch(ctx, t, r, "swe", envStatus, "status"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := jsonPatch(ctx, t, r, "swe", envStatus, "status")
+	must.Succeed(t, err)
 	poolManifest := patched(t, manifest(t, "pool.yaml"), `
 - {op: add, path: /metadata/labels, value: {agentbox.navix.sh/env: swe}}`)
 	create(ctx, t, client.Resource(pools).Namespace(namespace), poolManifest)
@@ -124,10 +121,7 @@ func TestColumns(t *testing.T) {
 		wide     bool
 		want     []string
 	}{
-		{
-			resource: "sbe",
-			want:     []string{"NAME READY MEMBERS IDLE RUNNING DESIRED TEMPLATE AGE", "swe False 4 3 2 6 swe-rex"},
-		},
+		{resource: "sbe", want: []string{"NAME READY MEMBERS IDLE RUNNING DESIRED TEMPLATE AGE", "swe False 4 3 2 6 swe-rex"}},
 		{
 			resource: "sbe", wide: true,
 			want: []string{
@@ -135,10 +129,7 @@ func TestColumns(t *testing.T) {
 				"WarmPool MembersMissing True",
 			},
 		},
-		{
-			resource: "sbp",
-			want:     []string{"NAME PHASE DESIRED IDLE UNAVAILABLE RUNNING ENV AGE", "tools Degraded 3 2 1 5 swe"},
-		},
+		{resource: "sbp", want: []string{"NAME PHASE DESIRED IDLE UNAVAILABLE RUNNING ENV AGE", "tools Degraded 3 2 1 5 swe"}},
 	} {
 		args := []string{"-n", namespace, "get", tt.resource}
 		if tt.wide {

@@ -103,8 +103,8 @@ func oneSandbox(ctx context.Context, p *plane.Plane, atoll *stack.Stack) (*sandb
 	if err != nil {
 		return nil, err
 	}
-	if out, err := p.KubectlInput(ctx, strings.NewReader(fmt.Sprintf(manifests, 1)), "apply", "-f", "-"); err != nil {
-		return nil, fmt.Errorf("applying the Env: %w\n%s", err, out)
+	if err := stockEnv(1).Apply(ctx, p); err != nil {
+		return nil, err
 	}
 	var sandbox *sandboxv1.Sandbox
 	err = wait.Until(ctx, time.Minute, "a sandbox", func(ctx context.Context) error {
@@ -154,7 +154,8 @@ func directWay(config *restclient.Config, sandbox *sandboxv1.Sandbox, port strin
 	if err != nil {
 		return nil, fmt.Errorf("building a client: %w", err)
 	}
-	url := kube.CoreV1().RESTClient().Get().Namespace(sandbox.GetNamespace()).Resource("pods").Name(sandbox.GetPod()).SubResource("portforward").URL()
+	url := kube.CoreV1().RESTClient().Get().Namespace(sandbox.GetNamespace()).Resource("pods").Name(sandbox.GetPod()).
+		SubResource("portforward").URL()
 	return func(context.Context) (io.ReadWriteCloser, error) {
 		dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, config)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/watch"
 
-	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
@@ -41,32 +39,13 @@ const (
 	rest = 500 * time.Millisecond
 )
 
-const manifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: raw}
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxTemplate
-metadata: {name: bench}
-spec:
-  template:
-    spec:
-      automountServiceAccountToken: false
-      containers: [{name: main, image: registry.example/bench:1}]
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: bench, namespace: default, annotations: {agentbox.navix.sh/allowed-images: registry.example/bench}}
-spec:
-  mode: WarmPool
-  templateRef: {name: bench}
-  overrides: {podCreationImagePolicy: PoolDefaultImage}
-  clusters:
-    - clusterID: bench
-      members:
-        - {name: bench, spec: {replicas: %d}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}
-`
+// stockEnv is the Env of the stock.
+func stockEnv(pods int) stack.Env {
+	return stack.Env{
+		Name: envName, Namespace: namespace, Image: "registry.example/bench:1", AllowedImages: "registry.example/bench",
+		Members: []stack.Member{{Cluster: clusterID, Name: envName, Replicas: pods}},
+	}
+}
 
 // stock is the Pods of both arms: those of the Env's pool, which the hub hands out, and as many unmanaged ones of the same
 // kind, for raw patches.
@@ -99,8 +78,12 @@ func (b *bench) atStock(ctx context.Context) (*stock, error) {
 		return nil, err
 	}
 	b.logf("stocking %d Pods for each arm", s.size)
-	if out, err := p.KubectlInput(ctx, strings.NewReader(fmt.Sprintf(manifests, s.size)), "apply", "-f", "-"); err != nil {
-		return nil, fmt.Errorf("applying the Env: %w\n%s", err, out)
+	raw := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: rawNamespace}}
+	if _, err := s.admin.CoreV1().Namespaces().Create(ctx, raw, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("creating namespace %s: %w", rawNamespace, err)
+	}
+	if err := stockEnv(s.size).Apply(ctx, p); err != nil {
+		return nil, err
 	}
 	if err := s.waitReady(ctx); err != nil {
 		return nil, err
@@ -210,14 +193,8 @@ func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error
 // waitReady waits until the hub can hand out the whole stock.
 func (s *stock) waitReady(ctx context.Context) error {
 	return wait.Until(ctx, patience, "the stock to be ready", func(ctx context.Context) error {
-		env, err := s.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
-		count := 0
-		for _, c := range env.GetClusters() {
-			for _, m := range c.GetMembers() {
-				count += int(m.GetReadyIdle())
-			}
-		}
-		return wait.If(count == s.size, fmt.Sprintf("%d of %d, %v", count, s.size, err))
+		ready, err := s.hub.ReadyIdle(ctx, namespace, envName)
+		return wait.If(ready[clusterID] == s.size, fmt.Sprintf("%v of %d, %v", ready, s.size, err))
 	})
 }
 

@@ -77,8 +77,8 @@ func (s *stock) rawSwap(ctx context.Context, name, image string) error {
 // releaseAll ends the claims of the last leg, and waits until the stock is complete again.
 func (s *stock) releaseAll(ctx context.Context) error {
 	for _, id := range s.given.ids {
-		if _, err := s.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
-			return fmt.Errorf("releasing %s: %w", id, err)
+		if err := s.hub.Release(ctx, id); err != nil {
+			return err
 		}
 	}
 	s.given.next()

@@ -25,7 +25,8 @@ import (
 const everything = `
 image: {registry: registry.example/atoll, tag: v9}
 imagePullSecrets: [{name: pull}]
-tls: {certManager: {enabled: true, issuerRef: {name: federation, kind: ClusterIssuer}, dnsNames: [hub.example.org], ipAddresses: [192.0.2.7]}}
+tls: {certManager: {enabled: true, issuerRef: {name: federation, kind: ClusterIssuer}, dnsNames: [hub.example.org], ` +
+	`ipAddresses: [192.0.2.7]}}
 service:
   api: {type: LoadBalancer, annotations: {example.org/kind: internal}}
   link: {type: NodePort, nodePort: 30443}
@@ -39,7 +40,8 @@ affinity: {podAntiAffinity: {}}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
 priorityClassName: important
 pdb: {enabled: true}
-networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{namespaceSelector: {}, podSelector: {matchLabels: {app: prometheus}}}]}
+networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{namespaceSelector: {}, ` +
+	`podSelector: {matchLabels: {app: prometheus}}}]}
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
@@ -65,16 +67,29 @@ func as[T any](t *testing.T, objects harness.Objects, kind, name string) *T {
 	return typed
 }
 
-func TestHubLints(t *testing.T) {
-	for name, values := range map[string]string{"default": "", "everything": everything} {
-		if err := helm.Lint(t.Context(), helm.Chart("hub"), values); err != nil {
-			t.Errorf("%s: %v", name, err)
+func TestChartsLint(t *testing.T) {
+	for chart, values := range map[string][]string{"hub": {"", everything}, "worker": {"clusterID: east", "clusterID: east\n" + allOfWorker}} {
+		for _, v := range values {
+			if err := helm.Lint(t.Context(), helm.Chart(chart), v); err != nil {
+				t.Errorf("%s with %q: %v", chart, v, err)
+			}
+		}
+	}
+}
+
+// wantRefusals renders a chart with each of the values. The error must have the text.
+func wantRefusals(t *testing.T, release harness.Release, refusals map[string]string) {
+	t.Helper()
+	for values, want := range refusals {
+		release.Values = values
+		if _, err := helm.Template(t.Context(), release); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %q", values, err, want)
 		}
 	}
 }
 
 func TestHubRefusesValues(t *testing.T) {
-	for values, want := range map[string]string{
+	wantRefusals(t, hubRelease(""), map[string]string{
 		"replicas: 2":                           "additional properties 'replicas' not allowed",
 		"persistence: {sizes: 1Gi}":             "'/persistence': additional properties 'sizes' not allowed",
 		"persistence: {size: big}":              "'/persistence/size'",
@@ -108,11 +123,7 @@ func TestHubRefusesValues(t *testing.T) {
 		"tls: {certManager: {uris: [x]}}":       "'/tls/certManager': additional properties 'uris' not allowed",
 		"podSecurityContext: restricted":        "'/podSecurityContext': got string, want object",
 		"topologySpreadConstraints: {zone: 1}":  "'/topologySpreadConstraints': got object, want array",
-	} {
-		if _, err := helm.Template(t.Context(), hubRelease(values)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v\nwant %q", values, err, want)
-		}
-	}
+	})
 }
 
 func TestHubRendersWhatIsAskedFor(t *testing.T) {
@@ -126,10 +137,8 @@ func TestHubRendersWhatIsAskedFor(t *testing.T) {
 		"registryCopy: {enabled: false}":  slices.Clone(always[:5]),
 		everything: append([]string{"Certificate/atoll-hub", "ConfigMap/atoll-hub-dashboard",
 			"PodDisruptionBudget/atoll-hub", "PrometheusRule/atoll-hub", "ServiceMonitor/atoll-hub"}, always...),
-		"fullnameOverride: other": {
-			"NetworkPolicy/other", "Service/other", "Service/other-link", "Service/other-metrics", "StatefulSet/other",
-			"Role/other", "RoleBinding/other", "Secret/other-clusters", "ServiceAccount/other",
-		},
+		"fullnameOverride: other": {"NetworkPolicy/other", "Service/other", "Service/other-link", "Service/other-metrics", "StatefulSet/other",
+			"Role/other", "RoleBinding/other", "Secret/other-clusters", "ServiceAccount/other"},
 	} {
 		names := renderHub(t, values).Names()
 		slices.Sort(names)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -47,9 +48,8 @@ func hubNeeds(t *testing.T, namespace string) {
 		for _, key := range keys {
 			secret.StringData[key] = "kwok reads nothing"
 		}
-		if _, err := core.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := core.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{})
+		must.Succeed(t, err)
 	}
 	volume := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
@@ -60,9 +60,8 @@ func hubNeeds(t *testing.T, namespace string) {
 			ClaimRef:               &corev1.ObjectReference{Namespace: namespace, Name: "data-atoll-hub-0"},
 		},
 	}
-	if _, err := core.CoreV1().PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := core.CoreV1().PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{})
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := core.CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -116,12 +115,10 @@ func TestHubLivesItsLife(t *testing.T) {
 
 	// The same again, and a chart of another version: what is the same of the Pod leaves it alone.
 	release.Values = "pdb: {enabled: false}\nimage: {tag: 0.1.0}"
-	if release.Chart, err = helm.Package(ctx, release.Chart, "0.2.0", t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := cluster.Upgrade(ctx, release); err != nil {
-		t.Fatal(err)
-	}
+	release.Chart, err = helm.Package(ctx, release.Chart, "0.2.0", t.TempDir())
+	must.Succeed(t, err)
+	_, err = cluster.Upgrade(ctx, release)
+	must.Succeed(t, err)
 	if second := hubPod(t, namespace); second.UID != first.UID {
 		t.Error("an upgrade that changes nothing of the Pod replaced it")
 	}
@@ -130,9 +127,8 @@ func TestHubLivesItsLife(t *testing.T) {
 	}
 
 	release.Values = ""
-	if _, err := cluster.Upgrade(ctx, release); err != nil {
-		t.Fatal(err)
-	}
+	_, err = cluster.Upgrade(ctx, release)
+	must.Succeed(t, err)
 	if third := hubPod(t, namespace); third.UID == first.UID || third.Spec.Containers[0].Image != "atoll-hub:0.2.0" {
 		t.Errorf("upgraded: %s", third.Spec.Containers[0].Image)
 	}
@@ -184,20 +180,35 @@ func remains(ctx context.Context, namespace string) ([]string, error) {
 	return names, nil
 }
 
-// TestHubIsWhatTheAPIServerTakes has it look at every object of a kind that it knows, field by field.
-func TestHubIsWhatTheAPIServerTakes(t *testing.T) {
-	namespace := restrictedNamespace(t, "hub-fields")
-	for _, values := range []string{"", everything, "persistence: {enabled: false}", "persistence: {existingClaim: mine}"} {
-		objects := renderHub(t, values)
-		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor" || o.GetKind() == "PrometheusRule"
-		})
-		manifest, err := objects.Manifest()
-		must.Succeed(t, err)
-		_, err = east.KubectlInput(t.Context(), strings.NewReader(manifest), "-n", namespace, "apply",
-			"--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
-		if err != nil {
-			t.Errorf("%s: %v", values, err)
+// wantTaken has the API server look at every object of a kind that it knows, field by field.
+func wantTaken(t *testing.T, values, namespace string, objects harness.Objects) {
+	t.Helper()
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor" || o.GetKind() == "PrometheusRule"
+	})
+	for _, o := range objects {
+		if o.GetNamespace() != "" {
+			o.SetNamespace(namespace)
 		}
+	}
+	manifest, err := objects.Manifest()
+	must.Succeed(t, err)
+	_, err = east.KubectlInput(t.Context(), strings.NewReader(manifest), "-n", namespace, "apply",
+		"--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+	if err != nil {
+		t.Errorf("%s: %v", values, err)
+	}
+}
+
+func TestChartsAreWhatTheAPIServerTakes(t *testing.T) {
+	namespace := restrictedNamespace(t, "chart-fields")
+	for _, values := range []string{"", everything, "persistence: {enabled: false}", "persistence: {existingClaim: mine}"} {
+		wantTaken(t, values, namespace, renderHub(t, values))
+	}
+	for _, values := range []string{"", allOfWorker} {
+		wantTaken(t, values, namespace, renderWorker(t, values))
+	}
+	if as[appsv1.Deployment](t, renderWorker(t, ""), "Deployment", "atoll-worker").Namespace != "atoll-system" {
+		t.Error("the Deployment is not in the release's namespace")
 	}
 }

@@ -52,9 +52,12 @@ func plausible(t *testing.T) {
 		return as.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("told"), client.DryRunAll)
 	}
 	const (
-		template = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: told}, spec: {idleImage: "IDLE", template: {spec: {containers: [{name: main, image: "MAIN"}]}}}}`
-		env      = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, spec: {templateRef: {name: told},
-			overrides: {image: "IMAGE"}, autoscaling: {groups: [{name: a}, {name: b}]}, clusters: [{clusterID: west, members: [{name: one, config: {scalingGroup: MEMBER}}, {name: two, config: {scalingGroup: a}}, {name: three, config: {scalingGroup: b}}, {name: four}]}]}}`
+		template = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: told}, spec: {idleImage: "IDLE", ` +
+			`template: {spec: {containers: [{name: main, image: "MAIN"}]}}}}`
+		env = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, ` +
+			`spec: {templateRef: {name: told},
+			overrides: {image: "IMAGE"}, autoscaling: {groups: [{name: a}, {name: b}]}, clusters: [{clusterID: west, members: [{name: one, ` +
+			`config: {scalingGroup: MEMBER}}, {name: two, config: {scalingGroup: a}}, {name: three, config: {scalingGroup: b}}, {name: four}]}]}}`
 	)
 	for _, tc := range []struct{ manifest, refused, warned string }{
 		{strings.NewReplacer("IDLE", "app", "MAIN", "registry.example:5000/Team/App").Replace(template),
@@ -84,7 +87,8 @@ func plausible(t *testing.T) {
 		manifest := strings.NewReplacer("IDLE", "app", "MAIN", "app", "name: told", "name: used").Replace(template)
 		must.Succeed(t, yaml.Unmarshal([]byte(manifest), &object.Object))
 		must.Succeed(t, as.Create(t.Context(), object))
-		status := []byte(`{"status":{"conditions":[{"type":"Available","status":"True","reason":"Validated","lastTransitionTime":"2026-03-01T12:00:00Z","message":"` + message + `"}]}}`)
+		status := []byte(`{"status":{"conditions":[{"type":"Available","status":"True","reason":"Validated",` +
+			`"lastTransitionTime":"2026-03-01T12:00:00Z","message":"` + message + `"}]}}`)
 		must.Succeed(t, as.Status().Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", status)))
 		warned.take()
 		must.Succeed(t, as.Delete(t.Context(), object))

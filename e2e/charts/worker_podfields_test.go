@@ -34,11 +34,14 @@ func dryRun(t *testing.T, user string, groups ...string) func(manifest string) e
 
 const (
 	templateOf = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: %[2]s}, spec: {template: {%[1]s}}}`
-	poolOf     = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: %[2]s}, spec: {replicas: 0, template: {%[1]s}}}`
-	envOf      = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: %[2]s}, spec: {templateRef: {name: told},
+	poolOf     = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: %[2]s}, spec: {replicas: 0, ` +
+		`template: {%[1]s}}}`
+	envOf = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: %[2]s}, ` +
+		`spec: {templateRef: {name: told},
 		clusters: [{clusterID: west, members: [{name: a}, {name: b, spec: {replicas: 0, template: {%[1]s}}}]}]}}`
 	tame = `metadata: {annotations: {a: b}}, spec: {hostNetwork: false, serviceAccountName: default, volumes: [{name: scratch, emptyDir: {}}],
-		securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}, {name: kernel.msgmni, value: "0"}, {name: kernel.sem, value: "250 32000 32 0"}], seccompProfile: {type: RuntimeDefault}, seLinuxOptions: {type: container_t}},
+		securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}, {name: kernel.msgmni, value: "0"}, {name: kernel.sem, ` +
+		`value: "250 32000 32 0"}], seccompProfile: {type: RuntimeDefault}, seLinuxOptions: {type: container_t}},
 		initContainers: [{name: init, image: x, securityContext: {privileged: false}}],
 		containers: [{name: main, image: x, ports: [{containerPort: 8000}], readinessProbe: {httpGet: {port: 8000, path: /}},
 			securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]}`
@@ -177,7 +180,8 @@ podFields:
 	// A pool that names the template gets the template's Pods, not its exceptions for its own.
 	refused("a pool by name", strings.Replace(fmt.Sprintf(poolOf, sandboxed(path), "default"), "replicas: 0",
 		"replicas: 0, templateName: pinned", 1), ".spec: hostPath"+notAllowed)
-	env := `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, spec: {templateRef: {name: %[1]s},
+	env := `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, ` +
+		`spec: {templateRef: {name: %[1]s},
 		clusters: [{clusterID: west, members: [{name: a}]}]%[2]s}}`
 	const stay = "the Pods have fields that are allowed for their own image alone"
 	passes("an Env of it", fmt.Sprintf(env, "pinned", ""))
@@ -188,7 +192,9 @@ podFields:
 		`{name: a, config: {annotations: {agentbox.navix.sh/allowed-images: "*"}}}`, 1), stay)
 	passes("another image where it is allowed", fmt.Sprintf(env, "free", ", overrides: {image: mine}"))
 	refused("a pool of it with another image",
-		`{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned, idleImage: evil}}`, stay)
+		`{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, `+
+			`templateName: pinned, idleImage: evil}}`, stay)
 	passes("a pool of it",
-		`{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, templateName: pinned}}`)
+		`{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, `+
+			`templateName: pinned}}`)
 }

@@ -14,15 +14,18 @@ func pod(name, metadata string) string {
 }
 
 const (
-	idleKeys = `, labels: {agentbox.navix.sh/managed-by: sandbox-api-server, agentbox.navix.sh/sandbox-pool: told, agentbox.navix.sh/sandbox-phase: idle},
+	idleKeys = `, labels: {agentbox.navix.sh/managed-by: sandbox-api-server, agentbox.navix.sh/sandbox-pool: told, ` +
+		`agentbox.navix.sh/sandbox-phase: idle},
 	annotations: {agentbox.navix.sh/template-revision: r1}, finalizers: [agentbox.navix.sh/sandbox-protection]`
 	claim = `{"metadata":{
-	"labels":{"agentbox.navix.sh/sandbox-phase":"running","agentbox.navix.sh/sandbox-id":"s1-east","scheduling.navix.sh/team":"hash","tier":"gold"},
+	"labels":{"agentbox.navix.sh/sandbox-phase":"running","agentbox.navix.sh/sandbox-id":"s1-east","scheduling.navix.sh/team":"hash",` +
+		`"tier":"gold"},
 	"annotations":{"agentbox.navix.sh/sandbox-id":"s1-east","agentbox.navix.sh/claim-key":"k","scheduling.navix.sh/team":"search",
 		"agentbox.navix.sh/managed-label-keys":"tier","agentbox.navix.sh/sandbox-metadata":"{}"}}}`
 	release = `{"metadata":{
 	"labels":{"agentbox.navix.sh/sandbox-phase":"idle","agentbox.navix.sh/sandbox-id":null,"scheduling.navix.sh/team":null,"tier":null},
-	"annotations":{"agentbox.navix.sh/sandbox-id":"","agentbox.navix.sh/claim-key":"","scheduling.navix.sh/team":"","agentbox.navix.sh/managed-label-keys":""}}}`
+	"annotations":{"agentbox.navix.sh/sandbox-id":"","agentbox.navix.sh/claim-key":"","scheduling.navix.sh/team":"",` +
+		`"agentbox.navix.sh/managed-label-keys":""}}}`
 	onlyWorker = ": written by atoll-worker alone"
 )
 
@@ -71,10 +74,13 @@ func sandboxes(t *testing.T) {
 		// Kubernetes' own parts at work.
 		{by: kubelet, args: status, patch: `{"status":{"message":"seen","conditions":[{"type":"Ready","status":"True"}]}}`},
 		{by: podGC, args: status, patch: `{"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"DeletionByPodGC"}]}}`},
-		{by: collector, args: patch, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"7f7f7f7f-0000-0000-0000-000000000000"}]}}`},
+		{by: collector, args: patch,
+			patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt",` +
+				`"uid":"7f7f7f7f-0000-0000-0000-000000000000"}]}}`},
 		{by: collector, args: patch, patch: `{"metadata":{"ownerReferences":null}}`},
 		{by: user, args: "create --raw /api/v1/namespaces/default/pods/told/eviction -f -",
-			stdin: `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"told","namespace":"default"},"deleteOptions":{"dryRun":["All"]}}`},
+			stdin: `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"told","namespace":"default"},` +
+				`"deleteOptions":{"dryRun":["All"]}}`},
 		// Idle again: the caller's label has no owner any more.
 		{by: worker, args: patch, patch: release},
 		{by: user, args: patch, patch: labels(`"tier":"silver"`)},
@@ -91,7 +97,8 @@ func reservedKeys(t *testing.T) {
 		spec: {template: {spec: {containers: [{name: main, image: "registry.example/python:3.13"}]}}}}`
 	}
 	const open = `, annotations: {agentbox.navix.sh/docs: text, agentbox.navix.sh/pool-docs: text, agentbox.navix.sh/recycle-policy: Auto,
-		agentbox.navix.sh/allowed-images: "a\nb", agentbox.navix.sh/allowed-containers: side, agentbox.navix.sh/allow-drain: force, meta.helm.sh/release-name: x}, labels: {app.kubernetes.io/managed-by: Helm, scheduling.navix.sh/team: search}`
+		agentbox.navix.sh/allowed-images: "a\nb", agentbox.navix.sh/allowed-containers: side, agentbox.navix.sh/allow-drain: force, ` +
+		`meta.helm.sh/release-name: x}, labels: {app.kubernetes.io/managed-by: Helm, scheduling.navix.sh/team: search}`
 	const reserved = ": reserved for Atoll; leave it as it is"
 	global := strings.Replace(envManifest, "labels: {", "labels: {agentbox.io/sync-source: global, ", 1)
 	tell(t, []step{

@@ -175,7 +175,8 @@ func pool(name, metadata string) string {
 	spec: {replicas: 3, template: {spec: {containers: [{name: main, image: "registry.example/python:3.13"}]}}}}`, name, metadata)
 }
 
-const ofEnv = `, labels: {agentbox.navix.sh/env: told}, ownerReferences: [{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, name: told, uid: %s}]`
+const ofEnv = `, labels: {agentbox.navix.sh/env: told}, ownerReferences: [{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, ` +
+	`name: told, uid: %s}]`
 
 // poolReplicas of an Env's pool are the worker's, by the pool and by its scale; those of a pool of one's own are one's own.
 func poolReplicas(t *testing.T) {
@@ -196,7 +197,9 @@ func poolReplicas(t *testing.T) {
 		{by: user, args: patch, patch: `{"spec":{"replicas":9}}`, refused: refused},
 		{by: user, args: patch, patch: `{"spec":{"replicas":9},"metadata":{"ownerReferences":null}}`, refused: refused},
 		{by: homonym, args: patch, patch: `{"spec":{"replicas":0}}`, refused: refused},
-		{by: user, args: serverSide, stdin: `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: owned, namespace: default}, spec: {replicas: 9}}`, refused: refused},
+		{by: user, args: serverSide,
+			stdin:   `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: owned, namespace: default}, spec: {replicas: 9}}`,
+			refused: refused},
 		{by: autoscaler, args: "patch sandboxpool owned --subresource=scale --type=merge -p {}", patch: `{"spec":{"replicas":9}}`,
 			refused: refused},
 		{by: worker, args: patch, patch: `{"spec":{"replicas":5}}`},

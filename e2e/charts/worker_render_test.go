@@ -23,6 +23,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/must"
 )
 
 // allOfWorker turns on what is off by default.
@@ -62,22 +63,12 @@ instanceTypes:
 func renderWorker(t *testing.T, values string) harness.Objects {
 	t.Helper()
 	objects, err := helm.Template(t.Context(), workerRelease(values))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return objects
 }
 
-func TestWorkerLints(t *testing.T) {
-	for name, values := range map[string]string{"default": "", "everything": allOfWorker} {
-		if err := helm.Lint(t.Context(), helm.Chart("worker"), "clusterID: east\n"+values); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 func TestWorkerRefusesValues(t *testing.T) {
-	for values, want := range map[string]string{
+	wantRefusals(t, workerRelease(""), map[string]string{
 		"replicas: 2":                                                                      "missing property 'clusterID'",
 		"clusterID: East":                                                                  "'/clusterID': 'East' does not match pattern",
 		"clusterID: -east":                                                                 "'/clusterID'",
@@ -121,13 +112,7 @@ func TestWorkerRefusesValues(t *testing.T) {
 		"clusterID: e\npodLabels: {a: 1}":                                                  "'/podLabels/a': got number, want string",
 		"clusterID: e\nterminationGracePeriodSeconds: 1":                                   "'/terminationGracePeriodSeconds'",
 		"clusterID: e\nhub: {address: '[2001:db8::1]:8443'}\npodSecurityContext: enabled":  "'/podSecurityContext': got string, want object",
-	} {
-		release := workerRelease("")
-		release.Values = values
-		if _, err := helm.Template(t.Context(), release); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v\nwant %q", values, err, want)
-		}
-	}
+	})
 }
 
 func long(n int) string { return strings.Repeat("e", n) }
@@ -142,7 +127,8 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 	}
 	always := map[string]int{
 		"ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
-		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 10, "ValidatingAdmissionPolicyBinding": 11, "PodDisruptionBudget": 1, "NetworkPolicy": 1,
+		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 10, "ValidatingAdmissionPolicyBinding": 11, "PodDisruptionBudget": 1,
+		"NetworkPolicy": 1,
 	}
 	without := func(more map[string]int, kinds ...string) map[string]int {
 		out := map[string]int{}
@@ -157,14 +143,16 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		return out
 	}
 	for values, want := range map[string]map[string]int{
-		"":                                    always,
-		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 2, "ClusterRole": 4, "ClusterRoleBinding": 4}),
-		"crds: {install: false}":              without(nil, "CustomResourceDefinition"),
-		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+		"": always,
+		allOfWorker: without(map[string]int{
+			"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 2, "ClusterRole": 4, "ClusterRoleBinding": 4,
+		}),
+		"crds: {install: false}":                                   without(nil, "CustomResourceDefinition"),
+		"admissionPolicies: {enabled: false}":                      without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
-		"pullSecrets: true":           without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
-		"podFields: {enabled: false}": without(map[string]int{"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 10}),
-		"hookSecrets: true":           without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
+		"pullSecrets: true":                                        without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
+		"podFields: {enabled: false}":                              without(map[string]int{"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 10}),
+		"hookSecrets: true":                                        without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
 		// Without a hub, a certificate is for the other replicas.
 		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": without(map[string]int{"Certificate": 1}),
 	} {
@@ -198,28 +186,20 @@ func TestWorkerHasOneSource(t *testing.T) {
 	release := workerRelease("")
 	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nhookSecrets: true\nsandboxNetwork: {mode: cilium}"
 	rendered, err := helm.Template(t.Context(), release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	paths, err := filepath.Glob(filepath.Join(helm.Chart("worker"), "files", "*", "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	seen := 0
 	for _, path := range paths {
 		if filepath.Base(filepath.Dir(path)) == "monitoring" {
 			continue // no objects: see TestMonitoringHasOneSource
 		}
 		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text := strings.NewReplacer("atoll-system", "elsewhere", "CLUSTER_ID", "north").Replace(string(content))
 		for document := range strings.SplitSeq(text, "\n---\n") {
 			want := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(document), &want.Object); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.Unmarshal([]byte(document), &want.Object))
 			if want.GetKind() == "Namespace" {
 				continue
 			}
@@ -244,32 +224,25 @@ func TestWorkerHasOneSource(t *testing.T) {
 	}
 }
 
-// The right to look at Secrets goes together with the flag that makes use of it.
-func TestWorkerWithoutSecrets(t *testing.T) {
-	for values, want := range map[string]bool{"": false, "pullSecrets: true": true} {
+// The rights to read Secrets go together with the flags that make use of them. Those for hooks are off by default.
+func TestWorkerReadsSecretsOnlyIfAsked(t *testing.T) {
+	for values, asked := range map[string][]string{"": nil, "pullSecrets: true": {"pull-secrets"}, "hookSecrets: true": {"hook-secrets"}} {
 		objects := renderWorker(t, values)
 		args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
-		role := objects.Find("ClusterRole", "atoll-worker-pull-secrets") != nil
-		bound := objects.Find("ClusterRoleBinding", "atoll-worker-pull-secrets") != nil
+		for kind, flag := range map[string]bool{
+			"pull-secrets": !slices.Contains(args, "--pull-secrets=false"), "hook-secrets": slices.Contains(args, "--hook-secrets"),
+		} {
+			want := slices.Contains(asked, kind)
+			role := objects.Find("ClusterRole", "atoll-worker-"+kind) != nil
+			bound := objects.Find("ClusterRoleBinding", "atoll-worker-"+kind) != nil
+			if role != want || bound != want || flag != want {
+				t.Errorf("%q: %s: role %t, bound %t, flag %t", values, kind, role, bound, flag)
+			}
+		}
 		manifest, err := objects.Manifest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if off := slices.Contains(args, "--pull-secrets=false"); role != want || bound != want || off == want || strings.Contains(manifest, "- secrets\n") != want {
-			t.Errorf("%q: role %t, bound %t, switched off %t", values, role, bound, off)
-		}
-	}
-}
-
-// The right to read Secrets for hooks is off by default, and goes together with its flag.
-func TestWorkerReadsSecretsForHooksOnlyIfAsked(t *testing.T) {
-	for values, want := range map[string]bool{"": false, "hookSecrets: true": true} {
-		objects := renderWorker(t, values)
-		args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
-		role := objects.Find("ClusterRole", "atoll-worker-hook-secrets") != nil
-		bound := objects.Find("ClusterRoleBinding", "atoll-worker-hook-secrets") != nil
-		if flag := slices.Contains(args, "--hook-secrets"); role != want || bound != want || flag != want {
-			t.Errorf("%q: role %t, bound %t, flag %t", values, role, bound, flag)
+		must.Succeed(t, err)
+		if strings.Contains(manifest, "- secrets\n") != (asked != nil) {
+			t.Errorf("%q: rights to Secrets are there, or lack", values)
 		}
 	}
 }
@@ -308,7 +281,10 @@ func TestWorkerPod(t *testing.T) {
 	serving := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192"}
 	const from = "--sandbox-network-from=app.kubernetes.io/name=atoll-worker,app.kubernetes.io/instance=atoll-worker"
 	closed := []string{"--pull-secrets=false", "--sandbox-network-policy=kubernetes", from}
-	keeping := []string{"--team-quotas", "--sandbox-network-policy=cilium", from, "--sandbox-egress=dns,10.0.0.0/8 443", "--adopt-pools=label", "--rival-leases=box-system/box,box-system/old"}
+	keeping := []string{
+		"--team-quotas", "--sandbox-network-policy=cilium", from, "--sandbox-egress=dns,10.0.0.0/8 443", "--adopt-pools=label",
+		"--rival-leases=box-system/box,box-system/old",
+	}
 	history := []string{"--data-dir=/var/lib/atoll-worker", "--history-retention=168h", "--history-records=100000"}
 	peers, logs := []string{"--peer-listen=:8444", "--peer-address=[$(POD_IP)]:8444"}, []string{"--log-level=info", "--log-format=json"}
 	identity := []string{"--cluster-id=east", "--namespace=atoll-system"}
@@ -328,11 +304,13 @@ func TestWorkerPod(t *testing.T) {
 	if env := pod.Containers[0].Env[0]; env.Name != "POD_IP" || env.ValueFrom.FieldRef.FieldPath != "status.podIP" {
 		t.Errorf("its address is %v", env)
 	}
-	if v := alone.Template.Spec.Volumes; len(v) != 1 || v[0].EmptyDir == nil || v[0].Name != alone.Template.Spec.Containers[0].VolumeMounts[0].Name ||
+	if v := alone.Template.Spec.Volumes; len(v) != 1 || v[0].EmptyDir == nil ||
+		v[0].Name != alone.Template.Spec.Containers[0].VolumeMounts[0].Name ||
 		pod.Volumes[0].Ephemeral == nil || pod.Volumes[1].Secret.SecretName != "atoll-worker-tls" {
 		t.Errorf("volumes without a hub %v, with one %v", alone.Template.Spec.Volumes, pod.Volumes)
 	}
-	if pod.NodeSelector["disk"] != "fast" || len(pod.Tolerations) != 1 || pod.Affinity == nil || pod.TopologySpreadConstraints[0].TopologyKey != "zone" ||
+	if pod.NodeSelector["disk"] != "fast" || len(pod.Tolerations) != 1 || pod.Affinity == nil ||
+		pod.TopologySpreadConstraints[0].TopologyKey != "zone" ||
 		pod.PriorityClassName != "important" || pod.ImagePullSecrets[0].Name != "pull" ||
 		all.Template.Annotations["example.org/a"] != "b" || all.Template.Labels["example.org/c"] != "d" {
 		t.Errorf("the Pod lacks what values ask for: %+v", pod)
@@ -387,7 +365,9 @@ func TestWorkerReplicasHaveCopies(t *testing.T) {
 
 // What refers to something by name or label finds it.
 func TestWorkerPartsFitTogether(t *testing.T) {
-	for values, fullname := range map[string]string{"": "atoll-worker", allOfWorker: "atoll-worker", "nameOverride: x": "atoll-worker-x", "fullnameOverride: other": "other"} {
+	for values, fullname := range map[string]string{
+		"": "atoll-worker", allOfWorker: "atoll-worker", "nameOverride: x": "atoll-worker-x", "fullnameOverride: other": "other",
+	} {
 		objects := renderWorker(t, values)
 		deployment := as[appsv1.Deployment](t, objects, "Deployment", fullname)
 		pod := labels.Set(deployment.Spec.Template.Labels)
@@ -464,18 +444,18 @@ func TestWorkerCertificateAndMonitor(t *testing.T) {
 	}
 	monitor := objects.Find("ServiceMonitor", "atoll-worker")
 	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	service := as[corev1.Service](t, objects, "Service", "atoll-worker-metrics")
-	if monitor.GetLabels()["release"] != "prometheus" || !labels.SelectorFromSet(selector).Matches(labels.Set(service.Labels)) || service.Spec.Ports[0].Name != "metrics" {
+	if monitor.GetLabels()["release"] != "prometheus" || !labels.SelectorFromSet(selector).Matches(labels.Set(service.Labels)) ||
+		service.Spec.Ports[0].Name != "metrics" {
 		t.Errorf("monitor %v finds no Service by %v", monitor.GetLabels(), selector)
 	}
 }
 
 // TestMetricsHavePeers: the port of metrics is open to configured peers, by default to a Prometheus beside it, and health to none.
 func TestMetricsHavePeers(t *testing.T) {
-	beside := []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "prometheus"}}}}
+	prometheus := &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "prometheus"}}
+	beside := []networkingv1.NetworkPolicyPeer{{PodSelector: prometheus}}
 	all := []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}
 	for chart, render := range map[string]func(*testing.T, string) harness.Objects{"atoll-worker": renderWorker, "atoll-hub": renderHub} {
 		for values, want := range map[string][]networkingv1.NetworkPolicyPeer{
@@ -526,11 +506,13 @@ func TestWorkerOfNamespaces(t *testing.T) {
 			bound[o.GetNamespace()] = append(bound[o.GetNamespace()], o.GetName())
 		}
 	}
-	each := []string{"atoll-sync-in-namespace", "atoll-worker-cilium-in-namespace", "atoll-worker-in-namespace", "atoll-worker-pull-secrets-in-namespace"}
+	each := []string{"atoll-sync-in-namespace", "atoll-worker-cilium-in-namespace", "atoll-worker-in-namespace",
+		"atoll-worker-pull-secrets-in-namespace"}
 	for _, names := range bound {
 		slices.Sort(names)
 	}
-	if diff := cmp.Diff(map[string][]string{"prod": each, "dev": each, "box-system": {"atoll-worker-foreign-leases"}, "atoll-system": {"atoll-worker"}}, bound); diff != "" {
+	wanted := map[string][]string{"prod": each, "dev": each, "box-system": {"atoll-worker-foreign-leases"}, "atoll-system": {"atoll-worker"}}
+	if diff := cmp.Diff(wanted, bound); diff != "" {
 		t.Errorf("RoleBindings (-want +got):\n%s", diff)
 	}
 	if !slices.Equal(wide, []string{"atoll-worker"}) {

@@ -38,14 +38,19 @@ func podTemplates(t *testing.T) {
 		}
 		return as.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("told"), client.DryRunAll)
 	}
-	const right = `metadata: {labels: {a: b}, annotations: null}, spec: {terminationGracePeriodSeconds: 1, hostNetwork: false, nodeSelector: {disk: fast},
+	const right = `metadata: {labels: {a: b}, annotations: null}, spec: {terminationGracePeriodSeconds: 1, hostNetwork: false, ` +
+		`nodeSelector: {disk: fast},
 		volumes: [{name: scratch, emptyDir: {}}], initContainers: [{name: init, image: x}],
-		containers: [{name: main, image: x, command: [sh, -c], args: ["1"], tty: true, env: [{name: A, value: "5"}, {name: B, valueFrom: {fieldRef: {fieldPath: metadata.name}}}],
-		ports: [{containerPort: 8000}], resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1.5, memory: 2e9}}, securityContext: null}], futureField: {any: thing}}`
+		containers: [{name: main, image: x, command: [sh, -c], args: ["1"], tty: true, env: [{name: A, value: "5"}, {name: B, ` +
+		`valueFrom: {fieldRef: {fieldPath: metadata.name}}}],
+		ports: [{containerPort: 8000}], resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1.5, memory: 2e9}}, ` +
+		`securityContext: null}], futureField: {any: thing}}`
 	kinds := map[string]string{
-		"spec.template.":  `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: told}, spec: {template: {%s}}}`,
-		"spec.template..": `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, template: {%s}}}`,
-		"spec.clusters[].members[].spec.template.": `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, spec: {templateRef: {name: told},
+		"spec.template.": `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: told}, spec: {template: {%s}}}`,
+		"spec.template..": `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, ` +
+			`spec: {replicas: 0, template: {%s}}}`,
+		"spec.clusters[].members[].spec.template.": `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, ` +
+			`namespace: default}, spec: {templateRef: {name: told},
 			clusters: [{clusterID: west, members: [{name: a}, {name: b, spec: {replicas: 0, template: {%s}}}]}]}}`,
 	}
 	for path, manifest := range kinds {

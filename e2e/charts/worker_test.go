@@ -11,12 +11,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/must"
 )
 
 func workerRelease(values string) harness.Release {
@@ -28,9 +27,8 @@ func workerRelease(values string) harness.Release {
 func installWorker(t *testing.T) {
 	t.Helper()
 	cluster := helm.In(east.Kubeconfig())
-	if _, err := cluster.Install(t.Context(), workerRelease("replicas: 0")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := cluster.Install(t.Context(), workerRelease("replicas: 0"))
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Uninstall(context.Background(), workerRelease("")); err != nil {
 			t.Error(err)
@@ -56,9 +54,7 @@ func deleteCRDs(t *testing.T) {
 func mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := east.Kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return out
 }
 
@@ -79,9 +75,7 @@ func clusterWide(t *testing.T) []string {
 func workerArgs(t *testing.T, namespace string) []string {
 	t.Helper()
 	deployment, err := core.AppsV1().Deployments(namespace).Get(t.Context(), "atoll-worker", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if ready := deployment.Status.ReadyReplicas; ready != 2 {
 		t.Errorf("%d replicas are ready, not 2", ready)
 	}
@@ -96,18 +90,15 @@ func TestWorkerLivesItsLife(t *testing.T) {
 	t.Cleanup(func() { deleteCRDs(t) })
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "atoll-worker-tls"},
 		StringData: map[string]string{"tls.crt": "", "tls.key": "", "ca.crt": ""}}
-	if _, err := core.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := core.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{})
+	must.Succeed(t, err)
 	release := workerRelease("hub: {address: hub.example.org:8443}")
 	release.Namespace = namespace
 	cluster := helm.In(east.Kubeconfig())
 
 	release.Chart = olderChart(t)
 	notes, err := cluster.Install(ctx, release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, want := range []string{
 		"as east, member of the federation of the hub at hub.example.org:8443", "rollout status deployment/atoll-worker",
 		"atollctl pki cluster east --dir pki --name atoll-worker --namespace " + namespace, "get lease atoll-worker",
@@ -125,12 +116,10 @@ func TestWorkerLivesItsLife(t *testing.T) {
 	uid := mustKubectl(t, "get", "sandboxenv", "told", "-o", "jsonpath={.metadata.uid}")
 
 	release.Values += "\nlogLevel: debug"
-	if release.Chart, err = helm.Package(ctx, helm.Chart("worker"), "0.2.0", t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := cluster.Upgrade(ctx, release); err != nil {
-		t.Fatal(err)
-	}
+	release.Chart, err = helm.Package(ctx, helm.Chart("worker"), "0.2.0", t.TempDir())
+	must.Succeed(t, err)
+	_, err = cluster.Upgrade(ctx, release)
+	must.Succeed(t, err)
 	if got := mustKubectl(t, "get", "crd", crds[0], "-o", "jsonpath={.spec.names.shortNames}"); got != `["sbe"]` {
 		t.Errorf("the CRD was not upgraded: short names %s", got)
 	}
@@ -143,9 +132,7 @@ func TestWorkerLivesItsLife(t *testing.T) {
 		t.Error("helm calls a worker ready whose image cannot be pulled")
 	}
 	workerArgs(t, namespace)
-	if err := cluster.Rollback(ctx, release, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cluster.Rollback(ctx, release, 1))
 	if args := workerArgs(t, namespace); !slices.Contains(args, "--log-level=info") {
 		t.Errorf("rolled back: %q", args)
 	}
@@ -153,9 +140,7 @@ func TestWorkerLivesItsLife(t *testing.T) {
 		t.Errorf("upgraded and rolled back (-before +after):\n%s", diff)
 	}
 
-	if err := cluster.Uninstall(ctx, release); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cluster.Uninstall(ctx, release))
 	var kept []string
 	for _, name := range crds {
 		kept = append(kept, "customresourcedefinition.apiextensions.k8s.io/"+name)
@@ -177,21 +162,15 @@ func TestWorkerLivesItsLife(t *testing.T) {
 func olderChart(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "atoll-worker")
-	if err := os.CopyFS(dir, os.DirFS(helm.Chart("worker"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(dir, os.DirFS(helm.Chart("worker"))))
 	path := filepath.Join(dir, "files", "crds", "agents.navix.sh_sandboxenvs.yaml")
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	older := strings.Replace(string(content), "    shortNames:\n    - sbe\n", "", 1)
 	if older == string(content) {
 		t.Fatal("the CRD has no short name to do without")
 	}
-	if err := os.WriteFile(path, []byte(older), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(older), 0o600))
 	return dir
 }
 
@@ -209,12 +188,9 @@ func comesBack(t *testing.T, cluster *harness.Cluster, release harness.Release) 
 		args    []string
 	}{{release: release}, {withValues(elsewhere, "replicas: 0"), []string{"--take-ownership"}},
 		{release: withValues(release, "crds: {install: false}")}} {
-		if _, err := cluster.Install(t.Context(), again.release, again.args...); err != nil {
-			t.Fatal(err)
-		}
-		if err := cluster.Uninstall(t.Context(), again.release); err != nil {
-			t.Fatal(err)
-		}
+		_, err := cluster.Install(t.Context(), again.release, again.args...)
+		must.Succeed(t, err)
+		must.Succeed(t, cluster.Uninstall(t.Context(), again.release))
 	}
 	mustKubectl(t, "get", "sandboxenv", "told")
 }
@@ -243,32 +219,5 @@ func checkAccounts(t *testing.T, namespace string) {
 		if got := strings.TrimSpace(out); got != ask.want {
 			t.Errorf("may %s %s? %s (%v)", ask.account, ask.may, got, err)
 		}
-	}
-}
-
-// TestWorkerIsWhatTheAPIServerTakes has it look at every object of a kind that it knows, field by field.
-func TestWorkerIsWhatTheAPIServerTakes(t *testing.T) {
-	namespace := restrictedNamespace(t, "worker-fields")
-	for _, values := range []string{"", allOfWorker} {
-		objects := slices.DeleteFunc(renderWorker(t, values), func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor" || o.GetKind() == "PrometheusRule"
-		})
-		for _, o := range objects {
-			if o.GetNamespace() != "" {
-				o.SetNamespace(namespace)
-			}
-		}
-		manifest, err := objects.Manifest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = east.KubectlInput(t.Context(), strings.NewReader(manifest), "apply", "--server-side", "--dry-run=server", "--validate=strict",
-			"-f", "-")
-		if err != nil {
-			t.Errorf("%s: %v", values, err)
-		}
-	}
-	if as[appsv1.Deployment](t, renderWorker(t, ""), "Deployment", "atoll-worker").Namespace != "atoll-system" {
-		t.Error("the Deployment is not in the release's namespace")
 	}
 }

@@ -51,7 +51,7 @@ func (w *world) hubBack(ctx context.Context) (string, error) {
 	want := map[string]int{"east": 6 - localClaims, "north": 4 - localClaims, "west": 8 - localClaims}
 	want[w.keyed.GetClusterId()]--
 	err := w.waitFor(ctx, "the hub's view", time.Minute, func(ctx context.Context) error {
-		ready, err := w.readyByCluster(ctx)
+		ready, err := w.hub.ReadyIdle(ctx, envNamespace, envName)
 		if err != nil {
 			return err
 		}

@@ -54,12 +54,7 @@ func (g *onPlanes) start(ctx context.Context, w *world) (*stack.Stack, error) {
 	return stack.Start(ctx, g.set, w.options())
 }
 
-func (g *onPlanes) down() error {
-	if g.set == nil {
-		return nil
-	}
-	return g.set.Down(context.Background())
-}
+func (g *onPlanes) down() error { return g.set.Down(context.Background()) }
 
 func (g *onPlanes) kubectl() string { return g.set.KubectlPath() }
 
@@ -100,12 +95,7 @@ func (g *onKind) start(ctx context.Context, w *world) (*stack.Stack, error) {
 	return stack.Install(ctx, g.set, clusters, w.options())
 }
 
-func (g *onKind) down() error {
-	if g.set == nil {
-		return nil
-	}
-	return g.set.Down(context.Background())
-}
+func (g *onKind) down() error { return g.set.Down(context.Background()) }
 
 func (g *onKind) kubectl() string { return "kubectl" }
 

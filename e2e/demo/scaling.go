@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -16,15 +15,16 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
 //go:embed manifests/scaling.yaml
-var scalingManifest []byte
+var scalingManifest string
 
 //go:embed manifests/quotas.yaml
-var quotasManifest []byte
+var quotasManifest string
 
 const (
 	scaledCluster = "north"
@@ -37,9 +37,8 @@ const (
 
 // burst makes more concurrent claims than a pool has Pods: it grows until all are served, and shrinks to its floor after them.
 func (w *world) burst(ctx context.Context) (string, error) {
-	cluster := w.stack.Cluster(scaledCluster)
-	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(scalingManifest), "apply", "-f", "-"); err != nil {
-		return "", fmt.Errorf("applying the autoscaled Env: %w\n%s", err, out)
+	if err := stack.Apply(ctx, w.stack.Cluster(scaledCluster), scalingManifest); err != nil {
+		return "", fmt.Errorf("applying the autoscaled Env: %w", err)
 	}
 	if err := w.waitReplicas(ctx, "1 1"); err != nil {
 		return "", err
@@ -78,9 +77,8 @@ func (w *world) claimScaled(ctx context.Context, wait time.Duration) ([]string, 
 	var group sync.WaitGroup
 	for range burstSize {
 		group.Go(func() {
-			sandbox, err := w.hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
-				Namespace: envNamespace, Env: scaledEnv, FirstActivityTimeout: durationpb.New(0), StartupTimeout: durationpb.New(wait),
-			})
+			caller := stack.EnvCaller{Namespace: envNamespace, Env: scaledEnv}
+			sandbox, err := caller.Claim(ctx, w.hub, &sandboxv1.CreateSandboxRequest{StartupTimeout: durationpb.New(wait)})
 			mu.Lock()
 			defer mu.Unlock()
 			if errs = append(errs, err); err == nil {
@@ -95,8 +93,8 @@ func (w *world) claimScaled(ctx context.Context, wait time.Duration) ([]string, 
 // giveBackScaled releases a burst, and waits until the pool is at its floor.
 func (w *world) giveBackScaled(ctx context.Context, ids []string) error {
 	for _, id := range ids {
-		if _, err := w.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
-			return fmt.Errorf("releasing %s: %w", id, err)
+		if err := w.hub.Release(ctx, id); err != nil {
+			return err
 		}
 	}
 	return w.waitReplicas(ctx, "1 1")
@@ -105,8 +103,8 @@ func (w *world) giveBackScaled(ctx context.Context, ids []string) error {
 // quota limits the pool's team below a burst's size: that many claims are served, and the pool grows no further.
 func (w *world) quota(ctx context.Context) (string, error) {
 	cluster := w.stack.Cluster(scaledCluster)
-	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "apply", "-f", "-"); err != nil {
-		return "", fmt.Errorf("applying the teams' quotas: %w\n%s", err, out)
+	if err := stack.Apply(ctx, cluster, quotasManifest); err != nil {
+		return "", fmt.Errorf("applying the teams' quotas: %w", err)
 	}
 	ids, refusals := w.claimScaled(ctx, quotaWait)
 	if len(ids) != quotaSize {
@@ -123,7 +121,7 @@ func (w *world) quota(ctx context.Context) (string, error) {
 	if err := w.giveBackScaled(ctx, ids); err != nil {
 		return "", err
 	}
-	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "delete", "-f", "-"); err != nil {
+	if out, err := cluster.KubectlInput(ctx, strings.NewReader(quotasManifest), "delete", "-f", "-"); err != nil {
 		return "", fmt.Errorf("taking the quotas back: %w\n%s", err, out)
 	}
 	return fmt.Sprintf("%d of %d claims served, the pool stays at %d replicas; the others waited %s and got %s", len(ids), burstSize,

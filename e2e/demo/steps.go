@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -15,14 +14,15 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
 //go:embed manifests/template.yaml
-var templateManifest []byte
+var templateManifest string
 
 //go:embed manifests/env.yaml
-var envManifest []byte
+var envManifest string
 
 // step does one thing, checks it, and returns a line about the result.
 type step struct {
@@ -69,9 +69,9 @@ func (w *world) steps(ctx context.Context) error {
 
 func (w *world) apply(ctx context.Context) (string, error) {
 	for _, id := range clusters {
-		for _, manifest := range [][]byte{templateManifest, envManifest} {
-			if out, err := w.stack.Cluster(id).KubectlInput(ctx, bytes.NewReader(manifest), "apply", "-f", "-"); err != nil {
-				return "", fmt.Errorf("applying in %s: %w\n%s", id, err, out)
+		for _, manifest := range []string{templateManifest, envManifest} {
+			if err := stack.Apply(ctx, w.stack.Cluster(id), manifest); err != nil {
+				return "", fmt.Errorf("applying in %s: %w", id, err)
 			}
 		}
 	}
@@ -99,14 +99,12 @@ func (w *world) spread(ctx context.Context) (string, error) {
 
 // execute runs a command, through the hub, in a sandbox of a cluster that is not the hub's.
 func (w *world) execute(ctx context.Context) (string, error) {
-	w.mu.Lock()
 	var id string
-	for _, sandbox := range w.live {
+	for _, sandbox := range w.caller.Holdings.Held() {
 		if sandbox.GetClusterId() == "north" {
 			id = sandbox.GetId()
 		}
 	}
-	w.mu.Unlock()
 	const code = 7
 	args := append([]string{"exec"}, w.stack.HubEndpoint().Flags()...)
 	args = append(append(args, id, "--"), w.ground.exits(code)...)
@@ -188,18 +186,13 @@ func (w *world) swap(ctx context.Context) (string, error) {
 // releaseAll releases everything. The swapped Pod is reset to its idle image; the others are replaced, because a reset would
 // not restart any of their containers.
 func (w *world) releaseAll(ctx context.Context) (string, error) {
-	w.mu.Lock()
-	ids := make([]string, 0, len(w.live))
-	for id := range w.live {
-		ids = append(ids, id)
-	}
-	w.mu.Unlock()
 	before, err := w.podUIDs(ctx)
 	if err != nil {
 		return "", err
 	}
-	for _, id := range ids {
-		if err := w.release(ctx, w.hub, id); err != nil {
+	held := w.caller.Holdings.Held()
+	for _, sandbox := range held {
+		if err := w.caller.Release(ctx, w.hub, sandbox); err != nil {
 			return "", err
 		}
 	}
@@ -217,10 +210,10 @@ func (w *world) releaseAll(ctx context.Context) (string, error) {
 		}
 	}
 	replaced := len(after) - kept
-	if replaced != len(ids)-1 {
-		return "", fmt.Errorf("of %d released sandboxes %d Pods were replaced, want all but the swapped one", len(ids), replaced)
+	if replaced != len(held)-1 {
+		return "", fmt.Errorf("of %d released sandboxes %d Pods were replaced, want all but the swapped one", len(held), replaced)
 	}
-	return fmt.Sprintf("%d released: 1 Pod reset in place, %d replaced, all warm again", len(ids), replaced), nil
+	return fmt.Sprintf("%d released: 1 Pod reset in place, %d replaced, all warm again", len(held), replaced), nil
 }
 
 func (w *world) podUIDs(ctx context.Context) (map[string]bool, error) {

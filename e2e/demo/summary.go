@@ -42,8 +42,9 @@ func (w *world) summary() summary {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return summary{
-		Schema: 1, Steps: w.done, Clusters: len(clusters), ClaimsOK: w.ok, ClaimsFailed: w.bad, DoubleAssigned: w.doubles,
-		ByCluster: w.byCluster, P50Millis: quantile(w.latencies, 0.5), P99Millis: quantile(w.latencies, 0.99),
+		Schema: 1, Steps: w.done, Clusters: len(clusters), ClaimsOK: w.ok, ClaimsFailed: w.bad,
+		DoubleAssigned: w.caller.Holdings.Counts().Doubled,
+		ByCluster:      w.byCluster, P50Millis: quantile(w.latencies, 0.5), P99Millis: quantile(w.latencies, 0.99),
 		ForeignSegmentsOK: w.foreignOK, HubDownLocalClaims: w.hubDownOK, HubRecovered: w.hubRecovered,
 	}
 }

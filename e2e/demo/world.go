@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/history"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -34,15 +34,13 @@ type world struct {
 	stack  *stack.Stack
 	hub    *stack.Client
 	local  map[string]*stack.Client
+	caller stack.EnvCaller
 	done   []stepResult
 
 	mu        sync.Mutex
-	live      map[string]*sandboxv1.Sandbox // by sandbox id
-	podOwner  map[string]string             // pod uid → live sandbox
 	latencies []time.Duration
 	byCluster map[string]int
 	ok, bad   int
-	doubles   int
 
 	foreignOK    bool
 	hubDownOK    int
@@ -53,7 +51,7 @@ type world struct {
 func newWorld(out io.Writer, on ground, binDir, logDir string) *world {
 	return &world{
 		ground: on, out: out, progress: indent{out}, binDir: binDir, logDir: logDir, local: map[string]*stack.Client{},
-		live: map[string]*sandboxv1.Sandbox{}, podOwner: map[string]string{}, byCluster: map[string]int{},
+		byCluster: map[string]int{}, caller: stack.EnvCaller{Namespace: envNamespace, Env: envName, Holdings: history.NewHoldings()},
 	}
 }
 
@@ -67,31 +65,21 @@ func (i indent) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// claim makes one claim and records it. A Pod that another live sandbox has is a double assignment.
+// claim makes one claim and records it.
 func (w *world) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	r.Namespace, r.Env = envNamespace, envName
-	if r.GetClaimKey() == "" {
-		r.FirstActivityTimeout = durationpb.New(0) // no caller uses these sandboxes
-	}
 	begin := time.Now()
-	sandbox, err := c.CreateSandbox(ctx, r)
+	sandbox, err := w.caller.Claim(ctx, c, r)
 	took := time.Since(begin)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil {
+	if sandbox == nil {
 		w.bad++
-		return nil, fmt.Errorf("claiming: %w", err)
+		return nil, err
 	}
 	w.ok++
 	w.latencies = append(w.latencies, took)
 	w.byCluster[sandbox.GetClusterId()]++
-	if owner, taken := w.podOwner[sandbox.GetPodUid()]; taken && owner != sandbox.GetId() {
-		w.doubles++
-		return nil, fmt.Errorf("pod %s was answered to %s and to %s", sandbox.GetPod(), owner, sandbox.GetId())
-	}
-	w.live[sandbox.GetId()] = sandbox
-	w.podOwner[sandbox.GetPodUid()] = sandbox.GetId()
-	return sandbox, nil
+	return sandbox, err
 }
 
 // claimMany makes n concurrent claims through the hub and counts them by cluster.
@@ -114,35 +102,6 @@ func (w *world) claimMany(ctx context.Context, n int) (map[string]int, error) {
 	return got, group.Wait()
 }
 
-// release gives a sandbox back through c.
-func (w *world) release(ctx context.Context, c *stack.Client, id string) error {
-	w.mu.Lock()
-	if sandbox, ok := w.live[id]; ok {
-		delete(w.podOwner, sandbox.GetPodUid())
-		delete(w.live, id)
-	}
-	w.mu.Unlock()
-	if _, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
-		return fmt.Errorf("releasing %s: %w", id, err)
-	}
-	return nil
-}
-
-// readyByCluster is the hub's view of the claimable Pods.
-func (w *world) readyByCluster(ctx context.Context) (map[string]int, error) {
-	env, err := w.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: envNamespace, Name: envName})
-	if err != nil {
-		return nil, fmt.Errorf("asking the hub for the Env: %w", err)
-	}
-	ready := map[string]int{}
-	for _, c := range env.GetClusters() {
-		for _, m := range c.GetMembers() {
-			ready[c.GetClusterId()] += int(m.GetReadyIdle())
-		}
-	}
-	return ready, nil
-}
-
 // waitFor waits, and prints once a second what is missing.
 func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {
 	said := time.Now()
@@ -160,7 +119,7 @@ func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, c
 func (w *world) waitWarm(ctx context.Context) error {
 	want := map[string]int{"east": 6, "north": 4, "west": 8}
 	return w.waitFor(ctx, "warm Pods", 2*time.Minute, func(ctx context.Context) error {
-		ready, err := w.readyByCluster(ctx)
+		ready, err := w.hub.ReadyIdle(ctx, envNamespace, envName)
 		if err != nil {
 			return err
 		}

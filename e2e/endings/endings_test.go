@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,24 +30,6 @@ const (
 	cluster  = "east"
 	patience = 90 * time.Second
 	replicas = 12
-	manifest = `
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxTemplate
-metadata: {name: %[1]s}
-spec:
-  version: v1.0.0
-  template: {spec: {containers: [{name: main, image: "registry.example/python:3"}]}}
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: %[1]s, namespace: default}
-spec:
-  mode: WarmPool
-  templateRef: {name: %[1]s}
-  clusters:
-  - clusterID: east
-    members: [{name: %[1]s, spec: {replicas: %[2]d}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
-`
 )
 
 var (
@@ -63,14 +44,9 @@ func TestMain(m *testing.M) {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Minute)
 		defer cancel()
 		opts := stack.Options{BinDir: filepath.Join(dir, "bin"), LogDir: logDir}
-		var set *plane.Set
-		group, groupCtx := errgroup.WithContext(ctx)
-		group.Go(func() error { return stack.Build(groupCtx, opts.BinDir, true) })
-		group.Go(func() (err error) { set, err = plane.Up(groupCtx, plane.Options{}, cluster); return err })
-		err = group.Wait()
-		if set != nil {
-			defer func() { err = errors.Join(err, set.Down(context.WithoutCancel(ctx))) }()
-		}
+		build := func(ctx context.Context) error { return stack.Build(ctx, opts.BinDir, true) }
+		set, err := stack.Prepare(ctx, build, plane.Options{}, cluster)
+		defer func() { err = errors.Join(err, set.Down(context.WithoutCancel(ctx))) }()
 		if err != nil {
 			return 1, err
 		}
@@ -107,10 +83,11 @@ type ledger struct {
 func newLedger(t *testing.T) *ledger {
 	t.Helper()
 	b := &ledger{t: t, env: strings.ToLower(t.Name()), replicas: replicas, ends: map[string]string{}}
-	apply := strings.NewReader(fmt.Sprintf(manifest, b.env, b.replicas))
-	if _, err := atoll.Cluster(cluster).(*plane.Plane).KubectlInput(t.Context(), apply, "apply", "-f", "-"); err != nil {
-		t.Fatal(err)
+	e := stack.Env{
+		Name: b.env, Image: "registry.example/python:3",
+		Members: []stack.Member{{Cluster: cluster, Name: b.env, Replicas: b.replicas}},
 	}
+	must.Succeed(t, e.Apply(t.Context(), atoll.Cluster(cluster)))
 	return b
 }
 
@@ -143,8 +120,7 @@ func (b *ledger) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 		wait.For(b.t, patience, "the release", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
-			_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: s.GetId()})
-			return err
+			return hub.Release(ctx, s.GetId())
 		})
 	case 1:
 		b.ends[s.GetId()] = "Failed"

@@ -50,7 +50,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 				t.Errorf("the log of what replica %d created, at %s: %v", i, name, err)
 			}
 		}
-		if _, err := other.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: mine.GetId()}); err != nil {
+		if err := other.Release(ctx, mine.GetId()); err != nil {
 			t.Errorf("the other replica does not release what replica %d created: %v", i, err)
 		}
 		_, err := at.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "nowhere"})
@@ -70,7 +70,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	if again := create(replicas[0], "of-a-replica"); again.GetId() != first.GetId() {
 		t.Errorf("I2: the same key at the replica that is back: %s and %s", first.GetId(), again.GetId())
 	}
-	if _, err := replicas[0].ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
+	if err := replicas[0].Release(ctx, first.GetId()); err != nil {
 		t.Error(err)
 	}
 }

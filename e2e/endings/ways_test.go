@@ -57,20 +57,15 @@ func TestEveryWayOfEnding(t *testing.T) {
 		"deleted":           {deleted: true, stop: "Failed", reason: "PodDeleted", code: none},
 		"evicted by the API": {status: disrupted("EvictionByEvictionAPI", "evicting"), deleted: true, stop: "Failed",
 			reason: "EvictionByEvictionAPI", code: none},
-		"its node was lost": {
-			status: disrupted("DeletionByTaintManager", "the node does not answer"), deleted: true,
-			stop: "Failed", reason: "DeletionByTaintManager", code: none,
-		},
+		"its node was lost": {status: disrupted("DeletionByTaintManager", "the node does not answer"), deleted: true,
+			stop: "Failed", reason: "DeletionByTaintManager", code: none},
 		"preempted": {status: disrupted("PreemptionByScheduler", "for another"), deleted: true, stop: "Failed", reason: "PreemptionByScheduler",
 			code: none},
 		"evicted by its kubelet": {status: func(s *corev1.PodStatus) {
 			exits(137, "Error")(s)
 			s.Phase, s.Reason, s.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory."
 		}, stop: "Failed", reason: "Evicted", code: none},
-		"released": {call: func(ctx context.Context, id string) error {
-			_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
-			return err
-		}, stop: "Released", code: none},
+		"released": {call: hub.Release, stop: "Released", code: none},
 		"out of time": {call: func(ctx context.Context, id string) error {
 			_, err := hub.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: durationpb.New(time.Second)})
 			return err

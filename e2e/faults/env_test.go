@@ -6,12 +6,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
-	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -21,24 +20,22 @@ const (
 	swapImage = "registry.example/python:3.14"
 )
 
-// manifest is an Env as its user writes it.
-func manifest(env string, replicas int) (string, error) {
-	text, err := os.ReadFile("testdata/env.yaml")
-	if err != nil {
-		return "", fmt.Errorf("reading the Env: %w", err)
+// envOf is an Env with Pods that are reset after a claim with another image, and replaced after one with their own.
+func envOf(name string, replicas int) stack.Env {
+	e := stack.Env{
+		Name: name, Template: envName, Image: "registry.example/python:3.13", Port: 8000, AllowedImages: "registry.example/python",
+		Pod: []func(*corev1.PodSpec){stack.ClosedPod},
 	}
-	return strings.NewReplacer("ENV", env, "REPLICAS", strconv.Itoa(replicas)).Replace(string(text)), nil
+	for _, cluster := range clusters {
+		e.Members = append(e.Members, stack.Member{Cluster: cluster, Replicas: replicas})
+	}
+	return e
 }
 
 // apply applies an Env in a cluster, as users do.
 func (w *world) apply(ctx context.Context, cluster, env string, replicas int, how ...string) error {
-	text, err := manifest(env, replicas)
-	if err != nil {
-		return err
-	}
-	args := append([]string{"apply", "-f", "-"}, how...)
-	if out, err := w.Cluster(cluster).KubectlInput(ctx, strings.NewReader(text), args...); err != nil {
-		return fmt.Errorf("applying Env %s in %s: %w\n%s", env, cluster, err, out)
+	if err := envOf(env, replicas).Apply(ctx, w.Cluster(cluster), how...); err != nil {
+		return fmt.Errorf("in %s: %w", cluster, err)
 	}
 	return nil
 }
@@ -56,20 +53,14 @@ func (w *world) applyEnv(ctx context.Context) error {
 // warm waits until the hub sees idle Pods in all clusters.
 func (w *world) warm(ctx context.Context) error {
 	return wait.Until(ctx, patience, "the Env to be warm", func(ctx context.Context) error {
-		env, err := w.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
+		ready, err := w.hub.ReadyIdle(ctx, namespace, envName)
 		if err != nil {
 			return err
 		}
-		warm := 0
-		for _, c := range env.GetClusters() {
-			for _, m := range c.GetMembers() {
-				if m.GetReadyIdle() >= int32(*podsFlag/2) {
-					warm++
-				}
+		for _, cluster := range clusters {
+			if ready[cluster] < *podsFlag/2 {
+				return fmt.Errorf("claimable are %v", ready)
 			}
-		}
-		if warm != len(clusters) {
-			return fmt.Errorf("%d of %d clusters are: %v", warm, len(clusters), env)
 		}
 		return nil
 	})

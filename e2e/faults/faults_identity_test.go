@@ -50,10 +50,7 @@ func stranger(ctx context.Context, s *scenario) error {
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(string(log), "IdentityMismatch") {
-			return errors.New("its log says nothing of it")
-		}
-		return nil
+		return wait.If(strings.Contains(string(log), "IdentityMismatch"), "its log says nothing of it")
 	})
 	if err == nil {
 		s.between(ctx, 2*time.Second, 5*time.Second)

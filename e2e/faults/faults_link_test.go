@@ -34,14 +34,11 @@ func (s *scenario) wantServedLocally(ctx context.Context) error {
 		return err
 	}
 	return wait.Until(ctx, unharmed, "I8: "+s.victim+" to serve its own callers", func(ctx context.Context) error {
-		sandbox, err := local.CreateSandbox(ctx, request(""))
+		sandbox, err := s.load.caller().Claim(ctx, local, request(""))
 		if err != nil {
 			return err
 		}
-		s.load.holdings.Answered(sandbox)
-		s.load.holdings.Releasing(sandbox)
-		_, err = local.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()})
-		return err
+		return s.load.caller().Release(ctx, local, sandbox)
 	})
 }
 

@@ -160,10 +160,8 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 		if err != nil {
 			return err
 		}
-		if len(pods) != 1 || string(pods[0].UID) != answered.GetPodUid() {
-			return fmt.Errorf("I2: key %s was answered on pod %s, and is on %v", key, answered.GetPodUid(), describe(pods))
-		}
-		return nil
+		return wait.If(len(pods) == 1 && string(pods[0].UID) == answered.GetPodUid(),
+			fmt.Sprintf("I2: key %s was answered on pod %s, and is on %v", key, answered.GetPodUid(), describe(pods)))
 	})
 	if err != nil {
 		return err

@@ -63,17 +63,15 @@ func writerEnv(i int) string { return fmt.Sprintf("writers-%d", i) }
 func (s *scenario) applyAll(ctx context.Context, replicas int, how ...string) error {
 	var all []string
 	for i := range writerEnvs {
-		text, err := manifest(writerEnv(i), replicas)
+		text, err := envOf(writerEnv(i), replicas).Manifest()
 		if err != nil {
 			return err
 		}
 		all = append(all, text)
 	}
 	for _, cluster := range clusters {
-		out, err := s.Cluster(cluster).KubectlInput(ctx, strings.NewReader(strings.Join(all, "---\n")),
-			append([]string{"apply", "-f", "-"}, how...)...)
-		if err != nil {
-			return fmt.Errorf("applying the writers' Envs in %s: %w\n%s", cluster, err, out)
+		if err := stack.Apply(ctx, s.Cluster(cluster), strings.Join(all, "---\n"), how...); err != nil {
+			return fmt.Errorf("applying the writers' Envs in %s: %w", cluster, err)
 		}
 	}
 	return nil

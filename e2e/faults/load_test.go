@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/history"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/wallclock"
 )
@@ -130,6 +131,11 @@ func request(key string, in ...string) *sandboxv1.CreateSandboxRequest {
 		r.FirstActivityTimeout = durationpb.New(0) // kept sandboxes are not used
 	}
 	return r
+}
+
+// caller claims what only it uses.
+func (l *load) caller() stack.EnvCaller {
+	return stack.EnvCaller{Namespace: namespace, Env: envName, Holdings: l.holdings}
 }
 
 // create makes one call, and records its outcome.

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/e2e/faults/apiproxy"
@@ -44,7 +43,7 @@ type world struct {
 
 func newWorld(dir, logDir string) *world {
 	return &world{
-		dir: dir, logDir: logDir, kube: map[string]client.WithWatch{}, links: map[string]*proxy.Proxy{}, ways: map[string]*proxy.Proxy{},
+		dir: dir, logDir: logDir, links: map[string]*proxy.Proxy{}, ways: map[string]*proxy.Proxy{},
 		servers: map[string]*apiproxy.Proxy{}, seconds: map[string]string{}, programs: map[string]*program{},
 	}
 }
@@ -52,14 +51,9 @@ func newWorld(dir, logDir string) *world {
 // up builds and starts everything.
 func (w *world) up(ctx context.Context) (err error) {
 	bin := filepath.Join(w.dir, "bin")
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return stack.Build(groupCtx, bin, *racesFlag, "atolltest") })
-	group.Go(func() (err error) {
-		w.set, err = plane.Up(groupCtx, plane.Options{}, clusters...)
+	build := func(ctx context.Context) error { return stack.Build(ctx, bin, *racesFlag, "atolltest") }
+	if w.set, err = stack.Prepare(ctx, build, plane.Options{}, clusters...); err != nil {
 		return err
-	})
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("preparing: %w", err)
 	}
 	w.Stack, err = stack.Start(ctx, w.set, stack.Options{BinDir: bin, LogDir: w.logDir, Via: w.via, Env: w.env})
 	if err != nil {
@@ -69,10 +63,10 @@ func (w *world) up(ctx context.Context) (err error) {
 		return err
 	}
 	w.tend(stack.Hub, w.Hub)
+	if w.kube, err = w.Kubes(); err != nil {
+		return err
+	}
 	for _, id := range clusters {
-		if w.kube[id], err = w.Kube(id); err != nil {
-			return err
-		}
 		w.tend(id, w.Worker(id))
 	}
 	return w.applyEnv(ctx)
@@ -87,10 +81,7 @@ func (w *world) down(ctx context.Context) error {
 	if w.Stack != nil {
 		errs = append(errs, w.Close())
 	}
-	if w.set != nil {
-		errs = append(errs, w.set.Down(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, w.set.Down(ctx))...)
 }
 
 // via puts a proxy into every connection, and two into those to an API server.

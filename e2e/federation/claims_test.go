@@ -23,7 +23,8 @@ import (
 
 func TestClaimsFollowRoom(t *testing.T) {
 	ctx := testContext(t)
-	e := newEnv(ctx, t, "room", member{"east", 2, 0}, member{"north", 2, 0}, member{"west", 3, 10})
+	e := newEnv(ctx, t, "room", member{Cluster: "east", Replicas: 2}, member{Cluster: "north", Replicas: 2},
+		member{Cluster: "west", Replicas: 3, Priority: 10})
 
 	// A preference is followed while there is room, whatever the priority.
 	preferred := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}})
@@ -122,7 +123,7 @@ func wantWestForRoom(t *testing.T, what string, d *sandboxv1.Decision) {
 
 func explain(t *testing.T, e *env, r *sandboxv1.ExplainEnvRequest) *sandboxv1.Decision {
 	t.Helper()
-	r.Namespace, r.Name = namespace, e.name
+	r.Namespace, r.Name = namespace, e.Name
 	d, err := hub.ExplainEnv(t.Context(), r)
 	if err != nil {
 		t.Fatalf("explaining: %v", err)
@@ -133,7 +134,7 @@ func explain(t *testing.T, e *env, r *sandboxv1.ExplainEnvRequest) *sandboxv1.De
 // releaseOneOf releases any live sandbox of a cluster.
 func releaseOneOf(ctx context.Context, t *testing.T, e *env, cluster string) {
 	t.Helper()
-	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, ClusterId: cluster})
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.Name, ClusterId: cluster})
 	if err != nil || len(listed.GetSandboxes()) == 0 {
 		t.Fatalf("listing sandboxes of %s: %v, %v", cluster, listed, err)
 	}
@@ -169,7 +170,7 @@ func TestI1_NoPodTwiceUnderConcurrentClaims(t *testing.T) {
 				}
 				seen[sandbox.GetId()] = true
 				mu.Unlock()
-				if err := e.release(ctx, doors[rnd.IntN(2)], sandbox); err != nil {
+				if err := e.caller.Release(ctx, doors[rnd.IntN(2)], sandbox); err != nil {
 					t.Errorf("caller %d: %v", caller, err)
 				}
 			}
@@ -202,7 +203,7 @@ func TestI14_AnImageThatIsNotAllowed(t *testing.T) {
 		refused(c, unused("image"))
 	}
 	for _, cluster := range clusters {
-		if out, err := atoll.Cluster(cluster).Kubectl(ctx, "annotate", "--overwrite", "sandboxenv", e.name, "-n", namespace,
+		if out, err := atoll.Cluster(cluster).Kubectl(ctx, "annotate", "--overwrite", "sandboxenv", e.Name, "-n", namespace,
 			"agentbox.navix.sh/allowed-images=registry.example/nothing\n"+swapImage); err != nil {
 			t.Fatalf("annotating in %s: %v\n%s", cluster, err, out)
 		}

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,26 +31,19 @@ const (
 )
 
 // member is an Env's pool in one cluster.
-type member struct {
-	cluster  string
-	replicas int
-	priority int
-}
+type member = stack.Member
 
 // env is one test's Env, applied in every cluster from one manifest.
 type env struct {
-	name     string
-	members  []member
-	emptyDir bool // its Pods have a writable volume
-	closed   bool // nothing else in its Pods outlives a swap
-	holdings *history.Holdings
+	stack.Env
+	caller stack.EnvCaller
 }
 
 // equally gives every cluster the same number of Pods.
 func equally(replicas int) []member {
 	members := make([]member, 0, len(clusters))
 	for _, cluster := range clusters {
-		members = append(members, member{cluster: cluster, replicas: replicas})
+		members = append(members, member{Cluster: cluster, Replicas: replicas})
 	}
 	return members
 }
@@ -59,14 +51,19 @@ func equally(replicas int) []member {
 // newEnv applies an Env, waits until its Pods are warm, and deletes it at the end of the test.
 func newEnv(ctx context.Context, t *testing.T, name string, members ...member) *env {
 	t.Helper()
-	e := &env{name: name, members: members}
-	e.create(ctx, t)
-	return e
+	return newEnvOf(ctx, t, name, members)
 }
 
-func (e *env) create(ctx context.Context, t *testing.T) {
+// newEnvOf is newEnv with other Pods.
+func newEnvOf(ctx context.Context, t *testing.T, name string, members []member, pod ...func(*corev1.PodSpec)) *env {
 	t.Helper()
-	e.holdings = history.NewHoldings()
+	e := &env{
+		Env: stack.Env{
+			Name: name, Namespace: namespace, Image: poolImage, Port: 8000, AllowedImages: "registry.example/python\nregistry.invalid/*",
+			Members: members, Pod: pod,
+		},
+		caller: stack.EnvCaller{Namespace: namespace, Env: name, Holdings: history.NewHoldings()},
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()
@@ -76,74 +73,16 @@ func (e *env) create(ctx context.Context, t *testing.T) {
 	})
 	e.apply(ctx, t, clusters...)
 	e.waitReady(ctx, t, e.replicas())
+	return e
 }
 
 func (e *env) replicas() map[string]int {
 	want := map[string]int{}
-	for _, m := range e.members {
-		want[m.cluster] = m.replicas
+	for _, m := range e.Members {
+		want[m.Cluster] = m.Replicas
 	}
 	return want
 }
-
-// manifest is a user's manifest.
-func (e *env) manifest() string {
-	var mounts, volumes []string
-	var pod, container string
-	if e.emptyDir {
-		mounts, volumes = append(mounts, "{name: scratch, mountPath: /scratch}"), append(volumes, "{name: scratch, emptyDir: {}}")
-	}
-	if e.closed {
-		mounts, volumes = append(mounts, "{name: no-shm, mountPath: /dev/shm}"), append(volumes, "{name: no-shm, downwardAPI: {}}")
-		container = "\n          securityContext: {allowPrivilegeEscalation: false}"
-		pod = `
-      securityContext:
-        runAsUser: 65532
-        sysctls:
-          - {name: kernel.shm_rmid_forced, value: "1"}
-          - {name: kernel.msgmni, value: "0"}
-          - {name: kernel.sem, value: "250 32000 32 0"}
-          - {name: fs.mqueue.queues_max, value: "0"}`
-	}
-	var segments strings.Builder
-	for _, m := range e.members {
-		fmt.Fprintf(&segments, `
-    - clusterID: %[1]s
-      members:
-        - name: %[2]s
-          spec: {replicas: %[3]d}
-          config:
-            priority: %[4]d
-            inlineResources: {requests: {cpu: 10m, memory: 16Mi}}`, m.cluster, e.pool(m.cluster), m.replicas, m.priority)
-	}
-	return fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxTemplate
-metadata: {name: %[1]s}
-spec:
-  version: v1.0.0
-  template:
-    spec:
-      terminationGracePeriodSeconds: 1
-      automountServiceAccountToken: false
-      containers:
-        - name: main
-          image: %[2]s%[3]s
-          volumeMounts: [%[4]s]
-      volumes: [%[5]s]%[6]s
-  runtimes: [{name: http, port: 8000}]
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: %[1]s, namespace: %[7]s, annotations: {agentbox.navix.sh/allowed-images: "registry.example/python\nregistry.invalid/*"}}
-spec:
-  mode: WarmPool
-  templateRef: {name: %[1]s}
-  overrides: {podCreationImagePolicy: PoolDefaultImage}
-  clusters:%[8]s
-`, e.name, poolImage, container, strings.Join(mounts, ", "), strings.Join(volumes, ", "), pod, namespace, segments.String())
-}
-
-func (e *env) pool(cluster string) string { return e.name + "-" + cluster }
 
 // apply is a client-side kubectl apply of the same manifest in each of the clusters.
 func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
@@ -151,9 +90,8 @@ func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
 	var group errgroup.Group
 	for _, cluster := range in {
 		group.Go(func() error {
-			out, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(e.manifest()), "apply", "-f", "-")
-			if err != nil {
-				return fmt.Errorf("applying Env %s in %s: %w\n%s", e.name, cluster, err, out)
+			if err := e.Apply(ctx, atoll.Cluster(cluster)); err != nil {
+				return fmt.Errorf("in %s: %w", cluster, err)
 			}
 			return nil
 		})
@@ -164,8 +102,8 @@ func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
 // waitReady waits until the hub sees that many claimable Pods in the clusters.
 func (e *env) waitReady(ctx context.Context, t *testing.T, want map[string]int) {
 	t.Helper()
-	wait.For(t, patience, fmt.Sprintf("claimable Pods of %s as the hub sees them, %v", e.name, want), func(ctx context.Context) error {
-		ready, err := e.ready(ctx)
+	wait.For(t, patience, fmt.Sprintf("claimable Pods of %s as the hub sees them, %v", e.Name, want), func(ctx context.Context) error {
+		ready, err := hub.ReadyIdle(ctx, namespace, e.Name)
 		if err != nil {
 			return err
 		}
@@ -174,34 +112,12 @@ func (e *env) waitReady(ctx context.Context, t *testing.T, want map[string]int) 
 }
 
 func (e *env) merged(ctx context.Context) (*sandboxv1.Env, error) {
-	return hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: e.name})
-}
-
-func (e *env) ready(ctx context.Context) (map[string]int, error) {
-	merged, err := e.merged(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("asking the hub for Env %s: %w", e.name, err)
-	}
-	ready := map[string]int{}
-	for _, c := range merged.GetClusters() {
-		for _, m := range c.GetMembers() {
-			ready[c.GetClusterId()] += int(m.GetReadyIdle())
-		}
-	}
-	return ready, nil
+	return hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: e.Name})
 }
 
 // claim makes one claim and records it in the holdings.
 func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	r.Namespace, r.Env = namespace, e.name
-	if r.GetClaimKey() == "" {
-		r.FirstActivityTimeout = durationpb.New(0) // kept sandboxes are not used
-	}
-	sandbox, err := c.CreateSandbox(ctx, r)
-	if err != nil {
-		return nil, fmt.Errorf("claiming from %s: %w", e.name, err)
-	}
-	return sandbox, e.holdings.Answered(sandbox)
+	return e.caller.Claim(ctx, c, r)
 }
 
 func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
@@ -211,18 +127,9 @@ func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *s
 	return sandbox
 }
 
-// release releases a sandbox. The holdings drop its Pod first; because it may be returned again before this call responds.
-func (e *env) release(ctx context.Context, c *stack.Client, sandbox *sandboxv1.Sandbox) error {
-	e.holdings.Releasing(sandbox)
-	if _, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
-		return fmt.Errorf("releasing %s: %w", sandbox.GetId(), err)
-	}
-	return nil
-}
-
 func (e *env) mustRelease(ctx context.Context, t *testing.T, c *stack.Client, sandbox *sandboxv1.Sandbox) {
 	t.Helper()
-	must.Succeed(t, e.release(ctx, c, sandbox))
+	must.Succeed(t, e.caller.Release(ctx, c, sandbox))
 }
 
 // wantReason fails the test unless err is a problem of that reason.
@@ -238,9 +145,9 @@ func wantReason(t *testing.T, err error, want problem.Reason) *problem.Error {
 // pods lists the Env's Pods in a cluster, from the API server.
 func (e *env) pods(ctx context.Context, cluster string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err := kube[cluster].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: e.name})
+	err := kube[cluster].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: e.Name})
 	if err != nil {
-		return nil, fmt.Errorf("listing Pods of %s in %s: %w", e.name, cluster, err)
+		return nil, fmt.Errorf("listing Pods of %s in %s: %w", e.Name, cluster, err)
 	}
 	return pods.Items, nil
 }
@@ -248,8 +155,8 @@ func (e *env) pods(ctx context.Context, cluster string) ([]corev1.Pod, error) {
 // get reads the Env from a cluster's API server.
 func (e *env) get(ctx context.Context, cluster string) (*v1alpha1.SandboxEnv, error) {
 	var out v1alpha1.SandboxEnv
-	if err := kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.name}, &out); err != nil {
-		return nil, fmt.Errorf("reading Env %s in %s: %w", e.name, cluster, err)
+	if err := kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.Name}, &out); err != nil {
+		return nil, fmt.Errorf("reading Env %s in %s: %w", e.Name, cluster, err)
 	}
 	return &out, nil
 }
@@ -286,29 +193,29 @@ func (e *env) remove(ctx context.Context) error {
 	if err := heal(ctx); err != nil {
 		return err
 	}
-	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Namespace: namespace, Env: e.name, PageSize: 1000})
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Namespace: namespace, Env: e.Name, PageSize: 1000})
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
 	for _, sandbox := range listed.GetSandboxes() {
-		if _, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
-			return fmt.Errorf("releasing %s: %w", sandbox.GetId(), err)
+		if err := hub.Release(ctx, sandbox.GetId()); err != nil {
+			return err
 		}
 	}
 	for _, cluster := range clusters {
 		objects := []client.Object{
-			&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.name}},
-			&v1alpha1.SandboxTemplate{ObjectMeta: metav1.ObjectMeta{Name: e.name}},
+			&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.Name}},
+			&v1alpha1.SandboxTemplate{ObjectMeta: metav1.ObjectMeta{Name: e.Name}},
 		}
 		for _, object := range objects {
 			if err := client.IgnoreNotFound(kube[cluster].Delete(ctx, object)); err != nil {
-				return fmt.Errorf("deleting %T %s in %s: %w", object, e.name, cluster, err)
+				return fmt.Errorf("deleting %T %s in %s: %w", object, e.Name, cluster, err)
 			}
 		}
 	}
 	var errs []error
 	for _, cluster := range clusters {
-		errs = append(errs, wait.Until(ctx, patience, "the Pods of "+e.name+" in "+cluster+" to go", func(ctx context.Context) error {
+		errs = append(errs, wait.Until(ctx, patience, "the Pods of "+e.Name+" in "+cluster+" to go", func(ctx context.Context) error {
 			pods, err := e.pods(ctx, cluster)
 			if err != nil {
 				return err
@@ -316,7 +223,7 @@ func (e *env) remove(ctx context.Context) error {
 			return wait.If(len(pods) == 0, summary(pods))
 		}))
 	}
-	return errors.Join(append(errs, wait.Until(ctx, patience, "the hub to forget "+e.name, func(ctx context.Context) error {
+	return errors.Join(append(errs, wait.Until(ctx, patience, "the hub to forget "+e.Name, func(ctx context.Context) error {
 		merged, err := e.merged(ctx)
 		if err == nil {
 			return fmt.Errorf("it has %v", merged)

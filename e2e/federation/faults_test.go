@@ -94,7 +94,7 @@ func TestI6_RunningSandboxesSurvive(t *testing.T) {
 	must.Succeed(t, worker.Start(ctx))
 	survived("the worker was restarted")
 
-	e.members[0].replicas = 0
+	e.Members[0].Replicas = 0
 	e.apply(ctx, t, "east")
 	wait.For(t, patience, "the sandbox's Pod to be the only one left in east", func(ctx context.Context) error {
 		pods, err := e.pods(ctx, "east")
@@ -223,13 +223,13 @@ func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 
 	must.Succeed(t, heal(ctx))
 	e.waitReady(ctx, t, map[string]int{"east": 1, "north": 1, "west": 1})
-	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, Phase: sandboxv1.Phase_RUNNING})
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.Name, Phase: sandboxv1.Phase_RUNNING})
 	must.Succeed(t, err)
 	got := map[string]string{}
 	for _, sandbox := range listed.GetSandboxes() {
 		got[sandbox.GetPodUid()] = sandbox.GetId()
 	}
-	if want := e.holdings.Live(); !maps.Equal(got, want) {
+	if want := e.caller.Holdings.Live(); !maps.Equal(got, want) {
 		t.Errorf("the hub is back and lists %v, want what was claimed without it: %v", got, want)
 	}
 	e.wantAllSegments(ctx, t)
@@ -243,7 +243,7 @@ func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster, key strin
 	door := local[cluster]
 	create := func() *sandboxv1.Sandbox {
 		t.Helper()
-		sandbox, err := door.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: e.name, ClaimKey: key})
+		sandbox, err := door.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: e.Name, ClaimKey: key})
 		if err != nil {
 			t.Fatalf("claiming by key at the worker of %s: %v", cluster, err)
 		}
@@ -254,7 +254,7 @@ func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster, key strin
 		t.Errorf("at the worker of %s one key is answered %s and %s", cluster, first.GetId(), second.GetId())
 	}
 	e.waitSegment(ctx, t, cluster, cluster, "idle=0 running=2 desired=2")
-	if _, err := door.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
+	if err := door.Release(ctx, first.GetId()); err != nil {
 		t.Fatalf("releasing at the worker of %s: %v", cluster, err)
 	}
 	wait.For(t, patience, "the terminal record at the worker of "+cluster, func(context.Context) error {

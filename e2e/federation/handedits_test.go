@@ -49,9 +49,8 @@ func TestI3_HandEdits(t *testing.T) {
 		})
 	}
 	t.Run("removing another cluster's segment is open to users", func(t *testing.T) {
-		if _, err := kubectl(ctx, "east", e.patchSegment(ctx, t, "west", "remove", "")...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := kubectl(ctx, "east", e.patchSegment(ctx, t, "west", "remove", "")...)
+		must.Succeed(t, err)
 		e.waitSegment(ctx, t, "east", "west", "idle=2 running=0 desired=2")
 	})
 	mustVerify(ctx, t)
@@ -62,10 +61,10 @@ func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []han
 	return []handEdit{
 		{
 			what: "replicas of an Env's pool", policy: "atoll-pool-replicas",
-			args: []string{"patch", "sandboxpool", e.pool("east"), "--type=merge", `--patch={"spec": {"replicas": 5}}`},
+			args: []string{"patch", "sandboxpool", e.Pool("east"), "--type=merge", `--patch={"spec": {"replicas": 5}}`},
 			repaired: func(ctx context.Context) error {
 				var pool v1alpha1.SandboxPool
-				if err := kube["east"].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.pool("east")}, &pool); err != nil {
+				if err := kube["east"].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.Pool("east")}, &pool); err != nil {
 					return err
 				}
 				return wait.If(pool.Spec.Replicas == 2, fmt.Sprintf("replicas %d", pool.Spec.Replicas))
@@ -82,10 +81,8 @@ func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []han
 				return wait.If(got == "idle=2 running=0 desired=2", got)
 			},
 		},
-		{
-			what: "whose a sandbox is", policy: "atoll-sandboxes",
-			args: []string{"label", "pod", claimed, "--overwrite", v1alpha1.SandboxPhaseLabelKey + "=" + v1alpha1.SandboxPhaseIdle},
-		},
+		{what: "whose a sandbox is", policy: "atoll-sandboxes",
+			args: []string{"label", "pod", claimed, "--overwrite", v1alpha1.SandboxPhaseLabelKey + "=" + v1alpha1.SandboxPhaseIdle}},
 	}
 }
 
@@ -99,7 +96,7 @@ func (e *env) patchSegment(ctx context.Context, t *testing.T, of, op, field stri
 			path := fmt.Sprintf("/status/clusters/%d", i)
 			patch := fmt.Sprintf(`[{"op": "test", "path": "%s/clusterID", "value": %q}, {"op": %q, "path": "%s%s", "value": 99}]`, path, of, op,
 				path, field)
-			return []string{"patch", "sandboxenv", e.name, "--subresource=status", "--type=json", "--patch=" + patch}
+			return []string{"patch", "sandboxenv", e.Name, "--subresource=status", "--type=json", "--patch=" + patch}
 		}
 	}
 	t.Fatalf("east shows no segment of %s", of)
@@ -116,9 +113,8 @@ func withoutPolicy(ctx context.Context, t *testing.T, cluster, policy string) {
 	const resource = "validatingadmissionpolicybinding"
 	binding, err := kubectl(ctx, cluster, "get", resource, policy, "--output=json")
 	must.Succeed(t, err)
-	if _, err := kubectl(ctx, cluster, "delete", resource, policy); err != nil {
-		t.Fatal(err)
-	}
+	_, err = kubectl(ctx, cluster, "delete", resource, policy)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()

@@ -64,7 +64,7 @@ func TestI12_CertificateDecides(t *testing.T) {
 			return err
 		}
 		for i := range pods {
-			if pods[i].Labels[v1alpha1.SandboxPoolLabelKey] != e.pool("north") {
+			if pods[i].Labels[v1alpha1.SandboxPoolLabelKey] != e.Pool("north") {
 				return errors.New(summary(pods))
 			}
 		}

@@ -88,7 +88,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	}
 
 	must.Succeed(t, heal(ctx))
-	live := e.holdings.Live()
+	live := e.caller.Holdings.Live()
 	if len(live) != keys {
 		t.Errorf("%d keys have %d live sandboxes", keys, len(live))
 	}
@@ -137,7 +137,7 @@ func (e *env) breakThings(ctx context.Context, kills []int, answered <-chan stru
 // wantOnly checks that the Env's live Pods, in all clusters, are those that the callers hold.
 func (e *env) wantOnly(ctx context.Context, t *testing.T, known map[string]string) {
 	t.Helper()
-	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, PageSize: 1000})
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.Name, PageSize: 1000})
 	must.Succeed(t, err)
 	for _, s := range listed.GetSandboxes() {
 		if known[s.GetPodUid()] != s.GetId() && s.GetPhase() != sandboxv1.Phase_STOPPING {

@@ -58,12 +58,7 @@ func bringUp(ctx context.Context, dir string, opts stack.Options) (*stack.Stack,
 	return installed, nil
 }
 
-func takeDown(ctx context.Context) error {
-	if set == nil {
-		return nil
-	}
-	return set.Down(ctx)
-}
+func takeDown(ctx context.Context) error { return set.Down(ctx) }
 
 // checkRights works on planes only: their API servers keep audit logs of all requests.
 func checkRights() error { return nil }

@@ -30,7 +30,7 @@ var (
 	hub    *stack.Client
 	rest   *http.Client // of the hub
 	local  = map[string]*stack.Client{}
-	kube   = map[string]client.Client{} // live, no cache
+	kube   map[string]client.WithWatch // live, no cache
 	binDir string
 )
 
@@ -64,9 +64,7 @@ func start(ctx context.Context, dir, logDir string) (err error) {
 		if local[id], err = atoll.WorkerClient(id); err != nil {
 			return err
 		}
-		if kube[id], err = atoll.Kube(id); err != nil {
-			return err
-		}
 	}
-	return nil
+	kube, err = atoll.Kubes()
+	return err
 }

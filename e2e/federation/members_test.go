@@ -17,7 +17,7 @@ func TestI6_RemovedMember(t *testing.T) {
 	e := newEnv(ctx, t, "removed", equally(2)...)
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
 
-	e.members = e.members[:2]
+	e.Members = e.Members[:2]
 	e.apply(ctx, t, clusters...)
 	e.waitReady(ctx, t, e.replicas())
 	e.waitPods(ctx, t, "west", 1)
@@ -34,7 +34,7 @@ func TestI6_RemovedMember(t *testing.T) {
 // waitPods waits until the Env has that many Pods in a cluster, of any phase.
 func (e *env) waitPods(ctx context.Context, t *testing.T, cluster string, want int) {
 	t.Helper()
-	wait.For(t, patience, fmt.Sprintf("%d Pods of %s in %s", want, e.name, cluster), func(ctx context.Context) error {
+	wait.For(t, patience, fmt.Sprintf("%d Pods of %s in %s", want, e.Name, cluster), func(ctx context.Context) error {
 		pods, err := e.pods(ctx, cluster)
 		if err != nil {
 			return err

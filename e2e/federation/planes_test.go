@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 )
@@ -29,14 +27,10 @@ const (
 var set *plane.Set
 
 func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, error) {
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return stack.Build(groupCtx, opts.BinDir, true) })
-	group.Go(func() (err error) {
-		set, err = plane.Up(groupCtx, plane.Options{AuditLog: true}, clusters...)
-		return err
-	})
-	if err := group.Wait(); err != nil {
-		return nil, fmt.Errorf("preparing: %w", err)
+	build := func(ctx context.Context) error { return stack.Build(ctx, opts.BinDir, true) }
+	var err error
+	if set, err = stack.Prepare(ctx, build, plane.Options{AuditLog: true}, clusters...); err != nil {
+		return nil, err
 	}
 	if err := startCollector(&opts); err != nil {
 		return nil, err
@@ -53,9 +47,6 @@ func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, e
 func takeDown(ctx context.Context) error {
 	if traces != nil {
 		traces.server.Stop()
-	}
-	if set == nil {
-		return nil
 	}
 	return set.Down(ctx)
 }

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
@@ -98,8 +99,7 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 		t.Errorf("logs exits with %d: %s%s", code, &c.stdout, &c.stderr)
 	}
 
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	lis := testserver.Listen(t)
 	inside := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.URL, r.Header.Get("Authorization"))
 	})}
@@ -127,9 +127,8 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 	must.Succeed(t, err)
 	must.Succeed(t, forward.Start())
 	var address string
-	if _, err := fmt.Fscan(out, &address); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Fscan(out, &address)
+	must.Succeed(t, err)
 	if got := get("http://" + address + "/over/tcp"); got != "/over/tcpBearer secret" {
 		t.Errorf("a forwarded port answers %q", got)
 	}
@@ -142,11 +141,10 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 // One slow reader delays nothing: neither the other tunnels of its cluster, nor the hub's calls to the worker.
 func TestI7_ASlowReaderHoldsUpNoOther(t *testing.T) {
 	ctx := testContext(t)
-	e := newEnv(ctx, t, "slow", member{"west", 2, 0})
+	e := newEnv(ctx, t, "slow", member{Cluster: "west", Replicas: 2})
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{})
 	var written atomic.Int64
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	lis := testserver.Listen(t)
 	defer lis.Close()
 	go func() {
 		for {
@@ -228,7 +226,7 @@ func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 // I13: connections to a sandbox end with its release, wherever their callers are; a hub that ends closes its tunnels.
 func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 	ctx := testContext(t)
-	e := newEnv(ctx, t, "reach-ends", member{"west", 1, 0})
+	e := newEnv(ctx, t, "reach-ends", member{Cluster: "west", Replicas: 1})
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{})
 	start := func(command string, args ...string) *ctl {
 		c := ctlFor(ctx, atoll.HubEndpoint(), command, args...)
@@ -269,7 +267,7 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 // Data through a tunnel is activity; an open tunnel alone is not.
 func TestASandboxThatIsTalkedWithIsNotIdle(t *testing.T) {
 	ctx := testContext(t)
-	e := newEnv(ctx, t, "reach-idle", member{"west", 1, 0})
+	e := newEnv(ctx, t, "reach-idle", member{Cluster: "west", Replicas: 1})
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{IdleTimeout: durationpb.New(3 * time.Second)})
 	c := ctlFor(ctx, atoll.HubEndpoint(), "exec", sandbox.GetId(), "--", "sh", "-c",
 		"for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 1; done; echo last; exec sleep 600")
@@ -282,7 +280,7 @@ func TestASandboxThatIsTalkedWithIsNotIdle(t *testing.T) {
 	if most := 45 * time.Second; took < 10*time.Second || took > most {
 		t.Errorf("it ended after %s, want 11 s and a little", took)
 	}
-	e.holdings.Releasing(sandbox)
+	e.caller.Holdings.Releasing(sandbox)
 	if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()}); err == nil &&
 		got.GetFailureReason() != "IdleTimeout" {
 		t.Errorf("it ended as %s (%s)", got.GetStopReason(), got.GetFailureReason())

@@ -24,16 +24,12 @@ func TestI6_Refresh(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "refresh", equally(2)...)
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
-	for _, cluster := range clusters {
-		newer := strings.Replace(e.manifest(), "image: "+poolImage, "image: "+swapImage, 1)
-		if out, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(newer), "apply", "-f", "-"); err != nil {
-			t.Fatalf("applying a newer template in %s: %v\n%s", cluster, err, out)
-		}
-	}
+	e.Image = swapImage
+	e.apply(ctx, t, clusters...)
 	e.waitPods(ctx, t, "west", 2)
 	for _, cluster := range clusters {
 		wait.For(t, patience, "the template to be newer in "+cluster, func(ctx context.Context) error {
-			got, err := hub.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name, Clusters: []string{cluster},
+			got, err := hub.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.Name, Clusters: []string{cluster},
 				DryRun: true})
 			if err != nil || len(got.GetMembers()) != 1 {
 				return fmt.Errorf("%v, %w", got, err)
@@ -47,20 +43,20 @@ func TestI6_Refresh(t *testing.T) {
 		t.Fatalf("a dry run has made Pods with %s", images)
 	}
 
-	call(ctx, t, http.StatusOK, http.MethodPost, "/v1/envs/"+namespace+"/"+e.name+":refresh",
+	call(ctx, t, http.StatusOK, http.MethodPost, "/v1/envs/"+namespace+"/"+e.Name+":refresh",
 		`{"clusters": ["west"], "maxUnavailable": "100%"}`)
-	call(ctx, t, http.StatusNotFound, http.MethodPost, "/v1/envs/"+namespace+"/"+e.name+":refresh", `{"members": ["other"]}`)
-	call(ctx, t, http.StatusBadRequest, http.MethodPost, "/v1/envs/"+namespace+"/"+e.name+":refresh", `{"maxUnavailable": "lots"}`)
-	if _, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name,
+	call(ctx, t, http.StatusNotFound, http.MethodPost, "/v1/envs/"+namespace+"/"+e.Name+":refresh", `{"members": ["other"]}`)
+	call(ctx, t, http.StatusBadRequest, http.MethodPost, "/v1/envs/"+namespace+"/"+e.Name+":refresh", `{"maxUnavailable": "lots"}`)
+	if _, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.Name,
 		Clusters: []string{"west"}}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a worker was asked for another cluster's members: %v", err)
 	}
-	here, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name,
-		Members: []string{e.pool("north")}})
+	here, err := local["north"].RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.Name,
+		Members: []string{e.Pool("north")}})
 	if err != nil || len(here.GetMembers()) != 1 || here.GetMembers()[0].GetOutcome() != sandboxv1.RefreshedMember_REFRESHED {
 		t.Errorf("at the worker: %v, %v", here, err)
 	}
-	if text := atollctl(ctx, t, "envs", "refresh", namespace+"/"+e.name); strings.Count(text, "REFRESHED") != 2 ||
+	if text := atollctl(ctx, t, "envs", "refresh", namespace+"/"+e.Name); strings.Count(text, "REFRESHED") != 2 ||
 		strings.Count(text, "UNCHANGED") != 1 {
 		t.Errorf("atollctl prints\n%s", text)
 	}

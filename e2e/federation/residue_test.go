@@ -12,6 +12,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -22,11 +23,10 @@ const tenant = "tenant-of-the-residue-test"
 // writable survived that; otherwise it is replaced.
 func TestI13_NothingIsLeft(t *testing.T) {
 	ctx := testContext(t)
-	closed := &env{name: "residue", members: []member{{"east", 1, 0}}, closed: true}
-	closed.create(ctx, t)
-	plain := newEnv(ctx, t, "residue-open", member{"east", 1, 0})
-	scratch := &env{name: "scratch", members: []member{{"east", 1, 0}}, closed: true, emptyDir: true}
-	scratch.create(ctx, t)
+	one := []member{{Cluster: "east", Replicas: 1}}
+	closed := newEnvOf(ctx, t, "residue", one, stack.ClosedPod)
+	plain := newEnv(ctx, t, "residue-open", one...)
+	scratch := newEnvOf(ctx, t, "scratch", one, stack.ClosedPod, stack.ScratchPod(corev1.EmptyDirVolumeSource{}))
 
 	t.Run("a swapped container is reset", func(t *testing.T) {
 		first := closed.onlyPod(ctx, t)

@@ -82,7 +82,7 @@ func TestRESTAndProblems(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "rest", equally(1)...)
 	t.Cleanup(rest.CloseIdleConnections)
-	body := fmt.Sprintf(`{"env": %q, "user": "ada"}`, e.name)
+	body := fmt.Sprintf(`{"env": %q, "user": "ada"}`, e.Name)
 
 	var ids, keys []string
 	for range clusters {
@@ -171,7 +171,7 @@ func (e *env) wantLists(ctx context.Context, t *testing.T, ids []string) {
 		"metadataSelector=title=x":      nil,
 		"metadataSelector=title!=x":     ids,
 	} {
-		listed := call(ctx, t, 200, "GET", "/v1/sandboxes?env="+e.name+"&"+query, "")
+		listed := call(ctx, t, 200, "GET", "/v1/sandboxes?env="+e.Name+"&"+query, "")
 		var got []string
 		for _, s := range listed.Sandboxes {
 			got = append(got, s.Id)
@@ -227,17 +227,17 @@ func (e *env) wantProblems(ctx context.Context, t *testing.T, id, key string) {
 		}
 	}
 	missing := call(ctx, t, 404, "POST", "/v1/sandboxes", `{"env": "no-such-env"}`)
-	if missing.Reason != "NOT_FOUND" || !strings.Contains(missing.Detail, e.name) {
+	if missing.Reason != "NOT_FOUND" || !strings.Contains(missing.Detail, e.Name) {
 		t.Errorf("an unknown Env is answered %s, and not with the ones there are: %s", missing.Reason, missing.text)
 	}
 	call(ctx, t, 404, "GET", "/v1/sandboxes/"+strings.Repeat("0", 26)+id[26:], "")
 	call(ctx, t, 404, "GET", "/v1/claims/unheard-of", "")
 	call(ctx, t, 404, "GET", "/v1/clusters/nowhere", "")
-	conflict := call(ctx, t, 409, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "user": "bob"}`, e.name), "Idempotency-Key", key)
+	conflict := call(ctx, t, 409, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "user": "bob"}`, e.Name), "Idempotency-Key", key)
 	if conflict.Reason != "CLAIM_KEY_CONFLICT" || conflict.ClaimKey != key {
 		t.Errorf("other parameters are answered %s", conflict.text)
 	}
-	full := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "noQueue": true}`, e.name))
+	full := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "noQueue": true}`, e.Name))
 	if full.Reason != "NO_CAPACITY" || full.header.Get("Retry-After") == "" {
 		t.Errorf("no room is answered with Retry-After %q: %s", full.header.Get("Retry-After"), full.text)
 	}
@@ -253,12 +253,12 @@ func wantUnbuilt(t *testing.T, got *reply) {
 // wantAtollctl runs the command against the hub.
 func (e *env) wantAtollctl(ctx context.Context, t *testing.T, ids []string) {
 	t.Helper()
-	names := atollctl(ctx, t, "sandboxes", "--env", e.name, "-o", "name")
+	names := atollctl(ctx, t, "sandboxes", "--env", e.Name, "-o", "name")
 	if got := strings.Fields(names); !slices.Equal(got, ids) {
 		t.Errorf("-o name prints %q, want %v", names, ids)
 	}
 	all, one := &reply{}, &reply{}
-	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", "--env", e.name, "-o", "json")), all); err != nil ||
+	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", "--env", e.Name, "-o", "json")), all); err != nil ||
 		len(all.Sandboxes) != len(ids) {
 		t.Errorf("-o json has %d sandboxes, want %d: %v", len(all.Sandboxes), len(ids), err)
 	}

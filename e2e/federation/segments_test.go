@@ -70,7 +70,7 @@ func TestI3_I4_ForeignSegments(t *testing.T) {
 
 func (e *env) delete(ctx context.Context, t *testing.T, cluster string) {
 	t.Helper()
-	object := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.name}}
+	object := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.Name}}
 	if err := kube[cluster].Delete(ctx, object); err != nil {
 		t.Fatalf("deleting the Env in %s: %v", cluster, err)
 	}
@@ -116,7 +116,7 @@ func (e *env) whatMatters(ctx context.Context, t *testing.T, cluster string) str
 		out = append(out, of+" "+segment)
 	}
 	var pool v1alpha1.SandboxPool
-	must.Succeed(t, kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.pool(cluster)}, &pool))
+	must.Succeed(t, kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.Pool(cluster)}, &pool))
 	out = append(out, fmt.Sprintf("pool %s replicas %d", pool.UID, pool.Spec.Replicas))
 	out = append(out, e.podUIDs(ctx, t, cluster)...)
 	return strings.Join(out, "\n")

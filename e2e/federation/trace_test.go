@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -120,10 +121,9 @@ func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 	released := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: unused("secret-key")})
 	e.mustRelease(ctx, t, hub, released)
 	key := unused("secret-key")
-	e.holdings.Releasing(e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key}))
-	if _, err := hub.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: key, Namespace: namespace}); err != nil {
-		t.Fatal(err)
-	}
+	e.caller.Holdings.Releasing(e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key}))
+	_, err := hub.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: key, Namespace: namespace})
+	must.Succeed(t, err)
 
 	claim := []string{
 		"hub: Sandboxes/CreateSandbox",

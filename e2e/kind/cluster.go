@@ -67,11 +67,6 @@ func (c *Cluster) Load(ctx context.Context, archives ...string) error {
 // all clusters.
 func (c *Cluster) Node() string { return c.Name + "-control-plane" }
 
-// NodeAddress is the node's address for this machine. It changes when the node is stopped.
-func (c *Cluster) NodeAddress(ctx context.Context) (string, error) {
-	return c.Exec(ctx, "hostname", "--all-ip-addresses")
-}
-
 // faultPatience bounds an operation on a node.
 const faultPatience = time.Minute
 

@@ -174,8 +174,11 @@ func (s *Set) Load(ctx context.Context, archives ...string) error {
 // downPatience bounds the removal, which also runs after the caller's deadline.
 const downPatience = 2 * time.Minute
 
-// Down deletes the clusters, unless they are to be kept.
+// Down deletes the clusters, unless they are to be kept. No set at all is down.
 func (s *Set) Down(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
 	if s.opts.Keep || s.opts.Reuse {
 		for _, c := range s.clusters {
 			s.printf("%s is kept: kubectl --kubeconfig %s", c.Name, c.Kubeconfig())

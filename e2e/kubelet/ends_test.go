@@ -93,9 +93,8 @@ func evicts(ctx context.Context, t *testing.T, s *sandboxv1.Sandbox) {
 
 // fillsVolume writes more than the volume may hold, which a kubelet notices when it measures volumes.
 func fillsVolume(ctx context.Context, t *testing.T, s *sandboxv1.Sandbox) {
-	if _, err := ask(ctx, resets, s.GetPod(), "/fill", "path", "/scratch/file", "mebibytes", "16"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ask(ctx, resets, s.GetPod(), "/fill", "path", "/scratch/file", "mebibytes", "16")
+	must.Succeed(t, err)
 }
 
 // What a tenant's container does before any call returned.

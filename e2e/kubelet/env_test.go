@@ -13,15 +13,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -46,42 +44,12 @@ func newEnvOf(
 ) *env {
 	t.Helper()
 	e := &env{name: name, cluster: cluster, replicas: replicas}
-	spec := corev1.PodSpec{
-		TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
-		Containers: []corev1.Container{{Name: "main", Image: idleImage}},
+	manifest := stack.Env{
+		Name: name, Namespace: namespace, Image: idleImage, AllowedImages: "registry.example/*", Pod: change,
+		Members: []stack.Member{{Cluster: cluster, Name: name, Replicas: replicas, Resources: resources}},
 	}
-	for _, f := range change {
-		f(&spec)
-	}
-	template, err := yaml.Marshal(&v1alpha1.SandboxTemplate{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SandboxTemplate"},
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.SandboxTemplateSpec{
-			Version:                 "v1.0.0",
-			EmbeddedSandboxTemplate: v1alpha1.EmbeddedSandboxTemplate{Template: corev1.PodTemplateSpec{Spec: spec}},
-		},
-	})
-	must.Succeed(t, err)
-	manifest := fmt.Sprintf(`%s
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: %[2]s, namespace: %[3]s, annotations: {agentbox.navix.sh/allowed-images: registry.example/*}}
-spec:
-  mode: WarmPool
-  templateRef: {name: %[2]s}
-  overrides: {podCreationImagePolicy: PoolDefaultImage}
-  clusters:
-    - clusterID: %[4]s
-      members:
-        - name: %[2]s
-          spec: {replicas: %[5]d}
-          config: {inlineResources: %[6]s}
-`, template, name, namespace, cluster, replicas, resources)
 	t.Cleanup(func() { e.remove(t) })
-	if out, err := nodes[cluster].KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
-		t.Fatalf("applying Env %s: %v\n%s", name, err, out)
-	}
+	must.Succeed(t, manifest.Apply(ctx, nodes[cluster]))
 	e.waitWarm(ctx, t)
 	return e
 }
@@ -93,8 +61,8 @@ func (e *env) remove(t *testing.T) {
 	defer cancel()
 	for i := range e.pods(ctx, t) {
 		id := e.pods(ctx, t)[i].Labels[v1alpha1.SandboxIDLabelKey]
-		if _, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); id != "" && err != nil {
-			t.Errorf("releasing %s: %v", id, err)
+		if err := hub.Release(ctx, id); id != "" && err != nil {
+			t.Error(err)
 		}
 	}
 	if out, err := nodes[e.cluster].Kubectl(ctx, "-n", namespace, "delete", "sandboxenv", e.name, "--ignore-not-found"); err != nil {
@@ -110,15 +78,7 @@ func (e *env) remove(t *testing.T) {
 }
 
 // closed makes Pods in which nothing outlives a swap of the image.
-func closed(spec *corev1.PodSpec) {
-	spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(65532)), Sysctls: []corev1.Sysctl{
-		{Name: "kernel.shm_rmid_forced", Value: "1"}, {Name: "kernel.msgmni", Value: "0"},
-		{Name: "kernel.sem", Value: "250 32000 32 0"}, {Name: "fs.mqueue.queues_max", Value: "0"},
-	}}
-	spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)}
-	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "no-shm", MountPath: "/dev/shm"}}
-	spec.Volumes = []corev1.Volume{{Name: "no-shm", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}}}
-}
+var closed = stack.ClosedPod
 
 // root makes Pods whose tenants are root.
 func root(spec *corev1.PodSpec) {
@@ -138,27 +98,16 @@ func lingers(seconds int64) func(*corev1.PodSpec) {
 
 // scratch gives Pods a volume of this size.
 func scratch(limit string) func(*corev1.PodSpec) {
-	return func(spec *corev1.PodSpec) {
-		spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "scratch", MountPath: "/scratch"})
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{
-			EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: quantity(limit)},
-		}})
-	}
+	return stack.ScratchPod(corev1.EmptyDirVolumeSource{SizeLimit: quantity(limit)})
 }
 
 // waitWarm waits until the hub sees the Env's Pods idle and ready, and returns them.
 func (e *env) waitWarm(ctx context.Context, t *testing.T) []corev1.Pod {
 	t.Helper()
 	wait.For(t, patience, "the Pods of "+e.name+" to be warm", func(ctx context.Context) error {
-		merged, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: e.name})
+		ready, err := hub.ReadyIdle(ctx, namespace, e.name)
 		if err != nil {
 			return err
-		}
-		ready := 0
-		for _, c := range merged.GetClusters() {
-			for _, m := range c.GetMembers() {
-				ready += int(m.GetReadyIdle())
-			}
 		}
 		pods := e.pods(ctx, t)
 		for i := range pods {
@@ -166,7 +115,7 @@ func (e *env) waitWarm(ctx context.Context, t *testing.T) []corev1.Pod {
 				return errors.New(show(pods))
 			}
 		}
-		return wait.If(ready == e.replicas && len(pods) == e.replicas, fmt.Sprintf("%d ready at the hub; %s", ready, show(pods)))
+		return wait.If(ready[e.cluster] == e.replicas && len(pods) == e.replicas, fmt.Sprintf("%v ready at the hub; %s", ready, show(pods)))
 	})
 	return e.pods(ctx, t)
 }
@@ -189,9 +138,7 @@ func (e *env) pods(ctx context.Context, t *testing.T) []corev1.Pod {
 
 // claim asks the hub for a sandbox.
 func (e *env) claim(ctx context.Context, image string) (*sandboxv1.Sandbox, error) {
-	return hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
-		Namespace: namespace, Env: e.name, Image: image, FirstActivityTimeout: durationpb.New(0), // what is kept is not used
-	})
+	return stack.EnvCaller{Namespace: namespace, Env: e.name}.Claim(ctx, hub, &sandboxv1.CreateSandboxRequest{Image: image})
 }
 
 func (e *env) mustClaim(ctx context.Context, t *testing.T, image string) *sandboxv1.Sandbox {
@@ -205,9 +152,7 @@ func (e *env) mustClaim(ctx context.Context, t *testing.T, image string) *sandbo
 
 func release(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sandbox) {
 	t.Helper()
-	if _, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
-		t.Fatalf("releasing %s: %v", sandbox.GetId(), err)
-	}
+	must.Succeed(t, hub.Release(ctx, sandbox.GetId()))
 }
 
 // waitEnded waits for the record of a sandbox that ended by itself.

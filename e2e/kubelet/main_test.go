@@ -48,11 +48,7 @@ func TestMain(m *testing.M) {
 	stack.RunSuite("kubelet", func(ctx context.Context, dir, logDir string) (code int, err error) {
 		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
 		defer cancel()
-		defer func() {
-			if set != nil {
-				err = errors.Join(err, set.Down(ctx))
-			}
-		}()
+		defer func() { err = errors.Join(err, set.Down(ctx)) }()
 		if err := bringUp(ctx, dir, logDir); err != nil {
 			return 1, err
 		}
@@ -99,12 +95,7 @@ func connect() (err error) {
 	if hub, err = atoll.HubClient(); err != nil {
 		return err
 	}
-	nodes, kube = map[string]*kind.Cluster{}, map[string]client.WithWatch{}
-	for i, id := range []string{resets, defaults} {
-		nodes[id] = set.Clusters()[i]
-		if kube[id], err = atoll.Kube(id); err != nil {
-			return err
-		}
-	}
-	return nil
+	nodes = map[string]*kind.Cluster{resets: set.Clusters()[0], defaults: set.Clusters()[1]}
+	kube, err = atoll.Kubes()
+	return err
 }

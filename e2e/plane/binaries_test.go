@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 )
 
@@ -105,9 +106,8 @@ func tarball(t *testing.T, dir, name string, content []byte) []byte {
 		archive.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))}),
 	)
 	must.Succeed(t, err)
-	if _, err := archive.Write(content); err != nil {
-		t.Fatal(err)
-	}
+	_, err = archive.Write(content)
+	must.Succeed(t, err)
 	must.Succeed(t, errors.Join(archive.Close(), zipped.Close()))
 	return out.Bytes()
 }
@@ -140,8 +140,7 @@ func TestDownload(t *testing.T) {
 
 func TestUnreachableReleasesAreNoticedSoon(t *testing.T) {
 	// No process accepts here, and the kernel queues what comes: a network that swallows everything.
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	silent := testserver.Listen(t)
 	defer silent.Close()
 	missing := httptest.NewServer(http.NotFoundHandler())
 	defer missing.Close()

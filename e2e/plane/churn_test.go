@@ -27,9 +27,8 @@ func TestWritesDuringASwapDoNotStartContainersTwice(t *testing.T) {
 	s := create(t, newPod(imageA))
 	api := s.client.CoreV1().Pods(s.pod.Namespace)
 	for range pods - 1 {
-		if _, err := api.Create(s.ctx, newPod(imageA), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := api.Create(s.ctx, newPod(imageA), metav1.CreateOptions{})
+		must.Succeed(t, err)
 	}
 	watcher, err := api.Watch(s.ctx, metav1.ListOptions{})
 	must.Succeed(t, err)

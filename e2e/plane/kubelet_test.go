@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/portforward"
 
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 )
@@ -52,8 +53,7 @@ func TestPodsCanBeReachedThroughTheAPIServer(t *testing.T) {
 // throughPort reads what a listener of this machine says, by way of the Pod.
 func throughPort(t *testing.T, s *subject) (string, error) {
 	t.Helper()
-	target, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	target := testserver.Listen(t)
 	defer target.Close()
 	go func() {
 		conn, err := target.Accept()

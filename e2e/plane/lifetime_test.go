@@ -196,9 +196,8 @@ func killGuards(t *testing.T, dir string) {
 			continue
 		}
 		var pid int
-		if _, err := fmt.Sscanf(path, "/proc/%d/cmdline", &pid); err != nil {
-			t.Fatal(err)
-		}
+		_, err = fmt.Sscanf(path, "/proc/%d/cmdline", &pid)
+		must.Succeed(t, err)
 		must.Succeed(t, syscall.Kill(pid, syscall.SIGKILL))
 		killed++
 	}
@@ -263,17 +262,15 @@ func TestAPIServerComesBackAtTheSameAddress(t *testing.T) {
 	namespace := newNamespace(ctx, t, client)
 	pods := client.CoreV1().Pods(namespace)
 	// This one is about to become Ready when the API server goes.
-	if _, err := pods.Create(ctx, newPod(imageA), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pods.Create(ctx, newPod(imageA), metav1.CreateOptions{})
+	must.Succeed(t, err)
 	west.StopAPIServer()
 	if _, err := pods.List(ctx, metav1.ListOptions{}); err == nil {
 		t.Error("a stopped API server answered")
 	}
 	must.Succeed(t, west.StartAPIServer(ctx))
-	if _, err := pods.Create(ctx, newPod(imageA), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = pods.Create(ctx, newPod(imageA), metav1.CreateOptions{})
+	must.Succeed(t, err)
 	wait.For(t, patience, "both pods to be ready", func(context.Context) error {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -161,9 +161,8 @@ func TestAuditTellsWritesOfAUser(t *testing.T) {
 	namespace := newNamespace(ctx, t, client)
 	for i := range 3 {
 		data := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}}
-		if _, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, data, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, data, metav1.CreateOptions{})
+		must.Succeed(t, err)
 	}
 	wait.For(t, patience, "three writes in the audit log", func(context.Context) error {
 		events, err := west.Audit()
@@ -176,9 +175,6 @@ func TestAuditTellsWritesOfAUser(t *testing.T) {
 				writes++
 			}
 		}
-		if writes != 3 {
-			return fmt.Errorf("%d writes", writes)
-		}
-		return nil
+		return wait.If(writes == 3, writes)
 	})
 }

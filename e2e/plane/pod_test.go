@@ -30,9 +30,8 @@ const (
 
 func apply(ctx context.Context, t *testing.T, p *plane.Plane, namespace, manifest string) {
 	t.Helper()
-	if _, err := p.KubectlInput(ctx, strings.NewReader(manifest), "apply", "-n", namespace, "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.KubectlInput(ctx, strings.NewReader(manifest), "apply", "-n", namespace, "-f", "-")
+	must.Succeed(t, err)
 }
 
 func clientFrom(t *testing.T, kubeconfig string) *kubernetes.Clientset {
@@ -196,10 +195,7 @@ func TestImageSwapRestartsOneContainer(t *testing.T) {
 	before := s.until("ready", ready).Status.ContainerStatuses
 	s.swap(imageB)
 	during := s.until("stopped", func(pod *corev1.Pod) error {
-		if pod.Status.ContainerStatuses[0].State.Terminated == nil {
-			return errors.New("not terminated")
-		}
-		return nil
+		return wait.If(pod.Status.ContainerStatuses[0].State.Terminated != nil, "not terminated")
 	})
 	if during.Status.Phase != corev1.PodRunning || condition(during, corev1.PodReady).Status != corev1.ConditionFalse {
 		t.Errorf("during the swap: phase %s, ready %s", during.Status.Phase, condition(during, corev1.PodReady).Status)
@@ -329,10 +325,8 @@ func TestDeletedPodStaysForItsFinalizer(t *testing.T) {
 	pods := s.client.CoreV1().Pods(s.pod.Namespace)
 	must.Succeed(t, pods.Delete(s.ctx, s.pod.Name, metav1.DeleteOptions{}))
 	got := s.until("the kubelet's last word", func(pod *corev1.Pod) error {
-		if grace := pod.DeletionGracePeriodSeconds; grace == nil || *grace != 0 {
-			return errors.New("the kubelet has not deleted it")
-		}
-		return nil
+		grace := pod.DeletionGracePeriodSeconds
+		return wait.If(grace != nil && *grace == 0, "the kubelet has not deleted it")
 	})
 	if c := got.Status.ContainerStatuses[0]; got.Status.Phase != corev1.PodFailed || c.State.Terminated == nil {
 		t.Errorf("phase %s, container %+v", got.Status.Phase, c)

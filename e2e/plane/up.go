@@ -120,8 +120,11 @@ func (s *Set) Adopt(cmd *exec.Cmd) {
 func (s *Set) KubectlPath() string { return filepath.Join(s.binDir, "kubectl") }
 
 // Down kills all planes and adopted commands, and removes their files. It is quick, and ignores the end of ctx; because an
-// expired test needs a clean-up too. A second call returns the first result.
+// expired test needs a clean-up too. A second call returns the first result. No set at all is down.
 func (s *Set) Down(context.Context) error {
+	if s == nil {
+		return nil
+	}
 	s.down.Do(func() {
 		errs := make([]error, 0, len(s.planes)+2)
 		for _, p := range s.planes {

@@ -30,9 +30,8 @@ func TestQuickStart(t *testing.T) {
 	// The test depends on what the commands read beside the sources and charts.
 	for _, name := range []string{"docs/quickstart.md", "Makefile", "tools/quickstart", "tools/images/main.go",
 		"e2e/quickstart/testdata/played"} {
-		if _, err := os.ReadFile(filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = os.ReadFile(filepath.Join(root, name))
+		must.Succeed(t, err)
 	}
 	steps, err := exec.CommandContext(ctx, filepath.Join(root, "tools", "quickstart"), "--print").CombinedOutput()
 	if err != nil {

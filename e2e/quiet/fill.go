@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -27,31 +28,6 @@ const (
 	patience = 30 * time.Minute
 	writers  = 16
 )
-
-const template = `
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxTemplate
-metadata: {name: quiet}
-spec:
-  template:
-    spec:
-      automountServiceAccountToken: false
-      containers: [{name: main, image: registry.example/quiet:1}]
-`
-
-const env = `
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: %[1]s, namespace: %[2]s}
-spec:
-  mode: WarmPool
-  templateRef: {name: quiet}
-  overrides: {podCreationImagePolicy: PoolDefaultImage}
-  clusters:
-    - clusterID: %[3]s
-      members:
-        - {name: %[1]s, spec: {replicas: %[4]d}, config: {inlineResources: {requests: {cpu: 1m, memory: 1Mi}}}}
-`
 
 // Ground is a cluster to fill.
 type Ground struct {
@@ -65,6 +41,10 @@ func (g Ground) Prepare(ctx context.Context) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: g.Namespace}}
 	if err := client.IgnoreAlreadyExists(g.Kube.Create(ctx, ns)); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", g.Namespace, err)
+	}
+	template, err := g.Env(Template, 0).TemplateManifest()
+	if err != nil {
+		return err
 	}
 	if err := client.IgnoreAlreadyExists(g.create(ctx, template)); err != nil {
 		return fmt.Errorf("creating template %s: %w", Template, err)
@@ -81,6 +61,14 @@ func (g Ground) create(ctx context.Context, manifest string) error {
 		return fmt.Errorf("reading a manifest: %w", err)
 	}
 	return g.Kube.Create(ctx, object)
+}
+
+// Env is an Env with one pool of its name.
+func (g Ground) Env(name string, pods int) stack.Env {
+	return stack.Env{
+		Name: name, Namespace: g.Namespace, Template: Template, Image: "registry.example/quiet:1",
+		Members: []stack.Member{{Cluster: g.Cluster, Name: name, Replicas: pods, Resources: "{requests: {cpu: 1m, memory: 1Mi}}"}},
+	}
 }
 
 // EnvName is the name of the i-th Env, and of its member and pool.
@@ -107,7 +95,7 @@ func (g Ground) Fill(ctx context.Context, envs, pods int) error {
 
 // CreateEnv creates one Env with one pool.
 func (g Ground) CreateEnv(ctx context.Context, name string, pods int) error {
-	if err := g.create(ctx, fmt.Sprintf(env, name, g.Namespace, g.Cluster, pods)); err != nil {
+	if err := g.create(ctx, g.Env(name, pods).EnvManifest()); err != nil {
 		return fmt.Errorf("creating Env %s: %w", name, err)
 	}
 	return nil

@@ -56,29 +56,18 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// starved is an Env of a team that may have three Pods, and asks for five.
-const starved = `
-apiVersion: v1
+// quotas let the team poor have three Pods.
+const quotas = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: atoll-team-quotas, namespace: atoll-system}
 data:
   poor: "maxReplicas: 3"
 ---
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: starved, namespace: quiet}
-spec:
-  mode: WarmPool
-  templateRef: {name: quiet}
-  clusters:
-    - clusterID: quiet
-      members:
-        - {name: starved, spec: {replicas: 5}, config: {labels: {scheduling.navix.sh/team: poor}, inlineResources: {requests: {cpu: 1m}}}}
 `
 
-// starve makes a pool that is held to less than it asks for: by what is admitted when it is made, and, when a user raises
-// its replicas by hand, Pod by Pod.
-func starve(t *testing.T, p *plane.Plane) {
+// starve makes a pool that is held to less than the five Pods that it asks for: by what is admitted when it is made, and, when
+// a user raises its replicas by hand, Pod by Pod.
+func starve(t *testing.T, p *plane.Plane, ground quiet.Ground) {
 	t.Helper()
 	ctx := t.Context()
 	await := func(what, path, want string) {
@@ -89,9 +78,9 @@ func starve(t *testing.T, p *plane.Plane) {
 		})
 		must.Succeed(t, err)
 	}
-	if out, err := p.KubectlInput(ctx, strings.NewReader(starved), "apply", "-f", "-"); err != nil {
-		t.Fatal(err, out)
-	}
+	starved := ground.Env("starved", 5)
+	starved.Members[0].Team, starved.Members[0].Resources = "poor", "{requests: {cpu: 1m}}"
+	must.Succeed(t, stack.Apply(ctx, p, quotas+starved.EnvManifest()))
 	await("what the team may have", "{.spec.replicas} {.status.idleReplicas}", "3 3")
 	raise := `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":5}]`
 	if out, err := p.Kubectl(ctx, "-n", "quiet", "patch", "sandboxenv", "starved", "--type=json", "-p", raise); err != nil {
@@ -113,7 +102,7 @@ func TestQuiet(t *testing.T) {
 	begun := time.Now()
 	must.Succeed(t, ground.Fill(ctx, *envs, *pods))
 	t.Logf("%d Envs with %d Pods each took %s", *envs, *pods, time.Since(begun).Round(time.Millisecond))
-	starve(t, p)
+	starve(t, p, ground)
 	must.Succeed(t, quiet.Settle(ctx, p, 3*time.Second, time.Minute))
 	begun = time.Now()
 	select {
@@ -137,14 +126,8 @@ func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground
 	hub, err := atoll.HubClient()
 	must.Succeed(t, err)
 	err = wait.Until(ctx, time.Minute, "the busy pool", func(ctx context.Context) error {
-		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: ground.Namespace, Name: "busy"})
-		var ready int32
-		for _, c := range env.GetClusters() {
-			for _, m := range c.GetMembers() {
-				ready += m.GetReadyIdle()
-			}
-		}
-		return wait.If(ready == size, fmt.Sprint(ready, err))
+		ready, err := hub.ReadyIdle(ctx, ground.Namespace, "busy")
+		return wait.If(ready[cluster] == size, fmt.Sprint(ready, err))
 	})
 	must.Succeed(t, err)
 	begun := time.Now()

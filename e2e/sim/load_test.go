@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/hubtest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/workertest"
@@ -246,10 +247,7 @@ func (w *world) settle() {
 				if a.said == conflicted {
 					a = w.claim(0, draw, key, 2)
 				}
-				if a.said == unheard && !strings.Contains(a.why, recordLost) {
-					return errors.New(a.why)
-				}
-				return nil
+				return wait.If(a.said != unheard || strings.Contains(a.why, recordLost), a.why)
 			})
 		})
 	}

@@ -3,11 +3,12 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // probes is the number of claims without a key after a run. settle leaves room for them.
@@ -18,18 +19,11 @@ func (w *world) serves() {
 	draw := w.dice("probes")
 	for i := range probes {
 		w.eventually(fmt.Sprintf("claim %d without a key is answered", i), time.Minute, func() error {
-			if a := w.claim(0, draw, "", 1); a.said != live {
-				return errors.New(a.why)
-			}
-			return nil
+			a := w.claim(0, draw, "", 1)
+			return wait.If(a.said == live, a.why)
 		})
 	}
-	w.eventually("a claim with an idle timeout is answered", time.Minute, func() error {
-		if w.claimToUse() == "" {
-			return errors.New("it is not")
-		}
-		return nil
-	})
+	w.eventually("a claim with an idle timeout is answered", time.Minute, func() error { return wait.If(w.claimToUse() != "", "it is not") })
 }
 
 // checkEnds ends every live sandbox, by its id or by its key in turn. Each call responds within its bound, and each sandbox
@@ -46,10 +40,8 @@ func (w *world) checkEnds() {
 			end = func() operation { return w.cancel(0, g.key) }
 		}
 		w.eventually("the end of sandbox "+id+" is answered", time.Minute, func() error {
-			if o := end(); o.said != done {
-				return fmt.Errorf("%s: %s %s", o.verb, o.said, o.why)
-			}
-			return nil
+			o := end()
+			return wait.If(o.said == done, fmt.Sprintf("%s: %s %s", o.verb, o.said, o.why))
 		})
 	}
 	byKey := map[string][]string{}

@@ -12,11 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
 )
 
 // RunSuite is the TestMain of a suite: it ends the process with run's result. run gets a context that Ctrl-C ends, a folder,
@@ -45,6 +47,32 @@ func runSuite(name string, run func(ctx context.Context, dir, logDir string) (in
 		return code, err
 	}
 	return 0, os.RemoveAll(dir)
+}
+
+// Prepare builds programs and starts planes at the same time. After an error, a caller takes down the set if there is one.
+func Prepare(ctx context.Context, build func(context.Context) error, opts plane.Options, names ...string) (set *plane.Set, err error) {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return build(groupCtx) })
+	group.Go(func() (err error) {
+		set, err = plane.Up(groupCtx, opts, names...)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return set, fmt.Errorf("preparing: %w", err)
+	}
+	return set, nil
+}
+
+// Kubes are clients of all clusters' API servers, without a cache.
+func (s *Stack) Kubes() (map[string]client.WithWatch, error) {
+	kubes := map[string]client.WithWatch{}
+	for _, id := range s.ids {
+		var err error
+		if kubes[id], err = s.Kube(id); err != nil {
+			return nil, err
+		}
+	}
+	return kubes, nil
 }
 
 // Kube is a client of a cluster's API server, without a cache.

@@ -15,6 +15,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/history"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -33,10 +34,10 @@ const (
 
 // load is callers that claim, use and release without a pause, and remember what they met.
 type load struct {
-	holdings *history.Holdings
-	tally    tally
-	quit     chan struct{}
-	done     sync.WaitGroup
+	caller stack.EnvCaller
+	tally  tally
+	quit   chan struct{}
+	done   sync.WaitGroup
 
 	mu     sync.Mutex
 	errors []error
@@ -44,7 +45,9 @@ type load struct {
 
 // startLoad begins to claim. End it with stop.
 func startLoad(ctx context.Context) *load {
-	l := &load{quit: make(chan struct{}), holdings: history.NewHoldings()}
+	l := &load{
+		quit: make(chan struct{}), caller: stack.EnvCaller{Namespace: namespace, Env: envName, Holdings: history.NewHoldings()},
+	}
 	for i := range callers {
 		l.done.Go(func() { l.run(ctx, fmt.Sprintf("load-%d", i)) })
 		l.done.Go(func() { l.run(ctx, "") })
@@ -109,15 +112,13 @@ func (l *load) use(ctx context.Context, key string) error {
 
 // claim makes one claim and enters it into the holdings.
 func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sandbox *sandboxv1.Sandbox, err error) {
-	r.Namespace, r.Env, r.StartupTimeout = namespace, envName, durationpb.New(startupTimeout)
+	r.StartupTimeout = durationpb.New(startupTimeout)
 	what := "claim"
 	if r.GetClaimKey() != "" {
 		what = "claim with key"
-	} else {
-		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
 	}
 	err = l.retryUntilDone(ctx, what, func(ctx context.Context) (err error) {
-		sandbox, err = hub.CreateSandbox(ctx, r)
+		sandbox, err = l.caller.Claim(ctx, hub, r)
 		return err
 	})
 	if err != nil {
@@ -126,7 +127,7 @@ func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sa
 	if history.Over(sandbox) {
 		return nil, fmt.Errorf("%s: the answer is %s in phase %s", what, sandbox.GetId(), sandbox.GetPhase())
 	}
-	return sandbox, l.holdings.Answered(sandbox)
+	return sandbox, nil
 }
 
 // stillThere holds the hub to an answer that it gave.
@@ -146,13 +147,9 @@ func (l *load) stillThere(ctx context.Context, sandbox *sandboxv1.Sandbox) error
 	return nil
 }
 
-// release gives a sandbox back. The holdings let go of its Pod first: it may be answered again before this call returns.
+// release gives a sandbox back.
 func (l *load) release(ctx context.Context, sandbox *sandboxv1.Sandbox) error {
-	l.holdings.Releasing(sandbox)
-	return l.retryUntilDone(ctx, "release", func(ctx context.Context) error {
-		_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()})
-		return err
-	})
+	return l.retryUntilDone(ctx, "release", func(ctx context.Context) error { return l.caller.Release(ctx, hub, sandbox) })
 }
 
 // retryUntilDone makes a call as callers are told to: what was answered UNAVAILABLE is called again, unchanged, after the time that

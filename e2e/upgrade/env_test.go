@@ -5,8 +5,7 @@ package upgrade_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
+	"maps"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,35 +14,33 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
-// replicas of the Env in each cluster, as testdata/env.yaml has it.
+// replicas of the Env in each cluster.
 const replicas = 8
 
 // applyEnv applies the Env in all clusters and waits until the hub sees it warm.
 func applyEnv(ctx context.Context, t *testing.T) {
 	t.Helper()
-	manifest, err := os.ReadFile("testdata/env.yaml")
-	must.Succeed(t, err)
+	e := stack.Env{
+		Name: envName, Image: poolImage, Port: 8000, AllowedImages: "registry.example/python", Pod: []func(*corev1.PodSpec){stack.ClosedPod},
+	}
+	want := map[string]int{}
 	for _, cluster := range clusters {
-		out, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(string(manifest)), "apply", "-f", "-")
-		if err != nil {
-			t.Fatalf("applying the Env in %s: %v\n%s", cluster, err, out)
-		}
+		e.Members = append(e.Members, stack.Member{Cluster: cluster, Replicas: replicas})
+		want[cluster] = replicas
+	}
+	for _, cluster := range clusters {
+		must.Succeed(t, e.Apply(ctx, atoll.Cluster(cluster)))
 	}
 	wait.For(t, patience, "the Env to be warm", func(ctx context.Context) error {
-		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
+		ready, err := hub.ReadyIdle(ctx, namespace, envName)
 		if err != nil {
 			return err
 		}
-		ready := 0
-		for _, c := range env.GetClusters() {
-			for _, m := range c.GetMembers() {
-				ready += int(m.GetReadyIdle())
-			}
-		}
-		return wait.If(ready == replicas*len(clusters), env)
+		return wait.If(maps.Equal(ready, want), ready)
 	})
 }
 
@@ -78,9 +75,8 @@ func keep(ctx context.Context, t *testing.T, l *load) []*kept {
 		for _, key := range []string{"", "keep-" + cluster} {
 			k := &kept{request: &sandboxv1.CreateSandboxRequest{ClaimKey: key, Clusters: []string{cluster}, RequireClusters: true}}
 			var err error
-			if k.sandbox, err = l.claim(ctx, k.request); err != nil {
-				t.Fatal(err)
-			}
+			k.sandbox, err = l.claim(ctx, k.request)
+			must.Succeed(t, err)
 			out = append(out, k)
 		}
 	}

@@ -73,9 +73,4 @@ func images(ctx context.Context, dir string) ([]string, error) {
 	return append(archives, sandboxes), new.Build(ctx, filepath.Join(dir, "bin"))
 }
 
-func takeDown(ctx context.Context) error {
-	if set == nil {
-		return nil
-	}
-	return set.Down(ctx)
-}
+func takeDown(ctx context.Context) error { return set.Down(ctx) }

@@ -25,7 +25,7 @@ var clusters = []string{"east", "west"}
 var (
 	atoll    *stack.Stack
 	hub      *stack.Client
-	kube     = map[string]client.Client{} // live, no cache
+	kube     map[string]client.WithWatch // live, no cache
 	old, new stack.Version
 )
 
@@ -76,10 +76,6 @@ func connect() (err error) {
 	if hub, err = atoll.HubClient(); err != nil {
 		return err
 	}
-	for _, id := range clusters {
-		if kube[id], err = atoll.Kube(id); err != nil {
-			return err
-		}
-	}
-	return nil
+	kube, err = atoll.Kubes()
+	return err
 }

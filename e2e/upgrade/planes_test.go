@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 )
@@ -29,20 +27,16 @@ const (
 var set *plane.Set
 
 func bringUp(ctx context.Context, dir, logDir string) (*stack.Stack, error) {
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	build := func(ctx context.Context) error {
 		// One after the other: what they have in common is compiled once.
-		if err := old.Build(groupCtx, filepath.Join(dir, "bin-old")); err != nil {
+		if err := old.Build(ctx, filepath.Join(dir, "bin-old")); err != nil {
 			return err
 		}
-		return new.Build(groupCtx, filepath.Join(dir, "bin-new"))
-	})
-	group.Go(func() (err error) {
-		set, err = plane.Up(groupCtx, plane.Options{}, clusters...)
-		return err
-	})
-	if err := group.Wait(); err != nil {
-		return nil, fmt.Errorf("preparing: %w", err)
+		return new.Build(ctx, filepath.Join(dir, "bin-new"))
+	}
+	var err error
+	if set, err = stack.Prepare(ctx, build, plane.Options{}, clusters...); err != nil {
+		return nil, err
 	}
 	started, err := stack.Start(ctx, set, stack.Options{BinDir: old.BinDir, LogDir: logDir})
 	if err != nil {
@@ -51,9 +45,4 @@ func bringUp(ctx context.Context, dir, logDir string) (*stack.Stack, error) {
 	return started, nil
 }
 
-func takeDown(ctx context.Context) error {
-	if set == nil {
-		return nil
-	}
-	return set.Down(ctx)
-}
+func takeDown(ctx context.Context) error { return set.Down(ctx) }

@@ -130,7 +130,7 @@ func startWatches(t *testing.T, kept []*kept) []*watch {
 // back.
 func wantNoOther(ctx context.Context, t *testing.T, l *load) {
 	t.Helper()
-	want := l.holdings.Live()
+	want := l.caller.Holdings.Live()
 	wait.For(t, patience, "no other sandboxes than those that callers hold", func(ctx context.Context) error {
 		got, err := liveSandboxes(ctx)
 		if err != nil {

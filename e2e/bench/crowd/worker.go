@@ -257,7 +257,8 @@ var sandboxes atomic.Uint64
 
 // answer acknowledges a call and carries it out at once.
 func (w *Worker) answer(d *federationv1.Dispatch) error {
-	if err := w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}); err != nil {
+	receipt := &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}
+	if err := w.send(&federationv1.WorkerFrame{Body: receipt}); err != nil {
 		return err
 	}
 	a := &federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_REFUSED}

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 )
 
@@ -28,8 +29,7 @@ const (
 // echo starts a server that returns its input, and a proxy to it.
 func echo(t *testing.T) *Proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	listener := testserver.Listen(t)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -208,8 +208,7 @@ func TestThrottle(t *testing.T) {
 }
 
 func TestATargetThatIsNotThere(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	listener := testserver.Listen(t)
 	must.Succeed(t, listener.Close())
 	p, err := Listen(listener.Addr().String())
 	must.Succeed(t, err)

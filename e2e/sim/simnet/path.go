@@ -26,13 +26,6 @@ type Path struct {
 	conns   map[*pair]struct{}
 }
 
-// SetDelay changes the delay of later bytes.
-func (p *Path) SetDelay(d Delay) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.delay = d
-}
-
 // Cut breaks all connections and refuses new ones until Heal.
 func (p *Path) Cut() {
 	p.mu.Lock()
