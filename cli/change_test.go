@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -67,18 +67,9 @@ func TestPhaseTellsOfAPause(t *testing.T) {
 
 func TestTimeoutsOnTheCommandLine(t *testing.T) {
 	r := &recorder{}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := grpc.NewServer()
 	sandboxv1.RegisterSandboxesServer(server, r)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		<-served
-	})
+	address := testserver.ServeGRPC(t, server)
 	hour, none := durationpb.New(time.Hour), durationpb.New(0)
 	ready := sandboxv1.CreateSandboxRequest_READY
 	for line, want := range map[string]struct {
@@ -103,7 +94,7 @@ func TestTimeoutsOnTheCommandLine(t *testing.T) {
 		}, ""},
 	} {
 		r.calls = nil
-		_, err := atollctl(t, append(strings.Fields(line), "--server", listener.Addr().String())...)
+		_, err := atollctl(t, append(strings.Fields(line), "--server", address)...)
 		if (err != nil) != (want.says != "") || err != nil && !strings.Contains(err.Error(), want.says) {
 			t.Errorf("%s: %v, want an error that says %q", line, err, want.says)
 		}

@@ -13,15 +13,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestShowSandboxSaysWhyItDoesNotRun(t *testing.T) {
 	show := func(output string, s *sandboxv1.Sandbox) string {
 		t.Helper()
 		var out bytes.Buffer
-		if err := showSandbox(&out, output, s); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, showSandbox(&out, output, s))
 		return out.String()
 	}
 	waiting := &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_STARTING, StatusDetail: &sandboxv1.StatusDetail{
@@ -53,9 +52,7 @@ func TestReadHooks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hooks.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("- exec: {command: [sh, -c, 'true']}\n  retries: 2\n- http: {port: 80}\n")
 	hooks, err := readHooks(file)

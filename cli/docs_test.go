@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // documented finds commands: in a line of a block, or between backticks.
@@ -17,15 +19,11 @@ var documented = regexp.MustCompile("(?m)`atollctl ([^`]+)`|^[^`\n]*?(?:bin/)?at
 // Every command in README and docs exists, with these flags and this number of arguments.
 func TestDocumentedCommands(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := 0
 	for _, page := range append(pages, "../README.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, match := range documented.FindAllStringSubmatch(string(text), -1) {
 			found++
 			line := strings.TrimSpace(match[1] + match[2])

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"regexp"
 	"strings"
 	"sync"
@@ -20,6 +19,8 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
@@ -107,22 +108,12 @@ type runner string
 
 func serveScripted(t *testing.T, s *scripted) runner {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := grpc.NewServer()
 	sandboxv1.RegisterSandboxesServer(server, s)
 	sandboxv1.RegisterClaimsServer(server, s)
 	sandboxv1.RegisterEnvsServer(server, s)
 	sandboxv1.RegisterClustersServer(server, s)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		<-served
-	})
-	return runner(listener.Addr().String())
+	return runner(testserver.ServeGRPC(t, server))
 }
 
 func (r runner) run(ctx context.Context, line string) (stdout, stderr string, code exitCode) {
@@ -423,24 +414,10 @@ func TestReachingIntoAnEndedSandbox(t *testing.T) {
 		Further:  reach.NewHandler(gone{}, logr.Discard()).Match,
 		Drain:    100 * time.Millisecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	must.Succeed(t, err)
+	address := testserver.Serve(t, server.Serve)
 	for _, line := range []string{"exec id-east -- ls", "logs id-east"} {
-		_, stderr, code := runner(listener.Addr().String()).run(t.Context(), line)
+		_, stderr, code := runner(address).run(t.Context(), line)
 		if code != exitEnded || !strings.Contains(stderr, "sandbox id-east has ended: Failed: OOMKilled") {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}

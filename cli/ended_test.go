@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 )
 
 // lister returns two pages; a cluster is missing from the first.
@@ -33,21 +33,16 @@ func (l *lister) ListSandboxes(_ context.Context, r *sandboxv1.ListSandboxesRequ
 }
 
 func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	l := &lister{}
 	server := grpc.NewServer()
 	sandboxv1.RegisterSandboxesServer(server, l)
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
+	address := testserver.ServeGRPC(t, server)
 	run := func(args ...string) (string, error) {
 		var out strings.Builder
 		cmd := newRoot()
 		cmd.SetOut(&out)
 		cmd.SetErr(&out)
-		cmd.SetArgs(append([]string{"--server", listener.Addr().String(), "sandboxes"}, args...))
+		cmd.SetArgs(append([]string{"--server", address, "sandboxes"}, args...))
 		err := cmd.Execute()
 		return out.String(), err
 	}

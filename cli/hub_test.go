@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/hubstate"
 )
 
@@ -63,29 +64,18 @@ func archive(t *testing.T) []byte {
 	dir := t.TempDir()
 	claims, err1 := hubstate.Open(dir, hubstate.Claims)
 	registry, err2 := hubstate.Open(dir, hubstate.Registry)
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err1, err2))
 	var out bytes.Buffer
 	err := hubstate.Files{Claims: claims, Registry: registry, Dir: dir, Version: "v1"}.Backup(t.Context(), time.Unix(0, 0), &out)
-	if err := errors.Join(err, claims.Close(), registry.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, claims.Close(), registry.Close()))
 	return out.Bytes()
 }
 
 func serveHub(t *testing.T, k *keeper) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := grpc.NewServer()
 	sandboxv1.RegisterHubServer(server, k)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); <-done })
-	return listener.Addr().String()
+	return testserver.ServeGRPC(t, server)
 }
 
 func TestABackupIsAFileOnlyWhenItIsWhole(t *testing.T) {
@@ -112,9 +102,7 @@ func TestABackupIsAFileOnlyWhenItIsWhole(t *testing.T) {
 		t.Errorf("over another: %v", err)
 	}
 	claims, err := hubstate.Open(filepath.Join(dir, "data"), hubstate.Claims)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if ledger, err := hubstate.LoadLedger(t.Context(), claims); err != nil || !ledger.Restored {
 		t.Errorf("ledger %+v: %v", ledger, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 )
@@ -31,7 +32,7 @@ func atollctl(t *testing.T, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-func must(t *testing.T, args ...string) string {
+func mustRun(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := atollctl(t, args...)
 	if err != nil {
@@ -43,13 +44,9 @@ func must(t *testing.T, args ...string) string {
 func issued(t *testing.T, dir string, who link.Identity) *x509.Certificate {
 	t.Helper()
 	authority, err := pki.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cert, err := authority.Issued(who)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return cert
 }
 
@@ -67,23 +64,19 @@ func words(t *testing.T, command string) []string {
 
 func TestPKIPrintsTheSecretsCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's a pki")
-	must(t, "pki", "init", "--dir", dir)
+	mustRun(t, "pki", "init", "--dir", dir)
 	for _, tc := range []struct {
 		args, want []string
 		files      string
 	}{
-		{
-			args: []string{"hub", "--host", "hub.example.org,192.0.2.7"}, files: "hub",
-			want: []string{"-n", "atoll-system", "create", "secret", "generic", "atoll-hub-tls"},
-		},
-		{
-			args: []string{"cluster", "east", "--context", "kind-east", "--namespace", "other", "--name", "w"}, files: "cluster-east",
-			want: []string{"--context", "kind-east", "-n", "other", "create", "secret", "generic", "w-tls"},
-		},
+		{args: []string{"hub", "--host", "hub.example.org,192.0.2.7"}, files: "hub",
+			want: []string{"-n", "atoll-system", "create", "secret", "generic", "atoll-hub-tls"}},
+		{args: []string{"cluster", "east", "--context", "kind-east", "--namespace", "other", "--name", "w"}, files: "cluster-east",
+			want: []string{"--context", "kind-east", "-n", "other", "create", "secret", "generic", "w-tls"}},
 	} {
 		want := append(tc.want, "--from-file=tls.crt="+filepath.Join(dir, tc.files+".crt"),
 			"--from-file=tls.key="+filepath.Join(dir, tc.files+".key"), "--from-file=ca.crt="+filepath.Join(dir, "ca.crt"))
-		got := words(t, must(t, append([]string{"pki", "--dir", dir}, tc.args...)...))
+		got := words(t, mustRun(t, append([]string{"pki", "--dir", dir}, tc.args...)...))
 		if !slices.Equal(got, want) {
 			t.Errorf("%q prints\n%q, want\n%q", tc.args, got, want)
 		}
@@ -92,16 +85,14 @@ func TestPKIPrintsTheSecretsCommand(t *testing.T) {
 
 func TestPKIIssuesWhatHubAndWorkerTake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	must(t, "pki", "init", "--dir", dir)
-	must(t, "pki", "hub", "--dir", dir, "--host", "hub.example.org,192.0.2.7,2001:db8::7,*.hub.example.org")
-	must(t, "pki", "cluster", "east", "--dir", dir)
+	mustRun(t, "pki", "init", "--dir", dir)
+	mustRun(t, "pki", "hub", "--dir", dir, "--host", "hub.example.org,192.0.2.7,2001:db8::7,*.hub.example.org")
+	mustRun(t, "pki", "cluster", "east", "--dir", dir)
 	for file, who := range map[string]link.Identity{"hub": link.Hub(), "cluster-east": link.Cluster("east")} {
 		creds, err := link.LoadCredentials(link.Files{
 			Cert: filepath.Join(dir, file+".crt"), Key: filepath.Join(dir, file+".key"), CA: filepath.Join(dir, "ca.crt"),
 		}, logr.Discard())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, err := creds.Identity(); err != nil || got != who {
 			t.Errorf("%s is %s (%v), want %s", file, got, err, who)
 		}
@@ -119,8 +110,8 @@ func TestPKIIssuesWhatHubAndWorkerTake(t *testing.T) {
 
 func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	must(t, "pki", "init", "--dir", dir)
-	must(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.7")
+	mustRun(t, "pki", "init", "--dir", dir)
+	mustRun(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.7")
 	before := issued(t, dir, link.Hub())
 	if _, err := atollctl(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.8"); err == nil || !strings.Contains(err.Error(), "--renew") {
 		t.Errorf("a second certificate: %v", err)
@@ -128,7 +119,7 @@ func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 	if !issued(t, dir, link.Hub()).Equal(before) {
 		t.Error("the first certificate was replaced")
 	}
-	out := must(t, "pki", "hub", "--dir", dir, "--renew", "--context", "kind-hub")
+	out := mustRun(t, "pki", "hub", "--dir", dir, "--renew", "--context", "kind-hub")
 	if !strings.Contains(out, " --dry-run=client -o yaml | kubectl --context kind-hub replace -f -") {
 		t.Errorf("a Secret that is there is replaced by: %s", out)
 	}
@@ -136,7 +127,7 @@ func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 	if after.Equal(before) || after.VerifyHostname("192.0.2.7") != nil {
 		t.Errorf("renewed: %v, want another one with the same hosts", after.IPAddresses)
 	}
-	must(t, "pki", "hub", "--dir", dir, "--renew", "--host", "192.0.2.8")
+	mustRun(t, "pki", "hub", "--dir", dir, "--renew", "--host", "192.0.2.8")
 	moved := issued(t, dir, link.Hub())
 	if moved.VerifyHostname("192.0.2.8") != nil || moved.VerifyHostname("192.0.2.7") == nil {
 		t.Errorf("renewed with another host: %v", moved.IPAddresses)
@@ -145,11 +136,9 @@ func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 
 func TestPKIRefuses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	must(t, "pki", "init", "--dir", dir)
+	mustRun(t, "pki", "init", "--dir", dir)
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	elsewhere := filepath.Join(t.TempDir(), "mistyped")
 	for args, want := range map[string]string{
 		"pki init --dir " + dir:                           "there is a CA already",
@@ -172,14 +161,10 @@ func TestPKIRefuses(t *testing.T) {
 	}
 	left := map[string]fs.FileMode{}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		left[entry.Name()] = info.Mode().Perm()
 	}
 	if len(left) != 2 || left["ca.key"] != 0o600 {

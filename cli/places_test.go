@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/doctor"
 	"navix.sh/atoll/pkg/verify"
 )
@@ -27,9 +28,7 @@ func kubeconfig(t *testing.T, contexts ...string) string {
 		text += fmt.Sprintf("- {name: %s, context: {cluster: %s, user: me}}\n", c, c)
 	}
 	path := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -76,9 +77,7 @@ east     py-a  Active  2      3     1        4        0        5         FRESH  
 	show := func(want string) {
 		t.Helper()
 		var out bytes.Buffer
-		if err := showEnv(&out, "table", env); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, showEnv(&out, "table", env))
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -87,9 +86,7 @@ east     py-a  Active  2      3     1        4        0        5         FRESH  
 	env.MissingClusters, env.ClustersWithoutEnv = []string{"mars", "venus"}, []string{"west"}
 	show(members + "\nmars is not registered\n\nvenus is not registered\n\nwest has no such Env\n")
 	var out bytes.Buffer
-	if err := envView.list(&out, "table", []*sandboxv1.Env{env}, env); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, envView.list(&out, "table", []*sandboxv1.Env{env}, env))
 	if want := "mars is not registered; venus is not registered; west has no such Env\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("the list is\n%s", out.String())
 	}

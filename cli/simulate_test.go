@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 const simulatedEnv = `
@@ -31,9 +33,7 @@ func simulated(t *testing.T, files map[string]string, args ...string) (stdout, s
 	t.Helper()
 	t.Chdir(t.TempDir())
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	var out, complaints bytes.Buffer
 	root := newRoot()
@@ -52,9 +52,7 @@ func TestSimulateComparesPoliciesOnTheSameClaims(t *testing.T) {
 	}
 	table, complaints, err := simulated(t, files, "simulate", "-f", "now.yaml", "-f", "more.yaml", "-f", "off.yaml", "--scenario", "bursts",
 		"-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var got []struct {
 		Name                         string
 		Claims, Served, ServedAtOnce int
@@ -75,9 +73,7 @@ func TestSimulateComparesPoliciesOnTheSameClaims(t *testing.T) {
 func TestSimulateDraws(t *testing.T) {
 	files := map[string]string{"t.csv": "time,claims,over,duration\n1m,30,60s,5m\n"}
 	out, _, err := simulated(t, files, "simulate", "--trace", "t.csv", "--out", "x.svg", "--text")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, want := range []string{"what happened", "UnmetDemand", "waited p99", " 30\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

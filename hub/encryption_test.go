@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/hubstate"
@@ -48,17 +49,13 @@ func atollHub(t *testing.T, args ...string) (string, error) {
 func keyEntry(t *testing.T, name string) string {
 	t.Helper()
 	out, err := atollHub(t, "encryption-key", "new", "--name", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return strings.TrimPrefix(out, "keys:\n")
 }
 
 func writeKeyFile(t *testing.T, path string, entries ...string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("keys:\n"+strings.Join(entries, "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("keys:\n"+strings.Join(entries, "")), 0o600))
 }
 
 // claimWithCanary claims a sandbox, with the canary in a header and a body of a hook and in metadata.
@@ -89,9 +86,7 @@ func tellsDir(t *testing.T, dir, text string) (tells bool) {
 		tells = tells || bytes.Contains(data, []byte(text))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tells
 }
 
@@ -113,18 +108,12 @@ func tellsBase64(t *testing.T, dir string) bool {
 func unpacked(t *testing.T, path string) []byte {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = f.Close() }()
 	zipped, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	data, err := io.ReadAll(zipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return data
 }
 
@@ -151,15 +140,11 @@ func TestWhatAHubKeepsIsEncrypted(t *testing.T) {
 			go func() { worker.grant(<-worker.claims) }()
 			l.claimWithCanary("k")
 			archive := filepath.Join(t.TempDir(), "hub.tar.gz")
-			if err := l.backup(archive); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, l.backup(archive))
 			worker.stop()
 			l.stop()
 			backup := t.TempDir()
-			if err := os.WriteFile(filepath.Join(backup, "hub.tar"), unpacked(t, archive), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(backup, "hub.tar"), unpacked(t, archive), 0o600))
 			for name, dir := range map[string]string{"volume": l.options.dataDir, "backup": backup} {
 				if tells := tellsDir(t, dir, canary) || tellsBase64(t, dir); tells == encrypted {
 					t.Errorf("the %s tells what it holds: %t", name, tells)
@@ -218,9 +203,7 @@ func TestEncryptionKeysOfAHub(t *testing.T) {
 		t.Errorf("the hub tells of its encryption: %v, %v", e, err)
 	}
 	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
-	if err := l.backup(archive); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.backup(archive))
 	l.stop()
 
 	writeKeyFile(t, l.options.encryptionKeys, b)
@@ -230,7 +213,8 @@ func TestEncryptionKeysOfAHub(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys []string
 		want string
-	}{"no key": {nil, "it is encrypted; give the file with its keys: --encryption-key-file"}, "the old key": {[]string{a}, "put that key back"}} {
+	}{"no key": {nil, "it is encrypted; give the file with its keys: --encryption-key-file"},
+		"the old key": {[]string{a}, "put that key back"}} {
 		o := *l.options
 		o.encryptionKeys = ""
 		if c.keys != nil {
@@ -290,9 +274,7 @@ func rewriteAndRead(t *testing.T, l *life) {
 // The commands of docs/operations.md do what it says, in their order.
 func TestTheDocumentedCommandsOfEncryption(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, section, _ := strings.Cut(string(doc), "## Encrypt it\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var script string
@@ -306,17 +288,13 @@ func TestTheDocumentedCommandsOfEncryption(t *testing.T) {
 	}
 	l := newLife(t)
 	dir := t.TempDir()
-	if err := l.backup(filepath.Join(dir, "hub.tar.gz")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.backup(filepath.Join(dir, "hub.tar.gz")))
 	l.stop()
 	self, err := os.Executable()
 	if err == nil {
 		err = errors.Join(os.Rename(l.options.dataDir, filepath.Join(dir, "data")), os.Symlink(self, filepath.Join(dir, "atoll-hub")))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", script)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), asHub+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
@@ -330,11 +308,7 @@ func TestTheDocumentedCommandsOfEncryption(t *testing.T) {
 	}
 	for name, sealer := range map[string]*envelope.Sealer{"data": nil, "elsewhere": envelope.New(keys)} {
 		file, err := hubstate.OpenSealed(filepath.Join(dir, name), hubstate.Claims, sealer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, file.Close())
 	}
 }

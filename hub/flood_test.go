@@ -130,9 +130,8 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 	var text bytes.Buffer
 	zip := gzip.NewWriter(&text)
 	hook := protowire.AppendBytes(protowire.AppendTag(nil, 17, protowire.BytesType), nil)
-	if _, err := zip.Write(bytes.Repeat(hook, much/len(hook))); err != nil {
-		t.Fatal(err)
-	}
+	_, err := zip.Write(bytes.Repeat(hook, much/len(hook)))
+	must.Succeed(t, err)
 	must.Succeed(t, zip.Close())
 	encoding.RegisterCompressor(squeezed{text.Bytes()})
 	conn, err := grpc.NewClient(hub.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -159,8 +158,9 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 				return
 			}
 			defer func() { _ = conn.Close() }()
-			go func() { _, _ = io.WriteString(conn, post+strconv.Itoa(len(body))+"\r\n\r\n"+body) }() // the server does not read it to its end
-			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)                                //nolint:bodyclose // the test closes the connection
+			// The server does not read it to its end.
+			go func() { _, _ = io.WriteString(conn, post+strconv.Itoa(len(body))+"\r\n\r\n"+body) }()
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the test closes the connection
 			if err != nil || resp.StatusCode != http.StatusUnauthorized {
 				t.Errorf("REST: %v %v", resp, err)
 			}

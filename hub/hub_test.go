@@ -18,14 +18,13 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/problem"
@@ -102,10 +101,8 @@ func TestTheHubServes(t *testing.T) {
 			t.Errorf("%s: %d %s", url, code, body)
 		}
 	}
-	conn, err := grpc.NewClient(h.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = sandboxv1.NewSandboxesClient(conn).CreateSandbox(t.Context(), &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: "k"})
+	conn := testserver.Dial(t, h.api)
+	_, err := sandboxv1.NewSandboxesClient(conn).CreateSandbox(t.Context(), &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: "k"})
 	if e := problem.FromError(err); e == nil || e.Reason != problem.NotFound || e.ClaimKey != "k" {
 		t.Errorf("by gRPC: %v", err)
 	}
@@ -158,9 +155,8 @@ func TestAnotherIdentityIsNoHub(t *testing.T) {
 	o := testOptions(t)
 	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
 	must.Succeed(t, err)
-	if o.tls, err = authority.Cluster("east"); err != nil {
-		t.Fatal(err)
-	}
+	o.tls, err = authority.Cluster("east")
+	must.Succeed(t, err)
 	h := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 	defer func() { _ = h.close() }()
 	if err := h.build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no hub's certificate") {

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -146,9 +145,7 @@ func TestAClaimGoesThroughTheLink(t *testing.T) {
 	authority, err := pki.New(filepath.Dir(o.tls.CA))
 	must.Succeed(t, err)
 	worker := attachEast(t, h.link, authority)
-	conn, err := grpc.NewClient(h.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := testserver.Dial(t, h.api)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	waitForEnv(ctx, t, sandboxv1.NewEnvsClient(conn))

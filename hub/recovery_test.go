@@ -105,9 +105,8 @@ func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	l := newLife(t)
 	worker := l.attach()
 	go func() { worker.grant(<-worker.claims) }()
-	if _, err := l.create("k"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.create("k")
+	must.Succeed(t, err)
 	worker.stop()
 	l.stop()
 
@@ -116,7 +115,8 @@ func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	if err != nil || status.GetRecovering() || status.GetReason() != "" {
 		t.Errorf("after a restart with its files: %v %v", status, err)
 	}
-	if age := time.Since(status.GetTime().AsTime()); age < 0 || age > time.Minute || !status.GetCertificateExpires().AsTime().After(time.Now()) || status.GetStoreFailure() != "" {
+	if age := time.Since(status.GetTime().AsTime()); age < 0 || age > time.Minute ||
+		!status.GetCertificateExpires().AsTime().After(time.Now()) || status.GetStoreFailure() != "" {
 		t.Errorf("the hub says of itself: %v", status)
 	}
 	l.stop()
@@ -147,9 +147,8 @@ func TestI2AHubThatLostItsVolumeWaitsForItsClusters(t *testing.T) {
 	l := newLife(t)
 	worker := l.attach()
 	go func() { worker.grant(<-worker.claims) }()
-	if _, err := l.create("k"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.create("k")
+	must.Succeed(t, err)
 	worker.stop()
 	l.stop()
 	must.Succeed(t, os.RemoveAll(l.options.dataDir))
@@ -203,9 +202,8 @@ func TestABackupOfARunningHubIsRestored(t *testing.T) {
 	l := newLife(t)
 	worker := l.attach()
 	go func() { worker.grant(<-worker.claims) }()
-	if _, err := l.create("k"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.create("k")
+	must.Succeed(t, err)
 	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
 	must.Succeed(t, l.backup(archive))
 	worker.stop()

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // TestBadInput gives a worker invalid input, and checks that the worker reports it and that other objects are not affected.
@@ -78,10 +78,7 @@ func testFullAnnotations(p *place) {
 		"-")
 	planetest.Eventually(p.t, "the refusal in the Env's condition", func() error {
 		message := p.awaitCondition("env", "full", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
-		if !strings.Contains(message, "config.annotations: with those of SandboxTemplate") || len(message) > 1<<10 {
-			return fmt.Errorf("it tells %.300q", message)
-		}
-		return nil
+		return wait.If(strings.Contains(message, "config.annotations: with those of SandboxTemplate") && len(message) <= 1<<10, message)
 	})
 	out, err := p.tryKubectl(strings.Replace(envManifest, "namespace: NS", `namespace: NS, annotations: {a: "`+strings.Repeat("x", 5<<20)+`"}`,
 		1), "create", "-f", "-")
@@ -114,10 +111,8 @@ func (p *place) checkDegraded(message string) {
 		if err := p.live.Get(p.ctx, p.Key("member"), pool); err != nil {
 			return err
 		}
-		if s := pool.Status; s.UnavailableIdleReplicas != 2 || s.Phase != v1alpha1.SandboxPoolPhaseDegraded {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
+		s := pool.Status
+		return wait.If(s.UnavailableIdleReplicas == 2 && s.Phase == v1alpha1.SandboxPoolPhaseDegraded, s)
 	})
 	before := p.pods("member")
 	planetest.Eventually(p.t, "what is wrong in the condition", func() error {
@@ -249,10 +244,7 @@ func testUnreadable(p *place) {
 		if err == nil {
 			return errors.New("accepted: " + out)
 		}
-		if !strings.Contains(err.Error()+out, "quantities") {
-			return fmt.Errorf("refused for another reason: %w", err)
-		}
-		return nil
+		return wait.If(strings.Contains(err.Error()+out, "quantities"), err)
 	})
 	p.apply(templateManifest)
 	p.awaitIdle("alone", 2)

@@ -18,6 +18,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -164,10 +165,8 @@ func testMembersMoved(p *place) {
 					return fmt.Errorf("pool %s is of group %s", name, got)
 				}
 			}
-			if n := served.Load() - before; n < 6 {
-				return fmt.Errorf("%d were served since", n)
-			}
-			return nil
+			n := served.Load() - before
+			return wait.If(n >= 6, n)
 		})
 	}
 	stop()

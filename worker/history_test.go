@@ -37,9 +37,8 @@ func TestADamagedHistoryIsPutAside(t *testing.T) {
 	}
 	keep := func(h *history.History, id string) {
 		t.Helper()
-		if _, err := h.Keep(t.Context(), history.Record{Sandbox: &sandboxv1.Sandbox{Id: id}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := h.Keep(t.Context(), history.Record{Sandbox: &sandboxv1.Sandbox{Id: id}})
+		must.Succeed(t, err)
 	}
 	h := open()
 	keep(h, "a-east")
@@ -92,22 +91,16 @@ func TestTheHistoryIsEncrypted(t *testing.T) {
 	}
 	tells := func() bool {
 		data, err := os.ReadFile(filepath.Join(o.history.dir, "history.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return bytes.Contains(data, []byte(canary))
 	}
 	if err := keep("a-east"); err != nil || !tells() {
 		t.Fatalf("in a plain file the canary is there: %t, %v", tells(), err)
 	}
 	key, err := envelope.NewKey("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o.history.keyFile = filepath.Join(t.TempDir(), "keys.yaml")
-	if err := os.WriteFile(o.history.keyFile, key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(o.history.keyFile, key, 0o600))
 	if err := keep("b-east"); err != nil || tells() {
 		t.Errorf("the file tells what is in it: %t, %v", tells(), err)
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -215,10 +214,8 @@ func testNetworkPolicies(p *place) {
 		p.t.Errorf("a pool that opens metadata services tells %q", message)
 	}
 	planetest.Eventually(p.t, "the readable part", func() error {
-		if egress := policy("member").Spec.Egress; len(egress) != 1 || egress[0].To[0].IPBlock.CIDR != "192.0.2.0/24" {
-			return fmt.Errorf("%+v", egress)
-		}
-		return nil
+		egress := policy("member").Spec.Egress
+		return wait.If(len(egress) == 1 && egress[0].To[0].IPBlock.CIDR == "192.0.2.0/24", egress)
 	})
 	before := p.pods("alone")
 	p.kubectl("", "annotate", "sandboxpool", "alone", "--overwrite", "agentbox.navix.sh/egress=10.0.0.1/8")
@@ -227,10 +224,8 @@ func testNetworkPolicies(p *place) {
 		p.t.Errorf("an annotation that cannot be read: %q", message)
 	}
 	planetest.Eventually(p.t, "closed", func() error {
-		if egress := policy("alone").Spec.Egress; len(egress) > 0 {
-			return fmt.Errorf("%+v", egress)
-		}
-		return nil
+		egress := policy("alone").Spec.Egress
+		return wait.If(len(egress) == 0, egress)
 	})
 
 	// It is kept, is written once, and goes with its pool. Pods go on.

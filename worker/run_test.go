@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -23,11 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/monitoring"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -135,10 +135,8 @@ func TestWorkerAlone(t *testing.T) {
 		out := kubectl("", "get", "sandboxpool", "python-east", "-o",
 			"jsonpath={.status.phase} {.status.idleReplicas} {.status.unavailableIdleReplicas}")
 		// A count that was never above zero is not written.
-		if got := strings.TrimSuffix(strings.TrimSpace(out), " 0"); got != "Ready 3" {
-			return errors.New(out)
-		}
-		return nil
+		got := strings.TrimSuffix(strings.TrimSpace(out), " 0")
+		return wait.If(got == "Ready 3", out)
 	})
 	if err := get("http://" + o.listen.metrics + "/metrics"); err != nil {
 		t.Error(err)
@@ -226,8 +224,7 @@ func get(url string) error {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	listener := testserver.Listen(t)
 	defer listener.Close()
 	return listener.Addr().String()
 }

@@ -30,6 +30,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
@@ -69,13 +70,11 @@ func newSiteWith(t *testing.T, permissions func(*testing.T, *site)) *site {
 		}
 	})
 	s := &site{ctx: ctx, plane: set.Plane("east")}
-	if s.live, err = client.New(s.plane.Config(), client.Options{Scheme: planetest.Scheme(t)}); err != nil {
-		t.Fatal(err)
-	}
+	s.live, err = client.New(s.plane.Config(), client.Options{Scheme: planetest.Scheme(t)})
+	must.Succeed(t, err)
 	permissions(t, s)
-	if s.kubeconfig, err = s.plane.ServiceAccountKubeconfig(ctx, "atoll-system", "atoll-worker"); err != nil {
-		t.Fatal(err)
-	}
+	s.kubeconfig, err = s.plane.ServiceAccountKubeconfig(ctx, "atoll-system", "atoll-worker")
+	must.Succeed(t, err)
 	return s
 }
 
@@ -172,10 +171,7 @@ func (p *place) limitPods(most int64) *corev1.ResourceQuota {
 	p.Must(p.live.Create(p.ctx, quota))
 	planetest.Eventually(p.t, "the quota to count", func() error {
 		p.Must(p.live.Get(p.ctx, client.ObjectKeyFromObject(quota), quota))
-		if len(quota.Status.Hard) == 0 {
-			return errors.New("it has no status")
-		}
-		return nil
+		return wait.If(len(quota.Status.Hard) != 0, "it has no status")
 	})
 	return quota
 }
@@ -188,10 +184,8 @@ func (p *place) awaitIdle(pool string, idle int32) {
 		if err := p.live.Get(p.ctx, p.Key(pool), got); err != nil {
 			return err
 		}
-		if s := got.Status; s.IdleReplicas-s.UnavailableIdleReplicas != idle || s.StoppingReplicas > 0 {
-			return fmt.Errorf("status %+v", s)
-		}
-		return nil
+		s := got.Status
+		return wait.If(s.IdleReplicas-s.UnavailableIdleReplicas == idle && s.StoppingReplicas <= 0, s)
 	})
 }
 

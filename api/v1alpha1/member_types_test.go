@@ -17,32 +17,19 @@ func TestEffectivePriorities(t *testing.T) {
 		up, down int32
 	}{
 		{name: "nothing set"},
-		{
-			name:   "priority stands in for both",
-			config: v1alpha1.EnvClusterMemberConfig{Priority: 7},
-			up:     7, down: 7,
-		},
-		{
-			name:   "up alone is overridden",
-			config: v1alpha1.EnvClusterMemberConfig{Priority: 7, ScaleUpPriority: ptr.To[int32](3)},
-			up:     3, down: 7,
-		},
-		{
-			name:   "down alone is overridden",
-			config: v1alpha1.EnvClusterMemberConfig{Priority: 7, ScaleDownPriority: ptr.To[int32](9)},
-			up:     7, down: 9,
-		},
+		{name: "priority stands in for both", config: v1alpha1.EnvClusterMemberConfig{Priority: 7}, up: 7, down: 7},
+		{name: "up alone is overridden", config: v1alpha1.EnvClusterMemberConfig{Priority: 7, ScaleUpPriority: ptr.To[int32](3)},
+			up: 3, down: 7},
+		{name: "down alone is overridden", config: v1alpha1.EnvClusterMemberConfig{Priority: 7, ScaleDownPriority: ptr.To[int32](9)},
+			up: 7, down: 9},
 		{
 			name: "zero overrides, it is not absence",
 			config: v1alpha1.EnvClusterMemberConfig{
 				Priority: 7, ScaleUpPriority: ptr.To[int32](0), ScaleDownPriority: ptr.To[int32](0),
 			},
 		},
-		{
-			name:   "negative values count",
-			config: v1alpha1.EnvClusterMemberConfig{Priority: 1, ScaleUpPriority: ptr.To[int32](-5)},
-			up:     -5, down: 1,
-		},
+		{name: "negative values count", config: v1alpha1.EnvClusterMemberConfig{Priority: 1, ScaleUpPriority: ptr.To[int32](-5)},
+			up: -5, down: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -24,11 +24,8 @@ func TestHasEnvOwner(t *testing.T) {
 		want   bool
 	}{
 		{name: "no owner"},
-		{
-			name:   "an Env that does not control it",
-			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1alpha1", Kind: "SandboxEnv", Name: "e"}},
-			want:   true,
-		},
+		{name: "an Env that does not control it",
+			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1alpha1", Kind: "SandboxEnv", Name: "e"}}, want: true},
 		{
 			name: "an Env that controls it",
 			owners: []metav1.OwnerReference{
@@ -36,11 +33,8 @@ func TestHasEnvOwner(t *testing.T) {
 			},
 			want: true,
 		},
-		{
-			name:   "an Env of a later version",
-			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1beta1", Kind: "SandboxEnv", Name: "e"}},
-			want:   true,
-		},
+		{name: "an Env of a later version",
+			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1beta1", Kind: "SandboxEnv", Name: "e"}}, want: true},
 		{
 			name: "an Env after another owner",
 			owners: []metav1.OwnerReference{
@@ -49,26 +43,16 @@ func TestHasEnvOwner(t *testing.T) {
 			},
 			want: true,
 		},
-		{
-			name:   "another kind of the group",
-			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1alpha1", Kind: "SandboxPool", Name: "p"}},
-		},
-		{
-			name:   "the kind in another group",
-			owners: []metav1.OwnerReference{{APIVersion: "example.com/v1alpha1", Kind: "SandboxEnv", Name: "e"}},
-		},
-		{
-			name:   "a group that only starts alike",
-			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh.example.com/v1", Kind: "SandboxEnv", Name: "e"}},
-		},
-		{
-			name:   "the group without a version",
-			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh", Kind: "SandboxEnv", Name: "e"}},
-		},
-		{
-			name:   "a version that cannot be parsed",
-			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1/x", Kind: "SandboxEnv", Name: "e"}},
-		},
+		{name: "another kind of the group",
+			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1alpha1", Kind: "SandboxPool", Name: "p"}}},
+		{name: "the kind in another group",
+			owners: []metav1.OwnerReference{{APIVersion: "example.com/v1alpha1", Kind: "SandboxEnv", Name: "e"}}},
+		{name: "a group that only starts alike",
+			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh.example.com/v1", Kind: "SandboxEnv", Name: "e"}}},
+		{name: "the group without a version",
+			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh", Kind: "SandboxEnv", Name: "e"}}},
+		{name: "a version that cannot be parsed",
+			owners: []metav1.OwnerReference{{APIVersion: "agents.navix.sh/v1/x", Kind: "SandboxEnv", Name: "e"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

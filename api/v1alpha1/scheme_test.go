@@ -9,13 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestSchemeKnowsEveryKind(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, v1alpha1.AddToScheme(scheme))
 	for _, kind := range []string{
 		"SandboxEnv", "SandboxEnvList", "SandboxPool", "SandboxPoolList", "SandboxTemplate", "SandboxTemplateList",
 	} {

@@ -14,7 +14,8 @@ import (
 // A file is accepted, or refused with its path in the error. An unknown key is always refused.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
-		"data-dir: x\nsize: 1000000\nwait: 3s\nservers: [a, b]\n", "size: 1e99", "wait: {}", "servers: [a, {b: c}]", "servers: {a: b}", "size: ~", "unknown: 1", "config: y",
+		"data-dir: x\nsize: 1000000\nwait: 3s\nservers: [a, b]\n", "size: 1e99", "wait: {}", "servers: [a, {b: c}]", "servers: {a: b}", "size: ~",
+		"unknown: 1", "config: y",
 		"- a\n- b", "a: &a [*a]", "data-dir: [1,2]", "size: 0x10", "servers: [[a]]", "data-dir: \"\\u0000\"", "size: 9223372036854775808", "\xff",
 	} {
 		f.Add([]byte(seed))

@@ -48,8 +48,10 @@ func TestParseNamesEveryFault(t *testing.T) {
 		{`[{"http":{"port":1,"headers":{"a":"b\r\nc: d"}}}]`, "postStartHooks[0].http.headers.a"},
 		{`[{"http":{"port":1,"body":{}}}]`, "postStartHooks[0].http.body"},
 		{`[{"http":{"port":1,"body":{"valueFrom":{}}}}]`, "postStartHooks[0].http.body"},
-		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"secretKeyRef":{"name":"A_","key":"k"}}}}}}]`, "postStartHooks[0].http.headers.A.valueFrom.secretKeyRef.name"},
-		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"secretKeyRef":{"name":"a"}}}}}}]`, "postStartHooks[0].http.headers.A.valueFrom.secretKeyRef.key"},
+		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"secretKeyRef":{"name":"A_","key":"k"}}}}}}]`,
+			"postStartHooks[0].http.headers.A.valueFrom.secretKeyRef.name"},
+		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"secretKeyRef":{"name":"a"}}}}}}]`,
+			"postStartHooks[0].http.headers.A.valueFrom.secretKeyRef.key"},
 		{`[{"http":{"port":1,"headers":{"A":{"valueFrom":{"configMapKeyRef":{"name":"a","key":"k"}}}}}}]`,
 			"postStartHooks[0].http.headers.A.valueFrom.configMapKeyRef"},
 		{`[{"http":{"port":1,"body":{"valueFrom":{"secretKeyRef":{"name":"a","key":"k","optional":true}}}}}]`,
@@ -102,7 +104,8 @@ func TestFaultsQuoteNoSecret(t *testing.T) {
 }
 
 func TestEncodeAndDecode(t *testing.T) {
-	const text = `[{"name":"env","http":{"port":49983,"path":"/init?a=b","scheme":"HTTPS","method":"PUT","headers":{"A":"b","C":{"valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}},"body":"{}"}},` +
+	const text = `[{"name":"env","http":{"port":49983,"path":"/init?a=b","scheme":"HTTPS","method":"PUT","headers":{"A":"b",` +
+		`"C":{"valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}},"body":"{}"}},` +
 		`{"http":{"port":80,"body":{"valueFrom":{"secretKeyRef":{"name":"s","key":"body"}}}}},` +
 		`{"exec":{"command":["sh","-c","true"],"container":"main"},"timeout":"1m30s","retries":0}]`
 	actions, faults := Parse(list(t, text))
@@ -150,9 +153,11 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestLiteralsAreHeadersOfCredentials(t *testing.T) {
-	actions, faults := Parse(list(t, `[{"exec":{"command":["a"]}},{"http":{"port":1,"headers":{"authorization":"hunter2","X-API-Key":"hunter2","Accept":"b",
+	actions, faults := Parse(list(t,
+		`[{"exec":{"command":["a"]}},{"http":{"port":1,"headers":{"authorization":"hunter2","X-API-Key":"hunter2","Accept":"b",
 		"Cookie":{"valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}}}}]`))
-	if got := strings.Join(Literals(actions), " "); len(faults) > 0 || got != "postStartHooks[1].http.headers.X-API-Key postStartHooks[1].http.headers.authorization" {
+	if got := strings.Join(Literals(actions), " "); len(faults) > 0 ||
+		got != "postStartHooks[1].http.headers.X-API-Key postStartHooks[1].http.headers.authorization" {
 		t.Errorf("%s, %v", got, faults)
 	}
 }

@@ -46,7 +46,8 @@ func FuzzArchive(f *testing.F) {
 		return data
 	}
 	junk := []byte("this is no file of bbolt")
-	files := map[string][]byte{"manifest.json": manifest(junk, nil), "claims.db": junk, "registry.db": nil, "../claims.db": junk, "/etc/passwd": junk}
+	files := map[string][]byte{"manifest.json": manifest(junk, nil), "claims.db": junk, "registry.db": nil, "../claims.db": junk,
+		"/etc/passwd": junk}
 	f.Add(packed(files, "manifest.json", "claims.db", "registry.db"))
 	f.Add(packed(files, "manifest.json", "../claims.db", "registry.db"))
 	f.Add(packed(files, "manifest.json", "registry.db", "claims.db", "/etc/passwd"))
@@ -55,14 +56,13 @@ func FuzzArchive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		var zipped bytes.Buffer
 		w := gzip.NewWriter(&zipped)
-		if _, err := w.Write(archive); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.Write(archive)
+		must.Succeed(t, err)
 		must.Succeed(t, w.Close())
 		_, inspected := hubstate.Inspect(bytes.NewReader(zipped.Bytes()))
 		around := t.TempDir()
 		dir := filepath.Join(around, "data")
-		_, err := hubstate.Restore(t.Context(), &zipped, dir, false, nil)
+		_, err = hubstate.Restore(t.Context(), &zipped, dir, false, nil)
 		if err == nil && inspected != nil {
 			t.Fatalf("restored, and not sound: %v", inspected)
 		}

@@ -104,9 +104,8 @@ func TestABackupIsRestored(t *testing.T) {
 		t.Fatalf("manifest %+v: %v", manifest, err)
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false, nil)
+	must.Succeed(t, err)
 	claims := open(t, dir, hubstate.Claims)
 	if got := strings.Join(keys(t, claims), " "); got != "claim expire id ledger" {
 		t.Errorf("restored: %s", got)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"net"
 	"net/url"
 	"os"
 	"sync/atomic"
@@ -26,6 +25,7 @@ import (
 	"navix.sh/atoll/e2e/testlog"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 )
@@ -58,17 +58,7 @@ func serve(t *testing.T, files link.Files, metrics *link.Metrics) (address strin
 	must.Succeed(t, err)
 	server := link.NewServer(creds, metrics, testlog.New(t))
 	federationv1.RegisterLinkServer(server, whoami{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
+	return testserver.ServeGRPC(t, server)
 }
 
 // ask connects once and returns the identity that the hub sees.
@@ -228,9 +218,8 @@ func appendFile(t *testing.T, path, from string) {
 	must.Succeed(t, err)
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	must.Succeed(t, err)
-	if _, err := f.Write(content); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Write(content)
+	must.Succeed(t, err)
 	must.Succeed(t, f.Close())
 }
 

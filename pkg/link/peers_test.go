@@ -3,7 +3,6 @@
 package link_test
 
 import (
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -62,14 +62,9 @@ func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
 		"both are of another cluster": {creds("ours", "west"), creds("ours", "west"), "west", "west", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lis, err := net.Listen("tcp", "127.0.0.1:0")
-			must.Succeed(t, err)
 			server := link.NewPeerServer(tc.server, tc.serves, logr.Discard())
 			federationv1.RegisterHistoryServer(server, echo{})
-			done := make(chan struct{})
-			go func() { defer close(done); _ = server.Serve(lis) }()
-			defer func() { server.Stop(); <-done }()
-			conn, err := link.DialPeer(lis.Addr().String(), tc.dials, tc.client)
+			conn, err := link.DialPeer(testserver.ServeGRPC(t, server), tc.dials, tc.client)
 			must.Succeed(t, err)
 			defer conn.Close()
 			stream, err := federationv1.NewHistoryClient(conn).Copy(t.Context())

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // One cluster's connections take no other's place, and a closed one makes room.
@@ -31,9 +33,7 @@ func TestI14AClustersConnectionsAreBounded(t *testing.T) {
 			err = more
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, theirs, err := connect("greedy")
 	_ = theirs.SetReadDeadline(time.Now().Add(time.Second))
 	if _, end := theirs.Read(make([]byte, 1)); err == nil || !errors.Is(end, io.EOF) {

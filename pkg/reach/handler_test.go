@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -122,9 +123,8 @@ func TestConversationsAreExpelled(t *testing.T) {
 	expelled := problem.New(problem.Unauthenticated, "the key expired")
 	for _, cause := range []error{nil, error(expelled)} {
 		request, end := context.WithCancelCause(t.Context())
-		if _, err := h.open(request, "a", nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := h.open(request, "a", nil)
+		must.Succeed(t, err)
 		end(cause)
 		if cause != nil {
 			if got := <-c.reason; !errors.Is(got, cause) {

@@ -17,7 +17,8 @@ import (
 // seedReports are reports as workers send them, and as none does.
 func seedReports() []*federationv1.Report {
 	member := func(name string) *federationv1.MemberSegment {
-		return &federationv1.MemberSegment{Name: name, State: federationv1.MemberState_ACTIVE, Idle: 3, ReadyIdle: 2, Image: "img:1", CanGrow: true}
+		return &federationv1.MemberSegment{Name: name, State: federationv1.MemberState_ACTIVE, Idle: 3, ReadyIdle: 2, Image: "img:1",
+			CanGrow: true}
 	}
 	key := func(name string) *federationv1.EnvKey { return &federationv1.EnvKey{Namespace: "default", Name: name} }
 	return []*federationv1.Report{
@@ -25,10 +26,12 @@ func seedReports() []*federationv1.Report {
 		{Sequence: 1, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{
 			{Key: key("a"), Uid: "u", Generation: 4, Members: []*federationv1.MemberSegment{member("x"), member("w")}}, {Key: key("b")},
 		}},
-		{Sequence: 2, Last: true, Removed: []*federationv1.EnvKey{key("a")}, Segments: []*federationv1.EnvSegment{{Key: key("c"), DefaultMultiplier: -1}}},
+		{Sequence: 2, Last: true, Removed: []*federationv1.EnvKey{key("a")},
+			Segments: []*federationv1.EnvSegment{{Key: key("c"), DefaultMultiplier: -1}}},
 		{Segments: []*federationv1.EnvSegment{{Key: key("a"), Members: []*federationv1.MemberSegment{member("x"), member("x")}}}},
 		{Segments: []*federationv1.EnvSegment{{Key: key("a")}}, Removed: []*federationv1.EnvKey{key("a")}},
-		{Segments: []*federationv1.EnvSegment{{Key: key("a"), Members: []*federationv1.MemberSegment{{Name: "m", State: 99, Idle: -5, Pending: 1 << 30}}}}},
+		{Segments: []*federationv1.EnvSegment{{Key: key("a"), Members: []*federationv1.MemberSegment{{Name: "m", State: 99, Idle: -5,
+			Pending: 1 << 30}}}}},
 		{Segments: []*federationv1.EnvSegment{{Key: key("a"), Members: []*federationv1.MemberSegment{
 			{Name: "m", Idle: math.MaxInt32, Running: math.MaxInt32, Desired: math.MaxInt32, Pending: math.MaxInt32}, member("n"),
 		}}}},

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -59,9 +60,8 @@ func talk(t *testing.T, address, text string) net.Conn {
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(conn, text)
+	must.Succeed(t, err)
 	return conn
 }
 
@@ -253,9 +253,8 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 	// A conversation is no slow body.
 	slow := talk(t, address, "POST /v1/extra/7 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n1")
 	<-time.After(2 * short)
-	if _, err := io.WriteString(slow, "2"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(slow, "2")
+	must.Succeed(t, err)
 	if code, body, _ := heard(t, slow); code != 200 || body != "extra 7 2 <nil>" {
 		t.Errorf("a conversation with a pause: %d %s", code, body)
 	}
@@ -341,18 +340,7 @@ func TestI14StreamsAreBounded(t *testing.T) {
 
 // Metrics and health are bounded as well.
 func TestI14PlainIsBounded(t *testing.T) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- Plain(ctx, lis, http.NotFoundHandler()) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	address := lis.Addr().String()
+	address := testserver.Serve(t, func(ctx context.Context, lis net.Listener) error { return Plain(ctx, lis, http.NotFoundHandler()) })
 	large := talk(t, address, "GET / HTTP/1.1\r\nHost: localhost\r\nA: "+strings.Repeat("x", 2*plainHeader)+"\r\n\r\n")
 	if code, _, closed := heard(t, large); code != 431 || !closed {
 		t.Errorf("a large header: %d, closed %t", code, closed)
@@ -492,9 +480,8 @@ func TestI14WhoDoesNotReadIsNotRead(t *testing.T) {
 			t.Errorf("read while a response is not taken: %v", err)
 		default:
 		}
-		if _, err := io.ReadFull(deaf, make([]byte, len("response"))); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.ReadFull(deaf, make([]byte, len("response")))
+		must.Succeed(t, err)
 		if err := <-read; err != nil || !responded.Load() {
 			t.Errorf("after the response was taken: %v", err)
 		}

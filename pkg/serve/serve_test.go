@@ -27,6 +27,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -88,18 +89,7 @@ func start(t *testing.T, change ...func(*Options)) string {
 	}
 	server, err := New(opts)
 	must.Succeed(t, err)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, lis) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("serving: %v", err)
-		}
-	})
-	return lis.Addr().String()
+	return testserver.Serve(t, server.Serve)
 }
 
 func dial(t *testing.T, address string, creds credentials.TransportCredentials) *grpc.ClientConn {

@@ -57,9 +57,8 @@ func BenchmarkDay(b *testing.B) {
 	must.Succeed(b, err)
 	plan := scenario.Plan(ExampleEnv(), Settings{Runs: Typical(5 * time.Minute), Seed: 1})
 	for b.Loop() {
-		if _, err := Simulate(b.Context(), plan); err != nil {
-			b.Fatal(err)
-		}
+		_, err = Simulate(b.Context(), plan)
+		must.Succeed(b, err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "days/s")
 }

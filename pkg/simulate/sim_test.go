@@ -223,10 +223,8 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 				g.Policy.ScaleDownPolicy = v1alpha1.PoolScaleDownPolicy{}
 			},
 		},
-		{
-			rule: "recovery", scenario: "refusals", check: func(r *Run) []Violation { return recovered(r, 5*time.Minute) },
-			feed: func(g *group) { g.Policy.ScaleUpPolicy.SaturationCooldownSeconds = math.MaxInt32 },
-		},
+		{rule: "recovery", scenario: "refusals", check: func(r *Run) []Violation { return recovered(r, 5*time.Minute) },
+			feed: func(g *group) { g.Policy.ScaleUpPolicy.SaturationCooldownSeconds = math.MaxInt32 }},
 	}
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {

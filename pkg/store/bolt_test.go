@@ -96,9 +96,8 @@ func fill(t *testing.T, path string) {
 	t.Helper()
 	s := open(t, path)
 	for i := range 40 {
-		if _, err := store.CompareAndSwap(t.Context(), s, fmt.Sprintf("k%03d", i), 0, make([]byte, 2000)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := store.CompareAndSwap(t.Context(), s, fmt.Sprintf("k%03d", i), 0, make([]byte, 2000))
+		must.Succeed(t, err)
 	}
 	must.Succeed(t, s.Close())
 }
@@ -109,9 +108,8 @@ func overwrite(offset int64, with []byte) func(*testing.T, string) {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		must.Succeed(t, err)
 		noise := append(with, make([]byte, 2*4096-len(with))...)
-		if _, err := f.WriteAt(noise, offset); err != nil {
-			t.Fatal(err)
-		}
+		_, err = f.WriteAt(noise, offset)
+		must.Succeed(t, err)
 		must.Succeed(t, f.Close())
 	}
 }

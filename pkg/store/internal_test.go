@@ -113,21 +113,15 @@ func label(m *dto.Metric, name string) string {
 func TestAFileThatWasReplacedIsNotTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	for _, name := range []string{path, path + ".new"} {
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(name, nil, 0o600))
 	}
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = file.Close() }()
 	if err := stillAt(path, file); err != nil {
 		t.Errorf("before: %v", err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(path+".new", path))
 	if err := stillAt(path, file); !errors.Is(err, ErrLocked) {
 		t.Errorf("after: %v, want %v, so that the caller tries again", err, ErrLocked)
 	}

@@ -32,9 +32,8 @@ func TestLazyTransactionsWaitForCompany(t *testing.T) {
 		begin = time.Now()
 		go late("with another")
 		synctest.Wait()
-		if _, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "urgent"}}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "urgent"}}})
+		must.Succeed(t, err)
 		if took := <-lazy; took != 0 {
 			t.Errorf("a lazy transaction took %s although another one was carried out at once", took)
 		}

@@ -46,9 +46,8 @@ func TestAnOlderFileIsMigratedStepByStep(t *testing.T) {
 	if _, err := store.OpenBolt(path, "test", prefix("a/")); !errors.Is(err, store.ErrNewer) || !strings.Contains(err.Error(), path) {
 		t.Errorf("an older build: %v", err)
 	}
-	if s, err = store.OpenBolt(path, "test", prefix("a/"), prefix("b/")); err != nil {
-		t.Fatal(err)
-	}
+	s, err = store.OpenBolt(path, "test", prefix("a/"), prefix("b/"))
+	must.Succeed(t, err)
 	defer func() { _ = s.Close() }()
 	if _, ok, _ := s.Get(t.Context(), "b/a/k"); !ok {
 		t.Error("migrated once more than due")
@@ -134,13 +133,11 @@ func TestAFileThatIsCutOffUnderAnOpenStore(t *testing.T) {
 func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, filepath.Join(dir, "s.db"))
-	if _, err := store.CompareAndSwap(t.Context(), s, "before", 0, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := store.CompareAndSwap(t.Context(), s, "before", 0, nil)
+	must.Succeed(t, err)
 	must.Succeed(t, s.CopyTo(filepath.Join(dir, "copy.db")))
-	if _, err := store.CompareAndSwap(t.Context(), s, "after", 0, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = store.CompareAndSwap(t.Context(), s, "after", 0, nil)
+	must.Succeed(t, err)
 	entries, err := open(t, filepath.Join(dir, "copy.db")).Range(t.Context(), "", "", 0)
 	if err != nil || len(entries) != 1 || entries[0].Key != "before" {
 		t.Errorf("the copy holds %v: %v", entries, err)

@@ -40,9 +40,8 @@ func TestASoundFileIsTaken(t *testing.T) {
 					txn.Puts = append(txn.Puts, Put{Key: key, Value: make([]byte, n%900)})
 				}
 			}
-			if _, err := s.Commit(t.Context(), txn); err != nil {
-				t.Fatal(err)
-			}
+			_, err = s.Commit(t.Context(), txn)
+			must.Succeed(t, err)
 		}
 		must.Succeed(t, s.Close())
 	}
@@ -161,9 +160,8 @@ func TestThePagesThatNoWayLeadsTo(t *testing.T) {
 	s, err := OpenBolt(path, "test")
 	must.Succeed(t, err)
 	for range 3 { // what was overwritten leaves free pages
-		if _, err := s.Commit(t.Context(), Txn{Puts: []Put{{Key: "k", Value: make([]byte, 9000)}}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Commit(t.Context(), Txn{Puts: []Put{{Key: "k", Value: make([]byte, 9000)}}})
+		must.Succeed(t, err)
 	}
 	size, last := int64(s.db.Info().PageSize), int64(0)
 	kinds := map[string]int64{}

@@ -129,12 +129,10 @@ func TestAnEncryptedFileTellsNothing(t *testing.T) {
 func TestAPlainFileIsEncrypted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	s := openSealed(t, path, nil)
-	if _, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "gone", Value: bytes.Repeat([]byte(canary), 1000)}}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Commit(t.Context(), store.Txn{Deletes: []string{"gone"}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "gone", Value: bytes.Repeat([]byte(canary), 1000)}}})
+	must.Succeed(t, err)
+	_, err = s.Commit(t.Context(), store.Txn{Deletes: []string{"gone"}})
+	must.Succeed(t, err)
 	revisions := plant(t, s, 100)
 	before, err := s.Revision()
 	must.Succeed(t, err)
@@ -256,9 +254,8 @@ func TestRotationRewritesEveryEntry(t *testing.T) {
 			}
 		}
 		writeKeys(t, keyPath, keyB+keyA)
-		if _, err := keys.Reread(); err != nil {
-			t.Fatal(err)
-		}
+		_, err = keys.Reread()
+		must.Succeed(t, err)
 		stale(700)
 		if last, changed, err := s.Reseal(t.Context(), "empty/k99999"); err != nil || last == "" || changed == 0 || changed > 256 {
 			t.Errorf("one batch changed %d entries up to %q, %v", changed, last, err)

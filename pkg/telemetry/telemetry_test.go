@@ -5,7 +5,6 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -188,14 +188,9 @@ func TestSpansReachACollector(t *testing.T) {
 	c := collector{got: make(chan *collectorv1.ExportTraceServiceRequest, 1)}
 	server := grpc.NewServer()
 	collectorv1.RegisterTraceServiceServer(server, c)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(lis) }()
-	defer func() { server.Stop(); <-served }()
-
+	address := testserver.ServeGRPC(t, server)
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
-	flags := &Flags{Endpoint: "http://" + lis.Addr().String()}
+	flags := &Flags{Endpoint: "http://" + address}
 	tracing, err := flags.Open(t.Context(), Service{Name: "atoll-worker", Version: "v0", ClusterID: "east"}, logr.Discard())
 	must.Succeed(t, err)
 	_, span := Continue(t.Context(), tracing.Provider, "claim")

@@ -22,6 +22,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // apiServer holds the objects of a snapshot of a cluster, and fails reads with failing's error.
@@ -85,10 +86,8 @@ func TestSettle(t *testing.T) {
 	t.Run("an API server that comes back", func(t *testing.T) {
 		looks := 0
 		r, _ := settle(t, healthy().Clusters[1], func() error {
-			if looks++; looks < 4 {
-				return errors.New("etcd is not ready")
-			}
-			return nil
+			looks++
+			return wait.If(looks >= 4, "etcd is not ready")
 		})
 		if r.Err() != nil {
 			t.Error(r.Err())

@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // build makes images of this very command, which is small and there, as a user's machine would: any folder, any day.
@@ -28,17 +30,11 @@ func build(t *testing.T, args ...string) (dir string, files map[string][]byte) {
 	t.Helper()
 	dir = t.TempDir()
 	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command(t.Context(), append([]string{"--out", dir, "--root", root}, args...)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, command(t.Context(), append([]string{"--out", dir, "--root", root}, args...)))
 	files = map[string][]byte{}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, entry := range entries {
 		if files[entry.Name()], err = os.ReadFile(filepath.Join(dir, entry.Name())); err != nil {
 			t.Fatal(err)
@@ -62,9 +58,7 @@ func TestImages(t *testing.T) {
 	} {
 		img := load(t, filepath.Join(dir, "test.tar"), ref)
 		config, err := img.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, entrypoint) || config.OS != "linux" {
 			t.Errorf("%s runs %v as %q on %s", ref, config.Config.Entrypoint, config.Config.User, config.OS)
 		}
@@ -73,9 +67,7 @@ func TestImages(t *testing.T) {
 		}
 		wantOneExecutable(t, img, "images")
 		id, err := img.ConfigName()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		ids[id] = true
 	}
 	if len(ids) != 2 {
@@ -121,9 +113,7 @@ func TestWhatIsRefused(t *testing.T) {
 func load(t *testing.T, path, ref string) v1.Image {
 	t.Helper()
 	tag, err := name.NewTag(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	img, err := tarball.ImageFromPath(path, &tag)
 	if err != nil {
 		t.Fatalf("loading %s: %v", ref, err)
@@ -195,13 +185,9 @@ func untar(t *testing.T, r io.Reader) map[string]*file {
 		if errors.Is(err, io.EOF) {
 			return files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		content, err := io.ReadAll(entries)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		files[header.Name] = &file{mode: header.Mode, uid: header.Uid, content: content}
 	}
 }

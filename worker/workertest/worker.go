@@ -259,6 +259,3 @@ func (w *Worker) Segments(ctx context.Context) ([]*segment.Segment, error) {
 
 // Foreign returns what the process received about an Env's other clusters.
 func (w *Worker) Foreign(k segment.Key) map[string][]segment.Member { return w.foreign.Members(k) }
-
-// ForeignEnvs lists the Envs about which the process received something.
-func (w *Worker) ForeignEnvs() []segment.Key { return w.foreign.Envs() }

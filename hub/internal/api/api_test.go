@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	workercalls "navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/claims"
@@ -92,19 +92,8 @@ func serveOptions(t testing.TB, o Options) string {
 	o.Clock = clock.RealClock{}
 	server, err := New(o)
 	must.Succeed(t, err)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, lis) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-		http.DefaultClient.CloseIdleConnections()
-	})
-	return "http://" + lis.Addr().String()
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return "http://" + testserver.Serve(t, server.Serve)
 }
 
 // exchange is one REST call and its response, as golden text.

@@ -24,8 +24,10 @@ func FuzzREST(f *testing.F) {
 	for _, seed := range []struct{ method, path, key, body string }{
 		{"POST", "/v1/sandboxes", "", `{"env":"demo","wait":"NONE"}`},
 		{"POST", "/v1/sandboxes", "key", `{"env":"demo","claimKey":"other","startupTimeout":"1s"}`},
-		{"POST", "/v1/sandboxes", "k\x80\x00", `{"env":"demo","startupTimeout":"-315576000000s","labels":{"a/b/c":"","":"é"},"metadata":{"` + strings.Repeat("x", 300) + `":""}}`},
-		{"POST", "/v1/sandboxes", "", `{"env":"demo","namespace":"../x","clusters":["a","a",""],"requireClusters":true,"multiplier":-1,"instanceType":"\u0000"}`},
+		{"POST", "/v1/sandboxes", "k\x80\x00", `{"env":"demo","startupTimeout":"-315576000000s","labels":{"a/b/c":"","":"é"},"metadata":{"` +
+			strings.Repeat("x", 300) + `":""}}`},
+		{"POST", "/v1/sandboxes", "",
+			`{"env":"demo","namespace":"../x","clusters":["a","a",""],"requireClusters":true,"multiplier":-1,"instanceType":"\u0000"}`},
 		{"POST", "/v1/sandboxes", "", `{"env":1e999,"wait":77}`},
 		{"POST", "/v1/sandboxes", "", `[`},
 		{"GET", "/v1/sandboxes?pageSize=1000&pageToken=01arz3ndektsv4rrffq69g5fav-east&phase=RUNNING&env=demo", "", ""},
@@ -51,7 +53,8 @@ func FuzzREST(f *testing.F) {
 		f.Add(seed.method, seed.path, seed.key, []byte(seed.body))
 	}
 	base := serveAPI(f, newFleet(f, "default/demo"), nil)
-	client := &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	noRedirects := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Timeout: 30 * time.Second, CheckRedirect: noRedirects}
 	f.Cleanup(client.CloseIdleConnections)
 	f.Fuzz(func(t *testing.T, method, path, key string, body []byte) {
 		req, err := http.NewRequestWithContext(t.Context(), method, base+"/"+strings.TrimPrefix(path, "/"), bytes.NewReader(body))

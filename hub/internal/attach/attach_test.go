@@ -15,6 +15,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 func claimOf(keyHash string) *federationv1.Dispatch {
@@ -134,10 +135,8 @@ func TestWhatADispatchComesTo(t *testing.T) {
 			done := h.dispatch(t.Context(), id, claimOf("k"))
 			d := w.dispatched()
 			h.eventually(func() error { // the hub has noticed
-				if health, _ := h.fleet.Health(id); !health.LastChoice() {
-					return fmt.Errorf("cluster %s is %v", id, health)
-				}
-				return nil
+				health, _ := h.fleet.Health(id)
+				return wait.If(health.LastChoice(), fmt.Sprintf("cluster %s is %v", id, health))
 			})
 			w.answer(&federationv1.Answer{Id: d.GetId()})
 			return h.await(done).err
@@ -206,12 +205,7 @@ func TestI7AStalledStreamDelaysNoOther(t *testing.T) {
 			}
 		})
 	}
-	h.eventually(func() error {
-		if refused.Load() == 0 {
-			return errors.New("the stalled stream still takes dispatches")
-		}
-		return nil
-	})
+	h.eventually(func() error { return wait.If(refused.Load() != 0, "the stalled stream still takes dispatches") })
 	var took []time.Duration
 	for range 500 {
 		start := time.Now()

@@ -35,16 +35,20 @@ func FuzzReader(f *testing.F) {
 		return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}}
 	}
 	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: 1}}}
-	granted := &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "x-east"}}}
+	granted := &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
+		Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "x-east"}}}
 	f.Add(frametest.Join(f, chunk(0, false), chunk(1, true)))
 	f.Add(frametest.Join(f, chunk(0, false), chunk(2, true), chunk(1, true)))
 	f.Add(frametest.Join(f, receipt, answer(1, granted), answer(1, granted), receipt))
-	f.Add(frametest.Join(f, answer(7, &federationv1.Answer{}), &federationv1.WorkerFrame{}, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{}}))
-	f.Add(frametest.Join(f, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: 1, Sandboxes: []*federationv1.EndedSandbox{nil}}}}))
+	f.Add(frametest.Join(f, answer(7, &federationv1.Answer{}), &federationv1.WorkerFrame{},
+		&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{}}))
+	f.Add(frametest.Join(f, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: 1,
+		Sandboxes: []*federationv1.EndedSandbox{nil}}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		view, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: forgetful{}})
 		must.Succeed(t, err)
-		session, _, refused := view.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: 1})
+		session, _, refused := view.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t",
+			Stream: 1})
 		if refused != nil {
 			t.Fatal(refused)
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
@@ -81,15 +81,7 @@ func newHub(t *testing.T, takes handler) *hub {
 	h.server.Handle(takes)
 	served := link.NewServer(creds, nil, logr.Discard())
 	federationv1.RegisterLinkServer(served, h.server)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	h.must(err)
-	h.address = listener.Addr().String()
-	done := make(chan error, 1)
-	go func() { done <- served.Serve(listener) }()
-	t.Cleanup(func() {
-		served.Stop()
-		h.must(<-done)
-	})
+	h.address = testserver.ServeGRPC(t, served)
 	return h
 }
 

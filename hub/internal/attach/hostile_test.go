@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -166,9 +167,8 @@ func TestAForgottenClusterIsRefusedByItsCertificate(t *testing.T) {
 	if reason := hello(stolen, "invented"); reason != "Forgotten" {
 		t.Errorf("with an invented uid: %q", reason)
 	}
-	if _, err := h.fleet.ReleaseName(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := h.fleet.ReleaseName(t.Context(), "a")
+	must.Succeed(t, err)
 	if reason := hello(stolen, "invented"); reason != "Forgotten" {
 		t.Errorf("to a name that was released: %q", reason)
 	}
@@ -185,9 +185,8 @@ func TestI14StreamsThatDoNotBeginAreFew(t *testing.T) {
 		w := h.dial("a")
 		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
 			Protocol: 1, ClusterUid: "uid-a", Term: "term-a", Stream: uint64(len(idle) + 1)}}})
-		if _, err := w.stream.Recv(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.stream.Recv()
+		must.Succeed(t, err)
 		idle = append(idle, w)
 	}
 	w := h.dial("a")

@@ -12,6 +12,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // Sandbox ids of cluster a.
@@ -86,10 +87,8 @@ func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 func (h *hub) settled(id string) {
 	h.Helper()
 	h.eventually(func() error {
-		if owed := h.server.orphans.of(id); len(owed) > 0 {
-			return fmt.Errorf("cluster %s is still owed the release of %v", id, owed)
-		}
-		return nil
+		owed := h.server.orphans.of(id)
+		return wait.If(len(owed) == 0, fmt.Sprintf("cluster %s is still owed the release of %v", id, owed))
 	})
 }
 

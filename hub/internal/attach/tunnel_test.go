@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -141,10 +142,8 @@ func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 			if now := sent.Load(); now != last {
 				last, since = now, time.Now()
 			}
-			if still := time.Since(since); still < 200*time.Millisecond {
-				return fmt.Errorf("%d bytes were sent, the last %s ago", last, still)
-			}
-			return nil
+			still := time.Since(since)
+			return wait.If(still >= 200*time.Millisecond, fmt.Sprintf("%d bytes were sent, the last %s ago", last, still))
 		})
 		if last > 4<<20 {
 			t.Errorf("%d bytes of the %s wait for no reader", last, name)

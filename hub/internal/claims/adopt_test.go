@@ -40,9 +40,8 @@ func (f *federation) loseLedger() {
 func (f *federation) reopen() {
 	f.t.Helper()
 	var err error
-	if f.recovery, err = recovery.Open(f.t.Context(), f.store, f.Registry, clock.RealClock{}); err != nil {
-		f.t.Fatal(err)
-	}
+	f.recovery, err = recovery.Open(f.t.Context(), f.store, f.Registry, clock.RealClock{})
+	must.Succeed(f.t, err)
 	f.start()
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -66,9 +67,8 @@ func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
 		f.tell("east")
 		east := f.Workers["east"]
 		east.SetConnected(false)
-		if _, err := f.hub.CancelClaim(t.Context(), cancelOf("k")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.hub.CancelClaim(t.Context(), cancelOf("k"))
+		must.Succeed(t, err)
 		east.SetConnected(true)
 		time.Sleep(2 * endingEvery)
 		synctest.Wait()

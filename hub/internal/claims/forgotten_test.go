@@ -90,9 +90,8 @@ func TestRecordsOfTheFirstSchemaAreHonoured(t *testing.T) {
 	must.Succeed(t, err)
 	data, err := io.ReadAll(zipped)
 	must.Succeed(t, errors.Join(err, packed.Close(), f.store.Close(), os.WriteFile(hubstate.Claims.Path(dir), data, 0o600)))
-	if f.store, err = hubstate.Open(dir, hubstate.Claims); err != nil {
-		t.Fatal(err)
-	}
+	f.store, err = hubstate.Open(dir, hubstate.Claims)
+	must.Succeed(t, err)
 	f.reopen()
 	held := f.hold("east", "answered", 1)
 	if got := f.create(workertest.Request("answered", workertest.Prefer("east"))); got.GetId() != held.GetId() {

@@ -63,9 +63,8 @@ func FuzzRecord(f *testing.F) {
 		ctx := t.Context()
 		hash := ledger.KeyHash("", "default", "k")
 		puts := []store.Put{{Key: ledger.ClaimPrefix + hash, Value: claim}, {Key: ledger.IDPrefix + "01x-east", Value: id}}
-		if _, err := file.Commit(ctx, store.Txn{Puts: puts}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = file.Commit(ctx, store.Txn{Puts: puts})
+		must.Succeed(t, err)
 		answers := []proto.Message{}
 		shown, err := service.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: "k"})
 		answers = append(answers, shown)
@@ -80,7 +79,8 @@ func FuzzRecord(f *testing.F) {
 			answers = append(answers, created, canceled)
 		}
 		service.count(ctx)
-		if _, err := service.ledger.Ended(ctx, "01x-east"); err != nil && !strings.Contains(err.Error(), "01x-east") && !strings.Contains(err.Error(), "terminal record") {
+		if _, err := service.ledger.Ended(ctx, "01x-east"); err != nil && !strings.Contains(err.Error(), "01x-east") &&
+			!strings.Contains(err.Error(), "terminal record") {
 			t.Fatalf("the error does not say what is damaged by this: %v", err)
 		}
 		for _, a := range answers {

@@ -128,9 +128,8 @@ func TestI15OneSandboxIsNotAdoptedForTwoKeys(t *testing.T) {
 	two := proto.CloneOf(one)
 	two.KeyHash = ledger.KeyHash("", "default", "two")
 	for _, h := range []*federationv1.KeyHolder{one, two} {
-		if _, err := f.hub.weigh(t.Context(), f.hub.sender("evil"), h); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.hub.weigh(t.Context(), f.hub.sender("evil"), h)
+		must.Succeed(t, err)
 	}
 	if f.record("one") == nil || f.record("two") != nil {
 		t.Errorf("I1: adopted as %v and %v", f.record("one"), f.record("two"))

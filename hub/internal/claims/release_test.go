@@ -91,9 +91,8 @@ func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 		t.Fatal("released, with no record that it had been returned")
 	}
 	d.full.Store(false)
-	if _, err := f.hub.End(t.Context(), "east", k.GetId()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.hub.End(t.Context(), "east", k.GetId())
+	must.Succeed(t, err)
 	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetId() != k.GetId() {
 		t.Errorf("the key answers %s, %s", got.GetId(), got.GetPhase())
 	}

@@ -28,7 +28,8 @@ func TestResolve(t *testing.T) {
 	if got.GetNamespace() != "default" || got.GetTeam() != "t" || got.GetUser() != "u" || r.GetNamespace() != "" {
 		t.Errorf("resolved to %v, from %v", got, r)
 	}
-	if _, err := resolve(&create{Env: "A_b", ClaimKey: "k"}, principal.Principal{}); problem.FromError(err).Reason != problem.Invalid || problem.FromError(err).ClaimKey != "k" {
+	if _, err := resolve(&create{Env: "A_b", ClaimKey: "k"}, principal.Principal{}); problem.FromError(err).Reason != problem.Invalid ||
+		problem.FromError(err).ClaimKey != "k" {
 		t.Errorf("a bad request with a key is answered %v", err)
 	}
 }
@@ -71,9 +72,7 @@ func FuzzResolve(f *testing.F) {
 func TestCredentialsAsTextAreRefusedIfAsked(t *testing.T) {
 	hooks := func(value string) []*structpb.Struct {
 		s := &structpb.Struct{}
-		if err := protojson.Unmarshal([]byte(`{"http":{"port":80,"headers":{"X":"a","authorization":`+value+`}}}`), s); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, protojson.Unmarshal([]byte(`{"http":{"port":80,"headers":{"X":"a","authorization":`+value+`}}}`), s))
 		return []*structpb.Struct{s}
 	}
 	const reference = `{"valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}`
@@ -83,11 +82,13 @@ func TestCredentialsAsTextAreRefusedIfAsked(t *testing.T) {
 		refused bool
 	}{{false, `"hunter2"`, false}, {true, `"hunter2"`, true}, {true, reference, false}} {
 		s := &Service{strict: c.strict}
-		req, err := s.resolve(&create{Env: "demo", ClaimKey: "k", PostStartHooks: hooks(c.value)}, principal.Principal{AllTeams: true, AllNamespaces: true})
+		req, err := s.resolve(&create{Env: "demo", ClaimKey: "k", PostStartHooks: hooks(c.value)},
+			principal.Principal{AllTeams: true, AllNamespaces: true})
 		if (err != nil) != c.refused || !c.refused && req.GetEnv() != "demo" {
 			t.Errorf("%+v: %v", c, err)
 		}
-		if e := problem.FromError(err); c.refused && (e.Reason != problem.Invalid || e.Fields[0].Field != "postStartHooks[0].http.headers.authorization" ||
+		if e := problem.FromError(err); c.refused && (e.Reason != problem.Invalid ||
+			e.Fields[0].Field != "postStartHooks[0].http.headers.authorization" ||
 			strings.Contains(fmt.Sprint(e, e.Fields), "hunter2")) {
 			t.Errorf("refused with %v, %v", e, e.Fields)
 		}

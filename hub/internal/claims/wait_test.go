@@ -134,9 +134,8 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 			must.Succeed(t, err)
 			stepped := *h.Record
 			stepped.Deadline = stepped.Deadline.Add(-step)
-			if _, err := f.hub.ledger.Save(t.Context(), hash, h, &stepped); err != nil {
-				t.Fatal(err)
-			}
+			_, err = f.hub.ledger.Save(t.Context(), hash, h, &stepped)
+			must.Succeed(t, err)
 			f.start()
 			began := time.Now()
 			east.OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {

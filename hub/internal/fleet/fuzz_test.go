@@ -31,10 +31,12 @@ func FuzzFrames(f *testing.F) {
 	for _, r := range complete {
 		whole = append(whole, reportFrame(r))
 	}
-	delta := east.report(east.truth.Apply(segment.Delta{Changed: []*segment.Segment{pool(env(1), 9)}, Removed: []segment.Key{env(2)}}), false, 1)
+	delta := east.report(east.truth.Apply(segment.Delta{Changed: []*segment.Segment{pool(env(1), 9)}, Removed: []segment.Key{env(2)}}), false,
+		1)
 	hello := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: east.hello()}}
 	begin := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 2}}}
-	beat := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: 1, Sequence: 1, ResourceVersion: 7}}}
+	beat := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: 1, Sequence: 1,
+		ResourceVersion: 7}}}
 	f.Add(frametest.Join(f, whole...))
 	f.Add(frametest.Join(f, append(whole, reportFrame(delta[0]), beat)...))
 	f.Add(frametest.Join(f, whole[0], whole[2], hello, begin, beat, whole[1], whole[2]))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/store"
 )
@@ -23,9 +24,8 @@ func TestRecordsAreCountedByState(t *testing.T) {
 		txn.Puts = append(txn.Puts, store.Put{Key: fmt.Sprintf("%sx%d", ClaimPrefix, i), Value: []byte(damaged)})
 	}
 	txn.Puts = append(txn.Puts, store.Put{Key: ClaimPrefix + "y", Value: []byte(`{"state":"ended"}`)}, store.Put{Key: IDPrefix + "y"})
-	if _, err := file.Commit(t.Context(), txn); err != nil {
-		t.Fatal(err)
-	}
+	_, err := file.Commit(t.Context(), txn)
+	must.Succeed(t, err)
 	counts, err := New(file).Count(t.Context())
 	want := map[State]int{Answered: 2 * countPage, Ended: 1, Damaged: 4, Pending: 0, Refused: 0, Unproven: 0}
 	if diff := cmp.Diff(want, counts); diff != "" || err != nil {

@@ -266,9 +266,8 @@ func TestAnOlderCopyOfTheLedgerIsNotTheLedger(t *testing.T) {
 	s := d.start()
 	old, err := os.ReadFile(hubstate.Claims.Path(d.dir))
 	must.Succeed(t, err)
-	if _, err := store.CompareAndSwap(t.Context(), d.claims, "claim/k", 0, []byte("v")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = store.CompareAndSwap(t.Context(), d.claims, "claim/k", 0, []byte("v"))
+	must.Succeed(t, err)
 	over, end := context.WithCancel(t.Context())
 	end()
 	must.Succeed(t, s.Run(over, clock.RealClock{}))

@@ -36,9 +36,8 @@ func TestACAIsMadeOnce(t *testing.T) {
 func TestHalfACAIsLeftAlone(t *testing.T) {
 	for _, lost := range []string{"ca.key", "ca.crt"} {
 		dir := t.TempDir()
-		if _, err := pki.Create(dir); err != nil {
-			t.Fatal(err)
-		}
+		_, err := pki.Create(dir)
+		must.Succeed(t, err)
 		must.Succeed(t, os.Remove(filepath.Join(dir, lost)))
 		if _, err := pki.New(dir); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("without %s: %v, want a refusal", lost, err)
@@ -54,12 +53,10 @@ func TestKeysAreForTheirOwnerWhateverTheUmask(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	authority, err := pki.New(dir)
 	must.Succeed(t, err)
-	if _, err := authority.Hub("hub.example.org"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := authority.Cluster("east"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = authority.Hub("hub.example.org")
+	must.Succeed(t, err)
+	_, err = authority.Cluster("east")
+	must.Succeed(t, err)
 	for name, want := range map[string]fs.FileMode{
 		".": 0o700, "ca.key": 0o600, "hub.key": 0o600, "cluster-east.key": 0o600, "ca.crt": 0o644, "hub.crt": 0o644,
 	} {
@@ -77,9 +74,8 @@ func TestIssuedIsTheLastOne(t *testing.T) {
 	}
 	var serials []string
 	for range 2 {
-		if _, err := authority.Cluster("east"); err != nil {
-			t.Fatal(err)
-		}
+		_, err = authority.Cluster("east")
+		must.Succeed(t, err)
 		cert, err := authority.Issued(link.Cluster("east"))
 		must.Succeed(t, err)
 		serials = append(serials, cert.SerialNumber.String())

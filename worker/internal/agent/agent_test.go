@@ -19,6 +19,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/claim"
@@ -50,10 +51,7 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 		t.Errorf("hello %v, begin %v", s.hello, s.begin)
 	}
 	w.Eventually("a connection", func() error {
-		if !worker.agent.Connected() || !worker.foreign.connected.Load() {
-			return errors.New("not connected")
-		}
-		return nil
+		return wait.If(worker.agent.Connected() && worker.foreign.connected.Load(), "not connected")
 	})
 
 	t.Log("a deletion is a removal")
@@ -65,10 +63,8 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 		w.hub.mu.Lock()
 		defer w.hub.mu.Unlock()
 		last := s.reports[len(s.reports)-1]
-		if s.beat.GetSequence() != last.GetSequence() || s.beat.GetDigest() != w.hub.view.Digest() {
-			return fmt.Errorf("heartbeat %v after report %d", s.beat, last.GetSequence())
-		}
-		return nil
+		return wait.If(s.beat.GetSequence() == last.GetSequence() && s.beat.GetDigest() == w.hub.view.Digest(),
+			fmt.Sprintf("heartbeat %v after report %d", s.beat, last.GetSequence()))
 	})
 
 	t.Log("a complete report on request")
@@ -76,10 +72,8 @@ func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
 	w.Eventually("a second complete report", func() error {
 		w.hub.mu.Lock()
 		defer w.hub.mu.Unlock()
-		if n := len(slices.Collect(completeOf(s.reports))); n != 2 {
-			return fmt.Errorf("%d complete reports", n)
-		}
-		return nil
+		n := len(slices.Collect(completeOf(s.reports)))
+		return wait.If(n == 2, n)
 	})
 	t.Log("foreign segments go to sync")
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Foreign{Foreign: &federationv1.Foreign{Complete: true, Last: true,
@@ -304,12 +298,7 @@ func TestI8WithoutAHub(t *testing.T) {
 	w.hub.session()
 	w.hub.shows("py", 3)
 	w.hub.kill()
-	w.Eventually("the link to be down", func() error {
-		if worker.agent.Connected() {
-			return errors.New("still connected")
-		}
-		return nil
-	})
+	w.Eventually("the link to be down", func() error { return wait.If(!worker.agent.Connected(), "still connected") })
 	for range 3 {
 		got, err := worker.claims.Create(t.Context(), claim.Claim{
 			Request: &sandboxv1.CreateSandboxRequest{Namespace: w.Namespace, Env: "py"}, Pool: w.Key("py-main"), Local: true,
@@ -320,10 +309,8 @@ func TestI8WithoutAHub(t *testing.T) {
 	}
 	w.scale("py-main", 5)
 	w.Eventually("the pool to fill up without a hub", func() error {
-		if stats, _ := worker.claims.Stats(w.Key("py-main")); stats.ReadyIdle != 2 {
-			return fmt.Errorf("%d ready", stats.ReadyIdle)
-		}
-		return nil
+		stats, _ := worker.claims.Stats(w.Key("py-main"))
+		return wait.If(stats.ReadyIdle == 2, stats.ReadyIdle)
 	})
 	local, err := worker.agent.Segment(t.Context(), segment.Key{Namespace: w.Namespace, Name: "py"})
 	if err != nil || local.Totals().ReadyIdle != 2 {

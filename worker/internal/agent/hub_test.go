@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -254,10 +255,8 @@ func (s *session) beats(n uint64) {
 	s.Eventually(fmt.Sprintf("heartbeat %d", n), func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if got := s.beat.GetNumber(); got < n {
-			return fmt.Errorf("%d came", got)
-		}
-		return nil
+		got := s.beat.GetNumber()
+		return wait.If(got >= n, got)
 	})
 }
 
@@ -271,9 +270,6 @@ func (h *hub) shows(env string, readyIdle int32) {
 		if s := h.view.Get(segment.Key{Namespace: h.Namespace, Name: env}); s != nil {
 			got = s.Totals().ReadyIdle
 		}
-		if got != readyIdle {
-			return fmt.Errorf("it shows %d", got)
-		}
-		return nil
+		return wait.If(got == readyIdle, got)
 	})
 }

@@ -18,6 +18,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 )
@@ -93,12 +94,7 @@ func TestI8AHubThatSaysNothingHoldsUpNoCaller(t *testing.T) {
 	w.hub.onHello = func() { <-over }
 	worker := w.lead(clusterID)
 	began := time.Now()
-	w.Eventually("claims to be served", func() error {
-		if !worker.claims.Serving() {
-			return errors.New("they are not")
-		}
-		return nil
-	})
+	w.Eventually("claims to be served", func() error { return wait.If(worker.claims.Serving(), "they are not") })
 	if took := time.Since(began); took > silence*2/3 {
 		t.Errorf("I8: it took %s", took)
 	}

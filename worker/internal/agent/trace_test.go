@@ -14,6 +14,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -56,10 +57,8 @@ func TestADispatchIsTracedToThePod(t *testing.T) {
 			}
 		}
 		want := "[claim > queue claim > pod write claim > start hub > claim release > pod write hub > release]"
-		if got := fmt.Sprint(tree); got != want {
-			return fmt.Errorf("%s, want %s", got, want)
-		}
-		return nil
+		got := fmt.Sprint(tree)
+		return wait.If(got == want, fmt.Sprintf("%s, want %s", got, want))
 	})
 	if n, err := testutil.GatherAndCount(registry, "atoll_worker_hub_dispatches_total"); n != 2 || err != nil {
 		t.Errorf("%d series of dispatches, want 2 (%v)", n, err)

@@ -3,7 +3,6 @@
 package autoscale_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -18,7 +18,8 @@ import (
 const (
 	member = `{name: a, spec: {replicas: 1}, config: {priority: 1}}`
 	// quick is a group whose times are short.
-	quick = `{name: default, enabled: true, maxReplicas: 8, scaleUpPolicy: {mode: Aggressive, cooldownSeconds: 1, idleThresholdSeconds: 0, saturationCooldownSeconds: 2},
+	quick = `{name: default, enabled: true, maxReplicas: 8, scaleUpPolicy: {mode: Aggressive, cooldownSeconds: 1, idleThresholdSeconds: 0, ` +
+		`saturationCooldownSeconds: 2},
   scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 1, protectionWindowSeconds: 1}}`
 )
 
@@ -60,7 +61,8 @@ func TestGrowsAndShrinks(t *testing.T) {
 func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
-  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 15}}`, `{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
+  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 15}}`,
+		`{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
 	w.idle("a", 3)
 	w.Eventually("marks", func() error {
 		for _, pod := range w.Pods("a") {
@@ -86,7 +88,8 @@ func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 func TestPartialAdmissionSaturates(t *testing.T) {
 	w := newWorld(t)
 	w.most.Store(3)
-	w.env(`{name: default, enabled: true, maxReplicas: 16, scaleUpPolicy: {mode: Aggressive, cooldownSeconds: 0, idleThresholdSeconds: 0, saturationCooldownSeconds: 3600}}`,
+	w.env(`{name: default, enabled: true, maxReplicas: 16, scaleUpPolicy: {mode: Aggressive, cooldownSeconds: 0, idleThresholdSeconds: 0, `+
+		`saturationCooldownSeconds: 3600}}`,
 		`{name: a, spec: {replicas: 2}, config: {priority: 1}}`)
 	w.idle("a", 2)
 	w.burst("a", 2)
@@ -101,26 +104,20 @@ func TestPartialAdmissionSaturates(t *testing.T) {
 		return nil
 	})
 	w.Eventually("the outlook", func() error {
-		if grow, left := w.scaler.Outlook(w.Key("a")); grow || left < 50*time.Minute {
-			return fmt.Errorf("can grow: %v, saturated for %s", grow, left)
-		}
-		return nil
+		grow, left := w.scaler.Outlook(w.Key("a"))
+		return wait.If(!grow && left >= 50*time.Minute, fmt.Sprintf("can grow: %v, saturated for %s", grow, left))
 	})
 	asked := w.asked.Load()
 	w.stays("admission is left alone", 2*time.Second, func() error {
-		if n := w.asked.Load(); n != asked {
-			return fmt.Errorf("asked %d times more", n-asked)
-		}
-		return nil
+		n := w.asked.Load()
+		return wait.If(n == asked, n-asked)
 	})
 	// A restart loses none of it.
 	w.stop()
 	w.start()
 	w.Eventually("the outlook", func() error {
-		if grow, left := w.scaler.Outlook(w.Key("a")); grow || left < 50*time.Minute {
-			return fmt.Errorf("can grow: %v, saturated for %s", grow, left)
-		}
-		return nil
+		grow, left := w.scaler.Outlook(w.Key("a"))
+		return wait.If(!grow && left >= 50*time.Minute, fmt.Sprintf("can grow: %v, saturated for %s", grow, left))
 	})
 	if n := w.asked.Load(); n != asked {
 		t.Errorf("asked %d times more after a restart", n-asked)
@@ -133,10 +130,8 @@ func TestRefusedPodsSaturate(t *testing.T) {
 	w.env(quick, member)
 	w.idle("a", 1)
 	w.Eventually("an outlook", func() error {
-		if grow, _ := w.scaler.Outlook(w.Key("a")); !grow {
-			return errors.New("it cannot grow")
-		}
-		return nil
+		grow, _ := w.scaler.Outlook(w.Key("a"))
+		return wait.If(grow, "it cannot grow")
 	})
 	w.refused.Store(true)
 	w.burst("a", 1) // something happens
@@ -161,10 +156,8 @@ func TestContestedReplicasAreLeftAlone(t *testing.T) {
 	w.awaitActive(metav1.ConditionFalse, v1alpha1.ReasonReplicasContested)
 	w.await("a", 4)
 	w.stays("it is left alone", 5*time.Second, func() error {
-		if got := w.replicas("a"); got != 4 {
-			return fmt.Errorf("%d replicas", got)
-		}
-		return nil
+		got := w.replicas("a")
+		return wait.If(got == 4, got)
 	})
 	w.apply(w.manifest(quick, `{name: a, config: {minReplicas: 1}}`))
 	w.awaitActive(metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning)
@@ -205,25 +198,17 @@ func TestDisabled(t *testing.T) {
 	w.env(quick, member)
 	w.idle("a", 1)
 	w.awaitPool("a", "a status", func(p *v1alpha1.SandboxPool) error {
-		if p.Status.AutoScaling == nil {
-			return errors.New("none")
-		}
-		return nil
+		return wait.If(p.Status.AutoScaling != nil, "none")
 	})
 	w.apply(w.manifest(`{name: default, enabled: false}`, member))
 	w.awaitPool("a", "no status", func(p *v1alpha1.SandboxPool) error {
-		if p.Status.AutoScaling != nil {
-			return fmt.Errorf("%+v", p.Status.AutoScaling)
-		}
-		return nil
+		return wait.If(p.Status.AutoScaling == nil, p.Status.AutoScaling)
 	})
 	w.awaitActive(metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled)
 	w.burst("a", 1)
 	w.stays("its replicas are the user's", 3*time.Second, func() error {
-		if got := w.replicas("a"); got != 1 {
-			return fmt.Errorf("%d", got)
-		}
-		return nil
+		got := w.replicas("a")
+		return wait.If(got == 1, got)
 	})
 	if grow, saturated := w.scaler.Outlook(w.Key("a")); grow || saturated > 0 {
 		t.Errorf("can grow: %v, saturated for %s", grow, saturated)
@@ -237,10 +222,8 @@ func TestWhatAnotherControllerKeepsIsLeftAlone(t *testing.T) {
 	w.env(`{name: default, enabled: true, minReplicas: 2, scaleUpPolicy: {idleThresholdSeconds: 0}}`, member)
 	w.idle("a", 1)
 	w.stays("a pool that another controller keeps", 2*time.Second, func() error {
-		if got := w.replicas("a"); got != 1 {
-			return fmt.Errorf("%d replicas", got)
-		}
-		return nil
+		got := w.replicas("a")
+		return wait.If(got == 1, got)
 	})
 	w.kept.Store(false)
 	w.await("a", 2)
@@ -266,10 +249,8 @@ func TestFromNothing(t *testing.T) {
 	w.nothing.Store(true)
 	go func() { _, _ = w.claim("b", "first") }()
 	w.Eventually("the saturation", func() error {
-		if _, left := w.scaler.Outlook(w.Key("b")); left < 50*time.Minute {
-			return fmt.Errorf("saturated for %s", left)
-		}
-		return nil
+		_, left := w.scaler.Outlook(w.Key("b"))
+		return wait.If(left >= 50*time.Minute, left)
 	})
 	begin := time.Now()
 	if _, err := w.claim("b", "second"); err == nil || time.Since(begin) > 5*time.Second {
@@ -295,16 +276,12 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 		if now := versions(); now != last {
 			last, since = now, time.Now()
 		}
-		if ago := time.Since(since); ago < 7*time.Second {
-			return fmt.Errorf("the last write was %s ago", ago)
-		}
-		return nil
+		ago := time.Since(since)
+		return wait.If(ago >= 7*time.Second, ago)
 	})
 	w.stays("rest", 13*time.Second, func() error {
-		if now := versions(); now != last {
-			return fmt.Errorf("%s became %s", last, now)
-		}
-		return nil
+		now := versions()
+		return wait.If(now == last, fmt.Sprintf("%s became %s", last, now))
 	})
 }
 

@@ -25,6 +25,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/autoscale"
@@ -134,12 +135,7 @@ func (w *world) start() {
 	w.Must(pools.SetupWithManager(ctx, mgr))
 	w.stop = w.Run("manager", mgr.Start)
 	w.claims.SetIncarnation(1)
-	w.Eventually("claims to be served", func() error {
-		if !w.claims.Serving() {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	w.Eventually("claims to be served", func() error { return wait.If(w.claims.Serving(), "not yet") })
 }
 
 // stays checks that a result holds for a while.
@@ -175,7 +171,8 @@ func (w *world) apply(manifest string) {
 	w.t.Helper()
 	object := &unstructured.Unstructured{}
 	w.Must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.Namespace)), &object.Object))
-	w.Must(w.Live.Patch(w.t.Context(), object, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)) //nolint:staticcheck // the typed Apply needs apply configurations
+	//nolint:staticcheck // the typed Apply needs apply configurations
+	w.Must(w.Live.Patch(w.t.Context(), object, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership))
 }
 
 // create creates an object as the first client-side apply does.
@@ -226,10 +223,8 @@ func (w *world) replicas(name string) int32 {
 func (w *world) await(name string, replicas int32) {
 	w.t.Helper()
 	w.Eventually(fmt.Sprintf("%d replicas of %s", replicas, name), func() error {
-		if got, pods := w.replicas(name), w.Pods(name); got != replicas || int32(len(pods)) != replicas {
-			return fmt.Errorf("%d in the Env, %d Pods", got, len(pods))
-		}
-		return nil
+		got, pods := w.replicas(name), w.Pods(name)
+		return wait.If(got == replicas && int32(len(pods)) == replicas, fmt.Sprintf("%d in the Env, %d Pods", got, len(pods)))
 	})
 }
 
@@ -237,10 +232,8 @@ func (w *world) await(name string, replicas int32) {
 func (w *world) idle(name string, count int32) {
 	w.t.Helper()
 	w.Eventually(fmt.Sprintf("%d idle Pods of %s", count, name), func() error {
-		if stats, ok := w.claims.Stats(w.Key(name)); !ok || stats.ReadyIdle != count {
-			return fmt.Errorf("%+v", stats)
-		}
-		return nil
+		stats, ok := w.claims.Stats(w.Key(name))
+		return wait.If(ok && stats.ReadyIdle == count, stats)
 	})
 }
 

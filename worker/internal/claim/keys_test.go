@@ -19,6 +19,8 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
@@ -70,10 +72,7 @@ func TestI2ALocalClaimReturnsTheHubsSandbox(t *testing.T) {
 	l.MustRelease(id)
 	w.Eventually("the record", func() error {
 		got, err := l.TryCreate(local)
-		if err != nil || got.GetId() != id || got.GetPhase() != sandboxv1.Phase_ENDED {
-			return fmt.Errorf("%v, %w", got, err)
-		}
-		return nil
+		return wait.If(err == nil && got.GetId() == id && got.GetPhase() == sandboxv1.Phase_ENDED, fmt.Sprintf("%v, %v", got, err))
 	})
 }
 
@@ -131,10 +130,7 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 		if err != nil || got.GetId() != ids[0] {
 			t.Fatalf("I2: an ended sandbox's key was answered %v, %v", got, err)
 		}
-		if got.GetPhase() != sandboxv1.Phase_ENDED {
-			return errors.New("it is " + got.GetPhase().String())
-		}
-		return nil
+		return wait.If(got.GetPhase() == sandboxv1.Phase_ENDED, "it is "+got.GetPhase().String())
 	})
 	batch, _ := next.TakeEnded(10)
 	next.AckEnded(batch)
@@ -259,14 +255,12 @@ func TestCanceledKey(t *testing.T) {
 	w, l := claimtest.Start(t, 1)
 
 	got := l.MustCreate(claimtest.Keyed("live", 1))
-	if _, err := l.Cancel(t.Context(), w.KeyHash("live"), 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Cancel(t.Context(), w.KeyHash("live"), 1)
+	must.Succeed(t, err)
 	l.Until(got.GetId(), "the canceled sandbox to end", claimtest.Ended)
 
-	if _, err := l.Cancel(t.Context(), w.KeyHash("early"), 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err = l.Cancel(t.Context(), w.KeyHash("early"), 1)
+	must.Succeed(t, err)
 	if got, err := l.TryCreate(claimtest.Keyed("early", 1)); disposition.Of(err) != federationv1.Disposition_REFUSED {
 		t.Errorf("a claim that comes after its cancel: %v, %v", got, err)
 	}
@@ -279,9 +273,8 @@ func TestCanceledKey(t *testing.T) {
 		waiting <- err
 	}()
 	l.AwaitWaiting(1)
-	if _, err := l.Cancel(t.Context(), w.KeyHash("waits"), 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err = l.Cancel(t.Context(), w.KeyHash("waits"), 1)
+	must.Succeed(t, err)
 	if err := <-waiting; disposition.Of(err) != federationv1.Disposition_REFUSED {
 		t.Errorf("a claim that was canceled while it waited: %v", err)
 	}

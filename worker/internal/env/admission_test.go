@@ -25,6 +25,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/admission/quota"
 )
@@ -136,23 +137,15 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	// The user's value holds now.
 	w.apply(manifest)
 	w.Eventually("the user's replicas", func() error {
-		if n := w.Pool("m").Spec.Replicas; n != 5 {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
+		n := w.Pool("m").Spec.Replicas
+		return wait.If(n == 5, n)
 	})
 	w.Eventually("the Env to tell no more", func() error {
 		ready := meta.FindStatusCondition(w.Env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
-		if strings.Contains(ready.Message, "admitted") {
-			return fmt.Errorf("it tells %q", ready.Message)
-		}
-		return nil
+		return wait.If(!strings.Contains(ready.Message, "admitted"), ready.Message)
 	})
 	w.Eventually("the snapshot to be back", func() error {
-		if !strings.Contains(w.frozen("kiosk", "m"), `"added":"label"`) {
-			return errors.New(w.frozen("kiosk", "m"))
-		}
-		return nil
+		return wait.If(strings.Contains(w.frozen("kiosk", "m"), `"added":"label"`), w.frozen("kiosk", "m"))
 	})
 	check(5)
 	if again, _ := p.questions(); len(again) != 1 {
@@ -190,10 +183,7 @@ func TestAdmissionIsFrozen(t *testing.T) {
 		t.Errorf("was asked %+v", asked[1:])
 	}
 	w.Eventually("the refreshed pool", func() error {
-		if w.Pool("m").Spec.Template.Annotations["new"] != "too" {
-			return errors.New(toJSON(w.Pool("m")))
-		}
-		return nil
+		return wait.If(w.Pool("m").Spec.Template.Annotations["new"] == "too", toJSON(w.Pool("m")))
 	})
 	check(5)
 }
@@ -324,7 +314,8 @@ func TestTeamQuota(t *testing.T) {
 	var manifests []string
 	envs := []string{"one", "two", "three", "four"}
 	for _, name := range envs {
-		manifests = append(manifests, strings.ReplaceAll(kiosk(`{name: `+name+`, spec: {replicas: 2}, config: {labels: {scheduling.navix.sh/team: tools}}}`), "kiosk", name))
+		manifests = append(manifests,
+			strings.ReplaceAll(kiosk(`{name: `+name+`, spec: {replicas: 2}, config: {labels: {scheduling.navix.sh/team: tools}}}`), "kiosk", name))
 	}
 	w.apply(strings.Join(manifests, "\n---"))
 	count := func() (sum int32, pools int) {
@@ -347,20 +338,16 @@ func TestTeamQuota(t *testing.T) {
 	}
 	w.Eventually("the team to have all it may", func() error {
 		sum, pools := count()
-		if sum != 5 || pools != 3 || saturated() != 1 {
-			return fmt.Errorf("%d replicas in %d pools, %d members refused", sum, pools, saturated())
-		}
-		return nil
+		return wait.If(sum == 5 && pools == 3 && saturated() == 1,
+			fmt.Sprintf("%d replicas in %d pools, %d members refused", sum, pools, saturated()))
 	})
 	// A lowered limit takes nothing away.
 	config.Data["tools"] = "maxReplicas: 1"
 	w.Must(w.Live.Update(w.ctx, config))
 	limits := <-source
 	w.Eventually("the new limit to be read", func() error {
-		if all, ok := limits.Limits(); !ok || *all.Of("tools").Replicas != 1 {
-			return fmt.Errorf("%+v, %t", all, ok)
-		}
-		return nil
+		all, ok := limits.Limits()
+		return wait.If(ok && *all.Of("tools").Replicas == 1, fmt.Sprintf("%+v, %t", all, ok))
 	})
 	for _, name := range envs {
 		w.touch(name, "1")

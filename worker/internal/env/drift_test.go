@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/controllers"
 )
 
@@ -62,10 +63,8 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 	w.patchPool("a", `{"metadata":{"labels":{"theirs":"1"},"annotations":{"theirs":"1"}},"spec":{"replicas":9}}`)
 	w.Eventually("the repair", func() error {
-		if got := w.Pool("a"); got.Spec.Replicas != 2 || got.Labels["theirs"] != "1" || got.Annotations["theirs"] != "1" {
-			return fmt.Errorf("%s", toJSON(got))
-		}
-		return nil
+		got := w.Pool("a")
+		return wait.If(got.Spec.Replicas == 2 && got.Labels["theirs"] == "1" && got.Annotations["theirs"] == "1", toJSON(got))
 	})
 	if strings.Contains(w.frozen("kiosk", "a"), "theirs") {
 		t.Error("another's label became part of the snapshot")
@@ -79,10 +78,8 @@ func TestScaleSubresourceIsDriftToo(t *testing.T) {
 	w.awaitReady("kiosk")
 	w.kubectl("", "scale", "sandboxpool", "a", "--replicas=6")
 	w.Eventually("the repair", func() error {
-		if got := w.Pool("a").Spec.Replicas; got != 2 {
-			return fmt.Errorf("%d replicas", got)
-		}
-		return nil
+		got := w.Pool("a").Spec.Replicas
+		return wait.If(got == 2, got)
 	})
 }
 
@@ -143,10 +140,8 @@ func TestPoolDeletedByHandComesBack(t *testing.T) {
 	before := w.Pool("a")
 	w.Must(w.Live.Delete(w.ctx, before))
 	w.Eventually("another pool", func() error {
-		if got := w.awaitPool("a"); got.UID == before.UID || toJSON(got.Spec) != toJSON(before.Spec) {
-			return fmt.Errorf("%s", toJSON(got))
-		}
-		return nil
+		got := w.awaitPool("a")
+		return wait.If(got.UID != before.UID && toJSON(got.Spec) == toJSON(before.Spec), toJSON(got))
 	})
 }
 
@@ -206,10 +201,8 @@ func TestConfigChangedAfterAdmission(t *testing.T) {
 
 	w.apply(kiosk(`{name: a, config: {scalingGroup: "", labels: {tier: lead}}}`))
 	w.Eventually("the group's label to go", func() error {
-		if got, ok := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]; ok {
-			return fmt.Errorf("it is %q", got)
-		}
-		return nil
+		got, ok := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]
+		return wait.If(!ok, got)
 	})
 	w.awaitReady("kiosk")
 	if got := w.frozen("kiosk", "a"); got != frozen {
@@ -227,10 +220,8 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	w.open(func(manifest string) { w.apply(manifest) })
 	w.Eventually("the totals", func() error {
 		status := w.Env("shop").Status
-		if status.MemberCount != 3 || status.DesiredReplicas != 16 || status.IdleReplicas != 7 || status.RunningReplicas != 1 {
-			return fmt.Errorf("%s", toJSON(status))
-		}
-		return nil
+		return wait.If(status.MemberCount == 3 && status.DesiredReplicas == 16 && status.IdleReplicas == 7 && status.RunningReplicas == 1,
+			toJSON(status))
 	})
 	w.awaitReady("shop")
 	before := w.awaitRest()

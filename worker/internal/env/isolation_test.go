@@ -5,7 +5,6 @@ package env
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/sandboxcache"
@@ -256,10 +256,8 @@ func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
 	w.loseSnapshots("kiosk")
 	w.start()
 	w.Eventually("a whole pool", func() error {
-		if pool := w.Pool("a"); !snapshot.HasTemplate(&pool.Spec) || pool.Spec.Replicas != 4 {
-			return fmt.Errorf("the pool is %v", pool.Spec)
-		}
-		return nil
+		pool := w.Pool("a")
+		return wait.If(snapshot.HasTemplate(&pool.Spec) && pool.Spec.Replicas == 4, pool.Spec)
 	})
 	w.awaitReady("kiosk")
 }
@@ -273,10 +271,8 @@ func TestStaleEnvIsNotStamped(t *testing.T) {
 	old := w.Env("kiosk")
 	w.apply(kiosk(`{name: a, config: {scalingGroup: after}}`))
 	w.Eventually("the label", func() error {
-		if got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "after" {
-			return fmt.Errorf("it is %q", got)
-		}
-		return nil
+		got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]
+		return wait.If(got == "after", got)
 	})
 	w.stop()
 

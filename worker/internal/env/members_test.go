@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
@@ -42,10 +43,7 @@ func (w *world) awaitNoPool(name string) {
 	w.t.Helper()
 	w.Eventually("pool "+name+" to be gone", func() error {
 		err := w.Live.Get(w.ctx, w.Key(name), &v1alpha1.SandboxPool{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
-		}
-		return nil
+		return wait.If(apierrors.IsNotFound(err), err)
 	})
 }
 
@@ -141,10 +139,7 @@ func TestRemovedMembersAndSegments(t *testing.T) {
 						}
 					}
 				}
-				if !slices.Equal(names, again.left) {
-					return fmt.Errorf("%v, want %v", names, again.left)
-				}
-				return nil
+				return wait.If(slices.Equal(names, again.left), fmt.Sprintf("%v, want %v", names, again.left))
 			})
 			for _, pool := range again.left {
 				if w.Pool(pool).DeletionTimestamp != nil {
@@ -167,19 +162,12 @@ func TestMemberAddedAgain(t *testing.T) {
 
 	// While the old pool winds down, it shows what the member is.
 	w.apply(kiosk())
-	w.Eventually("the pool to be deleted", func() error {
-		if w.Pool("a").DeletionTimestamp == nil {
-			return fmt.Errorf("it is not")
-		}
-		return nil
-	})
+	w.Eventually("the pool to be deleted", func() error { return wait.If(w.Pool("a").DeletionTimestamp != nil, "it is not") })
 	w.apply(kiosk(`{name: a}`))
 	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateMissing)
 	w.Eventually("the snapshot", func() error {
-		if got := w.frozen("kiosk", "a"); got != frozen {
-			return fmt.Errorf("%s, want %s", got, frozen)
-		}
-		return nil
+		got := w.frozen("kiosk", "a")
+		return wait.If(got == frozen, fmt.Sprintf("%s, want %s", got, frozen))
 	})
 	w.patchPool("a", `{"metadata":{"finalizers":null}}`)
 	w.awaitReady("kiosk")

@@ -22,6 +22,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -143,10 +144,8 @@ func (w *world) open(create func(manifest string)) history {
 	w.applyForeign("shop", "west")
 	for name, replicas := range map[string]int32{"shop-auto": 5, "shop-hand": 3} {
 		w.Eventually("replicas of "+name, func() error {
-			if got := w.Pool(name).Spec.Replicas; got != replicas {
-				return fmt.Errorf("%d, not %d", got, replicas)
-			}
-			return nil
+			got := w.Pool(name).Spec.Replicas
+			return wait.If(got == replicas, fmt.Sprintf("%d, not %d", got, replicas))
 		})
 	}
 	w.awaitReady("shop")
@@ -206,10 +205,7 @@ func (w *world) awaitPods(want int) {
 	w.Eventually(fmt.Sprintf("%d Pods", want), func() error {
 		pods := &corev1.PodList{}
 		w.Must(w.Live.List(w.ctx, pods, client.InNamespace(w.Namespace)))
-		if len(pods.Items) != want {
-			return fmt.Errorf("%d Pods", len(pods.Items))
-		}
-		return nil
+		return wait.If(len(pods.Items) == want, len(pods.Items))
 	})
 }
 
@@ -297,10 +293,8 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 			route.again(w, h)
 			w.awaitReady("shop")
 			w.Eventually("the snapshots to be as before", func() error {
-				if diff := cmp.Diff(before.Frozen, w.state().Frozen); diff != "" {
-					return fmt.Errorf("(-before +after):\n%s", diff)
-				}
-				return nil
+				diff := cmp.Diff(before.Frozen, w.state().Frozen)
+				return wait.If(diff == "", diff)
 			})
 			w.awaitReady("shop")
 			if diff := cmp.Diff(before, w.state()); diff != "" {

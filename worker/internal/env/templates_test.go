@@ -18,6 +18,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -50,10 +51,8 @@ func (w *world) refreshed(request *sandboxv1.RefreshEnvRequest) string {
 func (w *world) awaitPoolIs(name, what string, is func(*v1alpha1.SandboxPool) bool) {
 	w.t.Helper()
 	w.Eventually("pool "+name+" with "+what, func() error {
-		if pool := w.Pool(name); !is(pool) {
-			return fmt.Errorf("it is %s", toJSON(pool))
-		}
-		return nil
+		pool := w.Pool(name)
+		return wait.If(is(pool), toJSON(pool))
 	})
 }
 
@@ -230,7 +229,8 @@ func TestRefreshUnderConcurrentWrites(t *testing.T) {
 	})
 	for i := range 30 {
 		w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, fmt.Sprintf(
-			`[{"op":"test","path":"/spec/clusters/0/members/0/name","value":"a"},{"op":"add","path":"/spec/clusters/0/members/0/config/priority","value":%d}]`, i)))
+			`[{"op":"test","path":"/spec/clusters/0/members/0/name","value":"a"},{"op":"add","path":"/spec/clusters/0/members/0/config/priority",`+
+				`"value":%d}]`, i)))
 		if i%10 == 5 {
 			w.apply(manifest)
 		}
@@ -365,7 +365,8 @@ func TestDocs(t *testing.T) {
 func TestI14PodsGetNoToken(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a}`, `{name: before, spec: {replicas: 0, template: {spec: {containers: [{name: main, image: "test.local/default:1"}]}}}}`))
+	w.apply(kiosk(`{name: a}`,
+		`{name: before, spec: {replicas: 0, template: {spec: {containers: [{name: main, image: "test.local/default:1"}]}}}}`))
 	token := func(name string) *bool { return w.awaitPool(name).Spec.Template.Spec.AutomountServiceAccountToken }
 	if got := token("a"); got == nil || *got {
 		t.Errorf("rendered with automountServiceAccountToken %s", toJSON(got))
@@ -405,7 +406,8 @@ func TestAllowedListsTravel(t *testing.T) {
 	w.apply(kiosk(`{name: a}`, `{name: b, config: {annotations: {agentbox.navix.sh/allowed-containers: side}}}`,
 		`{name: c, config: {annotations: {agentbox.navix.sh/allowed-images: "*x"}}}`))
 	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInvalid)
-	if !strings.Contains(message, `c: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x" is not valid, want an image such as`) {
+	if !strings.Contains(message,
+		`c: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x" is not valid, want an image such as`) {
 		t.Errorf("the message is %s", message)
 	}
 	a, b := w.awaitPool("a"), w.awaitPool("b")
@@ -421,10 +423,8 @@ func TestAllowedListsTravel(t *testing.T) {
 	w.apply(strings.Replace(kiosk(`{name: a}`), "namespace: NS}", "namespace: NS, annotations: {agentbox.navix.sh/allowed-images: '*x'}}", 1))
 	w.Eventually("the fault in Ready", func() error {
 		message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
-		if !strings.Contains(message, `a list allows nothing: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x"`) {
-			return fmt.Errorf("it says %s", message)
-		}
-		return nil
+		return wait.If(strings.Contains(message, `a list allows nothing: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x"`),
+			message)
 	})
 }
 
@@ -490,10 +490,8 @@ func TestMembersMovedBetweenGroups(t *testing.T) {
 		return p.UID == b.UID && !there && p.Spec.Replicas == 3
 	})
 	w.Eventually("the snapshot as it was", func() error { // the last apply takes it away once more
-		if got := w.frozen("kiosk", "a"); got != frozen {
-			return fmt.Errorf("it was %s and is %s", frozen, got)
-		}
-		return nil
+		got := w.frozen("kiosk", "a")
+		return wait.If(got == frozen, fmt.Sprintf("it was %s and is %s", frozen, got))
 	})
 	w.awaitReady("kiosk")
 	w.Eventually("the groups' totals", func() error {

@@ -18,8 +18,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/store"
@@ -88,8 +90,8 @@ func (p place) Address() (string, bool) {
 
 func (w *worker) replica(s store.Store, cluster string) *replica {
 	w.t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(w.t, err)
+	lis := testserver.Listen(w.t)
+	var err error
 	r := &replica{testHistory: open(w.t, unclosed{s}), address: lis.Addr().String()}
 	r.peers, err = history.NewPeers(history.PeerOptions{
 		History: r.History, ClusterID: cluster, Credentials: w.credentials(cluster), Leader: place{w.lease, r.address},
@@ -114,10 +116,8 @@ func (w *worker) lead(r *replica) { w.lease.give(r.address) }
 func (r *replica) followedBy(n int) {
 	r.t.Helper()
 	planetest.Eventually(r.t, fmt.Sprint(n, " followers"), func() error {
-		if got := r.peers.Followers(); got != n {
-			return fmt.Errorf("there are %d", got)
-		}
-		return nil
+		got := r.peers.Followers()
+		return wait.If(got == n, got)
 	})
 }
 
@@ -140,12 +140,7 @@ func TestAFollowerHasEveryRecord(t *testing.T) {
 	if !b.peers.Caught() || b.Len() != 1000 {
 		t.Errorf("the follower has %d records, ready: %t", b.Len(), b.peers.Caught())
 	}
-	planetest.Eventually(t, "what the follower alone had", func() error {
-		if a.Len() != 1000 {
-			return fmt.Errorf("%d records", a.Len())
-		}
-		return nil
-	})
+	planetest.Eventually(t, "what the follower alone had", func() error { return wait.If(a.Len() == 1000, a.Len()) })
 	var all sync.WaitGroup
 	for i := range 100 {
 		all.Go(func() {
@@ -215,10 +210,8 @@ func TestWhatTheHubHasIsKnownToFollowers(t *testing.T) {
 	unsent := func(n int) {
 		t.Helper()
 		planetest.Eventually(t, "what the hub has", func() error {
-			if got := b.Unsent(); got != n {
-				return fmt.Errorf("%d for the hub, want %d", got, n)
-			}
-			return nil
+			got := b.Unsent()
+			return wait.If(got == n, fmt.Sprintf("%d for the hub, want %d", got, n))
 		})
 	}
 	unsent(2)
@@ -249,10 +242,8 @@ func TestCopiesStayInTheCluster(t *testing.T) {
 	w.lead(other)
 	other.keep(record(1))
 	planetest.Eventually(t, "the follower to leave", func() error {
-		if n := a.peers.Followers(); n != 0 {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
+		n := a.peers.Followers()
+		return wait.If(n == 0, n)
 	})
 	if friend.Has(id(1)) || a.Has(id(1)) || other.peers.Followers() != 0 {
 		t.Error("a record of another cluster was taken")
@@ -317,10 +308,7 @@ func TestNothingIsLostWhateverLeads(t *testing.T) {
 	w.lead(replicas[0])
 	for i, r := range replicas {
 		planetest.Eventually(t, fmt.Sprint("replica ", i), func() error {
-			if r.Len() != kept {
-				return fmt.Errorf("it has %d records, want %d", r.Len(), kept)
-			}
-			return nil
+			return wait.If(r.Len() == kept, fmt.Sprintf("it has %d records, want %d", r.Len(), kept))
 		})
 	}
 }

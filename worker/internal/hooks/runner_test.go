@@ -200,7 +200,8 @@ func begin(n *node, r *Runner) {
 	}
 }
 
-const three = `[{"exec":{"command":["one"]}},{"http":{"port":80,"path":"/init?token=hunter2","body":"hunter2"}},{"exec":{"command":["three"],"container":"side"}}]`
+const three = `[{"exec":{"command":["one"]}},{"http":{"port":80,"path":"/init?token=hunter2","body":"hunter2"}},` +
+	`{"exec":{"command":["three"],"container":"side"}}]`
 
 func TestHooksRunInTheirOrderAndOnce(t *testing.T) {
 	bubble(t, three, func(n *node, r *Runner) {

@@ -98,7 +98,8 @@ func (s *shelf) put(secret *corev1.Secret, err error) {
 	s.secret, s.err = secret, err
 }
 
-const referring = `[{"name":"login","http":{"port":80,"headers":{"Authorization":{"valueFrom":{"secretKeyRef":{"name":"creds","key":"token"}}},"X-Plain":"a"},` +
+const referring = `[{"name":"login","http":{"port":80,"headers":{"Authorization":{"valueFrom":{"secretKeyRef":{"name":"creds",` +
+	`"key":"token"}}},"X-Plain":"a"},` +
 	`"body":{"valueFrom":{"secretKeyRef":{"name":"creds","key":"body"}}}},"retries":1}]`
 
 // The sandbox gets the value. No message, log or annotation has it, not even when the request fails with it.
@@ -123,7 +124,8 @@ func TestAValueOfASecretIsInTheRequestAlone(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		did := n.did()
-		if s := state(n, r); s.Status != Done || len(did) != 1 || did[0] != `POST 10.0.0.7:80 / "`+canary+`"` || strings.Join(got, ",") != "Bearer "+canary+",a" {
+		if s := state(n, r); s.Status != Done || len(did) != 1 || did[0] != `POST 10.0.0.7:80 / "`+canary+`"` ||
+			strings.Join(got, ",") != "Bearer "+canary+",a" {
 			t.Errorf("%v, did %q with %q", s, did, got)
 		}
 		for _, text := range []string{fmt.Sprint(n.pod.Annotations), fmt.Sprint(n.jobs(&v1alpha1.SandboxPoolSpec{})), logs.String()} {
@@ -152,13 +154,12 @@ func TestASecretThatCannotBeUsed(t *testing.T) {
 		secrets Secrets
 		want    string
 	}{
-		"off":       {nil, "--hook-secrets"},
-		"missing":   {&shelf{}, `there is no Secret "creds"`},
-		"forbidden": {&shelf{err: apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "creds", nil)}, "may not read Secrets in namespace default"},
-		"not for a header": {
-			&shelf{secret: hookSecret(good, func(s *corev1.Secret) { s.Data["token"] = []byte(canary + "\nX: y") })},
-			`key "token" of Secret "creds" is not one line of text`,
-		},
+		"off":     {nil, "--hook-secrets"},
+		"missing": {&shelf{}, `there is no Secret "creds"`},
+		"forbidden": {&shelf{err: apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "creds", nil)},
+			"may not read Secrets in namespace default"},
+		"not for a header": {&shelf{secret: hookSecret(good, func(s *corev1.Secret) { s.Data["token"] = []byte(canary + "\nX: y") })},
+			`key "token" of Secret "creds" is not one line of text`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, referring, func(n *node, r *Runner) {
@@ -166,7 +167,8 @@ func TestASecretThatCannotBeUsed(t *testing.T) {
 				begin(n, r)
 				synctest.Wait()
 				s := state(n, r)
-				if s.Status != Unresolved || !strings.Contains(s.Message, c.want) || !strings.Contains(s.Message, `hook 0 (http, "login")`) || strings.Contains(s.Message, canary) {
+				if s.Status != Unresolved || !strings.Contains(s.Message, c.want) || !strings.Contains(s.Message, `hook 0 (http, "login")`) ||
+					strings.Contains(s.Message, canary) {
 					t.Errorf("%v, want %q", s, c.want)
 				}
 				if len(n.did()) > 0 {

@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/inventory"
@@ -110,9 +112,8 @@ func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
 		if got, err := l.Sandboxes.Update(t.Context(), change); err != nil || got.GetIdleTimeout().AsDuration() != time.Hour {
 			t.Fatalf("changed: %v, %v", got, err)
 		}
-		if _, err := l.Touch(t.Context(), other.GetId()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := l.Touch(t.Context(), other.GetId())
+		must.Succeed(t, err)
 	}
 	if !l.Serving() {
 		t.Error("it does not serve any more")
@@ -128,10 +129,7 @@ func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
 	l.MustRelease(s.GetId())
 	w.Eventually("the record", func() error {
 		got, err := l.Get(t.Context(), s.GetId())
-		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
-			return fmt.Errorf("%v, %w", got.GetPhase(), err)
-		}
-		return nil
+		return wait.If(err == nil && got.GetPhase() == sandboxv1.Phase_ENDED, fmt.Sprintf("%v, %v", got.GetPhase(), err))
 	})
 	back := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: w.Namespace, Name: "back", Labels: pod.Labels, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences,

@@ -13,8 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,9 +25,11 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
@@ -175,9 +175,7 @@ func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 // I8: all of this without a hub.
 func TestI8LocalClaims(t *testing.T) {
 	address := start(t)
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := testserver.Dial(t, address)
 	sandboxes, envs := sandboxv1.NewSandboxesClient(conn), sandboxv1.NewEnvsClient(conn)
 	claims := sandboxv1.NewClaimsClient(conn)
 	ctx := t.Context()
@@ -191,10 +189,7 @@ func TestI8LocalClaims(t *testing.T) {
 		for _, m := range env.GetClusters()[0].GetMembers() {
 			ready[m.GetName()] = m.GetReadyIdle()
 		}
-		if ready["near"] != 1 || ready["far"] != 2 {
-			return fmt.Errorf("ready: %v", ready)
-		}
-		return nil
+		return wait.If(ready["near"] == 1 && ready["far"] == 2, ready)
 	})
 	explained, err := envs.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo"})
 	if err != nil || explained.GetPool() != "near" || len(explained.GetCandidates()) != 2 {
@@ -215,9 +210,8 @@ func TestI8LocalClaims(t *testing.T) {
 	if err != nil || second.GetPool() != "far" {
 		t.Fatalf("second claim: %v, %v, want the other pool", second, err)
 	}
-	if _, err := sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", NoQueue: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", NoQueue: true})
+	must.Succeed(t, err)
 	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", NoQueue: true})
 	if problem.FromError(err).Reason != problem.NoCapacity {
 		t.Errorf("fourth claim of three Pods: %v, want NO_CAPACITY", err)
@@ -240,10 +234,7 @@ func TestI8LocalClaims(t *testing.T) {
 	}
 	planetest.Eventually(t, "the first sandbox to end", func() error {
 		got, err := sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: first.GetId()})
-		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
-			return fmt.Errorf("%v, %w", got.GetPhase(), err)
-		}
-		return nil
+		return wait.If(err == nil && got.GetPhase() == sandboxv1.Phase_ENDED, fmt.Sprintf("%v, %v", got.GetPhase(), err))
 	})
 	canceled, err := claims.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: "a/b", Team: "red"})
 	if err != nil || canceled.GetSandbox().GetId() != second.GetId() {

@@ -196,7 +196,8 @@ func TestNames(t *testing.T) {
 	const want = `{"egress":[` +
 		`{"toEndpoints":[{"matchLabels":{"k8s:io.kubernetes.pod.namespace":"kube-system","k8s:k8s-app":"kube-dns"}}],` +
 		`"toPorts":[{"ports":[{"port":"53","protocol":"ANY"}],"rules":{"dns":[{"matchName":"pypi.org"},{"matchPattern":"*.example.org"}]}}]},` +
-		`{"toFQDNs":[{"matchName":"pypi.org"}],"toPorts":[{"ports":[{"port":"443","protocol":"TCP"}]}]},{"toFQDNs":[{"matchPattern":"*.example.org"}]}],` +
+		`{"toFQDNs":[{"matchName":"pypi.org"}],"toPorts":[{"ports":[{"port":"443","protocol":"TCP"}]}]},` +
+		`{"toFQDNs":[{"matchPattern":"*.example.org"}]}],` +
 		`"endpointSelector":{"matchLabels":{"agentbox.navix.sh/managed-by":"sandbox-api-server","agentbox.navix.sh/sandbox-pool":"told"}}}`
 	if err != nil || string(got) != want {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)

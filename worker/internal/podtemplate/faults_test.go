@@ -52,7 +52,8 @@ func TestFaults(t *testing.T) {
 func TestFaultsHaveAnOrder(t *testing.T) {
 	var spec map[string]any
 	if err := yaml.Unmarshal([]byte(`template: {spec: {containers: [{name: a, image: i, resources: {
-		requests: {cpu: 2, memory: 2, a/a: "-1", b/b: "-1", c/c: "-1"}, limits: {cpu: 1, memory: 1, a/a: "-2", b/b: "-2", c/c: "-2"}}}]}}`), &spec); err != nil {
+		requests: {cpu: 2, memory: 2, a/a: "-1", b/b: "-1", c/c: "-1"}, limits: {cpu: 1, memory: 1, a/a: "-2", b/b: "-2", c/c: "-2"}}}]}}`),
+		&spec); err != nil {
 		t.Fatal(err)
 	}
 	first := Sentence(Faults(spec))

@@ -28,6 +28,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -179,6 +180,21 @@ func (c *writeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func isEvent(path string) bool { return len(path) > 24 && path[:24] == "/apis/events.k8s.io/v1/n" }
 
+// newIdlePool is a world with the pool p, whose Pods are idle.
+func newIdlePool(t *testing.T, replicas int32) (*world, []corev1.Pod) {
+	t.Helper()
+	w := newWorld(t)
+	w.makePool("p", replicas)
+	return w, w.awaitIdle("p", int(replicas), 0)
+}
+
+// newIdlePod is a world with a pool of one Pod.
+func newIdlePod(t *testing.T) (*world, corev1.Pod) {
+	t.Helper()
+	w, pods := newIdlePool(t, 1)
+	return w, pods[0]
+}
+
 // makePool creates a pool of Pods with one container; its idle image is idle:1.
 func (w *world) makePool(name string, replicas int32, change ...func(*v1alpha1.SandboxPool)) *v1alpha1.SandboxPool {
 	w.t.Helper()
@@ -235,10 +251,7 @@ func (w *world) awaitIdle(pool string, idle, others int) []corev1.Pod {
 				found = append(found, pod)
 			}
 		}
-		if len(found) != idle || len(all) != idle+others {
-			return fmt.Errorf("%d ready and idle of %d", len(found), len(all))
-		}
-		return nil
+		return wait.If(len(found) == idle && len(all) == idle+others, fmt.Sprintf("%d ready and idle of %d", len(found), len(all)))
 	})
 	return found
 }
@@ -273,10 +286,8 @@ func (w *world) awaitPhase(pod string, phase sandbox.Phase) *corev1.Pod {
 	var current *corev1.Pod
 	w.Eventually("pod "+pod+" to be "+string(phase), func() error {
 		current = w.pod(pod)
-		if got := sandbox.PhaseOf(current); got != phase {
-			return fmt.Errorf("it is %s", got)
-		}
-		return nil
+		got := sandbox.PhaseOf(current)
+		return wait.If(got == phase, got)
 	})
 	return current
 }
@@ -285,10 +296,8 @@ func (w *world) awaitRecord(id string, stop v1alpha1.SandboxStopReason, failure 
 	w.t.Helper()
 	var record *sandboxv1.Sandbox
 	w.Eventually("the record of "+id, func() error {
-		if record = w.ledger.get(id); record == nil {
-			return errors.New("none yet")
-		}
-		return nil
+		record = w.ledger.get(id)
+		return wait.If(record != nil, "none yet")
 	})
 	if record.StopReason != string(stop) || record.FailureReason != failure {
 		w.t.Errorf("%s ended as %q %q (%s), want %q %q", id, record.StopReason, record.FailureReason, record.FailureMessage, stop, failure)

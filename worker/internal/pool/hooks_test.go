@@ -4,7 +4,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -81,9 +81,7 @@ const oneHook = `[{"name":"init","http":{"port":8080,"path":"/init","body":"hunt
 
 // A sandbox whose hooks are not done is not running, although its Pod is; and nothing of its hooks is left for the next (I13).
 func TestHooksAreDoneBeforeASandboxRuns(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	pod := w.awaitIdle("p", 1, 0)[0]
+	w, pod := newIdlePod(t)
 	for i, image := range []string{"test.local/tenant:1", "test.local/tenant:2"} {
 		var mu sync.Mutex
 		var seen []string
@@ -119,9 +117,7 @@ func TestHooksAreDoneBeforeASandboxRuns(t *testing.T) {
 
 // The image is right, and the sandbox still waits for its hooks; it keeps the container.
 func TestHooksWithoutASwap(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	pod := w.awaitIdle("p", 1, 0)[0]
+	w, pod := newIdlePod(t)
 	w.claimWith(&pod, "sb", "test.local/idle:1", oneHook)
 	running := w.awaitPhase(pod.Name, sandbox.Running)
 	if sandbox.ContainerID(running) != sandbox.ContainerID(&pod) || w.network.asked() != 1 {
@@ -130,9 +126,7 @@ func TestHooksWithoutASwap(t *testing.T) {
 }
 
 func TestAFailedHookFailsTheSandbox(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	pod := w.awaitIdle("p", 1, 0)[0]
+	w, pod := newIdlePod(t)
 	w.network.answer(func(_ int, rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) })
 	w.claimWith(&pod, "sb", "test.local/tenant:1", oneHook)
 	record := w.awaitRecord("sb", v1alpha1.SandboxStopReasonFailed, "PostStartHookFailed")
@@ -145,9 +139,7 @@ func TestAFailedHookFailsTheSandbox(t *testing.T) {
 
 // A leader that ends in the middle of a hook leaves it to the next one; a finished hook does not run again.
 func TestHooksOutliveTheirLeader(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	pod := w.awaitIdle("p", 1, 0)[0]
+	w, pod := newIdlePod(t)
 	begun := make(chan struct{}, 8)
 	w.network.answer(func(call int, _ http.ResponseWriter, r *http.Request) {
 		begun <- struct{}{}
@@ -174,9 +166,7 @@ func TestHooksOutliveTheirLeader(t *testing.T) {
 
 // I13: a release ends a running hook, and nothing of it reaches the Pod's next life.
 func TestAReleaseEndsItsHooks(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	pod := w.awaitIdle("p", 1, 0)[0]
+	w, pod := newIdlePod(t)
 	begun, left := make(chan struct{}), make(chan struct{})
 	w.network.answer(func(_ int, _ http.ResponseWriter, r *http.Request) {
 		close(begun)
@@ -196,9 +186,7 @@ func TestAReleaseEndsItsHooks(t *testing.T) {
 	w.awaitRecord("sb", v1alpha1.SandboxStopReasonCanceled, "")
 	w.awaitIdle("p", 1, 0)
 	w.Eventually("the hooks to be forgotten", func() error {
-		if n := w.network.asked(); n != 1 {
-			return errors.New("asked again")
-		}
-		return nil
+		n := w.network.asked()
+		return wait.If(n == 1, "asked again")
 	})
 }

@@ -90,9 +90,8 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 
 func (st *fixture) reconcile(t *testing.T) {
 	t.Helper()
-	if _, err := st.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(st.pool)}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := st.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(st.pool)})
+	must.Succeed(t, err)
 }
 
 // TestNothingIsDoneTwiceOnAnOldCache reconciles again and again while the cache

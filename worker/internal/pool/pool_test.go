@@ -17,14 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 func TestReplicasAreKept(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 5)
-	pods := w.awaitIdle("p", 5, 0)
+	w, pods := newIdlePool(t, 5)
 	for _, pod := range pods {
 		if !hasPodFinalizer(&pod) || pod.Spec.Containers[0].Image != "test.local/idle:1" {
 			t.Errorf("pod %s: finalizers %v, image %s", pod.Name, pod.Finalizers, pod.Spec.Containers[0].Image)
@@ -37,10 +37,8 @@ func TestReplicasAreKept(t *testing.T) {
 	w.awaitIdle("p", 60, 0)
 	w.Eventually("the status", func() error {
 		st := w.Pool("p").Status
-		if st.Phase != v1alpha1.SandboxPoolPhaseReady || st.IdleReplicas != 60 || st.UnavailableIdleReplicas != 0 {
-			return fmt.Errorf("%s, %d idle, %d unavailable", st.Phase, st.IdleReplicas, st.UnavailableIdleReplicas)
-		}
-		return nil
+		return wait.If(st.Phase == v1alpha1.SandboxPoolPhaseReady && st.IdleReplicas == 60 && st.UnavailableIdleReplicas == 0,
+			fmt.Sprintf("%s, %d idle, %d unavailable", st.Phase, st.IdleReplicas, st.UnavailableIdleReplicas))
 	})
 	if w.writes.Load() > 200 {
 		t.Errorf("%d writes for 61 Pods", w.writes.Load())
@@ -48,20 +46,15 @@ func TestReplicasAreKept(t *testing.T) {
 }
 
 func TestRestWritesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 3)
-	w.awaitIdle("p", 3, 0)
+	w, _ := newIdlePool(t, 3)
 	w.Eventually("the status", func() error {
-		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
-			return errors.New(string(st.Phase))
-		}
-		return nil
+		st := w.Pool("p").Status
+		return wait.If(st.Phase == v1alpha1.SandboxPoolPhaseReady, string(st.Phase))
 	})
 	quiet := w.writes.Load()
 	for range 5 {
-		if _, err := w.Reconcile(w.ctx, reconcile.Request{NamespacedName: w.Key("p")}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.Reconcile(w.ctx, reconcile.Request{NamespacedName: w.Key("p")})
+		must.Succeed(t, err)
 	}
 	if got := w.writes.Load(); got != quiet {
 		t.Errorf("%d writes at rest", got-quiet)
@@ -70,24 +63,18 @@ func TestRestWritesNothing(t *testing.T) {
 
 // A queue's length is in the status long before the next resync of the pool, and in few writes.
 func TestPendingRequests(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	w.awaitIdle("p", 1, 0)
+	w, _ := newIdlePool(t, 1)
 	w.Eventually("the status", func() error {
-		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
-			return errors.New(string(st.Phase))
-		}
-		return nil
+		st := w.Pool("p").Status
+		return wait.If(st.Phase == v1alpha1.SandboxPoolPhaseReady, string(st.Phase))
 	})
 	quiet := w.writes.Load()
 	for _, n := range []int32{7, 8000, 0} {
 		start := time.Now()
 		w.lengths.set(w.Key("p"), n)
 		w.Eventually("pendingRequests", func() error {
-			if got := w.Pool("p").Status.PendingRequests; got != n {
-				return fmt.Errorf("%d, want %d", got, n)
-			}
-			return nil
+			got := w.Pool("p").Status.PendingRequests
+			return wait.If(got == n, fmt.Sprintf("%d, want %d", got, n))
 		})
 		if took := time.Since(start); took > 5*time.Second { // half a resync
 			t.Errorf("%d was written after %s", n, took)
@@ -99,25 +86,19 @@ func TestPendingRequests(t *testing.T) {
 }
 
 func TestFinalizerIsPutBack(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	pod := w.awaitIdle("p", 1, 0)[0]
+	w, pod := newIdlePod(t)
 	w.Must(w.Live.Patch(w.ctx, &pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"ownerReferences":null}}`))))
 	w.Eventually("the finalizer and the owner", func() error {
 		current := w.pod(pod.Name)
-		if !hasPodFinalizer(current) || !metav1.IsControlledBy(current, w.Pool("p")) {
-			return fmt.Errorf("finalizers %v, owners %v", current.Finalizers, current.OwnerReferences)
-		}
-		return nil
+		return wait.If(hasPodFinalizer(current) && metav1.IsControlledBy(current, w.Pool("p")),
+			fmt.Sprintf("finalizers %v, owners %v", current.Finalizers, current.OwnerReferences))
 	})
 }
 
 // I1, I6: labels of a claimed Pod that are edited by hand are written back. Its sandbox continues, and no other Pod is created
 // for it.
 func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 2)
-	pods := w.awaitIdle("p", 2, 0)
+	w, pods := newIdlePool(t, 2)
 	w.Must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
 	want := w.pod(pods[0].Name)
 	for _, edit := range []string{
@@ -127,10 +108,8 @@ func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
 	} {
 		w.Must(w.Live.Patch(w.ctx, want.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {`+edit+`}}}`))))
 		w.Eventually("the labels to be back after "+edit, func() error {
-			if got := w.pod(want.Name); got.UID != want.UID || got.DeletionTimestamp != nil || !maps.Equal(got.Labels, want.Labels) {
-				return fmt.Errorf("labels %v", got.Labels)
-			}
-			return nil
+			got := w.pod(want.Name)
+			return wait.If(got.UID == want.UID && got.DeletionTimestamp == nil && maps.Equal(got.Labels, want.Labels), got.Labels)
 		})
 	}
 	w.awaitIdle("p", 1, 1)
@@ -143,9 +122,7 @@ func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
 
 // TestRecordBeforeThePodGoes: however a Pod is deleted, its record is kept before its finalizer is removed.
 func TestRecordBeforeThePodGoes(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 2)
-	pods := w.awaitIdle("p", 2, 0)
+	w, pods := newIdlePool(t, 2)
 	w.Must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
 	w.ledger.setClosed(true)
 	now := int64(0)
@@ -153,10 +130,7 @@ func TestRecordBeforeThePodGoes(t *testing.T) {
 	w.Eventually("refused records", func() error {
 		w.ledger.mu.Lock()
 		defer w.ledger.mu.Unlock()
-		if w.ledger.refused < 2 {
-			return errors.New("not tried twice")
-		}
-		return nil
+		return wait.If(w.ledger.refused >= 2, "not tried twice")
 	})
 	if !hasPodFinalizer(w.pod(pods[0].Name)) {
 		t.Fatal("the Pod may go, and its record is not kept")
@@ -173,9 +147,7 @@ func TestRecordBeforeThePodGoes(t *testing.T) {
 // TestRecycle is I13 for a Pod that can be reset: another container, no trace of
 // the tenant, and a record.
 func TestRecycle(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 1)
-	pod := w.awaitIdle("p", 1, 0)[0]
+	w, pod := newIdlePod(t)
 	w.Must(w.claim(&pod, "sb-a", "test.local/tenant:1", 0))
 	running := w.awaitPhase(pod.Name, sandbox.Running)
 	tenant := sandbox.ContainerID(running)
@@ -273,10 +245,8 @@ func TestPoolDrains(t *testing.T) {
 	w.awaitGone(&pods[1])
 	w.awaitGone(&pods[2])
 	w.Eventually("the phase", func() error {
-		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseTerminating || st.RunningReplicas != 1 || st.IdleReplicas != 0 {
-			return fmt.Errorf("%+v", st)
-		}
-		return nil
+		st := w.Pool("p").Status
+		return wait.If(st.Phase == v1alpha1.SandboxPoolPhaseTerminating && st.RunningReplicas == 1 && st.IdleReplicas == 0, st)
 	})
 	if pod := w.pod(pods[0].Name); pod.DeletionTimestamp != nil {
 		t.Fatal("a running sandbox was ended")
@@ -305,9 +275,7 @@ func TestPodsOutliveTheirPool(t *testing.T) {
 }
 
 func TestTemplateRollsOver(t *testing.T) {
-	w := newWorld(t)
-	w.makePool("p", 5)
-	pods := w.awaitIdle("p", 5, 0)
+	w, pods := newIdlePool(t, 5)
 	w.Must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
 	w.Must(w.Live.Patch(w.ctx, w.Pool("p"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"idleImage":"test.local/idle:2"}}`))))
 	w.Eventually("idle pods of the new template", func() error {
@@ -333,7 +301,8 @@ func (w *world) annotate(pod *corev1.Pod, key, value string) {
 // makeEnv creates an Env whose group has the given window in seconds.
 func (w *world) makeEnv(name string, window int32) {
 	w.t.Helper()
-	manifest := fmt.Sprintf(`{"spec":{"templateRef":{"name":"none"},"clusters":[{"clusterID":"test","members":[{"name":"p","config":{"scalingGroup":"default"}}]}],
+	manifest := fmt.Sprintf(`{"spec":{"templateRef":{"name":"none"},"clusters":[{"clusterID":"test","members":[{"name":"p",`+
+		`"config":{"scalingGroup":"default"}}]}],
 		"autoscaling":{"groups":[{"name":"default","scaleDownPolicy":{"protectionWindowSeconds":%d}}]}}}`, window)
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
 	w.Must(w.Live.Patch(w.ctx, env, client.RawPatch(types.ApplyPatchType,

@@ -5,7 +5,6 @@ package pool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +22,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/admission"
 )
 
@@ -83,10 +83,7 @@ func (w *world) scalingSays(pool, text string, present bool) {
 	w.t.Helper()
 	w.Eventually("the condition Scaling", func() error {
 		c := meta.FindStatusCondition(w.Pool(pool).Status.Conditions, v1alpha1.SandboxPoolConditionScaling)
-		if c == nil || strings.Contains(c.Message, text) != present {
-			return fmt.Errorf("%+v", c)
-		}
-		return nil
+		return wait.If(c != nil && strings.Contains(c.Message, text) == present, c)
 	})
 }
 
@@ -103,10 +100,7 @@ func TestResourceQuota(t *testing.T) {
 	w.Must(w.Live.Create(w.ctx, quota))
 	w.Eventually("the quota to be counted", func() error {
 		w.Must(w.Live.Get(w.ctx, w.Key("three"), quota))
-		if len(quota.Status.Hard) == 0 {
-			return errors.New("not yet")
-		}
-		return nil
+		return wait.If(len(quota.Status.Hard) != 0, "not yet")
 	})
 	w.makePool("p", 8)
 	w.awaitIdle("p", 3, 0)
@@ -120,10 +114,8 @@ func TestResourceQuota(t *testing.T) {
 	}
 	before, first, begun := w.writes.Load(), refusals(), time.Now()
 	w.Eventually("three further refusals", func() error {
-		if n := refusals() - first; n < 3 {
-			return fmt.Errorf("%g so far", n)
-		}
-		return nil
+		n := refusals() - first
+		return wait.If(n >= 3, n)
 	})
 	took := time.Since(begun)
 	// 1, 2 and 4 s, less a fifth: the first may be in progress.

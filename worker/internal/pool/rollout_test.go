@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -89,10 +90,7 @@ func TestRollout(t *testing.T) {
 						old++
 					}
 				}
-				if old > 0 || current != 9 {
-					return fmt.Errorf("%d are new, %d are not", current, old)
-				}
-				return nil
+				return wait.If(old <= 0 && current == 9, fmt.Sprintf("%d are new, %d are not", current, old))
 			})
 			close(enough)
 			if got := <-least; got < tc.least {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -25,18 +26,14 @@ func TestScaleDownSparesSandboxes(t *testing.T) {
 	w.Must(w.claim(&pods[1], "sb-swapped", "test.local/other:1", 0))
 	w.setReplicas("p", 0)
 	w.Eventually("idle pods to go", func() error {
-		if n := len(w.pods("p", "")); n != 2 {
-			return fmt.Errorf("%d left", n)
-		}
-		return nil
+		n := len(w.pods("p", ""))
+		return wait.If(n == 2, n)
 	})
 	w.awaitPhase(pods[0].Name, sandbox.Running)
 	w.awaitPhase(pods[1].Name, sandbox.Running)
 	w.Eventually("the phase", func() error {
-		if st := w.Pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseScalingDown || st.RunningReplicas != 2 || st.IdleReplicas != 0 {
-			return fmt.Errorf("%+v", st)
-		}
-		return nil
+		st := w.Pool("p").Status
+		return wait.If(st.Phase == v1alpha1.SandboxPoolPhaseScalingDown && st.RunningReplicas == 2 && st.IdleReplicas == 0, st)
 	})
 	if n := len(w.ledger.records); n != 0 {
 		t.Errorf("%d sandboxes ended", n)
@@ -66,10 +63,8 @@ func TestMarkedPodCanBeClaimed(t *testing.T) {
 	})
 	w.Must(w.claim(&marked, "sb-late", "test.local/idle:1", 0))
 	w.Eventually("the other pod to go", func() error {
-		if n := len(w.pods("p", "")); n != 1 {
-			return fmt.Errorf("%d left", n)
-		}
-		return nil
+		n := len(w.pods("p", ""))
+		return wait.If(n == 1, n)
 	})
 	if pod := w.pod(marked.Name); sandbox.PhaseOf(pod) != sandbox.Running || marking(pod) != "" || pod.DeletionTimestamp != nil {
 		t.Errorf("the claimed Pod is %s, marked %q, deleted %v", sandbox.PhaseOf(pod), marking(pod), pod.DeletionTimestamp)
@@ -90,17 +85,13 @@ func TestMarksGoWhenReplicasRise(t *testing.T) {
 		return n
 	}
 	w.Eventually("three marks", func() error {
-		if n := marks(); n != 3 {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
+		n := marks()
+		return wait.If(n == 3, n)
 	})
 	w.setReplicas("p", 3)
 	w.Eventually("no mark", func() error {
-		if n := marks(); n != 0 {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
+		n := marks()
+		return wait.If(n == 0, n)
 	})
 	after := w.awaitIdle("p", 3, 0)
 	for i := range before {
@@ -155,10 +146,8 @@ func TestClaimsSurviveScaleDown(t *testing.T) {
 	}
 	wg.Wait()
 	w.Eventually("idle pods to go", func() error {
-		if n := len(w.pods("p", sandbox.Idle)); n > 0 {
-			return fmt.Errorf("%d left", n)
-		}
-		return nil
+		n := len(w.pods("p", sandbox.Idle))
+		return wait.If(n <= 0, n)
 	})
 	claimed := 0
 	for i := range pods {

@@ -39,15 +39,10 @@ func TestContests(t *testing.T) {
 		"comes back":      {{value: 3, other: true, undone: true}, {value: 5}, {value: 3, other: true, want: true}},
 		"comes back late": {{value: 3, other: true, undone: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
 		"another value":   {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true}},
-		"a third value": {
-			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true}, {value: 5},
-			{value: 6, other: true, want: true},
-			{value: 7, other: true, want: true},
-		},
-		"a third value late": {
-			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true},
-			{after: 6 * time.Minute, value: 6, other: true},
-		},
+		"a third value": {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true}, {value: 5},
+			{value: 6, other: true, want: true}, {value: 7, other: true, want: true}},
+		"a third value late": {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true},
+			{after: 6 * time.Minute, value: 6, other: true}},
 		"a third value, and none was undone": {{value: 3, other: true}, {value: 4, other: true}, {value: 6, other: true}},
 		"a third value until autoscaling changes": {
 			{value: 3, other: true, undone: true}, {value: 4, other: true, undone: true}, {value: 6, other: true, want: true},

@@ -47,9 +47,7 @@ func TestClaimable(t *testing.T) {
 		"container without an id": {idlePod(runs(idleImage, "")), node(), NotReady},
 		"container waiting": {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }), node(),
 			NotReady},
-		"image changed, not swapped": {
-			idlePod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = tenantImage }), node(), ImageMismatch,
-		},
+		"image changed, not swapped": {idlePod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = tenantImage }), node(), ImageMismatch},
 		"runtime's own name, spec unchanged": {
 			idlePod(func(p *corev1.Pod) { p.Generation = 1; p.Status.ContainerStatuses[0].Image = "sha256:0123" }), node(), ClaimableNow,
 		},
@@ -168,10 +166,8 @@ func TestObserve(t *testing.T) {
 		"exited and restarted": {Running, []func(*corev1.Pod){running, runs(tenantImage, "c3"), status(func(c *corev1.ContainerStatus) {
 			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
 		})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
-		"restarted unseen": {
-			Running, []func(*corev1.Pod){running, runs(tenantImage, "c4")},
-			want{Over, v1alpha1.SandboxStopReasonFailed, "ContainerRestarted"},
-		},
+		"restarted unseen": {Running, []func(*corev1.Pod){running, runs(tenantImage, "c4")},
+			want{Over, v1alpha1.SandboxStopReasonFailed, "ContainerRestarted"}},
 		"swapped, the idle container's end is in the report": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
 			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c1", 137, "Error")}
 		})}, want{progress: Up}},

@@ -23,7 +23,8 @@ var fuzzTime = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 func FuzzPod(f *testing.F) {
 	for _, seed := range []string{
 		`{"spec":{"containers":[{}]}}`,
-		`{"spec":{"containers":[{"name":"main"}]},"metadata":{"labels":{"agentbox.navix.sh/sandbox-phase":"running"},"annotations":{"agentbox.navix.sh/sandbox-id":"x-east"}}}`,
+		`{"spec":{"containers":[{"name":"main"}]},"metadata":{"labels":{"agentbox.navix.sh/sandbox-phase":"running"},` +
+			`"annotations":{"agentbox.navix.sh/sandbox-id":"x-east"}}}`,
 		podSeed(f, map[string]string{
 			v1alpha1.SandboxClaimedAtAnnotationKey: "2026-01-01T00:00:00Z", v1alpha1.SandboxStartedAtAnnotationKey: "9999-12-31T23:59:59-12:00",
 			v1alpha1.SandboxTerminatedAtAnnotationKey: "0000-01-01T00:00:00Z",
@@ -43,7 +44,8 @@ func FuzzPod(f *testing.F) {
 			return // an API server has no such Pod
 		}
 		state := Read(pod)
-		if state.Timeouts.Idle < 0 || state.Timeouts.Startup < 0 || state.Timeouts.MaxLifetime < 0 || state.Timeouts.FirstActivity < 0 || state.Attempt < 0 {
+		if state.Timeouts.Idle < 0 || state.Timeouts.Startup < 0 || state.Timeouts.MaxLifetime < 0 || state.Timeouts.FirstActivity < 0 ||
+			state.Attempt < 0 {
 			t.Fatalf("read %+v", state)
 		}
 		Claimable(pod, nil)
@@ -63,7 +65,8 @@ func FuzzPod(f *testing.F) {
 				t.Fatalf("the record cannot be sent: %v", err)
 			}
 		}
-		claim, _, err := ClaimPatch(pod, &Grant{Claim: Claim{ID: "01x-east"}, Image: "img", Timeouts: Timeouts{Startup: time.Minute}, Now: fuzzTime})
+		claim, _, err := ClaimPatch(pod, &Grant{Claim: Claim{ID: "01x-east"}, Image: "img", Timeouts: Timeouts{Startup: time.Minute},
+			Now: fuzzTime})
 		checkPatch(t, claim, err)
 		release, _, err := ReleasePatch(pod, pool, End{StopReason: v1alpha1.SandboxStopReasonReleased}, fuzzTime)
 		checkPatch(t, release, err)
@@ -91,7 +94,8 @@ func podSeed(f *testing.F, annotations map[string]string) string {
 	f.Helper()
 	annotations[v1alpha1.SandboxIDAnnotationKey] = "01x-east"
 	pod := &corev1.Pod{}
-	pod.Annotations, pod.Labels = annotations, map[string]string{v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxIDLabelKey: "01x-east"}
+	pod.Annotations, pod.Labels = annotations, map[string]string{v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseRunning,
+		v1alpha1.SandboxIDLabelKey: "01x-east"}
 	pod.Spec.Containers = []corev1.Container{{Name: "main", Image: "img"}}
 	data, err := json.Marshal(pod)
 	must.Succeed(f, err)

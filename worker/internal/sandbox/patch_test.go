@@ -187,13 +187,11 @@ func TestClaimLosesToAnotherClaimAndToDeletionOnly(t *testing.T) {
 		pod  *corev1.Pod
 		lose bool
 	}{
-		"another claim": {taken, true},
-		"deletion":      {idlePod(func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(now) }), true},
-		"same name":     {idlePod(func(p *corev1.Pod) { p.UID = "uid-2" }), true},
-		"status write":  {idlePod(func(p *corev1.Pod) { p.Status.PodIP = "10.0.0.9"; p.ResourceVersion = "99" }), false},
-		"scale-down mark": {
-			idlePod(annotated(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "2026-03-01T11:00:00Z")), false,
-		},
+		"another claim":   {taken, true},
+		"deletion":        {idlePod(func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(now) }), true},
+		"same name":       {idlePod(func(p *corev1.Pod) { p.UID = "uid-2" }), true},
+		"status write":    {idlePod(func(p *corev1.Pod) { p.Status.PodIP = "10.0.0.9"; p.ResourceVersion = "99" }), false},
+		"scale-down mark": {idlePod(annotated(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "2026-03-01T11:00:00Z")), false},
 	} {
 		_, err := apply(t, tc.pod, patch)
 		if lost := errors.Is(err, jsonpatch.ErrTestFailed); lost != tc.lose || err != nil && !lost {

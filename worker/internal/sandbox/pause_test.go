@@ -47,13 +47,11 @@ func TestPausePatches(t *testing.T) {
 	paused := idlePod(holds(Running), has("1", "1"), marked(pause.Paused))
 	golden(t, "pause-resize", ResizePatch(paused, pause.Decide(paused, pause.Paused, noon).Changes))
 
-	if patch, err = PausePatch(paused, pause.Decide(paused, pause.Running, noon).Intent, noon); err != nil {
-		t.Fatal(err)
-	}
+	patch, err = PausePatch(paused, pause.Decide(paused, pause.Running, noon).Intent, noon)
+	must.Succeed(t, err)
 	golden(t, "resume-intent", patch)
-	if patch, err = PausePatch(paused, nil, noon); err != nil {
-		t.Fatal(err)
-	}
+	patch, err = PausePatch(paused, nil, noon)
+	must.Succeed(t, err)
 	golden(t, "resume-clear", patch)
 }
 

@@ -53,11 +53,13 @@ func TestI13Residue(t *testing.T) {
 		"image volume":               {volume(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}), Resettable},
 		"emptyDir":                   {volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), ReplaceVolume},
 		"host path":                  {volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), ReplaceVolume},
-		"claim":                      {volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ReadOnly: true}}), ReplaceVolume},
-		"ephemeral volume":           {volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), ReplaceVolume},
-		"csi":                        {volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), ReplaceVolume},
-		"nfs":                        {volume(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), ReplaceVolume},
-		"source of a later version":  {volume(corev1.VolumeSource{}), ReplaceVolume},
+		"claim": {volume(corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ReadOnly: true},
+		}), ReplaceVolume},
+		"ephemeral volume":          {volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), ReplaceVolume},
+		"csi":                       {volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), ReplaceVolume},
+		"nfs":                       {volume(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), ReplaceVolume},
+		"source of a later version": {volume(corev1.VolumeSource{}), ReplaceVolume},
 		"second container": {spec(func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "two"}) }),
 			ReplaceContainers},
 		"sidecar": {spec(func(s *corev1.PodSpec) {

@@ -3,9 +3,9 @@
 package sandboxes_test
 
 import (
-	"errors"
 	"testing"
 
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 )
 
@@ -17,10 +17,8 @@ func TestWhatEndsWithAWorkerIsRecordedByTheNext(t *testing.T) {
 	pod := w.Pod(sandbox.GetPod())
 	w.Must(w.Live.Delete(t.Context(), pod))
 	w.Eventually("the Pod to have ended", func() error {
-		if p := w.Pod(pod.Name); p.DeletionTimestamp == nil || p.Status.Phase == "Running" {
-			return errors.New("it has not")
-		}
-		return nil
+		p := w.Pod(pod.Name)
+		return wait.If(p.DeletionTimestamp != nil && p.Status.Phase != "Running", "it has not")
 	})
 	l.Stop()
 	next := w.Lead(2)

@@ -22,6 +22,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
@@ -178,10 +179,8 @@ func TestAPodRemovedByForceIsRecorded(t *testing.T) {
 	}
 	d.full.Store(false)
 	w.Eventually("the record to be durable", func() error {
-		if entries, err := d.Range(t.Context(), "record/", "", 0); err != nil || len(entries) != 1 {
-			return fmt.Errorf("%d records: %w", len(entries), err)
-		}
-		return nil
+		entries, err := d.Range(t.Context(), "record/", "", 0)
+		return wait.If(err == nil && len(entries) == 1, fmt.Sprintf("%d records: %v", len(entries), err))
 	})
 	if got, err := l.Get(t.Context(), s.GetId()); err != nil || got.GetFailureReason() != "PodDeleted" || got.GetStopReason() != "Failed" {
 		t.Errorf("the record is %v, %v", got, err)

@@ -25,6 +25,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
@@ -86,10 +87,8 @@ func quiet(l *claimtest.Leader, id, want string) {
 			return err
 		}
 		pod := l.W.Pod(got.GetPod())
-		if got.GetPause() != nil || pause.Marked(pod) || cpu(pod) != want || l.InFlight() != 0 {
-			return fmt.Errorf("pause %v, %s, annotations %v, %d in flight", got.GetPause(), cpu(pod), pod.Annotations, l.InFlight())
-		}
-		return nil
+		return wait.If(got.GetPause() == nil && !pause.Marked(pod) && cpu(pod) == want && l.InFlight() == 0,
+			fmt.Sprintf("pause %v, %s, annotations %v, %d in flight", got.GetPause(), cpu(pod), pod.Annotations, l.InFlight()))
 	})
 }
 
@@ -154,7 +153,8 @@ func TestCannotBePaused(t *testing.T) {
 				RestartPolicy: corev1.RestartContainer}}
 		}, "", "WouldRestart"},
 		"liveness": {func(p *v1alpha1.SandboxPool) {
-			p.Spec.Template.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
+			probe := corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}
+			p.Spec.Template.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: probe}
 		}, "", "LivenessProbe"},
 		"node": {func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers[0].Image = "test.local/no-resize:1" }, "",
 			"without support for resize"},
@@ -230,10 +230,7 @@ func TestResumeThatAQuotaRefuses(t *testing.T) {
 	w.Must(w.Live.Create(t.Context(), quota))
 	w.Eventually("the quota to count", func() error {
 		w.Must(w.Live.Get(t.Context(), w.Key("cpu"), quota))
-		if len(quota.Status.Hard) == 0 {
-			return errors.New("not yet")
-		}
-		return nil
+		return wait.If(len(quota.Status.Hard) != 0, "not yet")
 	})
 	w.Eventually("a refusal", func() error { // admission learns of a quota a moment later
 		_, err := l.Resume(t.Context(), sb.GetId())
@@ -315,10 +312,9 @@ func TestI13APausedPodIsReplaced(t *testing.T) {
 		}
 		l.MustRelease(sb.GetId())
 		w.Eventually("one idle Pod", func() error {
-			if pods := w.Pods(); len(pods) != 1 || pods[0].Labels[v1alpha1.SandboxPhaseLabelKey] != v1alpha1.SandboxPhaseIdle {
-				return fmt.Errorf("%d Pods, the first %s", len(pods), pods[0].Labels[v1alpha1.SandboxPhaseLabelKey])
-			}
-			return nil
+			pods := w.Pods()
+			return wait.If(len(pods) == 1 && pods[0].Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle,
+				fmt.Sprintf("%d Pods, the first %s", len(pods), pods[0].Labels[v1alpha1.SandboxPhaseLabelKey]))
 		})
 		l.AwaitIdle(1)
 		if pods := w.Pods(); (string(pods[0].UID) == sb.GetPodUid()) == paused || cpu(&pods[0]) != "1/1" {

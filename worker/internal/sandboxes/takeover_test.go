@@ -16,6 +16,8 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/wallclock/offset"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
@@ -152,9 +154,8 @@ func TestI6ALapsedLeaderEndsNothingOfItsSuccessor(t *testing.T) {
 	w.MakePool(2)
 	earlier := w.Lead(1)
 	earlier.AwaitIdle(2)
-	if _, err := earlier.Cancel(t.Context(), w.KeyHash("k"), 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := earlier.Cancel(t.Context(), w.KeyHash("k"), 1)
+	must.Succeed(t, err)
 	earlier.Lease.Lost.Store(true)
 	later := w.Lead(2)
 	later.AwaitIdle(2)
@@ -171,9 +172,7 @@ func TestI6ALapsedLeaderEndsNothingOfItsSuccessor(t *testing.T) {
 func await(w *claimtest.World, at time.Time) {
 	w.T.Helper()
 	w.Eventually("its time", func() error {
-		if left := time.Until(at); left > 0 {
-			return fmt.Errorf("it is %s away", left)
-		}
-		return nil
+		left := time.Until(at)
+		return wait.If(left <= 0, left)
 	})
 }

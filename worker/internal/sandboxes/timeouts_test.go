@@ -18,6 +18,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/worker/internal/claim"
@@ -130,10 +131,8 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 		t.Errorf("an ended sandbox is changed: %v, %v", got, err)
 	}
 	w.Eventually("the metric, which is counted after the record is kept", func() error {
-		if got := endings(l, "Released", "IdleTimeout"); got != 1 {
-			return fmt.Errorf("%v endings are counted as idle", got)
-		}
-		return nil
+		got := endings(l, "Released", "IdleTimeout")
+		return wait.If(got == 1, got)
 	})
 }
 
@@ -159,11 +158,12 @@ func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
 		got.GetMaxLifetime().AsDuration() != time.Hour {
 		t.Errorf("changed to %v", got)
 	}
-	if got := update(shorter.GetId(),
-		&sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(4500 * time.Millisecond)}); got.GetIdleTimeout().AsDuration() != 5*time.Second {
+	got := update(shorter.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(4500 * time.Millisecond)})
+	if got.GetIdleTimeout().AsDuration() != 5*time.Second {
 		t.Errorf("changed to %v, want whole seconds, rounded up", got)
 	}
-	if got := update(told.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Hour)}); got.GetFirstActivityTimeout() != nil {
+	got = update(told.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Hour)})
+	if got.GetFirstActivityTimeout() != nil {
 		t.Errorf("changed to %v: a caller that changes it has been given it", got)
 	}
 	awaitEnd(l, shorter.GetId(), began, 4*time.Second, idle.IdleTimeout) // it ran a moment before
@@ -248,18 +248,11 @@ func TestAStartThatTakesTooLongFails(t *testing.T) {
 	if p := problem.FromError(err); p.Reason != problem.Deadline || !strings.Contains(p.Message, "Failed: StartupTimeout") {
 		t.Errorf("got %v, want DEADLINE and that it failed by the startup timeout", err)
 	}
-	w.Eventually("the end to be counted", func() error {
-		if endings(l, "Failed", "StartupTimeout") != 1 {
-			return errors.New("it is not")
-		}
-		return nil
-	})
+	w.Eventually("the end to be counted", func() error { return wait.If(endings(l, "Failed", "StartupTimeout") == 1, "it is not") })
 	// The old Pod still exists for a moment after the new one was created.
 	w.Eventually("another Pod in its place", func() error {
-		if pods := w.Pods(); len(pods) != 1 || pods[0].UID == slow.UID {
-			return fmt.Errorf("there are %d, and %s must go", len(pods), slow.UID)
-		}
-		return nil
+		pods := w.Pods()
+		return wait.If(len(pods) == 1 && pods[0].UID != slow.UID, fmt.Sprintf("there are %d, and %s must go", len(pods), slow.UID))
 	})
 	l.AwaitIdle(1)
 }

@@ -30,6 +30,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -142,7 +143,8 @@ func (c *cluster) createEnv() *v1alpha1.SandboxEnv {
 func (c *cluster) writeLocal(idle int) {
 	c.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":%q,"namespace":"default"},
-		"status":{"clusters":[{"clusterID":"east","isLocal":true,"observedMembers":[{"name":"main","idleCount":%d}]}],"memberCount":1}}`, c.name, idle)
+		"status":{"clusters":[{"clusterID":"east","isLocal":true,"observedMembers":[{"name":"main","idleCount":%d}]}],"memberCount":1}}`, c.name,
+		idle)
 	c.must(c.Status().Patch(c.Context(), &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: c.name}},
 		client.RawPatch(types.ApplyPatchType, []byte(body)), client.FieldOwner("atoll-worker"), client.ForceOwnership))
 }
@@ -175,10 +177,8 @@ func (c *cluster) shows() string {
 func (c *cluster) wantShown(want string) {
 	c.Helper()
 	c.eventually(func() error {
-		if got := c.shows(); got != want {
-			return fmt.Errorf("the env shows %q, want %q", got, want)
-		}
-		return nil
+		got := c.shows()
+		return wait.If(got == want, fmt.Sprintf("the env shows %q, want %q", got, want))
 	})
 }
 
@@ -228,9 +228,7 @@ func (c *cluster) settled(s *Syncer) {
 	c.eventually(func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if n := len(s.budget.dirty); n > 0 {
-			return fmt.Errorf("%d envs are dirty", n)
-		}
-		return nil
+		n := len(s.budget.dirty)
+		return wait.If(n <= 0, n)
 	})
 }

@@ -3,7 +3,6 @@
 package sync
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
@@ -38,13 +37,6 @@ func (l *Listener) Receive(m *federationv1.Foreign) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.foreign.receive(m, l.clock.Now())
-}
-
-// Envs lists the Envs that were reported.
-func (l *Listener) Envs() []segment.Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(l.foreign.envs), segment.Key.Compare)
 }
 
 // Members returns the members of an Env in each other cluster, as reported.

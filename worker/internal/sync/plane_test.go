@@ -4,7 +4,6 @@ package sync
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -204,10 +204,8 @@ func TestSyncCollapsesWhatIsTooLarge(t *testing.T) {
 	m.Envs = []*federationv1.ForeignEnv{env}
 	s.Receive(m)
 	c.eventually(func() error {
-		if got := c.shows(); !strings.HasSuffix(got, " TooLarge") {
-			return errors.New("the env is not TooLarge yet: " + got)
-		}
-		return nil
+		got := c.shows()
+		return wait.If(strings.HasSuffix(got, " TooLarge"), "the env is not TooLarge yet: "+got)
 	})
 	got := c.env()
 	if len(got.Status.Clusters) != 150 || len(got.Status.Clusters[0].ObservedMembers) != 1 ||
