@@ -52,17 +52,22 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz")
 	flags.StringVar(&o.dataDir, "data-dir", "/var/lib/atoll-hub", "directory of everything the hub keeps")
 	flags.StringVar(&o.store, "store", "", "bbolt:DIRECTORY for claims and registry; default: the data directory")
-	flags.StringVar(&o.registryCopy, "registry-copy", "", "where, apart from the data directory, to keep which clusters are registered, so that a "+
-		"hub which lost its volume waits for their claim keys: file:PATH, secret:NAME (of the Pod's namespace) or none; default: a file beside --tls-ca-file, if that can be written")
-	flags.StringVar(&o.encryptionKeys, "encryption-key-file", "", encryptionKeyUsage+"; a change is taken up, and what was encrypted with other keys is encrypted anew")
+	flags.StringVar(&o.registryCopy, "registry-copy", "",
+		"where, apart from the data directory, to keep which clusters are registered, so that a "+
+			"hub which lost its volume waits for their claim keys: file:PATH, secret:NAME (of the Pod's namespace) or none; default: a file "+
+			"beside --tls-ca-file, if that can be written")
+	flags.StringVar(&o.encryptionKeys, "encryption-key-file", "",
+		encryptionKeyUsage+"; a change is taken up, and what was encrypted with other keys is encrypted anew")
 	flags.DurationVar(&o.lockWait, "store-lock-wait", 15*time.Second, "how long to wait for a hub on its way out to let go of the store")
-	flags.StringVar(&o.apiKeysFile, "api-keys-file", "", "YAML file of API keys, see api-key new; without one the public API is open and on loopback only")
+	flags.StringVar(&o.apiKeysFile, "api-keys-file", "",
+		"YAML file of API keys, see api-key new; without one the public API is open and on loopback only")
 	flags.StringVar(&o.tls.Cert, "tls-cert-file", "", "the hub's certificate, with the URI name spiffe://atoll.navix.sh/hub (required)")
 	flags.StringVar(&o.tls.Key, "tls-key-file", "", "its key (required)")
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
 	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
 	flags.BoolVar(&o.refuseCredentials, "refuse-hook-credentials", false, validate.RefuseCredentialsUsage)
-	flags.IntVar(&o.quota.Keys, "team-max-claim-keys", claims.DefaultQuota.Keys, "how many claim keys a team may have in the ledger; beyond that its claims with a key get RATE_LIMITED")
+	flags.IntVar(&o.quota.Keys, "team-max-claim-keys", claims.DefaultQuota.Keys,
+		"how many claim keys a team may have in the ledger; beyond that its claims with a key get RATE_LIMITED")
 	flags.Int64Var(&o.quota.Bytes, "team-max-claim-bytes", claims.DefaultQuota.Bytes, "how many bytes their records may take together")
 	o.limits.Bind(flags)
 	o.shares.Bind(flags)
@@ -70,8 +75,10 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	const over = "; what is over it is left out, and the cluster is shown as degraded"
 	flags.IntVar(&o.cluster.Envs, "cluster-max-envs", fleet.DefaultEnvs, "how many Envs one cluster may have"+over)
 	flags.IntVar(&o.cluster.Members, "cluster-max-members", fleet.DefaultMembers, "how many members its Envs may have together"+over)
-	flags.IntVar(&o.cluster.Keys, "cluster-max-keys", fleet.DefaultKeys, "how many claim keys it may hold; if there are more none of its key index is used")
-	flags.IntVar(&o.cluster.Bytes, "cluster-max-bytes", fleet.DefaultBytes, "how many bytes its segments, or a report that is arriving, may take"+over)
+	flags.IntVar(&o.cluster.Keys, "cluster-max-keys", fleet.DefaultKeys,
+		"how many claim keys it may hold; if there are more none of its key index is used")
+	flags.IntVar(&o.cluster.Bytes, "cluster-max-bytes", fleet.DefaultBytes,
+		"how many bytes its segments, or a report that is arriving, may take"+over)
 	o.tracing.Bind(flags)
 }
 
@@ -91,7 +98,8 @@ func (o *options) validate() error {
 		errs = append(errs, fmt.Errorf("--claim-key-retention: %s is not valid, want more than 0", o.retention))
 	}
 	if o.quota.Keys <= 0 || o.quota.Bytes <= 0 {
-		errs = append(errs, fmt.Errorf("--team-max-claim-keys, --team-max-claim-bytes: %d and %d are not valid, want more than 0", o.quota.Keys, o.quota.Bytes))
+		errs = append(errs, fmt.Errorf("--team-max-claim-keys, --team-max-claim-bytes: %d and %d are not valid, want more than 0", o.quota.Keys,
+			o.quota.Bytes))
 	}
 	for flag, limit := range map[string]int{
 		"envs": o.cluster.Envs, "members": o.cluster.Members, "keys": o.cluster.Keys, "bytes": o.cluster.Bytes,
@@ -103,7 +111,8 @@ func (o *options) validate() error {
 	if _, err := o.storeDir(); err != nil {
 		errs = append(errs, err)
 	}
-	if kind, where, _ := strings.Cut(o.registryCopy, ":"); o.registryCopy != "" && o.registryCopy != noCopy && (where == "" || kind != "file" && kind != "secret") {
+	if kind, where, _ := strings.Cut(o.registryCopy, ":"); o.registryCopy != "" && o.registryCopy != noCopy &&
+		(where == "" || kind != "file" && kind != "secret") {
 		errs = append(errs, fmt.Errorf("--registry-copy: %q is not valid, want file:PATH, secret:NAME or %s", o.registryCopy, noCopy))
 	}
 	errs = append(errs, o.limits.Validate(), o.shares.Validate(), o.web.Validate(), o.tracing.Validate())

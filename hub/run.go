@@ -87,7 +87,8 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if h.tracing, err = o.tracing.Open(ctx, telemetry.Service{Name: "atoll-hub", Version: version.String()}, h.log.WithName("traces")); err != nil {
+	if h.tracing, err = o.tracing.Open(ctx, telemetry.Service{Name: "atoll-hub", Version: version.String()},
+		h.log.WithName("traces")); err != nil {
 		return err
 	}
 	credentials, err := link.LoadCredentials(o.tls, h.log.WithName("link"))

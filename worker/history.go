@@ -57,7 +57,8 @@ func openHistory(
 	if err != nil {
 		return nil, nil, errors.Join(err, kept.Close())
 	}
-	log.Info("Keeping the records of ended sandboxes", "records", h.Len(), "retention", o.history.retention.String(), "most", o.history.records)
+	log.Info("Keeping the records of ended sandboxes", "records", h.Len(), "retention", o.history.retention.String(), "most",
+		o.history.records)
 	return h, rotation, nil
 }
 

@@ -156,7 +156,9 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the ServiceAccount of the Pod this runs in)")
 	flags.StringVar(&o.namespace, "namespace", "atoll-system", "namespace of the worker's lease, state and ServiceAccounts")
 
-	flags.StringSliceVar(&o.namespaces, "namespaces", nil, "namespaces whose Envs and pools are served, each with the worker's rights in it; without it all of them, with rights in the whole cluster")
+	flags.StringSliceVar(&o.namespaces, "namespaces", nil,
+		"namespaces whose Envs and pools are served, each with the worker's rights in it; without it all of them, with rights in the whole "+
+			"cluster")
 
 	flags.StringVar(&o.hub.address, "hub", "", "host:port of the hub's link; without it the cluster is served on its own")
 	flags.StringVar(&o.hub.name, "hub-name", "", "name to look for in the hub's certificate (default: the host of --hub)")
@@ -169,21 +171,32 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.listen.health, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
 	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
-	flags.BoolVar(&o.pools.pullSecrets, "pull-secrets", true, "have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names alone are kept)")
-	flags.StringVar((*string)(&o.network.mode), "sandbox-network-policy", string(netpolicy.Off), "whether each pool gets a NetworkPolicy that opens what its annotation agentbox.navix.sh/egress lists, and nothing else: off, kubernetes, or cilium, which knows DNS names")
+	flags.BoolVar(&o.pools.pullSecrets, "pull-secrets", true,
+		"have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names "+
+			"alone are kept)")
+	flags.StringVar((*string)(&o.network.mode), "sandbox-network-policy", string(netpolicy.Off),
+		"whether each pool gets a NetworkPolicy that opens what its annotation agentbox.navix.sh/egress lists, and nothing else: off, "+
+			"kubernetes, or cilium, which knows DNS names")
 	flags.StringVar(&o.network.egress, "sandbox-egress", "", "that annotation's value for pools without it")
-	flags.StringVar(&o.network.from, "sandbox-network-from", "", "labels of this worker's Pods in --namespace, as NAME=VALUE,…, which may connect to sandboxes; without it all Pods there")
-	flags.BoolVar(&o.pools.hookSecrets, "hook-secrets", false, "let post-start hooks refer to Secrets of their sandbox's namespace that have the label agentbox.navix.sh/hook-secret=true, "+
-		"which takes the right to get Secrets")
+	flags.StringVar(&o.network.from, "sandbox-network-from", "",
+		"labels of this worker's Pods in --namespace, as NAME=VALUE,…, which may connect to sandboxes; without it all Pods there")
+	flags.BoolVar(&o.pools.hookSecrets, "hook-secrets", false,
+		"let post-start hooks refer to Secrets of their sandbox's namespace that have the label agentbox.navix.sh/hook-secret=true, "+
+			"which takes the right to get Secrets")
 	flags.BoolVar(&o.pools.refuseCredentials, "refuse-hook-credentials", false, validate.RefuseCredentialsUsage)
-	flags.StringVar((*string)(&o.pools.adopt), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
-	flags.StringSliceVar(&o.pools.foreignLeases, "rival-leases", nil, "NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a minute after at most, nothing is done here")
+	flags.StringVar((*string)(&o.pools.adopt), "adopt-pools", string(adoption.Off),
+		"SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
+	flags.StringSliceVar(&o.pools.foreignLeases, "rival-leases", nil,
+		"NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a "+
+			"minute after at most, nothing is done here")
 	flags.StringVar(&o.history.dir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
 	flags.DurationVar(&o.history.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
 	flags.IntVar(&o.history.records, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
-	flags.StringVar(&o.history.keyFile, "encryption-key-file", "", "YAML file of keys with which the history is encrypted, see atoll-hub encryption-key new; "+
-		"the first one encrypts, all decrypt, and a change is taken up")
-	flags.StringVar(&o.history.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
+	flags.StringVar(&o.history.keyFile, "encryption-key-file", "",
+		"YAML file of keys with which the history is encrypted, see atoll-hub encryption-key new; "+
+			"the first one encrypts, all decrypt, and a change is taken up")
+	flags.StringVar(&o.history.peerListen, "peer-listen", "",
+		"address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
 	flags.StringVar(&o.history.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
 	o.limits.Bind(flags)
 	o.shares.Bind(flags)
@@ -253,7 +266,8 @@ func (o *options) validate() error {
 			errs = append(errs, fmt.Errorf("--peer-listen %q is not valid, want host:port or :port", o.history.peerListen))
 		}
 		if host, _, err := net.SplitHostPort(o.history.peerAddress); err != nil || host == "" {
-			errs = append(errs, fmt.Errorf("--peer-address %q is not valid, want host:port, by which other replicas reach this one", o.history.peerAddress))
+			errs = append(errs, fmt.Errorf("--peer-address %q is not valid, want host:port, by which other replicas reach this one",
+				o.history.peerAddress))
 		}
 		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
 			errs = append(errs, errors.New("--peer-listen needs --tls-cert-file, --tls-key-file and --tls-ca-file"))

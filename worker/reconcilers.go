@@ -175,7 +175,8 @@ func (w *assembly) addHooks() (*hooks.Runner, error) {
 		return nil, err
 	}
 	options := hooks.Options{
-		Pods: cluster, Exec: cluster, Guard: w.path.sandboxes, Held: w.lock.Held, Clock: w.local, Latency: w.latency, Log: w.log.WithName("hooks"),
+		Pods: cluster, Exec: cluster, Guard: w.path.sandboxes, Held: w.lock.Held, Clock: w.local, Latency: w.latency,
+		Log: w.log.WithName("hooks"),
 	}
 	if w.pools.hookSecrets {
 		options.Secrets = cluster

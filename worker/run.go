@@ -278,7 +278,8 @@ func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log log
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
 	}
-	mgr := &probed{Manager: inner, reader: sandboxcache.Within(inner.GetAPIReader(), namespaces), live: map[string]healthz.Checker{}, ready: map[string]healthz.Checker{}}
+	mgr := &probed{Manager: inner, reader: sandboxcache.Within(inner.GetAPIReader(), namespaces), live: map[string]healthz.Checker{},
+		ready: map[string]healthz.Checker{}}
 	if err := sandboxcache.AddIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
 		return nil, fmt.Errorf("preparing the cache: %w", err)
 	}
@@ -363,21 +364,24 @@ func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
 		return fmt.Errorf("loading the certificate for the hub: %w", err)
 	}
 	if identity, err := credentials.Identity(); err != nil || identity.ClusterID != w.clusterID {
-		return fmt.Errorf("--tls-cert-file is a certificate of %s, not of --cluster-id %s: %w", identity, w.clusterID, errors.Join(err, link.ErrIdentity))
+		return fmt.Errorf("--tls-cert-file is a certificate of %s, not of --cluster-id %s: %w", identity, w.clusterID,
+			errors.Join(err, link.ErrIdentity))
 	}
 	linkMetrics, err := link.NewMetrics(metrics.Registry)
 	if err := errors.Join(err, credentials.Register(metrics.Registry)); err != nil {
 		return fmt.Errorf("registering the link's metrics: %w", err)
 	}
 	opts.Hub = link.Dial{
-		Target: w.hub.address, ServerName: w.hub.name, Credentials: credentials, Clock: opts.Clock, Metrics: linkMetrics, Log: w.log.WithName("link"),
+		Target: w.hub.address, ServerName: w.hub.name, Credentials: credentials, Clock: opts.Clock, Metrics: linkMetrics,
+		Log: w.log.WithName("link"),
 	}
 	syncConfig, err := sync.Config(w.cfg, w.namespace, sync.ServiceAccount)
 	if err != nil {
 		return fmt.Errorf("taking on the sync path's identity: %w", err)
 	}
 	syncer, err := sync.New(ctx, sync.Options{
-		ClusterID: w.clusterID, Config: syncConfig, Cache: w.mgr.GetCache(), Clock: opts.Clock, Metrics: metrics.Registry, Log: w.log.WithName("sync"),
+		ClusterID: w.clusterID, Config: syncConfig, Cache: w.mgr.GetCache(), Clock: opts.Clock, Metrics: metrics.Registry,
+		Log: w.log.WithName("sync"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the sync path: %w", err)

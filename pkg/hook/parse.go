@@ -158,7 +158,8 @@ func (f *faults) http(o object) *HTTP {
 	} else if o.fields["port"] == nil {
 		f.add(o.at("port"), "", "1 to 65535")
 	}
-	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || !strings.HasPrefix(h.Path, "/") || strings.HasPrefix(h.Path, "//")) {
+	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || !strings.HasPrefix(h.Path, "/") ||
+		strings.HasPrefix(h.Path, "//")) {
 		f.add(o.at("path"), shown(h.Path), "a path, with a query or without, that begins with one /")
 	}
 	if v, ok := o.fields["body"]; ok {

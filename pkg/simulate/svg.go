@@ -28,15 +28,21 @@ const mostSections = 6
 
 // style is readable on white and on black; a picture follows the reader's setting.
 const style = `
-svg { --bg:#fff; --ink:#24292f; --faint:#8c959f; --grid:#d8dee4; --run:#2f81c7; --idle:#9bd0a4; --way:#e3c676; --rep:#24292f; --queue:#cf4a3c; --bad:#cf4a3c; }
+svg { --bg:#fff; --ink:#24292f; --faint:#8c959f; --grid:#d8dee4; --run:#2f81c7; --idle:#9bd0a4; --way:#e3c676;` +
+	` --rep:#24292f; --queue:#cf4a3c; --bad:#cf4a3c; }
 @media (prefers-color-scheme: dark) {
-svg { --bg:#0d1117; --ink:#e6edf3; --faint:#8b949e; --grid:#30363d; --run:#3d8fd6; --idle:#3f7d4c; --way:#8f7434; --rep:#e6edf3; --queue:#f0776a; --bad:#f0776a; }
+svg { --bg:#0d1117; --ink:#e6edf3; --faint:#8b949e; --grid:#30363d; --run:#3d8fd6; --idle:#3f7d4c; --way:#8f7434;` +
+	` --rep:#e6edf3; --queue:#f0776a; --bad:#f0776a; }
 }
 text { font: 12px system-ui, sans-serif; fill: var(--ink); }
-.title { font-size: 15px; font-weight: 600; } .small { font-size: 11px; fill: var(--faint); } .what { font-size: 11px; paint-order: stroke; stroke: var(--bg); stroke-width: 3; } .end { text-anchor: end; } .mid { text-anchor: middle; }
+.title { font-size: 15px; font-weight: 600; } .small { font-size: 11px; fill: var(--faint); } ` +
+	`.what { font-size: 11px; paint-order: stroke; stroke: var(--bg); stroke-width: 3; } .end { text-anchor: end; } ` +
+	`.mid { text-anchor: middle; }
 .run { fill: var(--run); } .idle { fill: var(--idle); } .way { fill: var(--way); } .queue { fill: var(--queue); }
-.rep { fill: none; stroke: var(--rep); stroke-width: 1.4; } .limit { stroke: var(--faint); stroke-dasharray: 5 4; } .grid { stroke: var(--grid); }
-.bad { fill: var(--bad); opacity: .12; } .up { fill: var(--rep); } .down { fill: none; stroke: var(--rep); } .no { stroke: var(--bad); stroke-width: 1.6; } .hand { fill: var(--queue); }
+.rep { fill: none; stroke: var(--rep); stroke-width: 1.4; } .limit { stroke: var(--faint); stroke-dasharray: 5 4; } ` +
+	`.grid { stroke: var(--grid); }
+.bad { fill: var(--bad); opacity: .12; } .up { fill: var(--rep); } .down { fill: none; stroke: var(--rep); } ` +
+	`.no { stroke: var(--bad); stroke-width: 1.6; } .hand { fill: var(--queue); }
 `
 
 // WriteSVG draws a run: running, idle and starting Pods over time, the replicas, the queue, and the decisions, with the reason

@@ -82,7 +82,8 @@ func Create(r *sandboxv1.CreateSandboxRequest) Faults {
 }
 
 // RefuseCredentialsUsage describes the flag of hub and worker that applies Credentials.
-const RefuseCredentialsUsage = "refuse post-start hooks whose headers hold a credential (Authorization, Cookie, X-Api-Key and the like) as text, not by valueFrom"
+const RefuseCredentialsUsage = "refuse post-start hooks whose headers hold a credential (Authorization, Cookie, X-Api-Key and the like) " +
+	"as text, not by valueFrom"
 
 // Credentials returns a fault for each header of a hook that holds a credential as text.
 func Credentials(r *sandboxv1.CreateSandboxRequest) Faults {

@@ -14,7 +14,8 @@ import (
 var prefix = regexp.MustCompile(`^(?:pods "[^"]*" is forbidden: )`)
 
 // limitRange matches a LimitRange's message about an object that violates it; because the message does not name the LimitRange.
-var limitRange = regexp.MustCompile(`(?:(?:minimum|maximum) \S+ usage per (?:Pod|Container) is )|(?: max limit to request ratio per (?:Pod|Container) is )`)
+var limitRange = regexp.MustCompile(`(?:(?:minimum|maximum) \S+ usage per (?:Pod|Container) is )` +
+	`|(?: max limit to request ratio per (?:Pod|Container) is )`)
 
 // causes are those of a ResourceQuota, by the beginning of its message.
 var causes = []struct {

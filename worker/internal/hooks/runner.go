@@ -304,5 +304,6 @@ func stepError(s *Step, failures int, err error) error {
 // ours reports whether a Pod still matches the job.
 func (j *Job) ours(pod *corev1.Pod) bool {
 	s := sandbox.Read(pod)
-	return pod.UID == j.UID && pod.DeletionTimestamp == nil && s.ID == j.Sandbox && s.Phase == sandbox.Starting && sandbox.ContainerID(pod) == j.Container
+	return pod.UID == j.UID && pod.DeletionTimestamp == nil && s.ID == j.Sandbox && s.Phase == sandbox.Starting &&
+		sandbox.ContainerID(pod) == j.Container
 }

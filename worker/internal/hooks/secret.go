@@ -83,7 +83,8 @@ func (r *Runner) read(ctx context.Context, pod *corev1.Pod, v hook.Value) (hook.
 // because a caller must not learn which Secrets a namespace has.
 func textOf(secret *corev1.Secret, of hook.SecretKey, team string) (string, error) {
 	if secret == nil || secret.Labels[v1alpha1.HookSecretLabelKey] != "true" || !isFor(secret, team) {
-		return "", fmt.Errorf("%w: there is no Secret %q with the label %s=true for hooks of this team", errSecret, of.Name, v1alpha1.HookSecretLabelKey)
+		return "", fmt.Errorf("%w: there is no Secret %q with the label %s=true for hooks of this team", errSecret, of.Name,
+			v1alpha1.HookSecretLabelKey)
 	}
 	value, ok := secret.Data[of.Key]
 	switch {
@@ -98,5 +99,6 @@ func textOf(secret *corev1.Secret, of hook.SecretKey, team string) (string, erro
 // isFor reports whether hooks of a team may use a Secret: all teams', unless an annotation lists them.
 func isFor(secret *corev1.Secret, team string) bool {
 	teams, limited := secret.Annotations[v1alpha1.HookSecretTeamsAnnotationKey]
-	return !limited || slices.ContainsFunc(strings.Split(teams, ","), func(t string) bool { return strings.TrimSpace(t) == team && team != "" })
+	return !limited || team != "" &&
+		slices.ContainsFunc(strings.Split(teams, ","), func(t string) bool { return strings.TrimSpace(t) == team })
 }

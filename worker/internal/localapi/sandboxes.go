@@ -106,7 +106,8 @@ func noCandidate(seg *segment.Segment, reason router.Reason) error {
 		if fault != "" {
 			why += ": " + fault
 		}
-		return problem.New(problem.Misconfigured, "Env %s cannot serve this claim here until a person cures it: %s; explain tells more", seg.Key(), why)
+		return problem.New(problem.Misconfigured, "Env %s cannot serve this claim here until a person cures it: %s; explain tells more",
+			seg.Key(), why)
 	}
 	kind := problem.NoCapacity
 	if reason == router.QueueFull {

@@ -347,7 +347,8 @@ func leastMissed(s *snapshot, a, b *corev1.Pod) int {
 // order sorts what a caller waits for to the front, and otherwise keeps the Pods' order.
 func order(actions []action) {
 	rank := map[verb]int{}
-	for i, verb := range []verb{verbStart, verbPrepare, verbRelease, verbFail, verbRelabel, verbRecycle, verbBury, verbUnmark, verbProtect, verbDetail, verbDelete, verbMark} {
+	for i, verb := range []verb{verbStart, verbPrepare, verbRelease, verbFail, verbRelabel, verbRecycle, verbBury, verbUnmark, verbProtect,
+		verbDetail, verbDelete, verbMark} {
 		rank[verb] = i
 	}
 	slices.SortStableFunc(actions, func(a, b action) int { return cmp.Compare(rank[a.Verb], rank[b.Verb]) })
