@@ -57,6 +57,15 @@ func newEnv(ctx context.Context, t *testing.T, name string, members ...member) *
 // newEnvOf is newEnv with other Pods.
 func newEnvOf(ctx context.Context, t *testing.T, name string, members []member, pod ...func(*corev1.PodSpec)) *env {
 	t.Helper()
+	e := declareEnv(t, name, members, pod...)
+	e.apply(ctx, t, clusters...)
+	e.waitReady(ctx, t, e.replicas())
+	return e
+}
+
+// declareEnv returns an Env that is not applied yet. It is deleted at the end of the test.
+func declareEnv(t *testing.T, name string, members []member, pod ...func(*corev1.PodSpec)) *env {
+	t.Helper()
 	e := &env{
 		Env: stack.Env{
 			Name: name, Namespace: namespace, Image: poolImage, Port: 8000, AllowedImages: "registry.example/python\nregistry.invalid/*",
@@ -71,8 +80,6 @@ func newEnvOf(ctx context.Context, t *testing.T, name string, members []member, 
 			t.Errorf("cleaning up after the test: %v", err)
 		}
 	})
-	e.apply(ctx, t, clusters...)
-	e.waitReady(ctx, t, e.replicas())
 	return e
 }
 

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/history"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
 // federated waits until a cluster's object has that condition Federated: its reason and message.
 func (e *env) federated(ctx context.Context, t *testing.T, cluster, want string) {
 	t.Helper()
-	wait.For(t, patience, "Federated of "+e.name+" in "+cluster+" to be "+want, func(ctx context.Context) error {
+	wait.For(t, patience, "Federated of "+e.Name+" in "+cluster+" to be "+want, func(ctx context.Context) error {
 		got, err := e.get(ctx, cluster)
 		if err != nil {
 			return err
@@ -37,15 +37,7 @@ func (e *env) federated(ctx context.Context, t *testing.T, cluster, want string)
 // condition, at the hub, in atollctl and by doctor; and no more once the clusters serve it.
 func TestAnEnvSaysWhichClustersDoNotServeIt(t *testing.T) {
 	ctx := testContext(t)
-	e := &env{name: "gaps", members: []member{{cluster: "east", replicas: 1}, {cluster: "west", replicas: 1}, {cluster: "mars", replicas: 1}},
-		holdings: history.NewHoldings()}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
-		defer cancel()
-		if err := e.remove(ctx); err != nil {
-			t.Errorf("cleaning up after the test: %v", err)
-		}
-	})
+	e := declareEnv(t, "gaps", []member{{Cluster: "east", Replicas: 1}, {Cluster: "west", Replicas: 1}, {Cluster: "mars", Replicas: 1}})
 	lacks := func(missing, without string) {
 		t.Helper()
 		wait.For(t, patience, "the hub to miss "+missing+", and the Env in "+without, func(ctx context.Context) error {
@@ -69,7 +61,7 @@ func TestAnEnvSaysWhichClustersDoNotServeIt(t *testing.T) {
 		out, _ := look(ctx, t, "doctor")
 		var about []string
 		for line := range strings.Lines(out) {
-			if strings.Contains(line, "env "+namespace+"/"+e.name+": ") && strings.Contains(line, "(EnvNotFederated)") {
+			if strings.Contains(line, "env "+namespace+"/"+e.Name+": ") && strings.Contains(line, "(EnvNotFederated)") {
 				about = append(about, strings.TrimSpace(line))
 			}
 		}
@@ -94,7 +86,7 @@ func TestAnEnvSaysWhichClustersDoNotServeIt(t *testing.T) {
 	e.federated(ctx, t, "east", "ClusterMissing: mars is not registered at the hub")
 	lacks("mars", "")
 
-	e.members = e.members[:2]
+	e.Members = e.Members[:2]
 	e.apply(ctx, t, "east", "west")
 	lacks("", "")
 	e.federated(ctx, t, "east", "InSync: other clusters: west")
@@ -107,7 +99,7 @@ func TestI3_TheOwnersSpecIsShown(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "owners", equally(1)...)
 	e.federated(ctx, t, "east", "InSync: other clusters: north, west")
-	e.members[2].replicas = 3
+	e.Members[2].Replicas = 3
 	e.apply(ctx, t, "west")
 	e.waitSegment(ctx, t, "east", "west", "idle=3 running=0 desired=3")
 	e.federated(ctx, t, "east", "InSync: other clusters: north, west; "+
@@ -123,24 +115,17 @@ func TestWhatAPersonMustCureIsTold(t *testing.T) {
 		{"no-template", "templateRef: {name: no-template}", "templateRef: {name: nowhere}",
 			`TemplateNotFound: no-template-east: there is no SandboxTemplate "nowhere"`},
 		{"on-demand", "mode: WarmPool", "mode: OnDemandJob", "ModeNotSupported: "},
-		{"no-type", "inlineResources: {requests: {cpu: 10m, memory: 16Mi}}", "instanceType: nowhere\n            multiplier: 1",
+		{"no-type", "inlineResources: {requests: {cpu: 10m, memory: 16Mi}}", "instanceType: nowhere, multiplier: 1",
 			"MembersInvalid: no-type-east: "},
 	} {
-		e := &env{name: c.name, members: []member{{cluster: "east", replicas: 1}}, holdings: history.NewHoldings()}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), testLimit)
-			defer cancel()
-			if err := e.remove(ctx); err != nil {
-				t.Errorf("cleaning up after the test: %v", err)
-			}
-		})
-		manifest := strings.Replace(e.manifest(), c.was, c.is, 1)
-		if manifest == e.manifest() {
+		e := declareEnv(t, c.name, []member{{Cluster: "east", Replicas: 1}})
+		valid, err := e.Manifest()
+		must.Succeed(t, err)
+		manifest := strings.Replace(valid, c.was, c.is, 1)
+		if manifest == valid {
 			t.Fatalf("%s: the manifest has no %q", c.name, c.was)
 		}
-		if out, err := atoll.Cluster("east").KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
-			t.Fatalf("applying %s: %v\n%s", c.name, err, out)
-		}
+		must.Succeed(t, stack.Apply(ctx, atoll.Cluster("east"), manifest))
 		wait.For(t, patience, "the hub to know why "+c.name+" serves no claim", func(ctx context.Context) error {
 			got, err := e.merged(ctx)
 			if err != nil {
@@ -148,15 +133,16 @@ func TestWhatAPersonMustCureIsTold(t *testing.T) {
 			}
 			return wait.If(len(got.GetClusters()) == 1 && strings.HasPrefix(got.GetClusters()[0].GetFault(), c.cause), got)
 		})
-		refused := call(ctx, t, 422, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "startupTimeout": "30s"}`, e.name))
+		refused := call(ctx, t, 422, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "startupTimeout": "30s"}`, e.Name))
 		if refused.Reason != "MISCONFIGURED" || !strings.Contains(refused.Detail, c.cause) || refused.header.Get("Retry-After") != "" {
 			t.Errorf("%s: a claim is told %s, retry after %q", c.name, refused.text, refused.header.Get("Retry-After"))
 		}
-		explained := call(ctx, t, 200, "POST", "/v1/envs/"+namespace+"/"+e.name+":explain", "{}")
-		if !strings.Contains(explained.text, "only a person can cure it") || !strings.Contains(explained.text, strings.SplitN(c.cause, ":", 2)[0]) {
+		explained := call(ctx, t, 200, "POST", "/v1/envs/"+namespace+"/"+e.Name+":explain", "{}")
+		if !strings.Contains(explained.text, "only a person can cure it") ||
+			!strings.Contains(explained.text, strings.SplitN(c.cause, ":", 2)[0]) {
 			t.Errorf("%s: explained as %s", c.name, explained.text)
 		}
-		if out, code := exits(ctx, t, "create", "--env", e.name); code != 8 || !strings.Contains(out, c.cause) {
+		if out, code := exits(ctx, t, "create", "--env", e.Name); code != 8 || !strings.Contains(out, c.cause) {
 			t.Errorf("%s: atollctl exits with %d: %s", c.name, code, out)
 		}
 	}

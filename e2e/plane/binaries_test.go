@@ -23,8 +23,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 )
 
 func TestModulesPinTheVersionsThatAreDownloaded(t *testing.T) {

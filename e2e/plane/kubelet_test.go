@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/portforward"
 
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/testserver"
 )
 
 func TestPodsCanBeReachedThroughTheAPIServer(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 )

@@ -29,8 +29,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/problem"
 )
 

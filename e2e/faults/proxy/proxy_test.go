@@ -14,8 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -71,7 +71,7 @@
 //
 //   - Foreign segments go only to clusters that have the Env. They are sent in full when a cluster becomes known, and up to three seconds
 //     late while first reports arrive.
-//   - Workers are told which clusters are registered: first, and after a change, unless the list is too long: TestRegisteredClustersAreSent,
-//     TestI14ALongListOfClustersIsNotSent.
+//   - Workers are told which clusters are registered: first, and after a change, unless the list is too long:
+//     TestRegisteredClustersAreSent, TestI14ALongListOfClustersIsNotSent.
 //   - Changes that trigger no action (segment.Edge) are sent once a second.
 package fleet

@@ -18,9 +18,9 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"

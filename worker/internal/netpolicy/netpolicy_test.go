@@ -155,7 +155,8 @@ func TestI14SandboxesReachWhatIsListed(t *testing.T) {
 // TestParseEgressRefuses: an annotation is bounded, and an error names the item and what is valid.
 func TestParseEgressRefuses(t *testing.T) {
 	for value, want := range map[string]string{
-		"10.0.0.1/8":                             `"10.0.0.1/8" has bits behind its length; its network is 10.0.0.0/8; valid: items by comma or line`,
+		"10.0.0.1/8": `"10.0.0.1/8" has bits behind its length; its network is 10.0.0.0/8; ` +
+			`valid: items by comma or line`,
 		"dns, 10.0.0.0/33":                       `"10.0.0.0/33" is no item`,
 		"dns 53":                                 "has ports, which dns does not take",
 		"DNS":                                    "is no item",

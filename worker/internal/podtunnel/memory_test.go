@@ -52,19 +52,19 @@ func unreadPorts(t *testing.T, w *world) {
 		<-begin
 		pour(conn, func() { heldUp.Add(1) })
 	}))
-	w.must(err)
+	w.Must(err)
 	id := w.claim().GetId()
 	what := &federationv1.ReachCall{What: &federationv1.ReachCall_Port{Port: &federationv1.PortReach{Port: int32(number)}}}
 	var tunnels []reach.Tunnel
 	for range conversations {
 		tunnel, err := w.service.Open(t.Context(), id, what)
-		w.must(err)
+		w.Must(err)
 		defer tunnel.Close(nil)
 		tunnels = append(tunnels, tunnel)
 	}
 	before := heap()
 	close(begin)
-	w.eventually("the sources to be held up", func() error {
+	w.Eventually("the sources to be held up", func() error {
 		if heldUp.Load() < conversations {
 			return errNotYet
 		}
@@ -77,7 +77,7 @@ func unreadPorts(t *testing.T, w *world) {
 	}
 	for read := 0; read < 8<<20; {
 		message, err := tunnels[0].Recv()
-		w.must(err)
+		w.Must(err)
 		for i, b := range message {
 			if want := byte((read + i) >> 10); b != want {
 				t.Fatalf("byte %d is %d, want %d", read+i, b, want)

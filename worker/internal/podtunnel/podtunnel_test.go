@@ -27,8 +27,8 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/podtunnel"

@@ -97,7 +97,8 @@ func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	if response.StatusCode == http.StatusSwitchingProtocols && strings.EqualFold(response.Header.Get(httpstream.HeaderUpgrade), streamspdy.HeaderSpdy31) {
+	if response.StatusCode == http.StatusSwitchingProtocols && strings.EqualFold(response.Header.Get(httpstream.HeaderUpgrade),
+		streamspdy.HeaderSpdy31) {
 		return upgrade.conn, nil
 	}
 	defer upgrade.conn.Close()

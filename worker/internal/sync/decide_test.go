@@ -38,7 +38,8 @@ func told(idle int32, stale bool) *foreignSegment {
 func shown(id string, idle int32) v1alpha1.EnvClusterStatus {
 	earlier := metav1.NewTime(now.Add(-time.Hour))
 	return v1alpha1.EnvClusterStatus{ClusterID: id, LastSnapshotTime: &earlier, ObservedMembers: []v1alpha1.EnvObservedMember{
-		{Name: "main", State: v1alpha1.ObservedMemberStateActive, ScalingGroup: "default", IdleCount: idle, DesiredReplicas: 5, CurrentReplicas: 5},
+		{Name: "main", State: v1alpha1.ObservedMemberStateActive, ScalingGroup: "default", IdleCount: idle, DesiredReplicas: 5,
+			CurrentReplicas: 5},
 	}}
 }
 
