@@ -21,8 +21,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
-
-	"navix.sh/atoll/e2e/must"
 )
 
 // build makes images of this very command, which is small and there, as a user's machine would: any folder, any day.
@@ -30,11 +28,17 @@ func build(t *testing.T, args ...string) (dir string, files map[string][]byte) {
 	t.Helper()
 	dir = t.TempDir()
 	root, err := filepath.Abs("..")
-	must.Succeed(t, err)
-	must.Succeed(t, command(t.Context(), append([]string{"--out", dir, "--root", root}, args...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command(t.Context(), append([]string{"--out", dir, "--root", root}, args...)); err != nil {
+		t.Fatal(err)
+	}
 	files = map[string][]byte{}
 	entries, err := os.ReadDir(dir)
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, entry := range entries {
 		if files[entry.Name()], err = os.ReadFile(filepath.Join(dir, entry.Name())); err != nil {
 			t.Fatal(err)
@@ -58,7 +62,9 @@ func TestImages(t *testing.T) {
 	} {
 		img := load(t, filepath.Join(dir, "test.tar"), ref)
 		config, err := img.ConfigFile()
-		must.Succeed(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, entrypoint) || config.OS != "linux" {
 			t.Errorf("%s runs %v as %q on %s", ref, config.Config.Entrypoint, config.Config.User, config.OS)
 		}
@@ -67,7 +73,9 @@ func TestImages(t *testing.T) {
 		}
 		wantOneExecutable(t, img, "images")
 		id, err := img.ConfigName()
-		must.Succeed(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		ids[id] = true
 	}
 	if len(ids) != 2 {
@@ -113,7 +121,9 @@ func TestWhatIsRefused(t *testing.T) {
 func load(t *testing.T, path, ref string) v1.Image {
 	t.Helper()
 	tag, err := name.NewTag(ref)
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	img, err := tarball.ImageFromPath(path, &tag)
 	if err != nil {
 		t.Fatalf("loading %s: %v", ref, err)
@@ -185,9 +195,13 @@ func untar(t *testing.T, r io.Reader) map[string]*file {
 		if errors.Is(err, io.EOF) {
 			return files
 		}
-		must.Succeed(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		content, err := io.ReadAll(entries)
-		must.Succeed(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		files[header.Name] = &file{mode: header.Mode, uid: header.Uid, content: content}
 	}
 }

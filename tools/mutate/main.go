@@ -231,8 +231,7 @@ func copyTree() (string, error) {
 		return "", err
 	}
 	copying := exec.Command("sh", "-c",
-		`git ls-files -co --exclude-standard -z | while IFS= read -r -d "" f; do [ -f "$f" ] && printf '%s\0' "$f"; done |
-			tar -c --null -T - | tar -x -C "$1"`, "sh", tree)
+		`git ls-files -co --exclude-standard -z | while IFS= read -r -d "" f; do [ -f "$f" ] && printf '%s\0' "$f"; done | tar -c --null -T - | tar -x -C "$1"`, "sh", tree)
 	copying.Args[0], copying.Path = "bash", "/bin/bash"
 	copying.Dir = strings.TrimSpace(string(root))
 	if said, err := copying.CombinedOutput(); err != nil {
