@@ -227,14 +227,16 @@ func TestSandboxesOfADeadWorkerAreListedAsLastKnown(t *testing.T) {
 			t.Errorf("in pages: %v, %v", first, rest)
 		}
 		for name, page := range map[string]*sandboxv1.ListSandboxesResponse{
-			"of a team":    list(t.Context(), &sandboxv1.ListSandboxesRequest{ClusterId: "west", Team: "t1"}),
-			"for a caller": list(principal.With(t.Context(), principal.Principal{Team: "t1", AllNamespaces: true}), &sandboxv1.ListSandboxesRequest{}),
+			"of a team": list(t.Context(), &sandboxv1.ListSandboxesRequest{ClusterId: "west", Team: "t1"}),
+			"for a caller": list(principal.With(t.Context(), principal.Principal{Team: "t1", AllNamespaces: true}),
+				&sandboxv1.ListSandboxesRequest{}),
 		} {
 			if len(page.GetSandboxes()) != 1 || page.GetSandboxes()[0].GetId() != made[1].GetId() {
 				t.Errorf("%s: %v", name, page.GetSandboxes())
 			}
 		}
-		if ended := list(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, ClusterId: "west"}); len(ended.GetSandboxes()) > 0 {
+		if ended := list(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED,
+			ClusterId: "west"}); len(ended.GetSandboxes()) > 0 {
 			t.Errorf("ended ones are %v", ended.GetSandboxes())
 		}
 

@@ -16,8 +16,8 @@
 //   - A lease is 6 s long while the API server responds within a second, so a killed leader has a successor within 7.1 s: 6 s after a
 //     follower saw the last renewal, and two of its pauses of up to 0.55 s: TestTakeover. Renewals are sent every 1 to 1.55 s and are valid
 //     for 5 s, so an API server may stop for 3.4 s unnoticed.
-//   - After a slow response the lease is 15 s long. A renewal may take RequestTimeout, 6.5 s of the deadline of 10 s; because one sent at 0 s
-//     is valid for 14 s, and the next is there by 13.5 s: TestASlowAPIServerCostsNoLease.
+//   - After a slow response the lease is 15 s long. A renewal may take RequestTimeout, 6.5 s of the deadline of 10 s; because one
+//     sent at 0 s is valid for 14 s, and the next is there by 13.5 s: TestASlowAPIServerCostsNoLease.
 //   - The Address of a predecessor at the own address is none; because it is no other replica: TestTheLeaseTellsWhereItsHolderIs.
 //   - Each renewal carries the API server's clock (package apitime); because that costs no write.
 package lease

@@ -181,7 +181,8 @@ func (l *Lock) unbroken(before time.Duration, record *resourcelock.LeaderElectio
 
 // write sends a record, for how long the API server's last response allows, and notes its outcome. A write that failed, or whose
 // outcome is unknown, extends nothing: the previous one still counts.
-func (l *Lock) write(before time.Duration, record resourcelock.LeaderElectionRecord, send func(resourcelock.LeaderElectionRecord) error) error {
+func (l *Lock) write(before time.Duration, record resourcelock.LeaderElectionRecord,
+	send func(resourcelock.LeaderElectionRecord) error) error {
 	if record.HolderIdentity != l.Identity() {
 		return send(record)
 	}
