@@ -185,7 +185,7 @@ func (e *env) wantLists(ctx context.Context, t *testing.T, ids []string) {
 		if query != "pageSize=2" {
 			continue
 		}
-		next := "/v1/sandboxes?env=" + e.name + "&pageToken=" + listed.NextPageToken
+		next := "/v1/sandboxes?env=" + e.Name + "&pageToken=" + listed.NextPageToken
 		if rest := call(ctx, t, 200, "GET", next, ""); len(rest.Sandboxes) != 1 || rest.Sandboxes[0].Id != ids[2] || rest.NextPageToken != "" {
 			t.Errorf("after two: %s", rest.text)
 		}

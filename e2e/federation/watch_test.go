@@ -156,8 +156,8 @@ func TestI5WatchesTellOfEachClusterInTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t.Cleanup(rest.CloseIdleConnections)
-	overGRPC := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.name})
-	overREST := watchREST(ctx, t, "env="+e.name)
+	overGRPC := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.Name})
+	overREST := watchREST(ctx, t, "env="+e.Name)
 	both := []*watcher{overGRPC, overREST}
 	for _, w := range both {
 		w.find(ctx, t, "the end of the beginning", bookmark())
@@ -173,7 +173,7 @@ func TestI5WatchesTellOfEachClusterInTime(t *testing.T) {
 			w.inTime(ctx, t, since, s.GetId(), "the beginning", is(sandboxv1.SandboxEvent_ADDED))
 		}
 	}
-	labelled := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.name, LabelSelector: "in=west"})
+	labelled := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.Name, LabelSelector: "in=west"})
 	labelled.find(ctx, t, "the end of the beginning", bookmark())
 	if !labelled.only(made["west"].GetId()) {
 		t.Error("in=west shows others, or nothing")
@@ -181,7 +181,7 @@ func TestI5WatchesTellOfEachClusterInTime(t *testing.T) {
 	mark := overGRPC.find(ctx, t, "the end of the beginning", bookmark()).GetResumeToken()
 
 	t.Run("local", func(t *testing.T) {
-		w := watchGRPC(ctx, t, local["east"], &sandboxv1.WatchSandboxesRequest{Env: e.name})
+		w := watchGRPC(ctx, t, local["east"], &sandboxv1.WatchSandboxesRequest{Env: e.Name})
 		w.find(ctx, t, "the end of the beginning", bookmark())
 		if !w.only(made["east"].GetId()) {
 			t.Error("a worker's watch shows others, or nothing")
@@ -204,7 +204,7 @@ func TestI5WatchesTellOfEachClusterInTime(t *testing.T) {
 
 	must.Succeed(t, atoll.Worker("west").Kill())
 	overGRPC.find(ctx, t, "west to be named", bookmark("west"))
-	resumed := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.name, ResumeToken: mark})
+	resumed := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.Name, ResumeToken: mark})
 	resumed.find(ctx, t, "west to be named", bookmark("west"))
 	must.Succeed(t, atoll.Worker("west").Start(ctx))
 	must.Succeed(t, waitState(ctx, "west", sandboxv1.ClusterState_FRESH))
@@ -218,7 +218,7 @@ func TestI5WatchesTellOfEachClusterInTime(t *testing.T) {
 		}
 		w.mu.Unlock()
 	}
-	other := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.name + "x", ResumeToken: mark})
+	other := watchGRPC(ctx, t, hub, &sandboxv1.WatchSandboxesRequest{Env: e.Name + "x", ResumeToken: mark})
 	must.Succeed(t, wait.Until(ctx, patience, "the token of another watch to be refused", func(context.Context) error {
 		other.mu.Lock()
 		defer other.mu.Unlock()
