@@ -37,12 +37,12 @@ func TestHubShowsHowFarTheEncryptionIs(t *testing.T) {
 		"no": nil, "k2 (1204 of 1300)": {Key: "k2", Sealed: 1204, Stale: 96}, "k2": {Key: "k2", Sealed: 1300},
 	} {
 		address := serveHub(t, &keeper{encryption: e})
-		out := must(t, "hub", "--server", address)
+		out := mustRun(t, "hub", "--server", address)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		if !strings.Contains(lines[0], "ENCRYPTED") || !strings.HasSuffix(strings.TrimSpace(lines[len(lines)-1]), want) {
 			t.Errorf("want %q in\n%s", want, out)
 		}
-		out = must(t, "hub", "--server", address, "-o", "json")
+		out = mustRun(t, "hub", "--server", address, "-o", "json")
 		if strings.Contains(out, `"encryption"`) != (e != nil) || e.GetStale() > 0 && !strings.Contains(out, `"96"`) {
 			t.Errorf("as JSON: %s", out)
 		}

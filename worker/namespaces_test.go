@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/e2e/charts/harness"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/doctor"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/verify"
