@@ -57,7 +57,7 @@ func (w *watcher) find(ctx context.Context, t *testing.T, what string, is func(*
 		defer w.mu.Unlock()
 		i := slices.IndexFunc(w.events, func(a arrival) bool { return is(a.SandboxEvent) })
 		if i < 0 {
-			return fmt.Errorf("%d events, error %v", len(w.events), w.err)
+			return fmt.Errorf("%d events, error %w", len(w.events), w.err)
 		}
 		found = w.events[i]
 		return nil
@@ -119,7 +119,7 @@ func watchREST(ctx context.Context, t *testing.T, query string) *watcher {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, atoll.HubEndpoint().URL()+"/v1/sandboxes?watch=true&"+query, nil)
 	must.Succeed(t, err)
-	resp, err := rest.Do(r)
+	resp, err := rest.Do(r) //nolint:bodyclose // the goroutine below closes it
 	must.Succeed(t, err)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("a watch is %d %v", resp.StatusCode, resp.Header)

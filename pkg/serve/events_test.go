@@ -143,7 +143,7 @@ func TestI14AWatchThatIsNotTaken(t *testing.T) {
 		for {
 			err := send(&sandboxv1.SandboxEvent{Sandbox: &sandboxv1.Sandbox{Id: strings.Repeat("x", 64<<10)}})
 			if err != nil || ctx.Err() != nil {
-				ended <- fmt.Errorf("%w, %v", err, ctx.Err())
+				ended <- fmt.Errorf("%w, %w", err, ctx.Err())
 				return err
 			}
 		}

@@ -195,7 +195,7 @@ func (t *topic) buryAll(cluster string, there map[string]struct{}) {
 		}
 	}
 	t.mu.Unlock()
-	slices.SortFunc(gone, func(a, b *sandboxv1.Sandbox) int { return compareIDs(a, b) })
+	slices.SortFunc(gone, compareIDs)
 	for _, s := range gone {
 		t.bury(s)
 	}

@@ -211,7 +211,7 @@ func bearingOf(r *ledger.Record, from sender, attempt int32, proof recovery.Verd
 	case attempt < 1:
 		return unsent
 	case r != nil && r.State == ledger.Unproven:
-		return besideUnproven(r, from, attempt, proof)
+		return besideUnproven(from, attempt, proof)
 	case r != nil && heldBy(r, from) && r.Attempt == attempt:
 		if r.State == ledger.Ended {
 			return stray
@@ -244,7 +244,7 @@ func bearingOf(r *ledger.Record, from sender, attempt int32, proof recovery.Verd
 }
 
 // besideUnproven decides for a key in quarantine: a proof moves it, nothing else does.
-func besideUnproven(r *ledger.Record, from sender, attempt int32, proof recovery.Verdict) bearing {
+func besideUnproven(from sender, attempt int32, proof recovery.Verdict) bearing {
 	switch {
 	case proof == recovery.Forged || attempt > from.lastLost:
 		return unsent

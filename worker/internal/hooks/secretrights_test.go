@@ -55,16 +55,16 @@ func TestSecretsOfAnAPIServer(t *testing.T) {
 		"in a namespace that is not listed": {other, label, nil, "may not read Secrets in namespace " + other.Namespace},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := w.of(t)
+			each := w.of(t)
 			secret := &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Namespace: c.place.Namespace, Name: "creds", Labels: c.labels, Annotations: c.annotations},
 				Data:       map[string][]byte{"token": []byte("first")},
 			}
 			c.place.Must(c.place.Live.Create(t.Context(), secret))
-			w.want(c.place, secret, c.want)
+			each.want(c.place, secret, c.want)
 			secret.Data["token"] = []byte("second")
 			c.place.Must(c.place.Live.Update(t.Context(), secret))
-			w.want(c.place, secret, c.want)
+			each.want(c.place, secret, c.want)
 			c.place.Must(c.place.Live.Delete(t.Context(), secret))
 		})
 	}

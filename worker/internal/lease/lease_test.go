@@ -142,11 +142,11 @@ func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
 			if tc.suspended > 0 && lock.Held() {
 				t.Fatalf("held %s after the renewal", tc.suspended)
 			}
-			next, before := mine, 0
+			next := mine
 			if tc.meanwhile != nil {
 				tc.meanwhile(lock, &next)
 			}
-			before = writes
+			before := writes
 			err := lock.Update(t.Context(), next)
 			if tc.again {
 				if err != nil || !lock.Held() || closed(lock.Lapsed()) {

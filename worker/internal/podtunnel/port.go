@@ -93,7 +93,7 @@ func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, er
 	} {
 		request.Header.Set(name, value)
 	}
-	response, err := transport.RoundTrip(request)
+	response, err := transport.RoundTrip(request) //nolint:bodyclose // the connection is closed, or the caller's
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, er
 		streamspdy.HeaderSpdy31) {
 		return upgrade.conn, nil
 	}
-	defer upgrade.conn.Close()
+	defer func() { _ = upgrade.conn.Close() }() // the response is its error
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxErrorText))
 	status := &apierrors.StatusError{}
 	if err == nil && json.Unmarshal(text, &status.ErrStatus) == nil && status.ErrStatus.Status == metav1.StatusFailure {
