@@ -27,7 +27,7 @@ PACKAGES    ?=
 WORKERS     ?= 1
 CLUSTERS    := $(filter planes,$(PLANE))
 PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
-	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
+	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway
 
 # What e2e-faults runs: faults by their numbers, seeds of each, claims in one go, and seeds of the simulation.
 FAULTS      ?= all
@@ -66,6 +66,7 @@ quickstart: ## Run docs/quickstart.md in kind clusters, and remove them
 generate-proto: ## Regenerate protobuf, REST and OpenAPI alone
 	@mkdir -p $(TOOLS)
 	cd tools && GOBIN= go build -o $(TOOLS)/ $(PROTOPLUGINS)
+	GOBIN= go build -o $(TOOLS)/ ./pkg/serve/protoc-gen-openapi
 	cd api && PATH="$(TOOLS):$$PATH" $(GOTOOL) buf generate --template buf.gen.yaml
 
 generate: generate-proto ## Regenerate protobuf, deepcopy, apply configurations, CRDs, RBAC, and the pictures of simulations

@@ -44,7 +44,7 @@ type reply struct {
 		State string `json:"state"`
 	} `json:"pause"`
 	Errors  []struct{ Field, Value, Valid string }
-	Swagger string         `json:"swagger"`
+	OpenAPI string         `json:"openapi"`
 	Paths   map[string]any `json:"paths"`
 }
 
@@ -135,7 +135,7 @@ func TestRESTAndProblems(t *testing.T) {
 	})
 	t.Run("openapi", func(t *testing.T) {
 		got := call(ctx, t, 200, "GET", "/openapi.json", "")
-		if got.Swagger == "" || got.Paths["/v1/sandboxes"] == nil {
+		if got.OpenAPI != "3.1.0" || got.Paths["/v1/sandboxes"] == nil {
 			t.Errorf("the OpenAPI document has %d paths, and not /v1/sandboxes", len(got.Paths))
 		}
 	})

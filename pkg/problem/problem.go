@@ -3,10 +3,13 @@
 package problem
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,6 +87,13 @@ func (r Reason) kind() kind {
 		return k
 	}
 	return kinds[Internal]
+}
+
+// Reasons returns every reason, in the order of their statuses.
+func Reasons() []Reason {
+	return slices.SortedFunc(maps.Keys(kinds), func(a, b Reason) int {
+		return cmp.Or(cmp.Compare(a.HTTPStatus(), b.HTTPStatus()), cmp.Compare(a, b))
+	})
 }
 
 // Code is the gRPC status code of the reason.

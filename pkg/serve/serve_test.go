@@ -148,7 +148,7 @@ func TestBothProtocolsOnOnePort(t *testing.T) {
 			{"GET", "/v1/claims/a%2F%2Fb:c?namespace=ns", "", 200, `"claimKey":"a//b:c"`},
 			{"GET", "/v1/extra/7", "", 200, "extra 7 0"},
 			{"POST", "/v1/extra/a//..%2fb", strings.Repeat("x", 1<<20), 200, fmt.Sprint("extra a//..%2fb ", 1<<20, " <nil>")},
-			{"GET", "/openapi.json", "", 200, `"swagger"`},
+			{"GET", "/openapi.json", "", 200, `"openapi": "3.1.0"`},
 			{"GET", "/healthz", "", 200, "ok"},
 			{"POST", "/v1/sandboxes", `{}`, 400, `"errors":[{"field":"env","value":"","valid":"the name of an Env"}]`},
 			{"POST", "/v1/sandboxes", `{"nonsense":1}`, 400, `"reason":"INVALID"`},

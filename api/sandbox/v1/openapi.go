@@ -6,7 +6,7 @@ package sandboxv1
 
 import _ "embed"
 
-// OpenAPI is the OpenAPI document of the REST API, generated from the protobuf.
+// OpenAPI is the OpenAPI 3.1 document of the REST API, generated from sandbox.proto, sandbox_http.yaml and sandbox_openapi.yaml.
 //
-//go:embed openapi.swagger.json
+//go:embed openapi.json
 var OpenAPI []byte

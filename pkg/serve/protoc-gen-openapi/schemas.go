@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/compiler/protogen"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// use is what a message is part of.
+type use int
+
+const (
+	requests use = 1 << iota
+	responses
+)
+
+// known are the messages with a form of their own in JSON.
+var known = map[protoreflect.FullName]object{
+	"google.protobuf.Timestamp": {{"type", "string"}, {"format", "date-time"}},
+	"google.protobuf.Duration":  {{"$ref", "#/components/schemas/Duration"}},
+	"google.protobuf.Struct":    {{"type", "object"}, {"additionalProperties", true}},
+	"google.protobuf.FieldMask": {{"type", "string"}},
+}
+
+// schemas are the messages and enums that operations use, by their names without the package.
+type schemas struct {
+	messages map[string]*message
+	enums    map[string]object
+	of       map[string]protoreflect.FullName // so that no two have one name
+}
+
+type message struct {
+	from     *protogen.Message
+	uses     use
+	without  map[string]bool // fields that are in the path
+	required []string
+	fields   object
+}
+
+func newSchemas() schemas {
+	return schemas{messages: map[string]*message{}, enums: map[string]object{}, of: map[string]protoreflect.FullName{}}
+}
+
+// name is a message's or enum's own, after those it is nested in.
+func (s *schemas) name(d protoreflect.Descriptor) (string, error) {
+	name := strings.ReplaceAll(strings.TrimPrefix(string(d.FullName()), string(d.ParentFile().Package())+"."), ".", "")
+	if other, taken := s.of[name]; taken && other != d.FullName() {
+		return "", fmt.Errorf("%s and %s have one name in the document, %s", other, d.FullName(), name)
+	}
+	s.of[name] = d.FullName()
+	return name, nil
+}
+
+// message adds a message, and returns a reference to it.
+func (s *schemas) message(m *protogen.Message, without map[string]bool, uses use) (object, error) {
+	if form, ok := known[m.Desc.FullName()]; ok {
+		return form, nil
+	}
+	if m.Desc.ParentFile().Package() == "google.protobuf" {
+		return nil, fmt.Errorf("%s has no form in the document yet", m.Desc.FullName())
+	}
+	name, err := s.name(m.Desc)
+	if err != nil {
+		return nil, err
+	}
+	added := s.messages[name]
+	if added != nil && added.uses&uses == uses {
+		return ref("schemas", name), nil
+	}
+	if added == nil {
+		added = &message{from: m, without: without}
+		s.messages[name] = added
+	}
+	added.uses |= uses
+	added.fields = nil
+	for _, field := range m.Fields {
+		if without[string(field.Desc.Name())] {
+			continue
+		}
+		if err := s.parts(field, uses); err != nil {
+			return nil, err
+		}
+		schema, err := s.value(field)
+		if err != nil {
+			return nil, err
+		}
+		added.fields.add(field.Desc.JSONName(), schema)
+	}
+	return ref("schemas", name), nil
+}
+
+// parts adds the messages that a field has.
+func (s *schemas) parts(field *protogen.Field, uses use) error {
+	switch {
+	case field.Desc.IsMap():
+		return s.parts(field.Message.Fields[1], uses)
+	case field.Message != nil:
+		_, err := s.message(field.Message, nil, uses)
+		return err
+	}
+	return nil
+}
+
+// value is the schema of a field.
+func (s *schemas) value(field *protogen.Field) (object, error) {
+	var out object
+	switch {
+	case field.Desc.IsMap():
+		of, err := s.single(field.Message.Fields[1])
+		if err != nil {
+			return nil, err
+		}
+		out = object{{"type", "object"}, {"additionalProperties", of}}
+	case field.Desc.IsList():
+		of, err := s.single(field)
+		if err != nil {
+			return nil, err
+		}
+		out = object{{"type", "array"}, {"items", of}}
+	default:
+		of, err := s.single(field)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, of...)
+	}
+	if text := comment(field.Comments); text != "" {
+		out.add("description", text)
+	}
+	return out, nil
+}
+
+func (s *schemas) single(field *protogen.Field) (object, error) {
+	switch field.Desc.Kind() {
+	case protoreflect.BoolKind:
+		return object{{"type", "boolean"}}, nil
+	case protoreflect.StringKind:
+		return object{{"type", "string"}}, nil
+	case protoreflect.BytesKind:
+		return object{{"type", "string"}, {"format", "byte"}}, nil
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Uint32Kind:
+		return object{{"type", "integer"}, {"format", field.Desc.Kind().String()}}, nil
+	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Uint64Kind: // as text, because JavaScript has no such numbers
+		return object{{"type", "string"}, {"format", field.Desc.Kind().String()}}, nil
+	case protoreflect.DoubleKind, protoreflect.FloatKind:
+		return object{{"type", "number"}, {"format", field.Desc.Kind().String()}}, nil
+	case protoreflect.EnumKind:
+		return s.enum(field.Enum)
+	case protoreflect.MessageKind:
+		if form, ok := known[field.Message.Desc.FullName()]; ok {
+			return form, nil
+		}
+		name, err := s.name(field.Message.Desc)
+		return ref("schemas", name), err
+	}
+	return nil, fmt.Errorf("field %s of kind %s has no form in the document yet", field.Desc.FullName(), field.Desc.Kind())
+}
+
+func (s *schemas) enum(e *protogen.Enum) (object, error) {
+	name, err := s.name(e.Desc)
+	if err != nil {
+		return nil, err
+	}
+	var names, told []string
+	if text := comment(e.Comments); text != "" {
+		told = append(told, text)
+	}
+	for _, value := range e.Values {
+		names = append(names, string(value.Desc.Name()))
+		if text := comment(value.Comments); text != "" {
+			told = append(told, fmt.Sprintf("- `%s`: %s", value.Desc.Name(), text))
+		}
+	}
+	schema := object{{"type", "string"}, {"enum", names}}
+	if len(told) > 0 {
+		schema.add("description", strings.Join(told, "\n"))
+	}
+	s.enums[name] = schema
+	return ref("schemas", name), nil
+}
+
+// require marks fields of a request.
+func (s *schemas) require(m *protogen.Message, fields []string) {
+	if name, err := s.name(m.Desc); err == nil {
+		s.messages[name].required = append(s.messages[name].required, fields...)
+	}
+}
+
+// done returns every schema. A response has all fields but those with presence; a request has no others than these.
+func (s *schemas) done() map[string]any {
+	out := map[string]any{}
+	for name, enum := range s.enums {
+		out[name] = enum
+	}
+	for name, m := range s.messages {
+		schema := object{{"type", "object"}}
+		if text := comment(m.from.Comments); text != "" {
+			schema.add("description", text)
+		}
+		if m.uses == responses {
+			for _, field := range m.from.Fields {
+				if !field.Desc.HasPresence() {
+					m.required = append(m.required, field.Desc.JSONName())
+				}
+			}
+		}
+		if len(m.required) > 0 {
+			schema.add("required", m.required)
+		}
+		if len(m.fields) > 0 {
+			schema.add("properties", m.fields)
+		}
+		if m.uses == requests {
+			schema.add("additionalProperties", false)
+		}
+		out[name] = schema
+	}
+	return out
+}
+
+func fieldOf(m *protogen.Message, name string) *protogen.Field {
+	for _, field := range m.Fields {
+		if string(field.Desc.Name()) == name {
+			return field
+		}
+	}
+	return nil
+}
+
+func ref(kind, name string) object { return object{{"$ref", "#/components/" + kind + "/" + name}} }
+
+var (
+	snake = regexp.MustCompile(`\b[a-z]+(_[a-z]+)+\b`)
+	spans = regexp.MustCompile(`\s+`)
+)
+
+// comment is what the protobuf says, with the names of fields as JSON has them.
+func comment(c protogen.CommentSet) string {
+	text := strings.TrimSpace(spans.ReplaceAllString(string(c.Leading)+" "+string(c.Trailing), " "))
+	return snake.ReplaceAllStringFunc(text, jsonName)
+}
+
+func jsonName(name string) string {
+	parts := strings.Split(name, "_")
+	for i, part := range parts[1:] {
+		parts[i+1] = strings.ToUpper(part[:1]) + part[1:]
+	}
+	return strings.Join(parts, "")
+}
+
+func lowerFirst(name string) string { return strings.ToLower(name[:1]) + name[1:] }
+
+// words writes CreateSandbox as "Create sandbox".
+func words(name string) string {
+	var out strings.Builder
+	for i, r := range name {
+		if i > 0 && unicode.IsUpper(r) {
+			out.WriteByte(' ')
+			r = unicode.ToLower(r)
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
+}
