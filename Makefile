@@ -46,10 +46,10 @@ COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]
 ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
 
 .DEFAULT_GOAL := help
-.PHONY: help generate generate-proto fmt lint test fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test openapi-client fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
 
 help: ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 build: ## Build atoll-hub, atoll-worker and atollctl into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-hub ./hub
@@ -92,6 +92,10 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
 	go test -race -timeout 30m -p 3 ./...
 	go -C tools test -count 1 ./images
+	go -C tools/openapi test -count 1 .
+
+openapi-client: planes ## Generate a TypeScript client from the OpenAPI document and call a federation with it (needs node 20 and npm)
+	go test -tags node -timeout 15m -count 1 -v -run TestTypeScriptClient ./e2e/openapi
 
 fuzz: ## Fuzz every decoder and input (TARGETS), one after the other, each for FUZZTIME; `make test` runs what was found before
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \
@@ -141,6 +145,7 @@ verify: generate fmt ## Generated code and format are up to date, modules tidy, 
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
 	cd tools/mutate && go mod tidy -diff
+	cd tools/openapi && go mod tidy -diff
 	@if [ -n "$$(git status --porcelain)" ]; then echo "verify: the tree differs from what is committed:"; git status --short; git diff --stat; exit 1; fi
 	go vet ./...
 	$(MAKE) lint

@@ -45,6 +45,7 @@ type call struct {
 	Errors     []string         `json:"errors"`     // more reasons
 	Required   []string         `json:"required"`   // fields of the body
 	Parameters []map[string]any `json:"parameters"` // more parameters
+	Content    map[string]any   `json:"content"`    // of its response, beside JSON
 }
 
 func main() {

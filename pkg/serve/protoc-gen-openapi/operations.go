@@ -135,7 +135,11 @@ func (d *document) call(method *protogen.Method, r rule, more call) error {
 	if len(inPath) > 0 {
 		reasons = append(reasons, string(problem.NotFound))
 	}
-	all := map[string]any{"200": object{{"description", "Done."}, {"content", content("application/json", output)}}}
+	done := content("application/json", output)
+	for kind, form := range more.Content {
+		done.add(kind, form)
+	}
+	all := map[string]any{"200": object{{"description", "Done."}, {"content", done}}}
 	if err := addErrors(all, reasons); err != nil {
 		return err
 	}
@@ -151,7 +155,9 @@ func (d *document) input(m *protogen.Message, body string, inPath map[string]boo
 		if err != nil {
 			return nil, nil, err
 		}
-		d.schemas.require(m, required)
+		if len(required) > 0 {
+			schema = object{{"allOf", []any{schema, object{{"type", "object"}, {"required", required}}}}}
+		}
 		return object{{"required", len(required) > 0}, {"content", content("application/json", schema)}}, nil, nil
 	case "":
 	default:

@@ -185,13 +185,6 @@ func (s *schemas) enum(e *protogen.Enum) (object, error) {
 	return ref("schemas", name), nil
 }
 
-// require marks fields of a request.
-func (s *schemas) require(m *protogen.Message, fields []string) {
-	if name, err := s.name(m.Desc); err == nil {
-		s.messages[name].required = append(s.messages[name].required, fields...)
-	}
-}
-
 // done returns every schema. A response has all fields but those with presence; a request has no others than these.
 func (s *schemas) done() map[string]any {
 	out := map[string]any{}

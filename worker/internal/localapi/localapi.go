@@ -117,11 +117,15 @@ func New(opts Options) (*API, error) {
 	api.reach = reach.NewHandler(api.reaches(), opts.Log)
 	api.reach.Domain = opts.Web.Domain(serve.Open)
 	journal := serve.Journal(opts.Log, func(context.Context) serve.Caller { return serve.Caller{Name: "local"} }, api.keyHash)
+	document, err := sandboxv1.WorkerOpenAPI()
+	if err != nil {
+		return nil, fmt.Errorf("building the local API: %w", err)
+	}
 	server, err := serve.New(serve.Options{
 		Services: api.services(),
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward, journal},
 		Stream:   []grpc.StreamServerInterceptor{api.forwardWatch},
-		OpenAPI:  sandboxv1.OpenAPI,
+		OpenAPI:  document,
 		Further:  api.reach.Match,
 		Limits:   opts.Limits,
 		Web:      opts.Web,

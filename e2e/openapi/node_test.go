@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package openapi_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// A client that a stock generator made from the document type-checks and works.
+func TestTypeScriptClient(t *testing.T) {
+	ready(t, &recorder{t: t, root: atoll.HubEndpoint().URL(), token: token})
+	cmd := exec.CommandContext(t.Context(), "../../tools/openapi-client/run", atoll.HubEndpoint().URL(), "default", "python")
+	cmd.Env = append(os.Environ(), "ATOLL_TOKEN="+token)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openapi_test holds the OpenAPI document against a hub and a worker that run: every operation of it is called, is built, and a
+// stock validator (tools/openapi) finds each request and response as the document has them. With the build tag node, a client that a stock
+// generator made from the document calls the hub (tools/openapi-client).
+package openapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
+)
+
+const cluster = "east"
+
+var (
+	atoll   *stack.Stack
+	token   string
+	scratch string
+)
+
+func TestMain(m *testing.M) {
+	stack.RunSuite("openapi", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		scratch = dir
+		bin := filepath.Join(dir, "bin")
+		if err := stack.Build(ctx, bin, false); err != nil {
+			return 1, err
+		}
+		set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(dir, "planes")}, cluster)
+		if err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, set.Down(ctx)) }()
+		keys, err := apiKeys(ctx, bin)
+		if err != nil {
+			return 1, err
+		}
+		if atoll, err = stack.Start(ctx, set, stack.Options{
+			BinDir: bin, LogDir: logDir, Log: os.Stderr, HubArgs: []string{"--api-keys-file=" + keys}, TokenFile: filepath.Join(dir, "all.token"),
+		}); err != nil {
+			return 1, err
+		}
+		if _, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
+			return 1, errors.Join(err, atoll.Close())
+		}
+		code = m.Run()
+		return code, atoll.Close()
+	})
+}
+
+// apiKeys writes a key for everything, and one that may only look.
+func apiKeys(ctx context.Context, bin string) (file string, err error) {
+	file = filepath.Join(scratch, "keys.yaml")
+	var keys []byte
+	for name, scope := range map[string]string{"all": "admin", "look": "read"} {
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "api-key", "new", "--name", name, "--all", "--scopes", scope,
+			"--token-file", filepath.Join(scratch, name+".token")).Output()
+		if err != nil {
+			return "", fmt.Errorf("making an API key: %w", err)
+		}
+		if len(keys) > 0 {
+			_, list, _ := strings.Cut(string(out), "keys:\n")
+			out = []byte(list)
+		}
+		keys = append(keys, out...)
+	}
+	text, err := os.ReadFile(filepath.Join(scratch, "all.token"))
+	token = strings.TrimSpace(string(text))
+	return file, errors.Join(err, os.WriteFile(file, keys, 0o600))
+}
+
+const manifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: python}
+spec:
+  version: v1.0.0
+  template:
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: registry.example/python}]
+  runtimes: [{name: http, port: 8000}]
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: python, namespace: default}
+spec:
+  mode: WarmPool
+  templateRef: {name: python}
+  clusters:
+    - clusterID: east
+      members: [{name: python-east, spec: {replicas: 2}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
+`
+
+// exchange is a request and its response, as tools/openapi reads them.
+type exchange struct {
+	Method         string      `json:"method"`
+	URL            string      `json:"url"`
+	RequestHeader  http.Header `json:"requestHeader"`
+	RequestBody    string      `json:"requestBody"`
+	Status         int         `json:"status"`
+	ResponseHeader http.Header `json:"responseHeader"`
+	ResponseBody   string      `json:"responseBody"`
+}
+
+// direct follows no redirects.
+var direct = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// recorder calls a server and keeps what it said.
+type recorder struct {
+	t         *testing.T
+	root      string
+	token     string
+	exchanges []exchange
+}
+
+// call fails the test unless the status is the wanted one. What it returns of a body that is no JSON is empty.
+func (r *recorder) call(want int, method, path, body string, header ...string) (got reply) {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), method, r.root+path, strings.NewReader(body))
+	must.Succeed(r.t, err)
+	if r.token != "" {
+		request.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := direct.Do(request)
+	must.Succeed(r.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	must.Succeed(r.t, err)
+	if response.StatusCode != want {
+		r.t.Fatalf("%s %s: %d, want %d: %s", method, path, response.StatusCode, want, text)
+	}
+	r.add(request, body, response, string(text))
+	_ = json.Unmarshal(text, &got)
+	return got
+}
+
+func (r *recorder) add(request *http.Request, body string, response *http.Response, text string) {
+	r.exchanges = append(r.exchanges, exchange{
+		Method: request.Method, URL: request.URL.String(), RequestHeader: request.Header, RequestBody: body,
+		Status: response.StatusCode, ResponseHeader: response.Header, ResponseBody: text,
+	})
+}
+
+// upgrade opens a WebSocket.
+func (r *recorder) upgrade(path, protocol string) {
+	r.t.Helper()
+	header := http.Header{}
+	if r.token != "" {
+		header.Set("Authorization", "Bearer "+r.token)
+	}
+	dialer := websocket.Dialer{Subprotocols: []string{protocol}, HandshakeTimeout: time.Minute}
+	conn, response, err := dialer.DialContext(r.t.Context(), "ws"+strings.TrimPrefix(r.root, "http")+path, header)
+	if err != nil {
+		r.t.Fatalf("%s: %v", path, err)
+	}
+	defer conn.Close()
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.root+path, http.NoBody)
+	must.Succeed(r.t, err)
+	request.Header = header
+	request.Header.Set("Upgrade", "websocket")
+	request.Header.Set("Sec-WebSocket-Protocol", protocol)
+	r.add(request, "", response, "")
+}
+
+// reply is the part of a response that the test reads.
+type reply struct {
+	ID   string `json:"id"`
+	Tags []struct {
+		Name string `json:"name"`
+	} `json:"tags"`
+	Paths map[string]map[string]struct {
+		OperationID string   `json:"operationId"`
+		Tags        []string `json:"tags"`
+	} `json:"paths"`
+}
+
+func TestTheHubDoesWhatTheDocumentSays(t *testing.T) {
+	r := &recorder{t: t, root: atoll.HubEndpoint().URL(), token: token}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	document := r.call(200, "GET", "/openapi.json", "")
+	ready(t, r)
+	id := callSandboxes(r)
+	callRefused(t, r)
+	r.call(200, "GET", "/healthz", "")
+	r.call(200, "DELETE", "/v1/sandboxes/"+id, "")
+	r.call(200, "DELETE", "/v1/claims/first", "")
+	r.call(200, "GET", "/v1/envs?namespace=default&pageSize=10", "")
+	r.call(200, "GET", "/v1/envs/default/python", "")
+	r.call(200, "POST", "/v1/envs/default/python:explain", `{"request": {"image": "registry.example/other"}}`)
+	r.call(200, "POST", "/v1/envs/default/python:refresh", `{"dryRun": true}`)
+	r.call(200, "GET", "/v1/hub", "")
+	r.call(200, "POST", "/v1/hub:acceptLoss", "{}")
+	r.call(200, "GET", "/v1/clusters", "")
+	r.call(200, "GET", "/v1/clusters/east", "")
+	r.call(200, "POST", "/v1/clusters/east:drain", "{}")
+	r.call(400, "POST", "/v1/clusters/east:undrain", `{"successor": "yes"}`)
+	r.call(200, "POST", "/v1/clusters/east:undrain", "{}")
+	r.call(404, "POST", "/v1/clusters/nowhere:forget", "{}")
+	calledAll(t, document, r.exchanges)
+	noneUnbuilt(t, document, r)
+	validated(t, r)
+}
+
+// A worker's document has only what it serves, and that is as it says.
+func TestAWorkerDoesWhatItsDocumentSays(t *testing.T) {
+	r := &recorder{t: t, root: atoll.WorkerEndpoint(cluster).URL()}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	document := r.call(200, "GET", "/openapi.json", "")
+	ready(t, &recorder{t: t, root: atoll.HubEndpoint().URL(), token: token})
+	id := r.call(200, "POST", "/v1/sandboxes", `{"env": "python", "claimKey": "here"}`).ID
+	r.call(200, "GET", "/v1/sandboxes/"+id, "")
+	r.call(200, "GET", "/v1/sandboxes", "")
+	r.call(200, "GET", "/v1/claims/here", "")
+	r.call(200, "GET", "/v1/envs", "")
+	r.call(200, "GET", "/v1/envs/default/python", "")
+	r.call(200, "POST", "/v1/envs/default/python:explain", "{}")
+	r.call(501, "POST", "/v1/envs/default/python:explain", `{"claimKey": "here"}`)
+	r.call(404, "GET", "/v1/sandboxes/01arz3ndektsv4rrffq69g5fav-east", "")
+	r.call(200, "DELETE", "/v1/sandboxes/"+id, "")
+	for path, operations := range document.Paths {
+		for verb, operation := range operations {
+			if slices.Contains(operation.Tags, "Clusters") || slices.Contains(operation.Tags, "Hub") {
+				t.Errorf("%s %s is in a worker's document", verb, path)
+			}
+		}
+	}
+	noneUnbuilt(t, document, r)
+	validated(t, r)
+}
+
+func ready(t *testing.T, r *recorder) {
+	t.Helper()
+	quiet := &recorder{t: t, root: r.root, token: r.token}
+	wait.For(t, 2*time.Minute, "two idle Pods", func(context.Context) error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, quiet.root+"/v1/envs/default/python", http.NoBody)
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Authorization", "Bearer "+quiet.token)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		var env struct {
+			Clusters []struct {
+				Members []struct {
+					ReadyIdle int `json:"readyIdle"`
+				} `json:"members"`
+			} `json:"clusters"`
+		}
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			return err
+		}
+		_ = json.Unmarshal(text, &env)
+		ok := len(env.Clusters) == 1 && len(env.Clusters[0].Members) == 1 && env.Clusters[0].Members[0].ReadyIdle == 2
+		return wait.If(ok, string(text))
+	})
+}
+
+// callSandboxes calls what concerns a sandbox that runs, and returns its id.
+func callSandboxes(r *recorder) string {
+	id := r.call(200, "POST", "/v1/sandboxes", `{"env": "python", "user": "ada", "labels": {"a": "b"}, "idleTimeout": "10m"}`,
+		"Idempotency-Key", "first").ID
+	at := "/v1/sandboxes/" + id
+	r.call(200, "GET", at, "")
+	r.call(200, "GET", "/v1/sandboxes?env=python&phase=RUNNING&pageSize=5", "")
+	r.call(200, "GET", "/v1/claims/first?namespace=default", "")
+	r.call(200, "PATCH", at, `{"idleTimeout": "3600s"}`)
+	r.call(200, "POST", at+":touch", "{}")
+	r.call(200, "POST", at+":pause", "{}")
+	r.call(200, "POST", at+":resume", "{}")
+	r.call(200, "GET", at+"/logs?tail=5", "")
+	r.upgrade(at+"/exec?command=true", "v5.channel.k8s.io")
+	r.call(400, "GET", at+"/exec?command=true", "")
+	r.call(308, "GET", at+"/ports/8000", "")
+	for _, verb := range []string{"GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT", "PATCH"} {
+		r.call(503, verb, at+"/ports/9/path", "")
+	}
+	return id
+}
+
+// callRefused calls what fails, with every status that a caller can bring about.
+func callRefused(t *testing.T, r *recorder) {
+	t.Helper()
+	stranger := &recorder{t: t, root: r.root}
+	stranger.call(401, "GET", "/v1/sandboxes", "")
+	text, err := os.ReadFile(filepath.Join(scratch, "look.token"))
+	must.Succeed(t, err)
+	looks := &recorder{t: t, root: r.root, token: strings.TrimSpace(string(text))}
+	looks.call(403, "POST", "/v1/sandboxes", `{"env": "python"}`)
+	r.call(400, "POST", "/v1/sandboxes", `{"env": "", "multiplier": -1}`, "Idempotency-Key", "bad")
+	r.call(400, "GET", "/v1/sandboxes?cluster=west", "")
+	r.call(404, "POST", "/v1/sandboxes", `{"env": "no-such-env"}`)
+	r.call(404, "GET", "/v1/sandboxes/01arz3ndektsv4rrffq69g5fav-east", "")
+	r.call(404, "GET", "/v1/claims/unheard-of", "")
+	r.call(409, "POST", "/v1/sandboxes", `{"env": "python", "user": "bob"}`, "Idempotency-Key", "first")
+	r.call(422, "POST", "/v1/sandboxes", `{"env": "python", "instanceType": "c9.huge"}`)
+	second := r.call(200, "POST", "/v1/sandboxes", `{"env": "python"}`, "Idempotency-Key", "second").ID
+	r.call(503, "POST", "/v1/sandboxes", `{"env": "python", "noQueue": true}`)
+	r.call(504, "POST", "/v1/sandboxes", `{"env": "python", "startupTimeout": "0.2s"}`)
+	r.call(200, "DELETE", "/v1/sandboxes/"+second, "")
+	r.exchanges = slices.Concat(r.exchanges, stranger.exchanges, looks.exchanges)
+}
+
+// calledAll fails the test for an operation that the document has and no exchange.
+func calledAll(t *testing.T, document reply, exchanges []exchange) {
+	t.Helper()
+	for path, operations := range document.Paths {
+		for verb, operation := range operations {
+			if !slices.ContainsFunc(exchanges, func(e exchange) bool { return strings.EqualFold(e.Method, verb) && fits(path, e.URL) }) {
+				t.Errorf("%s (%s %s) is in the document and was not called", operation.OperationID, verb, path)
+			}
+		}
+	}
+}
+
+// fits tells whether a path of the document is that of a URL.
+func fits(path, url string) bool {
+	_, at, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	at, _, _ = strings.Cut(at, "?")
+	want, got := strings.Split(path[1:], "/"), strings.Split(at, "/")
+	if len(want) != len(got) {
+		return false
+	}
+	for i := range want {
+		name, verb, _ := strings.Cut(want[i], ":")
+		value, gotVerb, _ := strings.Cut(got[i], ":")
+		if verb != gotVerb || name != value && !strings.HasPrefix(name, "{") {
+			return false
+		}
+	}
+	return true
+}
+
+// noneUnbuilt calls each rule that the document leaves out: it is not built. What the document has never said so.
+func noneUnbuilt(t *testing.T, document reply, r *recorder) {
+	t.Helper()
+	for _, e := range r.exchanges {
+		if e.Status == http.StatusNotImplemented && !strings.Contains(e.URL, ":explain") {
+			t.Errorf("%s %s is in the document and is not built: %s", e.Method, e.URL, e.ResponseBody)
+		}
+	}
+	for _, tag := range document.Tags {
+		if slices.Contains([]string{"Link", "History", "Replicas", "Templates"}, tag.Name) {
+			t.Errorf("the document has the tag %s", tag.Name)
+		}
+	}
+	left := &recorder{t: t, root: r.root, token: r.token}
+	for _, call := range [][3]string{
+		{"PUT", "/v1/envs/default/x", "{}"}, {"DELETE", "/v1/envs/default/x", ""}, {"POST", "/v1/envs/default/x:plan", "{}"},
+		{"GET", "/v1/templates/x", ""}, {"PUT", "/v1/templates/x", "{}"}, {"DELETE", "/v1/templates/x", ""},
+	} {
+		left.call(501, call[0], call[1], call[2])
+		if fitting := slices.ContainsFunc(verbs(document), func(known [2]string) bool {
+			return known[0] == strings.ToLower(call[0]) && fits(known[1], left.root+call[1])
+		}); fitting {
+			t.Errorf("%s %s is not built and is in the document", call[0], call[1])
+		}
+	}
+}
+
+func verbs(document reply) (out [][2]string) {
+	for path, operations := range document.Paths {
+		for verb := range operations {
+			out = append(out, [2]string{verb, path})
+		}
+	}
+	return out
+}
+
+// validated runs the stock validator on what a server says of itself, and on what it did.
+func validated(t *testing.T, r *recorder) {
+	t.Helper()
+	dir := t.TempDir()
+	program, document, exchanges := filepath.Join(dir, "openapi"), filepath.Join(dir, "openapi.json"), filepath.Join(dir, "exchanges")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", filepath.Join("..", "..", "tools", "openapi"), "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var lines []byte
+	for _, e := range r.exchanges {
+		if strings.HasSuffix(e.URL, "/openapi.json") {
+			must.Succeed(t, os.WriteFile(document, []byte(e.ResponseBody), 0o600))
+		}
+		line, err := json.Marshal(e)
+		must.Succeed(t, err)
+		lines = append(append(lines, line...), '\n')
+	}
+	must.Succeed(t, os.WriteFile(exchanges, lines, 0o600))
+	out, err := exec.CommandContext(t.Context(), program, document, exchanges).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Calls a hub by the types that openapi-typescript makes from its OpenAPI document: node client.js SERVER NAMESPACE ENV.
+// An API key is in ATOLL_TOKEN, if the hub wants one.
+
+import { strict as assert } from "node:assert";
+import createClient from "openapi-fetch";
+import type { components, paths } from "./atoll.js";
+
+type Problem = components["schemas"]["Problem"];
+type Sandbox = components["schemas"]["Sandbox"];
+
+const [server = "", namespace = "", env = ""] = process.argv.slice(2);
+const token = process.env["ATOLL_TOKEN"];
+type Media = "application/json" | "application/problem+json" | "text/plain"; // not a watch's events
+const api = createClient<paths, Media>({ baseUrl: server, headers: token ? { Authorization: `Bearer ${token}` } : {} });
+const key = `openapi/client ${process.pid}`;
+const claim = { params: { header: { "Idempotency-Key": key } }, body: { namespace, env, user: "ada" } };
+
+function told(what: string, value: string): void {
+  console.log(`${what}: ${value}`);
+}
+
+/** done returns the data of a call, or fails with its problem. */
+function done<T>(call: { data?: T; error?: Problem; response: Response }): T {
+  assert(call.data !== undefined, `${call.response.url}: ${call.error?.reason} ${call.error?.detail}`);
+  return call.data;
+}
+
+/** refused returns the problem of a call, and checks that the response is one. */
+function refused<P extends Problem>(call: { data?: unknown; error?: P; response: Response }): P {
+  assert(call.error !== undefined, `${call.response.url} was not refused`);
+  assert.equal(call.response.headers.get("Content-Type"), "application/problem+json");
+  assert.equal(call.error.status, call.response.status);
+  return call.error;
+}
+
+const created: Sandbox = done(await api.POST("/v1/sandboxes", claim));
+told("created", `${created.id} in ${created.clusterId}, ${created.phase}`);
+const again = done(await api.POST("/v1/sandboxes", claim));
+assert.equal(again.id, created.id);
+told("the same key", again.id);
+
+const params = { path: { id: created.id } };
+const got = done(await api.GET("/v1/sandboxes/{id}", { params }));
+assert.deepEqual([got.id, got.env, got.claimKey, got.phase], [created.id, env, key, "RUNNING"]);
+const listed = done(await api.GET("/v1/sandboxes", { params: { query: { namespace, env, phase: "RUNNING", pageSize: 10 } } }));
+assert(listed.sandboxes.some((sandbox) => sandbox.id === created.id));
+told("listed", `${listed.sandboxes.length}, unreachable ${listed.unreachableClusters.length}`);
+const known = done(await api.GET("/v1/claims/{claimKey}", { params: { path: { claimKey: key }, query: { namespace } } }));
+assert.deepEqual([known.state, known.sandbox?.id], ["RUNNING", created.id]);
+done(await api.POST("/v1/sandboxes/{id}:touch", { params, body: {} }));
+const explained = done(await api.POST("/v1/envs/{namespace}/{name}:explain", {
+  params: { path: { namespace, name: env } },
+  body: { claimKey: key },
+}));
+told("explained", `${explained.reason}, ${explained.candidates.length} candidates`);
+const log = await api.GET("/v1/sandboxes/{id}/logs", { params: { ...params, query: { tail: 5 } }, parseAs: "text" });
+told("log", log.data === undefined ? `${log.error?.reason}: ${log.error?.detail}` : `${log.data.length} bytes`);
+
+const conflict = refused(await api.POST("/v1/sandboxes", { ...claim, body: { ...claim.body, user: "bob" } }));
+assert.deepEqual([conflict.status, conflict.reason, conflict.claimKey], [409, "CLAIM_KEY_CONFLICT", key]);
+told("other parameters", `${conflict.status} ${conflict.reason}`);
+const invalid = refused(await api.POST("/v1/sandboxes", { body: { namespace, env: "", multiplier: -1 } }));
+const fields = (invalid.errors ?? []).map((fault) => `${fault.field}=${fault.value}, want ${fault.valid}`);
+assert.equal(fields.length, 2);
+told("wrong fields", fields.join("; "));
+const missing = refused(await api.GET("/v1/clusters/{id}", { params: { path: { id: "nowhere" } } }));
+assert.equal(missing.reason, "NOT_FOUND");
+told("no such cluster", missing.detail);
+
+const released = done(await api.DELETE("/v1/sandboxes/{id}", { params }));
+assert(released.phase === "STOPPING" || released.phase === "ENDED", released.phase);
+told("released", released.phase);
+
+/** What the types refuse. It is compiled and never called. */
+export async function wrong(): Promise<void> {
+  // @ts-expect-error env is required
+  await api.POST("/v1/sandboxes", { body: { namespace } });
+  // @ts-expect-error a duration is text
+  await api.POST("/v1/sandboxes", { body: { env, idleTimeout: 90 } });
+  // @ts-expect-error no such phase
+  await api.GET("/v1/sandboxes", { params: { query: { phase: "NAPPING" } } });
+  // @ts-expect-error not built
+  await api.GET("/v1/templates/{name}", { params: { path: { name: env } } });
+  const { error } = await api.GET("/v1/clusters");
+  // @ts-expect-error no such field of a problem
+  error?.message;
+}
