@@ -156,7 +156,7 @@ func (d *document) input(m *protogen.Message, body string, inPath map[string]boo
 			return nil, nil, err
 		}
 		if len(required) > 0 {
-			schema = object{{"allOf", []any{schema, object{{"type", "object"}, {"required", required}}}}}
+			schema = object{{"allOf", []any{schema}}, {"required", required}}
 		}
 		return object{{"required", len(required) > 0}, {"content", content("application/json", schema)}}, nil, nil
 	case "":
