@@ -58,13 +58,14 @@ func (l *life) sendHostileText() {
 	sandboxes, claims := sandboxv1.NewSandboxesClient(l.conn), sandboxv1.NewClaimsClient(l.conn)
 	for i := range 40 {
 		text := fmt.Sprint(hostile, "-", i)
-		for _, path := range []string{"/" + text, "/v1/" + text, "/v1/sandboxes/" + text, "/v1/sandboxes/" + text + "/ports/80/" + text, "/v1/envs/" + text + "/" + text,
-			"/v1/claims/" + text + "?namespace=" + text, "/v1/sandboxes?" + text + "=" + text} {
+		for _, path := range []string{"/" + text, "/v1/" + text, "/v1/sandboxes/" + text, "/v1/sandboxes/" + text + "/ports/80/" + text,
+			"/v1/envs/" + text + "/" + text, "/v1/claims/" + text + "?namespace=" + text, "/v1/sandboxes?" + text + "=" + text} {
 			for _, method := range []string{http.MethodGet, http.MethodDelete, strings.ToUpper(text)} {
 				l.request(ctx, method, path, text, "")
 			}
 		}
-		l.request(ctx, http.MethodPost, "/v1/sandboxes", text, fmt.Sprintf(`{"env":%q,"team":%q,"user":%q,"claimKey":%q,%q:1}`, text, text, text, text, text))
+		l.request(ctx, http.MethodPost, "/v1/sandboxes", text,
+			fmt.Sprintf(`{"env":%q,"team":%q,"user":%q,"claimKey":%q,%q:1}`, text, text, text, text, text))
 		for _, method := range []string{"/atoll.sandbox.v1.Sandboxes/" + text, "/" + text + "/" + text} {
 			_ = l.conn.Invoke(ctx, method, &emptypb.Empty{}, &emptypb.Empty{})
 			if stream, err := l.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method); err == nil {
@@ -72,8 +73,8 @@ func (l *life) sendHostileText() {
 				_ = stream.RecvMsg(&emptypb.Empty{})
 			}
 		}
-		_, _ = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: text, Namespace: text, Team: text, User: text, ClaimKey: text, Image: text,
-			Labels: map[string]string{text: text}, Metadata: map[string]string{text: text}})
+		_, _ = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: text, Namespace: text, Team: text, User: text,
+			ClaimKey: text, Image: text, Labels: map[string]string{text: text}, Metadata: map[string]string{text: text}})
 		_, _ = sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: text})
 		_, _ = claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: text, Namespace: text, Team: text})
 	}
@@ -83,7 +84,8 @@ func (l *life) request(ctx context.Context, method, path, text, body string) {
 	l.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+l.address.api+path, strings.NewReader(body))
 	must.Succeed(l, err)
-	r.Header = http.Header{"Authorization": {"Bearer " + text}, "User-Agent": {text}, "Content-Type": {"application/json"}, "Idempotency-Key": {text}}
+	r.Header = http.Header{"Authorization": {"Bearer " + text}, "User-Agent": {text},
+		"Content-Type": {"application/json"}, "Idempotency-Key": {text}}
 	if resp, err := http.DefaultClient.Do(r); err == nil {
 		_ = resp.Body.Close()
 	}

@@ -74,7 +74,8 @@ func testDoctor(t *testing.T, s *site, chart harness.Objects, served, other stri
 		must.Succeed(t, s.live.Patch(s.ctx, d, client.MergeFrom(before)))
 	}
 	setArg(func(arg string) string { return strings.ReplaceAll(arg, served, other) })
-	if got := denied(); !slices.Contains(got, "create pods in "+other) || !slices.Contains(got, "atoll-sync: patch sandboxenvs/status in "+other) ||
+	if got := denied(); !slices.Contains(got, "create pods in "+other) ||
+		!slices.Contains(got, "atoll-sync: patch sandboxenvs/status in "+other) ||
 		slices.ContainsFunc(got, func(what string) bool { return what != "get namespaces" && !strings.HasSuffix(what, " in "+other) }) {
 		t.Errorf("with a namespace without rights: denied %v", got)
 	}

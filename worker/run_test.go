@@ -163,8 +163,10 @@ func sendHostileText(ctx context.Context, sandboxes sandboxv1.SandboxesClient) {
 		text := fmt.Sprint(hostile, "-", i)
 		for _, r := range []*sandboxv1.CreateSandboxRequest{
 			{Env: text}, {Env: "python", Namespace: text}, {Env: "python", Team: text, User: text, Image: text, NoQueue: true},
-			{Env: "python", InstanceType: text}, {Env: "python", ScalingGroup: text}, {Env: "python", Clusters: []string{text}, RequireClusters: true},
-			{Env: "python", Image: "test.local/other:1", Labels: map[string]string{text: text}, Metadata: map[string]string{text: text}, NoQueue: true},
+			{Env: "python", InstanceType: text}, {Env: "python", ScalingGroup: text},
+			{Env: "python", Clusters: []string{text}, RequireClusters: true},
+			{Env: "python", Image: "test.local/other:1", Labels: map[string]string{text: text}, Metadata: map[string]string{text: text},
+				NoQueue: true},
 			{Env: "python", ClaimKey: text, Image: text},
 		} {
 			if s, err := sandboxes.CreateSandbox(ctx, r); err == nil {

@@ -50,12 +50,15 @@ func linkRows() []row {
 				}
 				return c.WriteContinuation(1, false, block("x-"+fmt.Sprint(i), strings.Repeat("y", 8<<10)))
 			})},
-		{name: "h2-header-lists", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"}, attack: h2flood(headerList)},
-		{name: "h2-header-bomb", role: anyone, told: []string{"RST_STREAM FRAME_SIZE_ERROR"}, never: []string{"HEADERS.*"}, attack: h2flood(headerBomb)},
-		{name: "h2-open-streams", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"}, attack: h2flood(func(c *h2, i uint32) error {
-			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Watch"),
-				EndHeaders: true})
-		})},
+		{name: "h2-header-lists", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"},
+			attack: h2flood(headerList)},
+		{name: "h2-header-bomb", role: anyone, told: []string{"RST_STREAM FRAME_SIZE_ERROR"}, never: []string{"HEADERS.*"},
+			attack: h2flood(headerBomb)},
+		{name: "h2-open-streams", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"},
+			attack: h2flood(func(c *h2, i uint32) error {
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Watch"),
+					EndHeaders: true})
+			})},
 		{name: "h2-zero-windows", role: anyone, told: []string{"closed"}, attack: h2floodOn(64, func(c *h2, i uint32) error {
 			if i == 900 {
 				return errors.Join(io.EOF, c.out.Flush()) // as many as may be under way
@@ -77,28 +80,30 @@ func linkRows() []row {
 				return c.WriteData(1, false, nil)
 			})},
 		// A call in between shows that the hub has passed over them.
-		{name: "h2-odd-frames", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"}, attack: h2flood(func(c *h2, i uint32) error {
-			if i%256 == 255 {
-				return c.writeCall(2*i+1, calling(createMethod))
-			}
-			switch i % 4 {
-			case 0:
-				return c.WritePriority(2*i+1, http2.PriorityParam{StreamDep: 2*i + 1, Weight: 255})
-			case 1:
-				return c.WriteWindowUpdate(0, 1)
-			case 2:
-				return c.WriteRawFrame(http2.FrameType(200), 0, i, make([]byte, 100))
-			default:
-				return c.WriteRawFrame(http2.FramePushPromise, 0, 2*i+1, make([]byte, 4))
-			}
-		})},
+		{name: "h2-odd-frames", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"},
+			attack: h2flood(func(c *h2, i uint32) error {
+				if i%256 == 255 {
+					return c.writeCall(2*i+1, calling(createMethod))
+				}
+				switch i % 4 {
+				case 0:
+					return c.WritePriority(2*i+1, http2.PriorityParam{StreamDep: 2*i + 1, Weight: 255})
+				case 1:
+					return c.WriteWindowUpdate(0, 1)
+				case 2:
+					return c.WriteRawFrame(http2.FrameType(200), 0, i, make([]byte, 100))
+				default:
+					return c.WriteRawFrame(http2.FramePushPromise, 0, 2*i+1, make([]byte, 4))
+				}
+			})},
 		{name: "link-silence", role: anyone, told: []string{"closed"}, attack: silent(func(a *attacker) string { return a.Link }, "\x16")},
 		{name: "link-churn", role: anyone, told: []string{"connected"}, attack: churn(func(a *attacker) string { return a.Link })},
 		{name: "tls-handshakes", role: anyone, told: []string{".*certificate.*"}, never: []string{"admitted"},
 			attack: handshakes(func(*attacker) (*tls.Config, error) {
 				return &tls.Config{}, nil
 			})},
-		{name: "tls-own-certificate", role: anyone, told: []string{"remote error: tls: unknown certificate authority"}, never: []string{"admitted"},
+		{name: "tls-own-certificate", role: anyone, told: []string{"remote error: tls: unknown certificate authority"},
+			never: []string{"admitted"},
 			attack: handshakes(func(*attacker) (*tls.Config, error) {
 				cert, err := selfSigned("spiffe://atoll.navix.sh/cluster/east")
 				return &tls.Config{GetClientCertificate: always(cert)}, err

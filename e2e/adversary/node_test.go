@@ -124,8 +124,9 @@ func templateRows() []row {
 	}
 	return []row{
 		{name: "node-fields", role: editor, told: append(fields, "refused: sandboxtemplates"), never: []string{"OK.*"}, attack: writeNodeFields},
-		{name: "hidden-templates", role: editor, told: []string{"written", "refused: namespaces"}, never: []string{"OK.*"}, attack: hiddenTemplates,
-			check: stayedHidden},
+		{name: "hidden-templates", role: editor, told: []string{"written", "refused: namespaces"}, never: []string{"OK.*"},
+			attack: hiddenTemplates,
+			check:  stayedHidden},
 	}
 }
 
@@ -197,7 +198,8 @@ func writeNodeFields(ctx context.Context, a *attacker) error {
 // custom is an object of Atoll's in the adversary's namespace.
 func custom(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "agents.navix.sh/v1alpha1", "kind": kind, "metadata": map[string]any{"namespace": editorNamespace, "name": name}, "spec": spec,
+		"apiVersion": "agents.navix.sh/v1alpha1", "kind": kind, "metadata": map[string]any{"namespace": editorNamespace, "name": name},
+		"spec": spec,
 	}}
 }
 

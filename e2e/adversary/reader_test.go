@@ -35,7 +35,8 @@ func readerRows() []row {
 // newEncryptionKey writes the file with the hub's encryption key.
 func (w *world) newEncryptionKey(ctx context.Context, bin string) (path string, err error) {
 	path = filepath.Join(w.dir, "encryption-keys.yaml")
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "encryption-key", "new", "--name", "k1", "--file", path).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "encryption-key", "new", "--name", "k1", "--file",
+		path).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("making an encryption key: %w: %s", err, out)
 	}
@@ -49,7 +50,8 @@ func hookedClaim(ctx context.Context, w *world, g *ground) error {
 	g.Secrets = map[string]string{"header": "canary-header-7f3a", "body": "canary-body-91c0", "metadata": "canary-note-2be4"}
 	hook := &structpb.Struct{}
 	// No server is at a Pod's address on a plane: the hook is tried until the claim's time is over.
-	text := fmt.Sprintf(`{"http":{"port":80,"headers":{"Authorization":%q},"body":%q},"timeout":"60s"}`, g.Secrets["header"], g.Secrets["body"])
+	text := fmt.Sprintf(`{"http":{"port":80,"headers":{"Authorization":%q},"body":%q},"timeout":"60s"}`, g.Secrets["header"],
+		g.Secrets["body"])
 	if err := protojson.Unmarshal([]byte(text), hook); err != nil {
 		return err
 	}
@@ -90,7 +92,8 @@ func (w *world) backup(ctx context.Context, dir string) error {
 }
 
 func endHookedClaim(ctx context.Context, w *world, _ *ground) error {
-	_, err := w.callers[0].claims.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: fmt.Sprint("hooked-", w.attempts)})
+	_, err := w.callers[0].claims.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace,
+		ClaimKey: fmt.Sprint("hooked-", w.attempts)})
 	return err
 }
 

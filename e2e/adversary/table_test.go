@@ -39,5 +39,6 @@ type row struct {
 
 // table returns all rows.
 func table() []row {
-	return slices.Concat(anyoneRows(), linkRows(), tenantRows(), nodeRows(), sandboxRows(), clusterRows(), editorRows(), templateRows(), readerRows())
+	return slices.Concat(anyoneRows(), linkRows(), tenantRows(), nodeRows(), sandboxRows(), clusterRows(), editorRows(), templateRows(),
+		readerRows())
 }

@@ -36,9 +36,11 @@ func tenantRows() []row {
 				return post(a.Tokens["mallory"], zipped(bytes.Repeat([]byte("{},"), much/3)), "Content-Encoding: gzip")
 			})},
 		{name: "known-gzip-calls", role: tenant, told: bad, never: []string{"OK"}, attack: knownGzipCalls},
-		{name: "unfinished-calls", role: tenant, told: []string{"RATE_LIMITED|ResourceExhausted|Canceled|DeadlineExceeded"}, attack: unfinishedCalls},
+		{name: "unfinished-calls", role: tenant, told: []string{"RATE_LIMITED|ResourceExhausted|Canceled|DeadlineExceeded"},
+			attack: unfinishedCalls},
 		{name: "call-headers", role: tenant, told: []string{"closed"}, never: []string{"HEADERS.*"}, attack: callHeaders},
-		{name: "waiting-claims", role: tenant, told: []string{"QUEUE_FULL|NO_CAPACITY|RATE_LIMITED|DEADLINE|DeadlineExceeded"}, never: []string{"OK"}, attack: waitingClaims},
+		{name: "waiting-claims", role: tenant, told: []string{"QUEUE_FULL|NO_CAPACITY|RATE_LIMITED|DEADLINE|DeadlineExceeded"},
+			never: []string{"OK"}, attack: waitingClaims},
 		{name: "left-claims", role: tenant, told: []string{"DeadlineExceeded|Canceled"}, attack: leftClaims},
 		{name: "many-keys", role: tenant, told: []string{"RATE_LIMITED"}, attack: manyKeys},
 		{name: "one-key", role: tenant, told: []string{"OK", "CLAIM_KEY_CONFLICT"}, attack: oneKey},

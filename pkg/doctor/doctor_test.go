@@ -356,15 +356,15 @@ func TestQuestions(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	all := strings.Split(text(), "\n")
-	for _, want := range []string{"get pods", "get namespaces", "get namespaces  kube-system", "list leases", "atoll-sync: patch sandboxenvs/status",
-		"update leases atoll-system atoll-worker"} {
+	for _, want := range []string{"get pods", "get namespaces", "get namespaces  kube-system", "list leases",
+		"atoll-sync: patch sandboxenvs/status", "update leases atoll-system atoll-worker"} {
 		if !slices.Contains(all, want) {
 			t.Errorf("of all namespaces: %q is not in %q", want, all)
 		}
 	}
 	some := strings.Split(text("dev", "prod"), "\n")
-	for _, want := range []string{"get pods dev", "get pods prod", "get namespaces  dev", "get namespaces  prod", "get namespaces  kube-system",
-		"atoll-sync: patch sandboxenvs/status prod", "update leases atoll-system atoll-worker"} {
+	for _, want := range []string{"get pods dev", "get pods prod", "get namespaces  dev", "get namespaces  prod",
+		"get namespaces  kube-system", "atoll-sync: patch sandboxenvs/status prod", "update leases atoll-system atoll-worker"} {
 		if !slices.Contains(some, want) {
 			t.Errorf("of two namespaces: %q is not in %q", want, some)
 		}

@@ -18,6 +18,6 @@
 //   - A restored ledger is marked; because it lacks later writes.
 //   - A restored registry is merged with the existing one and loses nothing; because the hub waits for later clusters (I2) and keeps out
 //     those forgotten since (I4).
-//   - Both files have the secrets of the hub's proofs (Proofs), and a restore keeps those of both sides; because a hub without one file must
-//     know what it sent (I15).
+//   - Both files have the secrets of the hub's proofs (Proofs), and a restore keeps those of both sides; because a hub without one file
+//     must know what it sent (I15).
 package hubstate

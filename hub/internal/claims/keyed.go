@@ -78,8 +78,9 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 
 // quarantined is the error about a key that a cluster names without a proof.
 func quarantined(r *ledger.Record) *problem.Error {
-	return problem.New(problem.OutcomeUnknown, "cluster %s named this claim key after the hub had lost its records, without a proof that it was sent "+
-		"the claim: the key is not used until its claim is canceled, or that cluster holds it no more; another key is", r.Cluster)
+	return problem.New(problem.OutcomeUnknown, "cluster %s named this claim key after the hub had lost its records, without "+
+		"a proof that it was sent the claim: the key is not used until its claim is canceled, or that cluster holds it no more; "+
+		"another key is", r.Cluster)
 }
 
 // allows reports whether a claim may go to a cluster.

@@ -68,7 +68,8 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 		}, []string{"state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.unsent, m.unproven, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.unsent, m.unproven, m.records)
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "atoll_hub_ends_unconfirmed",
 			Help: "Sandboxes and claims that a cluster was told to end and has not confirmed yet.",
 		}, func() float64 { return float64(unconfirmed.len()) }))

@@ -35,10 +35,11 @@
 //
 //   - The secret is in both files and the registry's copy, and outlives each. All that a restore finds verify:
 //     TestAProofOutlivesEitherFile, TestProofsOfARestoredHub.
-//   - A valid proof counts, a forged one is a lie: TestI2HonestClustersRecoverTheirKeys, TestI15ALyingClusterPlantsNothingDuringARecovery of
-//     package claims.
-//   - A key without one is of an older hub or worker, or made up. It is neither returned (I15) nor claimed (I2) until another cluster proves
-//     it, its owner cancels it, or its cluster is forgotten or holds it no more: TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed.
+//   - A valid proof counts, a forged one is a lie: TestI2HonestClustersRecoverTheirKeys, TestI15ALyingClusterPlantsNothingDuringARecovery
+//     of package claims.
+//   - A key without one is of an older hub or worker, or made up. It is neither returned (I15) nor claimed (I2) until another cluster
+//     proves it, its owner cancels it, or its cluster is forgotten or holds it no more:
+//     TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed.
 //   - For 7 days after an older hub's upgrade a loss takes keys without proofs; because older claims have none:
 //     TestKeysWithoutAProofAreTakenForAWhile.
 //

@@ -137,7 +137,8 @@ func TestAProofOutlivesEitherFile(t *testing.T) {
 			t.Errorf("without %s the proof is %s", lose, got)
 		}
 		for _, other := range []Dispatch{
-			{"west", "e", sent.KeyHash, 3}, {"east", "w", sent.KeyHash, 3}, {"east", "e", strings.Repeat("b", 32), 3}, {"east", "e", sent.KeyHash, 4},
+			{"west", "e", sent.KeyHash, 3}, {"east", "w", sent.KeyHash, 3},
+			{"east", "e", strings.Repeat("b", 32), 3}, {"east", "e", sent.KeyHash, 4},
 			{"east\x00e", "", sent.KeyHash, 3},
 		} {
 			if got := s.Verify(other, proof); got != Forged {
@@ -184,7 +185,10 @@ func TestKeysWithoutAProofAreTakenForAWhile(t *testing.T) {
 		before bool // a hub without proofs had the files
 		after  time.Duration
 		want   Verdict
-	}{{false, time.Minute, Unproven}, {true, time.Minute, Grandfathered}, {true, unprovenFor - time.Minute, Grandfathered}, {true, unprovenFor, Unproven}} {
+	}{
+		{false, time.Minute, Unproven}, {true, time.Minute, Grandfathered}, {true, unprovenFor - time.Minute, Grandfathered},
+		{true, unprovenFor, Unproven},
+	} {
 		d, now := newDisk(t), clocktesting.NewFakePassiveClock(time.Now())
 		start := func() *State {
 			t.Helper()

@@ -38,8 +38,10 @@ func run(t *testing.T, change func([]rule, *additions)) (string, error) {
 
 func TestWhatIsWrongInTheFilesIsAnError(t *testing.T) {
 	for want, change := range map[string]func([]rule, *additions){
-		"Sandboxes.Nothing, which the protobuf does not have": func(r []rule, _ *additions) { r[0].Selector = "atoll.sandbox.v1.Sandboxes.Nothing" },
-		"nothing, which GetSandboxRequest does not have":      func(r []rule, _ *additions) { r[2].Get = "/v1/sandboxes/{nothing}" },
+		"Sandboxes.Nothing, which the protobuf does not have": func(r []rule, _ *additions) {
+			r[0].Selector = "atoll.sandbox.v1.Sandboxes.Nothing"
+		},
+		"nothing, which GetSandboxRequest does not have": func(r []rule, _ *additions) { r[2].Get = "/v1/sandboxes/{nothing}" },
 		"has get twice":               func(r []rule, _ *additions) { r[2].Get = "/v1/sandboxes" },
 		"Envs.Nothing, which has no":  func(_ []rule, a *additions) { a.Calls["Envs.Nothing"] = call{} },
 		`"NOTHING" is not a reason`:   func(_ []rule, a *additions) { a.Everywhere = append(a.Everywhere, "NOTHING") },

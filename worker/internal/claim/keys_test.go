@@ -107,7 +107,8 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	if got, err := next.Lookup(t.Context(), w.KeyHash("k"), 1); err != nil || got.GetId() != ids[0] {
 		t.Errorf("lookup: %v, %v", got, err)
 	}
-	if got := holderOf(w, next.Keys()); got.GetSandboxId() != ids[0] || got.GetAttempt() != 1 || got.GetPodUid() == "" || got.GetProof() != "proof" {
+	if got := holderOf(w, next.Keys()); got.GetSandboxId() != ids[0] || got.GetAttempt() != 1 || got.GetPodUid() == "" ||
+		got.GetProof() != "proof" {
 		t.Errorf("the key's holder: %v", got)
 	}
 	_, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.Image("test.local/other:1"))

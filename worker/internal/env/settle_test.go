@@ -42,7 +42,8 @@ spec:
     - name: auto
       enabled: true
       minReplicas: 0
-      scaleUpPolicy: {mode: Default, cooldownSeconds: 30, idleThresholdSeconds: 30, idleZeroQuietWindowSeconds: 300, saturationCooldownSeconds: 60}
+      scaleUpPolicy:
+        {mode: Default, cooldownSeconds: 30, idleThresholdSeconds: 30, idleZeroQuietWindowSeconds: 300, saturationCooldownSeconds: 60}
       scaleDownPolicy: {idleTimeoutSeconds: 300, stabilizationSeconds: 60, protectionWindowSeconds: 10}
 `
 
@@ -191,7 +192,8 @@ func TestSnapshotsOfAnEarlierRelease(t *testing.T) {
 	for i, name := range shopMembers {
 		at := envDoc{Unstructured: doc, clusterID: local}.member(name)
 		w.Must(w.patchEnv("shop", controllers.FieldManager, types.JSONPatchType, fmt.Sprintf(
-			`[{"op":"test","path":"/spec/clusters/0/members/%d/name","value":%q},{"op":"add","path":"/spec/clusters/0/members/%d/metadata","value":%s},
+			`[{"op":"test","path":"/spec/clusters/0/members/%d/name","value":%q},
+			  {"op":"add","path":"/spec/clusters/0/members/%d/metadata","value":%s},
 			  {"op":"add","path":"/spec/clusters/0/members/%d/spec","value":%s}]`,
 			i, name, i, toJSON(at.doc["metadata"]), i, toJSON(at.doc["spec"]))))
 	}

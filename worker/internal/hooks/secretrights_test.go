@@ -29,7 +29,8 @@ import (
 
 var east = planetest.New("hooks", plane.Options{}, nil)
 
-const withToken = `[{"http":{"port":80,"headers":{"Authorization":{"valueFrom":{"secretKeyRef":{"name":"creds","key":"token"}}}}},"retries":0}]`
+const withToken = `[{"http":{"port":80,
+	"headers":{"Authorization":{"valueFrom":{"secretKeyRef":{"name":"creds","key":"token"}}}}},"retries":0}]`
 
 // TestSecretsOfAnAPIServer: with the rights of the chart and no others a hook gets the value that a Secret has at that moment, if
 // the Secret is for hooks of its team; in a namespace that the chart does not list it gets none.

@@ -15,7 +15,13 @@ import (
 
 // A member's snapshot is read from where it is, as a Go type and as a document alike, and so are its replicas.
 func TestMembersHaveTheirSnapshots(t *testing.T) {
-	const ofStatus = `{clusterID: east, name: a, metadata: {labels: {tier: gold}}, spec: {replicas: 4, template: {spec: {containers: [{name: main}]}}}}`
+	const (
+		makesPods = `template: {spec: {containers: [{name: main}]}}`
+		ofStatus  = `{clusterID: east, name: a, metadata: {labels: {tier: gold}}, spec: {replicas: 4, ` + makesPods + `}}`
+		elsewhere = `{clusterID: west, name: a, spec: {replicas: 4, ` + makesPods + `}}`
+		bare      = `{clusterID: east, name: a, spec: {replicas: 1, ` + makesPods + `}}`
+		ofSpec    = `{name: a, metadata: {labels: {tier: lead}}, spec: {replicas: 2, template: {spec: {containers: [{name: own}]}}}}`
+	)
 	for name, tc := range map[string]struct {
 		member, snapshot string
 		image, tier      string // "": it has no snapshot
@@ -26,10 +32,10 @@ func TestMembersHaveTheirSnapshots(t *testing.T) {
 		"with replicas stated":      {`{name: a, spec: {replicas: 7}}`, ofStatus, "main", "gold", 7, false},
 		"with no replicas stated":   {`{name: a, spec: {replicas: 0}}`, ofStatus, "main", "gold", 0, false},
 		"of another member":         {`{name: b}`, ofStatus, "", "", 0, false},
-		"stated by the manifest":    {`{name: a, metadata: {labels: {tier: lead}}, spec: {replicas: 2, template: {spec: {containers: [{name: own}]}}}}`, ofStatus, "own", "lead", 2, true},
-		"not yet":                   {`{name: a, spec: {replicas: 3}}`, `{clusterID: west, name: a, spec: {replicas: 4, template: {spec: {containers: [{name: main}]}}}}`, "", "", 3, false},
+		"stated by the manifest":    {ofSpec, ofStatus, "own", "lead", 2, true},
+		"not yet":                   {`{name: a, spec: {replicas: 3}}`, elsewhere, "", "", 3, false},
 		"one that makes no Pods":    {`{name: a}`, `{clusterID: east, name: a, spec: {replicas: 4}}`, "", "", 0, false},
-		"without labels of its own": {`{name: a, metadata: {labels: {tier: lead}}}`, `{clusterID: east, name: a, spec: {replicas: 1, template: {spec: {containers: [{name: main}]}}}}`, "main", "", 1, false},
+		"without labels of its own": {`{name: a, metadata: {labels: {tier: lead}}}`, bare, "main", "", 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			content, err := yaml.YAMLToJSON([]byte(`{spec: {clusters: [{clusterID: east, members: [` + tc.member + `]}]}, status: {snapshots: [` +
@@ -48,7 +54,8 @@ func TestMembersHaveTheirSnapshots(t *testing.T) {
 			encoded, err := json.Marshal(filled)
 			must.Succeed(t, err)
 			must.Succeed(t, json.Unmarshal(encoded, again))
-			for form, member := range map[string]*v1alpha1.EnvClusterMember{"typed": cached.(*v1alpha1.SandboxEnv).MembersOf("east")[0], "document": again} {
+			typed := cached.(*v1alpha1.SandboxEnv).MembersOf("east")[0]
+			for form, member := range map[string]*v1alpha1.EnvClusterMember{"typed": typed, "document": again} {
 				image := ""
 				if containers := member.Spec.Template.Spec.Containers; len(containers) > 0 {
 					image = containers[0].Name
