@@ -24,36 +24,42 @@ func testContext(t *testing.T) context.Context {
 // waitState waits until the hub sees a cluster in one of the states.
 func waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
 	return wait.Until(ctx, patience, fmt.Sprintf("cluster %s to be %v", cluster, states), func(ctx context.Context) error {
-		c, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
-		if err != nil {
-			return err
-		}
-		return wait.If(slices.Contains(states, c.GetState()), c.GetState().String()+" "+c.GetMessage())
+		return inState(ctx, cluster, states...)
 	})
 }
 
-// heal starts all stopped programs and waits until the hub hears all clusters.
+func inState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
+	c, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
+	if err != nil {
+		return err
+	}
+	return wait.If(slices.Contains(states, c.GetState()), cluster+" is "+c.GetState().String()+" "+c.GetMessage())
+}
+
+// heal starts all stopped programs, also those that end meanwhile, and waits until the hub hears all clusters.
 func heal(ctx context.Context) error {
-	for _, p := range programs() {
-		if !p.Ended() {
-			// Running, and perhaps frozen.
-			if err := p.Resume(); err != nil {
+	return wait.Until(ctx, patience, "the federation to be healthy", func(ctx context.Context) error {
+		for _, p := range programs() {
+			if err := revive(ctx, p); err != nil {
 				return err
 			}
-			continue
 		}
-		// Kill cleans up after a program that exited; for a killed one it returns an error.
-		_ = p.Kill()
-		if err := p.Start(ctx); err != nil {
-			return err
+		for _, cluster := range clusters {
+			if err := inState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+}
+
+// revive resumes a program, or starts it again.
+func revive(ctx context.Context, p stack.Program) error {
+	if !p.Ended() {
+		return p.Resume()
 	}
-	for _, cluster := range clusters {
-		if err := waitState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
-			return err
-		}
-	}
-	return nil
+	_ = p.Kill() // cleans up after a program that exited; for a killed one it returns an error
+	return p.Start(ctx)
 }
 
 func programs() []stack.Program {

@@ -173,7 +173,8 @@ func (r *recorder) upgrade(path, protocol string) {
 		header.Set("Authorization", "Bearer "+r.token)
 	}
 	dialer := websocket.Dialer{Subprotocols: []string{protocol}, HandshakeTimeout: time.Minute}
-	conn, response, err := dialer.DialContext(r.t.Context(), "ws"+strings.TrimPrefix(r.root, "http")+path, header)
+	conn, response, err := dialer.DialContext( //nolint:bodyclose // the connection has it
+		r.t.Context(), "ws"+strings.TrimPrefix(r.root, "http")+path, header)
 	if err != nil {
 		r.t.Fatalf("%s: %v", path, err)
 	}

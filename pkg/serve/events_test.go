@@ -85,7 +85,8 @@ func TestWatchesAreServerSentEvents(t *testing.T) {
 			},
 		}
 	})
-	resp := get(t, base+"/v1/sandboxes?watch=true&env=demo&labelSelector=app%3Dweb&metadataSelector=a=b&readMask=id",
+	resp := get(t, //nolint:bodyclose // get closes it
+		base+"/v1/sandboxes?watch=true&env=demo&labelSelector=app%3Dweb&metadataSelector=a=b&readMask=id",
 		"Authorization", "Bearer x", "Last-Event-ID", "t0")
 	text, err := io.ReadAll(resp.Body)
 	must.Succeed(t, err)
@@ -115,7 +116,7 @@ func TestWatchesAreServerSentEvents(t *testing.T) {
 		"watch=false": "listed", "watch=yes": "true or false", "watch=true&pageSize=3": "nothing, with watch=true",
 		"watch=true&colour=red": "one of: clusterId", "watch=true&phase=ASLEEP": "one of: PENDING", "watch=true&orderBy=id": "orderBy",
 	} {
-		resp := get(t, base+"/v1/sandboxes?"+path)
+		resp := get(t, base+"/v1/sandboxes?"+path) //nolint:bodyclose // get closes it
 		text, err := io.ReadAll(resp.Body)
 		if must.Succeed(t, err); !strings.Contains(string(text), want) || (resp.StatusCode == 400) == (path == "watch=false") {
 			t.Errorf("?%s: %d %s", path, resp.StatusCode, text)
@@ -128,7 +129,7 @@ func TestAWatchThatIsRefused(t *testing.T) {
 	_, base := startCrier(t, func(context.Context, func(*sandboxv1.SandboxEvent) error) error {
 		return problem.New(problem.Expired, "too old")
 	})
-	resp := get(t, base+"/v1/sandboxes?watch=1&resumeToken=x")
+	resp := get(t, base+"/v1/sandboxes?watch=1&resumeToken=x") //nolint:bodyclose // get closes it
 	text, err := io.ReadAll(resp.Body)
 	if must.Succeed(t, err); resp.StatusCode != http.StatusGone || resp.Header.Get("Content-Type") != problem.ContentType ||
 		!strings.Contains(string(text), `"EXPIRED"`) {

@@ -103,6 +103,7 @@ type world struct {
 	*Service
 	t        *testing.T
 	clusters map[string]*cluster
+	block    chan struct{} // of the watches that begin next
 }
 
 func newWorld(t *testing.T, limits Limits, names ...string) *world {
@@ -169,7 +170,7 @@ func (w *world) watch(list *sandboxv1.ListSandboxesRequest, change ...func(*Requ
 	for _, f := range change {
 		f(&r)
 	}
-	e := &ear{w: w, done: make(chan struct{})}
+	e := &ear{w: w, done: make(chan struct{}), block: w.block}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	e.end = func() { cancel(); <-e.done }
 	go func() {
@@ -180,6 +181,14 @@ func (w *world) watch(list *sandboxv1.ListSandboxesRequest, change ...func(*Requ
 		e.err = err
 	}()
 	return e
+}
+
+// slowly begins a watch whose caller takes nothing until its block is closed.
+func (w *world) slowly(list *sandboxv1.ListSandboxesRequest) *ear {
+	w.t.Helper()
+	w.block = make(chan struct{})
+	defer func() { w.block = nil }()
+	return w.watch(list)
 }
 
 func (e *ear) send(event *sandboxv1.SandboxEvent) error {
@@ -287,8 +296,12 @@ func TestResumption(t *testing.T) {
 		first.end()
 		east.put(2, phase(sandboxv1.Phase_STOPPING))
 		east.put(2, phase(sandboxv1.Phase_STOPPING), func(s *sandboxv1.Sandbox) { s.Node = "n" })
-		east.end(3)
-		east.put(4)
+		east.change(func() { // both at once, so that their order is that of the worker's changes
+			delete(east.live, east.id(3))
+			s := proto.CloneOf(east.live[east.id(1)])
+			s.Id = east.id(4)
+			east.live[s.GetId()] = s
+		})
 		synctest.Wait()
 		again := w.watch(&list{ResumeToken: first.token})
 		again.want("what it missed", "M 2-e, A 4-e, D 3-e, B")
@@ -350,7 +363,9 @@ func TestI5AClusterThatIsAwayEndsNothing(t *testing.T) {
 		west.change(func() { west.silent = true })
 		time.Sleep(2 * reviewEvery)
 		e.want("silent", "B never west")
-		west.change(func() { west.silent = false; w.clusters["never"].gone = true })
+		west.change(func() { west.silent = false })
+		never := w.clusters["never"]
+		never.change(func() { never.gone = true })
 		east.change(func() { east.gone = true })
 		time.Sleep(2 * reviewEvery)
 		told := strings.Split(e.heard(), ", ")
@@ -369,8 +384,7 @@ func TestI14ASlowWatchIsEnded(t *testing.T) {
 		for n := range 10 {
 			east.put(n)
 		}
-		slow := w.watch(&list{})
-		slow.block = make(chan struct{})
+		slow := w.slowly(&list{})
 		quick := w.watch(&list{})
 		quick.heard()
 		for i := range 2000 {

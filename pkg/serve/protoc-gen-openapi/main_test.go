@@ -19,7 +19,7 @@ import (
 // run generates from the public API's protobuf as it is.
 func run(t *testing.T, change func([]rule, *additions)) (string, error) {
 	t.Helper()
-	file := protoreflect.FileDescriptor(sandboxv1.File_sandbox_v1_sandbox_proto)
+	var file protoreflect.FileDescriptor = sandboxv1.File_sandbox_v1_sandbox_proto
 	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{file.Path()}}
 	for i := range file.Imports().Len() {
 		request.ProtoFile = append(request.ProtoFile, protodesc.ToFileDescriptorProto(file.Imports().Get(i)))
