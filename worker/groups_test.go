@@ -183,7 +183,7 @@ func testMembersMoved(p *place) {
 	planetest.Eventually(p.t, "groups below their ceilings", func() error {
 		desired := map[string]int32{}
 		for _, m := range p.Env("env").Spec.Clusters[0].Members {
-			desired[m.Config.ScalingGroup] += m.Spec.Replicas
+			desired[m.Config.ScalingGroup] += p.Pool(m.Name).Spec.Replicas
 		}
 		for _, g := range p.Env("env").Status.ScalingGroups {
 			if n := desired[g.Name]; n < 1 || n > 3 || g.TotalDesired != n {

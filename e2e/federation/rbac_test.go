@@ -61,6 +61,8 @@ var beyondRequests = map[string]string{
 	"atoll-worker may delete networkpolicies.networking.k8s.io": noPolicies,
 	"atoll-worker may create sandboxenvs.agents.navix.sh": "pools are not adopted here (--adopt-pools); the command's own test " +
 		"of it has the same role",
+	"atoll-worker may patch sandboxenvs.agents.navix.sh": "replicas are written where a manifest states them, of a member that is " +
+		"autoscaled or partly admitted: package env has tests of both (TestReplicas, TestAdmissionIsFrozen)",
 	"atoll-worker may patch events.events.k8s.io": "an event that is repeated within minutes becomes a series",
 }
 

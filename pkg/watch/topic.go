@@ -211,20 +211,30 @@ func (t *topic) set(m *member, current bool) {
 	}
 }
 
-// since returns up to so many changes after a revision, the oldest first, and what is closed by the next one.
-func (t *topic) since(revision uint64, most int) (changes []item, next <-chan struct{}) {
+// look is what a watch sees of a topic at one moment: if settled and without changes, it has been sent all that is there.
+type look struct {
+	changes []item   // the oldest first
+	away    []string // the clusters whose sandboxes are not known as they are now
+	settled bool     // each other one was heard
+	next    <-chan struct{}
+}
+
+// since returns up to so many changes after a revision, of one cluster's state or all, and what is closed by the next change.
+func (t *topic) since(revision uint64, most int, only string) (l look) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	l.next = t.changed
+	l.away, l.settled = t.away(only)
 	at := sort.Search(len(t.log), func(i int) bool { return t.log[i].revision > revision })
 	for _, e := range t.log[at:] {
-		if len(changes) == most {
+		if len(l.changes) == most {
 			break
 		}
 		if !e.stale() {
-			changes = append(changes, *e.of)
+			l.changes = append(l.changes, *e.of)
 		}
 	}
-	return changes, t.changed
+	return l
 }
 
 // position is where a copy is.
@@ -238,10 +248,9 @@ func (t *topic) position() position {
 	return position{t.copyID, t.revision, t.horizon}
 }
 
-// away returns the clusters whose sandboxes are not known as they are now, and whether each other one was heard.
+// away returns the clusters whose sandboxes are not known as they are now, and whether each other one was heard. The caller holds
+// the lock.
 func (t *topic) away(only string) (clusters []string, settled bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	settled = t.listed
 	for cluster, m := range t.members {
 		if only != "" && only != cluster {

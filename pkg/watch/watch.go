@@ -274,34 +274,33 @@ func (w *watch) serve(ctx context.Context) error {
 	defer beat.Stop()
 	patient, begun := true, false
 	for {
-		changes, next := w.topic.since(w.cursor, batch)
-		for i := range changes {
-			if err := w.pass(ctx, &changes[i]); err != nil {
+		seen := w.topic.since(w.cursor, batch, w.Cluster)
+		for i := range seen.changes {
+			if err := w.pass(ctx, &seen.changes[i]); err != nil {
 				return err
 			}
 		}
 		if w.topic.position().horizon > max(w.cursor, w.floor) {
 			return expired("the watch has missed sandboxes that have ended, because its caller takes events too slowly")
 		}
-		if len(changes) > 0 {
+		if len(seen.changes) > 0 {
 			continue
 		}
-		away, settled := w.topic.away(w.Cluster)
-		if settled || !patient {
-			if !begun || !slices.Equal(away, w.away) {
-				if err := w.bookmark(ctx, away); err != nil {
+		if seen.settled || !patient {
+			if !begun || !slices.Equal(seen.away, w.away) {
+				if err := w.bookmark(ctx, seen.away); err != nil {
 					return err
 				}
 			}
 			begun = true
 		}
 		select {
-		case <-next:
+		case <-seen.next:
 		case <-settle.C():
 			patient = false
 		case <-beat.C():
 			if begun {
-				if err := w.bookmark(ctx, away); err != nil {
+				if err := w.bookmark(ctx, seen.away); err != nil {
 					return err
 				}
 			}

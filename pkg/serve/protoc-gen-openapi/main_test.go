@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/protobuf/compiler/protogen"
 	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/pluginpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -19,7 +18,7 @@ import (
 // run generates from the public API's protobuf as it is.
 func run(t *testing.T, change func([]rule, *additions)) (string, error) {
 	t.Helper()
-	var file protoreflect.FileDescriptor = sandboxv1.File_sandbox_v1_sandbox_proto
+	file := sandboxv1.File_sandbox_v1_sandbox_proto
 	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{file.Path()}}
 	for i := range file.Imports().Len() {
 		request.ProtoFile = append(request.ProtoFile, protodesc.ToFileDescriptorProto(file.Imports().Get(i)))

@@ -305,20 +305,23 @@ func (w *world) awaitReady(env string) {
 	w.awaitCondition(env, v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
 }
 
+// event finds an event's note.
+func (w *world) event(env string, reason v1alpha1.ConditionReason, note *string) error {
+	list := &corev1.EventList{}
+	w.Must(w.Live.List(w.ctx, list, client.InNamespace(w.Namespace)))
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Reason == string(reason) && e.InvolvedObject.Name == env {
+			*note = e.Message
+			return nil
+		}
+	}
+	return fmt.Errorf("not among %d events", len(list.Items))
+}
+
 // awaitEvent waits for an event about the Env and returns its note.
 func (w *world) awaitEvent(env string, reason v1alpha1.ConditionReason) string {
 	w.t.Helper()
 	var note string
-	w.Eventually(fmt.Sprintf("an event %s about %s", reason, env), func() error {
-		list := &corev1.EventList{}
-		w.Must(w.Live.List(w.ctx, list, client.InNamespace(w.Namespace)))
-		for i := range list.Items {
-			if e := &list.Items[i]; e.Reason == string(reason) && e.InvolvedObject.Name == env {
-				note = e.Message
-				return nil
-			}
-		}
-		return fmt.Errorf("not among %d events", len(list.Items))
-	})
+	w.Eventually(fmt.Sprintf("an event %s about %s", reason, env), func() error { return w.event(env, reason, &note) })
 	return note
 }

@@ -269,6 +269,7 @@ func TestStaleEnvIsNotStamped(t *testing.T) {
 	w.apply(kiosk(`{name: a, config: {scalingGroup: before}}`))
 	w.awaitReady("kiosk")
 	old := w.Env("kiosk")
+	sandboxcache.FillMembers(old)
 	w.apply(kiosk(`{name: a, config: {scalingGroup: after}}`))
 	w.Eventually("the label", func() error {
 		got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]
