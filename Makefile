@@ -22,6 +22,8 @@ PLANE       ?= planes
 FUZZTIME    ?= 30s
 STRANGERS   := ^Fuzz(Shape|Web|Admit|Trace)
 TARGETS     ?= ^Fuzz
+# How many processes fuzz one target.
+FUZZWORKERS ?= $(shell nproc)
 # What mutate changes (all of tools/mutate/packages.txt unless given), and how many mutants it tests at once.
 PACKAGES    ?=
 WORKERS     ?= 1
@@ -39,21 +41,24 @@ SIMSEEDS    ?= 500
 ROWS        ?= .
 FLOOR       ?= 50ms
 
-# What rotation runs: three faults by the number of a commit, so that nine commits in a row see all 25, ten attacks in the same way,
-# and the seed of a day. A shallow clone cannot count, and takes the commit's hash.
+# What rotation runs: three faults by the number of a commit, so that nine commits in a row see all 25, one of replicas and ten attacks in
+# the same way, and the seed of a day. A shallow clone cannot count, and takes the commit's hash.
 DAY         ?= $(shell date +%Y%m%d)
 COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then printf '%d' "0x$$(git rev-parse --short=7 HEAD)"; else git rev-list --count HEAD; fi)
 ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
 
+REPLICATED   = $(shell echo $$(( $(COMMIT) % 5 + 31 )))
+
 .DEFAULT_GOAL := help
-.PHONY: help generate generate-proto fmt lint test openapi-client fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-build: ## Build atoll-hub, atoll-worker and atollctl into bin/
+build: ## Build atoll-hub, atoll-worker, atoll-sandboxd and atollctl into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-hub ./hub
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-worker ./worker
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-sandboxd ./sandboxd
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atollctl ./cli
 
 images: ## Images of hub and worker, as archives in bin/images, with SBOMs (ENGINE=docker or podman: built by that)
@@ -66,8 +71,9 @@ quickstart: ## Run docs/quickstart.md in kind clusters, and remove them
 generate-proto: ## Regenerate protobuf, REST and OpenAPI alone
 	@mkdir -p $(TOOLS)
 	cd tools && GOBIN= go build -o $(TOOLS)/ $(PROTOPLUGINS)
-	GOBIN= go build -o $(TOOLS)/ ./pkg/serve/protoc-gen-openapi
+	GOBIN= go build -o $(TOOLS)/ ./pkg/serve/protoc-gen-openapi ./pkg/access/protoc-gen-permissions
 	cd api && PATH="$(TOOLS):$$PATH" $(GOTOOL) buf generate --template buf.gen.yaml
+	cd api/envd && PATH="$(TOOLS):$$PATH" $(GOTOOL) buf generate
 
 generate: generate-proto ## Regenerate protobuf, deepcopy, apply configurations, CRDs, RBAC, and the pictures of simulations
 	go generate ./api/... ./worker/... ./pkg/simulate/...
@@ -80,6 +86,7 @@ lint: ## Lint; show that the import rules and the list of retired words catch a 
 	$(GOTOOL) golangci-lint run --build-tags kind ./e2e/...
 	$(GOTOOL) golangci-lint run --build-tags atolltest ./pkg/link/... ./pkg/wallclock/...
 	cd api && $(GOTOOL) buf lint
+	cd api/envd && $(GOTOOL) buf lint
 	tools/lint-words
 	tools/lint-docs
 	tools/lint-breach
@@ -97,11 +104,14 @@ test: planes ## Every test: units, real API servers, several clusters; with the 
 openapi-client: planes ## Generate a TypeScript client from the OpenAPI document and call a federation with it (needs node 20 and npm)
 	go test -tags node -timeout 15m -count 1 -v -run TestTypeScriptClient ./e2e/openapi
 
+e2b-client: planes ## Create sandboxes with the stock npm package e2b, run commands in them and move files (needs node 20 and npm)
+	go test -tags node -timeout 15m -count 1 -v -run TestNpmClient ./e2e/e2b
+
 fuzz: ## Fuzz every decoder and input (TARGETS), one after the other, each for FUZZTIME; `make test` runs what was found before
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \
 		for target in $$(go test -list '$(TARGETS)' "$$package" | grep '^Fuzz'); do \
 			echo "$$package $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 10x "$$package" || exit 1; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 10x -parallel '$(FUZZWORKERS)' "$$package" || exit 1; \
 		done; \
 	done
 
@@ -111,9 +121,9 @@ fuzz-strangers: ## Fuzz every decoder before authentication (FUZZTIME=2500000x: 
 mutate: ## Change decisions and the store one token at a time, and list what no test notices (PACKAGES: a regular expression)
 	nice -n 10 go -C tools/mutate run . -packages '$(PACKAGES)' -workers '$(WORKERS)'
 
-e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind)
+e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies)
 ifeq ($(PLANE),kind)
-	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/kubelet ./e2e/upgrade
+	go test -tags 'kind $(if $(POLICIES),policies)' -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/kubelet ./e2e/upgrade
 else
 	go test -race -timeout 30m -p 1 -v ./e2e/...
 endif
@@ -124,22 +134,23 @@ e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), eve
 	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
 	go test -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -crowd 48 -pods 60 -races=false -seeds '$(SEEDS)'
 
-adversary: planes ## Attack a federation in more than sixty ways while callers claim (ROWS, FLOOR, FULL=1); table on stderr, bin/adversary/latest.json
-	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' $(if $(FULL),-full) \
+adversary: planes ## Attack a federation in more than sixty ways while callers claim (ROWS, FLOOR, FULL=1, HUBS=3 with replicas); table on stderr, bin/adversary/latest.json
+	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' -nice 19 $(if $(FULL),-full) $(if $(HUBS),-hubs $(HUBS)) \
 		-out '$(CURDIR)/bin/adversary/latest.json'
 
-rotation: planes ## Three faults and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
+rotation: planes ## Four faults, one with several hubs, and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): faults $(ROTATED)"
 	@# Memory, streams and results are judged here; latency, which needs a quiet machine, by make adversary.
 	go test -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 2s
 	go test -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
 	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
+	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -hubs 3 -faults '$(REPLICATED)' -seeds '$(DAY)'
 
 bench: planes build ## Measure for about 35 minutes (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench $(if $(QUICK),-quick)
 
-demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running, PLANE=kind on real kubelets)
-	go run ./e2e/demo $(if $(KEEP),--keep) --on $(PLANE)
+demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running, HUBS=3 for replicas, PLANE=kind on real kubelets)
+	go run ./e2e/demo $(if $(KEEP),--keep) $(if $(HUBS),--hubs $(HUBS)) --on $(PLANE)
 
 verify: generate fmt ## Generated code and format are up to date, modules tidy, vet and lint clean
 	go mod tidy -diff

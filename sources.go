@@ -8,7 +8,7 @@ import "embed"
 
 // What hub, worker and atollctl are compiled from, and what is applied to clusters with them.
 //
-//go:embed api cli examples hub kind-configs pkg worker go.mod go.sum
+//go:embed api cli examples hub kind-configs pkg sandboxd worker go.mod go.sum
 var sources embed.FS
 
 // The linker leaves out what is not used, and with it every difference between two test binaries.

@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +31,12 @@ import (
 // app holds what every command needs: the server's address and the output format.
 type app struct {
 	server, token, tokenFile, caFile string
+	contextName                      string
+	caData                           string        // PEM of the context
+	side                             *hubSide      // whose token it is; nil: none is of a context
+	printed                          *printedToken // with side
 	plaintext                        bool
+	overTLS                          bool // the address began with https://
 	timeout                          time.Duration
 	output                           string
 }
@@ -37,12 +44,19 @@ type app struct {
 func (a *app) bind(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	a.output = "table"
-	flags.StringVarP(&a.server, "server", "s", "localhost:8080", "address of a hub, or of a worker's local API")
+	flags.StringVarP(&a.server, "server", "s", "localhost:8080", "address of a hub, or of a worker's local API: HOST:PORT, or a URL")
+	flags.StringVar(&a.contextName, "context", "", "context to use, see atollctl config; default the current one")
 	flags.StringVar(&a.token, "token", "", "API key; better in the environment or a file than on the command line")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file with the API key")
 	flags.StringVar(&a.caFile, "ca-file", "", "certificates that sign the server's; default the system's")
 	flags.BoolVar(&a.plaintext, "plaintext", false, "no TLS; the default for loopback addresses without --ca-file")
 	flags.DurationVar(&a.timeout, "timeout", 0, "how long a call may take; default 2m, and for create as long as the server waits")
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if contextless(cmd) {
+			return nil
+		}
+		return a.useContext(cmd.Flags())
+	}
 	bindEnum(cmd, flags, &a.output, "output", "o", strings.Join(outputs, ", "), outputs...)
 }
 
@@ -57,7 +71,11 @@ type clients struct {
 	claims    sandboxv1.ClaimsClient
 	clusters  sandboxv1.ClustersClient
 	envs      sandboxv1.EnvsClient
+	templates sandboxv1.TemplatesClient
 	hub       sandboxv1.HubClient
+	keys      sandboxv1.KeysClient
+	access    sandboxv1.AccessClient
+	pki       sandboxv1.PkiClient
 }
 
 // call connects, runs f with a deadline, and closes the connection.
@@ -72,12 +90,34 @@ func (a *app) connect(f func(c clients) error) error {
 		return f(clients{
 			sandboxes: sandboxv1.NewSandboxesClient(conn), claims: sandboxv1.NewClaimsClient(conn),
 			clusters: sandboxv1.NewClustersClient(conn), envs: sandboxv1.NewEnvsClient(conn),
-			hub: sandboxv1.NewHubClient(conn),
+			templates: sandboxv1.NewTemplatesClient(conn),
+			hub:       sandboxv1.NewHubClient(conn), keys: sandboxv1.NewKeysClient(conn), access: sandboxv1.NewAccessClient(conn),
+			pki: sandboxv1.NewPkiClient(conn),
 		})
 	})
 }
 
+// resolve takes the server's address out of a URL, which also says whether to use TLS.
+func (a *app) resolve() error {
+	scheme, rest, isURL := strings.Cut(a.server, "://")
+	if !isURL {
+		return nil
+	}
+	address, path, _ := strings.Cut(rest, "/")
+	if address == "" || path != "" || scheme != "http" && scheme != "https" {
+		return invalidFlag("server", a.server, "HOST:PORT, http://HOST:PORT or https://HOST:PORT")
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(strings.Trim(address, "[]"), map[string]string{"http": "80", "https": "443"}[scheme])
+	}
+	a.server, a.plaintext, a.overTLS = address, scheme == "http", scheme == "https"
+	return nil
+}
+
 func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
+	if err := a.resolve(); err != nil {
+		return err
+	}
 	creds, err := a.credentials()
 	if err != nil {
 		return err
@@ -92,7 +132,7 @@ func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 		return err
 	}
 	if token != "" {
-		options = append(options, grpc.WithPerRPCCredentials(bearerToken{token, creds.Info().SecurityProtocol == "tls"}))
+		options = append(options, grpc.WithPerRPCCredentials(bearerToken{a.bearer, creds.Info().SecurityProtocol == "tls"}))
 	}
 	conn, err := grpc.NewClient(a.server, options...)
 	if err != nil {
@@ -116,10 +156,13 @@ func (a *app) explainCall(
 	if own := len(st.Details()) == 0; own && ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return problem.New(problem.Deadline, "%s has not responded within %s (--timeout)", a.server, time.Since(began).Round(time.Second))
 	} else if own && st.Code() == codes.Unavailable {
-		return problem.New(problem.Unavailable, "%s was not reached: %s", a.server, p.Message)
+		return problem.New(problem.Unavailable, "%s was not reached: %s", a.server, transportError.ReplaceAllString(p.Message, "$1"))
 	}
 	return p
 }
+
+// transportError is how gRPC wraps the error of a connection.
+var transportError = regexp.MustCompile(`^connection error: desc = "(?:transport: )?(?:Error while dialing: )?(.*)"$`)
 
 func (a *app) credentials() (credentials.TransportCredentials, error) {
 	config, err := a.tlsConfig()
@@ -134,30 +177,57 @@ func (a *app) credentials() (credentials.TransportCredentials, error) {
 
 // tlsConfig returns nil for plaintext.
 func (a *app) tlsConfig() (*tls.Config, error) {
-	if a.plaintext || (a.caFile == "" && loopback(a.server)) {
+	if a.plaintext || (a.caFile == "" && len(a.caData) == 0 && !a.overTLS && loopback(a.server)) {
 		return nil, nil
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(a.caData) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(a.caData)) {
+			return nil, usagef("caData of the context holds no PEM certificate")
+		}
+	}
 	if a.caFile != "" {
 		pem, err := os.ReadFile(a.caFile)
 		if err != nil {
-			return nil, fmt.Errorf("reading --ca-file: %w", err)
+			return nil, usagef("reading --ca-file: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file %s holds no PEM certificate", a.caFile)
+			return nil, usagef("--ca-file %s holds no PEM certificate", a.caFile)
 		}
 	}
 	return config, nil
 }
 
+// printedToken is what a context's command has printed.
+type printedToken struct {
+	sync.Mutex
+	token string
+	at    time.Time
+}
+
+// printedLasts is how long a token that a command has printed is used.
+const printedLasts = 5 * time.Minute
+
+// bearer returns the token for the server, by now: that of a context may be renewed.
 func (a *app) bearer() (string, error) {
-	if a.tokenFile == "" {
+	if a.tokenFile == "" && a.side == nil {
 		return a.token, nil
+	}
+	if a.tokenFile == "" {
+		a.printed.Lock()
+		defer a.printed.Unlock()
+		if a.side.Exec != nil && a.printed.token != "" && time.Since(a.printed.at) < printedLasts {
+			return a.printed.token, nil
+		}
+		token, err := a.side.token()
+		a.printed.token, a.printed.at = token, time.Now()
+		return token, err
 	}
 	data, err := os.ReadFile(a.tokenFile)
 	if err != nil {
-		return "", fmt.Errorf("reading --token-file: %w", err)
+		return "", usagef("reading --token-file: %w", err)
 	}
 	return strings.TrimSpace(string(data)), nil
 }
@@ -171,14 +241,18 @@ func loopback(address string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// bearerToken sends an API key; over plaintext only if the user asked for plaintext or the server is this machine.
+// bearerToken sends an API key or a token; over plaintext only if the user asked for plaintext or the server is this machine.
 type bearerToken struct {
-	token string
+	token func() (string, error)
 	tls   bool
 }
 
 func (b bearerToken) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + b.token}, nil
+	token, err := b.token()
+	if err != nil {
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
 }
 
 func (b bearerToken) RequireTransportSecurity() bool { return b.tls }

@@ -25,17 +25,21 @@ var clusterView = view[*sandboxv1.Cluster]{
 		{header: "POOLS", wide: true, value: func(c *sandboxv1.Cluster) string { return number(c.GetMembers()) }},
 		{header: "INCARNATION", wide: true, value: func(c *sandboxv1.Cluster) string { return number(c.GetIncarnation()) }},
 		{header: "VERSION", wide: true, value: (*sandboxv1.Cluster).GetVersion},
+		{header: "REPLICA", wide: true, value: (*sandboxv1.Cluster).GetReplica},
+		{header: "SERVES", wide: true, value: func(c *sandboxv1.Cluster) string { return scopeText(c.GetScope()) }},
 		{header: "MESSAGE", wide: true, value: (*sandboxv1.Cluster).GetMessage},
 	},
 }
 
 func clustersCommand(a *app) *cobra.Command {
 	var how following
+	var order string
 	cmd := &cobra.Command{
 		Use:     "clusters [ID]",
 		Aliases: []string{"cluster"},
 		Short:   "Show the member clusters: reachable or not, and how much room they have",
 		Example: `  atollctl clusters --watch
+  atollctl clusters --sort-by 'idle desc'
   atollctl clusters east --wait=fresh`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: firstOnly(a.completeClusters),
@@ -47,14 +51,25 @@ func clustersCommand(a *app) *cobra.Command {
 					return fetched[*sandboxv1.Cluster]{[]*sandboxv1.Cluster{cluster}, cluster}, err
 				}
 				list, err := c.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
-				return fetched[*sandboxv1.Cluster]{list.GetClusters(), list}, err
+				if err != nil {
+					return fetched[*sandboxv1.Cluster]{}, err
+				}
+				return fetched[*sandboxv1.Cluster]{list.GetClusters(), list}, clusterOrders.sort(list.GetClusters(), order)
+			}
+			if err := clusterOrders.sort(nil, order); err != nil {
+				return err
 			}
 			d.print = func(got fetched[*sandboxv1.Cluster]) error {
-				return clusterView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+				err := clusterView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+				if list, ok := got.whole.(*sandboxv1.ListClustersResponse); ok && err == nil && (a.output == "table" || a.output == "wide") {
+					printWaiting(cmd.ErrOrStderr(), list.GetWaiting())
+				}
+				return err
 			}
 			return d.run(how)
 		},
 	}
+	clusterOrders.bind(cmd, &order)
 	how.bind(cmd, "fresh", "suspect", "unreachable", "quarantined", "draining", "degraded")
 	var successor bool
 	undrain := a.clusterChange("undrain", "Send claims to a cluster again, or let a forgotten one register again",
@@ -74,6 +89,13 @@ the keys of its certificates.`,
 				return c.clusters.DrainCluster(ctx, &sandboxv1.DrainClusterRequest{Id: id})
 			}),
 		undrain,
+		a.inviteCommand(), a.approveCommand(), a.setCommand(), a.rbacCommand(),
+		a.clusterChange("revoke", "Refuse a cluster's certificates; it stays registered, and comes back by an invitation",
+			`Refuse every certificate that a cluster has or was issued, and end its stream at once. It stays registered with its claim keys and
+its sandboxes run on; "cluster invite" lets it come back with a new key.`,
+			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
+				return c.clusters.RevokeCluster(ctx, &sandboxv1.RevokeClusterRequest{Id: id})
+			}),
 		a.clusterChange("forget", "Remove a cluster for good: one that is gone, or that was drained",
 			`Remove a cluster for good: one that is gone, or that was drained. It need not be reachable.
 

@@ -64,6 +64,9 @@ func (a *app) complete(cmd *cobra.Command, f func(context.Context, clients) ([]s
 	if err := config.Load(cmd.Flags(), os.LookupEnv, os.ReadFile); err != nil { // cobra runs no PersistentPreRunE here
 		return nil, cobra.ShellCompDirectiveError
 	}
+	if err := a.useContext(cmd.Flags()); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
 	base := cmd.Context()
 	if base == nil {
 		base = context.Background()

@@ -81,7 +81,12 @@ which --startup-timeout bounds, unless --timeout ends it before.
 Without --claim-key a lost response loses the sandbox, so it ends 5 minutes after its start
 unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as does --first-activity-timeout 0.`,
 		Example: "  atollctl create --env python --claim-key build-17 -o name",
-		Args:    cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("create takes no arguments; did you mean --env %s?", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if env == "" {
 				return usagef("--env is missing; `atollctl envs` lists them")

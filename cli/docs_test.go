@@ -14,7 +14,7 @@ import (
 )
 
 // documented finds commands: in a line of a block, or between backticks.
-var documented = regexp.MustCompile("(?m)`atollctl ([^`]+)`|^[^`\n]*?(?:bin/)?atollctl ([a-z-][^`\n|)#]*)")
+var documented = regexp.MustCompile("(?m)`atollctl ([^`]+)`|^[^`\n]*?(?:bin/)?atollctl ([a-z-][^`\n|)#>]*)")
 
 // Every command in README and docs exists, with these flags and this number of arguments.
 func TestDocumentedCommands(t *testing.T) {

@@ -88,5 +88,8 @@ func looked(s *doctor.Snapshot) string {
 	if s.Hub != nil {
 		hub = "the hub"
 	}
+	if s.Hub != nil && len(s.Clusters) == 0 {
+		return " as far as the hub knows; --context or --kubeconfig looks into clusters as well"
+	}
 	return fmt.Sprintf(" (%s and %d clusters were looked at)", hub, len(s.Clusters))
 }

@@ -21,6 +21,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/pkg/listing"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
@@ -83,7 +84,10 @@ func (s *scripted) PauseSandbox(context.Context, *sandboxv1.PauseSandboxRequest)
 	return s.sandbox(), nil
 }
 
-func (s *scripted) ListSandboxes(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+func (s *scripted) ListSandboxes(_ context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	if _, faults := listing.Parse(r); faults.Err() != nil {
+		return nil, faults.Err()
+	}
 	out := &sandboxv1.ListSandboxesResponse{}
 	if one := s.sandbox(); one.GetPhase() != sandboxv1.Phase_ENDED {
 		out.Sandboxes = append(out.Sandboxes, one)
@@ -158,11 +162,12 @@ func TestCommandsOnAnEndedSandbox(t *testing.T) {
 		"update id-east --idle-timeout 1h": exitEnded,
 		"touch id-east":                    exitEnded,
 		"pause id-east":                    exitEnded,
+		"port-forward id-east 8000":        exitEnded,
 		"sandboxes id-east":                0,
 		"release id-east":                  0,
 	} {
 		stdout, stderr, code := run(t.Context(), line)
-		if code != want || !strings.Contains(stdout, "OOMKilled") {
+		if code != want || !strings.Contains(stdout+stderr, "OOMKilled") {
 			t.Errorf("%s: exit code %d, want %d\n%s%s", line, code, want, stdout, stderr)
 		}
 		if want == exitEnded && (!strings.Contains(stderr, "sandbox id-east has ended: Failed: OOMKilled") ||
@@ -212,11 +217,56 @@ func TestErrorsAreInOurWords(t *testing.T) {
 		"sandboxes --phase asleep":               `--phase: "asleep" is not valid, want one of: starting, running, stopping, ended`,
 		"sandboxes --clustre east":               "did you mean --cluster?",
 		"envs a/b -n c":                          "name two namespaces",
+		"create python":                          "did you mean --env python?",
+		"create --env py --hooks /none":          "--hooks: open /none: no such file",
+		"explain":                                "an Env is missing, or --sandbox",
+		"--token-file /none clusters":            "reading --token-file: open /none: no such file",
+		"port-forward id-east 99999":             `port "99999" is not valid, want [LOCAL:]REMOTE`,
+		"port-forward id-east 1:2:3":             `port "1:2:3" is not valid, want [LOCAL:]REMOTE`,
+		"--server ftp://x clusters":              `--server: "ftp://x" is not valid, want HOST:PORT, http://HOST:PORT or https://HOST:PORT`,
+		"--server http://x/v1 clusters":          `--server: "http://x/v1" is not valid`,
+		"sandboxes --sort-by foo":                `--sort-by: "foo" is not valid, want one of id, `,
+		"sandboxes -l a:b":                       `--selector: "a:b" is not valid, want requirements such as`,
 	} {
-		_, stderr, _ := run(t.Context(), line)
-		if !strings.Contains(stderr, want) || strings.Contains(stderr, "rpc error") {
-			t.Errorf("%s: %q, want %q", line, stderr, want)
+		_, stderr, code := run(t.Context(), line)
+		if !strings.Contains(stderr, want) || strings.Contains(stderr, "rpc error") || code != exitUsage && !strings.HasPrefix(line, "resume") {
+			t.Errorf("%s: exit code %d, %q, want %q", line, code, stderr, want)
 		}
+	}
+	if _, stderr, code := runner("127.0.0.1:1").run(t.Context(), "clusters"); code != 4 || strings.Contains(stderr, "desc =") ||
+		!strings.Contains(stderr, "127.0.0.1:1 was not reached: dial tcp") {
+		t.Errorf("a server that is not there: %d %s", code, stderr)
+	}
+}
+
+// The server may be named by a URL, which says whether to use TLS.
+func TestTheServerMayBeAURL(t *testing.T) {
+	for server, want := range map[string]app{
+		"hub:8080":              {server: "hub:8080"},
+		"http://127.0.0.1:8080": {server: "127.0.0.1:8080", plaintext: true},
+		"https://localhost:8/":  {server: "localhost:8", overTLS: true},
+		"https://hub.example":   {server: "hub.example:443", overTLS: true},
+		"http://[::1]":          {server: "[::1]:80", plaintext: true},
+	} {
+		a := app{server: server}
+		if err := a.resolve(); err != nil || a != want {
+			t.Errorf("%s: %+v, %v, want %+v", server, a, err, want)
+		}
+		if config, err := a.tlsConfig(); err != nil || (config == nil) == (a.overTLS || server == "hub:8080") {
+			t.Errorf("%s: TLS %t, %v", server, config != nil, err)
+		}
+	}
+	server := serveScripted(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_RUNNING}})
+	if _, stderr, code := ("http://" + server).run(t.Context(), "sandboxes id-east"); code != 0 {
+		t.Errorf("by URL: %d %s", code, stderr)
+	}
+}
+
+// A sandbox has one Env, so that explain needs no name of it.
+func TestExplainOfASandboxFindsItsEnv(t *testing.T) {
+	run := serveScripted(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_RUNNING}}).run
+	if stdout, stderr, code := run(t.Context(), "explain --sandbox id-east"); code != 0 || !strings.Contains(stdout, "in default/py") {
+		t.Errorf("%d %s%s", code, stdout, stderr)
 	}
 }
 
@@ -294,6 +344,19 @@ func TestWatchAndWait(t *testing.T) {
 		if strings.Count(stdout, `"phase": "`+phase+`"`) != 1 {
 			t.Errorf("%s is not told once (%d, %s):\n%s", phase, code, stderr, stdout)
 		}
+	}
+}
+
+func (s *scripted) CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
+	return &sandboxv1.Claim{ClaimKey: "k"}, nil // as servers do: without a state
+}
+
+func TestACancelShowsTheStateOfItsClaim(t *testing.T) {
+	s := &scripted{claim: func() (*sandboxv1.Claim, error) {
+		return &sandboxv1.Claim{ClaimKey: "k", State: sandboxv1.Claim_ENDED}, nil
+	}}
+	if stdout, stderr, code := serveScripted(t, s).run(t.Context(), "claim k --cancel"); code != 0 || !strings.Contains(stdout, "ENDED") {
+		t.Errorf("%d %s%s", code, stdout, stderr)
 	}
 }
 
@@ -382,6 +445,30 @@ func parseExample(args []string) error {
 		return errors.New(command.CommandPath() + " does nothing by itself")
 	}
 	return command.ValidateArgs(command.Flags().Args())
+}
+
+// A command line that is wrong says what is right, and its exit code is that of usage.
+func TestCommandsThatAreIncomplete(t *testing.T) {
+	server := serveScripted(t, &scripted{})
+	if stdout, _, code := server.run(t.Context(), ""); code != 0 || !strings.Contains(stdout, "Available Commands:") {
+		t.Errorf("without a command: exit code %d, %q", code, stdout)
+	}
+	for line, want := range map[string]string{
+		"list":                 "there is no atollctl list; did you mean sandboxes?",
+		"relase x":             "there is no atollctl relase; did you mean release?",
+		"frobnicate":           "there is no atollctl frobnicate; atollctl --help lists what there is",
+		"get pods":             "there is no atollctl get pods; there are: claim, clusters, envs, sandboxes",
+		"get":                  "atollctl get needs one of: claim, clusters, envs, sandboxes",
+		"describe":             "atollctl describe needs one of: claim, cluster, env, sandbox",
+		"pki frobnicate":       "there is no atollctl pki frobnicate; there are: ",
+		"envs refresh":         "accepts 1 arg(s), received 0; usage: atollctl envs refresh ",
+		"get sandbox one more": "accepts at most 1 arg(s), received 2; usage: atollctl get sandboxes [ID]",
+	} {
+		_, stderr, code := server.run(t.Context(), line)
+		if code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", line, code, stderr, want)
+		}
+	}
 }
 
 func TestCompletion(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,7 @@ var envView = view[*sandboxv1.Env]{
 			return strings.Join(ids, ",")
 		}},
 		{header: "LACKS", value: func(e *sandboxv1.Env) string { return strings.Join(lackedBy(e), "; ") }},
+		{header: "CATALOGUE", wide: true, value: func(e *sandboxv1.Env) string { return catalogued(e.GetCatalog()) }},
 		{header: "FAULT", wide: true, value: func(e *sandboxv1.Env) string { return oneLine(strings.Join(faultsOf(e), "; ")) }},
 	},
 }
@@ -100,11 +102,13 @@ func envName(e *sandboxv1.Env) string { return e.GetNamespace() + "/" + e.GetNam
 func envsCommand(a *app) *cobra.Command {
 	var of envRef
 	var how following
+	var cluster, order string
 	cmd := &cobra.Command{
 		Use:     "envs [[NAMESPACE/]NAME]",
 		Aliases: []string{"env"},
 		Short:   "Show the federated Envs, or one Env member by member",
 		Example: `  atollctl envs
+  atollctl envs --cluster west --sort-by 'pending desc'
   atollctl envs default/python
   atollctl envs python -n default --wait=ready`,
 		Args:              cobra.MaximumNArgs(1),
@@ -115,7 +119,14 @@ func envsCommand(a *app) *cobra.Command {
 				return envView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
 			}
 			d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Env], error) {
-				return allEnvs(ctx, c, of.namespace)
+				got, err := allEnvs(ctx, c, &sandboxv1.ListEnvsRequest{Namespace: of.namespace, ClusterId: cluster})
+				if err != nil {
+					return got, err
+				}
+				return got, envOrders.sort(got.items, order)
+			}
+			if err := envOrders.sort(nil, order); err != nil {
+				return err
 			}
 			if len(args) == 1 {
 				namespace, name, err := of.resolve(args[0])
@@ -133,22 +144,25 @@ func envsCommand(a *app) *cobra.Command {
 			return d.run(how)
 		},
 	}
-	cmd.AddCommand(refreshCommand(a))
+	cmd.AddCommand(refreshCommand(a), rolloutCommand(a), revisionsCommand(a), importCommand(a))
 	of.bind(cmd.Flags())
 	cmd.Flags().Lookup("namespace").Usage = "only this namespace; of a named Env, its namespace"
+	cmd.Flags().StringVar(&cluster, "cluster", "", "only those that this cluster has")
+	envOrders.bind(cmd, &order)
 	how.bind(cmd, "ready", "empty")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeClusters)
 	return cmd
 }
 
-func allEnvs(ctx context.Context, c clients, namespace string) (fetched[*sandboxv1.Env], error) {
+func allEnvs(ctx context.Context, c clients, r *sandboxv1.ListEnvsRequest) (fetched[*sandboxv1.Env], error) {
 	whole := &sandboxv1.ListEnvsResponse{}
-	for token := ""; ; {
-		page, err := c.envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{Namespace: namespace, PageToken: token})
+	for {
+		page, err := c.envs.ListEnvs(ctx, r)
 		if err != nil {
 			return fetched[*sandboxv1.Env]{}, err
 		}
 		whole.Envs = append(whole.Envs, page.GetEnvs()...)
-		if token = page.GetNextPageToken(); token == "" {
+		if r.PageToken = page.GetNextPageToken(); r.PageToken == "" {
 			return fetched[*sandboxv1.Env]{whole.GetEnvs(), whole}, nil
 		}
 	}
@@ -159,7 +173,7 @@ func showEnv(w io.Writer, output string, env *sandboxv1.Env) error {
 	if err := memberView.list(w, output, membersOf(env), env); err != nil || output != "table" && output != "wide" {
 		return err
 	}
-	for _, fault := range append(faultsOf(env), lackedBy(env)...) {
+	for _, fault := range slices.Concat(faultsOf(env), lackedBy(env), troubles(env.GetCatalog())) {
 		if _, err := fmt.Fprintf(w, "\n%s\n", oneLine(fault)); err != nil {
 			return err
 		}

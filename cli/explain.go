@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,18 +39,28 @@ func explainCommand(a *app) *cobra.Command {
 	f := &claimFlags{}
 	var sandbox, key string
 	cmd := &cobra.Command{
-		Use:   "explain [NAMESPACE/]ENV",
+		Use:   "explain [[NAMESPACE/]ENV]",
 		Short: "Tell where a claim would go, or why a past one went where it did",
 		Example: `  atollctl explain python --clusters west
-  atollctl explain python --sandbox 01j9zq3p3k5m8x7c2v4b6n8d0f-east`,
-		Args:              cobra.ExactArgs(1),
+  atollctl explain --sandbox 01j9zq3p3k5m8x7c2v4b6n8d0f-east`,
+		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeEnvs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request, err := f.message(args[0])
-			if err != nil {
-				return err
+			if len(args) == 0 && sandbox == "" {
+				return usagef("an Env is missing, or --sandbox; `atollctl envs` lists the Envs")
 			}
 			return a.call(cmd, func(ctx context.Context, c clients) error {
+				if len(args) == 0 {
+					s, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox})
+					if err != nil {
+						return err
+					}
+					args = []string{s.GetNamespace() + "/" + s.GetEnv()}
+				}
+				request, err := f.message(args[0])
+				if err != nil {
+					return err
+				}
 				decision, err := c.envs.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{
 					Namespace: request.GetNamespace(), Name: request.GetEnv(), Request: request, SandboxId: sandbox, ClaimKey: key,
 				})
@@ -76,7 +87,7 @@ func headline(d *sandboxv1.Decision) string {
 	}
 	line := target + ": " + d.GetReason()
 	if d.GetMessage() != "" {
-		line += " (" + d.GetMessage() + ")"
+		line += " (" + strings.ReplaceAll(d.GetMessage(), "; explain tells more", "") + ")"
 	}
 	return line
 }

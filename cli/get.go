@@ -15,12 +15,12 @@ import (
 func getCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
-		Short: "Show sandboxes, Envs or clusters, as the commands of these names do",
+		Short: "Show sandboxes, Envs, clusters or templates, as the commands of these names do",
 		Example: `  atollctl get sandboxes -n default --watch
   atollctl get env python -n default -o yaml
   atollctl get cluster east`,
 	}
-	for _, kind := range []*cobra.Command{sandboxesCommand(a), envsCommand(a), clustersCommand(a), claimCommand(a)} {
+	for _, kind := range []*cobra.Command{sandboxesCommand(a), envsCommand(a), clustersCommand(a), claimCommand(a), templatesCommand(a)} {
 		kind.RemoveCommand(kind.Commands()...)
 		cmd.AddCommand(kind)
 	}

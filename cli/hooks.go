@@ -22,11 +22,11 @@ func readHooks(file string) ([]*structpb.Struct, error) {
 	}
 	data, err := read()
 	if err != nil {
-		return nil, fmt.Errorf("--hooks: %w", err)
+		return nil, usagef("--hooks: %w", err)
 	}
 	var list []map[string]any
 	if err := yaml.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("--hooks %s: want a list of hooks, such as [{exec: {command: [true]}}]: %w", file, err)
+		return nil, usagef("--hooks %s: want a list of hooks, such as [{exec: {command: [true]}}]: %w", file, err)
 	}
 	hooks := make([]*structpb.Struct, 0, len(list))
 	for _, m := range list {

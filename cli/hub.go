@@ -57,7 +57,7 @@ func encrypted(e *sandboxv1.Encryption) string {
 func hubCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "hub",
-		Short:   "Show whether the hub knows every claim key; back it up and restore it",
+		Short:   "Show whether the hub knows every claim key, and its replicas; back it up and restore it",
 		Example: "  atollctl hub\n  atollctl hub backup hub.tar.gz",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,8 +70,47 @@ func hubCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.AddCommand(acceptLossCommand(a), backupCommand(a), restoreCommand())
+	cmd.AddCommand(acceptLossCommand(a), backupCommand(a), restoreCommand(), migrateCommand(), replicasCommand(a))
 	return cmd
+}
+
+var replicaView = view[*sandboxv1.Replica]{
+	name: (*sandboxv1.Replica).GetName,
+	columns: []column[*sandboxv1.Replica]{
+		{header: "NAME", value: (*sandboxv1.Replica).GetName},
+		{header: "REACHABLE", value: func(r *sandboxv1.Replica) string {
+			switch {
+			case r.GetSelf():
+				return "self"
+			case r.GetReachable():
+				return "yes"
+			default:
+				return "no"
+			}
+		}},
+		{header: "CLUSTERS", value: func(r *sandboxv1.Replica) string { return number(r.GetClusters()) }},
+		{header: "VERSION", value: (*sandboxv1.Replica).GetVersion},
+		{header: "SINCE", value: func(r *sandboxv1.Replica) string { return since(time.Now(), r.GetSince()) }},
+		{header: "ADDRESS", wide: true, value: (*sandboxv1.Replica).GetAddress},
+	},
+}
+
+func replicasCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "replicas",
+		Short:   "List the hub's replicas, as the one that answers sees them, and how many clusters are attached to each",
+		Example: "  atollctl hub replicas\n  atollctl clusters -o wide",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				list, err := c.hub.ListReplicas(ctx, &sandboxv1.ListReplicasRequest{})
+				if err != nil {
+					return err
+				}
+				return replicaView.list(cmd.OutOrStdout(), a.output, list.GetReplicas(), list)
+			})
+		},
+	}
 }
 
 func acceptLossCommand(a *app) *cobra.Command {
@@ -99,7 +138,8 @@ will never come back is better forgotten: atollctl cluster forget.`,
 }
 
 func backupCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write an archive of all that a running hub keeps; needs the scope admin",
 		Long: `Write an archive of all that a running hub keeps: which clusters there are, and who holds which claim key. It needs an
@@ -108,6 +148,9 @@ API key with the scope admin. The archive holds the names and parameters of clai
 		Example: `  atollctl hub backup hub-$(date +%F).tar.gz`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := os.Lstat(args[0]); err == nil && !force {
+				return usagef("FILE: %q is not valid, want a file that does not exist yet; --force replaces it", args[0])
+			}
 			return a.call(cmd, func(ctx context.Context, c clients) error {
 				manifest, err := backupTo(ctx, c.hub, args[0])
 				if err != nil {
@@ -117,6 +160,8 @@ API key with the scope admin. The archive holds the names and parameters of clai
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "replace a file that exists, once the new archive is whole")
+	return cmd
 }
 
 // backupTo returns when the file is whole and durable. It leaves no file of that name before.
@@ -153,6 +198,21 @@ func receive(ctx context.Context, hub sandboxv1.HubClient, f *os.File) (hubstate
 		return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
 	}
 	return hubstate.Inspect(f)
+}
+
+func migrateCommand() *cobra.Command {
+	var flags hubstate.MigrateFlags
+	cmd := &cobra.Command{
+		Use:     "migrate --from bbolt:DIR --to etcd:URL,URL",
+		Short:   hubstate.MigrateShort,
+		Long:    hubstate.MigrateLong,
+		Example: "  atollctl hub migrate --from bbolt:/var/lib/atoll-hub --to etcd:https://a:2379,https://b:2379 --etcd-ca-file ca.crt",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	flags.Bind(cmd.Flags())
+	_, _ = cmd.MarkFlagRequired("from"), cmd.MarkFlagRequired("to")
+	return cmd
 }
 
 func restoreCommand() *cobra.Command {

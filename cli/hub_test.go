@@ -86,6 +86,18 @@ func TestABackupIsAFileOnlyWhenItIsWhole(t *testing.T) {
 	if err != nil || !strings.Contains(out, "backed up to "+path+": hub v1") {
 		t.Errorf("%q: %v", out, err)
 	}
+	before, err := os.Stat(path)
+	must.Succeed(t, err)
+	if _, err := atollctl(t, "hub", "backup", path, "--server", address); exitCodeOf(err) != exitUsage || !strings.Contains(err.Error(),
+		"--force replaces it") {
+		t.Errorf("over another backup: %v", err)
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the first backup was replaced: %v", err)
+	}
+	if _, err := atollctl(t, "hub", "backup", path, "--force", "--server", address); err != nil {
+		t.Errorf("with --force: %v", err)
+	}
 	k.archive = k.archive[:len(k.archive)-20]
 	if _, err := atollctl(t, "hub", "backup", path+"2", "--server", address); !errors.Is(err, hubstate.ErrArchive) {
 		t.Errorf("one that is cut off: %v", err)

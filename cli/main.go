@@ -42,7 +42,8 @@ func newRoot() *cobra.Command {
 		Long: `Look at an Atoll federation and use its sandboxes.
 
 The server is a hub, or a worker's local address: both speak the same API. Every flag can also be given in the
-environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --config names.`,
+environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --config names; atollctl config keeps
+contexts for several hubs.`,
 		Example: `  atollctl clusters
   atollctl create --env default/python --image registry.example/py:3.13 --claim-key build-17
   atollctl exec -it 01j9zq3p3k5m8x7c2v4b6n8d0f-east -- sh
@@ -58,9 +59,13 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	root.AddCommand(
 		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
 		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), pauseCommand(app), resumeCommand(app),
-		explainCommand(app), topCommand(app), pkiCommand(), verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app),
-		portForwardCommand(app), simulateCommand(app), getCommand(app), describeCommand(app),
+		explainCommand(app), topCommand(app), pkiCommand(app), verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app),
+		portForwardCommand(app), simulateCommand(app), auditCommand(), getCommand(app), describeCommand(app),
+		versionCommand(app), keysCommand(app), accessCommand(app), quotaCommand(app),
+		applyCommand(app), diffCommand(app), editCommand(app), deleteCommand(app), templatesCommand(app),
+		loginCommand(app), logoutCommand(app), configCommand(app),
 	)
+	explainArguments(root)
 	return root
 }
 

@@ -41,22 +41,26 @@ func bindDir(flags *pflag.FlagSet, dir *string) {
 }
 
 // pkiCommand manages the CA of a small installation.
-func pkiCommand() *cobra.Command {
+func pkiCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pki",
-		Short: "Make the certificates of a small federation, without cert-manager",
-		Long: `Make the certificates of a small federation, without cert-manager: a CA in a directory of this machine, and what it
-issues to hubs and clusters. Keep the directory: certificates end after 30 days and are renewed from it, and every person who
-has its ca.key can be any hub and any cluster.
+		Short: "Show and rotate the hub's CA; make certificates without cert-manager for a hub that has none",
+		Long: `status and rotate are about the CA of a hub, by which clusters join (atollctl cluster invite).
+
+init, hub and cluster make certificates for a hub that gets its own from files, without cert-manager: a CA in a directory of this
+machine, and what it issues to hubs and clusters. Keep the directory: certificates end after 30 days and are renewed from it,
+and every person who has its ca.key can be any hub and any cluster.
 
 hub and cluster print, and nothing else to standard output, the kubectl command that puts the certificate where the
 chart looks for it.`,
-		Example: `  atollctl pki init --dir pki
+		Example: `  atollctl pki status
+  atollctl pki rotate --wait
+  atollctl pki init --dir pki
   atollctl pki hub --dir pki --host hub.example.org,192.0.2.7 | sh
   atollctl pki cluster east --dir pki --context kind-east | sh
   atollctl pki cluster east --dir pki --context kind-east --renew | sh`,
 	}
-	cmd.AddCommand(pkiInitCommand(), pkiHubCommand(), pkiClusterCommand())
+	cmd.AddCommand(pkiStatusCommand(a), pkiRotateCommand(a), pkiInitCommand(), pkiHubCommand(), pkiClusterCommand())
 	return cmd
 }
 

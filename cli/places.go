@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"navix.sh/atoll/pkg/config"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -27,6 +28,8 @@ type places struct {
 func (p *places) bind(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&p.contexts, "context", nil,
 		"[ID=]CONTEXT of kubectl for a cluster; ID is the cluster's id, if it is not the context's name (repeatable)")
+	// The environment's ATOLL_CONTEXT is atollctl's own context, here as in every command.
+	flags.Lookup("context").Annotations = map[string][]string{config.LineOnly: nil}
 	flags.StringArrayVar(&p.kubeconfigs, "kubeconfig", nil,
 		"[ID=]FILE: where contexts are; without --context, the current one of each file is a cluster (repeatable)")
 	flags.StringArrayVar(&p.metrics, "metrics", nil, "[NAME=]URL of a hub's or worker's metrics (repeatable)")

@@ -130,6 +130,9 @@ note: no metrics were read: I10 is not checked
 }
 
 func TestReport(t *testing.T) {
+	if got := looked(&doctor.Snapshot{Snapshot: &verify.Snapshot{Hub: &verify.Hub{}}}); !strings.Contains(got, "as far as the hub knows") {
+		t.Errorf("the hub alone: %q", got)
+	}
 	for name, tc := range map[string]struct {
 		seen *doctor.Snapshot
 		want string

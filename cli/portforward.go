@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/spf13/cobra"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/reach"
 )
 
@@ -33,12 +34,25 @@ For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxe
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: firstOnly(a.completeSandboxes),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			ports, err := parsePorts(args[1:])
+			if err != nil {
+				return err
+			}
 			p, err := a.place()
 			if err != nil {
 				return err
 			}
+			if err := a.call(cmd, func(ctx context.Context, c clients) error {
+				sandbox, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: args[0]})
+				if err != nil {
+					return err
+				}
+				return usable(sandbox)
+			}); err != nil {
+				return err
+			}
 			f := &forwarding{place: p, id: args[0], errOut: cmd.ErrOrStderr()}
-			return f.run(cmd.Context(), cmd.OutOrStdout(), address, args[1:])
+			return f.run(cmd.Context(), cmd.OutOrStdout(), address, ports)
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "address of this machine to listen on")
@@ -53,47 +67,45 @@ type forwarding struct {
 	conns  sync.WaitGroup
 }
 
-// parsePorts parses [LOCAL:]REMOTE; a local port of 0 is any.
-func parsePorts(text string) (local, remote uint16, err error) {
-	before, after, both := strings.Cut(text, ":")
-	if !both {
-		before, after = text, text
+// portPair is a port of this machine, 0 for any, and one of the sandbox.
+type portPair struct{ local, remote uint16 }
+
+// parsePorts parses a list of [LOCAL:]REMOTE.
+func parsePorts(texts []string) (pairs []portPair, err error) {
+	for _, text := range texts {
+		before, after, both := strings.Cut(text, ":")
+		if !both {
+			before, after = text, text
+		} else if before == "" {
+			before = "0"
+		}
+		local, localErr := strconv.ParseUint(before, 10, 16)
+		remote, err := strconv.ParseUint(after, 10, 16)
+		if localErr != nil || err != nil || remote == 0 {
+			return nil, usagef("port %q is not valid, want [LOCAL:]REMOTE with numbers from 1 to 65535", text)
+		}
+		pairs = append(pairs, portPair{uint16(local), uint16(remote)})
 	}
-	r, err := strconv.ParseUint(after, 10, 16)
-	if err != nil || r == 0 {
-		return 0, 0, fmt.Errorf("port %q is not valid, want [LOCAL:]REMOTE with numbers from 1 to 65535", text)
-	}
-	if before == "" {
-		return 0, uint16(r), nil
-	}
-	l, err := strconv.ParseUint(before, 10, 16)
-	if err != nil {
-		return 0, 0, fmt.Errorf("port %q is not valid, want [LOCAL:]REMOTE with numbers from 1 to 65535", text)
-	}
-	return uint16(l), uint16(r), nil
+	return pairs, nil
 }
 
 // run listens on all ports or none, and forwards until ctx ends.
-func (f *forwarding) run(ctx context.Context, out io.Writer, address string, ports []string) (err error) {
+func (f *forwarding) run(ctx context.Context, out io.Writer, address string, ports []portPair) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer f.conns.Wait()
 	defer cancel()
 	var accepting sync.WaitGroup
 	defer accepting.Wait()
-	for _, text := range ports {
-		local, remote, err := parsePorts(text)
-		if err != nil {
-			return err
-		}
+	for _, port := range ports {
 		var config net.ListenConfig
-		lis, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(local))))
+		lis, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(port.local))))
 		if err != nil {
-			return fmt.Errorf("listening for port %d of the sandbox: %w", remote, err)
+			return fmt.Errorf("listening for port %d of the sandbox: %w", port.remote, err)
 		}
 		defer context.AfterFunc(ctx, func() { _ = lis.Close() })
 		defer func() { _ = lis.Close() }()
-		fmt.Fprintf(out, "%s is port %d of %s\n", lis.Addr(), remote, f.id)
-		accepting.Go(func() { f.accept(ctx, lis, remote) })
+		fmt.Fprintf(out, "%s is port %d of %s\n", lis.Addr(), port.remote, f.id)
+		accepting.Go(func() { f.accept(ctx, lis, port.remote) })
 	}
 	<-ctx.Done()
 	return nil

@@ -21,7 +21,7 @@ import (
 func TestClusterFormats(t *testing.T) {
 	list := &sandboxv1.ListClustersResponse{Clusters: []*sandboxv1.Cluster{
 		{Id: "east", State: sandboxv1.ClusterState_FRESH, Idle: 3, Running: 1, Desired: 4, Envs: 1,
-			LastSeen: durationpb.New(1200 * time.Millisecond), Members: 1, Incarnation: 7, Version: "v1"},
+			LastSeen: durationpb.New(1200 * time.Millisecond), Members: 1, Incarnation: 7, Replica: "hub-1", Version: "v1"},
 		{Id: "west", State: sandboxv1.ClusterState_UNREACHABLE, LastSeen: durationpb.New(3 * time.Minute), Message: "silent"},
 	}}
 	for output, want := range map[string]string{
@@ -29,9 +29,9 @@ func TestClusterFormats(t *testing.T) {
 east     FRESH        3     1        4        0        1     1s
 west     UNREACHABLE  0     0        0        0        0     3m
 `,
-		"wide": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN  POOLS  INCARNATION  VERSION  MESSAGE
-east     FRESH        3     1        4        0        1     1s    1      7            v1       -
-west     UNREACHABLE  0     0        0        0        0     3m    0      0            -        silent
+		"wide": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN  POOLS  INCARNATION  VERSION  REPLICA  SERVES  MESSAGE
+east     FRESH        3     1        4        0        1     1s    1      7            v1       hub-1    all     -
+west     UNREACHABLE  0     0        0        0        0     3m    0      0            -        -        all     silent
 `,
 		"name": "east\nwest\n",
 		"yaml": `clusters:
@@ -42,6 +42,7 @@ west     UNREACHABLE  0     0        0        0        0     3m    0      0     
   incarnation: "7"
   lastSeen: 1.200s
   members: 1
+  replica: hub-1
   running: 1
   state: FRESH
   version: v1

@@ -31,6 +31,9 @@ type place struct {
 }
 
 func (a *app) place() (*place, error) {
+	if err := a.resolve(); err != nil {
+		return nil, err
+	}
 	config, err := a.tlsConfig()
 	if err != nil {
 		return nil, err

@@ -70,9 +70,10 @@ func sandboxesCommand(a *app) *cobra.Command {
 	var over ended
 	var how following
 	cmd := &cobra.Command{
-		Use:     "sandboxes [ID]",
-		Aliases: []string{"sandbox", "sb"},
-		Short:   "Show live sandboxes, or those that have ended, or one of either",
+		Use:        "sandboxes [ID]",
+		SuggestFor: []string{"list", "ls", "ps"},
+		Aliases:    []string{"sandbox", "sb"},
+		Short:      "Show live sandboxes, or those that have ended, or one of either",
 		Example: `  atollctl sandboxes --env default/python --watch
   atollctl sandboxes -l app=web --sort-by 'claimedAt desc'
   atollctl sandboxes --ended --ended-after 2h --stop-reason Failed
@@ -125,7 +126,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 					return w.run(ctx)
 				}
 			}
-			return d.run(how)
+			return namingFlags(d.run(how))
 		},
 	}
 	flags := cmd.Flags()
@@ -194,7 +195,8 @@ func claimCommand(a *app) *cobra.Command {
 				var err error
 				if cancel {
 					claim, err = c.claims.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: args[0], Namespace: namespace, Team: team})
-				} else {
+				}
+				if err == nil { // a cancel's response has no state
 					claim, err = c.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: args[0], Namespace: namespace, Team: team})
 				}
 				return fetched[*sandboxv1.Claim]{[]*sandboxv1.Claim{claim}, claim}, err

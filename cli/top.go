@@ -24,12 +24,15 @@ func topCommand(a *app) *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:     "top",
-		Short:   "Watch clusters and Envs live",
+		Short:   "Watch clusters and Envs live, and the replicas of the hub",
 		Example: "  atollctl top\n  atollctl top --once",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < 100*time.Millisecond {
 				return invalidFlag("interval", interval.String(), "100ms or more")
+			}
+			if a.output != "table" {
+				return invalidFlag("output", a.output, "table; clusters -o json and envs -o json print what top shows")
 			}
 			return a.connect(func(c clients) error {
 				return top(cmd.Context(), cmd.OutOrStdout(), c, interval, once)
@@ -79,6 +82,7 @@ type look struct {
 	at       time.Time
 	clusters *sandboxv1.ListClustersResponse
 	envs     *sandboxv1.ListEnvsResponse
+	replicas []*sandboxv1.Replica // of the hub; one is not shown
 }
 
 func takeLook(ctx context.Context, c clients, interval time.Duration) (*look, error) {
@@ -92,7 +96,9 @@ func takeLook(ctx context.Context, c clients, interval time.Duration) (*look, er
 	if err != nil {
 		return nil, err
 	}
-	return &look{at: time.Now(), clusters: clusters, envs: envs}, nil
+	// A worker has no replicas of a hub, and a key may not be allowed to see them: top goes without.
+	replicas, _ := c.hub.ListReplicas(ctx, &sandboxv1.ListReplicasRequest{})
+	return &look{at: time.Now(), clusters: clusters, envs: envs, replicas: replicas.GetReplicas()}, nil
 }
 
 func (l *look) running() (n int32) {
@@ -110,6 +116,12 @@ func (l *look) print(w io.Writer, previous *look) error {
 	}
 	fmt.Fprintf(&out, "%s   %d clusters, %d envs, %d running%s\n\n", l.at.Format(time.TimeOnly),
 		len(l.clusters.GetClusters()), len(l.envs.GetEnvs()), l.running(), change)
+	if len(l.replicas) > 1 {
+		if err := replicaView.list(&out, "table", l.replicas, nil); err != nil {
+			return err
+		}
+		out.WriteByte('\n')
+	}
 	if err := clusterView.list(&out, "table", l.clusters.GetClusters(), nil); err != nil {
 		return err
 	}

@@ -44,6 +44,81 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return usageError{err}
 }
 
+// explainArguments has all commands say how they are called when they are called wrongly. A command that only has others below it is
+// wrong by itself: it printed its help, and scripts took that for success.
+func explainArguments(cmd *cobra.Command) {
+	if !cmd.HasParent() {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return unknownCommand(cmd, args[0])
+		}
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	} else if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			var names []string
+			for _, child := range cmd.Commands() {
+				if child.IsAvailableCommand() {
+					names = append(names, child.Name())
+				}
+			}
+			if len(args) == 0 {
+				return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
+			}
+			if near := problem.Nearest(args[0], names); near != "" {
+				return usagef("there is no %s %s; did you mean %s? There are: %s", cmd.CommandPath(), args[0], near, strings.Join(names, ", "))
+			}
+			return usagef("there is no %s %s; there are: %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+		}
+		cmd.Args = cobra.ArbitraryArgs
+	} else if valid := cmd.Args; valid != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := valid(cmd, args); err != nil {
+				return usagef("%w; usage: %s", err, cmd.UseLine())
+			}
+			return nil
+		}
+	}
+	for _, child := range cmd.Commands() {
+		explainArguments(child)
+	}
+}
+
+// unknownCommand names the command that is most like a wrong one, or that does what other tools call so.
+func unknownCommand(root *cobra.Command, wrong string) error {
+	var names []string
+	for _, child := range root.Commands() {
+		if !child.IsAvailableCommand() {
+			continue
+		}
+		if slices.Contains(child.SuggestFor, wrong) {
+			return usagef("there is no atollctl %s; did you mean %s?", wrong, child.Name())
+		}
+		names = append(append(names, child.Name()), child.Aliases...)
+	}
+	if near := problem.Nearest(wrong, names); near != "" {
+		return usagef("there is no atollctl %s; did you mean %s?", wrong, near)
+	}
+	return usagef("there is no atollctl %s; atollctl --help lists what there is", wrong)
+}
+
+// flagOf has the flags of fields that are called otherwise.
+var flagOf = map[string]string{"orderBy": "--sort-by", "labelSelector": "--selector", "metadataSelector": "--metadata"}
+
+// namingFlags returns an error about a field of a list as one about its flag.
+func namingFlags(err error) error {
+	var p *problem.Error
+	if !errors.As(err, &p) || p.Reason != problem.Invalid || len(p.Fields) != 1 {
+		return err
+	}
+	flag, known := flagOf[p.Fields[0].Field]
+	if !known {
+		return err
+	}
+	return usagef("%s: %q is not valid, want %s", flag, p.Fields[0].Value, p.Fields[0].Valid)
+}
+
 // validOf describes the values of a flag.
 func validOf(value pflag.Value) string {
 	if v, ok := value.(*enumFlag); ok {

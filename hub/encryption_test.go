@@ -223,8 +223,10 @@ func TestEncryptionKeysOfAHub(t *testing.T) {
 		}
 		h := &hub{log: l.log}
 		err := h.openStore(t.Context(), clock.RealClock{}, &o)
-		for _, file := range h.files() {
-			_ = file.Close()
+		for _, file := range []hubstate.Store{h.claimsStore, h.registryStore} {
+			if file != nil {
+				_ = file.Close()
+			}
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("a hub with %s: %v", name, err)

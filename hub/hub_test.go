@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	// lumberjack never ends it.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
 // running is a hub on its own ports.
@@ -80,8 +81,7 @@ func get(t *testing.T, url string) (int, string) {
 	resp, err := http.Get(url)
 	must.Succeed(t, err)
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	must.Succeed(t, err)
+	body := must.Read(t, resp.Body)
 	return resp.StatusCode, string(body)
 }
 
@@ -92,7 +92,8 @@ func TestTheHubServes(t *testing.T) {
 		h.health + "/readyz":    "ok",
 		h.metrics + "/metrics":  "atoll_hub_claim_keys_expired_total",
 		h.api + "/openapi.json": `"/v1/sandboxes"`,
-		h.api + "/v1/clusters":  `{"clusters":[]}`,
+		h.api + "/v1/clusters":  `{"clusters":[]`,
+		h.api + "/v1/replicas":  `"reachable":true`,
 		h.api + "/v1/sandboxes": `"sandboxes":[]`,
 		h.api + "/v1/envs":      `"envs":[]`,
 	} {
@@ -166,19 +167,28 @@ func TestAnotherIdentityIsNoHub(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                    "--tls-cert-file is required",
-		"--listen=:8080":                      "only loopback is allowed",
-		"--store=etcd:localhost:2379":         "not built yet",
-		"--store=bbolt:":                      "want bbolt:DIRECTORY",
-		"--claim-key-retention=0s":            "want more than 0",
-		"--cluster-max-envs=0":                "--cluster-max-envs: 0 is not valid",
-		"--peer-listen=:8444":                 "unknown flag",
-		"--log-level=loud":                    "--log-level",
-		"extra":                               "unknown command",
-		"api-key new --all":                   "name: is missing",
-		"api-key new --name=x":                "--team, --all-teams or --all is required",
-		"api-key new --name=x --team=t":       "--namespaces, --all-namespaces or --all is required",
-		"api-key new --name=x --team=t --all": "allTeams: true beside a team",
+		"--tls-cert-file=hub.crt":                           "want all three, or none",
+		"--ca-cert-file=ca.crt":                             "want both or none",
+		"--approve=ask":                                     "want auto or manual",
+		"--cluster-certificate-lifetime=1s":                 "want 10s to",
+		"--listen=:8080":                                    "only loopback is allowed",
+		"--store=etcd:localhost:2379":                       "want https://HOST:PORT",
+		"--store=bbolt:":                                    "want bbolt:DIRECTORY",
+		"--claim-key-retention=0s":                          "want more than 0",
+		"--cluster-max-envs=0":                              "--cluster-max-envs: 0 is not valid",
+		"--peer-listen=:8444":                               "several replicas need a store that they share, want --store=etcd:",
+		"--join=hub-peers":                                  "--gossip-listen: listening on :7946 needs credentials",
+		"--log-level=loud":                                  "--log-level",
+		"--auth=ldap":                                       `--auth: "ldap" is not valid, want of keys, oidc, kubernetes`,
+		"--auth=oidc":                                       "--auth oidc needs --oidc-config-file",
+		"--auth=oidc --api-keys-file=x":                     "--api-keys-file is of no use without --auth keys",
+		"--auth=keys --oidc-config-file=x":                  "--oidc-config-file is of no use without --auth oidc",
+		"--auth-kubernetes-ttl=1h":                          "want 1s to 10m",
+		"extra":                                             "unknown command",
+		"api-key new --all":                                 "name: is missing",
+		"api-key new --name=x":                              "--team, --all-teams or --all is required",
+		"api-key new --name=x --team=t":                     "--namespaces, --all-namespaces or --all is required",
+		"api-key new --name=x --team=t --all":               "allTeams: true beside a team",
 		"api-key new --name=x --team=t --namespaces=a,b":    "",
 		"api-key new --name=x --all-teams --all-namespaces": "",
 		"initvolume /dev/null/nowhere":                      "giving away the data directory",

@@ -40,7 +40,7 @@ func newCommand() *cobra.Command {
 	var opts options
 	var logs logging.Flags
 	cmd := &cobra.Command{
-		Use:           "atoll-hub --tls-cert-file FILE --tls-key-file FILE --tls-ca-file FILE",
+		Use:           "atoll-hub [flags]",
 		Short:         "Claim sandboxes across clusters",
 		Version:       version.String(),
 		Args:          cobra.NoArgs,
@@ -60,6 +60,6 @@ func newCommand() *cobra.Command {
 	opts.bind(cmd.Flags())
 	logs.Bind(cmd.Flags())
 	config.Bind(cmd)
-	cmd.AddCommand(apiKeyCommand(), initVolumeCommand(), restoreCommand(), encryptionKeyCommand())
+	cmd.AddCommand(apiKeyCommand(), initVolumeCommand(), restoreCommand(), migrateCommand(), encryptionKeyCommand())
 	return cmd
 }

@@ -4,11 +4,13 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 
 	"navix.sh/atoll/e2e/monitoring"
+	"navix.sh/atoll/pkg/audit"
 )
 
 // Dashboards and alerts use metrics and labels that the hub registers, and promlint has no complaint about any.
@@ -20,7 +22,10 @@ func TestMetrics(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	must.Succeed(t, h.build(t.Context(), testOptions(t)))
+	o := testOptions(t)
+	o.audit = audit.Flags{To: []string{"file"}, Megabytes: 4, Files: 1, Age: time.Hour}
+	o.replicas = replicaOptions{peerListen: "127.0.0.1:0", gossipListen: "127.0.0.1:0"}
+	must.Succeed(t, h.build(t.Context(), o))
 	if err := recorder.CheckCharts("../charts", "atoll_hub_", "atoll_link_"); err != nil {
 		t.Error(err)
 	}

@@ -80,7 +80,7 @@ func TestSecretsAreTakenUpWithoutARestart(t *testing.T) {
 	keys.write(t, map[string][]byte{"keys.yaml": firstKeys})
 
 	h := start(t, &options{
-		listen: ":8080", dataDir: t.TempDir(), apiKeysFile: keys.path("keys.yaml"), retention: time.Hour,
+		listen: ":8080", dataDir: t.TempDir(), authOptions: authOptions{apiKeysFile: keys.path("keys.yaml")}, retention: time.Hour,
 		tls: link.Files{Cert: certificate.path("tls.crt"), Key: certificate.path("tls.key"), CA: certificate.path("ca.crt")},
 	})
 	cas := x509.NewCertPool()

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
@@ -19,15 +22,52 @@ import (
 // maxScrapes is how many responses of /metrics are built at a time.
 const maxScrapes = 4
 
+// readyTimeout is shorter than a kubelet's patience.
+const readyTimeout = 900 * time.Millisecond
+
 // probes serve operators: metrics and health.
 type probes struct {
 	metrics http.Handler
 	store   store.Store
-	ending  atomic.Bool
+	shared  bool // with other replicas
+	// cutOff names the live replicas that this one cannot reach, and reports whether it reaches none: while the store does not respond,
+	// callers are then better off at another one. nil: there are no others.
+	cutOff func() (replicas string, alone bool)
+	// othersServe reports whether the store responds to another replica, as far as that tells. nil: there are no others.
+	othersServe func() bool
+	failing     failing
+	ending      atomic.Bool
+}
+
+// avoidAfter is how long the store does not respond to a replica, and does to others, before callers are better off at those. It is
+// longer than the others take to tell that it responds to none.
+const avoidAfter = 20 * time.Second
+
+// failing is since when something fails.
+type failing struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	since time.Time
+}
+
+// note takes an outcome, and returns for how long there were failures alone.
+func (f *failing) note(failed bool) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !failed {
+		f.since = time.Time{}
+		return 0
+	}
+	if f.since.IsZero() {
+		f.since = f.clock.Now()
+	}
+	return f.clock.Since(f.since)
 }
 
 func newProbes(registry registry, s store.Store) *probes {
-	return &probes{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry, MaxRequestsInFlight: maxScrapes}), store: s}
+	_, shared := s.(store.Shared)
+	return &probes{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry, MaxRequestsInFlight: maxScrapes}), store: s,
+		shared: shared, failing: failing{clock: clock.RealClock{}}}
 }
 
 func (p *probes) serveMetrics(ctx context.Context, lis net.Listener) error {
@@ -40,22 +80,48 @@ func (p *probes) serveHealth(ctx context.Context, lis net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := p.ready(r.Context()); err != nil {
+		replicas, alone := "", false
+		if p.cutOff != nil {
+			replicas, alone = p.cutOff()
+		}
+		degraded, err := p.ready(r.Context(), alone)
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte("ok\n"))
+		if degraded != nil {
+			_, _ = fmt.Fprintf(w, "claims with a key are refused: %v\n", degraded)
+		}
+		switch {
+		case alone:
+			_, _ = fmt.Fprintf(w, "no other replica is reachable, although alive: %s\n", replicas)
+		case replicas != "":
+			_, _ = fmt.Fprintf(w, "not reachable, although alive: %s\n", replicas)
+		}
 	})
 	return serve.Plain(ctx, lis, mux)
 }
 
-// ready does not require workers; because a hub without any still shows and releases sandboxes and returns the state of claims.
-func (p *probes) ready(ctx context.Context) error {
+// ready does not require workers; because a hub without any still shows and releases sandboxes and returns the state of claims. Nor
+// does it require a quorum of an etcd; because everything but claims with a key goes on. A replica that the store alone does not respond
+// to is avoided.
+func (p *probes) ready(ctx context.Context, alone bool) (degraded, err error) {
 	if p.ending.Load() {
-		return errors.New("ending")
+		return nil, errors.New("ending")
 	}
-	if _, _, err := p.store.Get(ctx, "probe"); err != nil {
-		return fmt.Errorf("the store does not answer: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	_, _, err = p.store.Get(ctx, "probe")
+	lasting := p.failing.note(err != nil)
+	switch {
+	case err == nil:
+		return nil, nil
+	case !p.shared || alone:
+		return nil, fmt.Errorf("the store does not answer: %w", err)
+	case lasting >= avoidAfter && p.othersServe != nil && p.othersServe():
+		return nil, fmt.Errorf("the store has not answered for %s, and does to other replicas: %w", lasting.Round(time.Second), err)
+	default:
+		return err, nil
 	}
-	return nil
 }

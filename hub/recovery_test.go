@@ -35,6 +35,7 @@ type life struct {
 	log     logr.Logger // zero: the test's
 	metrics registry    // nil: a new one for each process
 	address running
+	hub     *hub
 	stop    func()
 	conn    *grpc.ClientConn
 }
@@ -58,7 +59,9 @@ func (l *life) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- h.serve(ctx, listeners) }()
-	l.address = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String()}
+	l.address = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String(),
+		health: listeners[3].Addr().String()}
+	l.hub = h
 	if l.conn, err = grpc.NewClient(l.address.api, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		l.Fatal(err)
 	}

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,26 +15,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/hub/internal/authority"
+	"navix.sh/atoll/hub/internal/catalog"
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/grants"
 	"navix.sh/atoll/hub/internal/lastknown"
+	"navix.sh/atoll/hub/internal/peers"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/hub/internal/sandboxes"
+	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/members"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/pkg/watch"
 )
 
 // hub holds everything that runs.
@@ -40,18 +50,35 @@ type hub struct {
 	log     logr.Logger
 	metrics registry
 	tracing *telemetry.Tracing
+	audit   *audit.Log // nil: none
 
-	claimsFile, registryFile *store.Bolt
-	rotation                 *store.Rotation // nil: the files are not encrypted
-	recovery                 *recovery.State
-	registryCopy             *registrycopy.Copy // nil: there is no copy
+	claimsStore, registryStore hubstate.Store
+	rotation                   *store.Rotation // nil: the stores are not encrypted
+	recovery                   *recovery.State
+	registryCopy               *registrycopy.Copy // nil: there is no copy
 
+	authority *authority.Authority // nil: certificates come from files
 	fleet     *fleet.Fleet
 	lastKnown *lastknown.Sandboxes
 	claims    *claims.Service
-	auth      *api.Authenticator // nil without keys
+	grants    *grants.Service
+	catalog   *catalog.Service
+	auth      *api.Authenticator // nil: callers need no credentials
 	link      *grpc.Server
 	public    *api.Server
+	publicTLS *tls.Config // nil: plain text
+	e2b       *gateway    // nil: there is none
+
+	background []runner // beside what serve names
+
+	workers *attach.Server
+	replica string // name
+	since   *timestamppb.Timestamp
+
+	// Of several replicas; nil: there is one.
+	peerListener net.Listener
+	members      *members.Members
+	peers        *peers.Service
 }
 
 // registry is where metrics are registered and served from.
@@ -77,6 +104,12 @@ func run(ctx context.Context, o *options, log logr.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := h.listenE2B(o); err != nil {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+		return err
+	}
 	log.Info("Atoll hub is up", "version", version.String(), "api", listeners[0].Addr().String(), "link", listeners[1].Addr().String(),
 		"authenticated", !o.open(), "tls", o.secure())
 	return h.serve(ctx, listeners)
@@ -91,28 +124,40 @@ func (h *hub) build(ctx context.Context, o *options) error {
 		h.log.WithName("traces")); err != nil {
 		return err
 	}
-	credentials, err := link.LoadCredentials(o.tls, h.log.WithName("link"))
+	credentials, err := h.fileCredentials(o)
 	if err != nil {
 		return err
 	}
-	if who, err := credentials.Identity(); err != nil || who != link.Hub() {
-		return errors.Join(fmt.Errorf("--tls-cert-file %s is no hub's certificate, want the URI name %s", o.tls.Cert, link.Hub()), err)
-	}
 	if err := h.openStore(ctx, real, o); err != nil {
+		return err
+	}
+	if h.audit, err = o.audit.Open(ctx, audit.Environment{
+		DataDir: o.dataDir, Replica: o.replicas.replicaName(), Clock: real, Metrics: h.metrics, Log: h.log.WithName("audit"),
+		OTLP: func(ctx context.Context) (audit.Sink, error) {
+			logs, err := o.tracing.OpenLogs(ctx, telemetry.Service{Name: "atoll-hub", Version: version.String()})
+			if err != nil {
+				return nil, err
+			}
+			return audit.Collector(logs), nil
+		},
+	}); err != nil {
 		return err
 	}
 	registry, err := h.openRegistry(ctx, o)
 	if err != nil {
 		return err
 	}
-	if h.recovery, err = recovery.Open(ctx, h.claimsFile, h.registryFile, real); err != nil {
+	if credentials, err = h.openAuthority(ctx, o, real, credentials); err != nil {
+		return err
+	}
+	if h.recovery, err = recovery.Open(ctx, h.claimsStore, h.registryStore, real); err != nil {
 		return fmt.Errorf("pairing the hub's files: %w", err)
 	}
 	if last := h.recovery.Status(nil).Last; last != nil && h.recovery.Recovering() {
 		h.log.Info("Claim keys were lost: claims with a key wait for the key indexes of all clusters", "reason", last.Cause)
 	}
 	h.fleet, err = fleet.New(ctx, fleet.Options{
-		Clock: real, Registry: registry, HubID: "hub", Version: version.String(),
+		Clock: real, Registry: registry, HubID: o.replicas.replicaName(), Version: version.String(),
 		Log: h.log.WithName("fleet"), Metrics: h.metrics, Limits: o.cluster,
 		Recovering: func(clusterID string) bool { return len(h.recovery.Unheard([]string{clusterID})) > 0 },
 	})
@@ -122,29 +167,54 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if h.registryCopy != nil {
 		h.registryCopy.Sync(ctx)
 	}
-	workers := attach.NewServer(attach.Options{Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"), Tunnels: o.shares})
-	h.lastKnown = lastknown.New(lastknown.Options{Dispatcher: workers, Clusters: h.fleet.ClusterIDs, Clock: real})
+	attaching := attach.Options{
+		Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"), Tunnels: o.shares, Rates: o.rates.Bytes(),
+		Audit:  h.audit,
+		Ledger: recovery.Marks{State: h.recovery, Clock: real, Log: h.log.WithName("recovery")},
+	}
+	if h.authority != nil {
+		h.authority.Serve(h.fleet)
+		attaching.Authority = h.authority
+	}
+	workers := attach.NewServer(attaching)
+	through, err := h.buildPeers(o, credentials, workers, real)
+	if err != nil {
+		return err
+	}
+	h.since = timestamppb.New(real.Now())
+	h.lastKnown = lastknown.New(lastknown.Options{Dispatcher: through, Clusters: h.fleet.ClusterIDs, Clock: real})
+	shared, _ := h.claimsStore.(store.Shared) // nil: no other replica writes it
 	h.claims = claims.New(claims.Options{
-		Fleet: h.fleet, Dispatcher: h.lastKnown, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
+		Fleet: h.fleet, Dispatcher: h.lastKnown, Store: h.claimsStore, Shared: shared, Replica: h.replica, Live: h.live,
+		Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
 		Metrics: h.metrics, Retention: o.retention, Quota: o.quota, RefuseCredentials: o.refuseCredentials,
 	})
 	workers.Handle(h.claims)
+	h.recovery.OnReplaced(workers.EndAll)
 	linkMetrics, err := link.NewMetrics(h.metrics)
-	for _, part := range []registrar{credentials, workers, h.claimsFile, h.registryFile} {
+	for _, part := range []registrar{credentials, workers, h.claimsStore, h.registryStore} {
 		err = errors.Join(err, part.Register(h.metrics))
 	}
 	if err := errors.Join(err, h.recovery.Register(h.metrics, h.fleet.ClusterIDs)); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
-	h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
+	if h.authority != nil {
+		h.link = link.NewJoiningServer(credentials, linkMetrics, h.log.WithName("link"))
+		link.RegisterJoining(h.link, auditedJoin(h.audit, h.authority.Join))
+		if err := h.authority.Register(h.metrics); err != nil {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	} else {
+		h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
+	}
 	federationv1.RegisterLinkServer(h.link, workers)
-	return h.buildAPI(o, credentials, real, workers)
+	return h.buildAPI(ctx, o, credentials, real, through)
 }
 
-// openStore opens both files. It waits for a lock; because a Pod that was deleted by force may still be ending when its
-// replacement starts. If both hubs keep running, the second one exits.
+// openStore opens both stores. It waits for a lock; because a Pod that was deleted by force may still be ending when its
+// replacement starts. If both hubs keep running, the second one exits. It waits as long for an etcd.
 func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options) error {
-	dir, err := o.storeDir()
+	place, err := o.place()
 	if err != nil {
 		return err
 	}
@@ -158,25 +228,33 @@ func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options)
 		sealer = envelope.New(keys)
 	}
 	until := clk.Now().Add(o.lockWait)
-	open := func(kind hubstate.Kind) (*store.Bolt, error) {
+	open := func(kind hubstate.Kind) (hubstate.Store, error) {
 		for {
-			file, err := hubstate.OpenSealed(dir, kind, sealer)
-			if err == nil || !errors.Is(err, store.ErrLocked) || ctx.Err() != nil || clk.Now().After(until) {
-				return file, err
+			opened, err := place.Open(ctx, kind, sealer)
+			locked := errors.Is(err, store.ErrLocked)
+			switch {
+			case !locked && !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || clk.Now().After(until):
+				return opened, err
+			case locked:
+				h.log.Info("Waiting for another hub to let go of the store", "error", err.Error())
+			default:
+				h.log.Info("Waiting for the store", "error", err.Error())
 			}
-			h.log.Info("Waiting for another hub to let go of the store", "error", err.Error())
 		}
 	}
-	if h.claimsFile, err = open(hubstate.Claims); err != nil {
+	if h.claimsStore, err = open(hubstate.Claims); err != nil {
 		return err
 	}
-	if h.registryFile, err = open(hubstate.Registry); err != nil {
+	if h.registryStore, err = open(hubstate.Registry); err != nil {
 		return err
 	}
 	if h.rotation != nil {
-		h.rotation.Files = h.files()
+		h.rotation.Files = []store.Sealed{h.claimsStore, h.registryStore}
 	}
-	if err := hubstate.Tidy(dir); err != nil { // the files are locked by this process, so no other one uses them
+	if place.Etcd != nil {
+		return nil
+	}
+	if err := hubstate.Tidy(place.Dir); err != nil { // the files are locked by this process, so no other one uses them
 		h.log.Error(err, "Could not remove what an interrupted backup has left")
 	}
 	return nil
@@ -184,7 +262,7 @@ func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options)
 
 // openRegistry returns the registry, restored from its copy if it was lost.
 func (h *hub) openRegistry(ctx context.Context, o *options) (fleet.Registry, error) {
-	registry := fleet.NewRegistry(h.registryFile)
+	registry := fleet.NewRegistry(h.registryStore)
 	place, err := o.copyPlace(h.log)
 	if err != nil {
 		return nil, fmt.Errorf("--registry-copy: %w", err)
@@ -192,40 +270,56 @@ func (h *hub) openRegistry(ctx context.Context, o *options) (fleet.Registry, err
 	if place == nil {
 		return registry, nil
 	}
-	if h.registryCopy, err = registrycopy.Open(ctx, place, h.claimsFile, h.registryFile, h.log.WithName("registry-copy")); err != nil {
+	if h.registryCopy, err = registrycopy.Open(ctx, place, h.claimsStore, h.registryStore, h.log.WithName("registry-copy")); err != nil {
 		return nil, fmt.Errorf("--registry-copy: %w", err)
 	}
 	return h.registryCopy.Guard(registry), nil
 }
 
-func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.WithTicker, workers *attach.Server) (err error) {
+func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Credentials, real clock.WithTicker,
+	reaching reaching) (err error) {
 	measures, err := reach.NewMetrics(h.metrics, "atoll_hub")
 	if err != nil {
 		return err
 	}
-	if !o.open() {
-		if h.auth, err = api.NewAuthenticator(o.apiKeysFile, real, h.log.WithName("auth")); err != nil {
-			return err
-		}
+	watches, err := watch.NewMetrics(h.metrics, "atoll_hub")
+	if err != nil {
+		return err
 	}
-	dir, err := o.storeDir()
+	if err := h.authenticate(ctx, o, real); err != nil {
+		return err
+	}
+	place, err := o.place()
 	if err != nil {
 		return err
 	}
 	status := &status{
-		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
-		hub:   h, clock: real, expiry: credentials.Expiry,
+		files: hubstate.Files{Claims: h.claimsStore, Registry: h.registryStore, Dir: cmp.Or(place.Dir, o.dataDir), Version: version.String()},
+		hub:   h, clock: real, expiry: credentials.Expiry, lifetime: credentials.Lifetime,
 	}
+	o.watches.Patience = o.limits.BodyTimeout
 	service := sandboxes.New(sandboxes.Options{
-		Fleet: h.fleet, Dispatcher: h.lastKnown, Claims: h.claims, Tunnels: workers, LastKnown: h.lastKnown, Feeds: workers, Clock: real,
-		Log: h.log.WithName("sandboxes"),
+		Fleet: h.fleet, Dispatcher: h.lastKnown, Claims: h.claims, Tunnels: reaching, LastKnown: h.lastKnown, Feeds: reaching, Clock: real,
+		Watches: o.watches, Metrics: watches, Log: h.log.WithName("sandboxes"),
 	})
+	if h.catalog, err = catalog.New(ctx, catalog.Options{
+		Store: h.registryStore, Fleet: h.fleet, Calls: reaching, Connected: h.workers.Connected, Clock: real, Log: h.log.WithName("catalog"),
+	}); err != nil {
+		return err
+	}
 	options := api.Options{
 		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Fleet: h.fleet, Hub: status, Auth: h.auth,
-		Clock: real, Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
+		Catalog: h.catalog, Templates: catalog.Templates{Service: h.catalog},
+		Keys: grants.KeysAPI{Service: h.grants}, Access: grants.AccessAPI{Service: h.grants}, Limiter: h.grants,
+		Clock: real, Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Audit: h.audit,
+		Log: h.log.WithName("api"),
+	}
+	if h.authority != nil {
+		options.Authority = h.authority
 	}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()
+		h.publicTLS = options.TLS
 	}
 	h.public, err = api.New(options)
 	return err
@@ -236,11 +330,16 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	inner, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	probes := newProbes(h.metrics, h.claimsFile)
+	probes := newProbes(h.metrics, h.claimsStore)
+	probes.cutOff, probes.othersServe = h.cutOff, h.othersServe
 	group.Go(func() error {
 		defer end()
-		return h.public.Serve(ctx, listeners[0])
+		err := h.public.Serve(ctx, listeners[0])
+		h.leave()
+		return err
 	})
+	h.e2b.serve(ctx, h.public, group)
+	h.servePeers(inner, group)
 	group.Go(func() error {
 		stopped := context.AfterFunc(inner, h.link.Stop)
 		defer stopped()
@@ -253,15 +352,33 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 		probes.ending.Store(true)
 		return nil
 	})
+	if etcd, is := h.claimsStore.(*store.Etcd); is {
+		group.Go(func() error {
+			select {
+			case <-etcd.SetBack():
+				return store.ErrSetBack
+			case <-inner.Done():
+				return nil
+			}
+		})
+	}
 	group.Go(func() error { return h.fleet.Run(inner) })
+	if h.authority != nil {
+		group.Go(func() error { return h.authority.Run(inner) })
+	}
 	group.Go(func() error { return h.recovery.Run(inner, clock.RealClock{}) })
 	group.Go(func() error { return h.claims.Run(inner) })
 	group.Go(func() error { return h.lastKnown.Run(inner) })
 	if h.registryCopy != nil {
 		group.Go(func() error { return h.registryCopy.Run(inner, clock.RealClock{}) })
 	}
+	group.Go(func() error { return h.grants.Run(inner) })
+	group.Go(func() error { return h.catalog.Run(inner) })
 	if h.auth != nil {
 		group.Go(func() error { return h.auth.Run(inner) })
+	}
+	for _, r := range h.background {
+		group.Go(func() error { return r.Run(inner) })
 	}
 	if h.rotation != nil {
 		group.Go(func() error { return h.rotation.Run(inner) })
@@ -274,25 +391,20 @@ func (h *hub) close() error {
 	if h.claims != nil {
 		h.claims.Close()
 	}
-	var errs []error
-	for _, file := range h.files() {
-		errs = append(errs, file.Close())
+	errs := []error{h.closePeers()}
+	for _, open := range []hubstate.Store{h.claimsStore, h.registryStore} {
+		if open != nil {
+			errs = append(errs, open.Close())
+		}
+	}
+	if err := h.audit.Close(); err != nil {
+		h.log.Info("Audit lines were lost", "error", err.Error())
 	}
 	if err := h.tracing.Close(); err != nil {
 		h.log.Info("Traces were lost", "error", err.Error())
 	}
 	h.log.Info("Atoll hub has ended")
 	return errors.Join(errs...)
-}
-
-// files are the store's files that are open.
-func (h *hub) files() (open []*store.Bolt) {
-	for _, file := range []*store.Bolt{h.claimsFile, h.registryFile} {
-		if file != nil {
-			open = append(open, file)
-		}
-	}
-	return open
 }
 
 // listen opens all addresses or none.

@@ -7,12 +7,12 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/hubstate"
-	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/version"
 )
 
@@ -23,6 +23,8 @@ type status struct {
 	clock clock.PassiveClock
 	// expiry is when the hub's certificate expires.
 	expiry func() time.Time
+	// lifetime is how long that lasts from its issue.
+	lifetime func() time.Duration
 }
 
 // Status reports whether all claim keys are known.
@@ -31,12 +33,13 @@ func (st *status) Status() *sandboxv1.HubStatus {
 	out := &sandboxv1.HubStatus{
 		Version: version.String(), Recovering: s.Recovering, AwaitedClusters: s.Awaited, Epoch: s.Epoch,
 		Time: timestamppb.New(st.clock.Now()), CertificateExpires: timestamppb.New(st.expiry()),
+		CertificateLifetime: durationpb.New(st.lifetime()),
 	}
 	if st.hub.rotation != nil {
 		p := st.hub.rotation.Progress()
 		out.Encryption = &sandboxv1.Encryption{Key: p.Key, Sealed: p.Sealed, Stale: p.Stale}
 	}
-	for _, file := range []*store.Bolt{st.hub.claimsFile, st.hub.registryFile} {
+	for _, file := range []hubstate.Store{st.hub.claimsStore, st.hub.registryStore} {
 		if err := file.Failure(); err != nil {
 			out.StoreFailure = err.Error()
 		}
@@ -46,6 +49,9 @@ func (st *status) Status() *sandboxv1.HubStatus {
 	}
 	return out
 }
+
+// Replicas lists the replicas of the hub.
+func (st *status) Replicas() []*sandboxv1.Replica { return st.hub.replicas() }
 
 // AcceptLoss ends a recovery early.
 func (st *status) AcceptLoss(ctx context.Context) error {

@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/gorilla/websocket"
+	"google.golang.org/grpc/codes"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -48,6 +50,7 @@ func (e *east) serveReach(files link.Files, address string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	tunnels := link.Dial{Target: address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}.NewTunnels(nil)
 	done := make(chan struct{})
+	var feeds sync.WaitGroup
 	go func() {
 		defer close(done)
 		for {
@@ -57,6 +60,23 @@ func (e *east) serveReach(files link.Files, address string) {
 				switch {
 				case d.GetGet() != nil:
 					answer.Result = &federationv1.Answer_Sandbox{Sandbox: sandboxOf(d.GetGet().GetId())}
+				case d.GetClaim() != nil:
+					sandbox := sandboxOf(sandboxID("red", 1))
+					sandbox.ClaimKey = d.GetClaim().GetRequest().GetClaimKey()
+					answer.Result = &federationv1.Answer_Sandbox{Sandbox: sandbox}
+				case d.GetRelease() != nil:
+					answer.Result = &federationv1.Answer_Sandbox{Sandbox: sandboxOf(d.GetRelease().GetId())}
+				case d.GetList() != nil:
+					answer.Result = &federationv1.Answer_List{List: &sandboxv1.ListSandboxesResponse{
+						Sandboxes: []*sandboxv1.Sandbox{sandboxOf(sandboxID("red", 1))},
+					}}
+				case d.GetWatch() != nil:
+					caller, err := tunnels.Open(ctx, d.GetWatch().GetToken())
+					if err == nil {
+						feeds.Go(func() { caller.Feed(sendOne) })
+						break
+					}
+					answer.Error = &federationv1.Error{Code: int32(codes.Unavailable), Message: err.Error()}
 				case d.GetReach() != nil:
 					caller, err := tunnels.Open(ctx, d.GetReach().GetToken())
 					if err != nil {
@@ -76,10 +96,20 @@ func (e *east) serveReach(files link.Files, address string) {
 	e.t.Cleanup(func() {
 		cancel()
 		<-done
+		defer feeds.Wait()
 		if err := tunnels.Close(); err != nil {
 			e.t.Error(err)
 		}
 	})
+}
+
+// sendOne sends one sandbox.
+func sendOne(ctx context.Context, send func(*federationv1.SandboxChanges) error) error {
+	if err := send(&federationv1.SandboxChanges{Changed: []*sandboxv1.Sandbox{sandboxOf(sandboxID("red", 1))}, Complete: true}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // The last characters of the ids of the teams' sandboxes.

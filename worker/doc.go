@@ -3,7 +3,7 @@
 // Command atoll-worker makes one cluster a member of a federation: it reconciles the cluster's own segment of every SandboxEnv, hands out
 // its Pods, and reports to the hub, if there is one (I8).
 //
-// run.go is the wiring, with the one list of what is added in which order; reconcilers.go adds the controllers.
+// It parses flags; package runner is the worker.
 //
 // docs/architecture.md has a line for each package, and the flows between them.
 package main

@@ -10,11 +10,15 @@ import (
 
 func TestFlagsAreChecked(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
-		"no cluster id":     {"", "--cluster-id is required"},
-		"bad cluster id":    {"--cluster-id=East_1", `--cluster-id "East_1" is not valid`},
-		"long cluster id":   {"--cluster-id=a123456789012345678901234567890", "is not valid"},
-		"hub without port":  {"--cluster-id=east --hub=hub", `--hub "hub" is not valid`},
-		"hub without tls":   {"--cluster-id=east --hub=hub:8443 --tls-cert-file=c", "--hub needs --tls-cert-file"},
+		"no cluster id":    {"", "--cluster-id is required"},
+		"bad cluster id":   {"--cluster-id=East_1", `--cluster-id "East_1" is not valid`},
+		"long cluster id":  {"--cluster-id=a123456789012345678901234567890", "is not valid"},
+		"hub without port": {"--cluster-id=east --hub=hub", `--hub: "hub" is not valid`},
+		"hub without tls":  {"--cluster-id=east --hub=hub:8443 --tls-cert-file=c", "--hub needs --tls-cert-file"},
+		"token and files": {"--cluster-id=east --hub=hub:8443 --tls-cert-file=c --tls-key-file=k --tls-ca-file=a --token-file=t",
+			`--token-file "t" is not`},
+		"token, no hub":     {"--cluster-id=east --token-file=t", `--token-file "t" is not valid without --hub`},
+		"directory, no hub": {"--cluster-id=east --identity-dir=d", `--identity-dir "d" is not valid without --hub`},
 		"all at once":       {"--hub=hub --namespace=", "--namespace is required"},
 		"queue":             {"--cluster-id=east --queue-capacity=0", "--queue-capacity 0 is not valid"},
 		"records":           {"--cluster-id=east --history-records=0", "--history-records 0 is not valid"},

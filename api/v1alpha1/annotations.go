@@ -186,6 +186,16 @@ const (
 	LastSandboxCreateTimeAnnotationKey = "agentbox.navix.sh/last-sandbox-create-time"
 )
 
+// Labels and annotations of what the catalogue of a hub has made.
+const (
+	// CatalogAnnotationKey is ID/REVISION: the catalogue, and the revision that
+	// was applied.
+	CatalogAnnotationKey = "agentbox.navix.sh/catalog"
+	// CatalogRolloutAnnotationKey, on an Env of the catalogue, says how a change
+	// goes from cluster to cluster. It stays at the hub. Users may set it.
+	CatalogRolloutAnnotationKey = "agentbox.navix.sh/rollout"
+)
+
 // TenantAnnotationKeys are what a claim, the sandbox's life and its end write
 // on a Pod, and what the next tenant must not see.
 var TenantAnnotationKeys = []string{

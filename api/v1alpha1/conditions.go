@@ -17,6 +17,9 @@ const (
 	// knows, and complete, and each cluster that the Env has members of serves
 	// it. The message names the clusters concerned.
 	SandboxEnvConditionFederated = "Federated"
+	// SandboxEnvConditionCatalogued: the hub's catalogue has the Env, and its
+	// part for this cluster is applied.
+	SandboxEnvConditionCatalogued = "Catalogued"
 )
 
 // Condition types of a SandboxPool.

@@ -188,7 +188,7 @@ func drip(request func(i int) (begin, then string)) func(context.Context, *attac
 // silent holds as many connections as it may, and says little on them.
 func silent(where func(*attacker) string, text string) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
-		a.hold(ctx, where(a), a.size(1000, 5000), text, func(int) string { return source })
+		a.hold(ctx, where(a), a.size(1000, 5000), text, func(int) string { return a.Source })
 		return nil
 	}
 }

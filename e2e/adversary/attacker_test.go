@@ -33,8 +33,11 @@ type ground struct {
 	Row     string
 	Full    bool
 	Seconds float64
+	Nice    int
+	Source  string // the attacker's address, of this attack alone; honest callers and workers have 127.0.0.1
 	// Addresses of the hub, and of the local API of a worker, which needs no key on loopback.
 	API, Link, Metrics, WorkerAPI string
+	Peers, Gossip                 []string // addresses of the hub's replicas for each other
 	Tokens                        map[string]string
 	Sandbox                       string // the adversary's own, in the cluster east
 	Node                          string // another, on its node's network and with a sidecar
@@ -134,9 +137,6 @@ func each(ctx context.Context, n int, f func(i int)) {
 	all.Wait()
 }
 
-// source is the attacker's address. Honest callers and workers have 127.0.0.1.
-const source = "127.0.0.66"
-
 // counted is a connection whose bytes are counted.
 type counted struct {
 	net.Conn
@@ -162,7 +162,7 @@ func (a *attacker) dialFrom(ctx context.Context, from, to string) (net.Conn, err
 }
 
 func (a *attacker) dial(ctx context.Context, to string) (net.Conn, error) {
-	return a.dialFrom(ctx, source, to)
+	return a.dialFrom(ctx, a.Source, to)
 }
 
 // connect dials for as long as the attack takes, and tells where it cannot.
@@ -199,8 +199,8 @@ func attackerMain() int {
 		fmt.Fprintln(os.Stderr, "reading the ground:", err)
 		return 1
 	}
-	// It shares the machine with what it attacks.
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {
+	// It shares the machine with what it attacks: what counts is what the attack costs the hub, not the attacker.
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, a.Nice); err != nil {
 		fmt.Fprintln(os.Stderr, "lowering the priority:", err)
 		return 1
 	}

@@ -3,7 +3,8 @@
 // Package adversary attacks a federation that honest callers use.
 //
 // In: rows, each an attack by one of six roles (anyone, tenant, sandbox, cluster, editor, reader of disks). Out, as a table and JSON
-// (-out): peak memory, honest latency before and during, what the attacker sent and was told.
+// (-out): peak memory; the hub's processor time and honest latency, before and during; what the attacker sent and was
+// told.
 //
 //   - Two clusters are planes; hub and workers are processes with a memory limit. Some limits are lowered, so that attacks take seconds,
 //     unless -full.
@@ -23,6 +24,6 @@
 // After each role, package verify and the logs are clean.
 //
 //	go test ./e2e/adversary   a few rows
-//	make adversary            all rows (ROWS: a regular expression, FULL=1: full size)
+//	make adversary            all rows (ROWS: a regular expression, FULL=1: full size, HUBS=3: also those on the replicas' own ports)
 //	make rotation             ten rows that change with the commit
 package adversary

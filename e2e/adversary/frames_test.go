@@ -74,7 +74,7 @@ func linkRows() []row {
 				if i == 0 {
 					return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true})
 				}
-				if i%4096 == 4095 { // another call, which shows that the hub has come this far
+				if i%512 == 511 { // another call, which shows that the hub has come this far
 					return c.writeCall(2*i+1, calling(createMethod))
 				}
 				return c.WriteData(1, false, nil)
@@ -199,6 +199,11 @@ func always(cert tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certif
 
 // handshakes begins TLS on the link again and again.
 func handshakes(config func(*attacker) (*tls.Config, error)) func(context.Context, *attacker) error {
+	return handshakesAt(func(a *attacker) string { return a.Link }, config)
+}
+
+// handshakesAt is handshakes at another port.
+func handshakesAt(where func(*attacker) string, config func(*attacker) (*tls.Config, error)) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		c, err := config(a)
 		if err != nil {
@@ -207,7 +212,7 @@ func handshakes(config func(*attacker) (*tls.Config, error)) func(context.Contex
 		c.InsecureSkipVerify, c.NextProtos = true, []string{"h2"}
 		swarm(ctx, 16, func(int) {
 			a.attempts.Add(1)
-			conn, ok := a.connect(ctx, a.Link)
+			conn, ok := a.connect(ctx, where(a))
 			if !ok {
 				return
 			}

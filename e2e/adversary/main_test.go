@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,8 +24,11 @@ var (
 	rssFlag    = flag.Int64("rss", 256, "most resident memory of hub and workers, in MiB")
 	floorFlag  = flag.Duration("floor", 10*time.Second,
 		"honest p99 below which an attack slows no caller; by default one for a machine that runs other tests")
+	hubsFlag = flag.Int("hubs", 1, "replicas of the hub; rows that attack their ports for each other need several")
 	rateFlag = flag.Float64("rate", 20, "honest claims a second")
-	outFlag  = flag.String("out", "", "file for the results, as JSON")
+	niceFlag = flag.Int("nice", 5,
+		"priority of the attacker's process; 19 starves it on a machine that runs other tests")
+	outFlag = flag.String("out", "", "file for the results, as JSON")
 )
 
 // fed is the federation of all rows.
@@ -61,6 +65,9 @@ const perRotation = 10
 // choose returns the rows to run, in the table's order.
 func choose() ([]row, error) {
 	all := table()
+	if *hubsFlag == 1 {
+		all = slices.DeleteFunc(all, func(r row) bool { return r.replicas })
+	}
 	if n := *rotateFlag; n >= 0 {
 		var out []row
 		for i := range perRotation {

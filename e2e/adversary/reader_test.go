@@ -121,6 +121,9 @@ func readDisk(ctx context.Context, a *attacker) error {
 	return nil
 }
 
+// mostUnzipped is what a backup of a hub under attack may have.
+const mostUnzipped = 256 << 20
+
 // contents are a file's, uncompressed.
 func contents(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
@@ -131,7 +134,11 @@ func contents(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(zipped)
+	data, err = io.ReadAll(io.LimitReader(zipped, mostUnzipped+1))
+	if len(data) > mostUnzipped {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, mostUnzipped)
+	}
+	return data, err
 }
 
 // search tells which texts are in a file, also in base64: requests stand in JSON as bytes.

@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/e2e/load"
 )
 
-// tries is how often a row is run while only the latency is too high.
+// tries is how often a row is run while only the latency is too high, or while a busy machine let no attack start.
 const tries = 3
 
 // measured is the outcome of a row.
@@ -30,6 +30,8 @@ type measured struct {
 	// PeakMiB is the most resident memory by program, and HubMiB the hub's.
 	PeakMiB map[string]int64
 	HubMiB  int64
+	// HubCPUBefore and HubCPU are the hub's processor time, in milliseconds a second, before the attack and during it.
+	HubCPUBefore, HubCPU float64
 	// Goroutines are those after the row, by program.
 	Goroutines map[string]float64
 	// The honest claims' latency, in milliseconds.
@@ -39,14 +41,17 @@ type measured struct {
 	Wrong                                      string `json:",omitempty"`
 }
 
-var errSlow = errors.New("honest callers were slowed")
+var (
+	errSlow       = errors.New("honest callers were slowed")
+	errNotArrived = errors.New("the attack did not arrive")
+)
 
 // run carries out a row, and checks everything that it asserts.
 func (w *world) run(ctx context.Context, r row) error {
 	for try := 1; ; try++ {
 		m, err := w.attack(ctx, r)
 		m.Tries = try
-		if errors.Is(err, errSlow) && try < tries {
+		if (errors.Is(err, errSlow) || errors.Is(err, errNotArrived)) && try < tries {
 			continue
 		}
 		if err != nil {
@@ -79,7 +84,8 @@ func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
 		return m, err
 	}
 	var honest samples
-	var honestErr, attackErr, peakErr error
+	var honestErr, attackErr, peakErr, cpuErr error
+	calm := w.hubCPU()
 	var both sync.WaitGroup
 	begin := make(chan struct{})
 	once := sync.OnceFunc(func() { close(begin) })
@@ -92,11 +98,16 @@ func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
 		for _, p := range w.programs() {
 			peakErr = errors.Join(peakErr, p.ResetPeak())
 		}
+		var err error
+		m.HubCPUBefore, err = calm()
+		during := w.hubCPU()
 		m.Attack, attackErr = attacker.attack()
+		m.HubCPU, cpuErr = during()
+		cpuErr = errors.Join(err, cpuErr)
 	})
 	both.Wait()
 	m.note(honest)
-	errs := []error{honestErr, attackErr, peakErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx), m.Attack.want(r)}
+	errs := []error{honestErr, attackErr, peakErr, cpuErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx), m.Attack.want(r)}
 	if r.check != nil {
 		errs = append(errs, r.check(ctx, w, g))
 	}
@@ -112,6 +123,16 @@ func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
 		return m, err
 	}
 	return m, honest.wantSpeed()
+}
+
+// hubCPU returns what returns the hub's processor time since, in milliseconds a second.
+func (w *world) hubCPU() func() (float64, error) {
+	hub, began := w.programs()["hub"], time.Now()
+	was, err := hub.CPU()
+	return func() (float64, error) {
+		is, err2 := hub.CPU()
+		return float64((is - was).Milliseconds()) / time.Since(began).Seconds(), errors.Join(err, err2)
+	}
 }
 
 func (m *measured) note(s samples) {
@@ -153,7 +174,7 @@ func (s samples) wantSpeed() error {
 func (r report) want(of row) error {
 	var errs []error
 	if r.Attempts == 0 || r.Bytes == 0 || len(r.Told) == 0 {
-		errs = append(errs, fmt.Errorf("the attack did not arrive: %+v", r))
+		errs = append(errs, fmt.Errorf("%w: %+v", errNotArrived, r))
 	}
 	heard := slices.Sorted(maps.Keys(r.Told))
 	matched := func(pattern string) (out []string) {
@@ -188,8 +209,8 @@ func (r *results) add(m measured) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = append(r.rows, m)
-	fmt.Fprintf(os.Stderr, "adversary: %s/%s: hub %d MiB, p99 %.1f ms before, %.1f ms during; %s\n", m.Role, m.Name, m.HubMiB, m.P99Before,
-		m.P99During, m.verdict())
+	fmt.Fprintf(os.Stderr, "adversary: %s/%s: hub %d MiB, CPU %.0f ms a second before, %.0f during, p99 %.1f ms before, %.1f ms during; %s\n",
+		m.Role, m.Name, m.HubMiB, m.HubCPUBefore, m.HubCPU, m.P99Before, m.P99During, m.verdict())
 }
 
 func (m measured) verdict() string {
@@ -213,11 +234,12 @@ func (r *results) print(to io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "role\tattack\thub MiB\tp50 before ms\tp99 before\tp50 during\tp99 during\tclaims\tfailed\ttries\tattempts\t"+
-		"KiB sent\tthe attacker is told\tresult")
+	fmt.Fprintln(out, "role\tattack\thub MiB\thub CPU before ms/s\tduring\tp50 before ms\tp99 before\tp50 during\tp99 during\t"+
+		"claims\tfailed\ttries\tattempts\tKiB sent\tthe attacker is told\tresult")
 	for _, m := range r.rows {
-		fmt.Fprintf(out, "%s\t%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Role, m.Name, m.HubMiB, m.P50Before, m.P99Before,
-			m.P50During, m.P99During, m.Claims, m.Failed, m.Tries, m.Attack.Attempts, m.Attack.Bytes>>10, m.told(), m.verdict())
+		fmt.Fprintf(out, "%s\t%s\t%d\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Role, m.Name, m.HubMiB, m.HubCPUBefore,
+			m.HubCPU, m.P50Before, m.P99Before, m.P50During, m.P99During, m.Claims, m.Failed, m.Tries, m.Attack.Attempts, m.Attack.Bytes>>10,
+			m.told(), m.verdict())
 	}
 	_ = out.Flush()
 }

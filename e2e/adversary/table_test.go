@@ -32,6 +32,8 @@ type row struct {
 	attack func(ctx context.Context, a *attacker) error
 	// told are regular expressions: each matches at least one thing that the attacker was told. never match none.
 	told, never []string
+	// replicas says that the row attacks the ports that replicas of the hub have for each other.
+	replicas bool
 	// prepare runs before the attack, check after it, in the suite's process. Both may be nil.
 	prepare func(ctx context.Context, w *world, g *ground) error
 	check   func(ctx context.Context, w *world, g *ground) error
@@ -39,6 +41,7 @@ type row struct {
 
 // table returns all rows.
 func table() []row {
-	return slices.Concat(anyoneRows(), linkRows(), tenantRows(), nodeRows(), sandboxRows(), clusterRows(), editorRows(), templateRows(),
+	return slices.Concat(anyoneRows(), linkRows(), replicaRows(), tenantRows(), nodeRows(), sandboxRows(), clusterRows(), editorRows(),
+		templateRows(),
 		readerRows())
 }

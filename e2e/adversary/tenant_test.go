@@ -240,7 +240,7 @@ func leftClaims(ctx context.Context, a *attacker) error {
 
 // manyKeys fills the ledger with keys of claims that wait, and are refused.
 func manyKeys(ctx context.Context, a *attacker) error {
-	c, err := a.as(ctx, "mallory")
+	c, err := a.as(ctx, "hoarder")
 	if err != nil {
 		return err
 	}

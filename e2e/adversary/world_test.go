@@ -88,7 +88,8 @@ func (w *world) up(ctx context.Context) (err error) {
 		return err
 	}
 	w.Stack, err = stack.Start(ctx, w.set, stack.Options{
-		BinDir: bin, LogDir: w.logDir, TokenFile: token, HubArgs: append(limits(), "--api-keys-file="+keys, "--encryption-key-file="+encryption),
+		BinDir: bin, LogDir: w.logDir, Hubs: *hubsFlag, TokenFile: token, HubArgs: append(limits(), "--api-keys-file="+keys,
+			"--encryption-key-file="+encryption),
 		Via: func(c stack.Connection) (string, error) {
 			if c.To == stack.Link {
 				w.link = c.Address
@@ -133,6 +134,7 @@ func (w *world) writeKeys() (keys, admin string, err error) {
 		"mallory":       "team: mallory, namespaces: [default], scopes: [claim]",
 		"mallory-reads": "team: mallory, namespaces: [default], scopes: [read]",
 		"mallory-admin": "team: mallory, namespaces: [default], scopes: [admin]",
+		"hoarder":       "team: hoarder, namespaces: [default], scopes: [claim]", // uses up its quota of keys, which other rows need
 	}
 	for _, team := range teams {
 		all[team] = "team: " + team + ", namespaces: [default], scopes: [claim]"
@@ -223,7 +225,17 @@ func (token) RequireTransportSecurity() bool { return false }
 
 // programs are hub and workers, by name.
 func (w *world) programs() map[string]stack.Measured {
-	out := map[string]stack.Measured{"hub": w.Hub.(stack.Measured)}
+	out := map[string]stack.Measured{}
+	if len(w.Hubs()) == 0 {
+		out["hub"] = w.Hub.(stack.Measured)
+	}
+	for i, hub := range w.Hubs() {
+		name := "hub" // as their metrics are named
+		if i > 0 {
+			name = fmt.Sprintf("hub-%d", i)
+		}
+		out[name] = hub.(stack.Measured)
+	}
 	for _, id := range honestClusters {
 		out[id] = w.Worker(id).(stack.Measured)
 	}
@@ -231,12 +243,19 @@ func (w *world) programs() map[string]stack.Measured {
 }
 
 // ground is what the attacker of a row is given.
-func (w *world) ground(ctx context.Context, r row) (*ground, error) {
+func (w *world) ground(ctx context.Context, r row) (g *ground, err error) {
 	w.attempts++
-	g := &ground{
-		Row: r.name, Full: *fullFlag, Seconds: attackFor.Seconds(),
-		API: w.HubEndpoint().Address, Link: w.link, WorkerAPI: w.WorkerEndpoint("east").Address,
+	g = &ground{
+		Row: r.name, Full: *fullFlag, Seconds: attackFor.Seconds(), Nice: *niceFlag,
+		Source: fmt.Sprintf("127.0.%d.%d", 70+w.attempts/250, 1+w.attempts%250),
+		API:    w.HubEndpoint().Address, Link: w.link, WorkerAPI: w.WorkerEndpoint("east").Address,
 		Tokens: map[string]string{}, Sandbox: w.own, Node: w.node, Canary: w.canary.GetId(),
+	}
+	if len(w.Hubs()) > 0 {
+		g.Gossip = w.Gossip()
+		if g.Peers, err = w.peers(ctx); err != nil {
+			return nil, err
+		}
 	}
 	metrics, err := url.Parse(w.MetricsURL("hub"))
 	if err != nil {
@@ -245,7 +264,7 @@ func (w *world) ground(ctx context.Context, r row) (*ground, error) {
 	g.Metrics = metrics.Host
 	switch r.role {
 	case tenant, sandbox:
-		for _, name := range []string{"mallory", "mallory-reads", "mallory-admin"} {
+		for _, name := range []string{"mallory", "mallory-reads", "mallory-admin", "hoarder"} {
 			g.Tokens[name] = w.tokens[name]
 		}
 	case cluster:

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+
+	hubmanifest "navix.sh/atoll/pkg/manifest"
 )
 
 // change is a JSON patch, in YAML, of one of the manifests in testdata. These are valid, so a refusal is due to the change.
@@ -175,6 +177,16 @@ func TestRefused(t *testing.T) {
 			obj := patched(t, manifest(t, tt.file), tt.patch)
 			_, err := resource(tt.file, namespace).Create(ctx, obj, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			refusal(t, err, tt.field, tt.why)
+			if tt.file == "pool.yaml" {
+				return
+			}
+			if tt.file == "env.yaml" {
+				obj.SetNamespace(namespace)
+			}
+			// The hub refuses the manifest in the same words.
+			if at := hubmanifest.Check(ctx, obj.Object, nil); at == nil || at.Error() != err.Error() {
+				t.Errorf("the hub says\n%v\nthe API server\n%v", at, err)
+			}
 		})
 	}
 }

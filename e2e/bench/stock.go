@@ -70,7 +70,13 @@ func (b *bench) atStock(ctx context.Context) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stock{size: b.size.stock}
+	b.stock, err = b.newStock(ctx, p, atoll)
+	return b.stock, err
+}
+
+// newStock fills a cluster.
+func (b *bench) newStock(ctx context.Context, p *plane.Plane, atoll *stack.Stack) (s *stock, err error) {
+	s = &stock{size: b.size.stock}
 	if s.hub, err = atoll.HubClient(); err != nil {
 		return nil, err
 	}
@@ -98,7 +104,6 @@ func (b *bench) atStock(ctx context.Context) (*stock, error) {
 		return nil, err
 	}
 	b.logf("a claim's patch, and so a raw one, is %d B", len(s.bodies[0]))
-	b.stock = s
 	return s, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -44,6 +45,7 @@ networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{names
 	`podSelector: {matchLabels: {app: prometheus}}}]}
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
+audit: {to: [stdout, otlp, strict]}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 grafanaDashboard: {enabled: true}
 `
@@ -68,7 +70,9 @@ func as[T any](t *testing.T, objects harness.Objects, kind, name string) *T {
 }
 
 func TestChartsLint(t *testing.T) {
-	for chart, values := range map[string][]string{"hub": {"", everything}, "worker": {"clusterID: east", "clusterID: east\n" + allOfWorker}} {
+	for chart, values := range map[string][]string{
+		"hub": {"", everything, replicated}, "worker": {"clusterID: east", "clusterID: east\n" + allOfWorker},
+	} {
 		for _, v := range values {
 			if err := helm.Lint(t.Context(), helm.Chart(chart), v); err != nil {
 				t.Errorf("%s with %q: %v", chart, v, err)
@@ -90,7 +94,13 @@ func wantRefusals(t *testing.T, release harness.Release, always string, refusals
 
 func TestHubRefusesValues(t *testing.T) {
 	wantRefusals(t, hubRelease(""), "", map[string]string{
-		"replicas: 2":                           "additional properties 'replicas' not allowed",
+		"replicas: 2":                           "replicas: 2 is not valid without store.etcd.endpoints",
+		"replicas: 0":                           "'/replicas'",
+		"store: {etcd: {endpoints: [a:2379]}}":  "'/store/etcd/endpoints/0'",
+		"store: {etcd: {prefix: atoll}}":        "'/store/etcd/prefix'",
+		"migrate: {to: sqlite}":                 "'/migrate/to': value must be one of '', 'etcd', 'bbolt'",
+		"migrate: {to: etcd}":                   "migrate.etcd.endpoints is missing",
+		"gossip: {secretname: x}":               "'/gossip': additional properties 'secretname' not allowed",
 		"persistence: {sizes: 1Gi}":             "'/persistence': additional properties 'sizes' not allowed",
 		"persistence: {size: big}":              "'/persistence/size'",
 		"service: {api: {port: '8080'}}":        "'/service/api/port': got string, want integer",
@@ -105,6 +115,8 @@ func TestHubRefusesValues(t *testing.T) {
 		"logLevel: loud":                        "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
 		"logFormat: xml":                        "'/logFormat'",
 		"claimKeyRetention: 24":                 "'/claimKeyRetention': got number, want string",
+		"watches: {max: 0}":                     "'/watches/max'",
+		"watches: {maxPerUser: 1}":              "'/watches': additional properties 'maxPerUser' not allowed",
 		"extraArgs: [listen]":                   "'/extraArgs/0'",
 		"extraArgs: --listen=:1":                "'/extraArgs': got string, want array",
 		"podAnnotations: {a: 1}":                "'/podAnnotations/a': got number, want string",
@@ -114,6 +126,8 @@ func TestHubRefusesValues(t *testing.T) {
 		"tracing: {endpoint: 'collector:4317'}": "'/tracing/endpoint'",
 		"tracing: {endpoint: 'http://c'}":       "'/tracing/endpoint'", // no port
 		"tracing: {sampleRatio: 5}":             "'/tracing/sampleRatio'",
+		"audit: {to: [syslog]}":                 "'/audit/to/0'",
+		"audit: {to: []}":                       "'/audit/to'",
 		"prometheusRule: {rules: []}":           "'/prometheusRule': additional properties 'rules' not allowed",
 		"terminationGracePeriodSeconds: 1":      "'/terminationGracePeriodSeconds'",
 		"pdb: {enabled: 'yes'}":                 "'/pdb/enabled': got string, want boolean",
@@ -121,6 +135,9 @@ func TestHubRefusesValues(t *testing.T) {
 		"resources: {limit: {memory: 1Gi}}":     "'/resources': additional properties 'limit' not allowed",
 		"apiKeys: {secretname: x}":              "'/apiKeys': additional properties 'secretname' not allowed",
 		"tls: {certManager: {uris: [x]}}":       "'/tls/certManager': additional properties 'uris' not allowed",
+		"auth: {ways: [ldap]}":                  "'/auth/ways/0'",
+		"auth: {ways: []}":                      "'/auth/ways'",
+		"auth: {ways: [oidc]}":                  "auth.oidc.configMap is missing",
 		"podSecurityContext: restricted":        "'/podSecurityContext': got string, want object",
 		"topologySpreadConstraints: {zone: 1}":  "'/topologySpreadConstraints': got object, want array",
 	})
@@ -290,6 +307,42 @@ func TestHubRightsAreThoseOfItsOneSecret(t *testing.T) {
 	}
 }
 
+// Delegation takes the right to ask about callers, whatever else there is, and no keys.
+func TestHubAuth(t *testing.T) {
+	for _, more := range []string{"", "registryCopy: {enabled: false}\n"} {
+		objects := renderHub(t, more+"auth: {ways: [oidc, kubernetes], oidc: {configMap: issuers}, kubernetes: {audiences: [a, b]}}")
+		spec := as[appsv1.StatefulSet](t, objects, "StatefulSet", "atoll-hub").Spec.Template.Spec
+		args := strings.Join(spec.Containers[0].Args, " ")
+		for _, want := range []string{
+			"--auth=oidc,kubernetes ", "--oidc-config-file=/etc/atoll/oidc/issuers.yaml", "--auth-kubernetes-audiences=a,b ",
+			"--auth-kubernetes-ttl=30s",
+		} {
+			if !strings.Contains(args, want) {
+				t.Errorf("args %s lack %s", args, want)
+			}
+		}
+		if strings.Contains(args, "--api-keys-file") || spec.ServiceAccountName != "atoll-hub" || !*spec.AutomountServiceAccountToken {
+			t.Errorf("args %s, ServiceAccount %q, %v", args, spec.ServiceAccountName, spec.AutomountServiceAccountToken)
+		}
+		binding := as[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding", "atoll-system-atoll-hub-auth-delegator")
+		if binding.RoleRef.Name != "system:auth-delegator" || len(binding.Subjects) != 1 || binding.Subjects[0].Name != "atoll-hub" {
+			t.Errorf("binding %+v", binding)
+		}
+		if role := as[rbacv1.ClusterRole](t, objects, "ClusterRole", "atoll-developer"); len(role.Rules) == 0 {
+			t.Error("the roles are not installed")
+		}
+		accounts := 0
+		for _, o := range objects {
+			if o.GetKind() == "ServiceAccount" {
+				accounts++
+			}
+		}
+		if accounts != 1 {
+			t.Errorf("%d ServiceAccounts", accounts)
+		}
+	}
+}
+
 func TestHubNetworkPolicy(t *testing.T) {
 	out := as[networkingv1.NetworkPolicy](t, renderHub(t, ""), "NetworkPolicy", "atoll-hub").Spec.Egress
 	if len(out) != 2 || len(out[1].Ports) != 2 || out[1].Ports[1].Port.IntValue() != 6443 {
@@ -314,6 +367,85 @@ networkPolicy:
 `), "NetworkPolicy", "atoll-hub").Spec
 	if len(extra.Ingress) != 4 || len(extra.Egress) != 3 {
 		t.Errorf("further rules: %+v", extra)
+	}
+}
+
+// replicated is a hub of three replicas.
+const replicated = `
+replicas: 3
+store: {etcd: {endpoints: ["https://etcd-0.etcd:2379", "https://etcd-1.etcd:2379"], tlsSecretName: etcd-client, userSecretName: etcd-user}}
+`
+
+func TestHubReplicas(t *testing.T) {
+	objects := renderHub(t, replicated)
+	set := as[appsv1.StatefulSet](t, objects, "StatefulSet", "atoll-hub").Spec
+	pod := set.Template.Spec
+	if *set.Replicas != 3 || len(set.VolumeClaimTemplates) != 0 || len(pod.TopologySpreadConstraints) != 2 || pod.ServiceAccountName != "" {
+		t.Errorf("%d replicas, %d volume claims, spread %v, account %q", *set.Replicas, len(set.VolumeClaimTemplates),
+			pod.TopologySpreadConstraints, pod.ServiceAccountName)
+	}
+	for _, arg := range []string{
+		"--store=etcd:https://etcd-0.etcd:2379,https://etcd-1.etcd:2379", "--etcd-prefix=/atoll", "--etcd-ca-file=/etc/atoll/etcd/ca.crt",
+		"--etcd-cert-file=/etc/atoll/etcd/tls.crt", "--etcd-user-file=/etc/atoll/etcd-user/user", "--replica-name=$(POD_NAME)",
+		"--peer-listen=:8444", "--gossip-listen=:7946", "--gossip-keyring-file=/etc/atoll/gossip/keys", "--join=atoll-hub-peers",
+		"--registry-copy=none",
+	} {
+		if !slices.Contains(pod.Containers[0].Args, arg) {
+			t.Errorf("no argument %s in %v", arg, pod.Containers[0].Args)
+		}
+	}
+	peers := as[corev1.Service](t, objects, "Service", "atoll-hub-peers").Spec
+	if peers.ClusterIP != corev1.ClusterIPNone || !peers.PublishNotReadyAddresses || len(peers.Ports) != 3 {
+		t.Errorf("the Service of replicas: %+v", peers)
+	}
+	// 32 bytes in base64, and a line's end.
+	if keys := as[corev1.Secret](t, objects, "Secret", "atoll-hub-gossip").Data["keys"]; len(keys) != 45 {
+		t.Errorf("%d bytes of keys", len(keys))
+	}
+	if pdb := as[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget", "atoll-hub").Spec; pdb.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("budget %+v", pdb)
+	}
+	policy := as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "atoll-hub").Spec
+	if len(policy.Ingress) != 4 || len(policy.Egress) != 3 || policy.Egress[1].Ports[0].Port.IntValue() != 2379 {
+		t.Errorf("in %+v, out %+v", policy.Ingress, policy.Egress)
+	}
+	if own := renderHub(t, replicated+"gossip: {secretName: keys}").Find("Secret", "atoll-hub-gossip"); own != nil {
+		t.Error("a Secret is made beside the one that is named")
+	}
+	one := renderHub(t, "store: {etcd: {endpoints: ['https://etcd:2379']}}")
+	if set := as[appsv1.StatefulSet](t, one, "StatefulSet", "atoll-hub").Spec; *set.Replicas != 1 ||
+		slices.Contains(set.Template.Spec.Containers[0].Args, "--peer-listen=:8444") || one.Find("Service", "atoll-hub-peers") != nil {
+		t.Errorf("one replica on etcd: %+v", set.Template.Spec.Containers[0].Args)
+	}
+}
+
+func TestHubMigration(t *testing.T) {
+	const etcd = `etcd: {endpoints: ["https://etcd-0:2379"], tlsSecretName: etcd-client, userSecretName: etcd-user}`
+	for to, want := range map[string][]string{
+		"etcd":  {"--from=bbolt:/var/lib/atoll-hub", "--to=etcd:https://etcd-0:2379"},
+		"bbolt": {"--from=etcd:https://etcd-0:2379", "--to=bbolt:/var/lib/atoll-hub", "--force"},
+	} {
+		objects := renderHub(t, "encryption: {secretName: sealing}\nmigrate: {to: "+to+", "+etcd+"}")
+		pod := as[batchv1.Job](t, objects, "Job", "atoll-hub-migrate-to-"+to).Spec.Template
+		want = append(want, "migrate", "--online", "--etcd-prefix=/atoll", "--etcd-ca-file=/etc/atoll/etcd/ca.crt",
+			"--etcd-cert-file=/etc/atoll/etcd/tls.crt", "--etcd-key-file=/etc/atoll/etcd/tls.key", "--etcd-user-file=/etc/atoll/etcd-user/user",
+			"--encryption-key-file=/etc/atoll/encryption/keys.yaml")
+		for _, arg := range want {
+			if !slices.Contains(pod.Spec.Containers[0].Args, arg) {
+				t.Errorf("to %s: no argument %s in %v", to, arg, pod.Spec.Containers[0].Args)
+			}
+		}
+		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "data" })
+		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim == nil || claim.ClaimName != "data-atoll-hub-0" {
+			t.Errorf("to %s: volume %+v", to, pod.Spec.Volumes[i])
+		}
+		if (pod.Spec.Affinity != nil) != (to == "etcd") {
+			t.Errorf("to %s: affinity %+v", to, pod.Spec.Affinity)
+		}
+		selector := as[corev1.Service](t, objects, "Service", "atoll-hub").Spec.Selector
+		if labels.SelectorFromSet(selector).Matches(labels.Set(pod.Labels)) {
+			t.Errorf("to %s: the hub's Service finds the Job's Pod by %v", to, selector)
+		}
 	}
 }
 
@@ -367,5 +499,20 @@ func TestHubServiceMonitor(t *testing.T) {
 	service := as[corev1.Service](t, objects, "Service", "atoll-hub-metrics")
 	if !labels.SelectorFromSet(selector).Matches(labels.Set(service.Labels)) || service.Spec.Ports[0].Name != "metrics" {
 		t.Errorf("no Service has what the monitor looks for: %v", selector)
+	}
+}
+
+// TestHubCA: a hub with a CA of its own needs no Secret for its certificate, and names what workers dial first.
+func TestHubCA(t *testing.T) {
+	pod := as[appsv1.StatefulSet](t, renderHub(t, "ca: {enabled: true, hubNames: [hub.example.org], approve: manual}"),
+		"StatefulSet", "atoll-hub").Spec.Template.Spec
+	args := strings.Join(pod.Containers[0].Args, " ")
+	for _, want := range []string{"--hub-names=hub.example.org,atoll-hub-link.atoll-system.svc,", "--approve=manual"} {
+		if !strings.Contains(args, want) {
+			t.Errorf("%s lacks %s", args, want)
+		}
+	}
+	if strings.Contains(args, "--tls-") || slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "tls" }) {
+		t.Errorf("it has certificate files: %s", args)
 	}
 }

@@ -89,6 +89,7 @@ func enforced(t *testing.T, s step) {
 func TestPolicies(t *testing.T) {
 	installWorker(t)
 	t.Run("I3/segments are written by their owners", segmentsOfOwners)
+	t.Run("I14/snapshots are the worker's", snapshotsOfTheWorker)
 	t.Run("replicas of an Env's pool are the worker's", poolReplicas)
 	t.Run("sandboxes are the worker's", sandboxes)
 	t.Run("reserved keys are closed", reservedKeys)
@@ -126,6 +127,45 @@ func segments(idle int, ids ...string) string {
 	}
 	return `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxEnv, metadata: {name: told, namespace: default}, status: {clusters: [` +
 		strings.Join(clusters, ", ") + `]}}`
+}
+
+// snapshotsOfTheWorker (I14): what pools are made from comes from the worker, also where an account may write an Env's status. The role
+// edit of Kubernetes does not include that.
+func snapshotsOfTheWorker(t *testing.T) {
+	const (
+		freeze  = "patch sandboxenv told --subresource=status --type=merge -p {}"
+		own     = "apply --server-side --force-conflicts --subresource=status -f - --field-manager=atoll-worker"
+		refused = "status.snapshots[told-east]: what pools are made from is written by atoll-worker alone"
+	)
+	snapshot := func(pod string) string {
+		return `{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":"told","namespace":"default"},` +
+			`"status":{"snapshots":[{"clusterID":"east","name":"told-east","spec":{"replicas":3,"template":{"spec":{` + pod +
+			`"containers":[{"name":"main","image":"a"}]}}}}]}}`
+	}
+	tell(t, []step{
+		{by: user, args: apply, stdin: envManifest},
+		{by: user, args: freeze, patch: snapshot(`"hostNetwork":true,`), refused: refused},
+		{by: worker, args: own, stdin: snapshot("")},
+		{by: user, args: freeze, patch: snapshot(`"hostNetwork":true,`), refused: refused},
+		{by: homonym, args: freeze, patch: snapshot(`"hostPID":true,`), refused: refused},
+		{by: syncPath, args: own, stdin: snapshot(`"hostPID":true,`), refused: refused},
+		// Others go on with what is there.
+		{by: user, args: freeze, patch: `{"status":{"idleReplicas":7}}`},
+		{by: user, args: apply, stdin: envManifest},
+		{by: user, args: freeze, patch: `{"status":{"snapshots":null}}`},
+		{by: worker, args: own, stdin: snapshot("")},
+		{by: user, args: "create rolebinding editor --clusterrole=edit --user=ed"},
+	})
+	for _, resource := range []string{"sandboxenvs", "sandboxpools"} {
+		out, err := kubectl(t.Context(), step{by: who{"--as=ed"}, args: "auth can-i patch " + resource + " --subresource=status"})
+		if err == nil || !strings.Contains(out+err.Error(), "no") {
+			t.Errorf("the role edit may write the status of %s: %s, %v", resource, out, err)
+		}
+	}
+	tell(t, []step{
+		{by: user, args: "delete rolebinding editor"},
+		{by: user, args: "delete sandboxenv told"},
+	})
 }
 
 // segmentsOfOwners (I3): foreign ones by the sync path, the local one not by it.

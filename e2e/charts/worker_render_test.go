@@ -129,7 +129,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		return kinds
 	}
 	always := map[string]int{
-		"ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
+		"ServiceAccount": 3, "ClusterRole": 3, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
 		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 10, "ValidatingAdmissionPolicyBinding": 11, "PodDisruptionBudget": 1,
 		"NetworkPolicy": 1,
 	}
@@ -148,16 +148,16 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 	for values, want := range map[string]map[string]int{
 		"": always,
 		allOfWorker: without(map[string]int{
-			"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 2, "ClusterRole": 4, "ClusterRoleBinding": 4,
+			"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 2, "ClusterRole": 5, "ClusterRoleBinding": 5,
 		}),
 		"crds: {install: false}":                                   without(nil, "CustomResourceDefinition"),
 		"admissionPolicies: {enabled: false}":                      without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
-		"pullSecrets: true":                                        without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
+		"pullSecrets: true":                                        without(map[string]int{"ClusterRole": 4, "ClusterRoleBinding": 4}),
 		"podFields: {enabled: false}": without(map[string]int{
 			"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 10,
 		}),
-		"hookSecrets: true": without(map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 3}),
+		"hookSecrets: true": without(map[string]int{"ClusterRole": 4, "ClusterRoleBinding": 4}),
 		// Without a hub, a certificate is for the other replicas.
 		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": without(map[string]int{"Certificate": 1}),
 	} {
@@ -189,7 +189,8 @@ func TestInstanceTypesAreWhatTheWorkerReads(t *testing.T) {
 // TestWorkerHasOneSource: what planes apply with kubectl is what the chart installs, but for namespace and cluster.
 func TestWorkerHasOneSource(t *testing.T) {
 	release := workerRelease("")
-	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nhookSecrets: true\nsandboxNetwork: {mode: cilium}"
+	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nhookSecrets: true\n"+
+		"sandboxNetwork: {mode: cilium}\ntls: {fromHub: true}\nhub: {address: hub:8443}"
 	rendered, err := helm.Template(t.Context(), release)
 	must.Succeed(t, err)
 	paths, err := filepath.Glob(filepath.Join(helm.Chart("worker"), "files", "*", "*.yaml"))
@@ -511,7 +512,7 @@ func TestWorkerOfNamespaces(t *testing.T) {
 			bound[o.GetNamespace()] = append(bound[o.GetNamespace()], o.GetName())
 		}
 	}
-	each := []string{"atoll-sync-in-namespace", "atoll-worker-cilium-in-namespace", "atoll-worker-in-namespace",
+	each := []string{"atoll-catalog-in-namespace", "atoll-sync-in-namespace", "atoll-worker-cilium-in-namespace", "atoll-worker-in-namespace",
 		"atoll-worker-pull-secrets-in-namespace"}
 	for _, names := range bound {
 		slices.Sort(names)
@@ -520,7 +521,7 @@ func TestWorkerOfNamespaces(t *testing.T) {
 	if diff := cmp.Diff(wanted, bound); diff != "" {
 		t.Errorf("RoleBindings (-want +got):\n%s", diff)
 	}
-	if !slices.Equal(wide, []string{"atoll-worker"}) {
+	if slices.Sort(wide); !slices.Equal(wide, []string{"atoll-catalog", "atoll-worker"}) {
 		t.Errorf("bound for the cluster: %q", wide)
 	}
 	granted := map[string]string{}
@@ -558,4 +559,32 @@ func TestWorkerOfNamespaces(t *testing.T) {
 	if diff := cmp.Diff(rights(true, "atoll-worker"), rights(false, "atoll-worker", "atoll-worker-in-namespace")); diff != "" {
 		t.Errorf("rights (-of the cluster +of namespaces):\n%s", diff)
 	}
+}
+
+// The local API is served beyond loopback over TLS and to callers of the cluster alone, or not at all.
+func TestWorkerLocalAPI(t *testing.T) {
+	off := renderWorker(t, "clusterID: east")
+	if args := strings.Join(as[appsv1.Deployment](t, off, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args,
+		" "); strings.Contains(
+		args, "--listen=") || off.Find("ClusterRoleBinding", "atoll-system-atoll-worker-auth-delegator") != nil {
+		t.Errorf("it is served by default: %s", args)
+	}
+	on := renderWorker(t, "clusterID: east\nlocalAPI: {enabled: true, tlsSecretName: api-tls}")
+	spec := as[appsv1.Deployment](t, on, "Deployment", "atoll-worker").Spec.Template.Spec
+	args := strings.Join(spec.Containers[0].Args, " ")
+	for _, want := range []string{
+		"--listen=:8082 ", "--auth=kubernetes ", "--local-tls-cert-file=/etc/atoll/local-tls/tls.crt ", "--auth-kubernetes-audiences=atoll ",
+	} {
+		if !strings.Contains(args, want) {
+			t.Errorf("args %s lack %s", args, want)
+		}
+	}
+	binding := as[rbacv1.ClusterRoleBinding](t, on, "ClusterRoleBinding", "atoll-system-atoll-worker-auth-delegator")
+	if binding.Subjects[0].Name != spec.ServiceAccountName || binding.RoleRef.Name != "system:auth-delegator" {
+		t.Errorf("binding %+v, ServiceAccount %s", binding, spec.ServiceAccountName)
+	}
+	if on.Find("Service", "atoll-worker-api") == nil {
+		t.Error("there is no Service")
+	}
+	wantRefusals(t, workerRelease(""), "clusterID: east\n", map[string]string{"localAPI: {enabled: true}": "'/localAPI/tlsSecretName'"})
 }

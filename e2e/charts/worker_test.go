@@ -213,6 +213,10 @@ func checkAccounts(t *testing.T, namespace string) {
 		{"atoll-worker", "update configmaps/atoll-worker-state -n default", "no"},
 		{"atoll-sync", "patch sandboxenvs.agents.navix.sh --subresource=status -n default", "yes"},
 		{"atoll-sync", "patch pods -n default", "no"},
+		{"atoll-worker", "create serviceaccounts/atoll-catalog --subresource=token -n " + namespace, "yes"},
+		{"atoll-catalog", "create sandboxtemplates.agents.navix.sh", "yes"},
+		{"atoll-catalog", "delete sandboxenvs.agents.navix.sh -n default", "yes"},
+		{"atoll-catalog", "patch sandboxpools.agents.navix.sh -n default", "no"},
 	} {
 		args := append([]string{"auth", "can-i", "--as=system:serviceaccount:" + namespace + ":" + ask.account}, strings.Fields(ask.may)...)
 		out, err := east.Kubectl(t.Context(), args...) // which fails when the answer is no

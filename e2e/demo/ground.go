@@ -37,7 +37,7 @@ var grounds = map[string]func() ground{
 
 // options are those of hub and workers on any ground.
 func (w *world) options() stack.Options {
-	return stack.Options{BinDir: w.binDir, LogDir: w.logDir, Log: w.progress, WorkerArgs: []string{"--team-quotas"}}
+	return stack.Options{BinDir: w.binDir, LogDir: w.logDir, Log: w.progress, Hubs: w.hubs, WorkerArgs: []string{"--team-quotas"}}
 }
 
 type onPlanes struct{ set *plane.Set }
@@ -119,7 +119,11 @@ func (w *world) startAtoll(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("hub at %s, one worker a cluster, joined by mutual TLS", s.HubEndpoint().Address), nil
+	what := "hub"
+	if w.hubs > 1 {
+		what = fmt.Sprintf("%d replicas of the hub on an etcd, one address", w.hubs)
+	}
+	return fmt.Sprintf("%s at %s, one worker a cluster, joined by mutual TLS", what, s.HubEndpoint().Address), nil
 }
 
 // close ends programs and clusters.

@@ -25,9 +25,10 @@ func main() {
 	keep := flag.Bool("keep", false, "leave everything running until Ctrl-C, and print how to use it")
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "demo"), "folder for summary.json and the logs")
+	hubs := flag.Int("hubs", 1, "replicas of the hub, on planes; several share an etcd")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *on, *binDir, *outDir, *keep)
+	err := run(ctx, *on, *hubs, *binDir, *outDir, *keep)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -38,10 +39,13 @@ func main() {
 // clusters of the demo; the manifests name them.
 var clusters = []string{"east", "north", "west"}
 
-func run(ctx context.Context, on, binDir, outDir string, keep bool) (err error) {
+func run(ctx context.Context, on string, hubs int, binDir, outDir string, keep bool) (err error) {
 	ground, known := grounds[on]
 	if !known {
 		return fmt.Errorf("--on %q is not valid, want planes or kind", on)
+	}
+	if hubs < 1 || hubs > 5 || hubs > 1 && on != "planes" {
+		return fmt.Errorf("--hubs %d is not valid, want 1 to 5, and 1 on kind", hubs)
 	}
 	binDir, err = filepath.Abs(binDir)
 	if err != nil {
@@ -55,6 +59,7 @@ func run(ctx context.Context, on, binDir, outDir string, keep bool) (err error) 
 		return fmt.Errorf("creating --out: %w", err)
 	}
 	w := newWorld(os.Stdout, ground(), binDir, logDir)
+	w.hubs = hubs
 	defer func() { err = errors.Join(err, w.close(), stack.CheckLogs(logDir)) }()
 
 	bounded, cancel := context.WithTimeout(ctx, patience)

@@ -50,6 +50,10 @@ func (w *world) steps(ctx context.Context) error {
 		{"a team's quota bounds it", w.quota},
 		{"every invariant that can be seen holds", w.verify},
 	}
+	if w.hubs > 1 {
+		at := slices.IndexFunc(steps, func(s step) bool { return s.name == "hub killed, local claims go on" })
+		steps = slices.Insert(steps, at, step{"one replica of the hub killed under claims", w.replicaKilled})
+	}
 	for i, s := range steps {
 		fmt.Fprintf(w.out, "[%2d/%d] %s\n", i+1, len(steps), s.name)
 		begin := time.Now()

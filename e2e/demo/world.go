@@ -29,6 +29,7 @@ type world struct {
 	progress io.Writer
 	binDir   string
 	logDir   string
+	hubs     int
 
 	ground ground
 	stack  *stack.Stack
@@ -144,11 +145,17 @@ func (w *world) printUsage(on string) {
 	}
 	fmt.Fprintf(w.out, "  %s top\n", atollctl)
 	fmt.Fprintf(w.out, "  %s create --env python --claim-key mine\n", atollctl)
-	fmt.Fprintf(w.out, "  %s exec -it SANDBOX -- sh\n", atollctl)
+	note := ""
+	if on == "planes" {
+		note = "   # no container: it runs on this machine, as you"
+	}
+	fmt.Fprintf(w.out, "  %s exec -it SANDBOX -- sh%s\n", atollctl, note)
 	fmt.Fprintf(w.out, "  %s explain python\n", atollctl)
 	fmt.Fprintf(w.out, "  %s %s/v1/clusters\n", curl, hub.URL())
 	var kubeconfigs string
+	local := map[string]string{}
 	for _, id := range w.stack.Clusters() {
+		local[id] = w.stack.WorkerEndpoint(id).URL()
 		kubeconfigs += fmt.Sprintf(" --kubeconfig %s=%s", id, w.stack.Cluster(id).Kubeconfig())
 	}
 	fmt.Fprintf(w.out, "  %s verify%s\n", atollctl, kubeconfigs)
@@ -156,12 +163,15 @@ func (w *world) printUsage(on string) {
 	for _, id := range w.stack.Clusters() {
 		fmt.Fprintf(w.out, "  %s --kubeconfig %s get sbe,sbp,pods   # %s on %s\n", w.ground.kubectl(), w.stack.Cluster(id).Kubeconfig(), id, on)
 	}
-	fmt.Fprintf(w.out, "\n%s", whereToLook(w.logDir, w.stack.MetricsURLs()))
+	fmt.Fprintf(w.out, "\n%s", whereToLook(w.logDir, local, w.stack.MetricsURLs()))
 }
 
-// whereToLook names the places of logs and metrics.
-func whereToLook(logDir string, metrics map[string]string) string {
+// whereToLook names the places of logs, local APIs and metrics.
+func whereToLook(logDir string, local, metrics map[string]string) string {
 	out := fmt.Sprintf("Logs: %s\n", logDir)
+	for _, cluster := range slices.Sorted(maps.Keys(local)) {
+		out += fmt.Sprintf("Local API of %s: %s\n", cluster, local[cluster])
+	}
 	for _, program := range slices.Sorted(maps.Keys(metrics)) {
 		out += fmt.Sprintf("Metrics of %s: %s\n", program, metrics[program])
 	}

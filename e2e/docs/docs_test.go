@@ -87,12 +87,14 @@ func prepare(ctx context.Context, bin string, set, added *plane.Set, helm *harne
 	}
 	keys := filepath.Join(scratch, "keys.yaml")
 	atoll, err = stack.Start(ctx, set, stack.Options{
-		BinDir: bin, LogDir: logs, Log: os.Stderr, HubArgs: []string{"--api-keys-file=" + keys}, TokenFile: filepath.Join(scratch, "me.token"),
+		BinDir: bin, LogDir: logs, Log: os.Stderr, Invited: true, HubArgs: []string{"--api-keys-file=" + keys}, TokenFile: filepath.Join(scratch,
+			"me.token"),
 	})
 	if err != nil {
 		return err
 	}
-	env = append(env, "ATOLL_SERVER="+atoll.HubEndpoint().Address)
+	env = append(env, "WEST_TOKEN="+atoll.TokenFile("west"), "ATOLL_SERVER="+atoll.HubEndpoint().Address,
+		"AUDIT="+filepath.Join(atoll.HubData(), "audit", "audit.log"))
 	// Commands in sandboxes run in this process's folder.
 	sandbox := filepath.Join(scratch, "sandbox")
 	return errors.Join(os.MkdirAll(sandbox, 0o700), os.Chdir(sandbox))
@@ -145,8 +147,22 @@ var pages = []struct{ path, setup string }{
 	{"docs/envs.md", "kubectl create namespace search; " + simulations},
 	{"docs/autoscaling.md", simulations},
 	{"docs/moving-over.md", ""},
-	{"docs/operations.md", "mkdir operator; cd operator; atollctl hub backup hub.tar.gz; atoll-hub restore hub.tar.gz --data-dir data"},
+	{"docs/platform-teams.md", "mkdir platform; cd platform"},
+	{"docs/operations.md", "mkdir operator; cd operator; ln -s ../charts charts; cp \"$AUDIT\" audit.log; ln -s \"$WEST_TOKEN\" " +
+		"west.token; atollctl hub backup " +
+		"hub.tar.gz\natoll-hub restore " +
+		"hub.tar.gz --data-dir data\n" +
+		issued},
 }
+
+// issued are certificates in their clusters.
+const issued = `for c in east west; do
+  kubectl create namespace atoll-system --dry-run=client -o yaml | kubectl --context $c apply -f -
+done
+atollctl pki init
+atollctl pki hub --host hub.example.com --context east | sh
+atollctl pki cluster west --context west | sh
+`
 
 // simulations are the files of atollctl simulate. env.yaml stands for the user's Env, with a policy.
 const simulations = `mkdir -p simulated; cd simulated
@@ -192,16 +208,13 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// runnable makes commands fit this machine: make is what runs this test, the address is printed by the demo, and a new API key is
-// good once the hub has reread the file.
+// runnable makes commands fit this machine: make is what runs this test, and the address is printed by the demo.
 func runnable(commands string) string {
 	var out []string
 	for line := range strings.Lines(commands) {
 		switch line = strings.TrimSuffix(line, "\n"); {
 		case strings.HasPrefix(line, "make "), strings.HasPrefix(line, "export ATOLL_SERVER="):
 			continue
-		case strings.HasPrefix(line, "atoll-hub api-key new"):
-			line += "\nuntil ATOLL_TOKEN_FILE=search.token atollctl envs; do sleep 0.1; done"
 		}
 		out = append(out, line)
 	}

@@ -75,6 +75,53 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	}
 }
 
+// A follower's watch is its leader's: it tells of the same sandboxes, and either replica goes on with the other one's resume token.
+func TestEveryReplicaWatches(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	b := newLedger(t)
+	made := b.create(ctx)
+	tokens := map[string]string{}
+	names := []string{cluster, cluster + "+2"}
+	for _, name := range names {
+		at, err := atoll.WorkerClient(name)
+		must.Succeed(t, err)
+		all := watched(ctx, t, at, &sandboxv1.WatchSandboxesRequest{Env: b.env}, sandboxv1.SandboxEvent_BOOKMARK)
+		if len(all) != 2 || all[0].GetType() != sandboxv1.SandboxEvent_ADDED || all[0].GetSandbox().GetId() != made.GetId() {
+			t.Errorf("a watch at %s begins with %v, want an ADDED of %s", name, all, made.GetId())
+		}
+		tokens[name] = all[len(all)-1].GetResumeToken()
+	}
+	must.Succeed(t, hub.Release(ctx, made.GetId()))
+	for i, name := range names {
+		at, err := atoll.WorkerClient(name)
+		must.Succeed(t, err)
+		all := watched(ctx, t, at, &sandboxv1.WatchSandboxesRequest{Env: b.env, ResumeToken: tokens[names[1-i]]},
+			sandboxv1.SandboxEvent_DELETED)
+		if last := all[len(all)-1].GetSandbox(); last.GetId() != made.GetId() || last.GetStopReason() != "Released" {
+			t.Errorf("at %s, with the other replica's token, it ended as %v", name, last)
+		}
+	}
+}
+
+// watched returns the events of a watch up to the first one of a type.
+func watched(
+	ctx context.Context, t *testing.T, at *stack.Client, r *sandboxv1.WatchSandboxesRequest, last sandboxv1.SandboxEvent_Type,
+) (all []*sandboxv1.SandboxEvent) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := at.WatchSandboxes(ctx, r)
+	must.Succeed(t, err)
+	for {
+		event, err := stream.Recv()
+		must.Succeed(t, err)
+		if all = append(all, event); event.GetType() == last {
+			return all
+		}
+	}
+}
+
 // reads asks a replica for a sandbox's log.
 func reads(ctx context.Context, at stack.Endpoint, id string) error {
 	client, err := at.HTTPClient()

@@ -18,7 +18,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-func (s *scenario) hubProgram() *program { return s.programs[stack.Hub] }
+// hubProgram is the hub; of several replicas one, by the seed.
+func (s *scenario) hubProgram() *program {
+	if n := len(s.Hubs()); n > 0 {
+		return s.programs[s.Hubs()[s.seed%uint64(n)].String()]
+	}
+	return s.programs[stack.Hub]
+}
 
 // hubKilledInReport kills the hub during complete reports, at one point after another.
 func hubKilledInReport(ctx context.Context, s *scenario) error {

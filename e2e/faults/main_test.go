@@ -15,6 +15,7 @@
 //
 //	go test ./e2e/faults                                     a short run of a few faults
 //	go test ./e2e/faults -timeout 3h -args -faults all -seeds 1,2,3
+//	go test ./e2e/faults -timeout 3h -args -hubs 3 -faults all -seeds 1,2,3
 //	go test ./e2e/faults -timeout 3h -run Claims -args -claims 100000 -crowd 48 -pods 60 -races=false -seeds 7
 package faults_test
 
@@ -39,6 +40,7 @@ var (
 	claimsFlag = flag.Int("claims", 100, "how many claims are made under random continuous faults")
 	crowdFlag  = flag.Int("crowd", 8, "how many callers with a key, and as many without, make these")
 	podsFlag   = flag.Int("pods", 10, "Pods of the Env in each cluster, when no fault changes its scale")
+	hubsFlag   = flag.Int("hubs", 1, "replicas of the hub; several share an etcd, and have faults of their own, from 31")
 	racesFlag  = flag.Bool("races", true, "build hub and workers with the race detector, which takes more than half of what they run on")
 )
 
@@ -55,7 +57,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	var faultsErr, seedsErr error
-	chosen, faultsErr = choose(*faultsFlag)
+	chosen, faultsErr = choose(*faultsFlag, *hubsFlag)
 	seeds, seedsErr = parseSeeds(*seedsFlag)
 	if err := errors.Join(faultsErr, seedsErr); err != nil {
 		fmt.Fprintln(os.Stderr, err)

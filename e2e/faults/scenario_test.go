@@ -200,10 +200,14 @@ func (s *scenario) deaths() (died bool, err error) {
 		s.load.restarts += len(ends)
 		for _, end := range ends {
 			because := func(why string) bool { return strings.Contains(end, why) }
-			if p == s.hubProgram() || !slices.ContainsFunc(s.excused, because) {
+			if !slices.Contains(s.further, p) && !s.isWorker(p) || !slices.ContainsFunc(s.excused, because) {
 				errs = append(errs, fmt.Errorf("ended by itself: %s", end))
 			}
 		}
 	}
 	return died, errors.Join(errs...)
+}
+
+func (s *scenario) isWorker(p *program) bool {
+	return slices.ContainsFunc(clusters, func(cluster string) bool { return s.programs[cluster] == p })
 }

@@ -31,19 +31,30 @@ type world struct {
 
 	// The proxies between programs, by the worker's name: to the hub, to the API server, and in front of the API server.
 	// callers is between callers and the hub.
-	links, ways map[string]*proxy.Proxy
-	servers     map[string]*apiproxy.Proxy
-	callers     *proxy.Proxy
-	programs    map[string]*program // by cluster, and stack.Hub
+	links    map[string]proxies // one to each replica of the hub
+	ways     map[string]*proxy.Proxy
+	servers  map[string]*apiproxy.Proxy
+	callers  *proxy.Proxy
+	programs map[string]*program // by cluster, and stack.Hub; of several replicas hub-0 and so on
 
 	mu      sync.Mutex        // of links, ways, servers and seconds
 	seconds map[string]string // addresses of second API servers, by cluster
 	closers []func() error
 }
 
+// proxies are those of a worker to all replicas of the hub.
+type proxies []*proxy.Proxy
+
+// Set sets the faults of all.
+func (all proxies) Set(f proxy.Faults) {
+	for _, p := range all {
+		p.Set(f)
+	}
+}
+
 func newWorld(dir, logDir string) *world {
 	return &world{
-		dir: dir, logDir: logDir, links: map[string]*proxy.Proxy{}, ways: map[string]*proxy.Proxy{},
+		dir: dir, logDir: logDir, links: map[string]proxies{}, ways: map[string]*proxy.Proxy{},
 		servers: map[string]*apiproxy.Proxy{}, seconds: map[string]string{}, programs: map[string]*program{},
 	}
 }
@@ -55,14 +66,19 @@ func (w *world) up(ctx context.Context) (err error) {
 	if w.set, err = stack.Prepare(ctx, build, plane.Options{}, clusters...); err != nil {
 		return err
 	}
-	w.Stack, err = stack.Start(ctx, w.set, stack.Options{BinDir: bin, LogDir: w.logDir, Via: w.via, Env: w.env})
+	w.Stack, err = stack.Start(ctx, w.set, stack.Options{BinDir: bin, LogDir: w.logDir, Hubs: *hubsFlag, Via: w.via, Env: w.env})
 	if err != nil {
 		return fmt.Errorf("starting hub and workers: %w", err)
 	}
 	if w.hub, err = w.HubClient(); err != nil {
 		return err
 	}
-	w.tend(stack.Hub, w.Hub)
+	for _, hub := range w.Hubs() {
+		w.tend(hub.String(), hub)
+	}
+	if len(w.Hubs()) == 0 {
+		w.tend(stack.Hub, w.Hub)
+	}
 	if w.kube, err = w.Kubes(); err != nil {
 		return err
 	}
@@ -117,7 +133,7 @@ func (w *world) via(c stack.Connection) (string, error) {
 	case stack.API:
 		w.callers = p
 	case stack.Link:
-		w.links[c.From] = p
+		w.links[c.From] = append(w.links[c.From], p)
 	default:
 		w.ways[c.From] = p
 	}
@@ -167,10 +183,11 @@ func (w *world) calm() error {
 	w.callers.Set(proxy.Faults{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, ways := range []map[string]*proxy.Proxy{w.links, w.ways} {
-		for _, p := range ways {
-			p.Set(proxy.Faults{})
-		}
+	for _, p := range w.links {
+		p.Set(proxy.Faults{})
+	}
+	for _, p := range w.ways {
+		p.Set(proxy.Faults{})
 	}
 	for _, s := range w.servers {
 		s.Set()

@@ -26,8 +26,9 @@ import (
 
 // roles are the generated ones, by the ServiceAccount that they are bound to.
 var roles = map[string]string{
-	"atoll-worker": filepath.Join("..", "..", "charts", "worker", "files", "rbac", "worker_role.yaml"),
-	"atoll-sync":   filepath.Join("..", "..", "charts", "worker", "files", "rbac", "sync_role.yaml"),
+	"atoll-worker":  filepath.Join("..", "..", "charts", "worker", "files", "rbac", "worker_role.yaml"),
+	"atoll-catalog": filepath.Join("..", "..", "charts", "worker", "files", "rbac", "catalog_role.yaml"),
+	"atoll-sync":    filepath.Join("..", "..", "charts", "worker", "files", "rbac", "sync_role.yaml"),
 }
 
 // grant is one permission of an account.
@@ -42,6 +43,9 @@ func (g grant) String() string {
 
 // noPolicies is why no worker here writes NetworkPolicies.
 const noPolicies = "pools have no NetworkPolicy here (--sandbox-network-policy); package netpolicy's tests have the same role"
+
+// applies is why a right to create has no request.
+const applies = "a server-side apply is a PATCH, for which an API server asks about create where the object is not there"
 
 // beyondRequests are grants without a request in the tests, with the reason for them.
 var beyondRequests = map[string]string{
@@ -63,7 +67,9 @@ var beyondRequests = map[string]string{
 		"of it has the same role",
 	"atoll-worker may patch sandboxenvs.agents.navix.sh": "replicas are written where a manifest states them, of a member that is " +
 		"autoscaled or partly admitted: package env has tests of both (TestReplicas, TestAdmissionIsFrozen)",
-	"atoll-worker may patch events.events.k8s.io": "an event that is repeated within minutes becomes a series",
+	"atoll-catalog may create sandboxenvs.agents.navix.sh":      applies,
+	"atoll-catalog may create sandboxtemplates.agents.navix.sh": applies,
+	"atoll-worker may patch events.events.k8s.io":               "an event that is repeated within minutes becomes a series",
 }
 
 // impostorsEnv is where a worker under another's name is kept from the segment that is not its own.

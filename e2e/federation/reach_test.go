@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -114,8 +113,7 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 		answer, err := http.DefaultClient.Do(request)
 		must.Succeed(t, err)
 		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
-		must.Succeed(t, err)
+		body := must.Read(t, answer.Body)
 		return string(body)
 	}
 	if got := get(at.URL() + "/v1/sandboxes/" + id + "/ports/" + port + "/a/b?c=d"); got != "/a/b?c=d" {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -61,10 +60,7 @@ func call(ctx context.Context, t *testing.T, want int, method, path, body string
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
-	}
+	text := must.Read(t, response.Body)
 	got := &reply{code: response.StatusCode, header: response.Header, text: string(text)}
 	if err := json.Unmarshal(text, got); err != nil {
 		t.Fatalf("%s %s answers %d, which is no JSON (%v): %s", method, path, got.code, err, text)
@@ -107,10 +103,6 @@ func TestRESTAndProblems(t *testing.T) {
 	})
 	t.Run("list", func(t *testing.T) { e.wantLists(ctx, t, ids) })
 	t.Run("problems", func(t *testing.T) { e.wantProblems(ctx, t, ids[0], keys[0]) })
-	t.Run("unbuilt", func(t *testing.T) {
-		wantUnbuilt(t, call(ctx, t, 501, "PUT", "/v1/envs/default/rest", "{}"))
-		wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/templates/rest", ""))
-	})
 	t.Run("pause and resume", func(t *testing.T) {
 		for _, step := range []struct{ call, state string }{{":pause", "PAUSED"}, {":pause", "PAUSED"}, {":resume", ""}, {":resume", ""}} {
 			got := call(ctx, t, 200, "POST", "/v1/sandboxes/"+ids[0]+step.call, "{}")
@@ -240,13 +232,6 @@ func (e *env) wantProblems(ctx context.Context, t *testing.T, id, key string) {
 	full := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "noQueue": true}`, e.Name))
 	if full.Reason != "NO_CAPACITY" || full.header.Get("Retry-After") == "" {
 		t.Errorf("no room is answered with Retry-After %q: %s", full.header.Get("Retry-After"), full.text)
-	}
-}
-
-func wantUnbuilt(t *testing.T, got *reply) {
-	t.Helper()
-	if got.Reason != "UNIMPLEMENTED" || !strings.Contains(got.Detail, "yet") {
-		t.Errorf("what is not built is answered %s", got.text)
 	}
 }
 

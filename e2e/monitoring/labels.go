@@ -16,6 +16,7 @@ var bounds = map[string]int{
 	"cluster": 100, // that a certificate was issued for
 	"action":  16, "call": 32, "cause": 32, "code": 17, "direction": 4, "file": 4, "health": 8, "keyed": 2, "kind": 24, "method": 64,
 	"outcome": 32, "phase": 8, "plugin": 8, "question": 4, "reason": 64, "result": 32, "stage": 24, "state": 16, "target": 4, "verb": 16,
+	"who": 2, "sink": 4,
 }
 
 // CheckLabels returns an error for each label without a bound, with more values than its bound, or with a value that has a hostile

@@ -6,7 +6,9 @@
 package openapi_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +55,8 @@ func TestMain(m *testing.M) {
 			return 1, err
 		}
 		if atoll, err = stack.Start(ctx, set, stack.Options{
-			BinDir: bin, LogDir: logDir, Log: os.Stderr, HubArgs: []string{"--api-keys-file=" + keys}, TokenFile: filepath.Join(dir, "all.token"),
+			BinDir: bin, LogDir: logDir, Log: os.Stderr, Invited: true, HubArgs: []string{"--api-keys-file=" + keys},
+			TokenFile: filepath.Join(dir, "all.token"),
 		}); err != nil {
 			return 1, err
 		}
@@ -148,8 +151,7 @@ func (r *recorder) call(want int, method, path, body string, header ...string) (
 	response, err := direct.Do(request)
 	must.Succeed(r.t, err)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Succeed(r.t, err)
+	text := must.Read(r.t, response.Body)
 	if response.StatusCode != want {
 		r.t.Fatalf("%s %s: %d, want %d: %s", method, path, response.StatusCode, want, text)
 	}
@@ -189,7 +191,11 @@ func (r *recorder) upgrade(path, protocol string) {
 
 // reply is the part of a response that the test reads.
 type reply struct {
-	ID   string `json:"id"`
+	ID        string `json:"id"`
+	Sandboxes []struct {
+		ID    string `json:"id"`
+		PodIP string `json:"podIp"`
+	} `json:"sandboxes"`
 	Tags []struct {
 		Name string `json:"name"`
 	} `json:"tags"`
@@ -205,11 +211,13 @@ func TestTheHubDoesWhatTheDocumentSays(t *testing.T) {
 	document := r.call(200, "GET", "/openapi.json", "")
 	ready(t, r)
 	id := callSandboxes(r)
+	callLists(r)
 	callRefused(t, r)
 	r.call(200, "GET", "/healthz", "")
 	r.call(200, "DELETE", "/v1/sandboxes/"+id, "")
 	r.call(200, "DELETE", "/v1/claims/first", "")
-	r.call(200, "GET", "/v1/envs?namespace=default&pageSize=10", "")
+	r.call(200, "GET", "/v1/envs?namespace=default&clusterId=east&pageSize=10", "")
+	r.call(404, "GET", "/v1/envs?clusterId=mars", "")
 	r.call(200, "GET", "/v1/envs/default/python", "")
 	r.call(200, "POST", "/v1/envs/default/python:explain", `{"request": {"image": "registry.example/other"}}`)
 	r.call(200, "POST", "/v1/envs/default/python:refresh", `{"dryRun": true}`)
@@ -221,9 +229,71 @@ func TestTheHubDoesWhatTheDocumentSays(t *testing.T) {
 	r.call(400, "POST", "/v1/clusters/east:undrain", `{"successor": "yes"}`)
 	r.call(200, "POST", "/v1/clusters/east:undrain", "{}")
 	r.call(404, "POST", "/v1/clusters/nowhere:forget", "{}")
+	r.call(200, "GET", "/v1/replicas", "")
+	callAccess(r)
+	callJoining(r)
+	callCatalogue(r)
 	calledAll(t, document, r.exchanges)
 	noneUnbuilt(t, document, r)
 	validated(t, r)
+}
+
+// callCatalogue puts, shows, plans, rolls out, imports and deletes an Env and its template.
+func callCatalogue(r *recorder) {
+	const (
+		template = `{"apiVersion": "agents.navix.sh/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "shell"}, "spec": {
+			"version": "v1.0.0", "template": {"spec": {"containers": [{"name": "main", "image": "registry.example/shell"}]}},
+			"runtimes": [{"name": "http", "port": 8000}]}}`
+		env = `{"apiVersion": "agents.navix.sh/v1alpha1", "kind": "SandboxEnv", "metadata": {"name": "shell", "namespace": "default",
+			"annotations": {"agentbox.navix.sh/rollout": "{stages: [[east]], onFailure: pause}"}},
+			"spec": {"mode": "WarmPool", "templateRef": {"name": "shell"}, "clusters": [{"clusterID": "east", "members": [{"name": "shell-east",
+			"spec": {"replicas": 0}, "config": {"inlineResources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}}]}]}}`
+		at = "/v1/envs/default/shell"
+	)
+	r.call(200, "PUT", "/v1/templates/shell", template)
+	r.call(400, "PUT", "/v1/templates/shell", `{"kind": "SandboxTemplate"}`)
+	r.call(200, "GET", "/v1/templates", "")
+	r.call(200, "GET", "/v1/templates/shell", "")
+	r.call(404, "GET", "/v1/templates/nowhere", "")
+	r.call(200, "POST", "/v1/templates/shell:plan", template)
+	r.call(200, "GET", "/v1/templates/shell/revisions", "")
+	r.call(200, "PUT", at, env)
+	r.call(400, "PUT", at, `{"spec": {"mode": "Hot"}}`)
+	r.call(200, "POST", at+":plan", env)
+	r.call(200, "GET", at+"/revisions", "")
+	r.call(404, "GET", at+"/rollout", "")
+	r.call(200, "PUT", at, strings.Replace(env, `"replicas": 0`, `"replicas": 1`, 1))
+	r.call(200, "GET", at+"/rollout", "")
+	r.call(200, "POST", at+"/rollout", `{"action": "UNDO"}`)
+	r.call(400, "POST", at+"/rollout", "{}")
+	r.call(200, "POST", "/v1/envs/default/python:import", `{"dryRun": true}`)
+	r.call(200, "DELETE", at, "")
+	r.call(200, "DELETE", "/v1/templates/shell", "")
+}
+
+// callAccess makes, shows, rotates and revokes a key, and reads and writes the policy.
+func callAccess(r *recorder) {
+	r.call(200, "POST", "/v1/keys", `{"name": "ci", "team": "search", "namespaces": ["default"], "scopes": ["claim"], "validFor": "24h"}`)
+	r.call(400, "POST", "/v1/keys", `{"name": "Not A Name"}`)
+	r.call(200, "GET", "/v1/keys", "")
+	r.call(200, "POST", "/v1/keys/ci:rotate", `{"overlap": "60s"}`)
+	r.call(200, "DELETE", "/v1/keys/ci", "")
+	r.call(404, "DELETE", "/v1/keys/ci", "")
+	r.call(200, "GET", "/v1/access?builtIn=true", "")
+	r.call(200, "PUT", "/v1/access", `{"roles": [{"name": "reader", "rules": [{"resources": ["envs"], "verbs": ["get", "list"]}]}]}`)
+	r.call(200, "POST", "/v1/access:check", `{"verb": "create", "resource": "sandboxes", "namespace": "default"}`)
+	r.call(200, "GET", "/v1/quotas", "")
+}
+
+// callJoining invites, bounds and revokes clusters. The hub has a CA beside its certificate from files.
+func callJoining(r *recorder) {
+	r.call(200, "POST", "/v1/clusters:invite", `{"id": "mars", "ttl": "60s"}`)
+	r.call(400, "POST", "/v1/clusters:invite", `{"id": "Mars"}`)
+	r.call(404, "POST", "/v1/clusters/nowhere:approve", "{}")
+	r.call(200, "PATCH", "/v1/clusters/east", `{"scope": {"namespaces": ["default"]}}`)
+	r.call(404, "POST", "/v1/clusters/nowhere:revoke", "{}")
+	r.call(200, "GET", "/v1/pki", "")
+	r.call(200, "POST", "/v1/pki:rotate", "{}")
 }
 
 // A worker's document has only what it serves, and that is as it says.
@@ -235,6 +305,7 @@ func TestAWorkerDoesWhatItsDocumentSays(t *testing.T) {
 	id := r.call(200, "POST", "/v1/sandboxes", `{"env": "python", "claimKey": "here"}`).ID
 	r.call(200, "GET", "/v1/sandboxes/"+id, "")
 	r.call(200, "GET", "/v1/sandboxes", "")
+	callLists(r)
 	r.call(200, "GET", "/v1/claims/here", "")
 	r.call(200, "GET", "/v1/envs", "")
 	r.call(200, "GET", "/v1/envs/default/python", "")
@@ -244,12 +315,15 @@ func TestAWorkerDoesWhatItsDocumentSays(t *testing.T) {
 	r.call(200, "DELETE", "/v1/sandboxes/"+id, "")
 	for path, operations := range document.Paths {
 		for verb, operation := range operations {
-			if slices.Contains(operation.Tags, "Clusters") || slices.Contains(operation.Tags, "Hub") {
+			if !slices.ContainsFunc(operation.Tags, func(tag string) bool {
+				return slices.Contains([]string{"Sandboxes", "Claims", "Envs", "Server"}, tag)
+			}) {
 				t.Errorf("%s %s is in a worker's document", verb, path)
 			}
 		}
 	}
 	noneUnbuilt(t, document, r)
+	leftOut(t, document, r)
 	validated(t, r)
 }
 
@@ -274,10 +348,7 @@ func ready(t *testing.T, r *recorder) {
 				} `json:"members"`
 			} `json:"clusters"`
 		}
-		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			return err
-		}
+		text := must.Read(t, response.Body)
 		_ = json.Unmarshal(text, &env)
 		ok := len(env.Clusters) == 1 && len(env.Clusters[0].Members) == 1 && env.Clusters[0].Members[0].ReadyIdle == 2
 		return wait.If(ok, string(text))
@@ -305,6 +376,62 @@ func callSandboxes(r *recorder) string {
 	}
 	return id
 }
+
+// events watches until an event is the last, keeps the exchange, and returns the last event's token.
+func (r *recorder) events(path string, last string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.root+path, http.NoBody)
+	must.Succeed(r.t, err)
+	if r.token != "" {
+		request.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	response, err := direct.Do(request)
+	must.Succeed(r.t, err)
+	defer response.Body.Close()
+	var text strings.Builder
+	name, token := "", ""
+	lines := bufio.NewScanner(io.LimitReader(response.Body, 1<<20))
+	for (name != last || lines.Text() != "") && lines.Scan() {
+		text.WriteString(lines.Text() + "\n")
+		switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
+		case "id":
+			token = value
+		case "event":
+			name = value
+		}
+	}
+	if response.StatusCode != http.StatusOK || name != last || lines.Text() != "" {
+		r.t.Fatalf("%s: %d, want events up to %s: %s, %v", path, response.StatusCode, last, &text, lines.Err())
+	}
+	r.add(request, "", response, text.String())
+	return token
+}
+
+// callLists calls what shows some fields, and what changes.
+func callLists(r *recorder) {
+	const some = "/v1/sandboxes?env=python&readMask=id,phase,runtimes,pause.state"
+	got := r.call(200, "GET", some, "")
+	if len(got.Sandboxes) != 1 || got.Sandboxes[0].ID == "" || got.Sandboxes[0].PodIP != "" {
+		r.t.Errorf("with %s: %+v", some, got)
+	}
+	if none := r.call(200, "GET", some+"&labelSelector=none", ""); none.Sandboxes == nil {
+		r.t.Error("an empty list with readMask has no sandboxes: []")
+	}
+	r.call(400, "GET", some+",phse", "")
+	watch := "/v1/sandboxes?env=python&watch=true"
+	token := r.events(watch, "BOOKMARK")
+	r.events(watch+"&readMask=id&resumeToken="+token, "BOOKMARK")
+	r.call(400, "GET", watch+"&clusterId=east&resumeToken="+token, "")
+	old, err := base64.RawURLEncoding.DecodeString(token)
+	must.Succeed(r.t, err)
+	old[copyAt] ^= 1
+	r.call(410, "GET", watch+"&resumeToken="+base64.RawURLEncoding.EncodeToString(old), "")
+}
+
+// copyAt is where a resume token names the server's copy, another one after each restart.
+const copyAt = 9
 
 // callRefused calls what fails, with every status that a caller can bring about.
 func callRefused(t *testing.T, r *recorder) {
@@ -359,7 +486,7 @@ func fits(path, url string) bool {
 	return true
 }
 
-// noneUnbuilt calls each rule that the document leaves out: it is not built. What the document has never said so.
+// noneUnbuilt fails the test for a call that the document has and that is not built.
 func noneUnbuilt(t *testing.T, document reply, r *recorder) {
 	t.Helper()
 	for _, e := range r.exchanges {
@@ -368,10 +495,15 @@ func noneUnbuilt(t *testing.T, document reply, r *recorder) {
 		}
 	}
 	for _, tag := range document.Tags {
-		if slices.Contains([]string{"Link", "History", "Replicas", "Templates"}, tag.Name) {
+		if slices.Contains([]string{"Link", "History", "Replicas"}, tag.Name) {
 			t.Errorf("the document has the tag %s", tag.Name)
 		}
 	}
+}
+
+// leftOut calls the catalogue, which a worker's document leaves out.
+func leftOut(t *testing.T, document reply, r *recorder) {
+	t.Helper()
 	left := &recorder{t: t, root: r.root, token: r.token}
 	for _, call := range [][3]string{
 		{"PUT", "/v1/envs/default/x", "{}"}, {"DELETE", "/v1/envs/default/x", ""}, {"POST", "/v1/envs/default/x:plan", "{}"},

@@ -23,6 +23,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
+
+	"navix.sh/atoll/api/envd"
 )
 
 // ContainerLogEnv is the environment variable that names a container's log file, for commands executed in it.
@@ -39,6 +41,7 @@ const (
 type kubelet struct {
 	dir    string // of containers' logs
 	adopt  func(*exec.Cmd)
+	daemon *daemons // nil: there are none
 	lis    *trackedListener
 	server *http.Server
 	ctx    context.Context
@@ -46,13 +49,16 @@ type kubelet struct {
 	work   sync.WaitGroup
 }
 
-func newKubelet(dir string, adopt func(*exec.Cmd)) (*kubelet, error) {
+func newKubelet(dir, sandboxd string, adopt func(*exec.Cmd)) (*kubelet, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listening as a kubelet: %w", err)
 	}
 	k := &kubelet{dir: dir, adopt: adopt, lis: &trackedListener{Listener: lis, open: map[net.Conn]struct{}{}}}
 	k.ctx, k.stop = context.WithCancel(context.Background())
+	if sandboxd != "" {
+		k.daemon = &daemons{kubelet: k, path: sandboxd, byPod: map[string]*daemon{}}
+	}
 	return k, nil
 }
 
@@ -207,15 +213,28 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	portforward.ServePortForward(w, r, forwarder{k.ctx}, r.PathValue("pod"), "", options,
+	pod := r.PathValue("namespace") + "_" + r.PathValue("pod")
+	portforward.ServePortForward(w, r, forwarder{k.ctx, k.daemon, pod}, r.PathValue("pod"), "", options,
 		streamIdleTimeout, streamOpenTimeout, portforward.SupportedProtocols)
 }
 
-type forwarder struct{ ctx context.Context }
+type forwarder struct {
+	ctx    context.Context
+	daemon *daemons
+	pod    string
+}
 
 func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	network, address := "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
+	if port == envd.Port && f.daemon != nil {
+		socket, err := f.daemon.socket(f.pod)
+		if err != nil {
+			return err
+		}
+		network, address = "unix", socket
+	}
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(f.ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	conn, err := dialer.DialContext(f.ctx, network, address)
 	if err != nil {
 		return err
 	}
@@ -223,8 +242,8 @@ func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, strea
 	defer context.AfterFunc(f.ctx, func() { _ = conn.Close() })()
 	go func() {
 		_, err := io.Copy(conn, stream)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			_ = tcp.CloseWrite()
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
+			_ = half.CloseWrite()
 			return
 		}
 		_ = conn.Close()

@@ -50,6 +50,9 @@ type Options struct {
 	Nodes int
 	// AuditLog records every request to the API servers, for Plane.Audit.
 	AuditLog bool
+	// Sandboxd is the path of atoll-sandboxd. Forwards to its port in a Pod lead to a process of it that is the Pod's own; default: to that
+	// port of this machine.
+	Sandboxd string
 	// Delays of the imitated kubelet.
 	Delays Delays
 }
@@ -81,7 +84,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.CacheDir = filepath.Join(dir, "atoll", "planes")
 	}
 	// Processes run in their own directories, so no path may be relative.
-	for _, path := range []*string{&o.BinDir, &o.CacheDir, &o.Dir, &o.LogDir, &o.CRDDir} {
+	for _, path := range []*string{&o.BinDir, &o.CacheDir, &o.Dir, &o.LogDir, &o.CRDDir, &o.Sandboxd} {
 		if *path == "" {
 			continue
 		}

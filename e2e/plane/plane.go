@@ -70,7 +70,7 @@ func newPlane(opts Options, log *progress, set *Set, index int, name string) (*P
 	if p.port, err = reservePort(); err != nil {
 		return nil, err
 	}
-	if p.kubelet, err = newKubelet(p.file("containers"), p.adopt); err != nil {
+	if p.kubelet, err = newKubelet(p.file("containers"), opts.Sandboxd, p.adopt); err != nil {
 		return nil, errors.Join(err, p.port.release())
 	}
 	p.procs = p.components()
@@ -195,7 +195,12 @@ func (p *Plane) apiServer() *process { return p.procs[1] }
 func (p *Plane) kwok() *process { return p.procs[4] }
 
 // Pause freezes the API server: connections are accepted and kept, and get no response.
-func (p *Plane) Pause() error { return p.apiServer().signal(syscall.SIGSTOP) }
+func (p *Plane) Pause() error {
+	if err := p.apiServer().signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return p.apiServer().waitStopped()
+}
 
 // Resume ends Pause.
 func (p *Plane) Resume() error {

@@ -4,13 +4,17 @@ package plane
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -131,6 +135,35 @@ func (p *process) signal(sig syscall.Signal) error {
 		return fmt.Errorf("sending %s to %s: %w", sig, p.name, err)
 	}
 	return nil
+}
+
+// waitStopped waits until no thread of the process runs; because a signal to stop is delivered to them one after the other.
+func (p *process) waitStopped() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return fmt.Errorf("%s is not running", p.name)
+	}
+	tasks := fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid)
+	return wait.Until(context.Background(), 10*time.Second, p.name+" to stop", func(context.Context) error {
+		files, err := filepath.Glob(tasks)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // the thread has ended
+			} else if err != nil {
+				return err
+			}
+			// The state follows the name, which is in parentheses and may have some.
+			if _, state, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')'):], []byte(" ")); !bytes.HasPrefix(state, []byte("T")) {
+				return fmt.Errorf("%s: %s", file, text)
+			}
+		}
+		return nil
+	})
 }
 
 // endings counts how often the process has ended without a stop.

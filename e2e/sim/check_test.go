@@ -21,10 +21,8 @@ import (
 // ready waits until every cluster has a leader that the hub trusts.
 func (w *world) ready(within time.Duration) bool {
 	return w.eventually("a healthy federation", within, func() error {
-		w.mu.Lock()
-		hub := w.hub
-		w.mu.Unlock()
-		if hub == nil {
+		hubs := w.hubs()
+		if len(hubs) < max(1, len(w.replicas)) {
 			return errDown
 		}
 		for _, s := range w.sites {
@@ -35,8 +33,10 @@ func (w *world) ready(within time.Duration) bool {
 			if leader == nil || !leader.Connected() {
 				return fmt.Errorf("cluster %s has no leader at the hub", s.ID)
 			}
-			if c := hub.Fleet.Cluster(s.ID); c.GetState() != sandboxv1.ClusterState_FRESH {
-				return fmt.Errorf("cluster %s is %s: %s", s.ID, c.GetState(), c.GetMessage())
+			for _, hub := range hubs {
+				if c := hub.Fleet.Cluster(s.ID); c.GetState() != sandboxv1.ClusterState_FRESH {
+					return fmt.Errorf("cluster %s is %s: %s", s.ID, c.GetState(), c.GetMessage())
+				}
 			}
 		}
 		return nil
@@ -216,8 +216,10 @@ func (w *world) viewsEqual() error {
 			}
 		}
 	}
-	if err := w.hubEquals(own); err != nil {
-		return err
+	for _, hub := range w.hubs() {
+		if err := hubEquals(hub, own); err != nil {
+			return err
+		}
 	}
 	for _, s := range w.sites {
 		if s.out {
@@ -230,12 +232,12 @@ func (w *world) viewsEqual() error {
 	return nil
 }
 
-func (w *world) hubEquals(own map[string]map[segment.Key]string) error {
+func hubEquals(hub *hubtest.Hub, own map[string]map[segment.Key]string) error {
 	seen := map[string]map[segment.Key]string{}
 	for id := range own {
 		seen[id] = map[segment.Key]string{}
 	}
-	for _, e := range w.hub.Fleet.Envs("") {
+	for _, e := range hub.Fleet.Envs("") {
 		for _, c := range e.GetClusters() {
 			members := make([]segment.Member, 0, len(c.GetMembers()))
 			for _, m := range c.GetMembers() {
@@ -292,8 +294,10 @@ func describe(members []segment.Member) string {
 
 // idle: state of calls in flight is removed with them.
 func (w *world) idle() error {
-	if n := w.hub.Waiting(); n > 0 {
-		return fmt.Errorf("the hub remembers %d calls", n)
+	for _, hub := range w.hubs() {
+		if n := hub.Waiting(); n > 0 {
+			return fmt.Errorf("the hub remembers %d calls", n)
+		}
 	}
 	for _, s := range w.sites {
 		if leader := s.leader(); leader != nil && leader.InFlight() > 0 {

@@ -6,6 +6,10 @@
 // (worker/workertest), over e2e/sim/simnet. API server, etcd, kubelet and pool reconciler are models (planes and kind test the real ones);
 // link, fleet, ledger, router, agent, claims, lease and merge are real.
 //
+// From fault 40 on the hub is three or five replicas, joined by package peers over the same network. Models of an etcd hold their ledger
+// and registry. Calls go to any replica, keys to two at once. Replicas are killed, frozen, restarted, and parted from the store, from each
+// other and from workers; the store loses its quorum.
+//
 //	load: claims with old and new keys, and without; releases; cancels; callers that time out, or leave a sandbox
 //	the scenario's fault, under the load
 //	heal; ask for every key until its outcome is known; claim without keys

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 2, "how many seeds each fault is tried with")
+	seeds = flag.Int("sim.seeds", 1, "how many seeds each fault is tried with")
 	first = flag.Uint64("sim.seed", 1, "the first seed")
 )
 
@@ -24,6 +24,7 @@ type scenario struct {
 	fault    int // its number in the list of faults; 0: several
 	name     string
 	clusters map[string]int32 // Pods in each
+	replicas int              // of the hub; 0: it is one process
 	allowed  allowance
 	// prepare runs before the load, in a healthy federation.
 	prepare func(w *world)
@@ -59,7 +60,7 @@ func (sc *scenario) play(t *testing.T, seed uint64, all *counts) {
 		if clusters == nil {
 			clusters = usual
 		}
-		w := newWorld(t, seed, clusters)
+		w := newWorld(t, seed, clusters, sc.replicas)
 		w.allowed = sc.allowed
 		defer w.show(sc)
 		defer w.close()
@@ -91,14 +92,19 @@ func (w *world) heal() {
 	w.claims.SetFull(false)
 	w.registry.SetFull(false)
 	for _, s := range w.sites {
-		w.path(s.host).Heal()
+		for _, host := range w.hosts() {
+			w.net.Path(s.host, host).Heal()
+		}
 		s.SetTrouble(noTrouble)
 	}
 	w.mu.Lock()
 	w.deaf = func() bool { return false }
 	down := w.hub == nil
 	w.mu.Unlock()
-	if down {
+	switch {
+	case len(w.replicas) > 0:
+		w.healReplicas()
+	case down:
 		w.startHub()
 	}
 }
@@ -117,7 +123,7 @@ func between(draw *rand.Rand, least, most time.Duration) time.Duration {
 }
 
 func scenarios() []scenario {
-	all := slices.Concat(networkFaults(), processFaults(), clusterFaults(), keyFaults(), lossFaults())
+	all := slices.Concat(networkFaults(), processFaults(), clusterFaults(), keyFaults(), lossFaults(), replicaFaults())
 	slices.SortFunc(all, func(a, b scenario) int { return cmp.Compare(a.fault, b.fault) })
 	return all
 }

@@ -74,7 +74,11 @@ func (l *load) once(number int, draw *rand.Rand) {
 	}
 	switch p := draw.IntN(100); {
 	case p < 45:
-		w.claim(number, draw, l.newKey(number, draw), 1)
+		key := l.newKey(number, draw)
+		if len(w.replicas) > 0 && draw.IntN(2) == 0 {
+			l.twice(number, key)
+		}
+		w.claim(number, draw, key, 1)
 	case p < 55:
 		w.claim(number, draw, l.oldKey(draw), 1)
 	case p < 58:
@@ -90,6 +94,22 @@ func (l *load) once(number int, draw *rand.Rand) {
 			w.cancel(number, key)
 		}
 	}
+}
+
+// twice claims with a key a second time, so that two replicas have it at once; and sometimes cancels it meanwhile.
+func (l *load) twice(number int, key string) {
+	draw := l.world.dice("twice" + key)
+	claimAfter, cancelAfter := time.Duration(draw.Int64N(int64(20*time.Millisecond))), time.Duration(draw.Int64N(int64(50*time.Millisecond)))
+	if draw.IntN(4) == 0 {
+		l.all.Go(func() {
+			time.Sleep(cancelAfter)
+			l.world.cancel(number+2*clients, key)
+		})
+	}
+	l.all.Go(func() {
+		time.Sleep(claimAfter)
+		l.world.claim(number+clients, draw, key, 1) // draws from here on
+	})
 }
 
 func (l *load) newKey(number int, draw *rand.Rand) string {
@@ -112,6 +132,9 @@ func (l *load) oldKey(draw *rand.Rand) string {
 
 // ask calls the current hub. A response of a hub that was killed meanwhile is not heard.
 func (w *world) ask(do func(h *hubtest.Hub) error) (err error, heard bool) {
+	if len(w.replicas) > 0 {
+		return w.anyReplica().ask(do)
+	}
 	w.mu.Lock()
 	hub, epoch, deaf := w.hub, w.epoch, w.deaf
 	w.mu.Unlock()

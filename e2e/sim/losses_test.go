@@ -18,6 +18,7 @@ func lossFaults() []scenario {
 		{fault: 0, name: "all kinds at once", allowed: allowance{orphans: true}, run: mixed},
 		{fault: 5, name: "hub restarted with its ledger deleted", allowed: allowance{orphans: true}, run: ledgerDeleted},
 		{fault: 6, name: "ledger damaged", allowed: allowance{orphans: true}, run: ledgerDamaged},
+		{fault: 26, name: "hub's volume set back as a whole", allowed: allowance{orphans: true}, run: volumeSetBack},
 		{fault: 17, name: "Env and cluster removed while the worker is away", allowed: allowance{orphans: true, endings: true, losses: true},
 			run: removedWhileAway},
 	}
@@ -38,6 +39,18 @@ func ledgerDeleted(w *world, draw *rand.Rand) {
 		w.path(away.host).Heal()
 	}
 	time.Sleep(between(draw, time.Second, 20*time.Second))
+}
+
+// volumeSetBack sets both disks back, to a state that they had together. Only workers remember more.
+func volumeSetBack(w *world, draw *rand.Rand) {
+	claims, registry := w.claims.Backup(), w.registry.Backup()
+	time.Sleep(between(draw, 100*time.Millisecond, 40*time.Second))
+	w.killHub()
+	w.claims.Restore(claims)
+	w.registry.Restore(registry)
+	time.Sleep(between(draw, 50*time.Millisecond, 3*time.Second))
+	w.startHub()
+	time.Sleep(between(draw, time.Second, 30*time.Second))
 }
 
 // ledgerDamaged makes the hub refuse a ledger that it cannot read; the operator then deletes it.

@@ -121,11 +121,15 @@ func blackholed(w *world, draw *rand.Rand) {
 
 // dispatchesLate holds dispatches back until their attempt was abandoned, cancelled or repeated.
 func dispatchesLate(w *world, draw *rand.Rand) {
+	w.delayDispatches()
+	time.Sleep(between(draw, 20*time.Second, time.Minute))
+}
+
+func (w *world) delayDispatches() {
 	w.frames.setDown(func(_ string, f *federationv1.HubFrame) fate {
 		if f.GetDispatch() != nil && w.frames.percent() < 40 {
 			return fate{delay: w.frames.below(50 * time.Second)}
 		}
 		return fate{}
 	})
-	time.Sleep(between(draw, 20*time.Second, time.Minute))
 }

@@ -45,7 +45,9 @@ func hubKilledMidReport(w *world, draw *rand.Rand) {
 			}
 			return fate{}
 		})
-		w.path(w.anySite(draw).ID).Break()
+		// A hub without a view gets complete reports.
+		w.killHub()
+		w.startHub()
 		select {
 		case <-killed:
 		case <-time.After(time.Minute):

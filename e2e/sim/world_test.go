@@ -47,6 +47,8 @@ type world struct {
 	claims, registry *hubtest.Disk
 	hubClock         *machine
 	frames           *frames
+	replicas         []*replica // of the hub; none: it is one process, below
+	shared           *shared    // the replicas' stores and connections
 
 	mu       sync.Mutex
 	hub      *hubtest.Hub
@@ -70,6 +72,7 @@ type site struct {
 	number  int                  // of processes so far
 	paused  bool                 // a process that ended is not restarted
 	places  int                  // that processes run at, one after the other, each with its own disk
+	dials   int                  // to the hub so far
 }
 
 // dice is a source of randomness by name: one part's draws do not change another's.
@@ -79,8 +82,8 @@ func (w *world) dice(name string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// newWorld starts a hub and clusters with that many Pods each.
-func newWorld(t *testing.T, seed uint64, clusters map[string]int32) *world {
+// newWorld starts a hub and clusters with that many Pods each. With replicas the hub is so many processes.
+func newWorld(t *testing.T, seed uint64, clusters map[string]int32, replicas int) *world {
 	w := &world{T: t, seed: seed, net: simnet.New(seed), log: logger(t), hubClock: newMachine(), history: newHistory(),
 		deaf: func() bool { return false }}
 	disk := w.dice("disk")
@@ -92,7 +95,11 @@ func newWorld(t *testing.T, seed uint64, clusters map[string]int32) *world {
 	}
 	w.claims, w.registry = hubtest.NewDisk(latency), hubtest.NewDisk(latency)
 	w.frames = newFrames(w.dice("frames"))
-	w.startHub()
+	if replicas > 0 {
+		w.startReplicas(replicas)
+	} else {
+		w.startHub()
+	}
 	for _, id := range slices.Sorted(maps.Keys(clusters)) {
 		w.add(id, id, "uid-"+id, clusters[id]).startWorker()
 	}
@@ -200,7 +207,7 @@ func (s *site) startWorkerOn(disk store.Store) {
 				if alive.Err() != nil {
 					return nil, alive.Err()
 				}
-				return s.world.net.Dial(ctx, s.host, hubHost)
+				return s.world.net.Dial(ctx, s.host, s.nextHub())
 			},
 		},
 	})
@@ -225,7 +232,9 @@ func (s *site) startWorkerOn(disk store.Store) {
 
 // killWorker kills all of the cluster's processes. Each is restarted.
 func (s *site) killWorker() {
-	s.world.net.Path(s.host, hubHost).Break()
+	for _, host := range s.world.hosts() {
+		s.world.net.Path(s.host, host).Break()
+	}
 	s.mu.Lock()
 	workers := slices.Clone(s.workers)
 	s.mu.Unlock()
@@ -274,6 +283,9 @@ func (w *world) close() {
 		if err := hub.Stop(); err != nil {
 			w.problem("stopping the hub: %v", err)
 		}
+	}
+	for _, r := range w.replicas {
+		r.stop()
 	}
 	time.Sleep(linger)
 }

@@ -5,6 +5,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,9 +17,11 @@ import (
 // programs are the project's programs, by name.
 var programs = map[string]string{"atoll-hub": "./hub", "atoll-worker": "./worker", "atollctl": "./cli"}
 
-// Build compiles hub, worker and atollctl for this machine into dir; with race, under the race detector.
+// Build compiles the programs for this machine into dir; with race, under the race detector.
 func Build(ctx context.Context, dir string, race bool, tags ...string) error {
-	for name, pkg := range programs {
+	all := maps.Clone(programs)
+	all["atoll-sandboxd"] = "./sandboxd" // older versions have none
+	for name, pkg := range all {
 		args := []string{"build", "-tags", strings.Join(tags, ","), "-o", filepath.Join(dir, name)}
 		if race {
 			args = append(args, "-race")

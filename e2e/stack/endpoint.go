@@ -125,10 +125,24 @@ type Client struct {
 	sandboxv1.ClustersClient
 	sandboxv1.EnvsClient
 	sandboxv1.HubClient
+	sandboxv1.PkiClient
 }
 
 // HubClient returns a client of the hub.
 func (s *Stack) HubClient() (*Client, error) { return s.client(s.endpoints[""]) }
+
+// ReplicaClients returns a client of each replica of the hub, by its name.
+func (s *Stack) ReplicaClients() (map[string]*Client, error) {
+	out := map[string]*Client{}
+	for name, e := range s.replicas {
+		c, err := s.client(e)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = c
+	}
+	return out, nil
+}
 
 // WorkerClient returns a client of a worker's local API.
 func (s *Stack) WorkerClient(cluster string) (*Client, error) {
@@ -167,6 +181,6 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 	return &Client{
 		SandboxesClient: sandboxv1.NewSandboxesClient(conn), ClaimsClient: sandboxv1.NewClaimsClient(conn),
 		ClustersClient: sandboxv1.NewClustersClient(conn), EnvsClient: sandboxv1.NewEnvsClient(conn),
-		HubClient: sandboxv1.NewHubClient(conn),
+		HubClient: sandboxv1.NewHubClient(conn), PkiClient: sandboxv1.NewPkiClient(conn),
 	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,3 +70,33 @@ func (p *process) pid() (int, error) {
 	}
 	return p.cmd.Process.Pid, nil
 }
+
+// CPU implements Measured.
+func (p *process) CPU() (time.Duration, error) {
+	pid, err := p.pid()
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading the processor time of %s: %w", p.name, err)
+	}
+	// The name, in parentheses, may have spaces.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	const user, system = 11, 12
+	if len(fields) <= system {
+		return 0, fmt.Errorf("reading the processor time of %s: %q is not valid", p.name, text)
+	}
+	var ticks int64
+	for _, field := range [][]byte{fields[user], fields[system]} {
+		n, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading the processor time of %s: %w", p.name, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * (time.Second / userHertz), nil
+}
+
+// userHertz is the kernel's unit of a process' times, on every architecture that Go has.
+const userHertz = 100

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -24,9 +25,11 @@ import (
 type planes struct {
 	stack *Stack
 	set   *plane.Set
-	link  string // address of the hub's link
+	link  string // address of the hub's link; of several replicas a list
 
-	processes map[string]*process // workers by cluster; "" is the hub
+	processes map[string]*process // workers by cluster; "" is the hub, if it is one
+	hubs      together            // the hub, if it is several replicas
+	etcd      together            // of them
 	further   int                 // workers made by workerAs
 	disks     int                 // of workers
 }
@@ -47,7 +50,15 @@ func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 	if err := s.writeCertificates("127.0.0.1", "localhost"); err != nil {
 		return nil, err
 	}
-	if err := p.prepareHub(); err != nil {
+	if opts.Hubs > 1 {
+		err = p.prepareHubs(opts.Hubs)
+	} else {
+		err = p.prepareHub()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.etcd.Start(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.Hub.Start(ctx); err != nil {
@@ -55,6 +66,12 @@ func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, member := range set.Planes() {
+		if slices.Contains(opts.Later, member.Name) {
+			continue
+		}
+		if err := s.Invite(ctx, member.Name); err != nil {
+			return nil, errors.Join(err, group.Wait())
+		}
 		worker, err := p.prepareWorker(member.Name, opts.BinDir)
 		if err != nil {
 			return nil, errors.Join(err, group.Wait())
@@ -76,7 +93,7 @@ func (p *planes) prepareHub() error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return fmt.Errorf("creating the hub's folder: %w", err)
 	}
-	p.link, p.stack.hubData = addresses[1], data
+	p.link, p.stack.linkAddresses, p.stack.hubData = addresses[1], addresses[1], data
 	public, err := p.via(Connection{From: Caller, To: API, Address: addresses[0]})
 	if err != nil {
 		return err
@@ -88,7 +105,7 @@ func (p *planes) prepareHub() error {
 		args: append([]string{
 			"--listen=" + addresses[0], "--link-listen=" + p.link,
 			"--metrics-listen=" + addresses[2], "--health-listen=" + addresses[3], "--data-dir=" + data,
-		}, append(tlsFlags(p.stack.certs[""]), p.stack.opts.HubArgs...)...),
+		}, append(p.certificateFlags(""), p.stack.opts.HubArgs...)...),
 	}
 	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: public, TokenFile: p.stack.opts.TokenFile}
 	p.stack.metrics["hub"] = metricsURL(addresses[2])
@@ -105,7 +122,7 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	hub, err := p.via(Connection{From: cluster, To: Link, Address: p.link})
+	hub, err := p.viaEach(Connection{From: cluster, To: Link, Address: p.link})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +133,7 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 		args: append([]string{
 			"--cluster-id=" + cluster, "--hub=" + hub, "--kubeconfig=" + p.stack.WorkerKubeconfig(cluster),
 			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
-		}, slices.Concat(tlsFlags(s.certs[cluster]), history, s.opts.WorkerArgs)...),
+		}, slices.Concat(p.certificateFlags(cluster), history, s.opts.WorkerArgs)...),
 	}
 	p.processes[cluster], s.workers[cluster], s.endpoints[cluster] = worker, worker, Endpoint{Address: addresses[0]}
 	s.metrics[cluster] = metricsURL(addresses[1])
@@ -153,6 +170,11 @@ func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *p
 	}
 	if out, err := member.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(root, "charts", "worker", "files", "rbac")); err != nil {
 		return fmt.Errorf("applying the worker's RBAC in %s: %w\n%s", member.Name, err, out)
+	}
+	if p.stack.opts.Invited {
+		if out, err := member.KubectlInput(ctx, strings.NewReader(emptyIdentity), "apply", "--server-side", "-f", "-"); err != nil {
+			return fmt.Errorf("making the Secret of the identity in %s: %w\n%s", member.Name, err, out)
+		}
 	}
 	policies, err := admissionPolicies(root, member.Name)
 	if err != nil {
@@ -205,6 +227,19 @@ func (p *planes) via(c Connection) (string, error) {
 	return address, nil
 }
 
+// viaEach is via for a list of addresses.
+func (p *planes) viaEach(c Connection) (string, error) {
+	var out []string
+	for address := range strings.SplitSeq(c.Address, ",") {
+		through, err := p.via(Connection{From: c.From, To: c.To, Address: address})
+		if err != nil {
+			return "", err
+		}
+		out = append(out, through)
+	}
+	return strings.Join(out, ","), nil
+}
+
 func (p *planes) env(program string) []string {
 	if p.stack.opts.Env == nil {
 		return nil
@@ -240,7 +275,7 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 	if err := p.placeKubeconfig(p.stack.WorkerKubeconfig(cluster), p.set.Plane(cluster), worker); err != nil {
 		return nil, err
 	}
-	hub, err := p.via(Connection{From: worker, To: Link, Address: p.link})
+	hub, err := p.viaEach(Connection{From: worker, To: Link, Address: p.link})
 	if err != nil {
 		return nil, err
 	}
@@ -265,6 +300,9 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 }
 
 func (p *planes) upgradeHub(ctx context.Context, to Version) error {
+	if len(p.hubs) > 0 {
+		return p.upgradeHubs(ctx, to)
+	}
 	hub := p.processes[""]
 	if err := hub.Stop(); err != nil {
 		return err
@@ -289,7 +327,7 @@ func (p *planes) upgradeWorker(ctx context.Context, cluster string, to Version) 
 // close stops the programs in order. It returns an error for a program that had ended before.
 func (p *planes) close() error {
 	var errs []error
-	for _, proc := range p.processes {
+	for _, proc := range slices.Concat(slices.Collect(maps.Values(p.processes)), p.hubs, p.etcd) {
 		switch {
 		case !proc.Ended():
 			errs = append(errs, proc.Resume(), proc.Stop())
@@ -302,4 +340,18 @@ func (p *planes) close() error {
 
 func tlsFlags(files link.Files) []string {
 	return []string{"--tls-cert-file=" + files.Cert, "--tls-key-file=" + files.Key, "--tls-ca-file=" + files.CA}
+}
+
+var errNotPlanes = errors.New("only a hub on planes takes other arguments")
+
+// SetHubArgs replaces Options.HubArgs for the next start of the hub, which is stopped.
+func (s *Stack) SetHubArgs(args ...string) error {
+	p, ok := s.platform.(*planes)
+	if !ok {
+		return errNotPlanes
+	}
+	hub := p.processes[""]
+	hub.args = append(slices.Clone(hub.args[:len(hub.args)-len(s.opts.HubArgs)]), args...)
+	s.opts.HubArgs = args
+	return nil
 }

@@ -161,6 +161,8 @@ type Measured interface {
 	ResetPeak() error
 	// Peak is the most resident memory since ResetPeak, in bytes.
 	Peak() (int64, error)
+	// CPU is the processor time that the program has taken since it was started.
+	CPU() (time.Duration, error)
 }
 
 func (p *process) Ended() bool {

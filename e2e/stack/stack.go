@@ -76,6 +76,12 @@ type Options struct {
 	// Replicas is the number of each worker's replicas for Install. Default 1: a frozen or dead worker must leave its cluster
 	// without one, or faults would have no effect.
 	Replicas int
+	// Hubs is the number of the hub's replicas on planes, which share an etcd; default 1, without one.
+	Hubs int
+	// Invited makes the hub on planes a CA of its own, which each cluster joins by an invitation; without it all certificates come from files.
+	Invited bool
+	// Later are clusters on planes whose worker Join starts, instead of Start.
+	Later []string
 	// HubArgs and WorkerArgs are added to the command lines.
 	HubArgs, WorkerArgs []string
 	// TokenFile holds the API key by which HubClient calls the hub on planes, where HubArgs make that ask for one.
@@ -107,21 +113,25 @@ const (
 
 // Stack is a hub and one worker for every cluster.
 type Stack struct {
-	// Hub of the federation.
+	// Hub of the federation; of several replicas all, started and ended as one.
 	Hub Program
 
-	ids       []string
-	clusters  map[string]Cluster
-	workers   map[string]Program
-	endpoints map[string]Endpoint // "" is the hub's
-	certs     map[string]link.Files
-	opts      Options
-	dir       string
-	hubData   string
-	metrics   map[string]string // URLs, by program, where this machine reaches them
-	passing   map[string]string // the same of programs created by WorkerAs, which may end
-	clients   []io.Closer
-	platform  platform
+	hubs, etcd    []Program // of several replicas
+	linkAddresses string
+	replicas      map[string]Endpoint // of the public API of each
+	gossip        []string            // address of each
+	ids           []string
+	clusters      map[string]Cluster
+	workers       map[string]Program
+	endpoints     map[string]Endpoint // "" is the hub's
+	certs         map[string]link.Files
+	opts          Options
+	dir           string
+	hubData       string
+	metrics       map[string]string // URLs, by program, where this machine reaches them
+	passing       map[string]string // the same of programs created by WorkerAs, which may end
+	clients       []io.Closer
+	platform      platform
 
 	mu     sync.Mutex
 	looked *verify.Federation // for Verify; nil before its first call
@@ -134,6 +144,8 @@ type platform interface {
 	// upgradeHub and upgradeWorker change to another version, see Stack.UpgradeHub.
 	upgradeHub(ctx context.Context, to Version) error
 	upgradeWorker(ctx context.Context, cluster string, to Version) error
+	// join starts a worker, see Stack.Join.
+	join(ctx context.Context, cluster string) error
 	// close ends what must not outlive the Stack.
 	close() error
 }
@@ -179,6 +191,18 @@ func (s *Stack) HubData() string { return s.hubData }
 func (s *Stack) WorkerKubeconfig(cluster string) string {
 	return filepath.Join(s.dir, cluster+".kubeconfig")
 }
+
+// Hubs returns the hub's replicas, where there are several.
+func (s *Stack) Hubs() []Program { return s.hubs }
+
+// Gossip returns the addresses at which the hub's replicas gossip, where there are several.
+func (s *Stack) Gossip() []string { return s.gossip }
+
+// Etcd returns the members of the etcd that they share.
+func (s *Stack) Etcd() []Program { return s.etcd }
+
+// LinkAddresses returns where workers dial the hub on planes: host:port, with commas between those of several replicas.
+func (s *Stack) LinkAddresses() string { return s.linkAddresses }
 
 // Clusters returns the ids of all clusters, in order.
 func (s *Stack) Clusters() []string { return s.ids }

@@ -44,7 +44,7 @@ func handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, f := range map[string]func(url.Values) (any, error){
 		"/whoami": whoami, "/write": write, "/fill": fill, "/read": read, "/xattr": xattr,
-		"/listen": listen, "/spawn": spawn, "/ps": ps, "/ipc": ipc, "/oom": oom, "/exit": exit,
+		"/listen": listen, "/dial": dial, "/spawn": spawn, "/ps": ps, "/ipc": ipc, "/oom": oom, "/exit": exit,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { answer(w, r, f) })
 	}
@@ -122,6 +122,15 @@ func listen(q url.Values) (any, error) {
 	server := &http.Server{Handler: handler(), ReadHeaderTimeout: headerTimeout}
 	go func() { fmt.Fprintln(os.Stderr, "tenant: serving:", server.Serve(socket)) }()
 	return "listening", nil
+}
+
+// dial connects to an address.
+func dial(q url.Values) (any, error) {
+	conn, err := net.DialTimeout("tcp", q.Get("to"), 3*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return conn.RemoteAddr().String(), conn.Close()
 }
 
 func spawn(url.Values) (any, error) {

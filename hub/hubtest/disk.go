@@ -185,6 +185,13 @@ func (f *file) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 	}
 }
 
+// Revision is that of the latest commit.
+func (f *file) Revision() (uint64, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	return f.disk.revision, nil
+}
+
 // Close implements store.Store.
 func (f *file) Close() error {
 	f.once.Do(func() { close(f.closed) })

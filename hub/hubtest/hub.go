@@ -27,7 +27,7 @@ import (
 // Stream is the hub's end of a worker's stream.
 type Stream = grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
 
-// Options configure a hub. All but the last three are required.
+// Options configure a hub. All up to Log are required.
 type Options struct {
 	Clock       clock.WithTicker
 	Listener    net.Listener
@@ -39,6 +39,8 @@ type Options struct {
 	Retention   time.Duration
 	// Intercept runs between the link and the hub.
 	Intercept func(Stream) Stream
+	// Peers are the other replicas, with which it shares Claims and Registry; nil: there are none.
+	Peers *Peers
 }
 
 // Hub is a running hub.
@@ -62,23 +64,39 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	if h.Recovery, err = recovery.Open(ctx, o.Claims, o.Registry, o.Clock); err != nil {
 		return nil, fmt.Errorf("pairing the hub's files: %w", err)
 	}
+	name := "hub"
+	if o.Peers != nil {
+		name = o.Peers.Name
+	}
 	h.Fleet, err = fleet.New(ctx, fleet.Options{
-		Clock: o.Clock, Registry: fleet.NewRegistry(o.Registry), HubID: "hub", Version: "sim", Log: o.Log.WithName("fleet"),
+		Clock: o.Clock, Registry: fleet.NewRegistry(o.Registry), HubID: name, Version: "sim", Log: o.Log.WithName("fleet"),
 		Recovering: func(clusterID string) bool { return len(h.Recovery.Unheard([]string{clusterID})) > 0 },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the fleet: %w", err)
 	}
-	workers := attach.NewServer(attach.Options{Fleet: h.Fleet, Clock: o.Clock, Log: o.Log.WithName("attach")})
-	h.Service = claims.New(claims.Options{
-		Fleet: h.Fleet, Dispatcher: workers, Store: o.Claims, Recovery: h.Recovery, Clock: o.Clock, Log: o.Log.WithName("claims"),
-		Retention: o.Retention, Rand: o.Rand,
+	workers := attach.NewServer(attach.Options{
+		Fleet: h.Fleet, Clock: o.Clock, Log: o.Log.WithName("attach"),
+		Ledger: recovery.Marks{State: h.Recovery, Clock: o.Clock, Log: o.Log.WithName("recovery")},
 	})
+	h.workers = workers
+	reach := h.newPeers(o)
+	settings := claims.Options{
+		Fleet: h.Fleet, Dispatcher: reach, Store: o.Claims, Recovery: h.Recovery, Clock: o.Clock, Log: o.Log.WithName("claims"),
+		Retention: o.Retention, Rand: o.Rand,
+	}
+	if o.Peers != nil {
+		shared, ok := o.Claims.(store.Shared)
+		if !ok {
+			return nil, fmt.Errorf("the store of several replicas is a %T, want a store.Shared", o.Claims)
+		}
+		settings.Shared, settings.Replica, settings.Live = shared, name, o.Peers.live
+	}
+	h.Service = claims.New(settings)
 	h.Sandboxes = sandboxes.New(sandboxes.Options{
-		Fleet: h.Fleet, Dispatcher: workers, Claims: h.Service, Feeds: workers, Clock: o.Clock, Log: o.Log.WithName("sandboxes"),
+		Fleet: h.Fleet, Dispatcher: reach, Claims: h.Service, Feeds: reach, Clock: o.Clock, Log: o.Log.WithName("sandboxes"),
 	})
 	workers.Handle(h.Service)
-	h.workers = workers
 	h.link = link.NewServer(o.Credentials, nil, o.Log.WithName("link"))
 	federationv1.RegisterLinkServer(h.link, intercepted{workers, o.Intercept})
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -86,6 +104,10 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	h.run(o.Log, func() error { return h.link.Serve(o.Listener) })
 	h.run(o.Log, func() error { return h.Fleet.Run(running) })
 	h.run(o.Log, func() error { return h.Run(running) })
+	if o.Peers != nil {
+		h.run(o.Log, func() error { return reach.Serve(running, o.Peers.Listener) })
+		h.run(o.Log, func() error { return reach.Run(running) })
+	}
 	return h, nil
 }
 

@@ -18,6 +18,8 @@ const (
 	// EnvPrefix is the prefix of a flag's environment variable: --data-dir is ATOLL_DATA_DIR.
 	EnvPrefix = "ATOLL_"
 	fileFlag  = "config"
+	// LineOnly annotates a flag that only the command line sets; because another flag has its name in the environment.
+	LineOnly = "atoll-line-only"
 )
 
 // Bind adds --config to cmd, and fills cmd's flags from the environment and the file before it runs. cmd's own
@@ -48,7 +50,7 @@ func Load(flags *pflag.FlagSet, env func(string) (string, bool), readFile func(s
 	flags.Visit(func(f *pflag.Flag) { onCommandLine[f.Name] = true })
 	flags.VisitAll(func(f *pflag.Flag) {
 		value, ok := env(EnvName(f.Name))
-		if !ok || onCommandLine[f.Name] {
+		if _, alone := f.Annotations[LineOnly]; alone || !ok || onCommandLine[f.Name] {
 			return
 		}
 		onCommandLine[f.Name] = true

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -121,6 +122,26 @@ func hubItself(s *Snapshot) []Diagnosis {
 			Do: "a full disk: give the volume of the hub more room; writes go on by themselves\n" +
 				"a damaged file: keep the volume, and restore: atollctl hub restore --help"})
 	}
+	return append(out, replicas(s.Hub.Replicas)...)
+}
+
+// replicas reports those that are alive, as gossip says, and that the replica which was called cannot reach.
+func replicas(all []*sandboxv1.Replica) (out []Diagnosis) {
+	asked := ""
+	for _, r := range all {
+		if r.GetSelf() {
+			asked = r.GetName()
+		}
+	}
+	for _, r := range all {
+		if !r.GetReachable() {
+			out = append(out, Diagnosis{Reason: ReplicaUnreachable, Severity: Warning, Object: "hub replica " + r.GetName(),
+				What: fmt.Sprintf("is alive, but replica %s cannot reach it at %s: calls that come to %s do not reach its clusters", asked,
+					r.GetAddress(), asked),
+				Do: "look at the network policy of port 8444, and at the certificates: both must be the hub's, of one CA\n" +
+					"what each replica sees: atollctl hub replicas"})
+		}
+	}
 	return out
 }
 
@@ -133,11 +154,13 @@ func (s *Snapshot) since(t *timestamppb.Timestamp) time.Duration {
 }
 
 const (
-	// certificateSoon is a fifth of a certificate's 30 days: it should have been renewed by then.
-	certificateSoon = 6 * 24 * time.Hour
-	keySoon         = 7 * 24 * time.Hour
-	// atOnce is when an expiry is too close to plan for.
-	atOnce = 24 * time.Hour
+	// certificateLife is that of a certificate whose hub does not say. With a fifth left it should have been renewed; a tenth is critical.
+	certificateLife                         = 30 * 24 * time.Hour
+	certificateSoonPart, certificateNowPart = 5, 10
+
+	keySoon = 7 * 24 * time.Hour
+	// keyNow is when an expiry is too close to plan for.
+	keyNow = 24 * time.Hour
 )
 
 // ends: certificates and keys that expire soon.
@@ -146,33 +169,45 @@ func ends(s *Snapshot) []Diagnosis {
 		return nil
 	}
 	var out []Diagnosis
-	check := func(at *timestamppb.Timestamp, soon time.Duration, d Diagnosis) {
+	check := func(at *timestamppb.Timestamp, soon, atOnce time.Duration, d Diagnosis) {
 		if at == nil || at.AsTime().Unix() <= 0 {
 			return
 		}
 		left := at.AsTime().Sub(s.hubNow())
 		switch {
-		case left >= soon:
+		case left > soon:
 			return
 		case left <= 0:
 			d.Severity, d.What, d.Since = Critical, d.What+" has ended", -left
-		case left < atOnce:
+		case left <= atOnce:
 			d.Severity, d.What = Critical, d.What+" ends in "+duration.HumanDuration(left)
 		default:
 			d.Severity, d.What = Warning, d.What+" ends in "+duration.HumanDuration(left)
 		}
 		out = append(out, d)
 	}
+	certificate := func(at *timestamppb.Timestamp, life *durationpb.Duration, d Diagnosis) {
+		lasts := life.AsDuration()
+		if lasts <= 0 {
+			lasts = certificateLife
+		}
+		check(at, lasts/certificateSoonPart, lasts/certificateNowPart, d)
+	}
 	const manager = "with cert-manager: kubectl -n atoll-system describe certificate\n"
 	if status := s.Hub.Status; status != nil {
-		check(status.GetCertificateExpires(), certificateSoon, Diagnosis{Reason: CertificateEnding, Object: "hub", What: "its certificate",
-			Do: manager + "else: atollctl pki hub --host … --renew | sh"})
-		check(status.GetApiKeyExpires(), keySoon, Diagnosis{Reason: APIKeyEnding, Object: "API key", What: "the key that this was asked with",
-			Do: "atoll-hub api-key new --name …, add what it prints to the hub's keys file, and use the new token"})
+		certificate(status.GetCertificateExpires(), status.GetCertificateLifetime(), Diagnosis{Reason: CertificateEnding, Object: "hub",
+			What: "its certificate",
+			Do:   manager + "else: atollctl pki hub --host … --renew | sh"})
+		check(status.GetApiKeyExpires(), keySoon, keyNow, Diagnosis{Reason: APIKeyEnding, Object: "API key",
+			What: "the key that this was asked with",
+			Do:   "atoll-hub api-key new --name …, add what it prints to the hub's keys file, and use the new token"})
 	}
 	for _, c := range s.Hub.Clusters {
-		check(c.GetCertificateExpires(), certificateSoon, Diagnosis{Reason: CertificateEnding, Cluster: c.GetId(), Object: "cluster " + c.GetId(),
-			What: "its worker's certificate", Do: manager + "else: atollctl pki cluster " + c.GetId() + " --renew | sh"})
+		certificate(c.GetCertificateExpires(), c.GetCertificateLifetime(), Diagnosis{Reason: CertificateEnding, Cluster: c.GetId(),
+			Object: "cluster " + c.GetId(), What: "its worker's certificate",
+			Do: "issued by the hub, which renews it over the link: see why it did not: " + s.logs(c.GetId()) + "\n" + manager +
+				"else: atollctl pki cluster " + c.GetId() + " --renew | sh\n" +
+				"once it has ended, a cluster of the hub's CA comes back by: atollctl cluster invite " + c.GetId()})
 	}
 	return out
 }

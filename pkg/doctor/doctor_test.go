@@ -112,6 +112,11 @@ func TestDiagnose(t *testing.T) {
 			s.Hub.Status.Since, s.Hub.Status.AwaitedClusters = stamp(now.Add(-5*time.Minute)), []string{"north", "west"}
 			s.Hub.Status.StoreFailure = "store file /data/claims.db: no space left on device"
 		},
+		"hub-replica-unreachable": func(s *Snapshot) {
+			s.Hub.Replicas = []*sandboxv1.Replica{
+				{Name: "hub-0", Reachable: true, Self: true}, {Name: "hub-1", Reachable: true}, {Name: "hub-2", Address: "10.0.0.3:8444"},
+			}
+		},
 		"hub-loss-accepted": func(s *Snapshot) {
 			s.Hub.Status.Accepted, s.Hub.Status.Reason = true, "LedgerRestored"
 			s.Hub.Status.Since, s.Hub.Status.AwaitedClusters = stamp(now.Add(-3*24*time.Hour)), []string{"west"}
@@ -136,6 +141,12 @@ func TestDiagnose(t *testing.T) {
 			s.Hub.Status.CertificateExpires = stamp(now.Add(5 * 24 * time.Hour))
 			s.Hub.Status.ApiKeyExpires = stamp(now.Add(3 * time.Hour))
 			s.Hub.Clusters[1].CertificateExpires = stamp(now.Add(-time.Hour))
+			s.Hub.Clusters[0].CertificateExpires = stamp(now.Add(3 * 24 * time.Hour)) // a tenth of its life
+		},
+		"ends-short": func(s *Snapshot) { // certificates of a day: a fifth and a tenth of their life, and enough
+			s.Hub.Status.CertificateExpires, s.Hub.Status.CertificateLifetime = stamp(now.Add(6*time.Hour)), durationpb.New(24*time.Hour)
+			s.Hub.Clusters[0].CertificateExpires, s.Hub.Clusters[0].CertificateLifetime = stamp(now.Add(4*time.Hour)), durationpb.New(24*time.Hour)
+			s.Hub.Clusters[1].CertificateExpires, s.Hub.Clusters[1].CertificateLifetime = stamp(now.Add(2*time.Hour)), durationpb.New(24*time.Hour)
 		},
 		"versions": func(s *Snapshot) { s.Hub.Clusters[1].Version = "v2" },
 		"clusters": func(s *Snapshot) {
@@ -393,7 +404,8 @@ func TestNamespacesOfAWorker(t *testing.T) {
 // The required permissions and policies are those of the worker's chart.
 func TestChart(t *testing.T) {
 	granted := map[right]bool{}
-	for file, account := range map[string]string{"worker_role.yaml": "atoll-worker", "sync_role.yaml": "atoll-sync"} {
+	for file, account := range map[string]string{"worker_role.yaml": "atoll-worker", "sync_role.yaml": "atoll-sync",
+		"catalog_role.yaml": "atoll-catalog"} {
 		for _, document := range documents(t, "rbac", file) {
 			var role rbacv1.Role
 			must.Succeed(t, yaml.Unmarshal([]byte(document), &role))

@@ -48,7 +48,11 @@ var needed = []right{
 	{workerAccount, "coordination.k8s.io", "leases", "", true, "create"},
 	{workerAccount, "coordination.k8s.io", "leases", "atoll-worker", true, "get update"},
 	{workerAccount, "", "serviceaccounts/token", "atoll-sync", true, "create"},
+	{workerAccount, "", "serviceaccounts/token", "atoll-catalog", true, "create"},
 	{"atoll-sync", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
+	{"atoll-catalog", "agents.navix.sh", "sandboxenvs", "", false, "create delete get list patch"},
+	{"atoll-catalog", "agents.navix.sh", "sandboxtemplates", "", false, "create delete get list patch"},
+	{"atoll-catalog", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
 }
 
 const (

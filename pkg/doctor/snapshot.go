@@ -82,6 +82,7 @@ const (
 	HubRecovering       Reason = "HubRecovering"
 	LossAccepted        Reason = "LossAccepted"
 	StoreFailing        Reason = "StoreFailing"
+	ReplicaUnreachable  Reason = "ReplicaUnreachable"
 	CertificateEnding   Reason = "CertificateEnding"
 	CertificateRefused  Reason = "CertificateRefused"
 	APIKeyEnding        Reason = "APIKeyEnding"

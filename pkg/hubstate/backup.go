@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/durable"
 )
 
 const (
@@ -45,9 +45,9 @@ type File struct {
 
 func (f File) name() string { return string(f.Kind) + ".db" }
 
-// Files are the open files of a running hub.
+// Files are the open stores of a running hub.
 type Files struct {
-	Claims, Registry *store.Bolt
+	Claims, Registry Store
 	// Dir has room for a copy of both.
 	Dir     string
 	Version string // of the hub
@@ -56,6 +56,9 @@ type Files struct {
 // Backup writes an archive to w. Reads and writes of the files continue meanwhile: w may be slow, because the files are copied
 // before anything is sent.
 func (f Files) Backup(ctx context.Context, now time.Time, w io.Writer) error {
+	if err := durable.MkdirAll(f.Dir, 0o700); err != nil {
+		return fmt.Errorf("making room for a backup: %w", err)
+	}
 	dir, err := os.MkdirTemp(f.Dir, backupPrefix)
 	if err != nil {
 		return fmt.Errorf("making room for a backup: %w", err)
@@ -69,7 +72,7 @@ func (f Files) backup(ctx context.Context, dir string, now time.Time, w io.Write
 	// The registry comes second: a cluster is registered before the ledger names it.
 	for _, from := range []struct {
 		kind Kind
-		file *store.Bolt
+		file Store
 	}{{Claims, f.Claims}, {Registry, f.Registry}} {
 		path := from.kind.Path(dir)
 		if err := from.file.CopyTo(path); err != nil {
@@ -150,7 +153,7 @@ func appendFile(w io.Writer, path string) error {
 // Tidy removes the leftovers of interrupted backups and restores from a data directory.
 func Tidy(dir string) error {
 	var errs []error
-	for _, prefix := range []string{backupPrefix, restorePrefix} {
+	for _, prefix := range []string{backupPrefix, restorePrefix, migratePrefix} {
 		left, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
 		errs = append(errs, err)
 		for _, path := range left {

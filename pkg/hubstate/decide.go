@@ -60,6 +60,9 @@ func mergeRecord(newer, older Record) Record {
 			stones = append(stones, f)
 		}
 	}
+	for _, keys := range [][]string{newer.RefusedKeys, older.RefusedKeys} {
+		out.Revoke(keys)
+	}
 	out.Forgotten = slices.Concat(stones, out.Forgotten)
 	out.Forgotten = out.Forgotten[max(0, len(out.Forgotten)-MaxForgotten):]
 	return out

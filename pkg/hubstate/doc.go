@@ -20,4 +20,7 @@
 //     those forgotten since (I4).
 //   - Both files have the secrets of the hub's proofs (Proofs), and a restore keeps those of both sides; because a hub without one file
 //     must know what it sent (I15).
+//   - A migration copies while hubs run, and ends with what was written last. The ledger gets another name, and knows how far the former
+//     one
+//     had come; because a hub that goes on there must be noticed: TestMigration, TestMigrationOnline.
 package hubstate

@@ -37,7 +37,7 @@ func nameLedger(m *store.Migrating) error {
 	if err != nil {
 		return fmt.Errorf("encoding the ledger's name: %w", err)
 	}
-	return m.Put(ledgerKey, value)
+	return m.Put(LedgerKey, value)
 }
 
 // Open opens a file that is not encrypted, or creates it. The error says what the operator can do.

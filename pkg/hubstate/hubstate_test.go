@@ -173,6 +173,32 @@ func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
 	}
 }
 
+// A restore keeps the API keys and the policy that are there: what was revoked since the backup stays revoked.
+func TestARestoreBringsNoRevokedKeyBack(t *testing.T) {
+	dir := t.TempDir()
+	write := func(txn store.Txn) {
+		registry := open(t, dir, hubstate.Registry)
+		_, err := registry.Commit(t.Context(), txn)
+		must.Succeed(t, errors.Join(err, registry.Close()))
+	}
+	write(store.Txn{Puts: []store.Put{{Key: "access/key/ci", Value: []byte("{}")}, {Key: "access/policy", Value: []byte("{}")}}})
+	archive := backup(t, dir)
+	write(store.Txn{Deletes: []string{"access/key/ci"}, Puts: []store.Put{{Key: "access/key/new", Value: []byte("{}")}}})
+	_, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
+	must.Succeed(t, err)
+	registry := open(t, dir, hubstate.Registry)
+	defer registry.Close()
+	entries, err := registry.Range(t.Context(), "access/", "", 0)
+	must.Succeed(t, err)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Key)
+	}
+	if want := "access/key/new access/policy"; strings.Join(got, " ") != want {
+		t.Errorf("after a restore there are %s, want %s", got, want)
+	}
+}
+
 // TestADamagedArchiveChangesNothing cuts an archive off at every kibibyte, and flips a bit in every one.
 func TestADamagedArchiveChangesNothing(t *testing.T) {
 	archive := backup(t, golden(t))

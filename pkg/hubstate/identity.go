@@ -6,14 +6,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"navix.sh/atoll/pkg/store"
 )
 
+// LedgerKey is the key of the entry about the ledger, in both stores.
+const LedgerKey = "ledger"
+
 const (
-	ledgerKey = "ledger"
-	markKey   = "ledger-revision"
+	markKey = "ledger-revision"
 	// unnamed is the id of ledgers from before ids existed.
 	unnamed = "unnamed"
 )
@@ -29,8 +32,26 @@ type Identity struct {
 type Ledger struct {
 	Identity
 	// Restored is set by Restore, until a hub starts on the file.
-	Restored bool      `json:"restored,omitempty"`
+	Restored bool `json:"restored,omitempty"`
+	// Former are the ids of the ledgers that this one knowingly replaces.
+	Former []string `json:"former,omitempty"`
+	// Moved is the ledger that a migration copied, as far as it had come. What a hub wrote there later is missing here.
+	Moved    *Mark     `json:"moved,omitempty"`
 	Recovery *Recovery `json:"recovery,omitempty"` // the last one
+}
+
+// maxFormer bounds how many replaced ledgers are remembered, so that a worker that was away for several losses causes no other.
+const maxFormer = 64
+
+// FormerOf returns the Former of a ledger that replaces this one: its own, its id, and another id if one is known.
+func (l Ledger) FormerOf(other string) []string {
+	names := slices.Clone(l.Former)
+	for _, id := range []string{l.ID, other} {
+		if id != "" && !slices.Contains(names, id) {
+			names = append(names, id)
+		}
+	}
+	return names[max(0, len(names)-maxFormer):]
 }
 
 // Cause is why a ledger is incomplete.
@@ -72,37 +93,80 @@ func SaveMark(ctx context.Context, registry store.Store, m Mark) error {
 
 // LoadLedger reads the claims file's entry, nil when there is none.
 func LoadLedger(ctx context.Context, claims store.Store) (*Ledger, error) {
-	return load[Ledger](ctx, claims, ledgerKey)
+	return load[Ledger](ctx, claims, LedgerKey)
 }
 
 // LoadIdentity reads the registry's entry, nil when there is none.
 func LoadIdentity(ctx context.Context, registry store.Store) (*Identity, error) {
-	return load[Identity](ctx, registry, ledgerKey)
+	return load[Identity](ctx, registry, LedgerKey)
 }
 
 // SaveLedger writes the claims file's entry.
 func SaveLedger(ctx context.Context, claims store.Store, l Ledger) error {
-	return save(ctx, claims, ledgerKey, l)
+	return save(ctx, claims, LedgerKey, l)
 }
 
 // SaveIdentity writes the registry's entry.
 func SaveIdentity(ctx context.Context, registry store.Store, id Identity) error {
-	return save(ctx, registry, ledgerKey, id)
+	return save(ctx, registry, LedgerKey, id)
+}
+
+// Held is the value of an entry with its revision; nil at revision 0 if there is none.
+type Held[T any] struct {
+	Value    *T
+	Revision uint64
+}
+
+// HoldLedger reads the claims' entry, to be swapped.
+func HoldLedger(ctx context.Context, claims store.Store) (Held[Ledger], error) {
+	return hold[Ledger](ctx, claims, LedgerKey)
+}
+
+// HoldIdentity reads the registry's entry, to be swapped.
+func HoldIdentity(ctx context.Context, registry store.Store) (Held[Identity], error) {
+	return hold[Identity](ctx, registry, LedgerKey)
+}
+
+// SwapLedger writes the claims' entry if it has a revision still, and returns its new one. Otherwise it returns store.ErrConflict.
+func SwapLedger(ctx context.Context, claims store.Store, revision uint64, l Ledger) (uint64, error) {
+	return swap(ctx, claims, LedgerKey, revision, l)
+}
+
+// SwapIdentity does the same with the registry's.
+func SwapIdentity(ctx context.Context, registry store.Store, revision uint64, id Identity) (uint64, error) {
+	return swap(ctx, registry, LedgerKey, revision, id)
 }
 
 func load[T any](ctx context.Context, s store.Store, key string) (*T, error) {
+	held, err := hold[T](ctx, s, key)
+	return held.Value, err
+}
+
+func hold[T any](ctx context.Context, s store.Store, key string) (held Held[T], err error) {
 	entry, ok, err := s.Get(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("reading the ledger's name: %w", err)
+		return held, fmt.Errorf("reading the ledger's name: %w", err)
 	}
 	if !ok {
-		return nil, nil // there is none
+		return held, nil
 	}
 	var value T
 	if err := json.Unmarshal(entry.Value, &value); err != nil {
-		return nil, fmt.Errorf("the ledger's name is damaged: %w", err)
+		return held, fmt.Errorf("the ledger's name is damaged: %w", err)
 	}
-	return &value, nil
+	return Held[T]{&value, entry.Revision}, nil
+}
+
+func swap(ctx context.Context, s store.Store, key string, revision uint64, value any) (uint64, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return 0, fmt.Errorf("encoding the ledger's name: %w", err)
+	}
+	revision, err = store.CompareAndSwap(ctx, s, key, revision, data)
+	if err != nil {
+		return 0, fmt.Errorf("writing the ledger's name: %w", err)
+	}
+	return revision, nil
 }
 
 func save(ctx context.Context, s store.Store, key string, value any) error {

@@ -98,6 +98,13 @@ func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) er
 	if err := mergeProofs(ctx, live, backup); err != nil {
 		return err
 	}
+	authority, _, err := LoadAuthority(ctx, backup)
+	if err == nil {
+		err = MergeAuthority(ctx, live, authority)
+	}
+	if err != nil {
+		return err
+	}
 	merged := Merge(newer, older)
 	out.Registered, out.Forgotten = beyond(before, merged)
 	for _, r := range merged {

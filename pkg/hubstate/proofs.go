@@ -71,6 +71,21 @@ func LoadProofs(ctx context.Context, file store.Store) (Proofs, error) {
 	return *p, nil
 }
 
+// HoldProofs reads a store's secrets, to be swapped.
+func HoldProofs(ctx context.Context, s store.Store) (p Proofs, revision uint64, err error) {
+	held, err := hold[Proofs](ctx, s, proofsKey)
+	if held.Value != nil {
+		p = *held.Value
+	}
+	return p, held.Revision, err
+}
+
+// SwapProofs writes a store's secrets if the entry has a revision still. Otherwise it returns store.ErrConflict.
+func SwapProofs(ctx context.Context, s store.Store, revision uint64, p Proofs) error {
+	_, err := swap(ctx, s, proofsKey, revision, p)
+	return err
+}
+
 // SaveProofs writes a file's secrets.
 func SaveProofs(ctx context.Context, file store.Store, p Proofs) error {
 	return save(ctx, file, proofsKey, p)

@@ -16,7 +16,8 @@ import (
 // MaxForgotten bounds the tombstones of one name; the oldest are dropped first.
 const MaxForgotten = 32
 
-const recordPrefix = "cluster/"
+// RecordPrefix is what the keys of records begin with.
+const RecordPrefix = "cluster/"
 
 // Record is the hub's durable state of a cluster: an entry of the registry file.
 type Record struct {
@@ -31,6 +32,16 @@ type Record struct {
 	Keys            []string      `json:"keys,omitempty"` // of its certificates (link.PeerKey), latest last
 	// Forgotten are the clusters that had the name and were removed, oldest first. Without a UID no cluster has the name.
 	Forgotten []Forgotten `json:"forgotten,omitempty"`
+	// RefusedKeys are certificate keys that are refused under every name although their cluster is registered, oldest first.
+	RefusedKeys []string `json:"revoked,omitempty"`
+	// Trust is the hash of the CAs that the cluster trusts, as it acknowledged them; empty: its certificate comes from files.
+	Trust string `json:"trust,omitempty"`
+	// Issuer is the hash of the CA that signed the certificate of its last stream.
+	Issuer string `json:"issuer,omitempty"`
+	// Scope is what it may serve; nil: everything.
+	Scope *Scope `json:"scope,omitempty"`
+	// Revision is that of the entry, in a registry of several replicas; 0: there is none, or there is one replica.
+	Revision uint64 `json:"-"`
 }
 
 // Forgotten is the tombstone of a cluster.
@@ -44,8 +55,37 @@ type Forgotten struct {
 	Released    bool      `json:"released,omitempty"` // another cluster may register under the name
 }
 
-// MaxKeys bounds the certificate keys of a cluster; the oldest are dropped first.
-const MaxKeys = 8
+// MaxKeys bounds the certificate keys of a cluster, and MaxRevoked those that were revoked; the oldest are dropped first. A cluster gets a
+// certificate each tenth of a certificate's life at most, so that those of dropped keys have ended.
+const (
+	MaxKeys    = 32
+	MaxRevoked = 256
+)
+
+// Revoke refuses certificate keys from now on.
+func (r *Record) Revoke(keys []string) {
+	revoked := slices.Clone(r.RefusedKeys)
+	for _, key := range keys {
+		if !slices.Contains(revoked, key) {
+			revoked = append(revoked, key)
+		}
+	}
+	r.RefusedKeys = revoked[max(0, len(revoked)-MaxRevoked):]
+}
+
+// Invite lets the cluster of a uid register, or stay, under the name, whatever was removed from it before. The certificate keys of before
+// stay refused.
+func (r *Record) Invite(uid string) {
+	for i, f := range r.Forgotten {
+		if f.UID == uid && !f.Lifted {
+			r.Revoke(f.Keys)
+			r.Forgotten[i].Lifted = true
+		}
+	}
+	if last := len(r.Forgotten) - 1; r.UID == "" && last >= 0 && !r.Forgotten[last].Lifted {
+		r.Forgotten[last].Released = true
+	}
+}
 
 // AddKey notes a certificate's key, and reports whether it is new.
 func (r *Record) AddKey(key string) bool {
@@ -70,7 +110,7 @@ func (r *Record) RevokedKeys() (keys []string) {
 			keys = append(keys, f.Keys...)
 		}
 	}
-	return keys
+	return append(keys, r.RefusedKeys...)
 }
 
 // Forgot reports whether a cluster was permanently removed from the name.
@@ -82,14 +122,14 @@ func (r *Record) Forgot(uid string) bool {
 func LoadRecords(ctx context.Context, registry store.Store) ([]Record, error) {
 	var records []Record
 	for after := ""; ; {
-		entries, err := registry.Range(ctx, recordPrefix, after, store.MaxRange)
+		entries, err := registry.Range(ctx, RecordPrefix, after, store.MaxRange)
 		if err != nil {
 			return nil, fmt.Errorf("reading the registry: %w", err)
 		}
 		for _, e := range entries {
-			var record Record
-			if err := json.Unmarshal(e.Value, &record); err != nil {
-				return nil, fmt.Errorf("reading registry entry %s: %w", e.Key, err)
+			record, err := ParseRecord(e)
+			if err != nil {
+				return nil, err
 			}
 			records = append(records, record)
 			after = e.Key
@@ -100,13 +140,48 @@ func LoadRecords(ctx context.Context, registry store.Store) ([]Record, error) {
 	}
 }
 
+// ParseRecord reads the record of an entry.
+func ParseRecord(e store.Entry) (record Record, err error) {
+	if err := json.Unmarshal(e.Value, &record); err != nil {
+		return record, fmt.Errorf("reading registry entry %s: %w", e.Key, err)
+	}
+	record.Revision = e.Revision
+	return record, nil
+}
+
+// LoadRecord reads the record of a cluster; false: there is none.
+func LoadRecord(ctx context.Context, registry store.Store, clusterID string) (record Record, found bool, err error) {
+	e, found, err := registry.Get(ctx, RecordPrefix+clusterID)
+	if err != nil {
+		return record, false, fmt.Errorf("reading the registry: %w", err)
+	}
+	if found {
+		record, err = ParseRecord(e)
+	}
+	return record, found, err
+}
+
+// SwapRecord writes a record if its entry still has the record's revision, and returns the new one. Otherwise it returns
+// store.ErrConflict.
+func SwapRecord(ctx context.Context, registry store.Store, record Record) (revision uint64, err error) {
+	value, err := json.Marshal(record)
+	if err != nil {
+		return 0, fmt.Errorf("encoding the record of cluster %s: %w", record.ClusterID, err)
+	}
+	revision, err = store.CompareAndSwap(ctx, registry, RecordPrefix+record.ClusterID, record.Revision, value)
+	if err != nil {
+		return 0, fmt.Errorf("recording cluster %s: %w", record.ClusterID, err)
+	}
+	return revision, nil
+}
+
 // SaveRecord writes a record.
 func SaveRecord(ctx context.Context, registry store.Store, record Record) error {
 	value, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("encoding the record of cluster %s: %w", record.ClusterID, err)
 	}
-	put := store.Put{Key: recordPrefix + record.ClusterID, Value: value}
+	put := store.Put{Key: RecordPrefix + record.ClusterID, Value: value}
 	if _, err := registry.Commit(ctx, store.Txn{Puts: []store.Put{put}}); err != nil {
 		return fmt.Errorf("recording cluster %s: %w", record.ClusterID, err)
 	}

@@ -170,7 +170,8 @@ func markRestored(ctx context.Context, dir string, sealer *envelope.Sealer) erro
 	if err != nil {
 		return err
 	}
-	if err := registry.Close(); err != nil {
+	err = dropInvitations(ctx, registry)
+	if err := errors.Join(err, registry.Close()); err != nil {
 		return fmt.Errorf("restoring: %w", err)
 	}
 	claims, err := OpenSealed(dir, Claims, sealer)

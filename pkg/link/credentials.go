@@ -24,10 +24,39 @@ type Files struct {
 	Cert, Key, CA string
 }
 
-// Credentials are the current content of Files.
+// PEM is a certificate with its chain, its key, and the CAs that the other side's certificate must be signed by.
+type PEM struct {
+	Cert, Key, CA []byte
+}
+
+// Source is where Credentials come from. Read is called at each handshake, by many goroutines, and must be fast: it returns what is
+// valid now. What it returns is not changed afterwards.
+type Source interface {
+	Read() (PEM, error)
+	fmt.Stringer // for errors
+}
+
+// Read returns the content of the files.
+func (f Files) Read() (PEM, error) {
+	var content [3][]byte
+	for i, path := range [...]string{f.Cert, f.Key, f.CA} {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return PEM{}, fmt.Errorf("reading credentials: %w", err)
+		}
+		content[i] = raw
+	}
+	return PEM{Cert: content[0], Key: content[1], CA: content[2]}, nil
+}
+
+func (f Files) String() string {
+	return fmt.Sprintf("the certificate %s with the key %s and the CAs %s", f.Cert, f.Key, f.CA)
+}
+
+// Credentials are the current content of a Source.
 type Credentials struct {
-	files Files
-	log   logr.Logger
+	source Source
+	log    logr.Logger
 
 	mu   sync.Mutex
 	good *material
@@ -35,42 +64,64 @@ type Credentials struct {
 	admitted seats
 }
 
-// material is one consistent reading of the files.
+// material is one consistent reading of the source.
 type material struct {
-	raw  [3][]byte
+	raw  PEM
 	cert tls.Certificate
 	cas  *x509.CertPool
 }
 
 // LoadCredentials reads the files, and fails if they cannot be used; because a process must not start without credentials.
 func LoadCredentials(files Files, log logr.Logger) (*Credentials, error) {
-	m, err := read(files, nil)
+	return NewCredentials(files, log)
+}
+
+// NewCredentials reads the source, and fails if what it returns cannot be used.
+func NewCredentials(source Source, log logr.Logger) (*Credentials, error) {
+	m, err := read(source, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Credentials{files: files, log: log, good: m, admitted: newSeats()}, nil
+	return &Credentials{source: source, log: log, good: m, admitted: newSeats()}, nil
 }
 
 // Identity returns the certificate's identity.
-func (c *Credentials) Identity() (Identity, error) { return IdentityOf(c.current().cert.Leaf) }
-
-// Expiry is when the certificate expires.
-func (c *Credentials) Expiry() time.Time { return c.current().cert.Leaf.NotAfter }
-
-// Register adds the expiry of the certificate as a metric. The certificate is read again at every scrape, as at every handshake.
-func (c *Credentials) Register(registry prometheus.Registerer) error {
-	return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "atoll_link_certificate_expiry_timestamp_seconds", Help: "When the certificate that is in use on the link ends.",
-	}, func() float64 { return float64(c.Expiry().Unix()) }))
+func (c *Credentials) Identity() (Identity, error) {
+	m := c.current()
+	if m.missing() {
+		return Identity{}, ErrNoCertificate
+	}
+	return IdentityOf(m.cert.Leaf)
 }
 
-// current rereads the files. While they cannot be used, the last good reading is.
+// Expiry is when the certificate expires; the epoch without one.
+func (c *Credentials) Expiry() time.Time {
+	if m := c.current(); !m.missing() {
+		return m.cert.Leaf.NotAfter
+	}
+	return time.Unix(0, 0)
+}
+
+// Register adds the expiry of the certificate and its lifetime as metrics. The certificate is read again at every scrape, as at every
+// handshake.
+func (c *Credentials) Register(registry prometheus.Registerer) error {
+	return errors.Join(registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atoll_link_certificate_expiry_timestamp_seconds", Help: "When the certificate that is in use on the link ends; 0: there is none.",
+	}, func() float64 { return float64(c.Expiry().Unix()) })), registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atoll_link_certificate_lifetime_seconds", Help: "For how long that certificate is valid in all; 0: there is none.",
+	}, func() float64 { return c.Lifetime().Seconds() })))
+}
+
+// current reads the source again. While what it returns cannot be used, the last good reading is.
 func (c *Credentials) current() *material {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m, err := read(c.files, c.good)
+	m, err := read(c.source, c.good)
+	if errors.Is(err, ErrNoCertificate) {
+		return c.good
+	}
 	if err != nil {
-		c.log.Error(err, "cannot use the certificate files as they are now, keeping the ones read before")
+		c.log.Error(err, "cannot use the certificate as it is now, keeping the one read before")
 		return c.good
 	}
 	if m != c.good {
@@ -80,27 +131,22 @@ func (c *Credentials) current() *material {
 	return m
 }
 
-// read returns last unchanged if the files have not changed since.
-func read(files Files, last *material) (*material, error) {
-	m := &material{}
-	for i, path := range [...]string{files.Cert, files.Key, files.CA} {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("reading credentials: %w", err)
-		}
-		m.raw[i] = raw
+// read returns last unchanged if the source has not changed since.
+func read(source Source, last *material) (*material, error) {
+	raw, err := source.Read()
+	if err != nil {
+		return nil, err
 	}
-	if last != nil && bytes.Equal(m.raw[0], last.raw[0]) && bytes.Equal(m.raw[1], last.raw[1]) &&
-		bytes.Equal(m.raw[2], last.raw[2]) {
+	if last != nil && !last.missing() && bytes.Equal(raw.Cert, last.raw.Cert) && bytes.Equal(raw.Key, last.raw.Key) && bytes.Equal(raw.CA,
+		last.raw.CA) {
 		return last, nil
 	}
-	var err error
-	if m.cert, err = tls.X509KeyPair(m.raw[0], m.raw[1]); err != nil {
-		return nil, fmt.Errorf("reading the certificate %s with the key %s: %w", files.Cert, files.Key, err)
+	m := &material{raw: raw, cas: x509.NewCertPool()}
+	if m.cert, err = tls.X509KeyPair(raw.Cert, raw.Key); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", source, err)
 	}
-	m.cas = x509.NewCertPool()
-	if !m.cas.AppendCertsFromPEM(m.raw[2]) {
-		return nil, fmt.Errorf("reading %s: no CA certificate in it", files.CA)
+	if !m.cas.AppendCertsFromPEM(raw.CA) {
+		return nil, fmt.Errorf("reading %s: no CA certificate in it", source)
 	}
 	return m, nil
 }
@@ -113,12 +159,12 @@ func (c *Credentials) PublicConfig() *tls.Config {
 	}
 }
 
-func (c *Credentials) serverConfig() *tls.Config {
+func (c *Credentials) serverConfig(auth tls.ClientAuthType) *tls.Config {
 	m := c.current()
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{m.cert},
-		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientAuth:             auth,
 		ClientCAs:              m.cas,
 		SessionTicketsDisabled: true,
 	}
@@ -154,18 +200,36 @@ func verifyHub(state tls.ConnectionState) error {
 type transport struct {
 	*Credentials
 	serverName string // overrides the dialled name
+	guests     bool   // admits callers without a certificate, as guests
 }
 
 var errServerName = errors.New("link: the server name is fixed when dialling")
 
 func (t transport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if t.current().missing() {
+		return nil, nil, ErrNoCertificate
+	}
 	return credentials.NewTLS(t.clientConfig(t.serverName)).ClientHandshake(ctx, authority, conn)
 }
 
 func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := credentials.NewTLS(t.serverConfig()).ServerHandshake(conn)
+	auth := tls.RequireAndVerifyClientCert
+	if t.guests {
+		auth = tls.VerifyClientCertIfGiven
+	}
+	turn := begin(conn, computing)
+	secure, info, err := credentials.NewTLS(t.serverConfig(auth)).ServerHandshake(turn)
+	turn.end()
 	if err != nil {
 		return nil, nil, err
+	}
+	if shown, ok := info.(credentials.TLSInfo); !ok || len(shown.State.VerifiedChains) == 0 {
+		if !t.guests {
+			_ = secure.Close()
+			return nil, nil, fmt.Errorf("%w: the peer has no verified certificate", ErrIdentity)
+		}
+		secure, info = newGuest(secure)
+		return secure, info, nil
 	}
 	if secure, err = t.admitted.seat(secure, info); err != nil {
 		return nil, nil, err

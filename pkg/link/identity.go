@@ -73,11 +73,7 @@ func IdentityOf(cert *x509.Certificate) (Identity, error) {
 
 // PeerCluster returns the cluster that the caller's certificate names. The context is that of a handler of NewServer.
 func PeerCluster(ctx context.Context) (string, error) {
-	cert, err := peerCertificate(ctx)
-	if err != nil {
-		return "", err
-	}
-	who, err := IdentityOf(cert)
+	who, err := peerIdentity(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -85,6 +81,14 @@ func PeerCluster(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: %s is no cluster", ErrIdentity, who)
 	}
 	return who.ClusterID, nil
+}
+
+func peerIdentity(ctx context.Context) (Identity, error) {
+	cert, err := peerCertificate(ctx)
+	if err != nil {
+		return Identity{}, err
+	}
+	return IdentityOf(cert)
 }
 
 // PeerKey returns a hash of the key in the caller's certificate; empty for a caller without one. It stays the same when a
@@ -96,6 +100,29 @@ func PeerKey(ctx context.Context) string {
 	}
 	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
+}
+
+// PeerIssuer returns the hash of the CA that signed the caller's certificate; empty for a caller without one.
+func PeerIssuer(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) < 2 {
+		return ""
+	}
+	sum := sha256.Sum256(info.State.VerifiedChains[0][1].Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// PeerIssued returns when the caller's certificate became valid; the zero time for a caller without one.
+func PeerIssued(ctx context.Context) time.Time {
+	cert, err := peerCertificate(ctx)
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotBefore
 }
 
 // PeerExpiry returns when the caller's certificate expires; the zero time for a caller without one.

@@ -22,14 +22,19 @@ const (
 // pace holds up the streams of a cluster that opens many, on the reader of their connection: so TCP holds up the cluster, and streams
 // that are reset at once take the hub's time from no other (I14).
 type pace struct {
+	joins *joins
+
 	mu       sync.Mutex
 	clusters map[string]*rate.Limiter
 }
 
-func newPace() *pace { return &pace{clusters: map[string]*rate.Limiter{}} }
+func newPace() *pace { return &pace{joins: newJoins(), clusters: map[string]*rate.Limiter{}} }
 
 // tap runs on the connection's reader, before a stream is made. Who is no cluster is refused later, and shares one pace.
-func (p *pace) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func (p *pace) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if g := guestOf(ctx); g != nil {
+		return ctx, p.joins.admit(g, info.FullMethodName)
+	}
 	cluster, _ := PeerCluster(ctx)
 	if err := p.of(cluster).Wait(ctx); err != nil {
 		return ctx, status.FromContextError(err).Err()

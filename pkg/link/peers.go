@@ -8,9 +8,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
@@ -18,8 +21,17 @@ import (
 
 // NewPeerServer returns a gRPC server that admits only replicas of the same cluster's worker: those with its certificate.
 func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger, unary ...grpc.UnaryServerInterceptor) *grpc.Server {
-	only := peersOnly(clusterID, log)
-	return grpc.NewServer(append(append(serving(peerTransport{transport{Credentials: creds}, clusterID}),
+	return newPeerServer(creds, Cluster(clusterID), log, unary...)
+}
+
+// NewHubPeerServer returns a gRPC server that admits only replicas of a hub: those with a hub's certificate of the same CA.
+func NewHubPeerServer(creds *Credentials, log logr.Logger) *grpc.Server {
+	return newPeerServer(creds, Hub(), log)
+}
+
+func newPeerServer(creds *Credentials, who Identity, log logr.Logger, unary ...grpc.UnaryServerInterceptor) *grpc.Server {
+	only := peersOnly(who, log)
+	return grpc.NewServer(append(append(serving(peerTransport{transport{Credentials: creds}, who}),
 		grpc.InitialWindowSize(tunnelWindow), grpc.InitialConnWindowSize(connWindow)),
 		grpc.ChainStreamInterceptor(contain(log), uncompressed, func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 			handler grpc.StreamHandler) error {
@@ -39,54 +51,78 @@ func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger, unary 
 	)...)
 }
 
-func peersOnly(clusterID string, log logr.Logger) func(context.Context) error {
+func peersOnly(us Identity, log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if who, err := PeerCluster(ctx); err != nil || who != clusterID {
-			log.Info("Refused who is no replica of this worker", "cluster", who, "error", err)
-			return status.Errorf(codes.PermissionDenied, "this is a worker of cluster %s, for its replicas alone", clusterID)
+		if who, err := peerIdentity(ctx); err != nil || who != us {
+			log.Info("Refused who is no replica of this process", "identity", who.String(), "error", err)
+			return status.Errorf(codes.PermissionDenied, "this is %s, for its replicas alone", us.role())
 		}
 		return nil
 	}
 }
 
+// role names an identity in errors.
+func (i Identity) role() string {
+	if i.ClusterID == "" {
+		return "a hub"
+	}
+	return "a worker of cluster " + i.ClusterID
+}
+
 // DialPeer prepares a connection to another replica, which must have the same cluster's certificate. Its address is not one that
 // a certificate can name.
 func DialPeer(target, clusterID string, creds *Credentials) (*grpc.ClientConn, error) {
+	return dialPeer(target, Cluster(clusterID), creds)
+}
+
+// peerBackoff is how often an unreachable hub replica is dialled; because its clusters are the last choice meanwhile.
+var peerBackoff = backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 5 * time.Second}
+
+// DialHubPeer prepares a connection to another replica of a hub, which must have a hub's certificate of the same CA.
+func DialHubPeer(target string, creds *Credentials, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return dialPeer(target, Hub(), creds,
+		append(more, grpc.WithConnectParams(grpc.ConnectParams{Backoff: peerBackoff, MinConnectTimeout: connectTimeout}))...)
+}
+
+func dialPeer(target string, who Identity, creds *Credentials, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+target,
-		append(calling(peerTransport{transport{Credentials: creds}, clusterID}), grpc.WithNoProxy(),
-			grpc.WithInitialWindowSize(tunnelWindow), grpc.WithInitialConnWindowSize(connWindow))...)
+		append(append(calling(peerTransport{transport{Credentials: creds}, who}), grpc.WithNoProxy(),
+			grpc.WithInitialWindowSize(tunnelWindow), grpc.WithInitialConnWindowSize(connWindow)), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to dial a replica: %w", err)
 	}
 	return conn, nil
 }
 
-// peerTransport is transport between replicas of one worker.
+// peerTransport is transport between replicas of one worker, or of one hub.
 type peerTransport struct {
 	transport
-	clusterID string
+	who Identity
 }
 
 func (t peerTransport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(t.peerConfig(t.clusterID)).ClientHandshake(ctx, authority, conn)
+	if t.current().missing() {
+		return nil, nil, ErrNoCertificate
+	}
+	return credentials.NewTLS(t.peerConfig(t.who)).ClientHandshake(ctx, authority, conn)
 }
 
 func (t peerTransport) Clone() credentials.TransportCredentials { return t }
 
-// peerConfig checks a cluster's name instead of a host's. A worker's certificate need not be a server certificate.
-func (c *Credentials) peerConfig(clusterID string) *tls.Config {
+// peerConfig checks an identity instead of a host's name. A worker's certificate need not be a server certificate.
+func (c *Credentials) peerConfig(who Identity) *tls.Config {
 	m := c.current()
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{m.cert},
 		InsecureSkipVerify: true, // VerifyConnection verifies it, by another name
 		VerifyConnection: func(state tls.ConnectionState) error {
-			return verifyPeer(state, m.cas, clusterID)
+			return verifyPeer(state, m.cas, who)
 		},
 	}
 }
 
-func verifyPeer(state tls.ConnectionState, cas *x509.CertPool, clusterID string) error {
+func verifyPeer(state tls.ConnectionState, cas *x509.CertPool, us Identity) error {
 	if len(state.PeerCertificates) == 0 {
 		return fmt.Errorf("%w: the replica has no certificate", ErrIdentity)
 	}
@@ -104,8 +140,8 @@ func verifyPeer(state tls.ConnectionState, cas *x509.CertPool, clusterID string)
 	if err != nil {
 		return err
 	}
-	if who != Cluster(clusterID) {
-		return fmt.Errorf("%w: %s is no worker of cluster %s", ErrIdentity, who, clusterID)
+	if who != us {
+		return fmt.Errorf("%w: %s is no %s", ErrIdentity, who, strings.TrimPrefix(us.role(), "a "))
 	}
 	return nil
 }

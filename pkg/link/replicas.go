@@ -29,15 +29,23 @@ func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id strin
 	if err != nil {
 		return nil, notReached(ctx, err)
 	}
+	return newThrough(stream, cancel, client.AwaitEnd, call.GetToken()), nil
+}
+
+// awaitEnd is a call that ends with a conversation.
+type awaitEnd func(context.Context, *federationv1.AwaitEndRequest, ...grpc.CallOption) (
+	grpc.ServerStreamingClient[federationv1.AwaitEndResponse], error)
+
+func newThrough(stream openedFrames, cancel context.CancelFunc, await awaitEnd, token string) *through {
 	t := &through{Tunnel: &Tunnel{stream: stream, closed: make(chan struct{})}, cancel: cancel, cut: make(chan struct{})}
 	go func() {
 		defer close(t.cut)
 		// However it ends: the conversation has ended there, or its state is unknown.
-		if end, err := client.AwaitEnd(stream.Context(), &federationv1.AwaitEndRequest{Token: call.GetToken()}); err == nil {
+		if end, err := await(stream.Context(), &federationv1.AwaitEndRequest{Token: token}); err == nil {
 			_, _ = end.Recv()
 		}
 	}()
-	return t, nil
+	return t
 }
 
 // notReached is the leader's error, if it returned one.
@@ -69,27 +77,34 @@ func (t *through) Cut() <-chan struct{} { return t.cut }
 
 // RegisterReach makes a server of replicas connect them to sandboxes.
 func RegisterReach(server grpc.ServiceRegistrar, opener reach.Opener) {
-	federationv1.RegisterReplicasServer(server, &reaching{opener: opener, under: map[string]chan struct{}{}})
+	federationv1.RegisterReplicasServer(server, &reaching{opener: opener})
 }
 
 type reaching struct {
 	federationv1.UnimplementedReplicasServer
 	opener reach.Opener
+	Conversations
+}
 
+// Conversations are those that other replicas have under way here, by token. The zero value has none.
+type Conversations struct {
 	mu    sync.Mutex
-	under map[string]chan struct{} // conversations, by token; closed when one has ended
+	under map[string]chan struct{} // closed when one has ended
 }
 
 var errNoCall = problem.New(problem.Invalid, "the first frame says into which sandbox to reach")
 
-// begin registers a conversation. The returned function is called when it has ended.
-func (r *reaching) begin(token string) (end func(), ok bool) {
+// Begin registers a conversation. The returned function is called when it has ended. A token that is empty, or in use, is refused.
+func (r *Conversations) Begin(token string) (end func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, taken := r.under[token]; taken || token == "" {
 		return nil, false
 	}
 	over := make(chan struct{})
+	if r.under == nil {
+		r.under = map[string]chan struct{}{}
+	}
 	r.under[token] = over
 	return func() {
 		r.mu.Lock()
@@ -101,6 +116,13 @@ func (r *reaching) begin(token string) (end func(), ok bool) {
 
 // AwaitEnd implements federationv1.ReplicasServer.
 func (r *reaching) AwaitEnd(
+	request *federationv1.AwaitEndRequest, stream grpc.ServerStreamingServer[federationv1.AwaitEndResponse],
+) error {
+	return r.Await(request, stream)
+}
+
+// Await returns when a conversation is over, or is not there.
+func (r *Conversations) Await(
 	request *federationv1.AwaitEndRequest, stream grpc.ServerStreamingServer[federationv1.AwaitEndResponse],
 ) error {
 	r.mu.Lock()
@@ -122,7 +144,7 @@ func (r *reaching) Reach(stream TunnelStream) error {
 		return err
 	}
 	call := first.GetCall()
-	end, ok := r.begin(call.GetToken())
+	end, ok := r.Begin(call.GetToken())
 	if !ok {
 		return errNoCall.GRPCStatus().Err()
 	}
@@ -135,17 +157,21 @@ func (r *reaching) Reach(stream TunnelStream) error {
 		sandbox.Close(err)
 		return err
 	}
+	JoinStream(stream, sandbox)
+	return nil
+}
+
+// JoinStream carries a conversation between the caller at the other end of a stream and a sandbox, until it is over.
+func JoinStream(stream TunnelStream, sandbox reach.Tunnel) {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	caller := &TunnelCaller{stream: stream, closeSend: func() error { return nil }, cancel: cancel}
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
-		_ = reach.Join(caller, sandbox) // the caller got the reason
+		_ = reach.Join(NewTunnelCaller(stream, cancel), sandbox) // the caller got the reason
 	}()
 	select {
 	case <-joined:
 	case <-ctx.Done(): // the stream ends with its handler, and Join with the stream
 	}
-	return nil
 }

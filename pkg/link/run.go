@@ -42,7 +42,8 @@ type Serve func(ctx context.Context, hub federationv1.LinkClient) error
 
 // Dial is the address of a hub.
 type Dial struct {
-	// Target is host:port.
+	// Target is host:port, or several separated by commas: replicas of one hub, of which each connection uses one. A name with
+	// several addresses stands for as many replicas.
 	Target string
 	// ServerName is the name to look for in the hub's certificate. Default: the target's host.
 	ServerName  string
@@ -51,8 +52,12 @@ type Dial struct {
 	Metrics     *Metrics
 	Log         logr.Logger
 
+	// Resolve returns the addresses of a host. Default: DNS; with Open, gRPC passes names to that.
+	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Open opens a connection to the target. Default: TCP.
 	Open func(ctx context.Context, target string) (net.Conn, error)
+	// Wake ends the pause before the next attempt, such as when what made the last one fail has changed. Nil: nothing does.
+	Wake <-chan struct{}
 	// Random draws a jitter below n. Default: the process' source.
 	Random func(n int64) int64
 }
@@ -61,37 +66,57 @@ type Dial struct {
 // ends. An error of serve is logged and never ends Run; RetryAfterError lengthens the pause. Run fails at once if the target is
 // invalid.
 func Run(ctx context.Context, d Dial, serve Serve) error {
-	if d.ServerName == "" {
-		if _, _, err := net.SplitHostPort(d.Target); err != nil {
-			return fmt.Errorf("reading the hub's address %q: %w", d.Target, err)
-		}
+	list, err := SplitTargets(d.Target)
+	if err != nil && d.ServerName == "" {
+		return fmt.Errorf("reading the hub's address: %w", err)
+	}
+	if err != nil {
+		list = []string{d.Target} // gRPC knows more forms
 	}
 	if d.Random == nil {
 		d.Random = rand.Int64N
 	}
+	if d.Resolve == nil && d.Open == nil {
+		d.Resolve = net.DefaultResolver.LookupHost
+	}
+	t := &targets{list: list, resolve: d.Resolve, clock: d.Clock, random: d.Random}
 	failures, lost := 0, d.Clock.Now()
+	var again *address // after ErrRenewed
 	for {
 		start := d.Clock.Now()
 		seen := &presence{clock: d.Clock}
-		err := d.connect(ctx, seen, serve)
+		at := t.next(ctx)
+		if again != nil {
+			at, again = *again, nil
+		}
+		err := d.connect(ctx, at, seen, serve)
 		if ctx.Err() != nil {
 			return nil
 		}
+		renewed := errors.Is(err, ErrRenewed)
+		redirected := renewed || errors.Is(err, ErrRedirected)
 		if seen.lasted() >= present {
 			lost = d.Clock.Now()
 		}
-		if d.Clock.Since(start) >= settled {
+		if d.Clock.Since(start) >= settled || redirected {
 			failures, lost = 0, d.Clock.Now()
+		}
+		if renewed {
+			again = &at
+		} else {
+			t.avoid(at)
 		}
 		failures++
 		wait := delay(failures, d.Clock.Since(lost), err, d.Random)
 		d.Metrics.disconnected(err)
-		d.Log.Info("no link to the hub, trying again", "hub", d.Target, "in", wait, "reason", reason(err))
+		d.Log.Info("no link to the hub, trying again", "hub", at.dial, "in", wait, "reason", reason(err))
 		timer := d.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case <-d.Wake:
+			timer.Stop()
 		case <-timer.C():
 		}
 	}
@@ -118,13 +143,22 @@ func (p *presence) lasted() time.Duration {
 	return 0
 }
 
-func (d Dial) connect(ctx context.Context, seen *presence, serve Serve) (err error) {
+func (d Dial) connect(ctx context.Context, at address, seen *presence, serve Serve) (err error) {
+	if d.Target = at.dial; d.ServerName == "" {
+		d.ServerName = at.host
+	}
 	conn, err := d.client(seen)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	return serve(ctx, federationv1.NewLinkClient(conn))
+	return serve(ctx, replica{federationv1.NewLinkClient(conn), d})
+}
+
+// replica is the client of one replica of the hub.
+type replica struct {
+	federationv1.LinkClient
+	dial Dial // of this replica alone
 }
 
 // client prepares a connection, which is dialled at its first use.

@@ -38,7 +38,16 @@ const readBuffer = 4 << 10
 
 // NewServer returns a gRPC server that admits only clusters. A handler that panics ends its own stream.
 func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
-	return grpc.NewServer(append(serving(transport{Credentials: creds}),
+	return newServer(transport{Credentials: creds}, metrics, log)
+}
+
+// NewJoiningServer returns the same, at which callers without a certificate may ask to join: see RegisterJoining.
+func NewJoiningServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
+	return newServer(transport{Credentials: creds, guests: true}, metrics, log)
+}
+
+func newServer(creds transport, metrics *Metrics, log logr.Logger) *grpc.Server {
+	return grpc.NewServer(append(serving(creds),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.InTapHandle(newPace().tap),
 		grpc.InitialWindowSize(tunnelWindow),
@@ -63,8 +72,8 @@ func serving(creds credentials.TransportCredentials) []grpc.ServerOption {
 }
 
 func clustersOnly(log logr.Logger) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if _, err := PeerCluster(stream.Context()); err != nil {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if _, err := PeerCluster(stream.Context()); err != nil && info.FullMethod != JoinMethod {
 			log.Error(err, "refused a peer")
 			return status.Error(codes.PermissionDenied, err.Error())
 		}

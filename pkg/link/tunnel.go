@@ -53,8 +53,11 @@ type Tunnels struct {
 	conn *grpc.ClientConn
 }
 
-// NewTunnels returns tunnels for as long as a connection is used for a stream.
+// NewTunnels returns tunnels for as long as a connection is used for a stream. Of several replicas they go to the stream's.
 func (d Dial) NewTunnels(attached federationv1.LinkClient) *Tunnels {
+	if r, ok := attached.(replica); ok {
+		d = r.dial
+	}
 	t := &Tunnels{dial: d, attached: attached}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
@@ -153,6 +156,11 @@ type TunnelCaller struct {
 	stream    frames
 	closeSend func() error
 	cancel    context.CancelFunc // ends the stream
+}
+
+// NewTunnelCaller returns the end of a stream that another replica has opened. cancel ends the stream.
+func NewTunnelCaller(stream TunnelStream, cancel context.CancelFunc) *TunnelCaller {
+	return &TunnelCaller{stream: stream, closeSend: func() error { return nil }, cancel: cancel}
 }
 
 // Recv returns the caller's next message.

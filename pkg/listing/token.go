@@ -7,8 +7,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/validate"
@@ -121,11 +126,17 @@ func OfWatch(r *sandboxv1.WatchSandboxesRequest) (*sandboxv1.ListSandboxesReques
 // Watch returns the watch that a list over REST asks for, or the parameters that a watch does not have.
 func Watch(r *sandboxv1.ListSandboxesRequest) (*sandboxv1.WatchSandboxesRequest, validate.Faults) {
 	var f validate.Faults
-	for field, given := range map[string]bool{
-		"pageSize": r.GetPageSize() != 0, "pageToken": r.GetPageToken() != "", "orderBy": r.GetOrderBy() != "",
-		"endedAfter": r.GetEndedAfter() != nil, "endedBefore": r.GetEndedBefore() != nil, "stopReason": r.GetStopReason() != "",
-	} {
-		f.Check(!given, field, "", "nothing, with watch=true")
+	given := map[string]string{"pageToken": r.GetPageToken(), "orderBy": r.GetOrderBy(), "stopReason": r.GetStopReason()}
+	if r.GetPageSize() != 0 {
+		given["pageSize"] = strconv.Itoa(int(r.GetPageSize()))
+	}
+	for field, at := range map[string]*timestamppb.Timestamp{"endedAfter": r.GetEndedAfter(), "endedBefore": r.GetEndedBefore()} {
+		if at != nil {
+			given[field] = at.AsTime().Format(time.RFC3339)
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(given)) {
+		f.Check(given[field] == "", field, validate.Clip(given[field]), "nothing, with watch=true")
 	}
 	return &sandboxv1.WatchSandboxesRequest{
 		Namespace: r.GetNamespace(), Env: r.GetEnv(), ClusterId: r.GetClusterId(), Team: r.GetTeam(), User: r.GetUser(), Phase: r.GetPhase(),

@@ -7,7 +7,7 @@ import "strings"
 // Nearest returns the name that is most like a wrong one; "" if none is.
 func Nearest(wrong string, names []string) string {
 	wrong = strings.ToLower(wrong)
-	best, least := "", (len(wrong)+1)/2+1
+	best, least := "", (len(wrong)+2)/3+1
 	for _, name := range names {
 		lower := strings.ToLower(name)
 		distance := edits(wrong, lower)
@@ -24,26 +24,30 @@ func Nearest(wrong string, names []string) string {
 // maxCompared bounds the work for a name that a caller sent.
 const maxCompared = 64
 
-// edits is the least number of insertions, deletions and changes of a byte that make b of a.
+// edits is the least number of insertions, deletions and changes of a byte, and swaps of neighbours, that make b of a.
 func edits(a, b string) int {
 	if len(a) > maxCompared || len(b) > maxCompared {
 		return maxCompared
 	}
+	var before []int // the row before the last
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
+		next := make([]int, len(b)+1)
+		next[0] = i + 1
 		for j := range len(b) {
-			cost := diagonal
+			cost := row[j]
 			if a[i] != b[j] {
 				cost++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+			next[j+1] = min(cost, next[j]+1, row[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
 		}
+		before, row = row, next
 	}
 	return row[len(b)]
 }

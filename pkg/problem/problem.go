@@ -37,11 +37,13 @@ const (
 	ClaimKeyConflict Reason = "CLAIM_KEY_CONFLICT"
 	QueueFull        Reason = "QUEUE_FULL"
 	RateLimited      Reason = "RATE_LIMITED"
-	NoCapacity       Reason = "NO_CAPACITY"
-	Recovering       Reason = "RECOVERING"
-	OutcomeUnknown   Reason = "OUTCOME_UNKNOWN"
-	Deadline         Reason = "DEADLINE"
-	Unimplemented    Reason = "UNIMPLEMENTED"
+	// Quota: the caller's team or key has as much as it may have.
+	Quota          Reason = "QUOTA"
+	NoCapacity     Reason = "NO_CAPACITY"
+	Recovering     Reason = "RECOVERING"
+	OutcomeUnknown Reason = "OUTCOME_UNKNOWN"
+	Deadline       Reason = "DEADLINE"
+	Unimplemented  Reason = "UNIMPLEMENTED"
 	// Expired: what a resume token refers to is no longer kept.
 	Expired Reason = "EXPIRED"
 	// Unavailable: a hub or worker cannot serve now; a retry may succeed.
@@ -71,6 +73,7 @@ var kinds = map[Reason]kind{
 	ClaimKeyConflict: {code: codes.AlreadyExists, http: http.StatusConflict, exit: 5},
 	QueueFull:        {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4, retry: RetrySoon, ofClaim: true},
 	Expired:          {code: codes.OutOfRange, http: http.StatusGone, exit: 4},
+	Quota:            {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4},
 	RateLimited:      {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4},
 	NoCapacity:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, ofClaim: true},
 	Recovering:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, ofClaim: true},

@@ -125,7 +125,7 @@ func TestMessagesDoNotTellOfGRPC(t *testing.T) {
 func TestNearest(t *testing.T) {
 	names := []string{"clusterId", "endedAfter", "namespace", "pageSize", "user"}
 	for wrong, want := range map[string]string{"cluster": "clusterId", "pagesize": "pageSize", "namespce": "namespace", "xyz": "", "": "",
-		"users": "user", "userName": "user"} {
+		"users": "user", "userName": "user", "bogus": "", "usr": "user", "nmespaec": "namespace"} {
 		if got := Nearest(wrong, names); got != want {
 			t.Errorf("nearest to %q is %q, want %q", wrong, got, want)
 		}

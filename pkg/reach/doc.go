@@ -23,6 +23,7 @@
 //     sandbox, its cluster and, at a hub, its API key (Shares).
 //   - A team (at a hub the caller's, at a worker the sandbox's) has a share, and no more conversations than are free for others:
 //     TestI14SharesOfConversations.
+//   - What it carries is paced by sandbox and account (Bandwidth); so one at line rate leaves others their share: TestI14BandwidthIsShared.
 //   - A response's header is bounded in bytes, lines (informational responses included) and time; the body is streamed:
 //     TestI14AResponsesHeaderIsBounded.
 //

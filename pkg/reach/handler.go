@@ -95,11 +95,26 @@ func (h *Handler) Match(r *http.Request) http.Handler {
 	if !ok {
 		return nil
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := h.serve(w, r, t); err != nil {
-			problem.FromError(err).Write(w)
-		}
-	})
+	return conversation{h, t}
+}
+
+// conversation is the handler of one request.
+type conversation struct {
+	*Handler
+	target target
+}
+
+// Kind returns what the conversation is: exec, logs or ports.
+func (c conversation) Kind() string { return c.target.what }
+
+// Sandbox returns the id of the sandbox, as the caller wrote it.
+func (c conversation) Sandbox() string { return c.target.id }
+
+// ServeHTTP implements http.Handler.
+func (c conversation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := c.serve(w, r, c.target); err != nil {
+		problem.FromError(err).Write(w)
+	}
 }
 
 // find parses a request's target. A port's host serves nothing else: its pages share that origin.

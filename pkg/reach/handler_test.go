@@ -5,6 +5,7 @@ package reach
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -138,4 +139,67 @@ func TestConversationsAreExpelled(t *testing.T) {
 	default:
 	}
 	h.Close()
+}
+
+// speaking is a port that says one thing to a request and then waits for its end.
+type speaking struct {
+	Tunnel
+	say          string
+	said         bool
+	sent, closed context.Context
+	send, end    context.CancelFunc
+}
+
+func newSpeaking(t *testing.T, say string) *speaking {
+	s := &speaking{say: say}
+	s.sent, s.send = context.WithCancel(t.Context())
+	s.closed, s.end = context.WithCancel(t.Context())
+	return s
+}
+
+func (s *speaking) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) {
+	return s, nil
+}
+func (s *speaking) CloseSend() error { return nil }
+func (s *speaking) Close(error)      { s.end() }
+
+func (s *speaking) Send([]byte) error {
+	s.send()
+	return nil
+}
+
+func (s *speaking) Recv() ([]byte, error) {
+	if !s.said {
+		<-s.sent.Done()
+		s.said = true
+		return []byte(s.say), nil
+	}
+	<-s.closed.Done()
+	return nil, io.EOF
+}
+
+func TestI14ATunnelEndsWithItsRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		says string
+		want int
+	}{
+		"a response":               {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 200},
+		"an unasked switch":        {"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", 503},
+		"a switch to what is none": {"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: \u2028\r\n\r\n", 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port := newSpeaking(t, c.says)
+			h := NewHandler(port, logr.Discard())
+			defer h.Close()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Match(r).ServeHTTP(w, r) }))
+			defer server.Close()
+			response, err := server.Client().Get(server.URL + "/v1/sandboxes/a/ports/80/")
+			must.Succeed(t, err)
+			must.Succeed(t, response.Body.Close())
+			if response.StatusCode != c.want {
+				t.Errorf("status %d, want %d", response.StatusCode, c.want)
+			}
+			<-port.closed.Done()
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/gorilla/websocket"
@@ -49,9 +50,38 @@ func (h *Handler) port(w http.ResponseWriter, r *http.Request, t target) error {
 		return nil
 	}
 	_ = http.NewResponseController(w).EnableFullDuplex() // a port may respond before it has read the whole request
-	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{target: t, host: r.Host, call: call})
+	dialled := &dialled{}
+	defer dialled.close()
+	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{target: t, host: r.Host, call: call, dialled: dialled})
 	h.proxy.ServeHTTP(final{w}, r.WithContext(ctx))
 	return nil
+}
+
+// dialled holds the tunnels of one proxied request, which end with it; because the proxy leaves one open whose port switches to a
+// protocol that was not asked for.
+type dialled struct {
+	mu      sync.Mutex
+	over    bool
+	tunnels []Tunnel
+}
+
+func (d *dialled) add(t Tunnel) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		t.Close(nil)
+		return
+	}
+	d.tunnels = append(d.tunnels, t)
+}
+
+func (d *dialled) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	for _, t := range d.tunnels {
+		t.Close(nil)
+	}
 }
 
 // connect carries a TCP connection.
@@ -77,8 +107,9 @@ func (h *Handler) connect(w http.ResponseWriter, r *http.Request, id string, cal
 // forwarded describes a proxied request.
 type forwarded struct {
 	target
-	host string // that the caller used
-	call *federationv1.ReachCall
+	host    string // that the caller used
+	call    *federationv1.ReachCall
+	dialled *dialled
 }
 
 func forwardedOf(ctx context.Context) forwarded {
@@ -100,6 +131,7 @@ func (h *Handler) newProxy() http.Handler {
 				if err != nil {
 					return nil, err
 				}
+				f.dialled.add(tunnel)
 				return newConn(tunnel), nil
 			},
 		},

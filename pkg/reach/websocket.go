@@ -34,7 +34,13 @@ func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*sock
 		Subprotocols: protocols, CheckOrigin: func(*http.Request) bool { return true },
 		ReadBufferSize: MaxMessage, WriteBufferSize: MaxMessage,
 	}
-	conn, err := upgrader.Upgrade(w, r, nil)
+	header := http.Header{} // an upgrade sends none of w's own
+	for _, name := range []string{"RateLimit-Policy", "RateLimit"} {
+		if value := w.Header().Get(name); value != "" {
+			header.Set(name, value)
+		}
+	}
+	conn, err := upgrader.Upgrade(w, r, header)
 	if err != nil {
 		return nil, err
 	}

@@ -153,6 +153,8 @@ func (c *Explained) Message() string {
 		return "the pool's state is not known to this version"
 	case AlreadyRefused:
 		return "refused this claim already"
+	case NotServed:
+		return "the cluster may not serve this namespace, team or Env (atollctl cluster set)"
 	case ClusterNotRequested:
 		return "the request binds itself to other clusters"
 	case InstanceTypeMismatch:

@@ -123,6 +123,10 @@ func (v *View) assess(req *Request, selective bool, i int) verdict {
 	got.inFlight = min(max(0, h.inFlight.Load()), maxInFlight)
 	got.tier, got.free, got.waiting = h.serve(got.inFlight)
 	got.health = h.cluster.Health()
+	if s := h.cluster.scope.Load(); s != nil && !s.Serves(req.Team, v.segments[i].Key()) {
+		got.tier, got.reason = NoTier, NotServed
+		return got
+	}
 	got.key = uint64(got.tier)<<tierShift | priorityBits(h.priority)
 	if got.health != Fresh {
 		if !got.health.Eligible() {

@@ -16,7 +16,7 @@ import (
 func RequestOf(r *sandboxv1.CreateSandboxRequest) Request {
 	return Request{
 		InstanceType: r.GetInstanceType(), Multiplier: r.GetMultiplier(), ScalingGroup: r.GetScalingGroup(),
-		Clusters: r.GetClusters(), RequireClusters: r.GetRequireClusters(), NoQueue: r.GetNoQueue(),
+		Clusters: r.GetClusters(), RequireClusters: r.GetRequireClusters(), NoQueue: r.GetNoQueue(), Team: r.GetTeam(),
 	}
 }
 

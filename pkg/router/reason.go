@@ -37,6 +37,7 @@ const (
 	MemberInconsistent   Reason = "MemberInconsistent"
 	MemberMissing        Reason = "MemberMissing"
 	MemberStateUnknown   Reason = "MemberStateUnknown"
+	NotServed            Reason = "NotServed" // an operator has given the cluster other namespaces, teams or Envs
 	ClusterNotRequested  Reason = "ClusterNotRequested"
 	InstanceTypeMismatch Reason = "InstanceTypeMismatch"
 	MultiplierMismatch   Reason = "MultiplierMismatch"
@@ -47,7 +48,7 @@ const (
 // change. A member that is missing or inconsistent may be so for a moment; the segment's fault tells.
 func (r Reason) Lasting() bool {
 	switch r {
-	case NoMembers, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch:
+	case NoMembers, NotServed, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch:
 		return true
 	}
 	return false
@@ -61,5 +62,5 @@ func (r Reason) Unserving() bool {
 // hope orders the reasons of refused candidates: the first that applies to any candidate explains an empty decision.
 var hope = [...]Reason{
 	QueueFull, NoIdlePod, AlreadyRefused, ClusterUnreachable, ClusterQuarantined, ClusterDraining, MemberInconsistent,
-	MemberMissing, MemberStateUnknown, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch,
+	MemberMissing, MemberStateUnknown, NotServed, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch,
 }

@@ -19,6 +19,7 @@ type Request struct {
 	Clusters        []string // preferred, first is best
 	RequireClusters bool     // makes Clusters binding
 	NoQueue         bool
+	Team            string // of the caller; clusters may be given to teams
 
 	// Excluded by name, not by index; because a retry uses a newer view.
 	excluded  [MaxExcluded]exclusion

@@ -57,6 +57,35 @@ type Cluster struct {
 	ID     string
 	health atomic.Uint32
 	seen   atomic.Int64
+	scope  atomic.Pointer[Scope]
+}
+
+// Scope is what a cluster may serve (I15). An empty set is everything.
+type Scope struct {
+	Namespaces, Teams map[string]struct{}
+	Envs              map[segment.Key]struct{}
+}
+
+// Serves reports whether a claim of a team may go to an Env of the cluster.
+func (s *Scope) Serves(team string, env segment.Key) bool {
+	return s == nil || within(s.Namespaces, env.Namespace) && within(s.Teams, team) && within(s.Envs, env)
+}
+
+func within[K comparable](set map[K]struct{}, one K) bool {
+	_, in := set[one]
+	return in || len(set) == 0
+}
+
+// SetScope changes what the cluster may serve, for all views at once; nil: everything.
+func (c *Cluster) SetScope(s *Scope) { c.scope.Store(s) }
+
+// Serves reports whether a claim of a team may go to an Env of the cluster.
+func (c *Cluster) Serves(team string, env segment.Key) bool { return c.scope.Load().Serves(team, env) }
+
+// Given reports whether the cluster was given an Env, for some team.
+func (c *Cluster) Given(env segment.Key) bool {
+	s := c.scope.Load()
+	return s == nil || within(s.Namespaces, env.Namespace) && within(s.Envs, env)
 }
 
 // NewCluster returns a fresh cluster.

@@ -100,6 +100,7 @@ var texts = map[string]struct {
 }{
 	"uid":           {MaxUID, func(p *federationv1.EnvSegment, s string) { p.Uid = s }},
 	"named":         {MaxNamed, func(p *federationv1.EnvSegment, s string) { p.Named = listOf(len(s)) }},
+	"fault":         {MaxString, func(p *federationv1.EnvSegment, s string) { p.Fault = s }},
 	"template":      {MaxName, func(p *federationv1.EnvSegment, s string) { p.Template = s }},
 	"default type":  {MaxName, func(p *federationv1.EnvSegment, s string) { p.DefaultInstanceType = s }},
 	"instance type": {MaxName, func(p *federationv1.EnvSegment, s string) { p.Members[0].InstanceType = s }},

@@ -42,6 +42,11 @@ func (s *Server) admitted(next http.Handler) http.Handler {
 			refuse(w, err)
 			return
 		}
+		meterIn(r.Context()).admit(caller)
+		if err := s.guard.paces.turn(r.Context(), caller); err != nil {
+			refuse(w, err)
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
 }
@@ -82,8 +87,18 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		r.ContentLength = int64(len(body))
-		next.ServeHTTP(&departing{ResponseWriter: w, control: control, within: s.opts.Limits.BodyTimeout}, r)
+		ctx, done := s.guard.withHeld(r.Context(), callerOf(r))
+		defer done()
+		next.ServeHTTP(&departing{ResponseWriter: w, control: control, within: s.opts.Limits.BodyTimeout}, r.WithContext(ctx))
 	})
+}
+
+// callerOf names the caller of a REST request: its key, or its address.
+func callerOf(r *http.Request) string {
+	if caller, ok := r.Context().Value(callerKey{}).(string); ok {
+		return caller
+	}
+	return originOf(remote(r.RemoteAddr)).String()
 }
 
 func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]byte, error) {
@@ -100,11 +115,7 @@ func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]b
 	if r.ContentLength > int64(most) {
 		return nil, tooLarge(most)
 	}
-	caller, ok := r.Context().Value(callerKey{}).(string)
-	if !ok {
-		caller = originOf(remote(r.RemoteAddr)).String()
-	}
-	leave, err := s.guard.known.enter(r.Context(), caller, s.opts.Limits.BodyTimeout)
+	leave, err := s.guard.known.enter(r.Context(), callerOf(r), s.opts.Limits.BodyTimeout)
 	if err != nil {
 		return nil, err
 	}

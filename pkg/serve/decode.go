@@ -41,7 +41,7 @@ type strictJSON struct{ runtime.JSONPb }
 // Marshal writes a response.
 func (s *strictJSON) Marshal(v any) ([]byte, error) {
 	if masked, ok := v.(sparse); ok {
-		return protojson.Marshal(masked.Message)
+		return masked.marshal()
 	}
 	return s.JSONPb.Marshal(v)
 }
@@ -74,12 +74,13 @@ func (b *keptBody) decode(into proto.Message) error {
 	w := walk{in: b.in, decoder: json.NewDecoder(bytes.NewReader(text))}
 	w.decoder.UseNumber()
 	tree, err := w.value("")
-	ended := err == nil
-	if ended {
-		_, err = w.decoder.Token()
+	if err != nil {
+		b.in.fault("body", "", fmt.Sprintf("one JSON object; it ends or has an error at byte %d", w.decoder.InputOffset()))
+		return nil
 	}
-	if !ended || !errors.Is(err, io.EOF) {
-		b.in.fault("body", "", "one JSON object without errors")
+	end := w.decoder.InputOffset()
+	if _, err = w.decoder.Token(); !errors.Is(err, io.EOF) {
+		b.in.fault("body", "", fmt.Sprintf("one JSON object; there is more after byte %d", end))
 		return nil
 	}
 	tree = w.message("", into.ProtoReflect().Descriptor(), tree)

@@ -15,6 +15,8 @@
 // A caller costs others their fair share at most, before credentials next to nothing (Limits; limits_test.go; hub/flood_test.go).
 //
 //   - Connections are counted, in total and by address, before TLS. Each has one header, within the header timeout.
+//   - What arrives before a caller is authenticated is read at a pace, by connection, by address, and in total in equal shares; later
+//     calls and control frames at their caller's (meter.go, package pace). What was read is charged afterwards, so reads are small.
 //   - Credentials come before a body is read or a message decoded (Options.Admit). Only health checks, few and never waiting, and the
 //     OpenAPI document need none.
 //   - A body has a size, no compression and a deadline; values, messages and levels are counted before it is decoded. A caller (a key, else
@@ -22,6 +24,7 @@
 //   - A gRPC connection has limited streams with fixed windows, and keepalive pings; a caller has limited calls in flight.
 //   - gRPC calls are read no faster than callers are checked. A connection that takes no responses is not read; waiting responses are few
 //     in all, also after their calls.
+//   - Responses that are not taken yet have a budget of bytes, by caller and in all, taken before they are encoded (responses.go).
 //   - A response that has begun has a deadline. A connection without a call is closed.
 //   - Further's handlers bound their own conversations.
 //   - Limit bounds other listeners' connections; Plain serves metrics and health.

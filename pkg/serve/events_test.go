@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -88,8 +87,7 @@ func TestWatchesAreServerSentEvents(t *testing.T) {
 	resp := get(t, //nolint:bodyclose // get closes it
 		base+"/v1/sandboxes?watch=true&env=demo&labelSelector=app%3Dweb&metadataSelector=a=b&readMask=id",
 		"Authorization", "Bearer x", "Last-Event-ID", "t0")
-	text, err := io.ReadAll(resp.Body)
-	must.Succeed(t, err)
+	text := must.Read(t, resp.Body)
 	if h := resp.Header; resp.StatusCode != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" {
 		t.Errorf("%d %v", resp.StatusCode, h)
 	}
@@ -114,13 +112,21 @@ func TestWatchesAreServerSentEvents(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"watch=false": "listed", "watch=yes": "true or false", "watch=true&pageSize=3": "nothing, with watch=true",
-		"watch=true&colour=red": "one of: clusterId", "watch=true&phase=ASLEEP": "one of: PENDING", "watch=true&orderBy=id": "orderBy",
+		"watch=true&colour=red": "one of: clusterId", "watch=true&phase=ASLEEP": "one of: PENDING", "watch=true&orderBy=id": `"value":"id"`,
 	} {
 		resp := get(t, base+"/v1/sandboxes?"+path) //nolint:bodyclose // get closes it
-		text, err := io.ReadAll(resp.Body)
-		if must.Succeed(t, err); !strings.Contains(string(text), want) || (resp.StatusCode == 400) == (path == "watch=false") {
+		if text := must.Read(t, resp.Body); !strings.Contains(string(text), want) || (resp.StatusCode == 400) == (path == "watch=false") {
 			t.Errorf("?%s: %d %s", path, resp.StatusCode, text)
 		}
+	}
+}
+
+// A list with a mask has what its caller asked for, and its own fields.
+func TestAListWithAMask(t *testing.T) {
+	_, base := startCrier(t, nil)
+	resp := get(t, base+"/v1/sandboxes?readMask=id") //nolint:bodyclose // get closes it
+	if text := string(must.Read(t, resp.Body)); text != `{"nextPageToken":"","sandboxes":[{"id":"listed"}],"unreachableClusters":[]}` {
+		t.Errorf("it is %s", text)
 	}
 }
 
@@ -130,8 +136,7 @@ func TestAWatchThatIsRefused(t *testing.T) {
 		return problem.New(problem.Expired, "too old")
 	})
 	resp := get(t, base+"/v1/sandboxes?watch=1&resumeToken=x") //nolint:bodyclose // get closes it
-	text, err := io.ReadAll(resp.Body)
-	if must.Succeed(t, err); resp.StatusCode != http.StatusGone || resp.Header.Get("Content-Type") != problem.ContentType ||
+	if text := must.Read(t, resp.Body); resp.StatusCode != http.StatusGone || resp.Header.Get("Content-Type") != problem.ContentType ||
 		!strings.Contains(string(text), `"EXPIRED"`) {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, text)
 	}

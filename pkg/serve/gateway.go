@@ -4,15 +4,20 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -26,7 +31,7 @@ const (
 func (s *Server) handler(conn *localConn) (http.Handler, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &strictJSON{runtime.JSONPb{
-			MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
+			MarshalOptions: responseJSON,
 		}}),
 		runtime.SetQueryParameterParser(laterQuery{}),
 		runtime.WithMiddlewares(probed),
@@ -61,9 +66,11 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 			extra.ServeHTTP(w, r)
 			return
 		}
+		r = r.WithContext(context.WithValue(r.Context(), responseHeader{}, w.Header()))
 		gateway.ServeHTTP(w, withIncoming(carrySlashes(r)))
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = withOrigin(r)
 		_, _, sandbox := SandboxHost(r.Host, s.opts.Web.Domain(s.access()))
 		if !sandbox {
 			if err := s.opts.Web.named(s.access(), r); err != nil {
@@ -91,6 +98,19 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		}
 		s.admitted(calls).ServeHTTP(w, r)
 	}), nil
+}
+
+// responseHeader is the context key of the header of a REST call's response.
+type responseHeader struct{}
+
+// SetHeader adds a header to the response of a unary call: of HTTP over REST, else metadata. It is called before the call returns, by the
+// goroutine that serves it.
+func SetHeader(ctx context.Context, name, value string) {
+	if header, ok := ctx.Value(responseHeader{}).(http.Header); ok {
+		header.Set(name, value)
+		return
+	}
+	_ = grpc.SetHeader(ctx, metadata.Pairs(strings.ToLower(name), value)) // fails only after the response has begun
 }
 
 // claimsPath is the prefix before a claim key, which may contain any printable character.
@@ -123,15 +143,48 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// sparse is a response without fields that are not set.
-type sparse struct{ proto.Message }
+// responseJSON is how responses are written.
+var responseJSON = protojson.MarshalOptions{EmitDefaultValues: true}
+
+// sparse is a list of sandboxes without their fields that are not set.
+type sparse struct {
+	*sandboxv1.ListSandboxesResponse
+}
+
+func (s sparse) marshal() ([]byte, error) {
+	rest := &sandboxv1.ListSandboxesResponse{}
+	s.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		rest.ProtoReflect().Set(field, value)
+		return true
+	})
+	rest.Sandboxes = nil
+	text, err := responseJSON.Marshal(rest)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]json.RawMessage
+	if err := json.Unmarshal(text, &out); err != nil {
+		return nil, err
+	}
+	sandboxes := make([]json.RawMessage, len(s.GetSandboxes()))
+	for i, sandbox := range s.GetSandboxes() {
+		if sandboxes[i], err = protojson.Marshal(sandbox); err != nil {
+			return nil, err
+		}
+	}
+	if out["sandboxes"], err = json.Marshal(sandboxes); err != nil {
+		return nil, err
+	}
+	return json.Marshal(out)
+}
 
 // sparseIfMasked leaves out of a response what its caller's mask leaves out. Every other response has all fields, also those that are
 // not set.
 func sparseIfMasked(ctx context.Context, response proto.Message) (any, error) {
 	in := incomingFrom(ctx)
-	if in != nil && (in.query.Has("readMask") || in.query.Has("read_mask")) {
-		return sparse{response}, nil
+	list, ok := response.(*sandboxv1.ListSandboxesResponse)
+	if ok && in != nil && (in.query.Has("readMask") || in.query.Has("read_mask")) {
+		return sparse{list}, nil
 	}
 	return response, nil
 }
@@ -162,6 +215,10 @@ func writeRoutingError(_ context.Context, mux *runtime.ServeMux, _ runtime.Marsh
 	}
 	switch code {
 	case http.StatusMethodNotAllowed:
+		if verb := customVerb(r); verb != "" {
+			problem.New(problem.NotFound, "%s has no %s; see /openapi.json", strings.TrimSuffix(r.URL.Path, verb), verb).Write(w)
+			return
+		}
 		w.Header().Set("Allow", strings.Join(allowed(mux, r), ", "))
 		problem.New(problem.Invalid, "%s is not a method of %s; there are: %s", r.Method, r.URL.Path, w.Header().Get("Allow")).
 			WriteStatus(w, http.StatusMethodNotAllowed)
@@ -170,6 +227,15 @@ func writeRoutingError(_ context.Context, mux *runtime.ServeMux, _ runtime.Marsh
 	default:
 		problem.New(problem.NotFound, "there is no %s; see /openapi.json", r.URL.Path).Write(w)
 	}
+}
+
+// customVerb returns the verb of a POST that no rule has, such as :explain, with its colon.
+func customVerb(r *http.Request) string {
+	last := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	if i := strings.LastIndexByte(last, ':'); i > 0 && r.Method == http.MethodPost && !strings.HasPrefix(r.URL.Path, "/v1/claims/") {
+		return last[i:]
+	}
+	return ""
 }
 
 func (s *Server) access() Access { return s.opts.Admit != nil }

@@ -42,9 +42,13 @@ type guard struct {
 	calls  *tally.Tally[string] // in flight, by caller
 	// untaken counts calls from their arrival until their response is on the wire.
 	untaken *untaken
+	// responses counts their bytes.
+	responses *responses
 	// unseen has a place for each call that has arrived and whose caller was not checked yet. While it is full no connection is
 	// read; because calls arrive faster than they are refused, each with a header.
 	unseen chan struct{}
+	// paces bound calls by caller; nil: without credentials, all are the caller's own.
+	paces *paces
 }
 
 // maxUnseen is how many calls may wait for the check. A header takes three times its size.
@@ -53,7 +57,7 @@ const maxUnseen = 128
 func newGuard(limits Limits, admit Admit) *guard {
 	return &guard{
 		limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: tally.New[string](limits.Calls),
-		untaken: newUntaken(maxUntaken, limits.BodyTimeout), unseen: make(chan struct{}, maxUnseen),
+		untaken: newUntaken(maxUntaken, limits.BodyTimeout), responses: newResponses(), unseen: make(chan struct{}, maxUnseen),
 	}
 }
 
@@ -78,8 +82,10 @@ func (g *guard) options() []grpc.ServerOption {
 
 // call is the guard's state of a call.
 type call struct {
-	giveUp context.CancelFunc // ends the reads of its handler
-	seen   func()             // frees its place among the unseen
+	meter   *meter
+	streams *pacedStreams      // nil: its connection is gone
+	giveUp  context.CancelFunc // ends the reads of its handler
+	seen    func()             // frees its place among the unseen
 }
 
 type callKey struct{}
@@ -88,14 +94,20 @@ type callKey struct{}
 // changed.
 func (g *guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	g.unseen <- struct{}{}
+	c := &call{}
 	if p, ok := peer.FromContext(ctx); ok {
-		context.AfterFunc(ctx, g.untaken.runs(p.Addr))
+		var returned func()
+		if c.streams, returned = g.untaken.runs(p.Addr); c.streams != nil {
+			c.meter = c.streams.meter
+		}
+		context.AfterFunc(ctx, returned)
 	}
 	ctx, giveUp := context.WithCancel(ctx)
 	seen := sync.OnceFunc(func() { <-g.unseen })
 	// A call of an unknown method is not checked; it ends.
 	ended := context.AfterFunc(ctx, seen)
-	return context.WithValue(ctx, callKey{}, &call{giveUp: giveUp, seen: func() { seen(); ended() }}), nil
+	c.giveUp, c.seen = giveUp, func() { seen(); ended() }
+	return context.WithValue(ctx, callKey{}, c), nil
 }
 
 // registrar registers services whose unary methods are guarded. Streams are guarded by an interceptor, which runs before
@@ -121,11 +133,39 @@ func (r guarded) RegisterService(desc *grpc.ServiceDesc, impl any) {
 				return nil, r.guard.manyCalls()
 			}
 			defer r.guard.calls.Leave(caller)
-			return inner(srv, ctx, func(in any) error { return r.guard.receive(ctx, name, caller, dec, in) }, chain)
+			var unread error
+			var request any
+			out, err := inner(srv, ctx, func(in any) error {
+				request, unread = in, r.guard.receive(ctx, name, caller, dec, in)
+				return unread
+			}, chain)
+			if unread != nil {
+				return refuseUnread(ctx, srv, name, request, explain(unread, ""), chain)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if out, err = r.guard.respond(ctx, caller, out); err != nil {
+				return nil, explain(err, "")
+			}
+			return out, nil
 		}
 		own.Methods = append(own.Methods, method)
 	}
 	r.to.RegisterService(&own, impl)
+}
+
+// refuseUnread passes a request that cannot be decoded through the interceptors, so that its refusal is authorized, counted and recorded as
+// others are.
+func refuseUnread(ctx context.Context, srv any, method string, request any, why error, chain grpc.UnaryServerInterceptor) (any, error) {
+	if message, ok := request.(protobuf.Message); ok {
+		protobuf.Reset(message) // part of it may have been read
+	}
+	if chain == nil {
+		return nil, why
+	}
+	return chain(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: method},
+		func(context.Context, any) (any, error) { return nil, why })
 }
 
 // open are the methods that probes call, without credentials.
@@ -133,11 +173,19 @@ func open(method string) bool { return method == healthv1.Health_Check_FullMetho
 
 // check authenticates the caller before any of the message is read.
 func (g *guard) check(ctx context.Context, method string) (caller string, err error) {
+	var meter *meter
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		defer c.seen()
+		meter = c.meter
 	}
 	if g.admit != nil && !open(method) {
 		if caller, err = g.admit(ctx, method, metadata.ValueFromIncomingContext(ctx, "authorization")); err != nil {
+			meter.fail()
+			return "", err
+		}
+		meter.admit(caller)
+		// The connection is not read while its caller is over its pace.
+		if _, err := g.paces.call(caller); err != nil {
 			return "", err
 		}
 	}
@@ -236,8 +284,15 @@ type received struct {
 	err  error
 }
 
-// codec is gRPC's own for everything but what is received.
+// codec is gRPC's own for everything but what is received, and what counts until it is sent.
 type codec struct{ encoding.CodecV2 }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if o, ok := v.(*outgoing); ok {
+		return o.marshal()
+	}
+	return c.CodecV2.Marshal(v)
+}
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*received)

@@ -6,11 +6,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -23,7 +26,7 @@ type Caller struct {
 // Journal logs creates, releases and cancels, and why they were refused. who returns the caller; hash returns the name of a claim
 // key that Pods and the store have, which reveals no key.
 func Journal(
-	log logr.Logger, who func(context.Context) Caller, hash func(team, namespace, key string) string,
+	log logr.Logger, who func(context.Context) Caller, hash audit.KeyHash,
 ) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		resp, err := handler(ctx, req)
@@ -45,7 +48,7 @@ func Journal(
 			log.Info("The caller of a call has left", append(values, "call", info.FullMethod)...)
 		case err != nil:
 			p := problem.FromError(err)
-			log.Info(refused, append(values, "reason", string(p.Reason), "detail", p.Message)...)
+			log.Info(refused, append(values, "reason", string(p.Reason), "detail", detail(p, claimKey(req)))...)
 		default:
 			log.Info(did, values...)
 		}
@@ -53,40 +56,41 @@ func Journal(
 	}
 }
 
+// detail is an error's message without what the request has: claim keys and the values of fields may be secret.
+func detail(p *problem.Error, key string) string {
+	if len(p.Fields) == 0 {
+		return strings.ReplaceAll(p.Message, strconv.Quote(key), "(its hash is claimKeyHash)")
+	}
+	wanted := make([]string, 0, len(p.Fields))
+	for _, f := range p.Fields {
+		field, _, _ := strings.Cut(f.Field, "[")
+		wanted = append(wanted, field+": want "+f.Valid)
+	}
+	return strings.Join(wanted, "; ")
+}
+
 // about returns what a line says of a call besides its caller.
-func about(req, resp any, caller Caller, hash func(team, namespace, key string) string) (values []any) {
+func about(req, resp any, caller Caller, hash audit.KeyHash) (values []any) {
+	object, cluster := audit.About("sandboxes", req, resp, audit.Who{Team: caller.Team, User: caller.User}, hash)
+	sandbox, ok := resp.(*sandboxv1.Sandbox)
+	if claim, is := resp.(*sandboxv1.Claim); is && !ok {
+		sandbox = claim.GetSandbox()
+	}
 	add := func(name, value string) {
 		if value != "" {
 			values = append(values, name, value)
 		}
 	}
-	sandbox, _ := resp.(*sandboxv1.Sandbox)
-	team, user, namespace, env, key := caller.Team, caller.User, "", "", ""
-	switch r := req.(type) {
-	case *sandboxv1.CreateSandboxRequest:
-		team, user = cmp.Or(r.GetTeam(), team), cmp.Or(r.GetUser(), user)
-		namespace, env, key = cmp.Or(r.GetNamespace(), "default"), r.GetEnv(), r.GetClaimKey()
-	case *sandboxv1.ReleaseSandboxRequest:
-		add("sandbox", clip(r.GetId()))
-		namespace, env, key = sandbox.GetNamespace(), sandbox.GetEnv(), sandbox.GetClaimKey()
-		team, user = cmp.Or(sandbox.GetTeam(), team), cmp.Or(sandbox.GetUser(), user)
-	case *sandboxv1.CancelClaimRequest:
-		team, namespace, key = cmp.Or(r.GetTeam(), team), cmp.Or(r.GetNamespace(), "default"), r.GetClaimKey()
-		claim, _ := resp.(*sandboxv1.Claim)
-		sandbox = claim.GetSandbox()
+	add("team", clip(cmp.Or(object.Team, caller.Team)))
+	if _, cancels := req.(*sandboxv1.CancelClaimRequest); !cancels {
+		add("user", clip(cmp.Or(object.User, caller.User)))
 	}
-	add("team", clip(team))
-	add("user", clip(user))
-	if env != "" {
-		add("env", clip(namespace)+"/"+clip(env))
+	if object.Env != "" {
+		add("env", clip(object.Namespace)+"/"+clip(object.Env))
 	}
-	if key != "" {
-		add("claimKeyHash", hash(team, namespace, key))
-	}
-	if _, release := req.(*sandboxv1.ReleaseSandboxRequest); !release {
-		add("sandbox", sandbox.GetId())
-	}
-	add("cluster", sandbox.GetClusterId())
+	add("claimKeyHash", object.ClaimKeyHash)
+	add("sandbox", clip(object.Sandbox))
+	add("cluster", cluster)
 	if outcome.Over(sandbox) {
 		add("ended", clip(outcome.Cause(sandbox)))
 	}

@@ -18,6 +18,10 @@ type Limits struct {
 	// Streams is the number of calls in flight on one gRPC connection, and Calls the number of one caller over gRPC, identified
 	// by key or else by address. A claim that waits for a Pod is a call in flight.
 	Streams, Calls int
+	// CallRate is the number of calls a second of one caller; a frame of HTTP/2 that is no call and no data counts a sixteenth.
+	// StrangerRate is the number of calls a second without valid credentials from one address, and StrangersRate from all; a connection
+	// counts as one until its caller is authenticated, so do 4 KiB or 32 frames that arrive before.
+	CallRate, StrangerRate, StrangersRate int
 	// HeaderBytes and BodyBytes bound a request. Data for a sandbox's port is unbounded.
 	HeaderBytes, BodyBytes int
 	// HeaderTimeout bounds a connection's first bytes, TLS included, and each header; BodyTimeout the arrival of a body, and the
@@ -28,7 +32,7 @@ type Limits struct {
 // DefaultLimits are the limits of a server without other settings.
 func DefaultLimits() Limits {
 	return Limits{
-		Connections: 4096, PerAddress: 512, Streams: 1000, Calls: 10_000,
+		Connections: 4096, PerAddress: 512, Streams: 1000, Calls: 10_000, CallRate: 500, StrangerRate: 100, StrangersRate: 500,
 		HeaderBytes: 32 << 10, BodyBytes: 256 << 10,
 		HeaderTimeout: 10 * time.Second, BodyTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
@@ -42,6 +46,13 @@ func (l *Limits) Bind(flags *pflag.FlagSet) {
 		"how many of them may come from one IPv4 address or IPv6 /64; raise it where callers share a proxy")
 	flags.IntVar(&l.Streams, "max-streams-per-connection", d.Streams, "how many calls one gRPC connection may have under way")
 	flags.IntVar(&l.Calls, "max-calls-per-caller", d.Calls, "how many gRPC calls one API key, or without keys one address, may have under way")
+	flags.IntVar(&l.CallRate, "max-call-rate-per-caller", d.CallRate,
+		"how many calls a second one API key may make, for longer than a moment; HTTP/2 frames without a call or data count a sixteenth")
+	flags.IntVar(&l.StrangerRate, "max-unauthenticated-rate-per-address", d.StrangerRate,
+		"how many calls or new connections a second without valid credentials one IPv4 address or IPv6 /64 may make, for longer than a "+
+			"moment; connections stop counting once a caller is authenticated")
+	flags.IntVar(&l.StrangersRate, "max-unauthenticated-rate", d.StrangersRate,
+		"how many of them all addresses may make together, in equal shares")
 	flags.IntVar(&l.HeaderBytes, "max-header-bytes", d.HeaderBytes, "size of a request's header, path and query included")
 	flags.IntVar(&l.BodyBytes, "max-body-bytes", d.BodyBytes, "size of a request's body; what goes to a sandbox's port has no bound")
 	flags.DurationVar(&l.HeaderTimeout, "header-timeout", d.HeaderTimeout,
@@ -61,6 +72,8 @@ func (l Limits) Validate() error {
 	}{
 		{"max-connections", l.Connections, 1, 1 << 20}, {"max-connections-per-address", l.PerAddress, 1, 1 << 20},
 		{"max-streams-per-connection", l.Streams, 1, 1 << 16}, {"max-calls-per-caller", l.Calls, 1, 1 << 20},
+		{"max-call-rate-per-caller", l.CallRate, 1, 1 << 20}, {"max-unauthenticated-rate-per-address", l.StrangerRate, 4, 1 << 20},
+		{"max-unauthenticated-rate", l.StrangersRate, 4, 1 << 20},
 		{"max-header-bytes", l.HeaderBytes, 4 << 10, 1 << 20}, {"max-body-bytes", l.BodyBytes, 4 << 10, 16 << 20},
 	} {
 		if n.value < n.min || n.value > n.max {
@@ -85,6 +98,7 @@ func (l Limits) filled() Limits {
 		from int
 	}{
 		{&l.Connections, d.Connections}, {&l.PerAddress, d.PerAddress}, {&l.Streams, d.Streams}, {&l.Calls, d.Calls},
+		{&l.CallRate, d.CallRate}, {&l.StrangerRate, d.StrangerRate}, {&l.StrangersRate, d.StrangersRate},
 		{&l.HeaderBytes, d.HeaderBytes}, {&l.BodyBytes, d.BodyBytes},
 	} {
 		if *n.to == 0 {

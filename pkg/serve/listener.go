@@ -13,15 +13,23 @@ import (
 	"time"
 )
 
+// errPace ends a connection that sends more than it may before its caller is authenticated.
+var errPace = &net.OpError{Op: "read", Err: errors.New("more than may be sent without credentials")}
+
 // Limit returns a listener that closes connections above a total, or above a number per address, when they are accepted. A
-// connection counts until it is closed, or its Admit is called.
+// connection counts until it is closed, or its Admit is called. Until then it is read no faster than DefaultLimits say.
 func Limit(lis net.Listener, inAll, perAddress int) net.Listener {
-	return &limited{Listener: lis, inAll: inAll, perAddress: perAddress, from: map[netip.Prefix]int{}}
+	return limit(lis, inAll, perAddress, newPaces(DefaultLimits(), nil))
+}
+
+func limit(lis net.Listener, inAll, perAddress int, p *paces) net.Listener {
+	return &limited{Listener: lis, inAll: inAll, perAddress: perAddress, paces: p, from: map[netip.Prefix]int{}}
 }
 
 type limited struct {
 	net.Listener
 	inAll, perAddress int
+	paces             *paces // nil: connections are read as fast as they send
 
 	mu   sync.Mutex
 	all  int
@@ -35,22 +43,28 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		origin := originOf(conn.RemoteAddr())
-		if l.enter(origin) {
-			return &counted{Conn: conn, leave: sync.OnceFunc(func() { l.leave(origin) })}, nil
+		if admitted := l.enter(conn, origin); admitted != nil {
+			return admitted, nil
 		}
 		_ = conn.Close()
 	}
 }
 
-func (l *limited) enter(origin netip.Prefix) bool {
+func (l *limited) enter(conn net.Conn, origin netip.Prefix) *counted {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all >= l.inAll || l.from[origin] >= l.perAddress {
-		return false
+		return nil
+	}
+	c := &counted{Conn: conn, leave: sync.OnceFunc(func() { l.leave(origin) })}
+	if l.paces != nil {
+		if c.meter = l.paces.accept(origin); c.meter == nil {
+			return nil
+		}
 	}
 	l.all++
 	l.from[origin]++
-	return true
+	return c
 }
 
 func (l *limited) leave(origin netip.Prefix) {
@@ -84,13 +98,30 @@ func originOf(addr net.Addr) netip.Prefix {
 type counted struct {
 	net.Conn
 	leave func()
+	meter *meter
 }
 
 // Admit stops counting a connection whose peer is authenticated.
-func (c *counted) Admit() { c.leave() }
+func (c *counted) Admit() {
+	c.meter.admit("")
+	c.leave()
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	if !c.meter.stranger() {
+		return c.Conn.Read(b)
+	}
+	if err := c.meter.wait(); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(b[:min(len(b), strangersRead)])
+	c.meter.spend(perRead + float64(n)*perByte)
+	return n, err
+}
 
 func (c *counted) Close() error {
 	defer c.leave()
+	c.meter.end()
 	return c.Conn.Close()
 }
 

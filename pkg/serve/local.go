@@ -52,15 +52,20 @@ func (c *localConn) Invoke(ctx context.Context, method string, args, reply any, 
 	if !ok {
 		return problem.New(problem.Unimplemented, "%s is not served here", method)
 	}
-	if err := incomingFrom(ctx).complete(args); err != nil {
-		return explain(err, claimKey(args))
-	}
+	unread := incomingFrom(ctx).complete(args)
 	if md, ok := metadata.FromOutgoingContext(ctx); ok {
 		ctx = metadata.NewIncomingContext(metadata.NewOutgoingContext(ctx, nil), md)
+	}
+	if unread != nil {
+		_, err := refuseUnread(ctx, m.impl, method, args, explain(unread, claimKey(args)), c.chain)
+		return err
 	}
 	out, err := m.desc.Handler(m.impl, ctx, func(in any) error { return assign(in, args) }, c.chain)
 	if err != nil {
 		return err
+	}
+	if err := hold(ctx, out); err != nil {
+		return explain(err, claimKey(args))
 	}
 	return assign(reply, out)
 }

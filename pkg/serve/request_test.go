@@ -75,8 +75,9 @@ func TestWrongRequestsNameFieldValueAndWhatIsValid(t *testing.T) {
 		{"POST", "/v1/sandboxes", `{"env":"demo","labels":{"\udfff":"a"}}`, "labels", "\ufffd", "text in UTF-8"},
 		{"POST", "/v1/sandboxes", `{"evn":"demo"}`, "evn", "demo", "env; there are: "},
 		{"POST", "/v1/sandboxes", `{"env":"a","env":"b"}`, "env", "given twice", "each name once"},
-		{"POST", "/v1/sandboxes", `{"env":"a"} {}`, "body", "", "one JSON object"},
-		{"POST", "/v1/sandboxes", `{"env":`, "body", "", "one JSON object"},
+		{"POST", "/v1/sandboxes", `{"env":"a"} {}`, "body", "", "one JSON object; there is more after byte 11"},
+		{"POST", "/v1/sandboxes", `{"env":`, "body", "", "one JSON object; it ends or has an error at byte 7"},
+		{"POST", "/v1/sandboxes", `{"env": python}`, "body", "", "one JSON object; it ends or has an error at byte 8"},
 		{"POST", "/v1/sandboxes", `[]`, "body", "a list", "an object"},
 	} {
 		code, body, _ := rest(t, client, tc.method, base+tc.path, tc.body)
@@ -128,6 +129,21 @@ func TestRequestsAreReadWhole(t *testing.T) {
 		if form == "1500ms" && r.GetStartupTimeout().GetNanos() != 500_000_000 {
 			t.Errorf("%s is read as %s", form, r.GetStartupTimeout())
 		}
+	}
+}
+
+func TestAVerbThatIsNotThereIsNotFound(t *testing.T) {
+	_, base, client := startKept(t)
+	for path, want := range map[string]string{
+		"/v1/sandboxes/x:bogus":        `/v1/sandboxes/x has no :bogus`,
+		"/v1/envs/default/demo:expain": `/v1/envs/default/demo has no :expain`,
+	} {
+		if code, body, _ := rest(t, client, "POST", base+path, ""); code != http.StatusNotFound || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %q", path, code, body, want)
+		}
+	}
+	if code, body, _ := rest(t, client, "POST", base+"/v1/claims/a:b", ""); code != http.StatusMethodNotAllowed {
+		t.Errorf("a claim key with a colon: %d %s", code, body)
 	}
 }
 

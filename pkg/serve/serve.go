@@ -46,7 +46,9 @@ type Options struct {
 	TLS *tls.Config
 	// Drain is how long calls may continue after the end; 5 s if zero.
 	Drain time.Duration
-	Log   logr.Logger
+	// Metrics of what is held up. May be nil.
+	Metrics *Metrics
+	Log     logr.Logger
 }
 
 // Server serves gRPC and REST on one listener.
@@ -66,6 +68,9 @@ func New(opts Options) (*Server, error) {
 	opts.Limits = opts.Limits.filled()
 	unary := append([]grpc.UnaryServerInterceptor{ExplainErrors}, opts.Unary...)
 	guard := newGuard(opts.Limits, opts.Admit)
+	if opts.Admit != nil {
+		guard.paces = newPaces(opts.Limits, opts.Metrics)
+	}
 	s := &Server{
 		opts:   opts,
 		guard:  guard,
@@ -96,6 +101,7 @@ func New(opts Options) (*Server, error) {
 		WriteTimeout:      opts.Limits.BodyTimeout, // the default
 		IdleTimeout:       opts.Limits.IdleTimeout,
 		ConnState:         headBegins,
+		ConnContext:       withMeter,
 	}
 	return s, nil
 }
@@ -111,7 +117,7 @@ func (s *Server) SetServing(ok bool) {
 
 // Serve serves lis until ctx ends, then lets calls finish for a moment. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
-	lis = Limit(lis, s.opts.Limits.Connections, s.opts.Limits.PerAddress)
+	lis = limit(lis, s.opts.Limits.Connections, s.opts.Limits.PerAddress, s.guard.paces)
 	if s.opts.TLS != nil {
 		cfg := s.opts.TLS.Clone()
 		cfg.NextProtos = []string{"http/1.1", "h2"}
@@ -131,6 +137,20 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	}
 	s.stop(split)
 	return <-failed
+}
+
+// ServeInside serves REST to callers within the process, without TLS, until ctx ends or Serve does. It closes lis.
+func (s *Server) ServeInside(ctx context.Context, lis net.Listener) error {
+	split := newSplitter(limit(lis, s.opts.Limits.Connections, s.opts.Limits.PerAddress, s.guard.paces), s.opts.Limits.HeaderTimeout,
+		s.opts.Limits.BodyTimeout, s.guard.untaken)
+	defer context.AfterFunc(ctx, split.close)()
+	var group errgroup.Group
+	group.Go(func() error { return ended("accepting connections", split.run()) })
+	group.Go(func() error {
+		defer split.close()
+		return ended("serving HTTP", s.http.Serve(split.http))
+	})
+	return group.Wait()
 }
 
 // stop ends both protocols at once, and by force what still runs after the drain time.

@@ -111,8 +111,7 @@ func rest(t *testing.T, client *http.Client, method, url, body string, header ..
 	resp, err := client.Do(req)
 	must.Succeed(t, err)
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	must.Succeed(t, err)
+	text := must.Read(t, resp.Body)
 	return resp.StatusCode, string(text), resp.Header
 }
 

@@ -28,6 +28,34 @@ func HubOnly(hub sandboxv1.HubServer) Service {
 	}
 }
 
+// Pki is the public API of the hub's certificate authority.
+func Pki(pki sandboxv1.PkiServer) Service {
+	return Service{
+		Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterPkiServer(r, pki) },
+		Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+			return sandboxv1.RegisterPkiHandlerClient(ctx, mux, sandboxv1.NewPkiClient(conn))
+		},
+	}
+}
+
+// Grants is the public API of a hub about who may do what.
+func Grants(keys sandboxv1.KeysServer, access sandboxv1.AccessServer) []Service {
+	return []Service{
+		{
+			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterKeysServer(r, keys) },
+			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+				return sandboxv1.RegisterKeysHandlerClient(ctx, mux, sandboxv1.NewKeysClient(conn))
+			},
+		},
+		{
+			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterAccessServer(r, access) },
+			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+				return sandboxv1.RegisterAccessHandlerClient(ctx, mux, sandboxv1.NewAccessClient(conn))
+			},
+		},
+	}
+}
+
 // Public is the public API of hubs and workers: every service of atoll.sandbox.v1 except Hub. A service that a server does not
 // embed fails with UNIMPLEMENTED.
 func Public(

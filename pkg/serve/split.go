@@ -55,7 +55,7 @@ func (s *splitter) sort(conn net.Conn) {
 		// A connection that sends nothing must not delay the shutdown.
 		select {
 		case <-s.done:
-			_ = conn.SetReadDeadline(time.Unix(1, 0))
+			_ = conn.Close()
 		case <-stop:
 		}
 	}()
@@ -211,6 +211,12 @@ func (c *paced) Read(b []byte) (int, error) {
 	c.writing <- struct{}{} // waits for the running write
 	<-c.writing
 	c.streams.seen()
+	if err := c.streams.meter.wait(); err != nil {
+		return 0, err
+	}
+	if c.streams.meter.stranger() {
+		b = b[:min(len(b), strangersRead)]
+	}
 	n, err := c.Conn.Read(b)
 	c.streams.read(b[:n])
 	return n, err

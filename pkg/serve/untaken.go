@@ -37,6 +37,7 @@ type pacedStreams struct {
 	owner  *untaken
 	conn   net.Conn
 	origin netip.Prefix
+	meter  *meter
 
 	fresh   map[uint32]struct{} // begun by what was read last, which gRPC may not have seen yet
 	open    map[uint32]struct{} // begun before, and not ended on the wire
@@ -46,13 +47,17 @@ type pacedStreams struct {
 	taken   uint64              // frames of responses
 	watched bool                // a timer runs
 	gone    bool
+	held    map[*byte]func() // by a handle: called when the connection closes
 
 	in, out frameHeads
 }
 
 // follow begins to count the calls of a connection.
 func (u *untaken) follow(conn net.Conn) *pacedStreams {
-	p := &pacedStreams{owner: u, conn: conn, origin: originOf(conn.RemoteAddr()), fresh: map[uint32]struct{}{}, open: map[uint32]struct{}{}}
+	p := &pacedStreams{
+		owner: u, conn: conn, origin: originOf(conn.RemoteAddr()), meter: meterOf(conn),
+		fresh: map[uint32]struct{}{}, open: map[uint32]struct{}{},
+	}
 	p.in.skip = len(prefaceText)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,17 +65,18 @@ func (u *untaken) follow(conn net.Conn) *pacedStreams {
 	return p
 }
 
-// runs counts a call of a connection until the returned function is called: its handler has returned.
-func (u *untaken) runs(peer net.Addr) (returned func()) {
+// runs counts a call of a connection until the returned function is called: its handler has returned. It also returns the connection's
+// calls.
+func (u *untaken) runs(peer net.Addr) (of *pacedStreams, returned func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	p := u.conns[peer.String()]
 	if p == nil {
-		return func() {}
+		return nil, func() {}
 	}
 	p.running++
 	p.count()
-	return func() {
+	return p, func() {
 		u.mu.Lock()
 		p.running--
 		over := p.count()
@@ -135,6 +141,10 @@ func (p *pacedStreams) leave() {
 	if p.gone {
 		return
 	}
+	for _, end := range p.held {
+		end()
+	}
+	p.held = nil
 	clear(p.fresh)
 	clear(p.open)
 	p.running = 0
@@ -142,6 +152,30 @@ func (p *pacedStreams) leave() {
 	p.gone = true
 	if at := p.conn.RemoteAddr().String(); p.owner.conns[at] == p {
 		delete(p.owner.conns, at)
+	}
+}
+
+// until returns end, which is also called when the connection closes.
+func (p *pacedStreams) until(end func()) func() {
+	if p == nil {
+		return end
+	}
+	p.owner.mu.Lock()
+	defer p.owner.mu.Unlock()
+	if p.gone {
+		end()
+		return end
+	}
+	if p.held == nil {
+		p.held = map[*byte]func(){}
+	}
+	handle := new(byte)
+	p.held[handle] = end
+	return func() {
+		p.owner.mu.Lock()
+		delete(p.held, handle)
+		p.owner.mu.Unlock()
+		end()
 	}
 }
 
@@ -155,18 +189,30 @@ const (
 
 // read notes what the caller sends.
 func (p *pacedStreams) read(b []byte) {
-	p.in.pass(b, func(kind, _ byte, stream uint32) {
+	var calls, data, others int
+	p.in.pass(b, func(kind, flags byte, length int, stream uint32) {
 		switch kind {
+		case frameData:
+			if length > 0 || flags&flagEnd != 0 {
+				data++
+			} else {
+				others++
+			}
 		case frameHeaders:
+			calls++
 			p.change(func() {
 				if stream > p.last {
 					p.last, p.fresh[stream] = stream, struct{}{}
 				}
 			})
 		case frameReset:
+			others++
 			p.change(func() { p.end(stream) })
+		default:
+			others++
 		}
 	})
+	p.meter.frames(calls, data, others)
 }
 
 // seen notes that gRPC has taken in all that was read; because it reads on.
@@ -179,7 +225,7 @@ func (p *pacedStreams) seen() {
 
 // write notes what the server sends.
 func (p *pacedStreams) write(b []byte) {
-	p.out.pass(b, func(kind, flags byte, stream uint32) {
+	p.out.pass(b, func(kind, flags byte, _ int, stream uint32) {
 		if kind != frameData && kind != frameHeaders && kind != frameReset {
 			return
 		}
@@ -219,7 +265,7 @@ type frameHeads struct {
 	skip int // of what is no head
 }
 
-func (f *frameHeads) pass(b []byte, found func(kind, flags byte, stream uint32)) {
+func (f *frameHeads) pass(b []byte, found func(kind, flags byte, length int, stream uint32)) {
 	for len(b) > 0 {
 		if f.skip > 0 {
 			n := min(f.skip, len(b))
@@ -232,6 +278,6 @@ func (f *frameHeads) pass(b []byte, found func(kind, flags byte, stream uint32))
 			return
 		}
 		f.have, f.skip = 0, int(f.head[0])<<16|int(f.head[1])<<8|int(f.head[2])
-		found(f.head[3], f.head[4], binary.BigEndian.Uint32(f.head[5:])&(1<<31-1))
+		found(f.head[3], f.head[4], f.skip, binary.BigEndian.Uint32(f.head[5:])&(1<<31-1))
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -51,8 +50,7 @@ type Bolt struct {
 	kind      string
 	schema    uint64
 	seal      sealing
-	sealed    atomic.Int64 // encrypted entries, when last counted
-	stale     atomic.Int64 // those that are encrypted with another key than the current one, when last counted
+	counts    sealCounts
 	committer *committer
 }
 

@@ -10,7 +10,23 @@
 //   - The file is bbolt's, for one process. The committer batches what arrives while the disk is busy; because bbolt's Batch delays a lone
 //     writer.
 //   - Lazy writes are committed with the next that has a waiting caller.
-//   - There is no Watch; because the process that writes is the one that reads.
+//   - A store of several processes is Shared: it has Watch, and offices that one process holds at a time. bbolt's is not; because the
+//     process that writes is the one that reads.
+//   - Etcd is Shared. Reads are linearizable unless the context allows less (AllowStale), a Range is of one revision, and every call ends
+//     within seconds: without a quorum with ErrUnavailable (TestEtcdWithoutQuorum). A Commit is sent once; because a second one could
+//     meet its own write and return ErrConflict. A transaction over etcd's default limits is ErrTooLarge.
+//
+// # etcd
+//
+//	<prefix>/<kind>/<key>       the entries; one request's lazy transactions are one transaction
+//	<prefix>/layout/<kind>      schema, whether values are encrypted, whether a migration fills it
+//	<prefix>/offices/<kind>/    who leads, with a lease
+//
+// A process that finds etcd at an earlier revision than it has seen uses it no more, and starts anew:
+// TestI2AnEtcdThatWasSetBackIsNotUsed.
+//
+// A store is encrypted from its first entry on, or never; another prefix and a migration change that. CopyTo writes a bbolt file of the
+// same content: a backup.
 //
 // # Files
 //

@@ -4,6 +4,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -17,12 +18,18 @@ type Memory struct {
 	entries  map[string]Entry
 	revision uint64
 	closed   bool
+	log      []Event                  // of all transactions, for watches
+	kept     uint64                   // the revision of log's first entry, once others were dropped
+	grew     chan struct{}            // closed when log grows
+	offices  map[string]chan struct{} // each holds a token while it is vacant
 }
 
-var _ Store = (*Memory)(nil)
+var _ Shared = (*Memory)(nil)
 
 // NewMemory returns an empty store.
-func NewMemory() *Memory { return &Memory{entries: map[string]Entry{}} }
+func NewMemory() *Memory {
+	return &Memory{entries: map[string]Entry{}, grew: make(chan struct{}), offices: map[string]chan struct{}{}}
+}
 
 // Get implements Store.
 func (m *Memory) Get(ctx context.Context, key string) (Entry, bool, error) {
@@ -82,21 +89,114 @@ func (m *Memory) Commit(ctx context.Context, txn Txn) (uint64, error) {
 			m.keys = slices.Insert(m.keys, at, p.Key)
 		}
 		m.entries[p.Key] = Entry{Key: p.Key, Value: append([]byte{}, p.Value...), Revision: m.revision}
+		m.log = append(m.log, Event{Entry: m.entries[p.Key]})
 	}
 	for _, key := range txn.Deletes {
 		if at, found := slices.BinarySearch(m.keys, key); found {
 			m.keys = slices.Delete(m.keys, at, at+1)
 			delete(m.entries, key)
+			m.log = append(m.log, Event{Entry: Entry{Key: key, Revision: m.revision}, Deleted: true})
 		}
 	}
+	close(m.grew)
+	m.grew = make(chan struct{})
+	m.trim()
 	return m.revision, nil
+}
+
+// maxLog is how many changes a Memory keeps for watches, at least.
+const maxLog = 4096
+
+// trim is called with mu held.
+func (m *Memory) trim() {
+	if len(m.log) >= 2*maxLog {
+		m.log = slices.Clone(m.log[len(m.log)-maxLog:])
+		m.kept = m.log[0].Revision
+	}
+}
+
+// Revision implements Shared.
+func (m *Memory) Revision() (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision, nil
+}
+
+// Watch implements Shared.
+func (m *Memory) Watch(ctx context.Context, prefix string, after uint64, changed func([]Event)) error {
+	for {
+		events, grew, err := m.since(prefix, after)
+		if err != nil {
+			return err
+		}
+		for len(events) > 0 {
+			after = events[0].Revision
+			end := 1
+			for end < len(events) && events[end].Revision == after {
+				end++
+			}
+			changed(events[:end:end])
+			events = events[end:]
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-grew:
+		}
+	}
+}
+
+func (m *Memory) since(prefix string, after uint64) ([]Event, <-chan struct{}, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, nil, ErrClosed
+	}
+	if after < m.kept {
+		return nil, nil, ErrCompacted
+	}
+	at, _ := slices.BinarySearchFunc(m.log, after+1, func(e Event, revision uint64) int { return cmp.Compare(e.Revision, revision) })
+	var out []Event
+	for _, e := range m.log[at:] {
+		if strings.HasPrefix(e.Key, prefix) {
+			e.Value = bytes.Clone(e.Value)
+			out = append(out, e)
+		}
+	}
+	return out, m.grew, nil
+}
+
+// Lead implements Shared.
+func (m *Memory) Lead(ctx context.Context, office string, lead func(ctx context.Context)) error {
+	m.mu.Lock()
+	vacant := m.offices[office]
+	if vacant == nil {
+		vacant = make(chan struct{}, 1)
+		vacant <- struct{}{}
+		m.offices[office] = vacant
+	}
+	m.mu.Unlock()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-vacant:
+		}
+		if ctx.Err() == nil { // else select had both
+			lead(ctx)
+		}
+		vacant <- struct{}{}
+	}
 }
 
 // Close implements Store.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closed = true
+	if !m.closed {
+		m.closed = true
+		close(m.grew)
+	}
 	return nil
 }
 

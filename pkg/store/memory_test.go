@@ -12,3 +12,10 @@ import (
 func TestMemoryConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) store.Store { return store.NewMemory() })
 }
+
+func TestMemoryIsShared(t *testing.T) {
+	storetest.RunShared(t, func(*testing.T) (a, b store.Shared) {
+		s := store.NewMemory()
+		return s, s
+	})
+}

@@ -14,6 +14,7 @@ import (
 
 // metrics of one file. The committer observes them, once per group.
 type metrics struct {
+	file         prometheus.Labels
 	transactions *prometheus.CounterVec
 	seconds      prometheus.Histogram
 	batch        prometheus.Histogram
@@ -22,6 +23,7 @@ type metrics struct {
 func newMetrics(kind string) *metrics {
 	file := prometheus.Labels{"file": kind}
 	return &metrics{
+		file: file,
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_store_transactions_total", ConstLabels: file,
 			Help: "Transactions by what became of them: committed, conflict (nothing was written), failed.",
@@ -60,13 +62,22 @@ func (b *Bolt) Register(registry prometheus.Registerer) error {
 	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_hub_store_file_bytes", ConstLabels: prometheus.Labels{"file": b.kind}, Help: "Size of the store's file.",
 	}, b.size)
-	stale := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "atoll_hub_store_stale_entries", ConstLabels: prometheus.Labels{"file": b.kind},
-		Help: "Entries that are encrypted with another key than the first of --encryption-key-file. At 0 in every file no other key is needed " +
-			"for them.",
-	}, func() float64 { return float64(b.stale.Load()) })
-	return errors.Join(registry.Register(m.transactions), registry.Register(m.seconds), registry.Register(m.batch), registry.Register(size),
-		registry.Register(stale))
+	return errors.Join(m.register(registry, b.Failure), registry.Register(size), registry.Register(b.counts.gauge(b.kind)))
+}
+
+// register adds what files and etcds have.
+func (m *metrics) register(registry prometheus.Registerer, failure func() error) error {
+	available := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atoll_hub_store_available", ConstLabels: m.file,
+		Help: "1 unless the last write failed, or the last call to etcd. At 0 claims with a key fail.",
+	}, func() float64 {
+		if failure() != nil {
+			return 0
+		}
+		return 1
+	})
+	return errors.Join(registry.Register(m.transactions), registry.Register(m.seconds), registry.Register(m.batch),
+		registry.Register(available))
 }
 
 func (b *Bolt) size() float64 {
@@ -75,4 +86,13 @@ func (b *Bolt) size() float64 {
 		return 0 // closed, or removed
 	}
 	return float64(info.Size())
+}
+
+// gauge is the metric of the stale entries of a kind.
+func (c *sealCounts) gauge(kind string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atoll_hub_store_stale_entries", ConstLabels: prometheus.Labels{"file": kind},
+		Help: "Entries that are encrypted with another key than the first of --encryption-key-file. At 0 in every file no other key is needed " +
+			"for them.",
+	}, func() float64 { return float64(c.stale.Load()) })
 }

@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,10 +24,26 @@ const (
 	recountEvery = 60
 )
 
+// Sealed is a store whose values may be encrypted.
+type Sealed interface {
+	CountSealed(ctx context.Context) (sealed, stale int, err error)
+	Reseal(ctx context.Context, after string) (last string, changed int, err error)
+	sealCounts() (kind string, counts *sealCounts)
+}
+
+func (b *Bolt) sealCounts() (kind string, counts *sealCounts) { return b.kind, &b.counts }
+
+func (e *Etcd) sealCounts() (kind string, counts *sealCounts) { return e.options.Kind, &e.counts }
+
+// sealCounts are the encrypted entries of a store, when last counted.
+type sealCounts struct {
+	sealed, stale atomic.Int64 // stale: with another key than the current one
+}
+
 // Rotation keeps files encrypted with the first key of a key file.
 type Rotation struct {
 	Keys  *envelope.KeyFile
-	Files []*Bolt
+	Files []Sealed
 	Clock clock.WithTicker
 	Log   logr.Logger
 }
@@ -34,7 +51,8 @@ type Rotation struct {
 // Stale is the number of entries that have yet to be encrypted anew, when last counted.
 func (r *Rotation) Stale() (n int64) {
 	for _, file := range r.Files {
-		n += file.stale.Load()
+		_, counts := file.sealCounts()
+		n += counts.stale.Load()
 	}
 	return n
 }
@@ -49,7 +67,8 @@ type Progress struct {
 func (r *Rotation) Progress() Progress {
 	p := Progress{Key: r.Keys.Current(), Stale: r.Stale()}
 	for _, file := range r.Files {
-		p.Sealed += file.sealed.Load()
+		_, counts := file.sealCounts()
+		p.Sealed += counts.sealed.Load()
 	}
 	p.Sealed = max(0, p.Sealed-p.Stale)
 	return p
@@ -85,18 +104,19 @@ func (r *Rotation) Run(ctx context.Context) error {
 // reseal encrypts all entries with the current key. A recount is not logged.
 func (r *Rotation) reseal(ctx context.Context, recount bool) error {
 	for _, file := range r.Files {
+		kind, counts := file.sealCounts()
 		sealed, stale, err := file.CountSealed(ctx)
 		if err != nil {
-			return fmt.Errorf("looking at file %s: %w", file.kind, err)
+			return fmt.Errorf("looking at file %s: %w", kind, err)
 		}
-		file.sealed.Store(int64(sealed))
-		file.stale.Store(int64(stale))
+		counts.sealed.Store(int64(sealed))
+		counts.stale.Store(int64(stale))
 		for after, more := "", stale > 0; more; more = after != "" {
 			last, changed, err := file.Reseal(ctx, after)
 			if err != nil {
-				return fmt.Errorf("file %s: %w", file.kind, err)
+				return fmt.Errorf("file %s: %w", kind, err)
 			}
-			file.stale.Add(int64(-changed))
+			counts.stale.Add(int64(-changed))
 			after = last
 			select {
 			case <-r.Clock.After(resealPause):
@@ -104,11 +124,11 @@ func (r *Rotation) reseal(ctx context.Context, recount bool) error {
 				return ctx.Err()
 			}
 		}
-		file.stale.Store(0)
+		counts.stale.Store(0)
 		if stale == 0 && recount {
 			continue
 		}
-		r.Log.Info("Every entry is encrypted with the current key", "file", file.kind, "key", r.Keys.Current(), "changed", stale)
+		r.Log.Info("Every entry is encrypted with the current key", "file", kind, "key", r.Keys.Current(), "changed", stale)
 	}
 	return nil
 }

@@ -262,7 +262,7 @@ func TestRotationRewritesEveryEntry(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
-		rotation := &store.Rotation{Keys: keys, Files: []*store.Bolt{s}, Clock: clock.RealClock{}, Log: testlog.New(t)}
+		rotation := &store.Rotation{Keys: keys, Files: []store.Sealed{s}, Clock: clock.RealClock{}, Log: testlog.New(t)}
 		go func() { ran <- rotation.Run(ctx) }()
 		progress := func(when string, want store.Progress) {
 			t.Helper()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package telemetry is the only user of OpenTelemetry: it creates a process's tracer provider, and a call's spans from the public API to
-// the write on a Pod.
+// the write on a Pod, and sends the lines of an audit to a collector (Logs).
 //
 // In: an OTLP endpoint (flag or OpenTelemetry's environment) and contexts. Out: spans:
 //

@@ -100,6 +100,11 @@ func (r *HubReader) lookAtStatus(ctx context.Context, h *Hub) error {
 	if now := told.GetTime(); now != nil {
 		h.Clock = clockAt(now.AsTime(), begin)
 	}
+	replicas, err := r.Hub.ListReplicas(ctx, &sandboxv1.ListReplicasRequest{})
+	if err != nil && status.Code(err) != codes.Unimplemented { // an older hub
+		return fmt.Errorf("listing the hub's replicas: %w", err)
+	}
+	h.Replicas = replicas.GetReplicas()
 	return nil
 }
 

@@ -82,7 +82,9 @@ type Hub struct {
 	// Ended are the hub's entries for sandboxes that an earlier look saw and this one does not, by id. Nil: it has none.
 	Ended  map[string]*sandboxv1.Sandbox
 	Status *sandboxv1.HubStatus // nil: this hub does not report it
-	Clock  Clock
+	// Replicas are those of the hub, as one of them sees them; empty: an older hub.
+	Replicas []*sandboxv1.Replica
+	Clock    Clock
 	// Slowest is the longest call that the hub serves from memory.
 	Slowest time.Duration
 }

@@ -5,8 +5,11 @@
 // In go watches, and feeds of clusters (Source); out come events, each with the mark after which a later watch can go on.
 //
 //	watch.go    the Service, its bounds, and one watch
+//	limits.go   the bounds of watches, as flags
 //	topic.go    the copy of what the watches of one Scope share
+//	member.go   a cluster of a copy: whether it is heard, how old its sandboxes are
 //	follow.go   the feed of one cluster into a copy
+//	metrics.go  how many watches there are, what they are sent, how they end
 //
 // # Copies
 //
@@ -22,6 +25,10 @@
 // A feed that breaks changes nothing in the copy: its cluster is named in a BOOKMARK, and its sandboxes stay as they were. A new
 // feed begins with all that is there; what is not in that has ended meanwhile. A cluster that was forgotten takes its sandboxes
 // with it.
+//
+// Events of sandboxes that are as last heard have a staleAge, as in lists. A cluster that was away when a copy began is in it as the
+// hub last knew it, until its feed says how it is: TestAWatchOfAClusterThatIsAwayBegins. What was told before is not told again: the
+// BOOKMARK is the note.
 //
 // # Bounds (I14)
 //

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/pkg/wallclock"
@@ -23,6 +24,15 @@ type Source interface {
 	Away(cluster string) bool
 	// Open returns a feed of the sandboxes of a cluster in a Scope, which lasts until ctx ends at most.
 	Open(ctx context.Context, cluster string, scope Scope) (Feed, error)
+	// LastKnown returns the sandboxes of a cluster in a Scope as they were last known, for as long as there is no feed. They are not
+	// changed.
+	LastKnown(cluster string, scope Scope) []Known
+}
+
+// Known is a sandbox as it was so long ago.
+type Known struct {
+	Sandbox *sandboxv1.Sandbox
+	Age     time.Duration
 }
 
 // Feed tells what has changed. It begins with all that is there, up to the first changes that are complete.
@@ -46,12 +56,14 @@ var (
 
 // follow keeps the copy of a cluster's sandboxes true for as long as ctx lasts.
 func (t *topic) follow(ctx context.Context, cluster string, m *member) {
+	recall := sync.OnceFunc(func() { t.recall(cluster, t.service.source.LastKnown(cluster, t.scope)) })
 	for pause := firstPause; ; {
 		began := t.service.clock.Now()
 		err := t.feed(ctx, cluster, m)
 		if ctx.Err() != nil {
 			return
 		}
+		recall()
 		t.set(m, false)
 		switch {
 		case errors.Is(err, errBudget) || errors.Is(err, errForeign) || problem.FromError(err).Reason == problem.Unimplemented:

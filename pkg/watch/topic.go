@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/validate"
@@ -20,7 +21,8 @@ import (
 // Scope is what a topic is about. Empty means all.
 type Scope struct{ Namespace, Team string }
 
-func (s Scope) covers(sandbox *sandboxv1.Sandbox) bool {
+// Covers reports whether a sandbox is in the Scope.
+func (s Scope) Covers(sandbox *sandboxv1.Sandbox) bool {
 	return (s.Namespace == "" || s.Namespace == sandbox.GetNamespace()) && (s.Team == "" || s.Team == sandbox.GetTeam())
 }
 
@@ -38,9 +40,11 @@ type item struct {
 	sandbox  *sandboxv1.Sandbox // not changed, only replaced
 	cluster  string
 	size     int
-	revision uint64 // of its last change
-	born     uint64 // when it was first there
-	gone     bool   // the sandbox is its record
+	revision uint64    // of its last change
+	born     uint64    // when it was first there
+	gone     bool      // the sandbox is its record
+	heard    time.Time // when it was told
+	recalled bool      // no feed has told it
 }
 
 // entry is a change. It is stale once its item has changed again, or was dropped.
@@ -50,14 +54,6 @@ type entry struct {
 }
 
 func (e entry) stale() bool { return e.of.revision != e.revision }
-
-// member is a cluster of a topic.
-type member struct {
-	current bool // its feed has told all that is there
-	settled bool // it was current once, or could not be
-	silent  bool // the cluster is away, whatever its feed says
-	leave   context.CancelFunc
-}
 
 // topic is a copy of the sandboxes in a Scope.
 type topic struct {
@@ -100,15 +96,20 @@ func (t *topic) tell() {
 
 // put notes that a sandbox is there. It reports whether there is room for it.
 func (t *topic) put(cluster string, s *sandboxv1.Sandbox) bool {
-	if !t.scope.covers(s) {
-		return true
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	it := t.items[s.GetId()]
-	if it != nil && !it.gone && proto.Equal(it.sandbox, s) {
+	if it := t.items[s.GetId()]; it != nil && !it.gone && !it.recalled && proto.Equal(it.sandbox, s) {
 		return true
 	}
+	return t.place(cluster, s, t.service.clock.Now(), false)
+}
+
+// place gives a sandbox a new state. The caller holds the lock.
+func (t *topic) place(cluster string, s *sandboxv1.Sandbox, heard time.Time, recalled bool) bool {
+	if !t.scope.Covers(s) {
+		return true
+	}
+	it := t.items[s.GetId()]
 	size := proto.Size(s) + itemBytes
 	before := 0
 	if it != nil {
@@ -121,6 +122,7 @@ func (t *topic) put(cluster string, s *sandboxv1.Sandbox) bool {
 		it = &item{cluster: cluster}
 		t.items[s.GetId()] = it
 	}
+	it.heard, it.recalled = heard, recalled
 	t.change(it, s, size)
 	if it.gone || it.born == 0 {
 		if it.gone {
@@ -139,7 +141,7 @@ func (t *topic) bury(record *sandboxv1.Sandbox) {
 	if it == nil || it.gone {
 		return
 	}
-	if record.GetNamespace() == "" || !t.scope.covers(record) {
+	if record.GetNamespace() == "" || !t.scope.Covers(record) {
 		record = it.sandbox
 	}
 	size := proto.Size(record) + itemBytes
@@ -201,21 +203,12 @@ func (t *topic) buryAll(cluster string, there map[string]struct{}) {
 	}
 }
 
-// set notes how far a cluster's feed is.
-func (t *topic) set(m *member, current bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if m.current != current || !m.settled {
-		m.current, m.settled = current, true
-		t.tell()
-	}
-}
-
 // look is what a watch sees of a topic at one moment: if settled and without changes, it has been sent all that is there.
 type look struct {
-	changes []item   // the oldest first
-	away    []string // the clusters whose sandboxes are not known as they are now
-	settled bool     // each other one was heard
+	changes []item                 // the oldest first
+	ages    []*durationpb.Duration // of these, how long ago they were heard; nil: they are as they are now
+	away    []string               // the clusters whose sandboxes are not known as they are now
+	settled bool                   // each other one was heard
 	next    <-chan struct{}
 }
 
@@ -232,6 +225,7 @@ func (t *topic) since(revision uint64, most int, only string) (l look) {
 		}
 		if !e.stale() {
 			l.changes = append(l.changes, *e.of)
+			l.ages = append(l.ages, t.age(e.of))
 		}
 	}
 	return l
@@ -246,23 +240,6 @@ func (t *topic) position() position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return position{t.copyID, t.revision, t.horizon}
-}
-
-// away returns the clusters whose sandboxes are not known as they are now, and whether each other one was heard. The caller holds
-// the lock.
-func (t *topic) away(only string) (clusters []string, settled bool) {
-	settled = t.listed
-	for cluster, m := range t.members {
-		if only != "" && only != cluster {
-			continue
-		}
-		settled = settled && m.settled
-		if !m.current || m.silent {
-			clusters = append(clusters, cluster)
-		}
-	}
-	slices.Sort(clusters)
-	return clusters, settled
 }
 
 // run follows each cluster, until the topic ends.
@@ -307,8 +284,10 @@ func (t *topic) update(silent map[string]bool, following *sync.WaitGroup) (left 
 			t.members[cluster] = m
 			following.Go(func() { t.follow(ctx, cluster, m) })
 		}
-		changed = changed || m.silent != away
-		m.silent = away
+		if m.silent != away {
+			m.note(t.service.clock.Now(), m.current, away)
+			changed = true
+		}
 	}
 	for cluster, m := range t.members {
 		if _, there := silent[cluster]; !there {

@@ -3,13 +3,14 @@
 package watch
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -31,39 +32,26 @@ const (
 	batch = 256
 )
 
-// Limits bound what watches can make a process hold. A zero field has its default.
-type Limits struct {
-	All, Team, Key int           // watches
-	Topics         int           // copies
-	Bytes          int           // of one cluster's sandboxes in all copies
-	Patience       time.Duration // for a caller to take an event
-}
-
-func (l Limits) filled() Limits {
-	return Limits{
-		All: cmp.Or(l.All, 256), Team: cmp.Or(l.Team, 64), Key: cmp.Or(l.Key, 32), Topics: cmp.Or(l.Topics, 64),
-		Bytes: cmp.Or(l.Bytes, 64<<20), Patience: cmp.Or(l.Patience, 30*time.Second),
-	}
-}
-
 // Options configure a Service.
 type Options struct {
-	Source Source
-	Clock  clock.WithTicker // the real one if nil
-	Limits Limits
-	Log    logr.Logger
+	Source  Source
+	Clock   clock.WithTicker // the real one if nil
+	Limits  Limits
+	Metrics *Metrics // nil: none
+	Log     logr.Logger
 }
 
 // Service serves watches.
 type Service struct {
-	source Source
-	clock  clock.WithTicker
-	limits Limits
-	log    logr.Logger
-	budget budget
-	all    *tally.Tally[struct{}]
-	teams  *tally.Tally[string]
-	keys   *tally.Tally[string]
+	source  Source
+	clock   clock.WithTicker
+	limits  Limits
+	metrics *Metrics
+	log     logr.Logger
+	budget  budget
+	all     *tally.Tally[struct{}]
+	teams   *tally.Tally[string]
+	keys    *tally.Tally[string]
 
 	mu     sync.Mutex
 	topics map[Scope]*topic
@@ -78,7 +66,7 @@ func New(o Options) *Service {
 		o.Clock = clock.RealClock{}
 	}
 	return &Service{
-		source: o.Source, clock: o.Clock, limits: limits, log: o.Log,
+		source: o.Source, clock: o.Clock, limits: limits, metrics: o.Metrics, log: o.Log,
 		budget: budget{most: limits.Bytes, used: map[string]int{}},
 		all:    tally.New[struct{}](limits.All), teams: tally.New[string](limits.Team), keys: tally.New[string](limits.Key),
 		topics: map[Scope]*topic{},
@@ -118,12 +106,15 @@ func expired(why string) error {
 
 // Watch sends events until ctx ends, or the watch cannot go on. send is not called again while it runs, and may run for a while
 // after Watch has returned; then it must end.
-func (s *Service) Watch(ctx context.Context, r Request, send func(*sandboxv1.SandboxEvent) error) error {
+func (s *Service) Watch(ctx context.Context, r Request, send func(*sandboxv1.SandboxEvent) error) (err error) {
+	defer func() { s.metrics.over(ctx, err) }()
 	leave, err := s.enter(r)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	s.metrics.began()
+	defer s.metrics.left()
 	t, err := s.join(r.Scope)
 	if err != nil {
 		return err
@@ -276,7 +267,7 @@ func (w *watch) serve(ctx context.Context) error {
 	for {
 		seen := w.topic.since(w.cursor, batch, w.Cluster)
 		for i := range seen.changes {
-			if err := w.pass(ctx, &seen.changes[i]); err != nil {
+			if err := w.pass(ctx, &seen.changes[i], seen.ages[i]); err != nil {
 				return err
 			}
 		}
@@ -313,7 +304,7 @@ func (w *watch) serve(ctx context.Context) error {
 }
 
 // pass sends the change of an item, if it is one for the caller.
-func (w *watch) pass(ctx context.Context, it *item) error {
+func (w *watch) pass(ctx context.Context, it *item, age *durationpb.Duration) error {
 	w.cursor = it.revision
 	s := it.sandbox
 	if !w.Query.Concerns(s) || !w.Sees(s) {
@@ -322,6 +313,10 @@ func (w *watch) pass(ctx context.Context, it *item) error {
 	known, told := w.known[s.GetId()]
 	if !told && w.After != nil && it.born <= w.After.Revision {
 		known = true // as far as can be told
+	}
+	if age != nil {
+		s = proto.CloneOf(s)
+		s.StaleAge = age
 	}
 	event := &sandboxv1.SandboxEvent{Sandbox: w.Query.Masked(s), ResumeToken: w.mark()}
 	switch there := !it.gone && w.Query.Includes(s); {
@@ -358,6 +353,9 @@ func (w *watch) deliver(ctx context.Context, event *sandboxv1.SandboxEvent) erro
 	w.out <- event
 	select {
 	case err := <-w.sent:
+		if err == nil {
+			w.service.metrics.sent(event.GetType())
+		}
 		return err
 	case <-timer.C():
 		return problem.New(problem.Deadline, "the caller did not take an event within %s; watch again with the last resumeToken",

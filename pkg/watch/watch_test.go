@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
@@ -34,7 +37,8 @@ type cluster struct {
 	live    map[string]*sandboxv1.Sandbox
 	down    bool
 	silent  bool
-	gone    bool // forgotten
+	gone    bool                 // forgotten
+	known   []*sandboxv1.Sandbox // as its hub last knew them
 	changed chan struct{}
 }
 
@@ -145,6 +149,18 @@ func (w *world) Open(ctx context.Context, name string, _ Scope) (Feed, error) {
 	return Pipe(ctx, c.feed), nil
 }
 
+func (w *world) LastKnown(name string, scope Scope) (all []Known) {
+	c := w.clusters[name]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.known {
+		if scope.Covers(s) {
+			all = append(all, Known{Sandbox: s, Age: time.Minute})
+		}
+	}
+	return all
+}
+
 // ear is a caller of a watch.
 type ear struct {
 	w    *world
@@ -215,6 +231,9 @@ func (e *ear) heard() string {
 		text := event.GetType().String()[:1]
 		if id := event.GetSandbox().GetId(); id != "" {
 			text += " " + strings.TrimLeft(id[22:26], "0") + id[26:28]
+		}
+		if age := event.GetSandbox().GetStaleAge(); age != nil {
+			text += " " + age.AsDuration().String()
 		}
 		for _, away := range event.GetUnreachableClusters() {
 			text += " " + away
@@ -354,11 +373,15 @@ func TestI5AClusterThatIsAwayEndsNothing(t *testing.T) {
 		e.want("away", "B east never")
 		time.Sleep(20 * time.Second)
 		e.want("for long", "")
+		late := w.watch(&list{})
+		defer late.end()
+		late.want("a watch that begins meanwhile", "A 1-e 20s, A 2-e 20s, A 3-e 20s, B east never")
 		east.end(1)
 		east.put(2, phase(sandboxv1.Phase_STOPPING))
 		east.change(func() { east.down = false })
 		time.Sleep(lastPause)
 		e.want("back", "M 2-e, D 1-e, B never")
+		late.want("back", "M 2-e, D 1-e, B never")
 		west := w.clusters["west"]
 		west.change(func() { west.silent = true })
 		time.Sleep(2 * reviewEvery)
@@ -371,6 +394,70 @@ func TestI5AClusterThatIsAwayEndsNothing(t *testing.T) {
 		told := strings.Split(e.heard(), ", ")
 		if slices.Sort(told); !slices.Equal(told, []string{"B", "D 2-e", "D 3-e"}) {
 			t.Errorf("forgotten: %q", told)
+		}
+	})
+}
+
+// A watch that begins while a cluster is away shows its sandboxes as last known, as a list does, until the cluster tells how they are.
+func TestAWatchOfAClusterThatIsAwayBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Limits{}, "east")
+		east := w.clusters["east"]
+		east.put(1)
+		east.put(2)
+		east.known = append(slices.Collect(maps.Values(east.live)),
+			&sandboxv1.Sandbox{Id: east.id(3), Namespace: "other"}, &sandboxv1.Sandbox{Id: "01hzzzzzzzzzzzzzzzzzzz0004-west", Namespace: "default"})
+		slices.SortFunc(east.known, compareIDs)
+		east.down = true
+		e := w.watch(&list{}, func(r *Request) { r.Scope.Namespace = "default" })
+		defer e.end()
+		e.want("as last known", "A 1-e 1m0s, A 2-e 1m0s, B east")
+		east.end(2)
+		east.change(func() { east.down = false })
+		time.Sleep(lastPause)
+		e.want("back", "M 1-e, D 2-e, B")
+		east.change(func() { east.down = true })
+		e.want("away again", "B east")
+		time.Sleep(10 * time.Second)
+		late := w.watch(&list{}, func(r *Request) { r.Scope.Namespace = "default" })
+		defer late.end()
+		late.want("its age is that of the feed, and the record of the one that has ended is none", "A 1-e 10s, B east")
+	})
+}
+
+// TestMetrics counts what was sent, and how watches end.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, err := NewMetrics(prometheus.NewRegistry(), "test")
+		must.Succeed(t, err)
+		w := newWorld(t, Limits{All: 2, Patience: time.Second}, "east")
+		w.metrics = metrics
+		w.clusters["east"].put(1)
+		e := w.watch(&list{})
+		e.want("at first", "A 1-e, B")
+		slow := w.slowly(&list{})
+		synctest.Wait()
+		open := testutil.ToFloat64(metrics.open)
+		if got := w.watch(&list{}).reason(); got != problem.RateLimited || open != 2 {
+			t.Errorf("a third one: %s, where %v are open", got, open)
+		}
+		time.Sleep(2 * time.Second)
+		if got := slow.reason(); got != problem.Deadline {
+			t.Errorf("the slow one: %s", got)
+		}
+		e.end()
+		close(slow.block)
+		synctest.Wait()
+		counted := map[string]float64{"open": testutil.ToFloat64(metrics.open)}
+		for _, kind := range []string{"ADDED", "BOOKMARK"} {
+			counted[kind] = testutil.ToFloat64(metrics.events.WithLabelValues(kind))
+		}
+		for _, outcome := range []string{"ok", "deadline", "rate_limited"} {
+			counted[outcome] = testutil.ToFloat64(metrics.ended.WithLabelValues(outcome))
+		}
+		want := map[string]float64{"open": 0, "ADDED": 1, "BOOKMARK": 1, "ok": 1, "deadline": 1, "rate_limited": 1}
+		if !maps.Equal(counted, want) || testutil.CollectAndCount(metrics.ended) != 3 {
+			t.Errorf("counted are %v, want %v", counted, want)
 		}
 	})
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
 	validation "github.com/pb33f/libopenapi-validator/errors"
+	"github.com/pb33f/libopenapi-validator/schema_validation"
+	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 )
 
 // exchange is a request and its response.
@@ -98,27 +100,30 @@ func run(args []string, out io.Writer) (found int, err error) {
 }
 
 // checker checks exchanges against a document. The validator takes /things/{id} for the path of /things/1:stop, so that the checker
-// writes /things/{id}/:stop for both.
+// writes /things/{id}/:stop for both, and /things/:stop for /things:stop.
 type checker struct {
 	validator validator.Validator
+	model     *v3.Document
 	verbs     []string // with their colons
 }
 
-var verb = regexp.MustCompile(`\}(:\w+)"`)
+var verb = regexp.MustCompile(`("/[^":]*)(:\w+)"`)
 
 // open returns what is wrong with the document itself.
 func open(text []byte) (*checker, []string, error) {
 	c := &checker{}
 	for _, match := range verb.FindAllSubmatch(text, -1) {
-		c.verbs = append(c.verbs, string(match[1]))
+		c.verbs = append(c.verbs, string(match[2]))
 	}
-	document, err := libopenapi.NewDocument(verb.ReplaceAll(text, []byte(`}/$1"`)))
+	document, err := libopenapi.NewDocument(verb.ReplaceAll(text, []byte(`$1/$2"`)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the document: %w", err)
 	}
-	if _, err := document.BuildV3Model(); err != nil {
+	model, err := document.BuildV3Model()
+	if err != nil {
 		return nil, nil, fmt.Errorf("reading the document: %w", err)
 	}
+	c.model = &model.Model
 	var errs []error
 	if c.validator, errs = validator.NewValidator(document); len(errs) > 0 {
 		return nil, nil, fmt.Errorf("reading the document: %w", errors.Join(errs...))
@@ -155,7 +160,38 @@ func (c *checker) exchange(e exchange) ([]string, error) {
 		request.Body = io.NopCloser(strings.NewReader(e.RequestBody))
 	}
 	_, faults := c.validator.ValidateHttpResponse(request, response)
-	return append(out, told(faults)...), nil
+	out = append(out, told(faults)...)
+	if e.ResponseHeader.Get("Content-Type") == "text/event-stream" {
+		wrong, err := c.events(e.ResponseBody)
+		return append(out, wrong...), err
+	}
+	return out, nil
+}
+
+// events checks each event of a stream.
+func (c *checker) events(stream string) (out []string, err error) {
+	for block := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+		var name, data string
+		for line := range strings.SplitSeq(block, "\n") {
+			switch field, value, _ := strings.Cut(line, ": "); field {
+			case "event":
+				name = value
+			case "data":
+				data += value
+			}
+		}
+		kind := "SandboxEvent"
+		if name == "ERROR" {
+			kind = "Problem"
+		}
+		schema := c.model.Components.Schemas.GetOrZero(kind)
+		if schema == nil {
+			return nil, fmt.Errorf("the document has no schema %s", kind)
+		}
+		_, faults := schema_validation.NewSchemaValidator().ValidateSchemaString(schema.Schema(), data)
+		out = append(out, told(faults)...)
+	}
+	return out, nil
 }
 
 func told(faults []*validation.ValidationError) []string {

@@ -17,7 +17,7 @@ const document = "../../api/sandbox/v1/openapi.json"
 func list() exchange {
 	return exchange{
 		Method: "GET", URL: "http://localhost:8080/v1/clusters", RequestHeader: http.Header{}, Status: 200,
-		ResponseHeader: http.Header{"Content-Type": {"application/json"}}, ResponseBody: `{"clusters": []}`,
+		ResponseHeader: http.Header{"Content-Type": {"application/json"}}, ResponseBody: `{"clusters": [], "waiting": []}`,
 	}
 }
 
@@ -27,6 +27,14 @@ func problem(status int, reason string) exchange {
 	body, _ := json.Marshal(map[string]any{"type": "about:blank", "title": "x", "status": status, "detail": "x", "reason": reason})
 	e.ResponseBody = string(body)
 	return e
+}
+
+// events is a watch with one event.
+func events(name, data string) exchange {
+	return exchange{
+		Method: "GET", URL: "http://localhost:8080/v1/sandboxes?watch=true", RequestHeader: http.Header{}, Status: 200,
+		ResponseHeader: http.Header{"Content-Type": {"text/event-stream"}}, ResponseBody: "id: x\nevent: " + name + "\ndata: " + data + "\n\n",
+	}
 }
 
 func TestFaultsAreFound(t *testing.T) {
@@ -49,6 +57,10 @@ func TestFaultsAreFound(t *testing.T) {
 		"a problem":            {problem(503, "UNAVAILABLE"), ""},
 		"another reason":       {problem(503, "NOT_FOUND"), "reason"},
 		"another status":       {problem(409, "CLAIM_KEY_CONFLICT"), "409"},
+		"an event":             {events("ADDED", `{"type": "ADDED", "sandbox": {"id": "x", "phase": "RUNNING"}}`), ""},
+		"an event's type":      {events("ADDED", `{"type": "ADDDED"}`), "type"},
+		"a field of an event":  {events("ADDED", `{"type": "ADDED", "sandbox": {"phase": "NAPPING"}}`), "phase"},
+		"an event's error":     {events("ERROR", `{"type": "ADDED"}`), "reason"},
 		"no such path":         {with(func(e *exchange) { e.URL += "/a/b/c" }), "c"},
 		"no such method":       {with(func(e *exchange) { e.Method = "PUT" }), "PUT"},
 		"a field is missing":   {with(func(e *exchange) { e.ResponseBody = `{}` }), "clusters"},

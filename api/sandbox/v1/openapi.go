@@ -18,7 +18,8 @@ var OpenAPI []byte
 
 // WorkerOpenAPI returns OpenAPI without what only a hub serves.
 func WorkerOpenAPI() ([]byte, error) {
-	hubOnly := []string{"Clusters", "Hub"}
+	hubOnly := []string{"Clusters", "Pki", "Hub", "Keys", "Access", "Templates"}
+	catalogue := []any{"putEnv", "deleteEnv", "planEnv", "importEnv", "listEnvRevisions", "getRollout", "controlRollout"}
 	var document map[string]any
 	if err := json.Unmarshal(OpenAPI, &document); err != nil {
 		return nil, fmt.Errorf("reading the OpenAPI document: %w", err)
@@ -30,7 +31,7 @@ func WorkerOpenAPI() ([]byte, error) {
 		for verb, operation := range operations {
 			operation, _ := operation.(map[string]any)
 			tags, _ := operation["tags"].([]any)
-			if slices.ContainsFunc(tags, isHubOnly) {
+			if slices.ContainsFunc(tags, isHubOnly) || slices.Contains(catalogue, operation["operationId"]) {
 				delete(operations, verb)
 			}
 		}

@@ -430,7 +430,7 @@ func (x RefreshedMember_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshedMember_Outcome.Descriptor instead.
 func (RefreshedMember_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56, 0}
 }
 
 type CreateSandboxRequest struct {
@@ -678,7 +678,7 @@ type Sandbox struct {
 	StatusDetail         *StatusDetail          `protobuf:"bytes,50,opt,name=status_detail,json=statusDetail,proto3" json:"status_detail,omitempty"`               // what a sandbox that is starting waits for, or why it failed, as its Pod tells
 	Pause                *Pause                 `protobuf:"bytes,60,opt,name=pause,proto3" json:"pause,omitempty"`                                                 // unset: it has all of its CPU
 	Waiting              *Waiting               `protobuf:"bytes,61,opt,name=waiting,proto3" json:"waiting,omitempty"`                                             // of a claim that waits for a Pod
-	// In a list, where the sandbox's cluster does not respond: how long ago the cluster said this. The sandbox may have changed or
+	// In a list or an event, where the sandbox's cluster does not respond: how long ago the cluster said this. The sandbox may have changed or
 	// ended since. Unset: it is as it is now.
 	StaleAge      *durationpb.Duration `protobuf:"bytes,62,opt,name=stale_age,json=staleAge,proto3" json:"stale_age,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1677,8 +1677,8 @@ type SandboxEvent struct {
 	Type        SandboxEvent_Type      `protobuf:"varint,1,opt,name=type,proto3,enum=atoll.sandbox.v1.SandboxEvent_Type" json:"type,omitempty"`
 	Sandbox     *Sandbox               `protobuf:"bytes,2,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	ResumeToken string                 `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// In a BOOKMARK: clusters whose sandboxes are as they were last heard, or missing if they were never heard. None of their
-	// sandboxes is DELETED because of that.
+	// In a BOOKMARK: clusters whose sandboxes are as they were last heard (in later events with stale_age), or missing if they were
+	// never heard. None of their sandboxes is DELETED because of that.
 	UnreachableClusters []string `protobuf:"bytes,4,rep,name=unreachable_clusters,json=unreachableClusters,proto3" json:"unreachable_clusters,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -2323,6 +2323,7 @@ func (*ListClustersRequest) Descriptor() ([]byte, []int) {
 type ListClustersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Clusters      []*Cluster             `protobuf:"bytes,1,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	Waiting       []*JoinRequest         `protobuf:"bytes,2,rep,name=waiting,proto3" json:"waiting,omitempty"` // for an approval
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2360,6 +2361,13 @@ func (*ListClustersResponse) Descriptor() ([]byte, []int) {
 func (x *ListClustersResponse) GetClusters() []*Cluster {
 	if x != nil {
 		return x.Clusters
+	}
+	return nil
+}
+
+func (x *ListClustersResponse) GetWaiting() []*JoinRequest {
+	if x != nil {
+		return x.Waiting
 	}
 	return nil
 }
@@ -2551,24 +2559,27 @@ func (x *ForgetClusterRequest) GetId() string {
 }
 
 type Cluster struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	Id                 string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	State              ClusterState           `protobuf:"varint,2,opt,name=state,proto3,enum=atoll.sandbox.v1.ClusterState" json:"state,omitempty"`
-	Message            string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Incarnation        uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Version            string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`                   // the worker's
-	LastSeen           *durationpb.Duration   `protobuf:"bytes,6,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"` // ago
-	Envs               int32                  `protobuf:"varint,7,opt,name=envs,proto3" json:"envs,omitempty"`
-	Members            int32                  `protobuf:"varint,8,opt,name=members,proto3" json:"members,omitempty"`
-	Idle               int32                  `protobuf:"varint,9,opt,name=idle,proto3" json:"idle,omitempty"`
-	Running            int32                  `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
-	Desired            int32                  `protobuf:"varint,11,opt,name=desired,proto3" json:"desired,omitempty"`
-	Pending            int32                  `protobuf:"varint,12,opt,name=pending,proto3" json:"pending,omitempty"`
-	RegisteredAt       *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
-	Uid                string                 `protobuf:"bytes,14,opt,name=uid,proto3" json:"uid,omitempty"`                                                         // of the namespace kube-system, by which the hub knows the cluster
-	CertificateExpires *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"` // of the worker's; while it is attached
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Id                  string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	State               ClusterState           `protobuf:"varint,2,opt,name=state,proto3,enum=atoll.sandbox.v1.ClusterState" json:"state,omitempty"`
+	Message             string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Incarnation         uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Version             string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`                   // the worker's
+	LastSeen            *durationpb.Duration   `protobuf:"bytes,6,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"` // ago
+	Envs                int32                  `protobuf:"varint,7,opt,name=envs,proto3" json:"envs,omitempty"`
+	Members             int32                  `protobuf:"varint,8,opt,name=members,proto3" json:"members,omitempty"`
+	Idle                int32                  `protobuf:"varint,9,opt,name=idle,proto3" json:"idle,omitempty"`
+	Running             int32                  `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
+	Desired             int32                  `protobuf:"varint,11,opt,name=desired,proto3" json:"desired,omitempty"`
+	Pending             int32                  `protobuf:"varint,12,opt,name=pending,proto3" json:"pending,omitempty"`
+	RegisteredAt        *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
+	Uid                 string                 `protobuf:"bytes,14,opt,name=uid,proto3" json:"uid,omitempty"`                                                            // of the namespace kube-system, by which the hub knows the cluster
+	CertificateExpires  *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"`    // of the worker's; while it is attached
+	Replica             string                 `protobuf:"bytes,16,opt,name=replica,proto3" json:"replica,omitempty"`                                                    // of the hub, to which it is attached; empty: to none
+	Scope               *ClusterScope          `protobuf:"bytes,17,opt,name=scope,proto3" json:"scope,omitempty"`                                                        // what it may serve; unset: everything
+	CertificateLifetime *durationpb.Duration   `protobuf:"bytes,30,opt,name=certificate_lifetime,json=certificateLifetime,proto3" json:"certificate_lifetime,omitempty"` // of the worker's certificate, from its issue; unset: not known
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Cluster) Reset() {
@@ -2706,6 +2717,200 @@ func (x *Cluster) GetCertificateExpires() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Cluster) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+func (x *Cluster) GetScope() *ClusterScope {
+	if x != nil {
+		return x.Scope
+	}
+	return nil
+}
+
+func (x *Cluster) GetCertificateLifetime() *durationpb.Duration {
+	if x != nil {
+		return x.CertificateLifetime
+	}
+	return nil
+}
+
+type ListReplicasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReplicasRequest) Reset() {
+	*x = ListReplicasRequest{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReplicasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReplicasRequest) ProtoMessage() {}
+
+func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReplicasRequest.ProtoReflect.Descriptor instead.
+func (*ListReplicasRequest) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+}
+
+type ListReplicasResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replicas      []*Replica             `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"` // ordered by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReplicasResponse) Reset() {
+	*x = ListReplicasResponse{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReplicasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReplicasResponse) ProtoMessage() {}
+
+func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReplicasResponse.ProtoReflect.Descriptor instead.
+func (*ListReplicasResponse) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListReplicasResponse) GetReplicas() []*Replica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+// Replica is one process of the hub.
+type Replica struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`      // of its build
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`      // at which the other replicas call it; empty: it has no others
+	Clusters      int32                  `protobuf:"varint,4,opt,name=clusters,proto3" json:"clusters,omitempty"`   // attached to it
+	Reachable     bool                   `protobuf:"varint,5,opt,name=reachable,proto3" json:"reachable,omitempty"` // the replica that was called is connected to it, or is it
+	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`          // when it started; unset: not known yet
+	Self          bool                   `protobuf:"varint,7,opt,name=self,proto3" json:"self,omitempty"`           // it was called
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replica) Reset() {
+	*x = Replica{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replica) ProtoMessage() {}
+
+func (x *Replica) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
+func (*Replica) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Replica) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Replica) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Replica) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Replica) GetClusters() int32 {
+	if x != nil {
+		return x.Clusters
+	}
+	return 0
+}
+
+func (x *Replica) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *Replica) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Replica) GetSelf() bool {
+	if x != nil {
+		return x.Self
+	}
+	return false
+}
+
 type GetHubRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2714,7 +2919,7 @@ type GetHubRequest struct {
 
 func (x *GetHubRequest) Reset() {
 	*x = GetHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2931,7 @@ func (x *GetHubRequest) String() string {
 func (*GetHubRequest) ProtoMessage() {}
 
 func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2944,7 @@ func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHubRequest.ProtoReflect.Descriptor instead.
 func (*GetHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 type AcceptLossRequest struct {
@@ -2750,7 +2955,7 @@ type AcceptLossRequest struct {
 
 func (x *AcceptLossRequest) Reset() {
 	*x = AcceptLossRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +2967,7 @@ func (x *AcceptLossRequest) String() string {
 func (*AcceptLossRequest) ProtoMessage() {}
 
 func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +2980,7 @@ func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptLossRequest.ProtoReflect.Descriptor instead.
 func (*AcceptLossRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 type BackupHubRequest struct {
@@ -2786,7 +2991,7 @@ type BackupHubRequest struct {
 
 func (x *BackupHubRequest) Reset() {
 	*x = BackupHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3003,7 @@ func (x *BackupHubRequest) String() string {
 func (*BackupHubRequest) ProtoMessage() {}
 
 func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3016,7 @@ func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHubRequest.ProtoReflect.Descriptor instead.
 func (*BackupHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 type BackupChunk struct {
@@ -2823,7 +3028,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +3040,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3053,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -2859,26 +3064,27 @@ func (x *BackupChunk) GetData() []byte {
 }
 
 type HubStatus struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	Version            string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Recovering         bool                   `protobuf:"varint,2,opt,name=recovering,proto3" json:"recovering,omitempty"`                                          // claims with a key fail with RECOVERING
-	Reason             string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                                   // LedgerLost, LedgerReplaced, LedgerRestored, LedgerSetBack; of the last recovery
-	Since              *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                                     // when it began
-	AwaitedClusters    []string               `protobuf:"bytes,5,rep,name=awaited_clusters,json=awaitedClusters,proto3" json:"awaited_clusters,omitempty"`          // whose claim keys are missing
-	Accepted           bool                   `protobuf:"varint,6,opt,name=accepted,proto3" json:"accepted,omitempty"`                                              // an operator ended the recovery before all were heard
-	Epoch              int32                  `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                    // of the ledger: counts its losses
-	Time               *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`                                                       // by the hub's clock
-	CertificateExpires *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"` // of the hub's
-	ApiKeyExpires      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=api_key_expires,json=apiKeyExpires,proto3" json:"api_key_expires,omitempty"`             // of the key that this call was made with; unset: never, or no key
-	StoreFailure       string                 `protobuf:"bytes,11,opt,name=store_failure,json=storeFailure,proto3" json:"store_failure,omitempty"`                  // why the store could not be written, when that was its last word
-	Encryption         *Encryption            `protobuf:"bytes,12,opt,name=encryption,proto3" json:"encryption,omitempty"`                                          // unset: the hub's files are not encrypted
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Version             string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Recovering          bool                   `protobuf:"varint,2,opt,name=recovering,proto3" json:"recovering,omitempty"`                                              // claims with a key fail with RECOVERING
+	Reason              string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                                       // LedgerLost, LedgerReplaced, LedgerRestored, LedgerSetBack; of the last recovery
+	Since               *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                                         // when it began
+	AwaitedClusters     []string               `protobuf:"bytes,5,rep,name=awaited_clusters,json=awaitedClusters,proto3" json:"awaited_clusters,omitempty"`              // whose claim keys are missing
+	Accepted            bool                   `protobuf:"varint,6,opt,name=accepted,proto3" json:"accepted,omitempty"`                                                  // an operator ended the recovery before all were heard
+	Epoch               int32                  `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                        // of the ledger: counts its losses
+	Time                *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`                                                           // by the hub's clock
+	CertificateExpires  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"`     // of the hub's
+	ApiKeyExpires       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=api_key_expires,json=apiKeyExpires,proto3" json:"api_key_expires,omitempty"`                 // of the key that this call was made with; unset: never, or no key
+	StoreFailure        string                 `protobuf:"bytes,11,opt,name=store_failure,json=storeFailure,proto3" json:"store_failure,omitempty"`                      // why the store could not be written, when that was its last word
+	Encryption          *Encryption            `protobuf:"bytes,12,opt,name=encryption,proto3" json:"encryption,omitempty"`                                              // unset: the hub's files are not encrypted
+	CertificateLifetime *durationpb.Duration   `protobuf:"bytes,30,opt,name=certificate_lifetime,json=certificateLifetime,proto3" json:"certificate_lifetime,omitempty"` // of the hub's certificate, from its issue
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *HubStatus) Reset() {
 	*x = HubStatus{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3096,7 @@ func (x *HubStatus) String() string {
 func (*HubStatus) ProtoMessage() {}
 
 func (x *HubStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3109,7 @@ func (x *HubStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HubStatus.ProtoReflect.Descriptor instead.
 func (*HubStatus) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HubStatus) GetVersion() string {
@@ -2990,6 +3196,13 @@ func (x *HubStatus) GetEncryption() *Encryption {
 	return nil
 }
 
+func (x *HubStatus) GetCertificateLifetime() *durationpb.Duration {
+	if x != nil {
+		return x.CertificateLifetime
+	}
+	return nil
+}
+
 // Encryption is how far the hub's files are encrypted with the current key, as last counted.
 type Encryption struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3002,7 +3215,7 @@ type Encryption struct {
 
 func (x *Encryption) Reset() {
 	*x = Encryption{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3227,7 @@ func (x *Encryption) String() string {
 func (*Encryption) ProtoMessage() {}
 
 func (x *Encryption) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3240,7 @@ func (x *Encryption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
 func (*Encryption) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Encryption) GetKey() string {
@@ -3056,13 +3269,14 @@ type ListEnvsRequest struct {
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // only those that this cluster has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListEnvsRequest) Reset() {
 	*x = ListEnvsRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3288,7 @@ func (x *ListEnvsRequest) String() string {
 func (*ListEnvsRequest) ProtoMessage() {}
 
 func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3301,7 @@ func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsRequest.ProtoReflect.Descriptor instead.
 func (*ListEnvsRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListEnvsRequest) GetNamespace() string {
@@ -3111,6 +3325,13 @@ func (x *ListEnvsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListEnvsRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
 type ListEnvsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Envs          []*Env                 `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty"`
@@ -3121,7 +3342,7 @@ type ListEnvsResponse struct {
 
 func (x *ListEnvsResponse) Reset() {
 	*x = ListEnvsResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3354,7 @@ func (x *ListEnvsResponse) String() string {
 func (*ListEnvsResponse) ProtoMessage() {}
 
 func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3367,7 @@ func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsResponse.ProtoReflect.Descriptor instead.
 func (*ListEnvsResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListEnvsResponse) GetEnvs() []*Env {
@@ -3173,7 +3394,7 @@ type GetEnvRequest struct {
 
 func (x *GetEnvRequest) Reset() {
 	*x = GetEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3406,7 @@ func (x *GetEnvRequest) String() string {
 func (*GetEnvRequest) ProtoMessage() {}
 
 func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3419,7 @@ func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvRequest.ProtoReflect.Descriptor instead.
 func (*GetEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetEnvRequest) GetNamespace() string {
@@ -3227,13 +3448,14 @@ type Env struct {
 	Clusters           []*EnvCluster          `protobuf:"bytes,7,rep,name=clusters,proto3" json:"clusters,omitempty"`
 	MissingClusters    []string               `protobuf:"bytes,8,rep,name=missing_clusters,json=missingClusters,proto3" json:"missing_clusters,omitempty"`            // the Env has members of them, and they are not registered
 	ClustersWithoutEnv []string               `protobuf:"bytes,9,rep,name=clusters_without_env,json=clustersWithoutEnv,proto3" json:"clusters_without_env,omitempty"` // the Env has members of them, and they have no such Env
+	Catalog            *CatalogEntry          `protobuf:"bytes,20,opt,name=catalog,proto3" json:"catalog,omitempty"`                                                  // unset: the catalogue does not have the Env
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Env) Reset() {
 	*x = Env{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3467,7 @@ func (x *Env) String() string {
 func (*Env) ProtoMessage() {}
 
 func (x *Env) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3480,7 @@ func (x *Env) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Env.ProtoReflect.Descriptor instead.
 func (*Env) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Env) GetNamespace() string {
@@ -3324,6 +3546,13 @@ func (x *Env) GetClustersWithoutEnv() []string {
 	return nil
 }
 
+func (x *Env) GetCatalog() *CatalogEntry {
+	if x != nil {
+		return x.Catalog
+	}
+	return nil
+}
+
 type EnvCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -3337,7 +3566,7 @@ type EnvCluster struct {
 
 func (x *EnvCluster) Reset() {
 	*x = EnvCluster{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3578,7 @@ func (x *EnvCluster) String() string {
 func (*EnvCluster) ProtoMessage() {}
 
 func (x *EnvCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3591,7 @@ func (x *EnvCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvCluster.ProtoReflect.Descriptor instead.
 func (*EnvCluster) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EnvCluster) GetClusterId() string {
@@ -3421,7 +3650,7 @@ type EnvMember struct {
 
 func (x *EnvMember) Reset() {
 	*x = EnvMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3433,7 +3662,7 @@ func (x *EnvMember) String() string {
 func (*EnvMember) ProtoMessage() {}
 
 func (x *EnvMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3446,7 +3675,7 @@ func (x *EnvMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvMember.ProtoReflect.Descriptor instead.
 func (*EnvMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *EnvMember) GetName() string {
@@ -3544,14 +3773,15 @@ type PutEnvRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Env           *structpb.Struct       `protobuf:"bytes,3,opt,name=env,proto3" json:"env,omitempty"`
+	Env           *structpb.Struct       `protobuf:"bytes,3,opt,name=env,proto3" json:"env,omitempty"`             // a SandboxEnv
+	Revision      int32                  `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // of what is replaced; another one in the catalogue fails; 0: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutEnvRequest) Reset() {
 	*x = PutEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3793,7 @@ func (x *PutEnvRequest) String() string {
 func (*PutEnvRequest) ProtoMessage() {}
 
 func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3806,7 @@ func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEnvRequest.ProtoReflect.Descriptor instead.
 func (*PutEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PutEnvRequest) GetNamespace() string {
@@ -3600,6 +3830,13 @@ func (x *PutEnvRequest) GetEnv() *structpb.Struct {
 	return nil
 }
 
+func (x *PutEnvRequest) GetRevision() int32 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type DeleteEnvRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -3610,7 +3847,7 @@ type DeleteEnvRequest struct {
 
 func (x *DeleteEnvRequest) Reset() {
 	*x = DeleteEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3859,7 @@ func (x *DeleteEnvRequest) String() string {
 func (*DeleteEnvRequest) ProtoMessage() {}
 
 func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3872,7 @@ func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteEnvRequest) GetNamespace() string {
@@ -3665,7 +3902,7 @@ type ExplainEnvRequest struct {
 
 func (x *ExplainEnvRequest) Reset() {
 	*x = ExplainEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3914,7 @@ func (x *ExplainEnvRequest) String() string {
 func (*ExplainEnvRequest) ProtoMessage() {}
 
 func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3927,7 @@ func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainEnvRequest.ProtoReflect.Descriptor instead.
 func (*ExplainEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExplainEnvRequest) GetNamespace() string {
@@ -3732,14 +3969,14 @@ type PlanEnvRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Env           *structpb.Struct       `protobuf:"bytes,3,opt,name=env,proto3" json:"env,omitempty"`
+	Env           *structpb.Struct       `protobuf:"bytes,3,opt,name=env,proto3" json:"env,omitempty"` // a SandboxEnv; unset: it is removed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlanEnvRequest) Reset() {
 	*x = PlanEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3988,7 @@ func (x *PlanEnvRequest) String() string {
 func (*PlanEnvRequest) ProtoMessage() {}
 
 func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +4001,7 @@ func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvRequest.ProtoReflect.Descriptor instead.
 func (*PlanEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PlanEnvRequest) GetNamespace() string {
@@ -3790,13 +4027,14 @@ func (x *PlanEnvRequest) GetEnv() *structpb.Struct {
 
 type PlanEnvResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Clusters      []*PlannedCluster      `protobuf:"bytes,20,rep,name=clusters,proto3" json:"clusters,omitempty"` // by id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlanEnvResponse) Reset() {
 	*x = PlanEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3808,7 +4046,7 @@ func (x *PlanEnvResponse) String() string {
 func (*PlanEnvResponse) ProtoMessage() {}
 
 func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3821,7 +4059,14 @@ func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvResponse.ProtoReflect.Descriptor instead.
 func (*PlanEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *PlanEnvResponse) GetClusters() []*PlannedCluster {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
 }
 
 // Decision tells which member a claim goes to, and why, candidate by candidate.
@@ -3839,7 +4084,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +4096,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +4109,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Decision) GetClusterId() string {
@@ -3929,7 +4174,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3941,7 +4186,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4199,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Candidate) GetClusterId() string {
@@ -4044,14 +4289,15 @@ func (x *Candidate) GetOutcome() string {
 type Template struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Template      *structpb.Struct       `protobuf:"bytes,2,opt,name=template,proto3" json:"template,omitempty"`
+	Template      *structpb.Struct       `protobuf:"bytes,2,opt,name=template,proto3" json:"template,omitempty"` // a SandboxTemplate; lists leave it out
+	Catalog       *CatalogEntry          `protobuf:"bytes,20,opt,name=catalog,proto3" json:"catalog,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4309,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4322,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Template) GetName() string {
@@ -4093,6 +4339,65 @@ func (x *Template) GetTemplate() *structpb.Struct {
 	return nil
 }
 
+func (x *Template) GetCatalog() *CatalogEntry {
+	if x != nil {
+		return x.Catalog
+	}
+	return nil
+}
+
+type ListTemplatesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Templates     []*Template            `protobuf:"bytes,1,rep,name=templates,proto3" json:"templates,omitempty"` // by name
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTemplatesResponse) Reset() {
+	*x = ListTemplatesResponse{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTemplatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTemplatesResponse) ProtoMessage() {}
+
+func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTemplatesResponse.ProtoReflect.Descriptor instead.
+func (*ListTemplatesResponse) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ListTemplatesResponse) GetTemplates() []*Template {
+	if x != nil {
+		return x.Templates
+	}
+	return nil
+}
+
+func (x *ListTemplatesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type GetTemplateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4102,7 +4407,7 @@ type GetTemplateRequest struct {
 
 func (x *GetTemplateRequest) Reset() {
 	*x = GetTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4419,7 @@ func (x *GetTemplateRequest) String() string {
 func (*GetTemplateRequest) ProtoMessage() {}
 
 func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4432,7 @@ func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateRequest.ProtoReflect.Descriptor instead.
 func (*GetTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetTemplateRequest) GetName() string {
@@ -4140,14 +4445,15 @@ func (x *GetTemplateRequest) GetName() string {
 type PutTemplateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Template      *structpb.Struct       `protobuf:"bytes,2,opt,name=template,proto3" json:"template,omitempty"`
+	Template      *structpb.Struct       `protobuf:"bytes,2,opt,name=template,proto3" json:"template,omitempty"`   // a SandboxTemplate
+	Revision      int32                  `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // of what is replaced; another one in the catalogue fails; 0: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutTemplateRequest) Reset() {
 	*x = PutTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4465,7 @@ func (x *PutTemplateRequest) String() string {
 func (*PutTemplateRequest) ProtoMessage() {}
 
 func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4478,7 @@ func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTemplateRequest.ProtoReflect.Descriptor instead.
 func (*PutTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PutTemplateRequest) GetName() string {
@@ -4189,6 +4495,13 @@ func (x *PutTemplateRequest) GetTemplate() *structpb.Struct {
 	return nil
 }
 
+func (x *PutTemplateRequest) GetRevision() int32 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type DeleteTemplateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4198,7 +4511,7 @@ type DeleteTemplateRequest struct {
 
 func (x *DeleteTemplateRequest) Reset() {
 	*x = DeleteTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4523,7 @@ func (x *DeleteTemplateRequest) String() string {
 func (*DeleteTemplateRequest) ProtoMessage() {}
 
 func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4536,7 @@ func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTemplateRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeleteTemplateRequest) GetName() string {
@@ -4249,7 +4562,7 @@ type RefreshEnvRequest struct {
 
 func (x *RefreshEnvRequest) Reset() {
 	*x = RefreshEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4261,7 +4574,7 @@ func (x *RefreshEnvRequest) String() string {
 func (*RefreshEnvRequest) ProtoMessage() {}
 
 func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4274,7 +4587,7 @@ func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvRequest.ProtoReflect.Descriptor instead.
 func (*RefreshEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RefreshEnvRequest) GetNamespace() string {
@@ -4330,7 +4643,7 @@ type RefreshEnvResponse struct {
 
 func (x *RefreshEnvResponse) Reset() {
 	*x = RefreshEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4655,7 @@ func (x *RefreshEnvResponse) String() string {
 func (*RefreshEnvResponse) ProtoMessage() {}
 
 func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4668,7 @@ func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvResponse.ProtoReflect.Descriptor instead.
 func (*RefreshEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RefreshEnvResponse) GetMembers() []*RefreshedMember {
@@ -4386,7 +4699,7 @@ type RefreshedMember struct {
 
 func (x *RefreshedMember) Reset() {
 	*x = RefreshedMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4711,7 @@ func (x *RefreshedMember) String() string {
 func (*RefreshedMember) ProtoMessage() {}
 
 func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4724,7 @@ func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedMember.ProtoReflect.Descriptor instead.
 func (*RefreshedMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RefreshedMember) GetClusterId() string {
@@ -4467,7 +4780,7 @@ type RefreshFailure struct {
 
 func (x *RefreshFailure) Reset() {
 	*x = RefreshFailure{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4792,7 @@ func (x *RefreshFailure) String() string {
 func (*RefreshFailure) ProtoMessage() {}
 
 func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4805,7 @@ func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshFailure.ProtoReflect.Descriptor instead.
 func (*RefreshFailure) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RefreshFailure) GetClusterId() string {
@@ -4520,7 +4833,7 @@ var File_sandbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd9\b\n" +
+	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18sandbox/v1/joining.proto\x1a\x18sandbox/v1/catalog.proto\"\xd9\b\n" +
 	"\x14CreateSandboxRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
@@ -4739,9 +5052,10 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05ENDED\x10\x04\x12\v\n" +
 	"\aEXPIRED\x10\x05\x12\v\n" +
 	"\aUNKNOWN\x10\x06\"\x15\n" +
-	"\x13ListClustersRequest\"M\n" +
+	"\x13ListClustersRequest\"\x86\x01\n" +
 	"\x14ListClustersResponse\x125\n" +
-	"\bclusters\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.ClusterR\bclusters\"#\n" +
+	"\bclusters\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.ClusterR\bclusters\x127\n" +
+	"\awaiting\x18\x02 \x03(\v2\x1d.atoll.sandbox.v1.JoinRequestR\awaiting\"#\n" +
 	"\x11GetClusterRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
 	"\x13DrainClusterRequest\x12\x0e\n" +
@@ -4750,7 +5064,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tsuccessor\x18\x02 \x01(\bR\tsuccessor\"&\n" +
 	"\x14ForgetClusterRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x8d\x04\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xab\x05\n" +
 	"\aCluster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.atoll.sandbox.v1.ClusterStateR\x05state\x12\x18\n" +
@@ -4767,12 +5081,26 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\apending\x18\f \x01(\x05R\apending\x12?\n" +
 	"\rregistered_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x12\x10\n" +
 	"\x03uid\x18\x0e \x01(\tR\x03uid\x12K\n" +
-	"\x13certificate_expires\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\"\x0f\n" +
+	"\x13certificate_expires\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\x12\x18\n" +
+	"\areplica\x18\x10 \x01(\tR\areplica\x124\n" +
+	"\x05scope\x18\x11 \x01(\v2\x1e.atoll.sandbox.v1.ClusterScopeR\x05scope\x12L\n" +
+	"\x14certificate_lifetime\x18\x1e \x01(\v2\x19.google.protobuf.DurationR\x13certificateLifetime\"\x15\n" +
+	"\x13ListReplicasRequest\"M\n" +
+	"\x14ListReplicasResponse\x125\n" +
+	"\breplicas\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.ReplicaR\breplicas\"\xd1\x01\n" +
+	"\aReplica\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bclusters\x18\x04 \x01(\x05R\bclusters\x12\x1c\n" +
+	"\treachable\x18\x05 \x01(\bR\treachable\x120\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04self\x18\a \x01(\bR\x04self\"\x0f\n" +
 	"\rGetHubRequest\"\x13\n" +
 	"\x11AcceptLossRequest\"\x12\n" +
 	"\x10BackupHubRequest\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x90\x04\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xde\x04\n" +
 	"\tHubStatus\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1e\n" +
 	"\n" +
@@ -4790,23 +5118,26 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\rstore_failure\x18\v \x01(\tR\fstoreFailure\x12<\n" +
 	"\n" +
 	"encryption\x18\f \x01(\v2\x1c.atoll.sandbox.v1.EncryptionR\n" +
-	"encryption\"L\n" +
+	"encryption\x12L\n" +
+	"\x14certificate_lifetime\x18\x1e \x01(\v2\x19.google.protobuf.DurationR\x13certificateLifetime\"L\n" +
 	"\n" +
 	"Encryption\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06sealed\x18\x02 \x01(\x03R\x06sealed\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\x03R\x05stale\"k\n" +
+	"\x05stale\x18\x03 \x01(\x03R\x05stale\"\x8a\x01\n" +
 	"\x0fListEnvsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"e\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\"e\n" +
 	"\x10ListEnvsResponse\x12)\n" +
 	"\x04envs\x18\x01 \x03(\v2\x15.atoll.sandbox.v1.EnvR\x04envs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"A\n" +
 	"\rGetEnvRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xb0\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xea\x02\n" +
 	"\x03Env\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -4816,7 +5147,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\apending\x18\x06 \x01(\x05R\apending\x128\n" +
 	"\bclusters\x18\a \x03(\v2\x1c.atoll.sandbox.v1.EnvClusterR\bclusters\x12)\n" +
 	"\x10missing_clusters\x18\b \x03(\tR\x0fmissingClusters\x120\n" +
-	"\x14clusters_without_env\x18\t \x03(\tR\x12clustersWithoutEnv\"\xdb\x01\n" +
+	"\x14clusters_without_env\x18\t \x03(\tR\x12clustersWithoutEnv\x128\n" +
+	"\acatalog\x18\x14 \x01(\v2\x1e.atoll.sandbox.v1.CatalogEntryR\acatalog\"\xdb\x01\n" +
 	"\n" +
 	"EnvCluster\x12\x1d\n" +
 	"\n" +
@@ -4842,11 +5174,12 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	" \x01(\x05R\adesired\x12\x18\n" +
 	"\apending\x18\v \x01(\x05R\apending\x12\x14\n" +
 	"\x05image\x18\f \x01(\tR\x05image\x12>\n" +
-	"\rsaturated_for\x18\r \x01(\v2\x19.google.protobuf.DurationR\fsaturatedFor\"l\n" +
+	"\rsaturated_for\x18\r \x01(\v2\x19.google.protobuf.DurationR\fsaturatedFor\"\x88\x01\n" +
 	"\rPutEnvRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12)\n" +
-	"\x03env\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x03env\"D\n" +
+	"\x03env\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x03env\x12\x1a\n" +
+	"\brevision\x18\x14 \x01(\x05R\brevision\"D\n" +
 	"\x10DeleteEnvRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\xc3\x01\n" +
@@ -4860,8 +5193,9 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0ePlanEnvRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12)\n" +
-	"\x03env\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x03env\"\x11\n" +
-	"\x0fPlanEnvResponse\"\xe7\x01\n" +
+	"\x03env\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x03env\"O\n" +
+	"\x0fPlanEnvResponse\x12<\n" +
+	"\bclusters\x18\x14 \x03(\v2 .atoll.sandbox.v1.PlannedClusterR\bclusters\"\xe7\x01\n" +
 	"\bDecision\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
@@ -4888,15 +5222,20 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\apending\x18\n" +
 	" \x01(\x05R\apending\x12+\n" +
 	"\x03age\x18\v \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x18\n" +
-	"\aoutcome\x18\f \x01(\tR\aoutcome\"S\n" +
+	"\aoutcome\x18\f \x01(\tR\aoutcome\"\x8d\x01\n" +
 	"\bTemplate\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
-	"\btemplate\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btemplate\"(\n" +
+	"\btemplate\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btemplate\x128\n" +
+	"\acatalog\x18\x14 \x01(\v2\x1e.atoll.sandbox.v1.CatalogEntryR\acatalog\"y\n" +
+	"\x15ListTemplatesResponse\x128\n" +
+	"\ttemplates\x18\x01 \x03(\v2\x1a.atoll.sandbox.v1.TemplateR\ttemplates\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"(\n" +
 	"\x12GetTemplateRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"]\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"y\n" +
 	"\x12PutTemplateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
-	"\btemplate\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btemplate\"+\n" +
+	"\btemplate\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btemplate\x12\x1a\n" +
+	"\brevision\x18\x14 \x01(\x05R\brevision\"+\n" +
 	"\x15DeleteTemplateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\xbd\x01\n" +
 	"\x11RefreshEnvRequest\x12\x1c\n" +
@@ -4957,19 +5296,24 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\rResumeSandbox\x12&.atoll.sandbox.v1.ResumeSandboxRequest\x1a\x19.atoll.sandbox.v1.Sandbox2\x9e\x01\n" +
 	"\x06Claims\x12F\n" +
 	"\bGetClaim\x12!.atoll.sandbox.v1.GetClaimRequest\x1a\x17.atoll.sandbox.v1.Claim\x12L\n" +
-	"\vCancelClaim\x12$.atoll.sandbox.v1.CancelClaimRequest\x1a\x17.atoll.sandbox.v1.Claim2\xb3\x03\n" +
+	"\vCancelClaim\x12$.atoll.sandbox.v1.CancelClaimRequest\x1a\x17.atoll.sandbox.v1.Claim2\x88\x06\n" +
 	"\bClusters\x12]\n" +
 	"\fListClusters\x12%.atoll.sandbox.v1.ListClustersRequest\x1a&.atoll.sandbox.v1.ListClustersResponse\x12L\n" +
 	"\n" +
 	"GetCluster\x12#.atoll.sandbox.v1.GetClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster\x12P\n" +
 	"\fDrainCluster\x12%.atoll.sandbox.v1.DrainClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster\x12T\n" +
 	"\x0eUndrainCluster\x12'.atoll.sandbox.v1.UndrainClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster\x12R\n" +
-	"\rForgetCluster\x12&.atoll.sandbox.v1.ForgetClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster2\xef\x01\n" +
+	"\rForgetCluster\x12&.atoll.sandbox.v1.ForgetClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster\x12U\n" +
+	"\rInviteCluster\x12&.atoll.sandbox.v1.InviteClusterRequest\x1a\x1c.atoll.sandbox.v1.Invitation\x12T\n" +
+	"\x0eApproveCluster\x12'.atoll.sandbox.v1.ApproveClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster\x12R\n" +
+	"\rRevokeCluster\x12&.atoll.sandbox.v1.RevokeClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster\x12R\n" +
+	"\rUpdateCluster\x12&.atoll.sandbox.v1.UpdateClusterRequest\x1a\x19.atoll.sandbox.v1.Cluster2\xce\x02\n" +
 	"\x03Hub\x12F\n" +
 	"\x06GetHub\x12\x1f.atoll.sandbox.v1.GetHubRequest\x1a\x1b.atoll.sandbox.v1.HubStatus\x12N\n" +
 	"\n" +
 	"AcceptLoss\x12#.atoll.sandbox.v1.AcceptLossRequest\x1a\x1b.atoll.sandbox.v1.HubStatus\x12P\n" +
-	"\tBackupHub\x12\".atoll.sandbox.v1.BackupHubRequest\x1a\x1d.atoll.sandbox.v1.BackupChunk0\x012\x9e\x04\n" +
+	"\tBackupHub\x12\".atoll.sandbox.v1.BackupHubRequest\x1a\x1d.atoll.sandbox.v1.BackupChunk0\x01\x12]\n" +
+	"\fListReplicas\x12%.atoll.sandbox.v1.ListReplicasRequest\x1a&.atoll.sandbox.v1.ListReplicasResponse2\x80\a\n" +
 	"\x04Envs\x12Q\n" +
 	"\bListEnvs\x12!.atoll.sandbox.v1.ListEnvsRequest\x1a\".atoll.sandbox.v1.ListEnvsResponse\x12@\n" +
 	"\x06GetEnv\x12\x1f.atoll.sandbox.v1.GetEnvRequest\x1a\x15.atoll.sandbox.v1.Env\x12@\n" +
@@ -4977,13 +5321,21 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\tDeleteEnv\x12\".atoll.sandbox.v1.DeleteEnvRequest\x1a\x16.google.protobuf.Empty\x12M\n" +
 	"\n" +
 	"ExplainEnv\x12#.atoll.sandbox.v1.ExplainEnvRequest\x1a\x1a.atoll.sandbox.v1.Decision\x12N\n" +
-	"\aPlanEnv\x12 .atoll.sandbox.v1.PlanEnvRequest\x1a!.atoll.sandbox.v1.PlanEnvResponse\x12W\n" +
+	"\aPlanEnv\x12 .atoll.sandbox.v1.PlanEnvRequest\x1a!.atoll.sandbox.v1.PlanEnvResponse\x12f\n" +
+	"\x10ListEnvRevisions\x12).atoll.sandbox.v1.ListEnvRevisionsRequest\x1a'.atoll.sandbox.v1.ListRevisionsResponse\x12L\n" +
 	"\n" +
-	"RefreshEnv\x12#.atoll.sandbox.v1.RefreshEnvRequest\x1a$.atoll.sandbox.v1.RefreshEnvResponse2\x80\x02\n" +
-	"\tTemplates\x12O\n" +
+	"GetRollout\x12#.atoll.sandbox.v1.GetRolloutRequest\x1a\x19.atoll.sandbox.v1.Rollout\x12T\n" +
+	"\x0eControlRollout\x12'.atoll.sandbox.v1.ControlRolloutRequest\x1a\x19.atoll.sandbox.v1.Rollout\x12T\n" +
+	"\tImportEnv\x12\".atoll.sandbox.v1.ImportEnvRequest\x1a#.atoll.sandbox.v1.ImportEnvResponse\x12W\n" +
+	"\n" +
+	"RefreshEnv\x12#.atoll.sandbox.v1.RefreshEnvRequest\x1a$.atoll.sandbox.v1.RefreshEnvResponse2\xae\x04\n" +
+	"\tTemplates\x12`\n" +
+	"\rListTemplates\x12&.atoll.sandbox.v1.ListTemplatesRequest\x1a'.atoll.sandbox.v1.ListTemplatesResponse\x12O\n" +
 	"\vGetTemplate\x12$.atoll.sandbox.v1.GetTemplateRequest\x1a\x1a.atoll.sandbox.v1.Template\x12O\n" +
 	"\vPutTemplate\x12$.atoll.sandbox.v1.PutTemplateRequest\x1a\x1a.atoll.sandbox.v1.Template\x12Q\n" +
-	"\x0eDeleteTemplate\x12'.atoll.sandbox.v1.DeleteTemplateRequest\x1a\x16.google.protobuf.EmptyB)Z'navix.sh/atoll/api/sandbox/v1;sandboxv1b\x06proto3"
+	"\x0eDeleteTemplate\x12'.atoll.sandbox.v1.DeleteTemplateRequest\x1a\x16.google.protobuf.Empty\x12X\n" +
+	"\fPlanTemplate\x12%.atoll.sandbox.v1.PlanTemplateRequest\x1a!.atoll.sandbox.v1.PlanEnvResponse\x12p\n" +
+	"\x15ListTemplateRevisions\x12..atoll.sandbox.v1.ListTemplateRevisionsRequest\x1a'.atoll.sandbox.v1.ListRevisionsResponseB)Z'navix.sh/atoll/api/sandbox/v1;sandboxv1b\x06proto3"
 
 var (
 	file_sandbox_v1_sandbox_proto_rawDescOnce sync.Once
@@ -4998,218 +5350,275 @@ func file_sandbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_sandbox_v1_sandbox_proto_goTypes = []any{
-	(Phase)(0),                     // 0: atoll.sandbox.v1.Phase
-	(ClusterState)(0),              // 1: atoll.sandbox.v1.ClusterState
-	(CreateSandboxRequest_Wait)(0), // 2: atoll.sandbox.v1.CreateSandboxRequest.Wait
-	(Pause_State)(0),               // 3: atoll.sandbox.v1.Pause.State
-	(SandboxEvent_Type)(0),         // 4: atoll.sandbox.v1.SandboxEvent.Type
-	(Claim_State)(0),               // 5: atoll.sandbox.v1.Claim.State
-	(RefreshedMember_Outcome)(0),   // 6: atoll.sandbox.v1.RefreshedMember.Outcome
-	(*CreateSandboxRequest)(nil),   // 7: atoll.sandbox.v1.CreateSandboxRequest
-	(*Sandbox)(nil),                // 8: atoll.sandbox.v1.Sandbox
-	(*Waiting)(nil),                // 9: atoll.sandbox.v1.Waiting
-	(*Pause)(nil),                  // 10: atoll.sandbox.v1.Pause
-	(*StatusDetail)(nil),           // 11: atoll.sandbox.v1.StatusDetail
-	(*PodEvent)(nil),               // 12: atoll.sandbox.v1.PodEvent
-	(*Runtime)(nil),                // 13: atoll.sandbox.v1.Runtime
-	(*GetSandboxRequest)(nil),      // 14: atoll.sandbox.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),   // 15: atoll.sandbox.v1.ListSandboxesRequest
-	(*WatchSandboxesRequest)(nil),  // 16: atoll.sandbox.v1.WatchSandboxesRequest
-	(*SandboxEvent)(nil),           // 17: atoll.sandbox.v1.SandboxEvent
-	(*ListSandboxesResponse)(nil),  // 18: atoll.sandbox.v1.ListSandboxesResponse
-	(*ReleaseSandboxRequest)(nil),  // 19: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*UpdateSandboxRequest)(nil),   // 20: atoll.sandbox.v1.UpdateSandboxRequest
-	(*TouchSandboxRequest)(nil),    // 21: atoll.sandbox.v1.TouchSandboxRequest
-	(*PauseSandboxRequest)(nil),    // 22: atoll.sandbox.v1.PauseSandboxRequest
-	(*ResumeSandboxRequest)(nil),   // 23: atoll.sandbox.v1.ResumeSandboxRequest
-	(*GetClaimRequest)(nil),        // 24: atoll.sandbox.v1.GetClaimRequest
-	(*CancelClaimRequest)(nil),     // 25: atoll.sandbox.v1.CancelClaimRequest
-	(*Claim)(nil),                  // 26: atoll.sandbox.v1.Claim
-	(*ListClustersRequest)(nil),    // 27: atoll.sandbox.v1.ListClustersRequest
-	(*ListClustersResponse)(nil),   // 28: atoll.sandbox.v1.ListClustersResponse
-	(*GetClusterRequest)(nil),      // 29: atoll.sandbox.v1.GetClusterRequest
-	(*DrainClusterRequest)(nil),    // 30: atoll.sandbox.v1.DrainClusterRequest
-	(*UndrainClusterRequest)(nil),  // 31: atoll.sandbox.v1.UndrainClusterRequest
-	(*ForgetClusterRequest)(nil),   // 32: atoll.sandbox.v1.ForgetClusterRequest
-	(*Cluster)(nil),                // 33: atoll.sandbox.v1.Cluster
-	(*GetHubRequest)(nil),          // 34: atoll.sandbox.v1.GetHubRequest
-	(*AcceptLossRequest)(nil),      // 35: atoll.sandbox.v1.AcceptLossRequest
-	(*BackupHubRequest)(nil),       // 36: atoll.sandbox.v1.BackupHubRequest
-	(*BackupChunk)(nil),            // 37: atoll.sandbox.v1.BackupChunk
-	(*HubStatus)(nil),              // 38: atoll.sandbox.v1.HubStatus
-	(*Encryption)(nil),             // 39: atoll.sandbox.v1.Encryption
-	(*ListEnvsRequest)(nil),        // 40: atoll.sandbox.v1.ListEnvsRequest
-	(*ListEnvsResponse)(nil),       // 41: atoll.sandbox.v1.ListEnvsResponse
-	(*GetEnvRequest)(nil),          // 42: atoll.sandbox.v1.GetEnvRequest
-	(*Env)(nil),                    // 43: atoll.sandbox.v1.Env
-	(*EnvCluster)(nil),             // 44: atoll.sandbox.v1.EnvCluster
-	(*EnvMember)(nil),              // 45: atoll.sandbox.v1.EnvMember
-	(*PutEnvRequest)(nil),          // 46: atoll.sandbox.v1.PutEnvRequest
-	(*DeleteEnvRequest)(nil),       // 47: atoll.sandbox.v1.DeleteEnvRequest
-	(*ExplainEnvRequest)(nil),      // 48: atoll.sandbox.v1.ExplainEnvRequest
-	(*PlanEnvRequest)(nil),         // 49: atoll.sandbox.v1.PlanEnvRequest
-	(*PlanEnvResponse)(nil),        // 50: atoll.sandbox.v1.PlanEnvResponse
-	(*Decision)(nil),               // 51: atoll.sandbox.v1.Decision
-	(*Candidate)(nil),              // 52: atoll.sandbox.v1.Candidate
-	(*Template)(nil),               // 53: atoll.sandbox.v1.Template
-	(*GetTemplateRequest)(nil),     // 54: atoll.sandbox.v1.GetTemplateRequest
-	(*PutTemplateRequest)(nil),     // 55: atoll.sandbox.v1.PutTemplateRequest
-	(*DeleteTemplateRequest)(nil),  // 56: atoll.sandbox.v1.DeleteTemplateRequest
-	(*RefreshEnvRequest)(nil),      // 57: atoll.sandbox.v1.RefreshEnvRequest
-	(*RefreshEnvResponse)(nil),     // 58: atoll.sandbox.v1.RefreshEnvResponse
-	(*RefreshedMember)(nil),        // 59: atoll.sandbox.v1.RefreshedMember
-	(*RefreshFailure)(nil),         // 60: atoll.sandbox.v1.RefreshFailure
-	nil,                            // 61: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	nil,                            // 62: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	nil,                            // 63: atoll.sandbox.v1.Sandbox.LabelsEntry
-	nil,                            // 64: atoll.sandbox.v1.Sandbox.MetadataEntry
-	nil,                            // 65: atoll.sandbox.v1.Sandbox.ImagesEntry
-	(*durationpb.Duration)(nil),    // 66: google.protobuf.Duration
-	(*structpb.Struct)(nil),        // 67: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),  // 68: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),  // 69: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),          // 70: google.protobuf.Empty
+	(Phase)(0),                           // 0: atoll.sandbox.v1.Phase
+	(ClusterState)(0),                    // 1: atoll.sandbox.v1.ClusterState
+	(CreateSandboxRequest_Wait)(0),       // 2: atoll.sandbox.v1.CreateSandboxRequest.Wait
+	(Pause_State)(0),                     // 3: atoll.sandbox.v1.Pause.State
+	(SandboxEvent_Type)(0),               // 4: atoll.sandbox.v1.SandboxEvent.Type
+	(Claim_State)(0),                     // 5: atoll.sandbox.v1.Claim.State
+	(RefreshedMember_Outcome)(0),         // 6: atoll.sandbox.v1.RefreshedMember.Outcome
+	(*CreateSandboxRequest)(nil),         // 7: atoll.sandbox.v1.CreateSandboxRequest
+	(*Sandbox)(nil),                      // 8: atoll.sandbox.v1.Sandbox
+	(*Waiting)(nil),                      // 9: atoll.sandbox.v1.Waiting
+	(*Pause)(nil),                        // 10: atoll.sandbox.v1.Pause
+	(*StatusDetail)(nil),                 // 11: atoll.sandbox.v1.StatusDetail
+	(*PodEvent)(nil),                     // 12: atoll.sandbox.v1.PodEvent
+	(*Runtime)(nil),                      // 13: atoll.sandbox.v1.Runtime
+	(*GetSandboxRequest)(nil),            // 14: atoll.sandbox.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),         // 15: atoll.sandbox.v1.ListSandboxesRequest
+	(*WatchSandboxesRequest)(nil),        // 16: atoll.sandbox.v1.WatchSandboxesRequest
+	(*SandboxEvent)(nil),                 // 17: atoll.sandbox.v1.SandboxEvent
+	(*ListSandboxesResponse)(nil),        // 18: atoll.sandbox.v1.ListSandboxesResponse
+	(*ReleaseSandboxRequest)(nil),        // 19: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*UpdateSandboxRequest)(nil),         // 20: atoll.sandbox.v1.UpdateSandboxRequest
+	(*TouchSandboxRequest)(nil),          // 21: atoll.sandbox.v1.TouchSandboxRequest
+	(*PauseSandboxRequest)(nil),          // 22: atoll.sandbox.v1.PauseSandboxRequest
+	(*ResumeSandboxRequest)(nil),         // 23: atoll.sandbox.v1.ResumeSandboxRequest
+	(*GetClaimRequest)(nil),              // 24: atoll.sandbox.v1.GetClaimRequest
+	(*CancelClaimRequest)(nil),           // 25: atoll.sandbox.v1.CancelClaimRequest
+	(*Claim)(nil),                        // 26: atoll.sandbox.v1.Claim
+	(*ListClustersRequest)(nil),          // 27: atoll.sandbox.v1.ListClustersRequest
+	(*ListClustersResponse)(nil),         // 28: atoll.sandbox.v1.ListClustersResponse
+	(*GetClusterRequest)(nil),            // 29: atoll.sandbox.v1.GetClusterRequest
+	(*DrainClusterRequest)(nil),          // 30: atoll.sandbox.v1.DrainClusterRequest
+	(*UndrainClusterRequest)(nil),        // 31: atoll.sandbox.v1.UndrainClusterRequest
+	(*ForgetClusterRequest)(nil),         // 32: atoll.sandbox.v1.ForgetClusterRequest
+	(*Cluster)(nil),                      // 33: atoll.sandbox.v1.Cluster
+	(*ListReplicasRequest)(nil),          // 34: atoll.sandbox.v1.ListReplicasRequest
+	(*ListReplicasResponse)(nil),         // 35: atoll.sandbox.v1.ListReplicasResponse
+	(*Replica)(nil),                      // 36: atoll.sandbox.v1.Replica
+	(*GetHubRequest)(nil),                // 37: atoll.sandbox.v1.GetHubRequest
+	(*AcceptLossRequest)(nil),            // 38: atoll.sandbox.v1.AcceptLossRequest
+	(*BackupHubRequest)(nil),             // 39: atoll.sandbox.v1.BackupHubRequest
+	(*BackupChunk)(nil),                  // 40: atoll.sandbox.v1.BackupChunk
+	(*HubStatus)(nil),                    // 41: atoll.sandbox.v1.HubStatus
+	(*Encryption)(nil),                   // 42: atoll.sandbox.v1.Encryption
+	(*ListEnvsRequest)(nil),              // 43: atoll.sandbox.v1.ListEnvsRequest
+	(*ListEnvsResponse)(nil),             // 44: atoll.sandbox.v1.ListEnvsResponse
+	(*GetEnvRequest)(nil),                // 45: atoll.sandbox.v1.GetEnvRequest
+	(*Env)(nil),                          // 46: atoll.sandbox.v1.Env
+	(*EnvCluster)(nil),                   // 47: atoll.sandbox.v1.EnvCluster
+	(*EnvMember)(nil),                    // 48: atoll.sandbox.v1.EnvMember
+	(*PutEnvRequest)(nil),                // 49: atoll.sandbox.v1.PutEnvRequest
+	(*DeleteEnvRequest)(nil),             // 50: atoll.sandbox.v1.DeleteEnvRequest
+	(*ExplainEnvRequest)(nil),            // 51: atoll.sandbox.v1.ExplainEnvRequest
+	(*PlanEnvRequest)(nil),               // 52: atoll.sandbox.v1.PlanEnvRequest
+	(*PlanEnvResponse)(nil),              // 53: atoll.sandbox.v1.PlanEnvResponse
+	(*Decision)(nil),                     // 54: atoll.sandbox.v1.Decision
+	(*Candidate)(nil),                    // 55: atoll.sandbox.v1.Candidate
+	(*Template)(nil),                     // 56: atoll.sandbox.v1.Template
+	(*ListTemplatesResponse)(nil),        // 57: atoll.sandbox.v1.ListTemplatesResponse
+	(*GetTemplateRequest)(nil),           // 58: atoll.sandbox.v1.GetTemplateRequest
+	(*PutTemplateRequest)(nil),           // 59: atoll.sandbox.v1.PutTemplateRequest
+	(*DeleteTemplateRequest)(nil),        // 60: atoll.sandbox.v1.DeleteTemplateRequest
+	(*RefreshEnvRequest)(nil),            // 61: atoll.sandbox.v1.RefreshEnvRequest
+	(*RefreshEnvResponse)(nil),           // 62: atoll.sandbox.v1.RefreshEnvResponse
+	(*RefreshedMember)(nil),              // 63: atoll.sandbox.v1.RefreshedMember
+	(*RefreshFailure)(nil),               // 64: atoll.sandbox.v1.RefreshFailure
+	nil,                                  // 65: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	nil,                                  // 66: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	nil,                                  // 67: atoll.sandbox.v1.Sandbox.LabelsEntry
+	nil,                                  // 68: atoll.sandbox.v1.Sandbox.MetadataEntry
+	nil,                                  // 69: atoll.sandbox.v1.Sandbox.ImagesEntry
+	(*durationpb.Duration)(nil),          // 70: google.protobuf.Duration
+	(*structpb.Struct)(nil),              // 71: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),        // 72: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),        // 73: google.protobuf.FieldMask
+	(*JoinRequest)(nil),                  // 74: atoll.sandbox.v1.JoinRequest
+	(*ClusterScope)(nil),                 // 75: atoll.sandbox.v1.ClusterScope
+	(*CatalogEntry)(nil),                 // 76: atoll.sandbox.v1.CatalogEntry
+	(*PlannedCluster)(nil),               // 77: atoll.sandbox.v1.PlannedCluster
+	(*InviteClusterRequest)(nil),         // 78: atoll.sandbox.v1.InviteClusterRequest
+	(*ApproveClusterRequest)(nil),        // 79: atoll.sandbox.v1.ApproveClusterRequest
+	(*RevokeClusterRequest)(nil),         // 80: atoll.sandbox.v1.RevokeClusterRequest
+	(*UpdateClusterRequest)(nil),         // 81: atoll.sandbox.v1.UpdateClusterRequest
+	(*ListEnvRevisionsRequest)(nil),      // 82: atoll.sandbox.v1.ListEnvRevisionsRequest
+	(*GetRolloutRequest)(nil),            // 83: atoll.sandbox.v1.GetRolloutRequest
+	(*ControlRolloutRequest)(nil),        // 84: atoll.sandbox.v1.ControlRolloutRequest
+	(*ImportEnvRequest)(nil),             // 85: atoll.sandbox.v1.ImportEnvRequest
+	(*ListTemplatesRequest)(nil),         // 86: atoll.sandbox.v1.ListTemplatesRequest
+	(*PlanTemplateRequest)(nil),          // 87: atoll.sandbox.v1.PlanTemplateRequest
+	(*ListTemplateRevisionsRequest)(nil), // 88: atoll.sandbox.v1.ListTemplateRevisionsRequest
+	(*Invitation)(nil),                   // 89: atoll.sandbox.v1.Invitation
+	(*emptypb.Empty)(nil),                // 90: google.protobuf.Empty
+	(*ListRevisionsResponse)(nil),        // 91: atoll.sandbox.v1.ListRevisionsResponse
+	(*Rollout)(nil),                      // 92: atoll.sandbox.v1.Rollout
+	(*ImportEnvResponse)(nil),            // 93: atoll.sandbox.v1.ImportEnvResponse
 }
 var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
-	61,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	62,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	66,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	66,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
-	66,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	66,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
-	67,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
+	65,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	66,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	70,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	70,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
+	70,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	70,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
+	71,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
 	2,   // 7: atoll.sandbox.v1.CreateSandboxRequest.wait:type_name -> atoll.sandbox.v1.CreateSandboxRequest.Wait
 	13,  // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
 	0,   // 9: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
-	63,  // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
-	64,  // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
-	68,  // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
-	68,  // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
-	68,  // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
-	66,  // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	66,  // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
-	66,  // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
-	66,  // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
-	51,  // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	68,  // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
-	65,  // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
+	67,  // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
+	68,  // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
+	72,  // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
+	72,  // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
+	72,  // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
+	70,  // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	70,  // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
+	70,  // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
+	70,  // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
+	54,  // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
+	72,  // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	69,  // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
 	11,  // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
 	10,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
 	9,   // 24: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
-	66,  // 25: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
-	66,  // 26: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
+	70,  // 25: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
+	70,  // 26: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
 	3,   // 27: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
-	68,  // 28: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	72,  // 28: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
 	12,  // 29: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
-	68,  // 30: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
+	72,  // 30: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
 	0,   // 31: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	68,  // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
-	68,  // 33: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
-	69,  // 34: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	72,  // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	72,  // 33: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	73,  // 34: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
 	0,   // 35: atoll.sandbox.v1.WatchSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	69,  // 36: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	73,  // 36: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
 	4,   // 37: atoll.sandbox.v1.SandboxEvent.type:type_name -> atoll.sandbox.v1.SandboxEvent.Type
 	8,   // 38: atoll.sandbox.v1.SandboxEvent.sandbox:type_name -> atoll.sandbox.v1.Sandbox
 	8,   // 39: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	66,  // 40: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	66,  // 41: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	70,  // 40: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	70,  // 41: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
 	8,   // 42: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	68,  // 43: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	72,  // 43: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
 	5,   // 44: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
-	68,  // 45: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
+	72,  // 45: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
 	9,   // 46: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
 	33,  // 47: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	1,   // 48: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	66,  // 49: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	68,  // 50: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	68,  // 51: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	68,  // 52: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	68,  // 53: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	68,  // 54: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	68,  // 55: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	39,  // 56: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
-	43,  // 57: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	44,  // 58: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	1,   // 59: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	66,  // 60: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	45,  // 61: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	66,  // 62: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	67,  // 63: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	7,   // 64: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	67,  // 65: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	52,  // 66: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	68,  // 67: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	66,  // 68: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	67,  // 69: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	67,  // 70: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	59,  // 71: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
-	60,  // 72: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
-	6,   // 73: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
-	7,   // 74: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	14,  // 75: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	15,  // 76: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	16,  // 77: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
-	19,  // 78: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	20,  // 79: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	21,  // 80: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	22,  // 81: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	23,  // 82: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	24,  // 83: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	25,  // 84: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	27,  // 85: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	29,  // 86: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	30,  // 87: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	31,  // 88: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	32,  // 89: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	34,  // 90: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	35,  // 91: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	36,  // 92: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	40,  // 93: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	42,  // 94: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	46,  // 95: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	47,  // 96: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	48,  // 97: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	49,  // 98: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	57,  // 99: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
-	54,  // 100: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	55,  // 101: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	56,  // 102: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	8,   // 103: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 104: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	18,  // 105: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	17,  // 106: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
-	8,   // 107: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 108: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 109: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 110: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 111: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	26,  // 112: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	26,  // 113: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	28,  // 114: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	33,  // 115: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 116: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 117: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 118: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	38,  // 119: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	38,  // 120: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	37,  // 121: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	41,  // 122: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	43,  // 123: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	43,  // 124: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	70,  // 125: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	51,  // 126: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	50,  // 127: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	58,  // 128: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
-	53,  // 129: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	53,  // 130: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	70,  // 131: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	103, // [103:132] is the sub-list for method output_type
-	74,  // [74:103] is the sub-list for method input_type
-	74,  // [74:74] is the sub-list for extension type_name
-	74,  // [74:74] is the sub-list for extension extendee
-	0,   // [0:74] is the sub-list for field type_name
+	74,  // 48: atoll.sandbox.v1.ListClustersResponse.waiting:type_name -> atoll.sandbox.v1.JoinRequest
+	1,   // 49: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	70,  // 50: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	72,  // 51: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	72,  // 52: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	75,  // 53: atoll.sandbox.v1.Cluster.scope:type_name -> atoll.sandbox.v1.ClusterScope
+	70,  // 54: atoll.sandbox.v1.Cluster.certificate_lifetime:type_name -> google.protobuf.Duration
+	36,  // 55: atoll.sandbox.v1.ListReplicasResponse.replicas:type_name -> atoll.sandbox.v1.Replica
+	72,  // 56: atoll.sandbox.v1.Replica.since:type_name -> google.protobuf.Timestamp
+	72,  // 57: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	72,  // 58: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	72,  // 59: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	72,  // 60: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	42,  // 61: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
+	70,  // 62: atoll.sandbox.v1.HubStatus.certificate_lifetime:type_name -> google.protobuf.Duration
+	46,  // 63: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	47,  // 64: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	76,  // 65: atoll.sandbox.v1.Env.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	1,   // 66: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	70,  // 67: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	48,  // 68: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	70,  // 69: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	71,  // 70: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	7,   // 71: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	71,  // 72: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	77,  // 73: atoll.sandbox.v1.PlanEnvResponse.clusters:type_name -> atoll.sandbox.v1.PlannedCluster
+	55,  // 74: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	72,  // 75: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	70,  // 76: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	71,  // 77: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	76,  // 78: atoll.sandbox.v1.Template.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	56,  // 79: atoll.sandbox.v1.ListTemplatesResponse.templates:type_name -> atoll.sandbox.v1.Template
+	71,  // 80: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	63,  // 81: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
+	64,  // 82: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
+	6,   // 83: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
+	7,   // 84: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	14,  // 85: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	15,  // 86: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	16,  // 87: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
+	19,  // 88: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	20,  // 89: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	21,  // 90: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	22,  // 91: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	23,  // 92: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	24,  // 93: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	25,  // 94: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	27,  // 95: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	29,  // 96: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	30,  // 97: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	31,  // 98: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	32,  // 99: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	78,  // 100: atoll.sandbox.v1.Clusters.InviteCluster:input_type -> atoll.sandbox.v1.InviteClusterRequest
+	79,  // 101: atoll.sandbox.v1.Clusters.ApproveCluster:input_type -> atoll.sandbox.v1.ApproveClusterRequest
+	80,  // 102: atoll.sandbox.v1.Clusters.RevokeCluster:input_type -> atoll.sandbox.v1.RevokeClusterRequest
+	81,  // 103: atoll.sandbox.v1.Clusters.UpdateCluster:input_type -> atoll.sandbox.v1.UpdateClusterRequest
+	37,  // 104: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	38,  // 105: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	39,  // 106: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	34,  // 107: atoll.sandbox.v1.Hub.ListReplicas:input_type -> atoll.sandbox.v1.ListReplicasRequest
+	43,  // 108: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	45,  // 109: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	49,  // 110: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	50,  // 111: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	51,  // 112: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	52,  // 113: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	82,  // 114: atoll.sandbox.v1.Envs.ListEnvRevisions:input_type -> atoll.sandbox.v1.ListEnvRevisionsRequest
+	83,  // 115: atoll.sandbox.v1.Envs.GetRollout:input_type -> atoll.sandbox.v1.GetRolloutRequest
+	84,  // 116: atoll.sandbox.v1.Envs.ControlRollout:input_type -> atoll.sandbox.v1.ControlRolloutRequest
+	85,  // 117: atoll.sandbox.v1.Envs.ImportEnv:input_type -> atoll.sandbox.v1.ImportEnvRequest
+	61,  // 118: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
+	86,  // 119: atoll.sandbox.v1.Templates.ListTemplates:input_type -> atoll.sandbox.v1.ListTemplatesRequest
+	58,  // 120: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	59,  // 121: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	60,  // 122: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	87,  // 123: atoll.sandbox.v1.Templates.PlanTemplate:input_type -> atoll.sandbox.v1.PlanTemplateRequest
+	88,  // 124: atoll.sandbox.v1.Templates.ListTemplateRevisions:input_type -> atoll.sandbox.v1.ListTemplateRevisionsRequest
+	8,   // 125: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 126: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	18,  // 127: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	17,  // 128: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
+	8,   // 129: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 130: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 131: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 132: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 133: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	26,  // 134: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	26,  // 135: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	28,  // 136: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	33,  // 137: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 138: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 139: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 140: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	89,  // 141: atoll.sandbox.v1.Clusters.InviteCluster:output_type -> atoll.sandbox.v1.Invitation
+	33,  // 142: atoll.sandbox.v1.Clusters.ApproveCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 143: atoll.sandbox.v1.Clusters.RevokeCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 144: atoll.sandbox.v1.Clusters.UpdateCluster:output_type -> atoll.sandbox.v1.Cluster
+	41,  // 145: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	41,  // 146: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	40,  // 147: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	35,  // 148: atoll.sandbox.v1.Hub.ListReplicas:output_type -> atoll.sandbox.v1.ListReplicasResponse
+	44,  // 149: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	46,  // 150: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	46,  // 151: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	90,  // 152: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	54,  // 153: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	53,  // 154: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	91,  // 155: atoll.sandbox.v1.Envs.ListEnvRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	92,  // 156: atoll.sandbox.v1.Envs.GetRollout:output_type -> atoll.sandbox.v1.Rollout
+	92,  // 157: atoll.sandbox.v1.Envs.ControlRollout:output_type -> atoll.sandbox.v1.Rollout
+	93,  // 158: atoll.sandbox.v1.Envs.ImportEnv:output_type -> atoll.sandbox.v1.ImportEnvResponse
+	62,  // 159: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
+	57,  // 160: atoll.sandbox.v1.Templates.ListTemplates:output_type -> atoll.sandbox.v1.ListTemplatesResponse
+	56,  // 161: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	56,  // 162: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	90,  // 163: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	53,  // 164: atoll.sandbox.v1.Templates.PlanTemplate:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	91,  // 165: atoll.sandbox.v1.Templates.ListTemplateRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	125, // [125:166] is the sub-list for method output_type
+	84,  // [84:125] is the sub-list for method input_type
+	84,  // [84:84] is the sub-list for extension type_name
+	84,  // [84:84] is the sub-list for extension extendee
+	0,   // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
@@ -5217,6 +5626,8 @@ func file_sandbox_v1_sandbox_proto_init() {
 	if File_sandbox_v1_sandbox_proto != nil {
 		return
 	}
+	file_sandbox_v1_joining_proto_init()
+	file_sandbox_v1_catalog_proto_init()
 	file_sandbox_v1_sandbox_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5224,7 +5635,7 @@ func file_sandbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_v1_sandbox_proto_rawDesc), len(file_sandbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   59,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

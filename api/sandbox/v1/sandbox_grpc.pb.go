@@ -643,6 +643,10 @@ const (
 	Clusters_DrainCluster_FullMethodName   = "/atoll.sandbox.v1.Clusters/DrainCluster"
 	Clusters_UndrainCluster_FullMethodName = "/atoll.sandbox.v1.Clusters/UndrainCluster"
 	Clusters_ForgetCluster_FullMethodName  = "/atoll.sandbox.v1.Clusters/ForgetCluster"
+	Clusters_InviteCluster_FullMethodName  = "/atoll.sandbox.v1.Clusters/InviteCluster"
+	Clusters_ApproveCluster_FullMethodName = "/atoll.sandbox.v1.Clusters/ApproveCluster"
+	Clusters_RevokeCluster_FullMethodName  = "/atoll.sandbox.v1.Clusters/RevokeCluster"
+	Clusters_UpdateCluster_FullMethodName  = "/atoll.sandbox.v1.Clusters/UpdateCluster"
 )
 
 // ClustersClient is the client API for Clusters service.
@@ -661,6 +665,15 @@ type ClustersClient interface {
 	// Its name, and the keys of its certificates under every name, are refused until UndrainCluster takes that back.
 	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was returned counts as ended.
 	ForgetCluster(ctx context.Context, in *ForgetClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
+	// InviteCluster makes a token by which a cluster joins, once, under one name.
+	InviteCluster(ctx context.Context, in *InviteClusterRequest, opts ...grpc.CallOption) (*Invitation, error)
+	// ApproveCluster lets a cluster in that waits, with --approve=manual, or refuses it.
+	ApproveCluster(ctx context.Context, in *ApproveClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
+	// RevokeCluster ends a cluster's stream and refuses the keys of its certificates from then on. It stays registered, and comes
+	// back by an invitation.
+	RevokeCluster(ctx context.Context, in *RevokeClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
+	// UpdateCluster says what a cluster may serve. Its segments of other Envs are shown, and get no claims.
+	UpdateCluster(ctx context.Context, in *UpdateClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 }
 
 type clustersClient struct {
@@ -721,6 +734,46 @@ func (c *clustersClient) ForgetCluster(ctx context.Context, in *ForgetClusterReq
 	return out, nil
 }
 
+func (c *clustersClient) InviteCluster(ctx context.Context, in *InviteClusterRequest, opts ...grpc.CallOption) (*Invitation, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Invitation)
+	err := c.cc.Invoke(ctx, Clusters_InviteCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clustersClient) ApproveCluster(ctx context.Context, in *ApproveClusterRequest, opts ...grpc.CallOption) (*Cluster, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Cluster)
+	err := c.cc.Invoke(ctx, Clusters_ApproveCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clustersClient) RevokeCluster(ctx context.Context, in *RevokeClusterRequest, opts ...grpc.CallOption) (*Cluster, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Cluster)
+	err := c.cc.Invoke(ctx, Clusters_RevokeCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clustersClient) UpdateCluster(ctx context.Context, in *UpdateClusterRequest, opts ...grpc.CallOption) (*Cluster, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Cluster)
+	err := c.cc.Invoke(ctx, Clusters_UpdateCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClustersServer is the server API for Clusters service.
 // All implementations must embed UnimplementedClustersServer
 // for forward compatibility.
@@ -737,6 +790,15 @@ type ClustersServer interface {
 	// Its name, and the keys of its certificates under every name, are refused until UndrainCluster takes that back.
 	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was returned counts as ended.
 	ForgetCluster(context.Context, *ForgetClusterRequest) (*Cluster, error)
+	// InviteCluster makes a token by which a cluster joins, once, under one name.
+	InviteCluster(context.Context, *InviteClusterRequest) (*Invitation, error)
+	// ApproveCluster lets a cluster in that waits, with --approve=manual, or refuses it.
+	ApproveCluster(context.Context, *ApproveClusterRequest) (*Cluster, error)
+	// RevokeCluster ends a cluster's stream and refuses the keys of its certificates from then on. It stays registered, and comes
+	// back by an invitation.
+	RevokeCluster(context.Context, *RevokeClusterRequest) (*Cluster, error)
+	// UpdateCluster says what a cluster may serve. Its segments of other Envs are shown, and get no claims.
+	UpdateCluster(context.Context, *UpdateClusterRequest) (*Cluster, error)
 	mustEmbedUnimplementedClustersServer()
 }
 
@@ -761,6 +823,18 @@ func (UnimplementedClustersServer) UndrainCluster(context.Context, *UndrainClust
 }
 func (UnimplementedClustersServer) ForgetCluster(context.Context, *ForgetClusterRequest) (*Cluster, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetCluster not implemented")
+}
+func (UnimplementedClustersServer) InviteCluster(context.Context, *InviteClusterRequest) (*Invitation, error) {
+	return nil, status.Error(codes.Unimplemented, "method InviteCluster not implemented")
+}
+func (UnimplementedClustersServer) ApproveCluster(context.Context, *ApproveClusterRequest) (*Cluster, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApproveCluster not implemented")
+}
+func (UnimplementedClustersServer) RevokeCluster(context.Context, *RevokeClusterRequest) (*Cluster, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeCluster not implemented")
+}
+func (UnimplementedClustersServer) UpdateCluster(context.Context, *UpdateClusterRequest) (*Cluster, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateCluster not implemented")
 }
 func (UnimplementedClustersServer) mustEmbedUnimplementedClustersServer() {}
 func (UnimplementedClustersServer) testEmbeddedByValue()                  {}
@@ -873,6 +947,78 @@ func _Clusters_ForgetCluster_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Clusters_InviteCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InviteClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClustersServer).InviteCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Clusters_InviteCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClustersServer).InviteCluster(ctx, req.(*InviteClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Clusters_ApproveCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApproveClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClustersServer).ApproveCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Clusters_ApproveCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClustersServer).ApproveCluster(ctx, req.(*ApproveClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Clusters_RevokeCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClustersServer).RevokeCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Clusters_RevokeCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClustersServer).RevokeCluster(ctx, req.(*RevokeClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Clusters_UpdateCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClustersServer).UpdateCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Clusters_UpdateCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClustersServer).UpdateCluster(ctx, req.(*UpdateClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Clusters_ServiceDesc is the grpc.ServiceDesc for Clusters service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -900,15 +1046,32 @@ var Clusters_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ForgetCluster",
 			Handler:    _Clusters_ForgetCluster_Handler,
 		},
+		{
+			MethodName: "InviteCluster",
+			Handler:    _Clusters_InviteCluster_Handler,
+		},
+		{
+			MethodName: "ApproveCluster",
+			Handler:    _Clusters_ApproveCluster_Handler,
+		},
+		{
+			MethodName: "RevokeCluster",
+			Handler:    _Clusters_RevokeCluster_Handler,
+		},
+		{
+			MethodName: "UpdateCluster",
+			Handler:    _Clusters_UpdateCluster_Handler,
+		},
 	},
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "sandbox/v1/sandbox.proto",
 }
 
 const (
-	Hub_GetHub_FullMethodName     = "/atoll.sandbox.v1.Hub/GetHub"
-	Hub_AcceptLoss_FullMethodName = "/atoll.sandbox.v1.Hub/AcceptLoss"
-	Hub_BackupHub_FullMethodName  = "/atoll.sandbox.v1.Hub/BackupHub"
+	Hub_GetHub_FullMethodName       = "/atoll.sandbox.v1.Hub/GetHub"
+	Hub_AcceptLoss_FullMethodName   = "/atoll.sandbox.v1.Hub/AcceptLoss"
+	Hub_BackupHub_FullMethodName    = "/atoll.sandbox.v1.Hub/BackupHub"
+	Hub_ListReplicas_FullMethodName = "/atoll.sandbox.v1.Hub/ListReplicas"
 )
 
 // HubClient is the client API for Hub service.
@@ -924,6 +1087,8 @@ type HubClient interface {
 	AcceptLoss(ctx context.Context, in *AcceptLossRequest, opts ...grpc.CallOption) (*HubStatus, error)
 	// BackupHub streams an archive of all that the hub keeps, as it is at one moment.
 	BackupHub(ctx context.Context, in *BackupHubRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
+	// ListReplicas lists the replicas of the hub, as the one that is called sees them.
+	ListReplicas(ctx context.Context, in *ListReplicasRequest, opts ...grpc.CallOption) (*ListReplicasResponse, error)
 }
 
 type hubClient struct {
@@ -973,6 +1138,16 @@ func (c *hubClient) BackupHub(ctx context.Context, in *BackupHubRequest, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Hub_BackupHubClient = grpc.ServerStreamingClient[BackupChunk]
 
+func (c *hubClient) ListReplicas(ctx context.Context, in *ListReplicasRequest, opts ...grpc.CallOption) (*ListReplicasResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListReplicasResponse)
+	err := c.cc.Invoke(ctx, Hub_ListReplicas_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // HubServer is the server API for Hub service.
 // All implementations must embed UnimplementedHubServer
 // for forward compatibility.
@@ -986,6 +1161,8 @@ type HubServer interface {
 	AcceptLoss(context.Context, *AcceptLossRequest) (*HubStatus, error)
 	// BackupHub streams an archive of all that the hub keeps, as it is at one moment.
 	BackupHub(*BackupHubRequest, grpc.ServerStreamingServer[BackupChunk]) error
+	// ListReplicas lists the replicas of the hub, as the one that is called sees them.
+	ListReplicas(context.Context, *ListReplicasRequest) (*ListReplicasResponse, error)
 	mustEmbedUnimplementedHubServer()
 }
 
@@ -1004,6 +1181,9 @@ func (UnimplementedHubServer) AcceptLoss(context.Context, *AcceptLossRequest) (*
 }
 func (UnimplementedHubServer) BackupHub(*BackupHubRequest, grpc.ServerStreamingServer[BackupChunk]) error {
 	return status.Error(codes.Unimplemented, "method BackupHub not implemented")
+}
+func (UnimplementedHubServer) ListReplicas(context.Context, *ListReplicasRequest) (*ListReplicasResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListReplicas not implemented")
 }
 func (UnimplementedHubServer) mustEmbedUnimplementedHubServer() {}
 func (UnimplementedHubServer) testEmbeddedByValue()             {}
@@ -1073,6 +1253,24 @@ func _Hub_BackupHub_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Hub_BackupHubServer = grpc.ServerStreamingServer[BackupChunk]
 
+func _Hub_ListReplicas_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListReplicasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HubServer).ListReplicas(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Hub_ListReplicas_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HubServer).ListReplicas(ctx, req.(*ListReplicasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Hub_ServiceDesc is the grpc.ServiceDesc for Hub service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1088,6 +1286,10 @@ var Hub_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "AcceptLoss",
 			Handler:    _Hub_AcceptLoss_Handler,
 		},
+		{
+			MethodName: "ListReplicas",
+			Handler:    _Hub_ListReplicas_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -1100,31 +1302,42 @@ var Hub_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Envs_ListEnvs_FullMethodName   = "/atoll.sandbox.v1.Envs/ListEnvs"
-	Envs_GetEnv_FullMethodName     = "/atoll.sandbox.v1.Envs/GetEnv"
-	Envs_PutEnv_FullMethodName     = "/atoll.sandbox.v1.Envs/PutEnv"
-	Envs_DeleteEnv_FullMethodName  = "/atoll.sandbox.v1.Envs/DeleteEnv"
-	Envs_ExplainEnv_FullMethodName = "/atoll.sandbox.v1.Envs/ExplainEnv"
-	Envs_PlanEnv_FullMethodName    = "/atoll.sandbox.v1.Envs/PlanEnv"
-	Envs_RefreshEnv_FullMethodName = "/atoll.sandbox.v1.Envs/RefreshEnv"
+	Envs_ListEnvs_FullMethodName         = "/atoll.sandbox.v1.Envs/ListEnvs"
+	Envs_GetEnv_FullMethodName           = "/atoll.sandbox.v1.Envs/GetEnv"
+	Envs_PutEnv_FullMethodName           = "/atoll.sandbox.v1.Envs/PutEnv"
+	Envs_DeleteEnv_FullMethodName        = "/atoll.sandbox.v1.Envs/DeleteEnv"
+	Envs_ExplainEnv_FullMethodName       = "/atoll.sandbox.v1.Envs/ExplainEnv"
+	Envs_PlanEnv_FullMethodName          = "/atoll.sandbox.v1.Envs/PlanEnv"
+	Envs_ListEnvRevisions_FullMethodName = "/atoll.sandbox.v1.Envs/ListEnvRevisions"
+	Envs_GetRollout_FullMethodName       = "/atoll.sandbox.v1.Envs/GetRollout"
+	Envs_ControlRollout_FullMethodName   = "/atoll.sandbox.v1.Envs/ControlRollout"
+	Envs_ImportEnv_FullMethodName        = "/atoll.sandbox.v1.Envs/ImportEnv"
+	Envs_RefreshEnv_FullMethodName       = "/atoll.sandbox.v1.Envs/RefreshEnv"
 )
 
 // EnvsClient is the client API for Envs service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Envs shows the merged view of every Env, and explains routing.
+// Envs shows the merged view of every Env, explains routing, and has the Envs of the catalogue.
 type EnvsClient interface {
 	ListEnvs(ctx context.Context, in *ListEnvsRequest, opts ...grpc.CallOption) (*ListEnvsResponse, error)
 	GetEnv(ctx context.Context, in *GetEnvRequest, opts ...grpc.CallOption) (*Env, error)
-	// PutEnv writes an Env into the catalogue. Not built yet: UNIMPLEMENTED.
+	// PutEnv writes an Env into the catalogue, which gives each cluster its part.
 	PutEnv(ctx context.Context, in *PutEnvRequest, opts ...grpc.CallOption) (*Env, error)
-	// DeleteEnv removes an Env from the catalogue. Not built yet: UNIMPLEMENTED.
+	// DeleteEnv removes an Env from the catalogue and from its clusters. Sandboxes that run end as they would have.
 	DeleteEnv(ctx context.Context, in *DeleteEnvRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// ExplainEnv tells where a hypothetical claim would go, or why a past claim went where it did.
 	ExplainEnv(ctx context.Context, in *ExplainEnvRequest, opts ...grpc.CallOption) (*Decision, error)
-	// PlanEnv tells what a change of the catalogue would do. Not built yet: UNIMPLEMENTED.
+	// PlanEnv tells what a change of the catalogue would do, by a dry run in each cluster.
 	PlanEnv(ctx context.Context, in *PlanEnvRequest, opts ...grpc.CallOption) (*PlanEnvResponse, error)
+	// ListEnvRevisions lists the last changes of an Env in the catalogue.
+	ListEnvRevisions(ctx context.Context, in *ListEnvRevisionsRequest, opts ...grpc.CallOption) (*ListRevisionsResponse, error)
+	GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
+	// ControlRollout pauses, resumes or undoes the rollout of an Env.
+	ControlRollout(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
+	// ImportEnv takes an Env that was applied in the clusters into the catalogue.
+	ImportEnv(ctx context.Context, in *ImportEnvRequest, opts ...grpc.CallOption) (*ImportEnvResponse, error)
 	// RefreshEnv makes members anew from what their template, overrides, config and instance type are now; replicas stay.
 	// Sandboxes that run are not touched; idle Pods are replaced step by step.
 	RefreshEnv(ctx context.Context, in *RefreshEnvRequest, opts ...grpc.CallOption) (*RefreshEnvResponse, error)
@@ -1198,6 +1411,46 @@ func (c *envsClient) PlanEnv(ctx context.Context, in *PlanEnvRequest, opts ...gr
 	return out, nil
 }
 
+func (c *envsClient) ListEnvRevisions(ctx context.Context, in *ListEnvRevisionsRequest, opts ...grpc.CallOption) (*ListRevisionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRevisionsResponse)
+	err := c.cc.Invoke(ctx, Envs_ListEnvRevisions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *envsClient) GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*Rollout, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Rollout)
+	err := c.cc.Invoke(ctx, Envs_GetRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *envsClient) ControlRollout(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Rollout)
+	err := c.cc.Invoke(ctx, Envs_ControlRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *envsClient) ImportEnv(ctx context.Context, in *ImportEnvRequest, opts ...grpc.CallOption) (*ImportEnvResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportEnvResponse)
+	err := c.cc.Invoke(ctx, Envs_ImportEnv_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *envsClient) RefreshEnv(ctx context.Context, in *RefreshEnvRequest, opts ...grpc.CallOption) (*RefreshEnvResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RefreshEnvResponse)
@@ -1212,18 +1465,25 @@ func (c *envsClient) RefreshEnv(ctx context.Context, in *RefreshEnvRequest, opts
 // All implementations must embed UnimplementedEnvsServer
 // for forward compatibility.
 //
-// Envs shows the merged view of every Env, and explains routing.
+// Envs shows the merged view of every Env, explains routing, and has the Envs of the catalogue.
 type EnvsServer interface {
 	ListEnvs(context.Context, *ListEnvsRequest) (*ListEnvsResponse, error)
 	GetEnv(context.Context, *GetEnvRequest) (*Env, error)
-	// PutEnv writes an Env into the catalogue. Not built yet: UNIMPLEMENTED.
+	// PutEnv writes an Env into the catalogue, which gives each cluster its part.
 	PutEnv(context.Context, *PutEnvRequest) (*Env, error)
-	// DeleteEnv removes an Env from the catalogue. Not built yet: UNIMPLEMENTED.
+	// DeleteEnv removes an Env from the catalogue and from its clusters. Sandboxes that run end as they would have.
 	DeleteEnv(context.Context, *DeleteEnvRequest) (*emptypb.Empty, error)
 	// ExplainEnv tells where a hypothetical claim would go, or why a past claim went where it did.
 	ExplainEnv(context.Context, *ExplainEnvRequest) (*Decision, error)
-	// PlanEnv tells what a change of the catalogue would do. Not built yet: UNIMPLEMENTED.
+	// PlanEnv tells what a change of the catalogue would do, by a dry run in each cluster.
 	PlanEnv(context.Context, *PlanEnvRequest) (*PlanEnvResponse, error)
+	// ListEnvRevisions lists the last changes of an Env in the catalogue.
+	ListEnvRevisions(context.Context, *ListEnvRevisionsRequest) (*ListRevisionsResponse, error)
+	GetRollout(context.Context, *GetRolloutRequest) (*Rollout, error)
+	// ControlRollout pauses, resumes or undoes the rollout of an Env.
+	ControlRollout(context.Context, *ControlRolloutRequest) (*Rollout, error)
+	// ImportEnv takes an Env that was applied in the clusters into the catalogue.
+	ImportEnv(context.Context, *ImportEnvRequest) (*ImportEnvResponse, error)
 	// RefreshEnv makes members anew from what their template, overrides, config and instance type are now; replicas stay.
 	// Sandboxes that run are not touched; idle Pods are replaced step by step.
 	RefreshEnv(context.Context, *RefreshEnvRequest) (*RefreshEnvResponse, error)
@@ -1254,6 +1514,18 @@ func (UnimplementedEnvsServer) ExplainEnv(context.Context, *ExplainEnvRequest) (
 }
 func (UnimplementedEnvsServer) PlanEnv(context.Context, *PlanEnvRequest) (*PlanEnvResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PlanEnv not implemented")
+}
+func (UnimplementedEnvsServer) ListEnvRevisions(context.Context, *ListEnvRevisionsRequest) (*ListRevisionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEnvRevisions not implemented")
+}
+func (UnimplementedEnvsServer) GetRollout(context.Context, *GetRolloutRequest) (*Rollout, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRollout not implemented")
+}
+func (UnimplementedEnvsServer) ControlRollout(context.Context, *ControlRolloutRequest) (*Rollout, error) {
+	return nil, status.Error(codes.Unimplemented, "method ControlRollout not implemented")
+}
+func (UnimplementedEnvsServer) ImportEnv(context.Context, *ImportEnvRequest) (*ImportEnvResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportEnv not implemented")
 }
 func (UnimplementedEnvsServer) RefreshEnv(context.Context, *RefreshEnvRequest) (*RefreshEnvResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RefreshEnv not implemented")
@@ -1387,6 +1659,78 @@ func _Envs_PlanEnv_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Envs_ListEnvRevisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEnvRevisionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnvsServer).ListEnvRevisions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Envs_ListEnvRevisions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnvsServer).ListEnvRevisions(ctx, req.(*ListEnvRevisionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Envs_GetRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnvsServer).GetRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Envs_GetRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnvsServer).GetRollout(ctx, req.(*GetRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Envs_ControlRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ControlRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnvsServer).ControlRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Envs_ControlRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnvsServer).ControlRollout(ctx, req.(*ControlRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Envs_ImportEnv_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportEnvRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnvsServer).ImportEnv(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Envs_ImportEnv_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnvsServer).ImportEnv(ctx, req.(*ImportEnvRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Envs_RefreshEnv_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RefreshEnvRequest)
 	if err := dec(in); err != nil {
@@ -1437,6 +1781,22 @@ var Envs_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Envs_PlanEnv_Handler,
 		},
 		{
+			MethodName: "ListEnvRevisions",
+			Handler:    _Envs_ListEnvRevisions_Handler,
+		},
+		{
+			MethodName: "GetRollout",
+			Handler:    _Envs_GetRollout_Handler,
+		},
+		{
+			MethodName: "ControlRollout",
+			Handler:    _Envs_ControlRollout_Handler,
+		},
+		{
+			MethodName: "ImportEnv",
+			Handler:    _Envs_ImportEnv_Handler,
+		},
+		{
 			MethodName: "RefreshEnv",
 			Handler:    _Envs_RefreshEnv_Handler,
 		},
@@ -1446,20 +1806,28 @@ var Envs_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Templates_GetTemplate_FullMethodName    = "/atoll.sandbox.v1.Templates/GetTemplate"
-	Templates_PutTemplate_FullMethodName    = "/atoll.sandbox.v1.Templates/PutTemplate"
-	Templates_DeleteTemplate_FullMethodName = "/atoll.sandbox.v1.Templates/DeleteTemplate"
+	Templates_ListTemplates_FullMethodName         = "/atoll.sandbox.v1.Templates/ListTemplates"
+	Templates_GetTemplate_FullMethodName           = "/atoll.sandbox.v1.Templates/GetTemplate"
+	Templates_PutTemplate_FullMethodName           = "/atoll.sandbox.v1.Templates/PutTemplate"
+	Templates_DeleteTemplate_FullMethodName        = "/atoll.sandbox.v1.Templates/DeleteTemplate"
+	Templates_PlanTemplate_FullMethodName          = "/atoll.sandbox.v1.Templates/PlanTemplate"
+	Templates_ListTemplateRevisions_FullMethodName = "/atoll.sandbox.v1.Templates/ListTemplateRevisions"
 )
 
 // TemplatesClient is the client API for Templates service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Templates is the catalogue's templates. Not built yet: every call fails with UNIMPLEMENTED.
+// Templates is the catalogue's templates. Each cluster gets those that its Envs name.
 type TemplatesClient interface {
+	// ListTemplates lists the templates that the caller sees.
+	ListTemplates(ctx context.Context, in *ListTemplatesRequest, opts ...grpc.CallOption) (*ListTemplatesResponse, error)
 	GetTemplate(ctx context.Context, in *GetTemplateRequest, opts ...grpc.CallOption) (*Template, error)
 	PutTemplate(ctx context.Context, in *PutTemplateRequest, opts ...grpc.CallOption) (*Template, error)
 	DeleteTemplate(ctx context.Context, in *DeleteTemplateRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// PlanTemplate tells what a change of a template would do, by a dry run in each cluster that has it.
+	PlanTemplate(ctx context.Context, in *PlanTemplateRequest, opts ...grpc.CallOption) (*PlanEnvResponse, error)
+	ListTemplateRevisions(ctx context.Context, in *ListTemplateRevisionsRequest, opts ...grpc.CallOption) (*ListRevisionsResponse, error)
 }
 
 type templatesClient struct {
@@ -1468,6 +1836,16 @@ type templatesClient struct {
 
 func NewTemplatesClient(cc grpc.ClientConnInterface) TemplatesClient {
 	return &templatesClient{cc}
+}
+
+func (c *templatesClient) ListTemplates(ctx context.Context, in *ListTemplatesRequest, opts ...grpc.CallOption) (*ListTemplatesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTemplatesResponse)
+	err := c.cc.Invoke(ctx, Templates_ListTemplates_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *templatesClient) GetTemplate(ctx context.Context, in *GetTemplateRequest, opts ...grpc.CallOption) (*Template, error) {
@@ -1500,15 +1878,40 @@ func (c *templatesClient) DeleteTemplate(ctx context.Context, in *DeleteTemplate
 	return out, nil
 }
 
+func (c *templatesClient) PlanTemplate(ctx context.Context, in *PlanTemplateRequest, opts ...grpc.CallOption) (*PlanEnvResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlanEnvResponse)
+	err := c.cc.Invoke(ctx, Templates_PlanTemplate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *templatesClient) ListTemplateRevisions(ctx context.Context, in *ListTemplateRevisionsRequest, opts ...grpc.CallOption) (*ListRevisionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRevisionsResponse)
+	err := c.cc.Invoke(ctx, Templates_ListTemplateRevisions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TemplatesServer is the server API for Templates service.
 // All implementations must embed UnimplementedTemplatesServer
 // for forward compatibility.
 //
-// Templates is the catalogue's templates. Not built yet: every call fails with UNIMPLEMENTED.
+// Templates is the catalogue's templates. Each cluster gets those that its Envs name.
 type TemplatesServer interface {
+	// ListTemplates lists the templates that the caller sees.
+	ListTemplates(context.Context, *ListTemplatesRequest) (*ListTemplatesResponse, error)
 	GetTemplate(context.Context, *GetTemplateRequest) (*Template, error)
 	PutTemplate(context.Context, *PutTemplateRequest) (*Template, error)
 	DeleteTemplate(context.Context, *DeleteTemplateRequest) (*emptypb.Empty, error)
+	// PlanTemplate tells what a change of a template would do, by a dry run in each cluster that has it.
+	PlanTemplate(context.Context, *PlanTemplateRequest) (*PlanEnvResponse, error)
+	ListTemplateRevisions(context.Context, *ListTemplateRevisionsRequest) (*ListRevisionsResponse, error)
 	mustEmbedUnimplementedTemplatesServer()
 }
 
@@ -1519,6 +1922,9 @@ type TemplatesServer interface {
 // pointer dereference when methods are called.
 type UnimplementedTemplatesServer struct{}
 
+func (UnimplementedTemplatesServer) ListTemplates(context.Context, *ListTemplatesRequest) (*ListTemplatesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTemplates not implemented")
+}
 func (UnimplementedTemplatesServer) GetTemplate(context.Context, *GetTemplateRequest) (*Template, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTemplate not implemented")
 }
@@ -1527,6 +1933,12 @@ func (UnimplementedTemplatesServer) PutTemplate(context.Context, *PutTemplateReq
 }
 func (UnimplementedTemplatesServer) DeleteTemplate(context.Context, *DeleteTemplateRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTemplate not implemented")
+}
+func (UnimplementedTemplatesServer) PlanTemplate(context.Context, *PlanTemplateRequest) (*PlanEnvResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PlanTemplate not implemented")
+}
+func (UnimplementedTemplatesServer) ListTemplateRevisions(context.Context, *ListTemplateRevisionsRequest) (*ListRevisionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTemplateRevisions not implemented")
 }
 func (UnimplementedTemplatesServer) mustEmbedUnimplementedTemplatesServer() {}
 func (UnimplementedTemplatesServer) testEmbeddedByValue()                   {}
@@ -1547,6 +1959,24 @@ func RegisterTemplatesServer(s grpc.ServiceRegistrar, srv TemplatesServer) {
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&Templates_ServiceDesc, srv)
+}
+
+func _Templates_ListTemplates_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTemplatesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TemplatesServer).ListTemplates(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Templates_ListTemplates_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TemplatesServer).ListTemplates(ctx, req.(*ListTemplatesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _Templates_GetTemplate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -1603,6 +2033,42 @@ func _Templates_DeleteTemplate_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Templates_PlanTemplate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlanTemplateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TemplatesServer).PlanTemplate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Templates_PlanTemplate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TemplatesServer).PlanTemplate(ctx, req.(*PlanTemplateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Templates_ListTemplateRevisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTemplateRevisionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TemplatesServer).ListTemplateRevisions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Templates_ListTemplateRevisions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TemplatesServer).ListTemplateRevisions(ctx, req.(*ListTemplateRevisionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Templates_ServiceDesc is the grpc.ServiceDesc for Templates service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1610,6 +2076,10 @@ var Templates_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "atoll.sandbox.v1.Templates",
 	HandlerType: (*TemplatesServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ListTemplates",
+			Handler:    _Templates_ListTemplates_Handler,
+		},
 		{
 			MethodName: "GetTemplate",
 			Handler:    _Templates_GetTemplate_Handler,
@@ -1621,6 +2091,14 @@ var Templates_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteTemplate",
 			Handler:    _Templates_DeleteTemplate_Handler,
+		},
+		{
+			MethodName: "PlanTemplate",
+			Handler:    _Templates_PlanTemplate_Handler,
+		},
+		{
+			MethodName: "ListTemplateRevisions",
+			Handler:    _Templates_ListTemplateRevisions_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

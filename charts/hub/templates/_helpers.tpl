@@ -31,6 +31,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
+{{- define "hub.names" -}}
+{{- $names := .Values.ca.hubNames -}}
+{{- $ns := .Release.Namespace -}}
+{{- $fullname := include "hub.fullname" . -}}
+{{- range list (printf "%s-link" $fullname) $fullname -}}
+{{- $names = concat $names (list (printf "%s.%s.svc" . $ns) (printf "%s.%s.svc.cluster.local" . $ns) (printf "%s.%s" . $ns) .) -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
+
 {{- define "hub.tlsSecret" -}}
 {{- default (printf "%s-tls" (include "hub.fullname" .)) .Values.tls.secretName -}}
 {{- end }}
@@ -52,4 +62,41 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The collector's port. */}}
 {{- define "hub.tracingPort" -}}
 {{- .Values.tracing.endpoint | splitList ":" | last }}
+{{- end }}
+
+{{/* "true" with several replicas, which share an etcd. */}}
+{{- define "hub.several" -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- if not .Values.store.etcd.endpoints -}}
+{{- fail (printf "replicas: %d is not valid without store.etcd.endpoints, want 1: replicas share an etcd" (int .Values.replicas)) -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end }}
+
+{{- define "hub.gossipSecret" -}}
+{{- default (printf "%s-gossip" (include "hub.fullname" .)) .Values.gossip.secretName -}}
+{{- end }}
+
+{{/* "true" where the hub keeps a copy of the list of clusters. An etcd is copied by its own means. */}}
+{{- define "hub.registryCopy" -}}
+{{- if and .Values.registryCopy.enabled (not .Values.store.etcd.endpoints) }}true{{ end -}}
+{{- end }}
+
+{{/* "true" where the hub asks its cluster who callers are, and what they may do. */}}
+{{- define "hub.asksCluster" -}}
+{{- if has "kubernetes" .Values.auth.ways }}true{{ end -}}
+{{- end }}
+
+{{/* Where Pods are spread without topologySpreadConstraints. */}}
+{{- define "hub.spread" -}}
+{{- $selector := include "hub.selector" . -}}
+{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ . }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- $selector | nindent 6 }}
+{{- end }}
 {{- end }}

@@ -39,12 +39,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Whether replicas have a certificate, by which they know each other: the one for the hub, or one of their own. */}}
 {{- define "worker.peers" -}}
-{{- if or .Values.hub.address .Values.tls.secretName .Values.tls.certManager.enabled }}true{{ end }}
+{{- if and (not .Values.hosted.enabled) (or .Values.hub.address .Values.tls.secretName .Values.tls.certManager.enabled) }}true{{ end }}
+{{- end }}
+
+{{/* Whether the hub issues the certificate, to a cluster that joins by an invitation. */}}
+{{- define "worker.issued" -}}
+{{- $invited := or .Values.hub.token .Values.hub.tokenSecret }}
+{{- $own := or .Values.tls.secretName .Values.tls.certManager.enabled }}
+{{- if and $own (or $invited .Values.tls.fromHub) }}{{ fail "hub.token, hub.tokenSecret and tls.fromHub are not valid together with tls.secretName or tls.certManager: the certificate comes from the hub, or from there" }}{{ end }}
+{{- if and (not .Values.hub.address) (or $invited .Values.tls.fromHub) }}{{ fail "hub.token, hub.tokenSecret and tls.fromHub need hub.address" }}{{ end }}
+{{- if and .Values.hub.token .Values.hub.tokenSecret }}{{ fail "hub.token is not valid together with hub.tokenSecret, want one of them" }}{{ end }}
+{{- if or $invited .Values.tls.fromHub }}true{{ end }}
+{{- end }}
+
+{{/* Whether the certificate is in files of a Secret. */}}
+{{- define "worker.files" -}}
+{{- if and (include "worker.peers" .) (not (include "worker.issued" .)) }}true{{ end }}
+{{- end }}
+
+{{/* A hosting release's ServiceAccount has no rights of a worker: a worker of this cluster is another release. */}}
+{{- define "worker.account" -}}
+{{- ternary (include "worker.fullname" .) "atoll-worker" .Values.hosted.enabled }}
+{{- end }}
+
+{{- define "worker.invitation" -}}
+{{- default (printf "%s-invitation" (include "worker.fullname" .)) .Values.hub.tokenSecret }}
 {{- end }}
 
 {{/* One replica, where a second would know nothing of what the first has recorded. */}}
 {{- define "worker.replicas" -}}
-{{- if not (kindIs "invalid" .Values.replicas) }}{{ int .Values.replicas }}{{ else }}{{ ternary 2 1 (eq (include "worker.peers" .) "true") }}{{ end }}
+{{- if not (kindIs "invalid" .Values.replicas) }}{{ int .Values.replicas }}{{ else if .Values.hosted.enabled }}2{{ else }}{{ ternary 2 1 (eq (include "worker.peers" .) "true") }}{{ end }}
 {{- end }}
 
 {{- define "worker.hubPort" -}}

@@ -89,11 +89,14 @@ func Gather(ctx context.Context, w World, options func(cluster int) (Options, er
 	}
 }
 
-// Expect times the next complete report of every worker from begin. The channel closes when the hub has applied all.
-func (c *Crowd) Expect(begin time.Time) <-chan struct{} {
+// Expect times the first report of every worker's next stream from begin. The channel closes when the hub has applied all.
+func (c *Crowd) Expect(begin time.Time) <-chan struct{} { return c.ExpectSome(begin, c.World.Clusters) }
+
+// ExpectSome is Expect for so many workers, whichever they are.
+func (c *Crowd) ExpectSome(begin time.Time, n int) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.awaited, c.began, c.arrivals, c.all = c.World.Clusters, begin, nil, make(chan struct{})
+	c.awaited, c.began, c.arrivals, c.all = n, begin, nil, make(chan struct{})
 	return c.all
 }
 

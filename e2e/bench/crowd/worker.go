@@ -27,7 +27,7 @@ const chunk = 250
 // Options configure a worker. ID, Hub, Credentials are required.
 type Options struct {
 	ID          string
-	Hub         string // host:port
+	Hub         string // host:port, or several separated by commas
 	Credentials *link.Credentials
 	Envs        []*federationv1.EnvSegment
 	// Open opens connections. Default: TCP.
@@ -35,7 +35,7 @@ type Options struct {
 	// Bare makes the worker send its complete report without a hello, to a server that only decodes.
 	Bare bool
 
-	// Fresh is called when the hub has applied the complete report of a stream.
+	// Fresh is called when the hub has applied the first report of a stream.
 	Fresh func()
 	// Foreign is called with other clusters' segments.
 	Foreign func(*federationv1.Foreign)
@@ -57,7 +57,8 @@ type Worker struct {
 	order    []segment.Key
 	snapshot segment.Snapshot
 	sequence uint64
-	complete uint64                        // sequence of the stream's complete report
+	first    uint64                        // sequence of the stream's first report
+	acked    uint64                        // of the last report that the hub has acknowledged
 	keys     map[string]*sandboxv1.Sandbox // by hash
 }
 
@@ -103,12 +104,13 @@ func (w *Worker) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	if err != nil {
 		return err
 	}
+	deltas := false
 	if !w.opts.Bare {
-		if err := w.introduce(stream); err != nil {
+		if deltas, err = w.introduce(stream); err != nil {
 			return err
 		}
 	}
-	if err := w.begin(stream); err != nil {
+	if err := w.begin(stream, deltas); err != nil {
 		return err
 	}
 	defer func() {
@@ -131,29 +133,43 @@ const (
 	incarnation = 1
 )
 
-func (w *Worker) introduce(stream link.Stream) error {
+// introduce covers Hello to Begin. It returns whether the hub has what it has acknowledged.
+func (w *Worker) introduce(stream link.Stream) (deltas bool, err error) {
 	w.streams++
 	hello := &federationv1.Hello{Protocol: 1, Version: "bench", ClusterUid: "uid-" + w.opts.ID, Term: term, Incarnation: incarnation,
 		Stream: w.streams}
+	w.mu.Lock()
+	if w.acked == w.sequence {
+		hello.Acknowledged, hello.Digest = w.acked, w.snapshot.Digest()
+	}
+	w.mu.Unlock()
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
-		return err
+		return false, err
 	}
 	frame, err := stream.Recv()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if frame.GetWelcome() == nil {
-		return fmt.Errorf("not welcome: %v", frame)
+		return false, fmt.Errorf("not welcome: %v", frame)
 	}
-	return stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: incarnation}}})
+	begin := &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: incarnation}}
+	return frame.GetWelcome().GetDeltas(), stream.Send(&federationv1.WorkerFrame{Body: begin})
 }
 
-// begin sends the complete report; after that, all senders may use the stream.
-func (w *Worker) begin(stream link.Stream) error {
+// begin sends the first report: complete, or of nothing where the hub has all. After that, all senders may use the stream.
+func (w *Worker) begin(stream link.Stream, deltas bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	deltas = deltas && w.acked == w.sequence // no report was tried since the hello
 	w.sequence++
-	w.complete = w.sequence
+	w.first = w.sequence
+	if deltas {
+		w.stream = stream
+		return w.sendLocked(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{
+			Sequence: w.sequence, Last: true, Index: true, Digest: w.snapshot.Digest(),
+		}}})
+	}
 	for at := 0; at == 0 || at < len(w.order); at += chunk {
 		r := &federationv1.Report{Sequence: w.sequence, Chunk: uint32(at / chunk), Complete: true}
 		for _, k := range w.order[at:min(at+chunk, len(w.order))] {
@@ -234,9 +250,15 @@ func (w *Worker) read(stream link.Stream) error {
 			if body.ReportAck.GetSendComplete() {
 				return errNotTaken
 			}
-			if body.ReportAck.GetSequence() == w.complete && w.opts.Fresh != nil {
+			w.mu.Lock()
+			w.acked = max(w.acked, body.ReportAck.GetSequence())
+			first := body.ReportAck.GetSequence() == w.first
+			w.mu.Unlock()
+			if first && w.opts.Fresh != nil {
 				w.opts.Fresh()
 			}
+		case *federationv1.HubFrame_Redirect:
+			return link.ErrRedirected
 		case *federationv1.HubFrame_HeartbeatAck:
 			if body.HeartbeatAck.GetSendComplete() {
 				return errNotTaken

@@ -4,6 +4,7 @@ package simnet
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -54,6 +55,7 @@ type direction struct {
 	queue []parcel
 	last  time.Time // when the last parcel arrives: none overtakes it
 	ended bool      // no more will be sent
+	deaf  bool      // its reader has closed its end
 	err   error     // broken
 }
 
@@ -83,6 +85,14 @@ func (d *direction) fail(err error) {
 	d.signal()
 }
 
+// refuse makes what is sent from now on meet a closed socket.
+func (d *direction) refuse() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deaf, d.queue = true, nil
+	d.signal()
+}
+
 func (d *direction) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,12 +101,16 @@ func (d *direction) end() {
 }
 
 func (d *direction) send(data []byte) error {
-	delay := d.path.currentDelay()
+	delay, stalled := d.path.currentDelay(), d.path.isStalled()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.err != nil:
 		return d.err
+	case d.deaf && stalled: // the other end's reset does not get through either
+		return nil
+	case d.deaf:
+		return ErrReset
 	case d.ended:
 		return net.ErrClosed
 	}
@@ -202,6 +216,9 @@ func (c *conn) Write(data []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	if err := c.out.send(data); err != nil {
+		if errors.Is(err, ErrReset) {
+			c.in.fail(err) // a reset ends both directions
+		}
 		return 0, err
 	}
 	return len(data), nil
@@ -215,7 +232,7 @@ func (c *conn) Close() error {
 	c.out.end()
 	c.in.signal()
 	// This end has no reader any more: later bytes of the other end meet a closed socket.
-	c.in.fail(ErrReset)
+	c.in.refuse()
 	return nil
 }
 

@@ -3,18 +3,19 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -58,6 +59,8 @@ type Fleet interface {
 	Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 	ReleaseName(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 	Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error)
+	Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error)
+	SetScope(ctx context.Context, id string, scope *hubstate.Scope) (*sandboxv1.Cluster, error)
 }
 
 type sandboxes struct {
@@ -67,7 +70,16 @@ type sandboxes struct {
 }
 
 func (s sandboxes) CreateSandbox(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return s.claims.Create(ctx, r)
+	p := principal.From(ctx)
+	made, err := s.claims.Create(ctx, r)
+	if err != nil {
+		return nil, p.ShowRefusal(err)
+	}
+	if shown := p.ShowDecision(made.GetNamespace(), made.GetEnv(), made.GetDecision()); shown != made.GetDecision() {
+		made = proto.CloneOf(made) // other callers of the claim key share it
+		made.Decision = shown
+	}
+	return made, nil
 }
 
 func (s sandboxes) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
@@ -117,23 +129,29 @@ func (c claimKeys) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequ
 
 type clusters struct {
 	sandboxv1.UnimplementedClustersServer
-	fleet Fleet
+	fleet     Fleet
+	authority Authority // nil: there is none
 }
 
-func (c clusters) ListClusters(context.Context, *sandboxv1.ListClustersRequest) (*sandboxv1.ListClustersResponse, error) {
-	return &sandboxv1.ListClustersResponse{Clusters: c.fleet.Clusters()}, nil
+func (c clusters) ListClusters(ctx context.Context, _ *sandboxv1.ListClustersRequest) (*sandboxv1.ListClustersResponse, error) {
+	p := principal.From(ctx)
+	seen := slices.DeleteFunc(c.fleet.Clusters(), func(one *sandboxv1.Cluster) bool { return !p.SeesCluster(one.GetId()) })
+	return &sandboxv1.ListClustersResponse{Clusters: seen, Waiting: c.waiting(p)}, nil
 }
 
-func (c clusters) GetCluster(_ context.Context, r *sandboxv1.GetClusterRequest) (*sandboxv1.Cluster, error) {
-	if cluster := c.fleet.Cluster(r.GetId()); cluster != nil {
+func (c clusters) GetCluster(ctx context.Context, r *sandboxv1.GetClusterRequest) (*sandboxv1.Cluster, error) {
+	p := principal.From(ctx)
+	if cluster := c.fleet.Cluster(r.GetId()); cluster != nil && p.SeesCluster(r.GetId()) {
 		return cluster, nil
 	}
-	return nil, c.missing(r.GetId())
+	return nil, c.missing(p, r.GetId())
 }
 
-func (c clusters) missing(id string) error {
+// missing is the error about a cluster that has not registered, or that the caller may not see.
+func (c clusters) missing(p principal.Principal, id string) error {
 	there := "none has registered"
-	if ids := c.fleet.ClusterIDs(); len(ids) > 0 {
+	ids := slices.DeleteFunc(slices.Clone(c.fleet.ClusterIDs()), func(one string) bool { return !p.SeesCluster(one) })
+	if len(ids) > 0 {
 		there = "there are: " + strings.Join(ids, ", ")
 	}
 	return problem.New(problem.NotFound, "no cluster %q; %s", id, there)
@@ -141,7 +159,7 @@ func (c clusters) missing(id string) error {
 
 func (c clusters) DrainCluster(ctx context.Context, r *sandboxv1.DrainClusterRequest) (*sandboxv1.Cluster, error) {
 	cluster, err := c.fleet.Drain(ctx, r.GetId())
-	return cluster, c.explain(r.GetId(), err)
+	return cluster, c.explain(ctx, r.GetId(), err)
 }
 
 func (c clusters) UndrainCluster(ctx context.Context, r *sandboxv1.UndrainClusterRequest) (*sandboxv1.Cluster, error) {
@@ -150,99 +168,27 @@ func (c clusters) UndrainCluster(ctx context.Context, r *sandboxv1.UndrainCluste
 		undo = c.fleet.ReleaseName
 	}
 	cluster, err := undo(ctx, r.GetId())
-	return cluster, c.explain(r.GetId(), err)
+	return cluster, c.explain(ctx, r.GetId(), err)
 }
 
 func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterRequest) (*sandboxv1.Cluster, error) {
 	cluster, err := c.fleet.Forget(ctx, r.GetId())
-	return cluster, c.explain(r.GetId(), err)
+	return cluster, c.explain(ctx, r.GetId(), err)
 }
 
 // explain returns the reason why a cluster was not changed.
-func (c clusters) explain(id string, err error) error {
+func (c clusters) explain(ctx context.Context, id string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, fleet.ErrNoCluster):
-		return c.missing(id)
+		return c.missing(principal.From(ctx), id)
 	case errors.Is(err, fleet.ErrServing):
-		return problem.InvalidField("id", id, "a cluster that is drained or not attached; drain it first")
+		return problem.InvalidField("id", id,
+			"a cluster that is drained or not attached; first: atollctl cluster drain "+id)
 	default:
 		return problem.New(problem.Unavailable, "the hub's registry failed: %w", err).WithRetryAfter(2 * time.Second)
 	}
 }
 
-type envs struct {
-	sandboxv1.UnimplementedEnvsServer
-	fleet   Fleet
-	service Sandboxes
-}
-
-// ListEnvs pages by key: the token is the last key of the previous page.
-func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sandboxv1.ListEnvsResponse, error) {
-	p := principal.From(ctx)
-	if r.GetNamespace() != "" {
-		if err := p.CheckNamespace(r.GetNamespace()); err != nil {
-			return nil, err
-		}
-	}
-	if size := r.GetPageSize(); size < 0 || size > maxPage {
-		return nil, problem.InvalidField("pageSize", strconv.Itoa(int(size)), "0 to 1000")
-	}
-	var after segment.Key
-	if token := r.GetPageToken(); token != "" {
-		namespace, name, ok := strings.Cut(token, "/")
-		if !ok {
-			return nil, problem.InvalidField("pageToken", token, "what nextPageToken said")
-		}
-		after = segment.Key{Namespace: namespace, Name: name}
-	}
-	size := int(cmp.Or(r.GetPageSize(), defaultPage))
-	out := &sandboxv1.ListEnvsResponse{}
-	for _, key := range e.fleet.Keys(r.GetNamespace()) {
-		if key.Compare(after) <= 0 || !p.SeesNamespace(key.Namespace) {
-			continue
-		}
-		if len(out.GetEnvs()) == size {
-			last := out.GetEnvs()[size-1]
-			out.NextPageToken = last.GetNamespace() + "/" + last.GetName()
-			break
-		}
-		if env := e.fleet.Env(key); env != nil {
-			out.Envs = append(out.Envs, env)
-		}
-	}
-	return out, nil
-}
-
-func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
-	if err := principal.From(ctx).CheckNamespace(r.GetNamespace()); err != nil {
-		return nil, err
-	}
-	if env := e.fleet.Env(segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}); env != nil {
-		return env, nil
-	}
-	return nil, e.fleet.UnknownEnv(r.GetNamespace(), r.GetName())
-}
-
-func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
-	return e.service.Explain(ctx, r)
-}
-
-func (e envs) RefreshEnv(ctx context.Context, r *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
-	return e.service.RefreshEnv(ctx, r)
-}
-
-func (envs) PutEnv(context.Context, *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {
-	return nil, noCatalogue()
-}
-
-func (envs) PlanEnv(context.Context, *sandboxv1.PlanEnvRequest) (*sandboxv1.PlanEnvResponse, error) {
-	return nil, noCatalogue()
-}
-
-func unbuilt(why string) error { return problem.New(problem.Unimplemented, "%s", why) }
-
-func noCatalogue() error {
-	return unbuilt("the hub has no catalogue yet; apply SandboxEnvs and SandboxTemplates in the clusters")
-}
+func noStore() error { return problem.New(problem.Unimplemented, "this hub keeps nothing") }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -78,12 +77,20 @@ func openStore(t testing.TB, kind string) store.Store {
 	return s
 }
 
+// serveSandboxes returns a service of sandboxes without workers. It ends with the test.
+func serveSandboxes(t testing.TB, f *fleet.Fleet, service *claims.Service) *sandboxsvc.Service {
+	t.Helper()
+	s := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service, Feeds: unconnected{}})
+	t.Cleanup(s.CloseWatches)
+	return s
+}
+
 // serveAPI returns the base URL of an API over the fleet.
 func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 	t.Helper()
 	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
 	t.Cleanup(service.Close)
-	passed := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service, Feeds: unconnected{}})
+	passed := serveSandboxes(t, f, service)
 	return serveOptions(t, Options{Claims: service, Sandboxes: passed, Fleet: f, Auth: auth})
 }
 
@@ -107,8 +114,7 @@ func exchange(t *testing.T, base, method, path, body string, header ...string) s
 	resp, err := http.DefaultClient.Do(req)
 	must.Succeed(t, err)
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	must.Succeed(t, err)
+	answer := must.Read(t, resp.Body)
 	out := fmt.Sprintf("%s %s %s\n%d %s", method, path, body, resp.StatusCode, resp.Header.Get("Content-Type"))
 	if retry := resp.Header.Get("Retry-After"); retry != "" {
 		out += " Retry-After: " + retry
@@ -185,6 +191,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+func envKey(env *sandboxv1.Env) string { return env.GetNamespace() + "/" + env.GetName() }
+
 func TestEnvsInPages(t *testing.T) {
 	f := newFleet(t, "a/one", "b/one", "b/two", "c/one")
 	e := envs{fleet: f}
@@ -194,7 +202,7 @@ func TestEnvsInPages(t *testing.T) {
 			page, err := e.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{Namespace: namespace, PageSize: size, PageToken: token})
 			must.Succeed(t, err)
 			for _, env := range page.GetEnvs() {
-				names = append(names, env.GetNamespace()+"/"+env.GetName())
+				names = append(names, envKey(env))
 			}
 			if token = page.GetNextPageToken(); token == "" {
 				return names
@@ -208,6 +216,33 @@ func TestEnvsInPages(t *testing.T) {
 		if diff := cmp.Diff([]string{"b/one", "b/two"}, list(t.Context(), "b", size)); diff != "" {
 			t.Errorf("of one namespace, pages of %d:\n%s", size, diff)
 		}
+	}
+	west, _, refused := f.Connect(fleet.Peer{ClusterID: "west"}, &federationv1.Hello{Protocol: 1, ClusterUid: "other", Term: "t1", Stream: 2})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	must.Succeed(t, west.Begin(&federationv1.Begin{Incarnation: 1}))
+	west.Report(&federationv1.Report{Sequence: 1, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{
+		{Key: &federationv1.EnvKey{Namespace: "b", Name: "two"}}, {Key: &federationv1.EnvKey{Namespace: "d", Name: "one"}},
+	}})
+	for cluster, want := range map[string][]string{"east": {"a/one", "b/one", "b/two", "c/one"}, "west": {"b/two", "d/one"}} {
+		var names []string
+		for r := (&sandboxv1.ListEnvsRequest{ClusterId: cluster, PageSize: 1}); ; {
+			page, err := e.ListEnvs(t.Context(), r)
+			must.Succeed(t, err)
+			for _, env := range page.GetEnvs() {
+				names = append(names, envKey(env))
+			}
+			if r.PageToken = page.GetNextPageToken(); r.PageToken == "" {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Errorf("of %s:\n%s", cluster, diff)
+		}
+	}
+	if _, err := e.ListEnvs(t.Context(), &sandboxv1.ListEnvsRequest{ClusterId: "mars"}); problem.FromError(err).Reason != problem.NotFound {
+		t.Errorf("of a cluster that is not there: %v", err)
 	}
 	caller := principal.With(t.Context(), principal.Principal{AllTeams: true, Namespaces: []string{"a", "c"}})
 	if diff := cmp.Diff([]string{"a/one", "c/one"}, list(caller, "", 1)); diff != "" {

@@ -3,15 +3,11 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
-	"os"
-	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,7 +16,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"k8s.io/utils/clock"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/tally"
 )
@@ -33,13 +32,16 @@ const maxGuests = 512
 // changes by a swap of links.
 const rereadEvery = 5 * time.Second
 
-// Authenticator authenticates callers by the keys of a file.
+// Authenticator authenticates callers, and authorizes their calls.
 type Authenticator struct {
-	path  string
+	who   access.Authenticator
+	may   access.Authorizer
+	file  *KeyFile // nil: none
 	clock clock.WithTicker
 	log   logr.Logger
-	keys  atomic.Pointer[Keys]
-	last  []byte
+
+	converse Converse        // nil: no limits but maxGuests
+	changed  <-chan struct{} // what callers may do has changed; nil: never
 
 	mu     sync.Mutex
 	guests map[*guest]struct{}
@@ -48,22 +50,55 @@ type Authenticator struct {
 
 // guest is a request that may last longer than its key.
 type guest struct {
-	token string
-	needs need
-	end   context.CancelCauseFunc
-	as    *principal.Principal // what it was admitted as; nil: that may change
+	token  string
+	method access.Method
+	end    context.CancelCauseFunc
+	as     *principal.Principal // what it was admitted as; nil: that may change
 }
 
-// NewAuthenticator reads the file, which must be valid at the start.
+// AuthOptions configure an Authenticator.
+type AuthOptions struct {
+	Keys       *KeyFile               // asked first; nil: there is none
+	Others     []access.Authenticator // asked in turn, after the file
+	Authorizer access.Authorizer      // nil: the built-in roles, without bindings
+	// Changed tells that what callers may do has changed: their conversations and watches are reviewed at once. Nil: within seconds.
+	Changed  <-chan struct{}
+	Converse Converse // nil: all conversations are admitted
+	Clock    clock.WithTicker
+	Log      logr.Logger
+}
+
+// Converse admits a conversation with a sandbox, by the limits of its caller. The header lines are of the response in both cases.
+type Converse func(principal.Principal) (header map[string]string, leave func(), err error)
+
+// NewAuth returns an Authenticator.
+func NewAuth(o AuthOptions) *Authenticator {
+	a := &Authenticator{
+		may: o.Authorizer, file: o.Keys, clock: o.Clock, log: o.Log, changed: o.Changed, converse: o.Converse,
+		guests: map[*guest]struct{}{}, seats: tally.New[string](maxGuests),
+	}
+	chain := access.Chain{}
+	if o.Keys != nil {
+		chain = append(chain, o.Keys)
+	}
+	chain = append(chain, o.Others...)
+	a.who = chain
+	if a.may == nil {
+		a.may = (*access.Policy)(nil)
+	}
+	return a
+}
+
+// NewAuthenticator returns an Authenticator of the keys of a file, which must be valid at the start.
 func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
-	a := &Authenticator{path: path, clock: c, log: log, guests: map[*guest]struct{}{}, seats: tally.New[string](maxGuests)}
-	if _, err := a.reread(); err != nil {
+	file, err := NewKeyFile(path, c, log)
+	if err != nil {
 		return nil, err
 	}
-	return a, nil
+	return NewAuth(AuthOptions{Keys: file, Clock: c, Log: log}), nil
 }
 
-// Run applies changes of the file until ctx ends.
+// Run applies changes of the keys file, and ends what its caller may not do any more, until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
 	ticker := a.clock.NewTicker(rereadEvery)
 	defer ticker.Stop()
@@ -71,83 +106,99 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-a.changed:
+			a.review(ctx)
 		case <-ticker.C():
-			switch changed, err := a.reread(); {
-			case err != nil:
-				a.log.Error(err, "API keys not taken up; those from before stay valid")
-			case changed:
-				a.log.Info("API keys taken up", "file", a.path, "keys", len(a.keys.Load().keys))
+			if a.file != nil {
+				a.file.takeUp()
 			}
-			a.review()
+			a.review(ctx)
 		}
 	}
 }
 
-func (a *Authenticator) reread() (changed bool, err error) {
-	data, err := os.ReadFile(a.path)
-	if err != nil {
-		return false, fmt.Errorf("API keys: %w", err)
-	}
-	if a.last != nil && bytes.Equal(a.last, data) {
-		return false, nil
-	}
-	keys, err := ParseKeys(data)
-	if err != nil {
-		return false, fmt.Errorf("API keys file %s: %w", a.path, err)
-	}
-	a.keys.Store(keys)
-	a.last = data
-	if names := keys.blind(); len(names) > 0 {
-		a.log.Info("API keys without namespaces see nothing: give them namespaces, or allNamespaces: true", "keys", names)
-	}
-	return true, nil
-}
-
-// Admit implements serve.Admit. Over REST, where the method is not known yet, any key passes; its scope is checked once the
-// method is known.
-func (a *Authenticator) Admit(_ context.Context, method string, authorization []string) (caller string, err error) {
+// Admit implements serve.Admit. Over REST, where the method is not known yet, any valid token passes; what its caller may do is checked
+// once the method is known.
+func (a *Authenticator) Admit(ctx context.Context, method string, authorization []string) (caller string, err error) {
 	token, err := bearer(authorization)
 	if err != nil {
 		return "", err
 	}
-	needs := need{}
-	if method != "" {
-		needs = needOf(method)
+	if method == "" {
+		who, err := a.identify(ctx, token)
+		if err != nil {
+			return "", err
+		}
+		return who.Name, nil
 	}
-	p, err := a.admit(token, needs)
+	p, err := a.admit(ctx, token, access.OfMethod(method))
 	return p.Name, err
 }
 
-// authenticate returns the caller's principal if its key has the scope.
-func (a *Authenticator) authenticate(ctx context.Context, needs need) (principal.Principal, error) {
+// authenticate returns the caller's principal if it may make the call.
+func (a *Authenticator) authenticate(ctx context.Context, m access.Method) (principal.Principal, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
 		return principal.Principal{}, err
 	}
-	return a.admit(token, needs)
+	return a.admit(ctx, token, m)
 }
 
-func (a *Authenticator) admit(token string, needs need) (principal.Principal, error) {
-	key := a.keys.Load().find(token)
+func (a *Authenticator) identify(ctx context.Context, token string) (*access.Identity, error) {
+	who, err := a.who.Authenticate(ctx, token)
 	switch {
-	case key == nil:
-		return principal.Principal{}, problem.New(problem.Unauthenticated, "the bearer token is not known")
-	case key.expired(a.clock.Now()):
-		return principal.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name,
-			key.Expires.UTC().Format(time.RFC3339))
-	case needs.scope != "" && !key.allows(needs.scope):
-		return principal.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs.scope)
-	case needs.reach == reachTeams && (!key.AllTeams || key.User != ""):
-		return principal.Principal{}, problem.New(problem.Forbidden,
-			"API key %q is for %s, and an Env is every team's: this needs a key with allTeams", key.Name, key.bounds())
-	case needs.reach == reachHub && !key.Unbound():
-		return principal.Principal{}, problem.New(problem.Forbidden,
-			"API key %q is for %s, and this is about the whole hub: it needs a key with allTeams and allNamespaces", key.Name, key.bounds())
+	case errors.Is(err, access.ErrNotMine):
+		return nil, problem.New(problem.Unauthenticated, "the bearer token is not known")
+	case err != nil:
+		return nil, err
 	}
-	return principal.Principal{
-		Name: key.Name, Team: key.Team, AllTeams: key.AllTeams, User: key.User, Namespaces: key.Namespaces, AllNamespaces: key.AllNamespaces,
-		Expires: key.Expires,
-	}, nil
+	return who, nil
+}
+
+func (a *Authenticator) admit(ctx context.Context, token string, m access.Method) (p principal.Principal, err error) {
+	who, err := a.identify(ctx, token)
+	if err == nil {
+		p, err = a.authorize(ctx, who, m)
+	}
+	if err != nil {
+		audit.NoteRefusal(ctx, audit.As(who), err)
+	}
+	return p, err
+}
+
+// looking is what shows a sandbox to a caller.
+var looking = access.OfMethod(sandboxv1.Sandboxes_GetSandbox_FullMethodName)
+
+// authorize returns a caller's principal where it has the permission of a method.
+func (a *Authenticator) authorize(ctx context.Context, who *access.Identity, m access.Method) (principal.Principal, error) {
+	grant, err := a.may.Authorize(ctx, who, m.Permission)
+	if err != nil {
+		return principal.Principal{}, err
+	}
+	part := grant.For(m.Reach)
+	switch {
+	case grant.Empty():
+		return principal.Principal{}, access.Forbidden(who, m.Permission)
+	case part.Empty():
+		return principal.Principal{}, access.TooNarrow(who, m)
+	}
+	p := principal.Of(who, m.Permission, part)
+	if !ofSandbox(m) || m.Permission == looking.Permission {
+		return p, nil
+	}
+	look, err := a.may.Authorize(ctx, who, looking.Permission)
+	if err != nil {
+		return principal.Principal{}, err
+	}
+	if seen := principal.Of(who, looking.Permission, look); !seen.Same(p.As(looking.Permission)) {
+		p = p.Looking(seen)
+	}
+	return p, nil
+}
+
+// ofSandbox reports whether a method is about a sandbox, or a conversation with one.
+func ofSandbox(m access.Method) bool {
+	return m.Resource == access.Sandboxes || strings.HasPrefix(m.Resource, access.Sandboxes+"/")
 }
 
 func bearer(values []string) (string, error) {
@@ -166,11 +217,22 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	if strings.HasPrefix(info.FullMethod, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
 		return handler(ctx, req) // probes have no keys
 	}
-	p, err := a.authenticate(ctx, needOf(info.FullMethod))
+	m := access.OfMethod(info.FullMethod)
+	p, err := a.authenticate(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	return handler(principal.With(ctx, p), req)
+	audit.Identify(ctx, audit.As(p.Identity))
+	if named, ok := req.(interface{ GetId() string }); ok && m.Resource == access.Clusters && m.Reach == access.All {
+		if err := p.CheckCluster(named.GetId()); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := handler(principal.With(ctx, p), req)
+	if err = p.Settle(m.Changes, err); err != nil {
+		return nil, err
+	}
+	return resp, nil
 }
 
 // Stream is Unary for streams: watches, reflection and backups. The context of a stream ends, with a cause, once its key would not be
@@ -180,20 +242,21 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 	if err != nil {
 		return err
 	}
-	needs := needOf(info.FullMethod)
+	m := access.OfMethod(info.FullMethod)
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
 	// The stream is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
-	g := &guest{token: token, needs: needs, end: end}
+	g := &guest{token: token, method: m, end: end}
 	defer a.enter(g)()
-	p, err := a.admit(token, needs)
+	p, err := a.admit(ctx, token, m)
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	g.as = &p
 	a.mu.Unlock()
-	return handler(srv, &guestStream{stream, principal.With(ctx, p)})
+	p.OnFailure(end) // what a watch may show is not known then
+	return p.Settle(true, handler(srv, &guestStream{stream, principal.With(ctx, p)}))
 }
 
 // guestStream is a stream whose context has a principal.
@@ -205,9 +268,8 @@ type guestStream struct {
 // Context implements grpc.ServerStream.
 func (s *guestStream) Context() context.Context { return s.ctx }
 
-// HTTP admits requests whose caller may use sandboxes, with the principal in their context. A caller with scope read sees what a
-// sandbox is, not what is in it. The context ends, with a cause, once the key would not be admitted any more; because a
-// conversation with a sandbox can last for days.
+// HTTP admits requests whose caller may have the conversation with sandboxes that next is, with the principal in their context. The context
+// ends, with a cause, once the caller would not be admitted any more; because a conversation with a sandbox can last for days.
 func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := bearer(r.Header.Values("Authorization"))
@@ -218,20 +280,48 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
 		// The request is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
-		defer a.enter(&guest{token: token, needs: need{scope: ScopeClaim}, end: end})()
-		p, err := a.admit(token, need{scope: ScopeClaim})
+		m := ofHandler(next)
+		defer a.enter(&guest{token: token, method: m, end: end})()
+		p, err := a.admit(ctx, token, m)
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return
 		}
+		refuse := func(err error) {
+			audit.NoteRefusal(ctx, audit.As(p.Identity), err)
+			problem.FromError(err).Write(w)
+		}
 		if !a.seats.Enter(p.Name) {
-			problem.New(problem.RateLimited, "API key %q has %d conversations with sandboxes already", p.Name, maxGuests).
-				WithRetryAfter(time.Second).Write(w)
+			refuse(problem.New(problem.RateLimited, "%s has %d conversations with sandboxes already", p.Identity.Caller(), maxGuests).
+				WithRetryAfter(time.Second))
 			return
 		}
 		defer a.seats.Leave(p.Name)
+		if a.converse != nil {
+			header, leave, err := a.converse(p)
+			for name, value := range header {
+				if err != nil || m.Permission != access.Ports { // what a port says is its own
+					w.Header().Set(name, value)
+				}
+			}
+			if err != nil {
+				refuse(err)
+				return
+			}
+			defer leave()
+		}
 		next.ServeHTTP(w, r.WithContext(principal.With(ctx, p)))
 	})
+}
+
+// ofHandler returns what a handler of conversations needs.
+func ofHandler(h http.Handler) access.Method {
+	if c, ok := h.(interface{ Kind() string }); ok {
+		if m, ok := access.OfConversation(c.Kind()); ok {
+			return m
+		}
+	}
+	return access.OfMethod("")
 }
 
 func (a *Authenticator) enter(g *guest) (leave func()) {
@@ -246,47 +336,23 @@ func (a *Authenticator) enter(g *guest) (leave func()) {
 }
 
 // review ends the requests whose keys have expired, were revoked, or permit less, and the streams whose keys permit something else.
-func (a *Authenticator) review() {
+func (a *Authenticator) review(ctx context.Context) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	guests := make(map[*guest]*principal.Principal, len(a.guests))
 	for g := range a.guests {
-		p, err := a.admit(g.token, g.needs)
-		if err == nil && g.as != nil && !reflect.DeepEqual(p, *g.as) {
-			err = problem.New(problem.Unavailable, "what API key %q permits has changed; call again", p.Name).WithRetryAfter(time.Second)
+		guests[g] = g.as
+	}
+	a.mu.Unlock()
+	for g, as := range guests { // without the lock; because some tokens are checked elsewhere
+		p, err := a.admit(ctx, g.token, g.method)
+		if err != nil && problem.FromError(err).Reason == problem.Unavailable {
+			continue // what checks them does not respond
+		}
+		if err == nil && as != nil && !p.Same(*as) {
+			err = problem.New(problem.Unavailable, "what %s may do has changed; call again", p.Identity.Caller()).WithRetryAfter(time.Second)
 		}
 		if err != nil {
 			g.end(err)
 		}
-	}
-}
-
-// need is what a call requires of a key.
-type need struct {
-	scope Scope // empty: any key
-	reach reachOf
-}
-
-// reachOf is the set of callers that a call concerns.
-type reachOf int
-
-const (
-	reachOwn   reachOf = iota // what the caller may see; the call itself checks that
-	reachTeams                // every team in a namespace that the caller may see
-	reachHub                  // every caller
-)
-
-// needOf returns what a method requires. A method that is not listed here needs admin, and a key for everything.
-func needOf(method string) need {
-	switch method[strings.LastIndexByte(method, '/')+1:] {
-	case "GetSandbox", "ListSandboxes", "WatchSandboxes",
-		"GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate",
-		"GetHub", "ServerReflectionInfo":
-		return need{scope: ScopeRead}
-	case "CreateSandbox", "ReleaseSandbox", "UpdateSandbox", "TouchSandbox", "PauseSandbox", "ResumeSandbox", "CancelClaim":
-		return need{scope: ScopeClaim}
-	case "PutEnv", "DeleteEnv", "PlanEnv", "RefreshEnv":
-		return need{scope: ScopeAdmin, reach: reachTeams}
-	default:
-		return need{scope: ScopeAdmin, reach: reachHub}
 	}
 }

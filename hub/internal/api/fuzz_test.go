@@ -70,8 +70,7 @@ func FuzzREST(f *testing.F) {
 			return // what net/http does not send
 		}
 		defer func() { _ = resp.Body.Close() }()
-		text, err := io.ReadAll(resp.Body)
-		must.Succeed(t, err)
+		text := must.Read(t, resp.Body)
 		checkAnswer(t, req, resp, text)
 	})
 }

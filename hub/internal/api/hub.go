@@ -24,6 +24,8 @@ const backupChunk = 256 << 10
 // Hub is the hub itself. A hub without durable state has none.
 type Hub interface {
 	Status() *sandboxv1.HubStatus
+	// Replicas lists the replicas of the hub, in order of their names.
+	Replicas() []*sandboxv1.Replica
 	// AcceptLoss lets claims with a key be served although the keys of some clusters are unknown.
 	AcceptLoss(ctx context.Context) error
 	// Backup writes an archive of all durable state.
@@ -38,7 +40,7 @@ type hub struct {
 
 func (h *hub) GetHub(ctx context.Context, _ *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
 	if h.opts == nil {
-		return nil, unbuilt("this hub keeps nothing")
+		return nil, noStore()
 	}
 	status := h.opts.Status()
 	if expires := principal.From(ctx).Expires; expires != nil {
@@ -47,9 +49,16 @@ func (h *hub) GetHub(ctx context.Context, _ *sandboxv1.GetHubRequest) (*sandboxv
 	return status, nil
 }
 
+func (h *hub) ListReplicas(context.Context, *sandboxv1.ListReplicasRequest) (*sandboxv1.ListReplicasResponse, error) {
+	if h.opts == nil {
+		return nil, noStore()
+	}
+	return &sandboxv1.ListReplicasResponse{Replicas: h.opts.Replicas()}, nil
+}
+
 func (h *hub) AcceptLoss(ctx context.Context, _ *sandboxv1.AcceptLossRequest) (*sandboxv1.HubStatus, error) {
 	if h.opts == nil {
-		return nil, unbuilt("this hub keeps nothing")
+		return nil, noStore()
 	}
 	if err := h.opts.AcceptLoss(ctx); err != nil {
 		return nil, problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(2 * time.Second)
@@ -59,7 +68,7 @@ func (h *hub) AcceptLoss(ctx context.Context, _ *sandboxv1.AcceptLossRequest) (*
 
 func (h *hub) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]) error {
 	if h.opts == nil {
-		return unbuilt("this hub keeps nothing")
+		return noStore()
 	}
 	if !h.busy.TryLock() {
 		return problem.New(problem.RateLimited, "another backup is under way").WithRetryAfter(10 * time.Second)

@@ -35,6 +35,9 @@ func TestCallsAreLogged(t *testing.T) {
 	}{
 		"create":  {create, request, sandbox, nil, []string{"Created a sandbox", `"sandbox"="01-east"`, `"env"="default/py"`, hash}},
 		"refused": {create, request, nil, problem.New(problem.QueueFull, "full"), []string{"Refused a create", "QUEUE_FULL", hash}},
+		"conflict": {create, request, nil, problem.New(problem.ClaimKeyConflict, "claim key %q was used", "secret"),
+			[]string{"Refused a create", "claim key (its hash is claimKeyHash) was used"}},
+		"invalid": {create, request, nil, problem.InvalidField("metadata[secret]", "secret", "text"), []string{"metadata: want text"}},
 		"left":    {create, request, nil, context.Canceled, []string{"has left", hash}},
 		"release": {release, &sandboxv1.ReleaseSandboxRequest{Id: "01-east"}, sandbox, nil, []string{"Released a sandbox", "01-east", hash}},
 		"cancel": {sandboxv1.Claims_CancelClaim_FullMethodName, &sandboxv1.CancelClaimRequest{ClaimKey: "secret"},

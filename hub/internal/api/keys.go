@@ -3,7 +3,6 @@
 package api
 
 import (
-	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -11,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +59,7 @@ type Keys struct{ keys []Key }
 func ParseKeys(data []byte) (*Keys, error) {
 	var file keysFile
 	if err := yaml.UnmarshalStrict(data, &file); err != nil {
-		return nil, fmt.Errorf("reading keys: %w", err)
+		return nil, fmt.Errorf("reading keys, want a list of entries below the line `keys:`, as `atoll-hub api-key new` prints it: %w", err)
 	}
 	var errs []error
 	seen := map[string]int{}
@@ -112,7 +110,7 @@ func (k *Key) prepare() error {
 	}
 	for _, n := range k.Namespaces {
 		if len(validation.IsDNS1123Label(n)) > 0 {
-			return fmt.Errorf("namespaces: %q is no namespace", n)
+			return fmt.Errorf("namespaces: %q is not valid, want a DNS label of at most 63 characters", n)
 		}
 	}
 	return nil
@@ -138,29 +136,6 @@ func (k *Keys) find(token string) *Key {
 		}
 	}
 	return found
-}
-
-func (k *Key) allows(s Scope) bool {
-	return slices.Contains(k.Scopes, s) || slices.Contains(k.Scopes, ScopeAdmin) ||
-		s == ScopeRead && slices.Contains(k.Scopes, ScopeClaim)
-}
-
-// Unbound reports whether the key has access to everything.
-func (k *Key) Unbound() bool { return k.AllTeams && k.AllNamespaces && k.User == "" }
-
-// bounds describes the key's restrictions, for errors.
-func (k *Key) bounds() string {
-	team, namespaces := fmt.Sprintf("team %q", k.Team), "namespaces "+cmp.Or(strings.Join(k.Namespaces, ", "), "none")
-	if k.AllTeams {
-		team = "all teams"
-	}
-	if k.User != "" {
-		team += fmt.Sprintf(" and user %q", k.User)
-	}
-	if k.AllNamespaces {
-		namespaces = "all namespaces"
-	}
-	return team + " in " + namespaces
 }
 
 func (k *Key) expired(now time.Time) bool { return k.Expires != nil && !now.Before(*k.Expires) }

@@ -15,9 +15,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"k8s.io/utils/clock"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
-
+	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -29,12 +30,14 @@ func TestParseKeys(t *testing.T) {
 			", scopes: [read, claim], team: t, user: u, namespaces: [default], expires: 2030-01-02T03:04:05Z}]", ""},
 		"empty":             {"", "no keys"},
 		"no YAML":           {"keys: [", "reading keys"},
+		"no line keys":      {"- {name: a, sha256: " + digest + ", scopes: [read]}", "want a list of entries below the line `keys:`"},
 		"unknown key":       {"keys: [{name: a, sha256: " + digest + ", scopes: [read], tem: t}]", "tem"},
 		"no name":           {"keys: [{sha256: " + digest + ", scopes: [read]}]", "name: is missing"},
 		"a token, not hash": {"keys: [{name: a, sha256: atoll_secret, scopes: [read]}]", "sha256: want 64 hex digits"},
 		"no scopes":         {"keys: [{name: a, sha256: " + digest + "}]", "scopes: want at least one"},
 		"unknown scope":     {"keys: [{name: a, sha256: " + digest + ", scopes: [write]}]", `"write" is not one of`},
-		"no namespace":      {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [a_b]}]", `"a_b" is no namespace`},
+		"no namespace": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [a_b]}]",
+			`"a_b" is not valid, want a DNS label`},
 		"a team and all": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], team: t, allTeams: true}]",
 			"allTeams: true beside a team"},
 		"namespaces and all": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [n], allNamespaces: true}]",
@@ -116,25 +119,30 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestScopes(t *testing.T) {
+// The scopes of a key are built-in roles within its bounds: what existing keys may do stays as it was.
+func TestScopesAreRoles(t *testing.T) {
+	sandboxes := func(verb string) access.Permission { return access.Permission{Resource: access.Sandboxes, Verb: verb} }
+	look, create := sandboxes("get"), sandboxes("create")
+	drain := access.Permission{Resource: access.Clusters, Verb: "drain"}
 	for _, tc := range []struct {
-		has  []Scope
-		can  []Scope
-		cant []Scope
+		has []Scope
+		can []access.Permission
+		not []access.Permission
 	}{
-		{[]Scope{ScopeRead}, []Scope{ScopeRead}, []Scope{ScopeClaim, ScopeAdmin}},
-		{[]Scope{ScopeClaim}, []Scope{ScopeRead, ScopeClaim}, []Scope{ScopeAdmin}},
-		{[]Scope{ScopeAdmin}, []Scope{ScopeRead, ScopeClaim, ScopeAdmin}, nil},
+		{[]Scope{ScopeRead}, []access.Permission{look}, []access.Permission{create, access.Exec, access.Logs, access.Ports, drain}},
+		{[]Scope{ScopeClaim}, []access.Permission{look, create, access.Exec, access.Logs, access.Ports}, []access.Permission{drain}},
+		{[]Scope{ScopeRead, ScopeClaim}, []access.Permission{look, create, access.Exec}, []access.Permission{drain}},
+		{[]Scope{ScopeAdmin}, []access.Permission{look, create, access.Exec, access.Logs, access.Ports, drain}, nil},
 	} {
-		k := &Key{Scopes: tc.has}
-		for _, s := range tc.can {
-			if !k.allows(s) {
-				t.Errorf("%v may not %s", tc.has, s)
+		who := (&Key{Name: "n", Scopes: tc.has}).Identity()
+		for _, p := range tc.can {
+			if (*access.Policy)(nil).Grant(who, p).Empty() {
+				t.Errorf("%v may not %s", tc.has, p)
 			}
 		}
-		for _, s := range tc.cant {
-			if k.allows(s) {
-				t.Errorf("%v may %s", tc.has, s)
+		for _, p := range tc.not {
+			if !(*access.Policy)(nil).Grant(who, p).Empty() {
+				t.Errorf("%v may %s", tc.has, p)
 			}
 		}
 	}
@@ -207,7 +215,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 		go func() { running <- a.Run(ctx) }()
 		knows := func(token string) problem.Reason {
 			md := metadata.Pairs("authorization", "Bearer "+token)
-			who, err := a.authenticate(metadata.NewIncomingContext(t.Context(), md), need{scope: ScopeRead})
+			who, err := a.authenticate(metadata.NewIncomingContext(t.Context(), md), access.OfMethod(sandboxv1.Sandboxes_GetSandbox_FullMethodName))
 			if err == nil {
 				if expires := who.Expires; token == first && (expires == nil || !expires.Equal(soon)) {
 					t.Errorf("the caller is told that its key ends at %v, want %v", expires, soon)

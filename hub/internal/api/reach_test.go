@@ -125,10 +125,10 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 				}
 				must.Succeed(t, os.WriteFile(path, entry, 0o600))
 			}
-			if _, err := auth.reread(); err != nil {
+			if _, err := auth.file.reread(); err != nil {
 				t.Fatal(err)
 			}
-			auth.review()
+			auth.review(t.Context())
 			if c.ends {
 				<-talk.cut
 			} else {

@@ -18,6 +18,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -30,13 +31,20 @@ type Options struct {
 	Reach     reach.Opener // nil: sandboxes cannot be reached
 	Fleet     Fleet
 	Hub       Hub
-	Auth      *Authenticator        // nil: every caller may do everything
-	TLS       *tls.Config           // nil: plain text
-	Traces    trace.TracerProvider  // nil: no spans
-	Metrics   prometheus.Registerer // nil: none
+	Catalog   Catalog                   // nil: there is none
+	Templates sandboxv1.TemplatesServer // with Catalog
+	Authority Authority
+	Keys      sandboxv1.KeysServer   // nil: it has none
+	Access    sandboxv1.AccessServer // nil: it has none
+	Limiter   Limiter                // nil: callers have no limits of their own
+	Auth      *Authenticator         // nil: every caller may do everything
+	TLS       *tls.Config            // nil: plain text
+	Traces    trace.TracerProvider   // nil: no spans
+	Metrics   prometheus.Registerer  // nil: none
 	Clock     clock.PassiveClock
 	Limits    serve.Limits
 	Web       serve.Web
+	Audit     *audit.Log // nil: none
 	Log       logr.Logger
 }
 
@@ -46,10 +54,13 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	audited := newAudit(o.Audit)
 	opts := serve.Options{
-		Services: append(serve.Public(sandboxes{claims: o.Claims, service: o.Sandboxes}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
-			envs{fleet: o.Fleet, service: o.Sandboxes}, templates{}), serve.HubOnly(&hub{opts: o.Hub})),
-		Unary:   []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure.unary},
+		Services: append(serve.Public(sandboxes{claims: o.Claims, service: o.Sandboxes}, claimKeys{claims: o.Claims},
+			clusters{fleet: o.Fleet, authority: o.Authority}, envs{fleet: o.Fleet, service: o.Sandboxes, catalog: o.Catalog}, o.templates()),
+			serve.HubOnly(&hub{opts: o.Hub}), serve.Pki(authorities{authority: o.Authority})),
+		Unary:   []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure.unary, audited.Outer},
+		Stream:  []grpc.StreamServerInterceptor{audited.OuterStream},
 		OpenAPI: sandboxv1.OpenAPI,
 		TLS:     o.TLS,
 		Limits:  o.Limits,
@@ -57,19 +68,32 @@ func New(o Options) (*Server, error) {
 		Log:     o.Log,
 	}
 	if o.Auth != nil {
-		opts.Admit = measure.admit(o.Auth.Admit)
+		if o.Metrics != nil {
+			if opts.Metrics, err = serve.NewMetrics(o.Metrics, "atoll_hub"); err != nil {
+				return nil, err
+			}
+		}
+		opts.Admit = measure.admit(audited.Admit(o.Auth.Admit))
 		opts.Unary = append(opts.Unary, o.Auth.Unary)
-		opts.Stream = []grpc.StreamServerInterceptor{o.Auth.Stream}
+		opts.Stream = append(opts.Stream, o.Auth.Stream)
 	}
+	if o.Keys != nil && o.Access != nil {
+		opts.Services = append(opts.Services, serve.Grants(o.Keys, o.Access)...)
+	}
+	opts.Unary = append(opts.Unary, audited.Inner)
+	opts.Stream = append(opts.Stream, audited.InnerStream)
 	opts.Unary = append(opts.Unary, serve.Journal(o.Log, caller, ledger.KeyHash))
-	handler := reach.NewHandler(o.Reach, o.Log)
+	if o.Limiter != nil {
+		opts.Unary = append(opts.Unary, limited(o.Limiter))
+	}
+	handler := reach.NewHandler(reach.Audit(o.Reach, audited), o.Log)
 	handler.Domain = o.Web.Domain(serve.Access(o.Auth != nil))
 	opts.Further = func(r *http.Request) http.Handler {
 		h := handler.Match(r)
 		if h == nil || o.Auth == nil {
 			return h
 		}
-		return o.Auth.HTTP(h)
+		return handler.AuditRefusals(audited, o.Auth.HTTP(h))
 	}
 	server, err := serve.New(opts)
 	if err != nil {
@@ -99,22 +123,26 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	return s.Server.Serve(ctx, lis)
 }
 
-func (envs) DeleteEnv(context.Context, *sandboxv1.DeleteEnvRequest) (*emptypb.Empty, error) {
-	return nil, noCatalogue()
+func (o Options) templates() sandboxv1.TemplatesServer {
+	if o.Templates == nil {
+		return noTemplates{}
+	}
+	return o.Templates
 }
 
-type templates struct {
+// noTemplates refuses what it has no catalogue for.
+type noTemplates struct {
 	sandboxv1.UnimplementedTemplatesServer
 }
 
-func (templates) GetTemplate(context.Context, *sandboxv1.GetTemplateRequest) (*sandboxv1.Template, error) {
+func (noTemplates) GetTemplate(context.Context, *sandboxv1.GetTemplateRequest) (*sandboxv1.Template, error) {
 	return nil, noCatalogue()
 }
 
-func (templates) PutTemplate(context.Context, *sandboxv1.PutTemplateRequest) (*sandboxv1.Template, error) {
+func (noTemplates) PutTemplate(context.Context, *sandboxv1.PutTemplateRequest) (*sandboxv1.Template, error) {
 	return nil, noCatalogue()
 }
 
-func (templates) DeleteTemplate(context.Context, *sandboxv1.DeleteTemplateRequest) (*emptypb.Empty, error) {
+func (noTemplates) DeleteTemplate(context.Context, *sandboxv1.DeleteTemplateRequest) (*emptypb.Empty, error) {
 	return nil, noCatalogue()
 }

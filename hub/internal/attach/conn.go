@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
@@ -30,13 +32,22 @@ type conn struct {
 	origin    callID // of its dispatches, without their numbers
 	session   *fleet.Session
 	orphans   *orphans
+	hold      func()        // keeps new calls back until the cluster's next stream
 	back      func()        // wakes the cluster's newest stream
 	owes      chan struct{} // has a token when a release is owed
+	managed   bool          // the hub may renew its certificate
+	requests  chan *federationv1.CertificateRequest
 	leaves    chan struct{} // has a token when callers have left
-	opts      Options
-	handler   Handler
-	metrics   *metrics
-	log       logr.Logger
+	redirects chan string   // holds the reason of the first Redirect
+
+	redirected atomic.Bool
+	renewing   atomic.Bool // its worker got a new certificate
+	turn       func(urgent bool) bool
+	ending     func() // called before done is closed
+	opts       Options
+	handler    Handler
+	metrics    *metrics
+	log        logr.Logger
 
 	table *table
 	done  chan struct{} // closed when the stream has ended
@@ -46,17 +57,45 @@ type conn struct {
 	foreign    chan *federationv1.HubFrame
 	ended      chan *federationv1.Ended
 	indexed    bool // a whole key index has arrived
+	marks      marks
+}
+
+// markEvery is how often a worker gets a new mark of the ledger, if that has come further.
+const markEvery = 10 * time.Second
+
+// marks are the ledger's marks of one stream. Its reader owns them.
+type marks struct {
+	at   time.Time
+	last *federationv1.LedgerMark
+}
+
+func (m *marks) next(now time.Time, of Ledger) *federationv1.LedgerMark {
+	if now.Sub(m.at) < markEvery {
+		return nil
+	}
+	m.at = now
+	mark := of.Mark()
+	if mark == nil || mark.GetId() == m.last.GetId() && mark.GetRevision() <= m.last.GetRevision() {
+		return nil
+	}
+	m.last = mark
+	return mark
 }
 
 func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, handler Handler, log logr.Logger) *conn {
-	return &conn{
+	c := &conn{
 		clusterID:  clusterID,
 		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
 		session:    session,
 		orphans:    s.orphans,
+		hold:       func() { s.holdCalls(clusterID) },
+		turn:       func(urgent bool) bool { return s.turn(clusterID, urgent) },
 		back:       func() { s.wake(clusterID) },
 		owes:       make(chan struct{}, 1),
+		managed:    hello.GetTrust() != "",
+		requests:   make(chan *federationv1.CertificateRequest, 1),
 		leaves:     make(chan struct{}, 1),
+		redirects:  make(chan string, 1),
 		opts:       s.opts,
 		handler:    handler,
 		metrics:    s.metrics,
@@ -68,6 +107,8 @@ func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *f
 		foreign:    make(chan *federationv1.HubFrame),
 		ended:      make(chan *federationv1.Ended, maxEnded),
 	}
+	c.ending = func() { s.holdAgain(c) }
+	return c
 }
 
 var (
@@ -84,6 +125,7 @@ func (c *conn) serve(stream stream) error {
 	own.Go(func() { cancel(c.pump(ctx)) })
 	own.Go(func() { c.store(ctx) })
 	own.Go(func() { c.settle(ctx) })
+	own.Go(func() { c.certify(ctx) })
 	go func() { cancel(c.read(ctx, stream)) }()
 	go func() { cancel(c.write(ctx, stream)) }()
 	select {
@@ -91,6 +133,7 @@ func (c *conn) serve(stream stream) error {
 	case <-c.session.Replaced():
 		cancel(errReplaced)
 	}
+	c.ending()
 	close(c.done)
 	c.lose(c.table.close()...)
 	own.Wait()
@@ -119,7 +162,9 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 	case *federationv1.WorkerFrame_Report:
 		return c.report(body.Report)
 	case *federationv1.WorkerFrame_Heartbeat:
-		return c.ack(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: c.session.Heartbeat(body.Heartbeat)}})
+		ack := c.session.Heartbeat(body.Heartbeat)
+		ack.Ledger = c.marks.next(c.opts.Clock.Now(), c.opts.Ledger)
+		return c.ack(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: ack}})
 	case *federationv1.WorkerFrame_Receipt:
 		c.session.Receipt()
 		c.table.received(body.Receipt.GetId())
@@ -134,6 +179,13 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		select {
 		case c.ended <- &federationv1.Ended{Batch: body.Ended.GetBatch(), Sandboxes: kept}:
 		default: // not acknowledged, so the worker sends it again
+		}
+	case *federationv1.WorkerFrame_TrustAck:
+		c.session.Trusted(body.TrustAck.GetHash())
+	case *federationv1.WorkerFrame_CertificateRequest:
+		select {
+		case c.requests <- body.CertificateRequest:
+		default: // one is looked at; it asks again
 		}
 	case *federationv1.WorkerFrame_Hello, *federationv1.WorkerFrame_Begin:
 		return status.Error(codes.FailedPrecondition, "the stream has begun already")
@@ -199,7 +251,9 @@ func (c *conn) store(ctx context.Context) {
 				c.log.Error(err, "could not store ended sandboxes, the worker will send them again", "count", len(ended.GetSandboxes()))
 				continue
 			}
-			ack := &federationv1.HubFrame{Body: &federationv1.HubFrame_EndedAck{EndedAck: &federationv1.EndedAck{Batch: ended.GetBatch()}}}
+			ack := &federationv1.HubFrame{Body: &federationv1.HubFrame_EndedAck{EndedAck: &federationv1.EndedAck{
+				Batch: ended.GetBatch(), Ledger: c.opts.Ledger.Mark(),
+			}}}
 			select {
 			case c.acks <- ack:
 			case <-ctx.Done():
@@ -227,6 +281,8 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 				err = stream.Send(call.frame())
 			case <-c.leaves:
 				err = c.sendLeaves(stream)
+			case reason := <-c.redirects:
+				err = stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Redirect{Redirect: &federationv1.Redirect{Reason: reason}}})
 			case frame := <-c.foreign:
 				err = stream.Send(frame)
 			}

@@ -57,6 +57,9 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	}
 	d.Incarnation = c.session.Incarnation()
 	d.Trace = link.TraceContext(ctx)
+	if d.Ledger == nil { // set by the replica that made the call
+		d.Ledger = c.opts.Ledger.Mark()
+	}
 	// A shorter timeout stays: its caller waits longer than the worker, to learn the outcome.
 	if left, ok := wallclock.Left(ctx); ok && (d.Timeout == nil || left < d.Timeout.AsDuration()) {
 		d.Timeout = durationpb.New(left)

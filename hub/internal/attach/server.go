@@ -18,10 +18,13 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/tally"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/validate"
 )
 
 const (
@@ -41,6 +44,30 @@ type Options struct {
 	Log   logr.Logger
 	// Tunnels are the shares of each cluster's tunnels.
 	Tunnels reach.Shares
+	// Rates are the shares of what tunnels carry.
+	Rates reach.Rates
+	// Authority renews their certificates. nil: these come from files.
+	Authority Authority
+	// Ledger is what workers remember of the hub's ledger. nil: nothing.
+	Ledger Ledger
+	// Audit gets a line for each cluster that was admitted or refused. nil: none.
+	Audit *audit.Log
+}
+
+// Ledger gives workers marks of how far the ledger has come, and takes those that they remember.
+type Ledger interface {
+	// Mark returns the present mark, nil if there is none.
+	Mark() *federationv1.LedgerMark
+	// Remembered takes a cluster's mark, nil if it has none. true means that claim keys were lost: all streams must begin anew.
+	Remembered(ctx context.Context, clusterID string, mark *federationv1.LedgerMark) (lost bool, err error)
+}
+
+type noLedger struct{}
+
+func (noLedger) Mark() *federationv1.LedgerMark { return nil }
+
+func (noLedger) Remembered(context.Context, string, *federationv1.LedgerMark) (bool, error) {
+	return false, nil
 }
 
 // Handler takes what workers report about claims.
@@ -60,21 +87,32 @@ type Server struct {
 	metrics *metrics
 	orphans *orphans
 	tunnels *tunnels
+	carried *reach.Bandwidth
 	handler atomic.Pointer[Handler] // nil: not yet
 
 	opening *tally.Tally[string] // by cluster: streams that have not begun
 	unnamed *tally.Tally[string] // by cluster: tunnels that have named no token
+	// attaches has an account for each cluster; it is asked before a Welcome.
+	attaches *pace.Pace[string]
 
 	mu    sync.RWMutex
 	conns map[string]*conn
+	holds map[string]*hold     // by cluster
+	turns map[string]time.Time // until when a cluster has its turn to renew
 }
 
 // NewServer returns a server without streams. It refuses them until it has a handler; because the handler sends calls to workers
 // through this server, and so is created later.
 func NewServer(opts Options) *Server {
+	if opts.Ledger == nil {
+		opts.Ledger = noLedger{}
+	}
 	return &Server{
 		opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{},
-		opening: tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
+		carried: reach.NewBandwidth(opts.Rates, opts.Clock),
+		holds:   map[string]*hold{}, turns: map[string]time.Time{},
+		attaches: pace.New[string](attachLimits, opts.Clock),
+		opening:  tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
 	}
 }
 
@@ -98,8 +136,15 @@ func (s *Server) Attach(stream stream) error {
 	hello, session, err := s.open(stream, clusterID)
 	if err != nil {
 		log.Info("did not attach", "reason", err.Error())
+		var refused *refusedError
+		if errors.As(err, &refused) {
+			s.record(stream.Context(), clusterID, refused.frame, err)
+			return refused.error
+		}
+		s.record(stream.Context(), clusterID, nil, err)
 		return err
 	}
+	s.record(stream.Context(), clusterID, nil, nil)
 	defer session.Close()
 	c := s.newConn(clusterID, hello, session, *handler, log)
 	c.unacknowledged(hello.GetUnacknowledged())
@@ -128,18 +173,37 @@ func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fl
 	if err := checkUnacknowledged(hello.GetUnacknowledged()); err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	if err := s.awaitTurn(stream.Context(), clusterID); err != nil {
+		return nil, nil, err
+	}
+	lost, err := s.opts.Ledger.Remembered(stream.Context(), clusterID, hello.GetLedger())
+	if err != nil {
+		return nil, nil, status.Error(codes.Unavailable, fmt.Errorf("comparing the ledger with what the cluster remembers: %w", err).Error())
+	}
+	if lost {
+		s.EndAll()
+	}
 	session, welcome, refused := s.opts.Fleet.Connect(fleet.Peer{
-		ClusterID: clusterID, Key: link.PeerKey(stream.Context()), Expires: link.PeerExpiry(stream.Context()),
+		ClusterID: clusterID, Key: link.PeerKey(stream.Context()), Issuer: link.PeerIssuer(stream.Context()),
+		Issued: link.PeerIssued(stream.Context()), Expires: link.PeerExpiry(stream.Context()),
 	}, hello)
 	if refused != nil {
 		err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Refused{Refused: refused}})
-		return nil, nil, errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)
+		err = errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)
+		return nil, nil, &refusedError{err, refused}
 	}
+	welcome.Ledger = s.opts.Ledger.Mark()
 	if err := s.begin(stream, session, welcome); err != nil {
 		session.Close()
 		return nil, nil, err
 	}
 	return hello, session, nil
+}
+
+// refusedError is the error of a stream that got a refusal.
+type refusedError struct {
+	error
+	frame *federationv1.Refused
 }
 
 func (s *Server) begin(stream stream, session *fleet.Session, welcome *federationv1.Welcome) error {
@@ -189,6 +253,8 @@ func (s *Server) replace(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[c.clusterID] = c
+	s.release(c.clusterID)
+	delete(s.turns, c.clusterID)
 }
 
 func (s *Server) remove(c *conn) {
@@ -199,10 +265,36 @@ func (s *Server) remove(c *conn) {
 	}
 }
 
+// Mark is how far this process's writes of the ledger have come, nil if that is not known.
+func (s *Server) Mark() *federationv1.LedgerMark { return s.opts.Ledger.Mark() }
+
+// EndAll ends all streams, which begin anew.
+func (s *Server) EndAll() {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, c := range s.conns {
+		c.session.Close()
+	}
+}
+
 // wake makes the cluster's stream release sandboxes that were returned to no caller. Without a stream the next one does.
 func (s *Server) wake(clusterID string) {
 	if c := s.conn(clusterID); c != nil {
 		wake(c.owes)
+	}
+}
+
+// Connected reports whether a cluster has a stream here.
+func (s *Server) Connected(clusterID string) bool {
+	return s.conn(clusterID) != nil || s.holding(clusterID)
+}
+
+// Untaken releases a sandbox of a claim without a key whose response was lost on its way to the caller. One that the cluster cannot have
+// minted is ignored.
+func (s *Server) Untaken(clusterID, sandbox string) {
+	if cluster, ok := validate.ClusterOf(sandbox); ok && cluster == clusterID {
+		s.orphans.owe(clusterID, sandbox)
+		s.wake(clusterID)
 	}
 }
 
@@ -236,9 +328,12 @@ func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1
 	defer s.metrics.inFlight.Dec()
 	began := s.opts.Clock.Now()
 	defer func() { s.metrics.dispatched(d, s.opts.Clock.Since(began), answer, err) }()
-	c := s.conn(clusterID)
+	c := s.settled(ctx, clusterID)
 	if c == nil {
 		return nil, fmt.Errorf("%w: no stream of cluster %s", ErrNotConnected, clusterID)
 	}
-	return c.dispatch(ctx, d)
+	if answer, err = c.dispatch(ctx, d); err != nil {
+		return s.repeat(ctx, c, d, began, err)
+	}
+	return answer, nil
 }

@@ -119,7 +119,7 @@ func (s *Server) OpenTunnel(
 		leave()
 		return nil, err
 	}
-	return &openedTunnel{Tunnel: tunnel, over: leave}, nil
+	return s.carried.Share(&openedTunnel{Tunnel: tunnel, over: leave}, holder), nil
 }
 
 // OpenFeed has a cluster's worker open a tunnel over which it sends changes of sandboxes. How many there are is bounded by the copies

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/wait"
@@ -86,6 +88,37 @@ func TestATunnelCarriesMessagesBothWays(t *testing.T) {
 	tunnel.Close(nil)
 	if _, err := caller.Recv(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// I14: what a sandbox's tunnels carry is paced, with all of them together.
+func TestI14TunnelsAreCarriedAtAPace(t *testing.T) {
+	h := newHub(t, handler{})
+	h.server.carried = reach.NewBandwidth(reach.Rates{Sandbox: 256 << 10}, clock.RealClock{})
+	by := h.tunnels("a")
+	const each = 5 // messages of 32 KiB in each of two tunnels; two of ten are the burst
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 2 {
+		tunnel, caller := h.open("a", by)
+		all.Go(func() {
+			for range each {
+				if err := caller.Send(make([]byte, reach.MaxMessage-1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		all.Go(func() {
+			for range each {
+				if _, err := tunnel.Recv(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("320 KiB at 256 KiB a second took %s, want a second", took)
 	}
 }
 
@@ -165,6 +198,7 @@ func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 // I14: tunnels that name no token are few.
 func TestI14UnnamedTunnelsAreFew(t *testing.T) {
 	h := newHub(t, handler{})
+	h.server.opts.Clock = testingclock.NewFakeClock(time.Now()) // no stream is too late, however slow the machine
 	client := h.linkClient("a")
 	for range maxUnnamed {
 		_, err := client.Tunnel(h.Context())

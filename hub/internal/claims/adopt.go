@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -44,6 +44,19 @@ func (s *Service) recovered(ctx context.Context) error {
 	return problem.New(problem.Recovering,
 		"the hub has lost claim keys and waits to hear them from: %s; claims without a key go on",
 		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(problem.RetrySoon)
+}
+
+// startPatience is how long after its start a hub waits, with calls about claim keys, for registered clusters that have not reported:
+// each may remember that the store was once further.
+const startPatience = 5 * time.Second
+
+// awaitMemories waits until every cluster could tell, or startPatience is over. A cluster that is back later begins a recovery then.
+func (s *Service) awaitMemories(ctx context.Context) {
+	for s.clock.Since(s.started) < startPatience && len(s.fleet.Awaited()) > 0 {
+		if wallclock.Sleep(ctx, s.clock, settlePause) != nil {
+			return
+		}
+	}
 }
 
 // OnKeys takes the key index in a cluster's complete report. It ends the Pods of claims that ended or moved on while the cluster
@@ -273,27 +286,33 @@ func (s *Service) endAll(ctx context.Context, cluster string, strays []*federati
 	return errors.Join(errs...)
 }
 
-// matches compares a request with an adopted sandbox, as far as the sandbox shows its parameters.
-func matches(r *sandboxv1.CreateSandboxRequest, s *sandboxv1.Sandbox) bool {
-	return r.GetUser() == s.GetUser() && r.GetEnv() == s.GetEnv() && maps.Equal(r.GetLabels(), s.GetLabels()) &&
-		maps.Equal(r.GetMetadata(), s.GetMetadata())
+// differing compares a request with an adopted sandbox, as far as the sandbox shows its parameters, and returns those that differ.
+func differing(r *sandboxv1.CreateSandboxRequest, s *sandboxv1.Sandbox) []string {
+	return problem.Differing(
+		&sandboxv1.CreateSandboxRequest{User: r.GetUser(), Env: r.GetEnv(), Labels: r.GetLabels(), Metadata: r.GetMetadata()},
+		&sandboxv1.CreateSandboxRequest{User: s.GetUser(), Env: s.GetEnv(), Labels: s.GetLabels(), Metadata: s.GetMetadata()})
 }
 
-// name stores the request of an adopted claim; retries are compared with all of it from then on.
-func (k *keyed) name(ctx context.Context) {
+// name stores the request of an adopted claim; retries are compared with all of it from then on. It fails only if another replica has
+// stored another one.
+func (k *keyed) name(ctx context.Context) error {
 	if !k.held.Record.Adopted {
-		return
+		return nil
 	}
 	next := *k.held.Record
 	next.Request, next.Adopted = ledger.Marshal(k.flight.request), false
 	saved, err := k.service.ledger.Save(ctx, k.flight.hash, k.held, &next)
+	if errors.Is(k.service.failed(err), errMoved) {
+		return errMoved
+	}
 	if err != nil {
 		k.service.log.Info("Could not write down the request of an adopted claim; the next retry will", "claimKey", k.flight.hash,
 			"error", err.Error())
-		return
+		return nil
 	}
 	k.held = saved
 	k.flight.prove()
+	return nil
 }
 
 // endForgotten ends a claim whose sandbox is in a cluster that an operator has forgotten.
@@ -304,7 +323,7 @@ func (k *keyed) endForgotten(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	next.Terminal = ledger.Marshal(endForgotten(k.flight.request, &next, now))
 	saved, err := s.ledger.Save(ctx, k.flight.hash, k.held, &next)
 	if err != nil {
-		return nil, storeFailed(err)
+		return nil, s.failed(err)
 	}
 	k.held = saved
 	return s.ledger.Terminal(ctx, &next)

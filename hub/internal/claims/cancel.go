@@ -54,8 +54,12 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 		return ledger.Held{}, nil, storeFailed(err)
 	}
 	if h.Record == nil {
+		s.awaitMemories(ctx)
 		if err := s.recovered(ctx); err != nil {
 			return ledger.Held{}, nil, err
+		}
+		if h, err = s.ledger.Load(ctx, k.hash); err != nil { // a recovery may have found it meanwhile
+			return ledger.Held{}, nil, storeFailed(err)
 		}
 	}
 	missing := problem.New(problem.NotFound, "no claim with key %q in namespace %s; keys are kept until %s after their sandbox ended",
@@ -78,7 +82,7 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 		}
 		user = sandbox.GetUser()
 	}
-	if p.User != "" && p.User != user {
+	if p.User != "" && p.User != user || !p.SeesClaim(req.GetTeam(), k.namespace, req.GetEnv(), h.Record.Cluster) {
 		return ledger.Held{}, nil, missing
 	}
 	return h, req, nil

@@ -4,6 +4,7 @@ package claims
 
 import (
 	"errors"
+	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/calls"
@@ -160,6 +161,54 @@ func begin(r *ledger.Record, sameParameters, allowed, forgotten bool) approach {
 		return startAnew
 	default:
 		return askHolder
+	}
+}
+
+// grantMeets is what a sandbox that was granted under a record meets, where another replica has written the record since.
+type grantMeets string
+
+const (
+	// stillOpen: the record waits for this very attempt.
+	stillOpen grantMeets = "StillOpen"
+	// recorded: it is the key's sandbox, or was.
+	recorded grantMeets = "Recorded"
+	// unwanted: the key has ended, or has another attempt or sandbox.
+	unwanted grantMeets = "Unwanted"
+)
+
+// meets decides.
+func meets(r, under *ledger.Record, sandboxID string) grantMeets {
+	switch {
+	case r == nil:
+		return unwanted
+	case r.SandboxID != "" && r.SandboxID == sandboxID:
+		return recorded
+	case (r.State == ledger.Pending || r.State == ledger.Refused) && r.Attempt == under.Attempt && r.Cluster == under.Cluster:
+		return stillOpen
+	default:
+		return unwanted
+	}
+}
+
+const (
+	// goneAfter is how long an open claim of a silent replica waits for it where nothing tells which replicas are there, liveAfter
+	// where something tells that it is: that may be wrong.
+	goneAfter = time.Minute
+	liveAfter = 10 * time.Minute
+)
+
+// resumes reports whether an open claim is resumed that another replica pursues, or did. seen is for how long its entry has not
+// changed. Too early costs a call: the worker joins both.
+func resumes(replica string, seen time.Duration, live func(replica string) bool) bool {
+	switch {
+	case replica == "": // written by a hub of one replica
+		return true
+	case live == nil:
+		return seen >= goneAfter
+	case live(replica):
+		return seen >= liveAfter
+	default:
+		return true
 	}
 }
 

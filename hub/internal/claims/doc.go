@@ -32,6 +32,38 @@
 //     TestI14ATeamKeepsNoMoreKeysThanItsQuota, TestI14ACallerWithoutATeamIsChargedItself.
 //   - Keys of a worker's local API are hashed with its ClusterID and in no index that it sends.
 //
+// # Several replicas of the hub
+//
+// They share a store, and each may serve any key. Replicas asked for one key at once meet at the record, by compare-and-swap, and at the
+// worker, which joins calls of one attempt. With one replica no write is added: TestOneReplicaWritesNoMore.
+//
+//   - A conflict is no error: the flight goes on by the record that it finds: TestI2TwoReplicasAskedAtOnceReturnOneSandbox.
+//   - A replica marks an attempt that it did not write as joined before it sends it; because the writer's "not sent" then says nothing, and
+//     its write of the next attempt must meet a conflict: TestI2NotSentMovesNoClaimThatAnotherReplicaJoined.
+//   - A sandbox is recorded before it is returned; because the next call may reach another replica, and a grant that comes late must find
+//     what the key has: TestI2ASandboxIsRecordedBeforeItIsReturned, TestI2AFrozenReplicaReturnsNoSecondSandbox,
+//     TestI2WithoutItsRecordASandboxIsNotReturned.
+//   - A sandbox whose key has ended meanwhile, or has another, ends unreturned: TestI2ACancelAtAnotherReplicaEndsTheClaim.
+//   - A claim that waits for its cluster reads its record; because another replica may have ended it:
+//     TestACancelAtAnotherReplicaEndsAClaimThatWaitsForItsCluster.
+//   - A flight takes no further callers before it reads the state that it returns; because a release or cancel at another replica may have
+//     returned before their call: TestACallIsNotAnsweredFromBeforeIt.
+//   - Whatever a replica did before it died, another one returns the same sandbox: TestI2AReplicaDies.
+//   - One replica resumes the claims without a waiting caller of replicas that have gone, and sweeps. Hints say who has gone; a wrong one
+//     only delays: TestOpenClaimsOfADeadReplicaAreResumedOnce, TestAResumedClaimIsItsNewReplicas,
+//     TestAReplicaThatRestartsResumesItsOpenClaims, TestOneReplicaSweeps.
+//   - A store that does not respond costs a claim with a key 3 s, and the next ones nothing, before it is UNAVAILABLE. Other calls go on:
+//     TestWithoutTheStoreOnlyClaimsWithAKeyAreRefused.
+//   - Each replica counts its own writes against a team's quota, and all records every 5 min. In between a team may exceed its quota by at
+//     most one quota for each further replica.
+//
+// # The last idle Pod
+//
+// A claim that is routed to an idle Pod says so, while other candidates are left. A worker without an idle Pod then refuses it, and it goes
+// on; because another replica, or a local caller, has taken the Pod, and a hop is shorter than a wait. Where no candidate has an idle
+// Pod, or two had none, it may wait: TestAClaimWhoseIdlePodIsTakenGoesOnBeforeItWaits, TestOnlyACandidateWithoutAnIdlePodIsAskedAgain.
+// So may a claim that another replica or process chose the cluster for: TestAClaimOfADeadReplicaWaitsForNoPodWhileOthersAreIdle.
+//
 // # A ledger that was lost, or restored from a backup
 //
 // Package recovery detects it. Clusters' key indexes, with ended sandboxes and running claims, complete it (bearingOf). They are believed;

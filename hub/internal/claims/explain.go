@@ -35,7 +35,7 @@ func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest)
 		return nil, err
 	}
 	p := principal.From(ctx)
-	if err := p.CheckNamespace(req.GetNamespace()); err != nil {
+	if err := p.CheckEnv(req.GetNamespace(), req.GetName()); err != nil {
 		return nil, err
 	}
 	if req.GetClaimKey() != "" {

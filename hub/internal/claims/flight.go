@@ -13,6 +13,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -31,9 +32,11 @@ type flight struct {
 	durable chan struct{} // closed once the claim is durable; pending is set then
 	pending *sandboxv1.Sandbox
 	done    chan struct{} // closed once sandbox or err is set
+	repeat  bool          // the key had a record before; set before durable and done are closed
 	sandbox *sandboxv1.Sandbox
 	err     error
 	gone    chan struct{} // closed once its outcome is durable as well and the next flight may start
+	closed  bool          // no caller joins it any more; the lock of flights guards it
 }
 
 // flights are the running flights.
@@ -92,16 +95,23 @@ func (s *Service) createKeyed(
 	ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
 ) (*sandboxv1.Sandbox, error) {
 	hash := ledger.KeyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
+	s.awaitMemories(ctx)
 	if err := s.recovered(ctx); err != nil {
 		return nil, err
 	}
-	for {
+	for first := true; ; first = false {
 		if err := s.settle(ctx, hash); err != nil {
 			return nil, err
 		}
-		f, err := s.join(ctx, hash, accountOf(principal.From(ctx), req.GetTeam()), req, wait)
+		f, joins, err := s.join(ctx, hash, accountOf(principal.From(ctx), req.GetTeam()), req, wait)
 		if err != nil {
 			return nil, err
+		}
+		if !joins {
+			if err := f.settled(ctx); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if !proto.Equal(f.request, req) {
 			if err := s.yield(ctx, f, req); err != nil {
@@ -112,6 +122,7 @@ func (s *Service) createKeyed(
 		if wait == noWait {
 			select {
 			case <-f.durable:
+				f.markRepeat(ctx, req, first)
 				return f.accepted()
 			case <-ctx.Done():
 				return nil, gone(ctx)
@@ -122,6 +133,7 @@ func (s *Service) createKeyed(
 		case <-ctx.Done():
 			return nil, gone(ctx)
 		}
+		f.markRepeat(ctx, req, first)
 		if f.err != nil {
 			return nil, f.err
 		}
@@ -129,6 +141,13 @@ func (s *Service) createKeyed(
 			continue // the flight was for callers with less time; the next one waits for the rest
 		}
 		return proto.CloneOf(f.sandbox), nil
+	}
+}
+
+// markRepeat tells the audit that a call's first flight is another call's, or that the key had a record before it.
+func (f *flight) markRepeat(ctx context.Context, req *sandboxv1.CreateSandboxRequest, first bool) {
+	if first && (f.request != req || f.repeat) {
+		audit.MarkRepeat(ctx)
 	}
 }
 
@@ -140,7 +159,7 @@ func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSan
 	defer patience.Stop()
 	select {
 	case <-f.proven:
-		return conflict(req.GetClaimKey())
+		return problem.KeyConflict(req.GetClaimKey(), problem.Differing(f.request, req))
 	case <-f.gone:
 		return nil
 	case <-ctx.Done():
@@ -199,36 +218,43 @@ func settled(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() != sandboxv1.Phase_PENDING && s.GetPhase() != sandboxv1.Phase_STARTING
 }
 
-func conflict(key string) error {
-	return problem.New(problem.ClaimKeyConflict,
-		"claim key %q was used with other parameters before; another claim needs another key", key)
-}
-
-// join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller.
+// join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller. It returns
+// false for a flight that no caller joins any more.
 func (s *Service) join(
 	ctx context.Context, hash, account string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
-) (*flight, error) {
+) (f *flight, joins bool, err error) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
-	if f := s.flights.byKey[hash]; f != nil {
+	if f = s.flights.byKey[hash]; f != nil {
 		telemetry.Joined(ctx, f.ctx)
-		return f, nil
+		return f, !f.closed, nil
 	}
-	f := &flight{
+	f = &flight{
 		hash: hash, account: account, request: req, wait: wait,
 		proven: make(chan struct{}), durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.background.Context(), ctx))
 	if !s.background.Go(func() { s.fly(f) }) {
 		f.cancel(nil)
-		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(problem.RetrySoon)
+		return nil, false, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(problem.RetrySoon)
 	}
 	s.flights.byKey[hash] = f
-	return f, nil
+	return f, true, nil
 }
 
-// fly runs a flight to its end. It writes what it learned after it returned the result and while it still is the key's flight: so
-// nothing else in this process writes the record in between.
+// close keeps further callers from joining a flight, where the hub has several replicas: a result that is read after this is no older
+// than the call of any caller that gets it.
+func (s *Service) close(f *flight) {
+	if s.shared == nil {
+		return
+	}
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	f.closed = true
+}
+
+// fly runs a flight to its end. With one replica it writes what it learned after it returned the result and while it still is the
+// key's flight: so nothing else writes the record in between. With several it writes first.
 func (s *Service) fly(f *flight) {
 	defer f.cancel(nil)
 	k := &keyed{service: s, flight: f}
@@ -239,7 +265,9 @@ func (s *Service) fly(f *flight) {
 	s.flights.answer(f)
 	f.writtenDown(nil)
 	close(f.done)
-	k.learn()
+	if s.shared == nil {
+		k.learn()
+	}
 	s.flights.remove(f)
 	close(f.gone)
 }

@@ -32,10 +32,28 @@ type keyed struct {
 	held     ledger.Held
 	deadline time.Time
 	pursuit  *pursuit // nil where nothing was dispatched
+	earlier  *pursuit // before another replica wrote the record
 }
 
-// run reads the record and acts on it.
+// run acts on the record. It begins again when another replica has written the record meanwhile.
 func (k *keyed) run() (*sandboxv1.Sandbox, error) {
+	for {
+		sandbox, err := k.lap()
+		if k.service.shared != nil && !errors.Is(err, errMoved) {
+			sandbox, err = k.confirm(sandbox, err)
+		}
+		if !errors.Is(err, errMoved) {
+			return sandbox, err
+		}
+		if k.service.clock.Now().After(k.deadline.Add(grace)) {
+			return nil, storeFailed(store.ErrConflict)
+		}
+		k.pursuit, k.earlier = nil, cmp.Or(k.pursuit, k.earlier)
+	}
+}
+
+// lap reads the record and acts on it.
+func (k *keyed) lap() (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	var err error
 	if k.held, err = s.ledger.Load(f.ctx, f.hash); err != nil {
@@ -47,6 +65,9 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 		if same, err = r.Same(f.request); err != nil {
 			return nil, err
 		}
+		if k.deadline.IsZero() { // the first lap: no caller reads it yet
+			f.repeat = same
+		}
 		if same && !r.Adopted {
 			f.prove()
 		}
@@ -54,12 +75,14 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	now := s.clock.Now()
 	forgotten := r != nil && s.fleet.Forgotten(r.Cluster, r.ClusterUID)
 	way := begin(r, same, r == nil || allows(f.request, r.Cluster), forgotten)
-	k.deadline = until(r, now, s.startupTimeout(f.request, holderOf(r, way)))
+	if d := until(r, now, s.startupTimeout(f.request, holderOf(r, way))); k.deadline.IsZero() || d.Before(k.deadline) {
+		k.deadline = d
+	}
 	ctx, cancel := context.WithTimeout(f.ctx, k.deadline.Sub(now)+grace)
 	defer cancel()
 	switch way {
 	case keyConflict:
-		return nil, conflict(f.request.GetClaimKey())
+		return nil, problem.KeyConflict(f.request.GetClaimKey(), r.Differing(f.request))
 	case quarantine:
 		return nil, quarantined(r)
 	case showEnded:
@@ -69,6 +92,9 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	case endItself:
 		return k.endForgotten(ctx)
 	case askHolder:
+		if err := k.join(ctx); err != nil {
+			return nil, err
+		}
 		f.writtenDown(sketch(f.request, sandboxv1.Phase_PENDING))
 		return k.pursue(ctx, &target{cluster: r.Cluster, uid: r.ClusterUID, pool: r.Pool, attempt: r.Attempt})
 	default:
@@ -110,23 +136,30 @@ func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			return nil, err
 		}
 	}
-	if shown.GetEnv() != "" && !matches(k.flight.request, shown) {
-		return nil, conflict(k.flight.request.GetClaimKey())
+	if differ := differing(k.flight.request, shown); shown.GetEnv() != "" && len(differ) > 0 {
+		return nil, problem.KeyConflict(k.flight.request.GetClaimKey(), differ)
 	}
-	k.name(ctx)
+	if err := k.name(ctx); err != nil {
+		return nil, err
+	}
 	return sandbox, nil
 }
 
 // pursue follows the claim, beginning with the cluster that may hold it already.
 func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox, error) {
 	f := k.flight
-	p := k.service.newPursuit(f.request, f.dispatchWait(), k.deadline)
-	p.keyHash, p.note, p.at.keyed = f.hash, k.note, true
+	p := k.earlier
+	if p == nil {
+		p = k.service.newPursuit(f.request, f.dispatchWait(), k.deadline)
+		p.keyHash, p.note, p.check, p.at.keyed = f.hash, k.note, k.check, true
+	}
+	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false
 	for _, id := range k.service.recovery.Unheard(k.service.fleet.ClusterIDs()) {
 		p.route.ExcludeCluster(id) // it may have the key already
 	}
 	if holder != nil {
-		p.target, p.at.open, p.at.tried = holder, true, 1
+		holder.idleOnly = k.service.idleElsewhere(f.request, holder)
+		p.target, p.at.open, p.at.tried = holder, true, max(p.at.tried, 1)
 		var err error
 		if p.decision, err = k.held.Record.ParseDecision(); err != nil {
 			return nil, err
@@ -142,7 +175,7 @@ func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandbo
 	next := &ledger.Record{
 		Request: ledger.Marshal(f.request), Account: f.account, Cluster: cluster, ClusterUID: k.service.fleet.Registration(cluster), Pool: pool,
 		Attempt: nextAttempt(k.held.Record, k.service.recovery.Epoch()), State: ledger.Pending,
-		Unwaited: f.wait == noWait, CreatedAt: now, Deadline: k.deadline,
+		Unwaited: f.wait == noWait, Replica: k.service.replica, CreatedAt: now, Deadline: k.deadline,
 		ExpireAt: k.deadline.Add(k.service.retention), Decision: ledger.Marshal(decision),
 	}
 	if r := k.held.Record; r != nil {
@@ -153,7 +186,7 @@ func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandbo
 	}
 	saved, err := k.service.ledger.Save(ctx, f.hash, k.held, next)
 	if err != nil {
-		return 0, storeFailed(err)
+		return 0, k.service.failed(err)
 	}
 	k.held = saved
 	f.prove()
@@ -179,13 +212,19 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	s, f, r := k.service, k.flight, k.held.Record
 	ready := f.wait != noWait && f.wait != waitAssigned
 	pause := firstPoll
+	s.close(f)
 	for {
 		sandbox, err := s.lookup(ctx, f.hash, r)
 		switch {
-		case err == nil && r.Adopted && !matches(f.request, sandbox):
-			return nil, conflict(f.request.GetClaimKey())
+		case err == nil && r.Adopted && len(differing(f.request, sandbox)) > 0:
+			return nil, problem.KeyConflict(f.request.GetClaimKey(), differing(f.request, sandbox))
 		case err == nil && (settled(sandbox) || !ready):
-			k.name(ctx)
+			if err := k.name(ctx); err != nil {
+				return nil, err
+			}
+			if err := k.check(ctx); err != nil {
+				return nil, err
+			}
 			sandbox.Decision, err = r.ParseDecision()
 			return sandbox, err
 		case err != nil && reasonOf(err) == problem.NotFound:
@@ -262,38 +301,44 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	return s.ledger.Terminal(s.background.Context(), h.Record)
 }
 
-// learn writes the flight's outcome, after its result was returned: which sandbox the key has, or that no cluster took it.
-func (k *keyed) learn() {
+// outcome is the record with the flight's outcome: which sandbox the key has, or that no cluster took it; nil if it is neither.
+func (k *keyed) outcome(sandbox *sandboxv1.Sandbox, failure error) (*ledger.Record, []store.Put) {
 	s, f := k.service, k.flight
 	p, r := k.pursuit, k.held.Record
 	if p == nil || r == nil || errors.Is(context.Cause(f.ctx), errCanceled) {
-		return
+		return nil, nil
 	}
 	next := *r
 	next.Decision = ledger.Marshal(p.decision)
 	next.Request, next.Digest, next.Adopted = ledger.Marshal(f.request), nil, false
 	next.Account = cmp.Or(next.Account, f.account)
-	var extra []store.Put
 	switch {
-	case f.err == nil && f.sandbox.GetPhase() != sandboxv1.Phase_ENDED:
-		next.State, next.SandboxID = ledger.Answered, f.sandbox.GetId()
+	case failure == nil && (sandbox.GetPhase() != sandboxv1.Phase_ENDED || s.shared != nil):
+		next.State, next.SandboxID = ledger.Answered, sandbox.GetId()
 		put, err := ledger.PutID(next.SandboxID, ledger.IDRecord{KeyHash: f.hash})
 		if err != nil {
-			return
+			return nil, nil
 		}
-		extra = append(extra, put)
-	case f.err != nil && p.released:
+		return &next, []store.Put{put}
+	case failure != nil && p.released:
 		next.State, next.ExpireAt = ledger.Refused, s.clock.Now().Add(min(refusedRetention, s.retention))
 		next.Shorten(f.request)
+		return &next, nil
 	default:
-		return
+		return nil, nil
 	}
-	for {
-		err := k.write(&next, extra)
+}
+
+// learn writes the flight's outcome, after its result was returned.
+func (k *keyed) learn() {
+	s, f := k.service, k.flight
+	next, extra := k.outcome(f.sandbox, f.err)
+	for next != nil {
+		err := k.write(next, extra)
 		if err == nil || errors.Is(err, store.ErrConflict) { // it has ended already
 			return
 		}
-		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
+		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", next.Cluster)
 		// Until the record says that the sandbox was returned, the sandbox's end must not free the key: while this flight lasts,
 		// the sandbox is not released.
 		if next.State != ledger.Answered || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil {

@@ -5,6 +5,7 @@ package claims
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -353,13 +354,14 @@ func TestI2OtherParametersConflict(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		f.create(workertest.Request("k"))
 		for name, change := range map[string]func(*sandboxv1.CreateSandboxRequest){
-			"image":   func(r *sandboxv1.CreateSandboxRequest) { r.Image = "app:v2" },
-			"timeout": func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Minute) },
-			"user":    func(r *sandboxv1.CreateSandboxRequest) { r.User = "u" },
-			"env":     func(r *sandboxv1.CreateSandboxRequest) { r.Env = "other" },
+			"image":          func(r *sandboxv1.CreateSandboxRequest) { r.Image = "app:v2" },
+			"startupTimeout": func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Minute) },
+			"user":           func(r *sandboxv1.CreateSandboxRequest) { r.User = "u" },
+			"env":            func(r *sandboxv1.CreateSandboxRequest) { r.Env = "other" },
 		} {
 			_, err := f.hub.Create(t.Context(), workertest.Request("k", change))
-			if err == nil || reasonOf(err) != problem.ClaimKeyConflict || problem.FromError(err).ClaimKey != "k" {
+			if err == nil || reasonOf(err) != problem.ClaimKeyConflict || problem.FromError(err).ClaimKey != "k" ||
+				!strings.Contains(err.Error(), "another value of "+name+" before") {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}

@@ -46,8 +46,11 @@ type pursuit struct {
 	// note, with a key, records where the claim goes next and returns the attempt's number.
 	note    func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
 	keyHash string
+	// check, with a key, returns an error once the claim is not what it was, while the pursuit waits to ask again.
+	check func(ctx context.Context) error
 
 	route    router.Request
+	busy     *router.Request // route without what had no idle Pod when it was asked; nil if there is none
 	at       situation
 	target   *target
 	released bool // certainly no cluster holds the latest attempt
@@ -62,6 +65,7 @@ type target struct {
 	cluster, pool string
 	uid           string // of the cluster
 	attempt       int32
+	idleOnly      bool              // chosen for an idle Pod, while others are left
 	reservation   fleet.Reservation // of nothing, for a claim that is resumed
 }
 
@@ -106,6 +110,11 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			if wallclock.Sleep(ctx, p.service.clock, min(pause, p.remaining())) != nil {
 				return nil, p.unknown()
 			}
+			if p.check != nil {
+				if err := p.check(ctx); errors.Is(err, errMoved) {
+					return nil, err
+				}
+			}
 			pause = min(2*pause, maxPause)
 		case goElsewhere:
 			p.exclude(got)
@@ -129,7 +138,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 	began := s.clock.Now()
 	var t *target
 	for try := 0; t == nil; try++ {
-		view, picked := p.pickSettled(ctx)
+		view, picked, again := p.pickSettled(ctx)
 		if view == nil {
 			return s.fleet.UnknownEnv(p.request.GetNamespace(), p.request.GetEnv())
 		}
@@ -144,6 +153,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 			continue
 		}
 		t = &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: reservation}
+		t.idleOnly = picked.Tier.Idle() && !again && view.Len() > 1 && p.at.tried < maxCandidates-1
 	}
 	if p.note != nil {
 		attempt, err := p.note(ctx, t.cluster, t.pool, p.decision)
@@ -159,28 +169,51 @@ func (p *pursuit) choose(ctx context.Context) error {
 	return nil
 }
 
-// pickSettled picks by the latest view. A hub that has just started has only the clusters that attached first: it waits a moment
+// pickSettled picks by the latest view. again: every candidate with idle Pods has had none when it was asked, so the claim waits.
+// A hub that has just started has only the clusters that attached first: it waits a moment
 // for the others, so that a claim does not wait for another claim's Pod until its deadline.
-func (p *pursuit) pickSettled(ctx context.Context) (*router.View, router.Decision) {
+func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked router.Decision, again bool) {
 	s := p.service
 	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
 	for {
-		view := s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
+		view = s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
 		if view == nil {
-			return nil, router.Decision{}
+			return nil, router.Decision{}, false
 		}
-		picked := p.pick(ctx, view)
+		if p.busy != nil {
+			if picked = p.pickBy(ctx, p.busy, view); picked.OK() && picked.Tier.Idle() {
+				return view, picked, false
+			}
+		}
+		picked = p.pick(ctx, view)
 		waits := picked.OK() && picked.Tier >= router.CanGrow
 		if !waits || len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || wallclock.Sleep(ctx, s.clock, settlePause) != nil {
-			return view, picked
+			return view, picked, p.busy != nil
 		}
 	}
 }
 
+// idleElsewhere reports whether a candidate other than the holder of a claim has an idle Pod. Then a holder without one, that does not
+// know the claim, need not let it wait: the replica or process that chose it may have ended before it sent the claim.
+func (s *Service) idleElsewhere(req *sandboxv1.CreateSandboxRequest, holder *target) bool {
+	view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+	if view == nil {
+		return false
+	}
+	route := router.RequestOf(req)
+	route.Exclude(holder.cluster, holder.pool)
+	picked := router.Pick(&route, view, s.rand())
+	return picked.OK() && picked.Tier.Idle()
+}
+
 func (p *pursuit) pick(ctx context.Context, view *router.View) router.Decision {
+	return p.pickBy(ctx, &p.route, view)
+}
+
+func (p *pursuit) pickBy(ctx context.Context, route *router.Request, view *router.View) router.Decision {
 	_, span := telemetry.Start(ctx, "route")
 	defer span.End()
-	picked := router.Pick(&p.route, view, p.service.rand())
+	picked := router.Pick(route, view, p.service.rand())
 	if span.IsRecording() {
 		span.SetAttributes(telemetry.Env.String(p.request.GetNamespace()+"/"+p.request.GetEnv()),
 			telemetry.Candidate.Int(view.Len()), telemetry.Tier.String(picked.Tier.String()), telemetry.Reason.String(string(picked.Reason)))
@@ -199,6 +232,7 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 		request.Wait = p.wait
 	}
 	call := &federationv1.ClaimCall{Request: request, Pool: p.target.pool, KeyHash: p.keyHash, Attempt: p.target.attempt}
+	call.IdleOnly = p.target.idleOnly
 	if p.keyHash != "" {
 		call.Proof = p.service.recovery.Proof(recovery.Dispatch{
 			Cluster: p.target.cluster, UID: p.service.fleet.Registration(p.target.cluster), KeyHash: p.keyHash, Attempt: p.target.attempt,
@@ -241,11 +275,29 @@ func (p *pursuit) free() {
 
 func (p *pursuit) remaining() time.Duration { return p.deadline.Sub(p.service.clock.Now()) }
 
+// exclude keeps the claim away from a candidate that did not take it. One that only had no idle Pod is asked again, to wait, where no
+// other has any.
 func (p *pursuit) exclude(got dispatchOutcome) {
-	if got == refused {
-		p.route.Exclude(p.target.cluster, p.target.pool)
-	} else {
-		p.route.ExcludeCluster(p.target.cluster)
+	t := p.target
+	switch {
+	case got == refused && t.idleOnly && p.refusal.Reason == problem.NoCapacity:
+		if p.busy == nil {
+			route := p.route
+			p.busy = &route
+		}
+		p.busy.Exclude(t.cluster, t.pool)
+		return
+	case got == refused:
+		p.route.Exclude(t.cluster, t.pool)
+	default:
+		p.route.ExcludeCluster(t.cluster)
+	}
+	switch {
+	case p.busy == nil:
+	case got == refused:
+		p.busy.Exclude(t.cluster, t.pool)
+	default:
+		p.busy.ExcludeCluster(t.cluster)
 	}
 }
 
@@ -301,7 +353,8 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	case reason == router.NoMembers:
 		return "NoMembers: no cluster has a pool of it" + s.unserved(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
 	case reason.Lasting():
-		return string(reason) + ": no member is what the request asks for; explain tells more"
+		view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+		return fmt.Sprintf("%s: %s; explain tells more", reason, mismatch(req, reason, view))
 	}
 	return ""
 }

@@ -3,6 +3,7 @@
 package claims
 
 import (
+	"context"
 	"time"
 
 	"navix.sh/atoll/hub/internal/ledger"
@@ -31,6 +32,15 @@ func (q Quota) check(account string, would ledger.Usage) error {
 	return problem.New(problem.RateLimited, "the claims with a key of %q would keep %d keys and %d bytes, want at most %d and %d; "+
 		"they go when the retention of ended claims is over, and claims without a key go on", account, would.Keys, would.Bytes, q.Keys, q.Bytes).
 		WithRetryAfter(retryQuota)
+}
+
+// KeysOf returns how many claim keys a team has.
+func (s *Service) KeysOf(team string) int { return s.ledger.Usage(team).Keys }
+
+// Holds reports whether a claim key has a claim.
+func (s *Service) Holds(ctx context.Context, team, namespace, key string) bool {
+	h, err := s.ledger.Load(ctx, ledger.KeyHash(team, namespace, key))
+	return err == nil && h.Record != nil
 }
 
 // accountOf returns the account of a claim: its team. A restricted caller without a team is its own account; because it could

@@ -13,9 +13,10 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Ended returns the terminal record of a sandbox with a key, nil where none is kept.
+// Ended returns the terminal record of a sandbox with a key, nil where none is kept. It works without a quorum of the store; because a
+// record that is missed is the cluster's to give.
 func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	ended, err := s.ledger.Ended(ctx, id)
+	ended, err := s.ledger.Ended(store.AllowStale(ctx), id)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
@@ -23,15 +24,19 @@ func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 }
 
 // End ends a sandbox. The end of a sandbox with a claim key is durable before it is sent, like a cancel: a cluster that is away
-// ends the sandbox when it is back. The error says what becomes of a release that the cluster has not confirmed.
+// ends the sandbox when it is back. While a shared store does not respond, its cluster's word that it ended is enough. The
+// error says what becomes of a release that the cluster has not confirmed.
 func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
-	recorded, err := s.endByID(ctx, id)
-	if err != nil {
-		return nil, err
+	recorded, unsure := s.endByID(ctx, id)
+	if unsure != nil && !s.unavailable(unsure) {
+		return nil, unsure
 	}
 	sandbox, repeated, err := s.release(ctx, cluster, id)
-	if err == nil || !repeated && !recorded {
+	switch {
+	case err == nil || !repeated && !recorded:
 		return sandbox, err
+	case unsure != nil:
+		return nil, unsure
 	}
 	e := *problem.FromError(err)
 	if recorded {

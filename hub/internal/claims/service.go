@@ -3,7 +3,9 @@
 package claims
 
 import (
-	"math/rand/v2"
+	"cmp"
+	"crypto/rand"
+	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,13 +56,19 @@ type Options struct {
 	Fleet      Fleet
 	Dispatcher calls.Dispatcher
 	Store      store.Store
-	Recovery   *recovery.State // nil: nothing was ever lost
-	Clock      clock.WithTicker
-	Log        logr.Logger
-	Metrics    prometheus.Registerer
-	Retention  time.Duration // how long a key is kept after its sandbox ended; 24 h
-	Quota      Quota         // of each team; DefaultQuota
-	Rand       func() uint64 // breaks the router's near-ties
+	// Shared is the same store where several replicas of the hub write it; nil: there is one.
+	Shared store.Shared
+	// Replica names this replica among them; by default a random name.
+	Replica string
+	// Live is a hint whether a replica is there; nil: none. A wrong one only delays claims without a waiting caller.
+	Live      func(replica string) bool
+	Recovery  *recovery.State // nil: nothing was ever lost
+	Clock     clock.WithTicker
+	Log       logr.Logger
+	Metrics   prometheus.Registerer
+	Retention time.Duration // how long a key is kept after its sandbox ended; 24 h
+	Quota     Quota         // of each team; DefaultQuota
+	Rand      func() uint64 // breaks the router's near-ties
 	// RefuseCredentials refuses hooks that hold a credential as text.
 	RefuseCredentials bool
 }
@@ -81,8 +89,12 @@ type Service struct {
 	fleet      Fleet
 	workers    calls.Workers
 	ledger     *ledger.Ledger
+	shared     store.Shared // nil: one replica
+	replica    string       // empty with one
+	live       func(replica string) bool
 	recovery   *recovery.State
 	clock      clock.WithTicker
+	started    time.Time
 	log        logr.Logger
 	retention  time.Duration
 	quota      Quota
@@ -109,15 +121,20 @@ func New(opts Options) *Service {
 		opts.Quota = DefaultQuota
 	}
 	if opts.Rand == nil {
-		opts.Rand = rand.Uint64
+		opts.Rand = mathrand.Uint64
 	}
 	if opts.Recovery == nil {
 		opts.Recovery = &recovery.State{}
 	}
+	records, replica := opts.Store, ""
+	if opts.Shared != nil {
+		records, replica = &patient{Store: opts.Shared}, cmp.Or(opts.Replica, rand.Text())
+	}
 	unconfirmed := &endings{waiting: map[ending]bool{}}
 	return &Service{
-		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(opts.Store),
-		recovery: opts.Recovery, clock: opts.Clock, log: opts.Log, retention: opts.Retention, quota: opts.Quota,
+		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(records),
+		shared: opts.Shared, replica: replica, live: opts.Live,
+		recovery: opts.Recovery, clock: opts.Clock, started: opts.Clock.Now(), log: opts.Log, retention: opts.Retention, quota: opts.Quota,
 		rand: opts.Rand, strict: opts.RefuseCredentials,
 		metrics: newMetrics(opts.Metrics, unconfirmed), decisions: newDecisions(), endings: unconfirmed,
 		background: background.New(opts.Clock, opts.Log), flights: newFlights(),

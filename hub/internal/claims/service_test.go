@@ -213,9 +213,11 @@ func TestNoCandidate(t *testing.T) {
 			"no idle Pod and no queue": {func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }, problem.NoCapacity, "NoIdlePod"},
 			"no such cluster": {func(r *sandboxv1.CreateSandboxRequest) {
 				r.Clusters, r.RequireClusters = []string{"mars"}, true
-			}, problem.Misconfigured, "ClusterNotRequested"},
+			}, problem.Misconfigured, `ClusterNotRequested: clusters: "mars" is not valid, its members have "east"`},
 			"no such instance type": {func(r *sandboxv1.CreateSandboxRequest) { r.InstanceType = "huge" }, problem.Misconfigured,
-				"InstanceTypeMismatch"},
+				`InstanceTypeMismatch: instanceType: "huge" is not valid, its members have ""`},
+			"no such scaling group": {func(r *sandboxv1.CreateSandboxRequest) { r.ScalingGroup = "gpu" }, problem.Misconfigured,
+				`ScalingGroupMismatch: scalingGroup: "gpu" is not valid, its members have ""`},
 		} {
 			for _, key := range []string{"", "k"} {
 				_, err := f.hub.Create(t.Context(), workertest.Request(key, tc.change))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"navix.sh/atoll/hub/internal/ledger"
@@ -24,19 +25,27 @@ const (
 )
 
 // Run sends clusters again the ends that they have not confirmed, until ctx ends. Once all keys are known it resumes the claims
-// without a waiting caller, and drops expired keys.
+// without a waiting caller, and drops expired keys: of several replicas, one does so for all.
 func (s *Service) Run(ctx context.Context) error {
 	again := s.clock.NewTicker(endingEvery)
 	defer again.Stop()
 	if !s.untilRecovered(ctx, again.C()) {
 		return nil
 	}
-	if err := s.takeUp(ctx); err != nil && ctx.Err() == nil {
+	if s.shared != nil {
+		var office sync.WaitGroup
+		defer office.Wait()
+		office.Go(func() { _ = s.shared.Lead(ctx, claimsOffice, s.lead) }) // until ctx ends
+	} else if err := s.takeUp(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("taking up open claims: %w", err)
 	}
 	s.count(ctx)
 	ticker := s.clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
+	var own openClaims
+	if s.shared != nil {
+		s.resumeLogged(ctx, &own, true)
+	}
 	for tick := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -45,8 +54,10 @@ func (s *Service) Run(ctx context.Context) error {
 			s.endAgain()
 		case <-ticker.C():
 			tick++
-			if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-				s.log.Error(err, "Could not drop expired claim keys")
+			if s.shared == nil {
+				s.sweepLogged(ctx)
+			} else {
+				s.resumeLogged(ctx, &own, true)
 			}
 			if tick%countEvery == 0 {
 				s.count(ctx)
@@ -75,27 +86,39 @@ func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bo
 // takeUp pursues claims that an earlier process accepted without a waiting caller. Each gets its full time from now on: see
 // until.
 func (s *Service) takeUp(ctx context.Context) error {
-	open, err := s.ledger.OpenKeys(ctx)
+	open, err := s.ledger.Open(ctx)
 	if err != nil {
 		return err
 	}
-	for _, hash := range open {
-		h, err := s.ledger.Load(ctx, hash)
-		if err != nil {
-			return err
-		}
-		if h.Record == nil || !h.Record.Open() || s.clock.Now().Sub(h.Record.Deadline) > clockDoubt {
-			continue
-		}
-		req, err := h.Record.ParseRequest()
-		if err != nil {
-			return err
-		}
-		if _, err := s.join(ctx, hash, h.Record.Account, req, noWait); err != nil {
+	for _, o := range open {
+		if err := s.resume(ctx, o.KeyHash, clockDoubt); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// resume pursues an open claim, unless its deadline passed longer ago than doubt.
+func (s *Service) resume(ctx context.Context, hash string, doubt time.Duration) error {
+	h, err := s.ledger.Load(ctx, hash)
+	if err != nil {
+		return err
+	}
+	if h.Record == nil || !h.Record.Open() || s.clock.Now().Sub(h.Record.Deadline) > doubt {
+		return nil
+	}
+	req, err := h.Record.ParseRequest()
+	if err != nil {
+		return err
+	}
+	_, _, err = s.join(ctx, hash, h.Record.Account, req, noWait)
+	return err
+}
+
+func (s *Service) sweepLogged(ctx context.Context) {
+	if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+		s.log.Error(err, "Could not drop expired claim keys")
+	}
 }
 
 // sweep drops what has expired, oldest first.

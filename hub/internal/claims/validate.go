@@ -3,6 +3,8 @@
 package claims
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -30,11 +32,32 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandbo
 	if err != nil {
 		return nil, err
 	}
-	if err := p.CheckNamespace(in.GetNamespace()); err != nil {
+	if err := p.CheckClaim(team, in.GetNamespace(), in.GetEnv()); err != nil {
 		return nil, err
 	}
 	out := proto.CloneOf(in)
+	if may := p.Clusters(team, in.GetNamespace(), in.GetEnv()); may != nil {
+		if out.Clusters, err = within(in, may); err != nil {
+			return nil, err
+		}
+		out.RequireClusters = true
+	}
 	out.Team, out.User, out.Wait = team, user, sandboxv1.CreateSandboxRequest_WAIT_UNSPECIFIED
+	return out, nil
+}
+
+// within returns the clusters of a request that its caller may use: those that it prefers first.
+func within(in *sandboxv1.CreateSandboxRequest, may []string) ([]string, error) {
+	out := slices.DeleteFunc(slices.Clone(in.GetClusters()), func(id string) bool { return !slices.Contains(may, id) })
+	if in.GetRequireClusters() && len(out) == 0 {
+		return nil, problem.New(problem.Forbidden, "clusters: none of %s is open to you, want one of: %s",
+			strings.Join(in.GetClusters(), ", "), strings.Join(may, ", "))
+	}
+	for _, id := range may {
+		if !in.GetRequireClusters() && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
 	return out, nil
 }
 

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -75,8 +77,13 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		Envs: int32(envs), Members: totals.Members, Idle: totals.Idle, Running: totals.Running,
 		Desired: totals.Desired, Pending: totals.Pending, RegisteredAt: timestamp(record.RegisteredAt), Uid: record.UID,
 	}
+	out.Scope = scopeProto(record.Scope)
 	if s := c.session.Load(); s != nil {
 		out.CertificateExpires = timestamp(s.peer.Expires)
+		if life := link.Lifetime(s.peer.Issued, s.peer.Expires); life > 0 {
+			out.CertificateLifetime = durationpb.New(life)
+		}
+		out.Replica = cmp.Or(s.via, c.fleet.replica)
 	}
 	c.liveness.mu.Lock()
 	seen, ago := c.liveness.seen, max(0, c.fleet.now()-c.liveness.lastSeen)

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,8 @@ type cluster struct {
 	router.Cluster // id, health and age; views refer to them
 	fleet          *Fleet
 
-	session atomic.Pointer[Session] // attached now; written under mu
+	session atomic.Pointer[Session] // attached now, here or to a peer; written under mu
+	via     atomic.Pointer[string]  // the peer of the last relayed session; nil: the last session was a stream of this replica
 
 	// durable serialises writes of the record, and is held while the registry writes. It also serialises hellos.
 	durable chanmutex.Mutex
@@ -78,31 +80,40 @@ func (c *cluster) saveIfDirty(ctx context.Context) error {
 	}
 	defer c.durable.Unlock()
 	c.mu.Lock()
-	dirty, record := c.unsaved, c.recordCopy()
+	dirty, mine := c.unsaved, c.recordCopy()
 	c.unsaved = false
 	c.mu.Unlock()
 	if !dirty {
 		return nil
 	}
-	return c.save(ctx, record)
-}
-
-// save is called with durable held and mu not held.
-func (c *cluster) save(ctx context.Context, r Record) error {
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	if err := c.fleet.registry.Save(ctx, r); err != nil {
-		c.mu.Lock()
-		c.unsaved = true
-		c.mu.Unlock()
+	written, err := c.write(ctx, func(r *Record) error {
+		if c.via.Load() != nil || r.UID != mine.UID {
+			return errSuperseded
+		}
+		takeReported(r, mine)
+		return nil
+	})
+	if errors.Is(err, errSuperseded) {
+		return nil
+	}
+	if err != nil {
 		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.unsaved { // another replica's change may have come in between
+		takeReported(&c.record, written)
 	}
 	return nil
 }
 
+// errSuperseded: the cluster reports to another replica now, or is another one.
+var errSuperseded = errors.New("the change is superseded")
+
 func (c *cluster) recordCopy() Record {
 	r := c.record
 	r.Tombstones, r.Forgotten, r.Keys = slices.Clone(r.Tombstones), slices.Clone(r.Forgotten), slices.Clone(r.Keys)
+	r.RefusedKeys = slices.Clone(r.RefusedKeys)
 	return r
 }
 

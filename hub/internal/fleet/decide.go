@@ -21,6 +21,7 @@ const (
 	ProtocolUnsupported Refusal = "ProtocolUnsupported"
 	RegistryUnavailable Refusal = "RegistryUnavailable"
 	RefusedForgotten    Refusal = "Forgotten"
+	RefusedRevoked      Refusal = "Revoked" // the certificate's key
 	RefusedInvalid      Refusal = "Invalid" // a text of the hello is out of bounds
 )
 
@@ -38,6 +39,7 @@ type helloFacts struct {
 	registeredUID string // empty: the name is free
 	forgotten     bool   // an operator has removed the cluster of this uid
 	revoked       bool   // or that of this name, or of this certificate key
+	keyRevoked    bool   // the certificate's key, of a cluster that is registered
 	quarantined   bool
 	hello         streamID
 	last          streamID // of the last stream that was attached; the zero value if there was none
@@ -54,6 +56,8 @@ func decideHello(f helloFacts) Refusal {
 	switch {
 	case f.protocol != protocolVersion:
 		return ProtocolUnsupported
+	case f.keyRevoked:
+		return RefusedRevoked
 	case f.revoked: // for every uid
 		return RefusedForgotten
 	case f.uid == "" || f.registeredUID != "" && f.uid != f.registeredUID:
@@ -67,6 +71,43 @@ func decideHello(f helloFacts) Refusal {
 			return OlderStream
 		}
 	case f.alive && f.hello.incarnation <= f.last.incarnation:
+		return OlderStream
+	}
+	return None
+}
+
+// relayedFacts are the inputs of decideRelayed.
+type relayedFacts struct {
+	uid           string
+	registeredUID string
+	unknown       bool // the name was never registered, as far as this replica knows
+	forgotten     bool
+	quarantined   bool
+	stream        streamID
+	last          streamID // of the last session, direct or relayed
+	highest       uint64   // incarnation that this replica knows of
+	attached      bool     // that session has not ended
+	direct        bool     // and is a stream of this replica
+}
+
+// decideRelayed decides whether a stream that is attached to a peer takes the cluster's place here. The highest (incarnation, stream)
+// has it, whichever replica tells of it first. A name that the registry here does not have yet is taken from the peer; one whose
+// cluster was forgotten waits for the registry.
+func decideRelayed(f relayedFacts) Refusal {
+	switch {
+	case f.forgotten || f.registeredUID == "" && !f.unknown:
+		return RefusedForgotten
+	case f.uid == "" || f.registeredUID != "" && f.uid != f.registeredUID:
+		return IdentityMismatch
+	case f.quarantined:
+		return RefusedQuarantined
+	case f.stream.incarnation < f.highest:
+		return OlderStream
+	case f.stream.term == f.last.term:
+		if f.stream.stream < f.last.stream || f.stream.stream == f.last.stream && f.direct {
+			return OlderStream
+		}
+	case f.attached && f.stream.incarnation <= f.last.incarnation:
 		return OlderStream
 	}
 	return None
@@ -190,3 +231,18 @@ func decideRouted(h router.Health, draining bool) router.Health {
 
 // forgettable reports whether a cluster may be removed: not while it is attached and takes claims, which would be a mistake.
 func forgettable(attached, draining bool) bool { return draining || !attached }
+
+// deltaFacts are what decideDeltas needs: what the hello says of the worker's last acknowledged report, and this replica's view.
+type deltaFacts struct {
+	known, recovering, restored, suspects bool
+	saidTerm, term                        string
+	said, order                           segment.Order
+	saidDigest, digest                    uint64
+}
+
+// decideDeltas reports whether a stream may start with deltas: this replica has the view, by its own streams or by relay, that the worker
+// had last reported in the same term. Whatever makes a complete report necessary otherwise still does.
+func decideDeltas(f deltaFacts) bool {
+	return f.known && !f.recovering && !f.restored && !f.suspects && f.said.Sequence > 0 &&
+		f.saidTerm == f.term && f.said == f.order && f.saidDigest == f.digest
+}

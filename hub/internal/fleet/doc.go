@@ -22,11 +22,32 @@
 //   - It counts once, in order of (incarnation, sequence): TestI5NoReportThatIsMissingPartialLateRepeatedOrOutOfOrderDeletes.
 //   - Incarnations are durable before their reports count; because restarts must keep the order: TestIncarnation,
 //     TestI5ARestartedHubBelievesNoOlderIncarnation.
-//   - A stream starts with a complete report; earlier deltas are dropped: TestAStreamStartsWithACompleteReport.
+//   - A stream starts with a complete report; earlier deltas are dropped: TestAStreamStartsWithACompleteReport. It may start with deltas at
+//     a replica that has the view of the worker's last acknowledged report of this term, by sequence and digest; the first one has the
+//     whole key index: TestAStreamMayStartWithDeltas, TestDeltasAfterAReattach, TestI1NoDeltasAfterARestoredEtcd.
 //   - Only a delta's removal or a complete report removes Envs; over 30 % of them, and over a handful, take two complete reports:
 //     TestI5AMassRemovalNeedsTwoCompleteReports.
 //   - A digest that differs after a report or heartbeat requests a complete report, with back-off: TestDivergenceIsFoundByDigest.
 //   - Tombstones are for the Welcome; a newer report wins: TestTombstonesTravelInTheWelcomeAndAreBounded.
+//
+// # Several replicas
+//
+//   - A Relay sends a peer what counts here of the clusters attached here: incarnation, stream, sequence, digest, changes, heartbeats. An
+//     Inlet feeds what a peer sends into relayed sessions, which follow the rules of reports and liveness:
+//     TestARelayedViewEqualsTheOwners, TestRelayedHeartbeatsKeepAClusterFresh.
+//   - The session with the highest (incarnation, stream) is the cluster's, whichever replica has it: TestTheHighestStreamHasTheCluster,
+//     TestI4ViewsAgreeWhereverAWorkerIsAttached.
+//   - Equal views (sequence, digest) need deltas alone; otherwise the peer is asked for a complete report, which it makes of its view.
+//   - A relay that breaks makes its clusters the last choice, and removes nothing: TestI5ABrokenRelayLeavesTheParts,
+//     TestI5ARelayedMassRemovalNeedsTwoCompleteReports.
+//   - Peers tell each other of their claims in flight where few idle Pods are left, so that two replicas choose different last Pods:
+//     TestTwoReplicasChooseDifferentLastPods. These are hints. A wrong one costs a hop: TestPoisonedHintsCostAHop.
+//   - A relay keeps one line for each cluster. A peer that falls behind is owed a complete report:
+//     TestI10APeerThatReadsSlowlyIsOwedACompleteReport.
+//   - Workers get foreign segments from their own replica, which alone uses their key indexes and writes their records:
+//     TestRelayedSessionsGetNoForeignSegments.
+//   - What a peer sends is bounded like what a worker sends: TestI14APeersFramesAreBounded. A forgotten cluster is not taken from a peer:
+//     TestI4AForgottenClusterIsNotRelayed.
 //
 // # A cluster's input costs its own part of the hub (I14)
 //
@@ -59,6 +80,9 @@
 //     TestForgettingRevokesTheCertificatesKey.
 //   - An attached cluster that takes claims cannot be forgotten.
 //   - Package registrycopy records bindings first.
+//   - With several replicas a record is swapped: a replica that finds another's change takes it over and decides anew:
+//     TestOneNameAtTwoReplicas, TestI4IncarnationsRiseAcrossReplicas. Each follows what others write:
+//     TestI4AForgetAtOneReplicaEndsTheStreamAtAnother, TestAKeyRevokedAtOneReplicaIsRevokedAtAll, TestAReplicaThatWasCutOffCatchesUp.
 //
 // # Liveness (I6, I11)
 //

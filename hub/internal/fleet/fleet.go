@@ -37,13 +37,15 @@ const (
 	// State other than identity and incarnation (resourceVersion, tombstones) is saved at this interval.
 	saveInterval = 30 * time.Second
 	saveTimeout  = 5 * time.Second
+	// What a rotation of the CA waits for is saved sooner.
+	soonPause = time.Second
 )
 
 // Options configure a Fleet. Clock and Registry are required.
 type Options struct {
 	Clock    clock.WithTicker
 	Registry Registry
-	HubID    string
+	HubID    string // the replica's name; unique among its peers
 	Version  string // of the hub's build
 	Log      logr.Logger
 	Metrics  prometheus.Registerer // nil: none
@@ -57,13 +59,15 @@ type Fleet struct {
 	clock    clock.WithTicker
 	epoch    time.Time // origin of the monotonic durations
 	registry Registry
+	replica  string
 	version  string
 	log      logr.Logger
 	metrics  *metrics
 	recovers func(clusterID string) bool
 	limits   Limits
 
-	revoked sync.Map // keys of certificates, by the name they were removed from: []string
+	soon    chan struct{} // has a token when records are to be saved soon
+	revoked sync.Map      // keys of certificates, by the name they were removed from: []string
 
 	index index
 	turns chan struct{} // turns of large reports
@@ -71,6 +75,10 @@ type Fleet struct {
 	// clusters is replaced as a whole under grow. Clusters are never removed; a forgotten one is an empty name.
 	grow     sync.Mutex
 	clusters atomic.Pointer[map[string]*cluster]
+
+	shares   shares
+	relaying sync.Mutex // written under it
+	relays   atomic.Pointer[[]*Relay]
 
 	enrolling sync.Mutex // taken after durable, before mu
 	roster    atomic.Pointer[roster]
@@ -85,8 +93,8 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		o.Log = logr.Discard()
 	}
 	f := &Fleet{
-		clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, version: o.Version, limits: o.Limits.orDefaults(),
-		log: o.Log.WithValues("hub", o.HubID),
+		clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, replica: o.HubID, version: o.Version, limits: o.Limits.orDefaults(),
+		log: o.Log.WithValues("hub", o.HubID), soon: make(chan struct{}, 1),
 	}
 	if f.recovers = o.Recovering; f.recovers == nil {
 		f.recovers = func(string) bool { return false }
@@ -112,6 +120,8 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 func (f *Fleet) Run(ctx context.Context) error {
 	var saver sync.WaitGroup
 	saver.Go(func() { f.every(ctx, saveInterval, f.saveRecords) })
+	saver.Go(func() { f.follow(ctx) })
+	saver.Go(func() { f.saveSoon(ctx) })
 	f.every(ctx, livenessTick, func(context.Context) {
 		for _, c := range *f.clusters.Load() {
 			c.evaluate()
@@ -134,6 +144,30 @@ func (f *Fleet) every(ctx context.Context, interval time.Duration, do func(conte
 		case <-ticker.C():
 			do(ctx)
 		}
+	}
+}
+
+// saveSoon saves what other replicas wait for, not more often than once in soonPause.
+func (f *Fleet) saveSoon(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.soon:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.clock.After(soonPause):
+		}
+		f.saveRecords(ctx)
+	}
+}
+
+func (f *Fleet) hurry() {
+	select {
+	case f.soon <- struct{}{}:
+	default:
 	}
 }
 

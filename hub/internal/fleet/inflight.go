@@ -35,6 +35,7 @@ type coverage struct {
 type deduction struct {
 	claims int32
 	beat   uint64
+	told   map[memberKey]int32 // of the claims those that count in shares
 }
 
 // Reservation deducts one claim from a member's ready idle Pods. Every reservation ends in Settle or Cancel; calls after the
@@ -45,6 +46,7 @@ type Reservation struct {
 	incarnation uint64
 	overdrawn   bool
 	ended       bool
+	key         *memberKey // in shares; nil: there are no peers
 }
 
 // Reserve deducts a claim that is about to be dispatched to the view's candidate.
@@ -56,7 +58,12 @@ func (f *Fleet) Reserve(view *router.View, index int) Reservation {
 		if s := c.session.Load(); s != nil {
 			r.incarnation = s.Incarnation()
 		}
-		r.overdrawn = r.cell.Add(1) > chosen.Member().ReadyIdle
+		now, idle := r.cell.Add(1), chosen.Member().ReadyIdle
+		r.overdrawn = now > idle
+		if len(f.relayed()) > 0 {
+			r.key = &memberKey{c, chosen.Segment.Key(), chosen.Member().Name}
+			f.begin(*r.key, idle-now)
+		}
 	}
 	return r
 }
@@ -72,6 +79,9 @@ func (r *Reservation) Cancel() {
 	}
 	r.ended = true
 	r.cell.Add(-1)
+	if r.key != nil {
+		r.key.cluster.fleet.end(*r.key, 1)
+	}
 }
 
 // Settle ends a reservation whose claim took a Pod: it is deducted until a report of the same incarnation with a sequence of
@@ -81,14 +91,17 @@ func (r *Reservation) Settle(coveredBy uint64) {
 		return
 	}
 	r.ended = true
-	r.owner.settle(r.cell, segment.Order{Incarnation: r.incarnation, Sequence: coveredBy})
+	r.owner.settle(r.cell, r.key, segment.Order{Incarnation: r.incarnation, Sequence: coveredBy})
 }
 
-func (f *inFlight) settle(cell *atomic.Int32, by segment.Order) {
+func (f *inFlight) settle(cell *atomic.Int32, told *memberKey, by segment.Order) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if by.Incarnation != f.applied.Incarnation || by.Sequence <= f.applied.Sequence {
 		cell.Add(-1)
+		if told != nil {
+			told.cluster.fleet.end(*told, 1)
+		}
 		return
 	}
 	key := coverage{cell, min(by.Sequence, f.applied.Sequence+coverWindow)}
@@ -96,7 +109,13 @@ func (f *inFlight) settle(cell *atomic.Int32, by segment.Order) {
 		f.waiting = map[coverage]deduction{}
 	}
 	d := f.waiting[key]
-	f.waiting[key] = deduction{claims: d.claims + 1, beat: f.beats}
+	if told != nil {
+		if d.told == nil {
+			d.told = map[memberKey]int32{}
+		}
+		d.told[*told]++
+	}
+	f.waiting[key] = deduction{claims: d.claims + 1, beat: f.beats, told: d.told}
 }
 
 // covered ends the deductions that a report covers; all of them if the report is of another incarnation.
@@ -126,5 +145,8 @@ func (f *inFlight) heartbeat() {
 
 func (f *inFlight) end(key coverage, d deduction) {
 	key.cell.Add(-d.claims)
+	for member, claims := range d.told {
+		member.cluster.fleet.end(member, claims)
+	}
 	delete(f.waiting, key)
 }

@@ -27,6 +27,7 @@ func (c *cluster) load(r Record) {
 	defer c.mu.Unlock()
 	c.record = r
 	c.fleet.revoked.Store(c.ID, r.RevokedKeys())
+	c.SetScope(routedScope(r.Scope))
 	c.draining.Store(r.Draining)
 	// The name of a forgotten cluster is known to have nothing; workers that were away still have to learn that.
 	c.known.Store(r.UID == "" && len(r.Forgotten) > 0)
@@ -47,19 +48,23 @@ func takeBack(r *Record, uid string) {
 func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error {
 	c.durable.Lock()
 	defer c.durable.Unlock()
-	c.mu.Lock()
-	next := c.recordCopy()
-	c.mu.Unlock()
-	if err := apply(&next); err != nil {
-		return err
+	var refused error
+	next, err := c.write(ctx, func(r *Record) error {
+		refused = apply(r)
+		return refused
+	})
+	if refused != nil {
+		return refused
 	}
-	if err := c.save(ctx, next); err != nil {
+	if err != nil {
 		return fmt.Errorf("recording a change of cluster %s: %w", c.ID, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.record.UID, c.record.Draining, c.record.Forgotten, c.record.Keys = next.UID, next.Draining, next.Forgotten, next.Keys
+	c.record.RefusedKeys, c.record.Scope = next.RefusedKeys, next.Scope
 	c.fleet.revoked.Store(c.ID, next.RevokedKeys())
+	c.SetScope(routedScope(next.Scope))
 	c.draining.Store(next.Draining)
 	return nil
 }
@@ -160,7 +165,7 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 		}
 		r.Forgotten = append(r.Forgotten, Forgotten{UID: r.UID, Incarnation: r.Incarnation, Term: r.Term, At: f.clock.Now().UTC(), Keys: r.Keys})
 		r.Forgotten = r.Forgotten[max(0, len(r.Forgotten)-hubstate.MaxForgotten):]
-		r.UID, r.Draining, r.Tombstones, r.Keys = "", false, nil, nil
+		r.UID, r.Draining, r.Tombstones, r.Keys, r.Trust, r.Issuer = "", false, nil, nil, "", ""
 		return nil
 	})
 	if err != nil {
@@ -168,11 +173,7 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 	}
 	c.vanish()
 	f.enrol()
-	for _, other := range *f.clusters.Load() { // under another name with the same key
-		if s := other.session.Load(); s != nil && f.revokes(s.peer.Key) {
-			s.Close()
-		}
-	}
+	f.endRevoked()
 	f.log.Info("A cluster was forgotten", "cluster", id)
 	last.State, last.Message = sandboxv1.ClusterState_FORGOTTEN, "removed from the federation"
 	return last, nil
@@ -181,8 +182,16 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 // vanish turns the cluster into an empty name.
 func (c *cluster) vanish() {
 	c.mu.Lock()
+	c.empty()
+	c.mu.Unlock()
+	c.owed()
+}
+
+// empty is called with mu held; owed follows.
+func (c *cluster) empty() {
 	if s := c.session.Swap(nil); s != nil {
 		s.end()
+		c.relayDetached(s)
 	}
 	c.publish(update{removed: slices.Clone(c.holdings.parts)})
 	c.record.Tombstones = nil
@@ -192,7 +201,10 @@ func (c *cluster) vanish() {
 	c.known.Store(true)
 	c.liveness.clear()
 	c.SetHealth(router.Unreachable)
-	c.mu.Unlock()
+}
+
+// owed tells all workers of a cluster that vanished.
+func (c *cluster) owed() {
 	// Workers whose cluster shares no Env with it now may still show it, from an earlier connection.
 	for _, other := range *c.fleet.clusters.Load() {
 		if receiver := other.session.Load(); receiver != nil && other != c {

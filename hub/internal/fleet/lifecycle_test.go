@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/router"
 )
 
@@ -292,5 +293,53 @@ func TestForgettingRevokesTheCertificatesKey(t *testing.T) {
 	check("taken back", map[[3]string]string{{"east", "u1", "renewed"}: "", {"other", "u2", "first"}: ""})
 	if _, err := f.ReleaseName(t.Context(), "east"); !errors.Is(err, ErrNoCluster) {
 		t.Errorf("releasing a name that is taken: %v", err)
+	}
+}
+
+// TestI15AClusterDrawsNoClaimsThatItMayNotServe: whatever it reports, by its namespaces, teams and Envs; its segments are shown, and the
+// scope outlasts a restart.
+func TestI15AClusterDrawsNoClaimsThatItMayNotServe(t *testing.T) {
+	registry := &memoryRegistry{}
+	f := newFleet(t, registry)
+	east, west := newOwner(t, "east"), newOwner(t, "west")
+	east.truth.Put(pool(env(0), 1000))
+	west.truth.Put(pool(env(0), 1))
+	east.connect(f)
+	west.connect(f)
+	goes := func(f *Fleet, team string) string {
+		view, d := f.Pick(env(0), &router.Request{Team: team}, 0)
+		if !d.OK() {
+			return string(d.Reason)
+		}
+		return view.Candidate(d.Index).Cluster.ID
+	}
+	for _, c := range []struct {
+		scope      *hubstate.Scope
+		team, want string
+	}{
+		{nil, "red", "east"},
+		{&hubstate.Scope{Namespaces: []string{"elsewhere"}}, "red", "west"},
+		{&hubstate.Scope{Namespaces: []string{env(0).Namespace}}, "red", "east"},
+		{&hubstate.Scope{Teams: []string{"blue"}}, "red", "west"},
+		{&hubstate.Scope{Teams: []string{"blue"}}, "", "west"},
+		{&hubstate.Scope{Teams: []string{"blue"}}, "blue", "east"},
+		{&hubstate.Scope{Envs: []string{env(0).Namespace + "/other"}}, "red", "west"},
+		{&hubstate.Scope{Envs: []string{env(0).Namespace + "/" + env(0).Name}}, "red", "east"},
+		{&hubstate.Scope{Namespaces: []string{env(0).Namespace}, Teams: []string{"blue"}}, "red", "west"},
+	} {
+		if _, err := f.SetScope(t.Context(), "east", c.scope); err != nil {
+			t.Fatal(err)
+		}
+		if got := goes(f, c.team); got != c.want {
+			t.Errorf("scope %v: a claim of team %q goes to %s, want %s", c.scope, c.team, got, c.want)
+		}
+	}
+	if shown := f.Env(env(0)); len(shown.GetClusters()) != 2 {
+		t.Errorf("shown are %v", shown)
+	}
+	f = newFleet(t, registry)
+	east.connect(f)
+	if got := goes(f, "red"); got != string(router.NotServed) {
+		t.Errorf("after a restart: %s", got)
 	}
 }

@@ -121,5 +121,5 @@ func checkHello(h *federationv1.Hello) error {
 			return fmt.Errorf("%s %s is not valid, want at most %d bytes", text.field, segment.Quote(text.value), segment.MaxUID)
 		}
 	}
-	return nil
+	return checkTrust(h.GetTrust())
 }

@@ -56,6 +56,13 @@ func (c *cluster) setReceipt(got bool, now time.Duration) {
 	c.liveness.noReceipt, c.liveness.noReceiptAt = !got, now
 }
 
+// misses reports whether a dispatch got no receipt, and none did since.
+func (c *cluster) misses() bool {
+	c.liveness.mu.Lock()
+	defer c.liveness.mu.Unlock()
+	return c.liveness.noReceipt
+}
+
 func (c *cluster) quarantineUntil(at time.Duration) {
 	c.liveness.mu.Lock()
 	defer c.liveness.mu.Unlock()

@@ -26,7 +26,12 @@ type storeRegistry struct{ store store.Store }
 
 // NewRegistry stores the records in a store, one entry per cluster. It needs a store of its own: the registry must outlive the
 // loss of the claims.
-func NewRegistry(s store.Store) Registry { return storeRegistry{s} }
+func NewRegistry(s store.Store) Registry {
+	if shared, ok := s.(store.Shared); ok {
+		return sharedRegistry{storeRegistry{s}, shared}
+	}
+	return storeRegistry{s}
+}
 
 func (r storeRegistry) Load(ctx context.Context) ([]Record, error) {
 	return hubstate.LoadRecords(ctx, r.store)
@@ -34,4 +39,28 @@ func (r storeRegistry) Load(ctx context.Context) ([]Record, error) {
 
 func (r storeRegistry) Save(ctx context.Context, record Record) error {
 	return hubstate.SaveRecord(ctx, r.store, record)
+}
+
+// sharedRegistry is a Registry that other replicas write as well. Records have revisions.
+type sharedRegistry struct {
+	storeRegistry
+	shared store.Shared
+}
+
+// follow calls take with every record, and with each one that is written from then on, until ctx ends or a read fails.
+func (r sharedRegistry) follow(ctx context.Context, take func(Record)) error {
+	load := func(ctx context.Context) error {
+		records, err := r.Load(ctx)
+		for _, record := range records {
+			take(record)
+		}
+		return err
+	}
+	return store.Follow(ctx, r.shared, hubstate.RecordPrefix, load, func(events []store.Event) {
+		for _, e := range events {
+			if record, err := hubstate.ParseRecord(e.Entry); err == nil && !e.Deleted {
+				take(record)
+			}
+		}
+	})
 }

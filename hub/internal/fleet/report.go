@@ -5,6 +5,7 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -16,6 +17,7 @@ type assembly struct {
 	active   bool
 	sequence uint64
 	complete bool
+	index    bool // keys is whole although the report is not complete
 	next     uint32
 	size     int
 	segments []*federationv1.EnvSegment
@@ -29,7 +31,7 @@ type assembly struct {
 // add reports whether the chunk continues the report. Chunk 0 always starts a new one.
 func (a *assembly) add(r *federationv1.Report, limits *Limits) bool {
 	if r.GetChunk() == 0 {
-		*a = assembly{active: true, sequence: r.GetSequence(), complete: r.GetComplete()}
+		*a = assembly{active: true, sequence: r.GetSequence(), complete: r.GetComplete(), index: r.GetIndex()}
 	}
 	if !a.active || r.GetSequence() != a.sequence || r.GetComplete() != a.complete || r.GetChunk() != a.next || a.next >= maxChunks {
 		*a = assembly{}
@@ -57,7 +59,7 @@ func (a *assembly) take(r *federationv1.Report, limits *Limits) {
 	if a.keys = append(a.keys, r.GetKeys()...); len(a.keys) > limits.Keys {
 		a.noKeys = fmt.Errorf("%w of %d claim keys", errLimit, limits.Keys)
 	}
-	if a.noKeys != nil || !a.complete {
+	if a.noKeys != nil || !a.complete && !a.index {
 		a.keys = nil
 	}
 }
@@ -179,11 +181,11 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	ack := &federationv1.ReportAck{Sequence: r.sequence}
 	order := segment.Order{Incarnation: s.Incarnation(), Sequence: r.sequence}
 	switch {
-	case !order.After(c.order):
+	case !order.After(c.order) && !s.again(r, order):
 		c.count(resultRepeated)
 		ack.SendComplete = !s.synced
 		return ack, nil
-	case !r.complete && !s.synced:
+	case !r.complete && !s.synced && (!s.deltas || !r.index):
 		c.count(resultUnsynced)
 		ack.SendComplete = true
 		return ack, nil
@@ -191,12 +193,18 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	if r.complete {
 		u.removed = c.leftOut()
 	}
+	said, unsaved := c.said(s, r, &u), c.unsaved
 	c.publish(u)
 	c.judge(r, &u.refused)
 	c.order = order
 	c.inFlight.covered(order)
+	if s.via != "" {
+		c.unsaved = unsaved // the replica to which the cluster is attached saves it
+	} else if said != nil {
+		c.relayReport(s, said)
+	}
 	c.count(resultApplied)
-	if r.complete {
+	if r.complete || r.index && !s.synced {
 		s.becomeSynced()
 		if r.noKeys == nil {
 			keys := r.keys // a pointer into the report would keep all its segments until the next one
@@ -205,6 +213,33 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	}
 	ack.SendComplete = s.reconcile(r.complete, digest, now)
 	return ack, nil
+}
+
+// again reports whether a report is one that a peer made of its view, at the order that this replica has come to as well.
+func (s *Session) again(r *assembly, order segment.Order) bool {
+	return s.via != "" && r.complete && order == s.cluster.order
+}
+
+// said collects for the peers what a report changes, nil: there are none. Peers that have the view before need no complete report. An
+// equal segment tells them how long its members are still saturated. Called with mu held, before the report counts.
+func (c *cluster) said(s *Session, r *assembly, u *update) *statement {
+	if s.via != "" || len(c.fleet.relayed()) == 0 {
+		return nil
+	}
+	said := &statement{complete: r.complete && !c.known.Load()} // no peer has a view before the first one
+	for _, ch := range u.changed {
+		if !r.complete || said.complete || ch.part == nil || !ch.part.segment.Equal(ch.segment) || saturated(ch.segment) {
+			said.changed = append(said.changed, ch.segment)
+		}
+	}
+	for _, p := range u.removed {
+		said.removed = append(said.removed, *p.slot.key)
+	}
+	return said
+}
+
+func saturated(s *segment.Segment) bool {
+	return slices.ContainsFunc(s.Members(), func(m segment.Member) bool { return m.SaturatedFor > 0 })
 }
 
 // judge decides whether a report that counts does so in full. Only a complete report shows that nothing is left out any more.
@@ -307,7 +342,9 @@ func (s *Session) becomeSynced() {
 	c := s.cluster
 	if !s.synced {
 		s.synced = true
-		defer s.outbox.open(c)
+		if s.via == "" { // a peer sends the worker what it should know
+			defer s.outbox.open(c)
+		}
 	}
 	if c.known.Swap(true) {
 		return
@@ -332,6 +369,9 @@ func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAc
 	ack.EtcdRestored = s.revised(h)
 	behind := h.GetSequence() > c.order.Sequence
 	differs := h.GetSequence() == c.order.Sequence && h.GetDigest() != c.holdings.digest
+	if s.via == "" {
+		c.relayHeartbeat(s, h)
+	}
 	c.mu.Unlock()
 	arriving := s.assembly.active && s.assembly.sequence == h.GetSequence()
 	switch {
@@ -358,7 +398,8 @@ func (s *Session) revised(h *federationv1.Heartbeat) (restored bool) {
 		return true
 	}
 	if h.GetResourceVersion() > r.ResourceVersion {
-		r.ResourceVersion, s.cluster.unsaved = h.GetResourceVersion(), true
+		r.ResourceVersion = h.GetResourceVersion()
+		s.cluster.unsaved = s.cluster.unsaved || s.via == ""
 	}
 	return false
 }

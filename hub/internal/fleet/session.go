@@ -36,11 +36,13 @@ var (
 	ErrTooOften = errors.New("the cluster begins too often")
 )
 
-// Session is one attached stream. Its methods never wait for another cluster. Begin, Report and Heartbeat are for the goroutine
-// that reads the stream, NextForeign for the one that writes it, the others for any goroutine.
+// Session is one attached stream, of this replica or relayed by the one to which the cluster is attached. Its methods never wait for
+// another cluster. Begin, Report and Heartbeat are for the goroutine that reads the stream, NextForeign for the one that writes it, the
+// others for any goroutine.
 type Session struct {
 	cluster         *cluster
 	peer            Peer
+	via             string // the peer that relays it; empty: a stream of this replica
 	id              streamID
 	resourceVersion uint64
 	incarnation     atomic.Uint64
@@ -53,7 +55,8 @@ type Session struct {
 	beat     uint64 // the highest heartbeat
 	assembly assembly
 	keys     *[]*federationv1.KeyHolder // of the report that has just counted
-	synced   bool                       // a complete report of this stream has counted
+	synced   bool                       // a complete report of this stream has counted, or its first one after deltas
+	deltas   bool                       // the hub has the view that the hello names: no complete report is needed
 	asking   asking
 }
 
@@ -61,7 +64,9 @@ type Session struct {
 type Peer struct {
 	ClusterID string
 	Key       string    // link.PeerKey; empty: not known
+	Issued    time.Time // when the certificate became valid; zero: not known
 	Expires   time.Time // of the certificate; zero: not known
+	Issuer    string    // link.PeerIssuer; empty: not known
 }
 
 // Connect admits a stream of the cluster that its certificate names, or refuses it. An admitted stream replaces the previous one.
@@ -80,11 +85,16 @@ func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 	c.durable.Lock()
 	defer c.durable.Unlock()
 	refusal := decideHello(c.gather(peer, hello))
-	if refusal == None {
-		if err := c.register(peer, hello); err != nil {
-			f.log.Error(err, "Registering a cluster", "cluster", clusterID)
-			refusal = RegistryUnavailable
+	for refusal == None {
+		err := c.register(peer, hello)
+		if err == nil {
+			break
 		}
+		if refusal = RegistryUnavailable; errors.Is(err, errSuperseded) { // another replica was first
+			refusal = decideHello(c.gather(peer, hello))
+			continue
+		}
+		f.log.Error(err, "Registering a cluster", "cluster", clusterID)
 	}
 	if refusal != None {
 		f.metrics.refused.WithLabelValues(string(refusal)).Inc()
@@ -107,7 +117,8 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	facts := helloFacts{
 		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
 		forgotten: c.record.Forgot(hello.GetClusterUid()), revoked: c.record.Revoked() || c.fleet.revokes(peer.Key),
-		hello: streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
+		keyRevoked: c.record.UID != "" && slices.Contains(c.record.RefusedKeys, peer.Key),
+		hello:      streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}
 	if facts.registeredUID == facts.uid {
 		beside := facts.alive && facts.hello.term != facts.last.term && facts.hello.incarnation <= facts.last.incarnation
@@ -133,6 +144,7 @@ func (c *cluster) noteContact(seen contact) {
 	if s := c.session.Swap(nil); s != nil {
 		c.setAttached(false)
 		s.end()
+		c.relayDetached(s)
 	}
 	// evaluate skips if mu is taken, as it is here; the next tick updates the others.
 	c.evaluate()
@@ -140,17 +152,23 @@ func (c *cluster) noteContact(seen contact) {
 
 // register binds the name to the first cluster. The binding is durable before the stream gets it.
 func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
+	uid := hello.GetClusterUid()
 	c.mu.Lock()
-	r := c.recordCopy()
+	registered := c.record.UID != ""
 	c.mu.Unlock()
-	if r.UID != "" {
+	if registered {
 		return nil
 	}
-	r.ClusterID, r.RegisteredAt = c.ID, c.fleet.clock.Now().UTC()
-	takeBack(&r, hello.GetClusterUid())
-	r.Keys = nil
-	r.AddKey(peer.Key)
-	if err := c.save(context.Background(), r); err != nil {
+	r, err := c.write(context.Background(), func(r *Record) error {
+		if r.UID != "" || r.Revoked() || r.Forgot(uid) {
+			return errSuperseded
+		}
+		r.RegisteredAt = c.fleet.clock.Now().UTC()
+		takeBack(r, uid)
+		r.AddKey(peer.Key) // besides those that were issued to it, by an invitation
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -170,9 +188,15 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 	defer c.mu.Unlock()
 	c.last, c.version = s.id, hello.GetVersion()
 	c.unsaved = c.record.AddKey(peer.Key) || c.unsaved
+	if c.record.Trust != hello.GetTrust() || c.record.Issuer != peer.Issuer {
+		c.record.Trust, c.record.Issuer, c.unsaved = hello.GetTrust(), peer.Issuer, true
+		c.fleet.hurry()
+	}
 	if old := c.session.Swap(s); old != nil {
 		old.end()
+		c.relayDetached(old)
 	}
+	c.via.Store(nil)
 	c.setAttached(false) // until it begins, nothing can be dispatched to it
 	r := c.recordCopy()
 	welcome := &federationv1.Welcome{
@@ -183,6 +207,12 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 		EtcdRestored:      wentBack(s.resourceVersion, r.ResourceVersion),
 	}
 	s.restored = welcome.GetEtcdRestored()
+	s.deltas = decideDeltas(deltaFacts{
+		known: c.known.Load(), recovering: welcome.GetRecovering(), restored: s.restored, suspects: len(c.suspects) > 0,
+		order: c.order, digest: c.holdings.digest, saidTerm: hello.GetTerm(), term: r.Term,
+		said: segment.Order{Incarnation: hello.GetIncarnation(), Sequence: hello.GetAcknowledged()}, saidDigest: hello.GetDigest(),
+	})
+	welcome.Deltas = s.deltas
 	for _, k := range r.Tombstones {
 		welcome.Tombstones = append(welcome.Tombstones, k.Proto())
 	}
@@ -209,6 +239,9 @@ func refused(r Refusal) *federationv1.Refused {
 		out.Message = "this cluster, or one with the same certificate key, was removed from the federation; `atollctl cluster undrain` takes " +
 			"that back"
 		out.RetryAfter = durationpb.New(quarantinePeriod)
+	case RefusedRevoked:
+		out.Message = "the certificate was revoked; `atollctl cluster invite` lets the cluster come back"
+		out.RetryAfter = durationpb.New(time.Minute)
 	case RegistryUnavailable:
 		out.Message = "the hub cannot write its registry"
 		out.RetryAfter = durationpb.New(saveTimeout)
@@ -226,30 +259,51 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	c.mu.Lock()
 	r := c.recordCopy()
 	c.mu.Unlock()
-	if incarnation == 0 || incarnation < r.Incarnation || incarnation == r.Incarnation && r.Term != s.id.term {
-		return fmt.Errorf("%w: %d of term %s, the highest is %d of term %s", ErrIncarnation, incarnation, s.id.term, r.Incarnation, r.Term)
+	if err := s.mayBegin(incarnation, r); err != nil {
+		return err
 	}
 	if !s.current() {
 		return ErrReplaced
 	}
 	// A stream that returns within its term must not depend on free disk space.
 	known := r.Incarnation == incarnation && r.Term == s.id.term && !s.restored
-	r.Incarnation, r.Term = incarnation, s.id.term
-	if s.resourceVersion > 0 {
-		// Also when it went down: the worker got that in the Welcome, and began.
-		r.ResourceVersion = s.resourceVersion
+	begin := func(r *Record) {
+		r.Incarnation, r.Term = incarnation, s.id.term
+		if s.resourceVersion > 0 {
+			// Also when it went down: the worker got that in the Welcome, and began.
+			r.ResourceVersion = s.resourceVersion
+		}
 	}
 	if known {
+		begin(&r)
 		c.begin(s, r)
 		return nil
 	}
 	if !c.begins.take(c.fleet.now()) {
 		return fmt.Errorf("%w: %d at once, then one in %s", ErrTooOften, beginBurst, beginEvery)
 	}
-	if err := c.save(context.Background(), r); err != nil {
+	r, err := c.write(context.Background(), func(r *Record) error {
+		if err := s.mayBegin(incarnation, *r); err != nil { // another replica may have been first
+			return err
+		}
+		begin(r)
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("beginning incarnation %d: %w", incarnation, err)
 	}
+	if r.Incarnation != incarnation { // a later leader began at another replica since
+		return ErrReplaced
+	}
 	c.begin(s, r)
+	return nil
+}
+
+// mayBegin refuses an incarnation that is not new.
+func (s *Session) mayBegin(incarnation uint64, r Record) error {
+	if incarnation == 0 || incarnation < r.Incarnation || incarnation == r.Incarnation && r.Term != s.id.term {
+		return fmt.Errorf("%w: %d of term %s, the highest is %d of term %s", ErrIncarnation, incarnation, s.id.term, r.Incarnation, r.Term)
+	}
 	return nil
 }
 
@@ -258,14 +312,17 @@ func (c *cluster) begin(s *Session, r Record) {
 	c.mu.Lock()
 	c.unsaved = c.unsaved || c.record.ResourceVersion != r.ResourceVersion
 	c.record.Incarnation, c.record.Term, c.record.ResourceVersion = r.Incarnation, r.Term, r.ResourceVersion
-	if c.order.Incarnation != r.Incarnation {
+	if c.order.Incarnation != r.Incarnation && s.current() {
 		c.order = segment.Order{Incarnation: r.Incarnation}
 		c.inFlight.covered(c.order)
 	}
-	c.last.incarnation = r.Incarnation
 	s.incarnation.Store(r.Incarnation)
-	c.touch(now)
-	c.setAttached(s.current())
+	if s.current() { // else a peer's stream has replaced it in the meantime
+		c.last.incarnation = r.Incarnation
+		c.touch(now)
+		c.setAttached(true)
+		c.relayAttached(s)
+	}
 	c.mu.Unlock()
 	c.evaluate()
 }
@@ -284,6 +341,7 @@ func (s *Session) Replaced() <-chan struct{} { return s.replaced }
 func (s *Session) NoReceipt() {
 	if s.current() {
 		s.cluster.setReceipt(false, s.cluster.fleet.now())
+		s.cluster.relayNoReceipt(s)
 		s.cluster.evaluate()
 	}
 }
@@ -307,6 +365,7 @@ func (s *Session) Close() {
 	mine := c.session.CompareAndSwap(s, nil)
 	if mine {
 		c.setAttached(false)
+		c.relayDetached(s)
 	}
 	c.mu.Unlock()
 	s.end()

@@ -51,12 +51,13 @@ type Sandboxes struct {
 	workers calls.Workers
 	running sync.WaitGroup
 
-	mu       sync.Mutex
+	mu       sync.Mutex // of the map alone, and taken before a share's
 	clusters map[string]*share
 }
 
-// share is what is kept of one cluster.
+// share is what is kept of one cluster. Clusters do not wait for each other (I7).
 type share struct {
+	mu        sync.Mutex
 	sandboxes map[string]*entry // by id
 	bytes     int
 	listing   bool
@@ -94,20 +95,31 @@ func (s *Sandboxes) Dispatch(ctx context.Context, cluster string, d *federationv
 // keep notes what a cluster says about its sandboxes. Ended ones are dropped.
 func (s *Sandboxes) keep(cluster string, said ...*sandboxv1.Sandbox) {
 	now := s.opts.Clock.Now()
+	entries := make([]*entry, 0, len(said))
 	for _, sandbox := range said {
 		kept := proto.CloneOf(sandbox)
 		kept.Decision = nil // of one claim, and large
 		if calls.Stamp(kept, cluster) != nil {
 			continue // its caller reports it
 		}
-		s.mu.Lock()
-		s.share(cluster).put(&entry{kept, proto.Size(kept), now})
-		s.mu.Unlock()
+		entries = append(entries, &entry{kept, proto.Size(kept), now})
+	}
+	known := s.share(cluster)
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	for _, e := range entries {
+		known.put(e)
 	}
 }
 
-// share returns a cluster's. The lock is held.
+// share returns a cluster's.
 func (s *Sandboxes) share(cluster string) *share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shareLocked(cluster)
+}
+
+func (s *Sandboxes) shareLocked(cluster string) *share {
 	if s.clusters[cluster] == nil {
 		s.clusters[cluster] = &share{sandboxes: map[string]*entry{}}
 	}
@@ -147,15 +159,19 @@ func (s Sandbox) Shown() *sandboxv1.Sandbox {
 // Of returns the sandboxes of a cluster that want includes, ordered by id.
 func (s *Sandboxes) Of(cluster string, want func(*sandboxv1.Sandbox) bool) (out []Sandbox) {
 	s.mu.Lock()
-	if known := s.clusters[cluster]; known != nil {
-		now := s.opts.Clock.Now()
-		for _, e := range known.sandboxes {
-			if want(e.sandbox) {
-				out = append(out, Sandbox{e.sandbox, max(0, now.Sub(e.at))})
-			}
+	known := s.clusters[cluster]
+	s.mu.Unlock()
+	if known == nil {
+		return nil
+	}
+	known.mu.Lock()
+	now := s.opts.Clock.Now()
+	for _, e := range known.sandboxes {
+		if want(e.sandbox) {
+			out = append(out, Sandbox{e.sandbox, max(0, now.Sub(e.at))})
 		}
 	}
-	s.mu.Unlock()
+	known.mu.Unlock()
 	slices.SortFunc(out, func(a, b Sandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	return out
 }
@@ -183,26 +199,42 @@ func (s *Sandboxes) due() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for cluster, known := range s.clusters {
-		if !known.listing && !slices.Contains(registered, cluster) {
+		if !slices.Contains(registered, cluster) && !known.busy() {
 			delete(s.clusters, cluster)
 		}
 	}
 	for _, cluster := range registered {
-		if known := s.share(cluster); !known.listing && !now.Before(known.next) {
-			known.listing = true
+		if s.shareLocked(cluster).begin(now) {
 			out = append(out, cluster)
 		}
 	}
 	return out
 }
 
+func (s *share) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listing
+}
+
+// begin reports whether a list is due, which then is under way.
+func (s *share) begin(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listing || now.Before(s.next) {
+		return false
+	}
+	s.listing = true
+	return true
+}
+
 // list reads all live sandboxes of a cluster, and drops what is not among them.
 func (s *Sandboxes) list(ctx context.Context, cluster string) {
 	began := s.opts.Clock.Now()
 	there, err := s.read(ctx, cluster)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	known := s.share(cluster)
+	known.mu.Lock()
+	defer known.mu.Unlock()
 	known.listing, known.next = false, s.opts.Clock.Now().Add(listEvery+time.Duration(len(known.sandboxes))*listPer)
 	if err != nil {
 		return

@@ -8,7 +8,7 @@
 //	claim/<key hash>                       Record
 //	id/<sandbox id>                        IDRecord: of sandboxes with a key
 //	expire/<unix seconds>/<one of above>   when to check whether it can be dropped
-//	open/<key hash>                        pending claims without a waiting caller, for the next process
+//	open/<key hash>                        pending claims without a waiting caller, for the next process; the replica that pursues it
 //
 // Rules:
 //

@@ -185,17 +185,24 @@ func (l *Ledger) DropDue(ctx context.Context, d Due) error {
 	return nil
 }
 
-// OpenKeys lists the key hashes of claims that the hub itself pursues.
-func (l *Ledger) OpenKeys(ctx context.Context) ([]string, error) {
+// Open is a claim that the hub itself pursues.
+type Open struct {
+	KeyHash  string
+	Replica  string // that pursues it; empty where the hub has one
+	Revision uint64 // of its latest write
+}
+
+// Open lists the claims that the hub itself pursues.
+func (l *Ledger) Open(ctx context.Context) ([]Open, error) {
 	entries, err := l.store.Range(ctx, openPrefix, "", store.MaxRange)
 	if err != nil {
 		return nil, fmt.Errorf("reading open claims: %w", err)
 	}
-	hashes := make([]string, 0, len(entries))
+	open := make([]Open, 0, len(entries))
 	for _, entry := range entries {
-		hashes = append(hashes, strings.TrimPrefix(entry.Key, openPrefix))
+		open = append(open, Open{strings.TrimPrefix(entry.Key, openPrefix), string(entry.Value), entry.Revision})
 	}
-	return hashes, nil
+	return open, nil
 }
 
 // Each calls do with every record, until do fails.

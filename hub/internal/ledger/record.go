@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -50,7 +51,11 @@ type Record struct {
 	// ClusterUID is the uid of the cluster with that name; empty in records of older builds.
 	ClusterUID string `json:"clusterUid,omitempty"`
 	// Adopted marks a record that was read from a cluster's key index: Request is unknown until a retry names it.
-	Adopted   bool      `json:"adopted,omitempty"`
+	Adopted bool `json:"adopted,omitempty"`
+	// Joined: a replica of the hub that did not write the attempt may have sent it, so its writer does not know what was sent.
+	Joined bool `json:"joined,omitempty"`
+	// Replica pursues a claim without a waiting caller; empty where the hub has one replica.
+	Replica   string    `json:"replica,omitempty"`
 	Pool      string    `json:"pool"`
 	Attempt   int32     `json:"attempt"`
 	State     State     `json:"state"`
@@ -118,7 +123,7 @@ func plan(hash string, old Held, new *Record) (store.Txn, error) {
 	txn.Puts = append(txn.Puts, store.Put{Key: ClaimPrefix + hash, Value: value},
 		store.Put{Key: expireKey(new.ExpireAt, ClaimPrefix+hash)})
 	if new.Open() {
-		txn.Puts = append(txn.Puts, store.Put{Key: openPrefix + hash})
+		txn.Puts = append(txn.Puts, store.Put{Key: openPrefix + hash, Value: []byte(new.Replica)})
 	}
 	txn.Deletes = without(txn.Deletes, txn.Puts)
 	return txn, nil
@@ -163,6 +168,16 @@ func (r *Record) Same(req *sandboxv1.CreateSandboxRequest) (bool, error) {
 	}
 	before, err := r.ParseRequest()
 	return err == nil && proto.Equal(before, req), err
+}
+
+// Differing returns the parameters in which a request is not the record's; none where they are not known, because the record is of a
+// refused claim and has names alone.
+func (r *Record) Differing(req *sandboxv1.CreateSandboxRequest) []string {
+	before, err := r.ParseRequest()
+	if err != nil || len(r.Digest) > 0 {
+		return nil
+	}
+	return problem.Differing(before, req)
 }
 
 // ParseRequest reads the request; an adopted record's is empty until a retry names it.

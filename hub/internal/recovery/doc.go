@@ -17,6 +17,15 @@
 //   - The new ledger's name is written to the registry last; so a restart in between starts over. Clusters heard are in the ledger; so
 //     later restarts continue.
 //
+// # Several replicas
+//
+//   - Both stores are in one etcd and are lost together; so no progress is recorded there, and workers' marks show a set back.
+//   - Replicas that start at a time make one ledger: TestReplicasMakeOneLedger. What one notices, all wait for, and what one hears counts
+//     for all: TestI2ARecoveryIsOneForAllReplicas. The ledger is written before the registry, and names those that it replaced:
+//     TestARenamedLedgerIsNotAnotherOne.
+//   - Without etcd's quorum streams begin, and claims with a key wait until the marks are compared:
+//     TestI2AMarkIsComparedOnceTheStoreResponds.
+//
 // # Epochs
 //
 // An attempt's number starts with its epoch, which rises with each lost ledger. Within an epoch the lower of two attempts was never
@@ -43,9 +52,22 @@
 //   - For 7 days after an older hub's upgrade a loss takes keys without proofs; because older claims have none:
 //     TestKeysWithoutAProofAreTakenForAWhile.
 //
+// # A store that was set back as a whole (I2)
+//
+// Nothing in it shows that. Workers remember the furthest mark (ledger's id, revision, MAC) of the hub's dispatches and
+// acknowledgements, and name it in their Hello.
+//
+//   - A mark beyond the ledger, or of a ledger that this one never replaced, begins a recovery; all streams begin anew:
+//     TestDecideMark, TestI2AVolumeThatWasSetBackIsNoticed, TestI2AWorkerNoticesThatTheStoreWasSetBack of package attach, fault 26 of
+//     e2e/sim.
+//   - A mark without this hub's MAC changes nothing and is logged; because a cluster could invent it (I15).
+//   - Calls about keys wait up to 5 s after the hub's start for registered clusters. A cluster that is away for longer tells later; until
+//     then a key that only it holds can get a second sandbox.
+//   - Workers store marks every 5 min: a set-back together with new leaders in all clusters may go unnoticed for what came after.
+//
 // # Where both files are lost (I2)
 //
 //   - Package registrycopy's copy makes it a lost ledger.
-//   - Without it the hub is new, or with both files restored looks intact. It believes no cluster about keys (I15), so a key can get a
-//     second sandbox; atoll_hub_claim_keys_unsent_total tells operators.
+//   - Without it the hub is new. It believes no cluster about keys (I15), so a key can get a second sandbox;
+//     atoll_hub_claim_keys_unsent_total tells operators, as does the log of marks with other secrets.
 package recovery

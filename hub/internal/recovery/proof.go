@@ -53,27 +53,38 @@ func (s *State) Proof(d Dispatch) string {
 }
 
 func proofUnder(secret hubstate.ProofSecret, d Dispatch) string {
+	return macUnder(secret, "atoll claim", d.Cluster, d.UID, d.KeyHash, strconv.Itoa(int(d.Attempt)))
+}
+
+// macUnder returns the name of a secret, and a MAC under it. The first part says what the others are.
+func macUnder(secret hubstate.ProofSecret, parts ...string) string {
 	mac := hmac.New(sha256.New, secret.Key)
-	_, _ = mac.Write([]byte(strings.Join([]string{"atoll claim", d.Cluster, d.UID, d.KeyHash, strconv.Itoa(int(d.Attempt))}, "\x00")))
+	_, _ = mac.Write([]byte(strings.Join(parts, "\x00")))
 	return secret.ID + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:proofBytes])
 }
 
-// Verify judges what a cluster sends as a proof.
-func (s *State) Verify(d Dispatch, proof string) Verdict {
+// verifyMAC judges a MAC by what it is under the secret that it names.
+func (s *State) verifyMAC(proof string, under func(secret hubstate.ProofSecret) string) Verdict {
 	id, _, _ := strings.Cut(proof, ".")
 	for _, secret := range s.proofs.Secrets {
 		switch {
 		case secret.ID != id:
-		case hmac.Equal([]byte(proof), []byte(proofUnder(secret, d))):
+		case hmac.Equal([]byte(proof), []byte(under(secret))):
 			return Proven
 		default:
 			return Forged
 		}
 	}
-	if s.grandfathers() {
+	return Unproven
+}
+
+// Verify judges what a cluster sends as a proof.
+func (s *State) Verify(d Dispatch, proof string) Verdict {
+	got := s.verifyMAC(proof, func(secret hubstate.ProofSecret) string { return proofUnder(secret, d) })
+	if got == Unproven && s.grandfathers() {
 		return Grandfathered
 	}
-	return Unproven
+	return got
 }
 
 // grandfathers reports whether the running recovery takes keys without a proof. Both times are stored: a clock that is off by ten
@@ -99,23 +110,24 @@ func decideProofs(ledger, registry hubstate.Proofs, isNew bool, now time.Time) h
 
 // openProofs reads the secrets of both files and leaves the same ones in both; because either may be lost.
 func (s *State) openProofs(ctx context.Context, isNew bool, now time.Time) error {
-	ledger, err := hubstate.LoadProofs(ctx, s.claims)
+	ledger, inLedger, err := hubstate.HoldProofs(ctx, s.claims)
 	if err != nil {
 		return err
 	}
-	registry, err := hubstate.LoadProofs(ctx, s.registry)
+	registry, inRegistry, err := hubstate.HoldProofs(ctx, s.registry)
 	if err != nil {
 		return err
 	}
 	s.proofs = decideProofs(ledger, registry, isNew, now)
 	for _, file := range []struct {
 		store.Store
-		has hubstate.Proofs
-	}{{s.registry, registry}, {s.claims, ledger}} {
+		has      hubstate.Proofs
+		revision uint64
+	}{{s.registry, registry, inRegistry}, {s.claims, ledger, inLedger}} {
 		if s.proofs.Equal(file.has) {
 			continue
 		}
-		if err := hubstate.SaveProofs(ctx, file.Store, s.proofs); err != nil {
+		if err := hubstate.SwapProofs(ctx, file.Store, file.revision, s.proofs); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,11 +28,20 @@ type State struct {
 	recovering atomic.Bool // no claim with a key is served
 	partial    atomic.Bool // some clusters may hold keys that are not in the ledger
 	epoch      atomic.Int32
+	id         atomic.Pointer[string]    // of the ledger
+	told       atomic.Pointer[Mark]      // the latest that Mark returned
 	lostAt     atomic.Pointer[time.Time] // when the last loss was noticed
 
-	mu     chanmutex.Mutex // held while the ledger's entry is written
-	ledger hubstate.Ledger
-	marked uint64 // what the registry last got
+	mu       chanmutex.Mutex // held while the ledger's entry is written
+	ledger   hubstate.Ledger
+	revision uint64 // of its entry
+	marked   uint64 // what the registry last got
+
+	onReplaced func()
+
+	waiting   sync.Mutex
+	marks     map[string]Mark // by ledger, the highest: to be compared once the store responds
+	unchecked atomic.Bool     // there are some
 }
 
 // Status is the reported part of a State.
@@ -44,17 +54,31 @@ type Status struct {
 
 var errTooOften = errors.New("the ledger has been lost too often: attempts cannot be numbered any more")
 
-// Open compares the two files, and begins a recovery if they require one.
-func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveClock) (*State, error) {
-	found, err := hubstate.LoadLedger(ctx, claims)
+// maxTries bounds how often replicas that start at a time make each other begin anew.
+const maxTries = 100
+
+// Open compares the two stores, and begins a recovery if they require one. Of several replicas the first does.
+func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveClock) (s *State, err error) {
+	for range maxTries {
+		if s, err = open(ctx, claims, registry, now); !errors.Is(err, store.ErrConflict) {
+			break
+		}
+	}
+	return s, err
+}
+
+func open(ctx context.Context, claims, registry store.Store, now clock.PassiveClock) (*State, error) {
+	held, err := hubstate.HoldLedger(ctx, claims)
 	if err != nil {
 		return nil, err
 	}
-	remembered, err := hubstate.LoadIdentity(ctx, registry)
+	found := held.Value
+	known, err := hubstate.HoldIdentity(ctx, registry)
 	if err != nil {
 		return nil, err
 	}
-	s := &State{claims: claims, registry: registry}
+	s := &State{claims: claims, registry: registry, revision: held.Revision}
+	remembered := s.renamed(found, known.Value)
 	setBack, err := s.setBack(ctx, found)
 	if err != nil {
 		return nil, err
@@ -71,9 +95,12 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	case fresh:
 		s.ledger = hubstate.Ledger{Identity: hubstate.Identity{ID: rand.Text()}}
 	case recovers:
-		s.ledger = hubstate.Ledger{
-			Identity: hubstate.Identity{ID: rand.Text(), Epoch: epoch},
-			Recovery: &hubstate.Recovery{Cause: cause, Since: now.Now().UTC(), Epoch: epoch},
+		former := ""
+		if remembered != nil {
+			former = remembered.ID
+		}
+		if s.ledger, err = succeed(s.ledger, cause, epoch, now.Now(), former); err != nil {
+			return nil, err
 		}
 	case paired, registryLost:
 		s.ledger.Epoch = epoch
@@ -85,10 +112,12 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 		return nil, err
 	}
 	if p != paired {
-		if err := hubstate.SaveLedger(ctx, claims, s.ledger); err != nil {
+		if s.revision, err = hubstate.SwapLedger(ctx, claims, s.revision, s.ledger); err != nil {
 			return nil, err
 		}
-		if err := hubstate.SaveIdentity(ctx, registry, s.ledger.Identity); err != nil {
+	}
+	if p != paired || remembered != known.Value {
+		if _, err := hubstate.SwapIdentity(ctx, registry, known.Revision, s.ledger.Identity); err != nil {
 			return nil, err
 		}
 	}
@@ -96,12 +125,34 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	return s, nil
 }
 
+// succeed returns the ledger that replaces a lost one, of which there may be nothing, and of which another name may be known.
+func succeed(lost hubstate.Ledger, cause hubstate.Cause, epoch int32, now time.Time, former string) (hubstate.Ledger, error) {
+	if epoch > maxEpoch {
+		return hubstate.Ledger{}, errTooOften
+	}
+	return hubstate.Ledger{
+		Identity: hubstate.Identity{ID: rand.Text(), Epoch: epoch},
+		Former:   lost.FormerOf(former),
+		Recovery: &hubstate.Recovery{Cause: cause, Since: now.UTC(), Epoch: epoch},
+	}, nil
+}
+
 // revised is a ledger that reports its progress.
 type revised interface{ Revision() (uint64, error) }
 
+// progress returns a ledger whose progress the registry records. That of a shared store is not; because both are in one etcd, which is
+// set back as a whole.
+func progress(claims store.Store) (ledger revised, can bool) {
+	if _, shared := claims.(store.Shared); shared {
+		return nil, false
+	}
+	ledger, can = claims.(revised)
+	return ledger, can
+}
+
 // setBack reports whether the ledger was once further than it is.
 func (s *State) setBack(ctx context.Context, found *hubstate.Ledger) (bool, error) {
-	ledger, can := s.claims.(revised)
+	ledger, can := progress(s.claims)
 	mark, err := hubstate.LoadMark(ctx, s.registry)
 	if err != nil || !can || mark == nil || found == nil || mark.ID != found.ID {
 		return false, err
@@ -113,6 +164,9 @@ func (s *State) setBack(ctx context.Context, found *hubstate.Ledger) (bool, erro
 // Run records the ledger's progress in the registry, until ctx ends and once more then. A mark that could not be written, as with
 // a full disk, is only late.
 func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
+	if all, is := s.claims.(store.Shared); is {
+		return s.follow(ctx, all, c)
+	}
 	ticker := c.NewTicker(markEvery)
 	defer ticker.Stop()
 	for {
@@ -130,7 +184,7 @@ func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
 
 // mark writes nothing if the ledger has not changed since.
 func (s *State) mark(ctx context.Context) error {
-	ledger, can := s.claims.(revised)
+	ledger, can := progress(s.claims)
 	if !can {
 		return nil
 	}
@@ -159,12 +213,14 @@ func (s *State) publish() {
 		s.lostAt.Store(&r.Since)
 	}
 	s.epoch.Store(s.ledger.Epoch)
+	id := s.ledger.ID
+	s.id.Store(&id)
 	s.partial.Store(r != nil && !r.Over)
 	s.recovering.Store(r != nil && !r.Over && !r.Accepted)
 }
 
 // Recovering reports whether claims with a key must wait.
-func (s *State) Recovering() bool { return s.recovering.Load() }
+func (s *State) Recovering() bool { return s.recovering.Load() || s.unchecked.Load() }
 
 // Epoch returns the ledger's epoch.
 func (s *State) Epoch() int32 { return s.epoch.Load() }
@@ -197,19 +253,20 @@ func (s *State) Saw(ctx context.Context, attempt int32) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	epoch := raise(s.ledger.Epoch, s.recovering.Load(), EpochOf(attempt))
-	if epoch == s.ledger.Epoch {
-		return nil
-	}
-	if last := lastLost(s.ledger.Recovery.Epoch); EpochOf(attempt) > last {
-		return fmt.Errorf("attempt %d is of epoch %d, want at most %d", attempt, EpochOf(attempt), last)
-	}
-	if epoch > maxEpoch {
-		return errTooOften
-	}
-	next := s.ledger
-	next.Epoch = epoch
-	return s.save(ctx, next)
+	return s.update(ctx, func(next *hubstate.Ledger) (bool, error) {
+		epoch := raise(next.Epoch, s.recovering.Load(), EpochOf(attempt))
+		if epoch == next.Epoch {
+			return false, nil
+		}
+		if last := lastLost(next.Recovery.Epoch); EpochOf(attempt) > last {
+			return false, fmt.Errorf("attempt %d is of epoch %d, want at most %d", attempt, EpochOf(attempt), last)
+		}
+		if epoch > maxEpoch {
+			return false, errTooOften
+		}
+		next.Epoch = epoch
+		return true, nil
+	})
 }
 
 // Heard records that every key of a cluster is in the ledger.
@@ -247,23 +304,25 @@ func (s *State) change(ctx context.Context, apply func(*hubstate.Recovery) bool)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.ledger.Recovery; r == nil || r.Over {
-		return nil
-	}
-	next, recovery := s.ledger, *s.ledger.Recovery
-	next.Recovery = &recovery
-	if !apply(&recovery) {
-		return nil
-	}
-	return s.save(ctx, next)
+	return s.update(ctx, func(next *hubstate.Ledger) (bool, error) {
+		if r := next.Recovery; r == nil || r.Over {
+			return false, nil
+		}
+		recovery := *next.Recovery
+		next.Recovery = &recovery
+		return apply(&recovery), nil
+	})
 }
 
-// save is called with mu held.
-func (s *State) save(ctx context.Context, next hubstate.Ledger) error {
+// save is called with mu held. It returns store.ErrConflict if another replica has changed the ledger.
+func (s *State) save(ctx context.Context, next hubstate.Ledger) (err error) {
 	if s.claims == nil {
 		s.ledger = next
 		s.publish()
 		return nil
+	}
+	if _, is := s.claims.(store.Shared); is {
+		return s.swap(ctx, s.revision, next)
 	}
 	if next.Epoch != s.ledger.Epoch {
 		// The registry first; because it has the epoch if the ledger is lost.
@@ -271,7 +330,7 @@ func (s *State) save(ctx context.Context, next hubstate.Ledger) error {
 			return err
 		}
 	}
-	if err := hubstate.SaveLedger(ctx, s.claims, next); err != nil {
+	if s.revision, err = hubstate.SwapLedger(ctx, s.claims, s.revision, next); err != nil {
 		return fmt.Errorf("writing down how far the recovery is: %w", err)
 	}
 	s.ledger = next

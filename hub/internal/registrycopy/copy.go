@@ -89,6 +89,11 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 	if err := restoreProofs(ctx, registry, seen.Proofs); err != nil {
 		return nil, err
 	}
+	if seen.Authority != nil {
+		if err := hubstate.MergeAuthority(ctx, registry, *seen.Authority); err != nil {
+			return nil, err
+		}
+	}
 	log.Info("The registry was missing or a backup's: clusters were added that are known elsewhere", "from", place.String(), "clusters",
 		len(seen.Clusters))
 	// Last: a hub that dies before this starts over.
@@ -209,6 +214,13 @@ func (w *Copy) verify(ctx context.Context) {
 	}
 }
 
+// Keep writes the document if it differs, and returns why it could not.
+func (w *Copy) Keep(ctx context.Context) error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	return w.write(ctx)
+}
+
 // Sync writes the document if it differs. A failure is logged once, and fails later registrations.
 func (w *Copy) Sync(ctx context.Context) {
 	w.writing.Lock()
@@ -236,7 +248,15 @@ func (w *Copy) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	authority, _, err := hubstate.LoadAuthority(ctx, w.file)
+	if err != nil {
+		return err
+	}
 	next := document{Format: format, Proofs: proofs}
+	if len(authority.CAs) > 0 {
+		lasting := authority.Lasting()
+		next.Authority = &lasting
+	}
 	if identity != nil {
 		next.Ledger = *identity
 	}

@@ -270,6 +270,9 @@ func TestFile(t *testing.T) {
 			t.Errorf("%q: %v", got, err)
 		}
 	}
+	if is, err := os.Stat(string(file)); err != nil || is.Mode().Perm() != 0o600 {
+		t.Errorf("who may read it: %v, %v", is.Mode(), err)
+	}
 	if left, err := os.ReadDir(filepath.Dir(string(file))); err != nil || len(left) != 1 {
 		t.Errorf("left %v: %v", left, err)
 	}

@@ -10,6 +10,8 @@ type document struct {
 	Ledger   hubstate.Identity `json:"ledger"`
 	Clusters []hubstate.Record `json:"clusters"`
 	Proofs   hubstate.Proofs   `json:"proofs,omitzero"` // absent in documents of older builds
+	// Authority is the hub's CA, without invitations; nil: it has none, or the document is of an older build.
+	Authority *hubstate.Authority `json:"authority,omitempty"`
 }
 
 const format = 1
@@ -30,5 +32,6 @@ func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubst
 
 // excerpt is the part of a record that the document has.
 func excerpt(r hubstate.Record) hubstate.Record {
-	return hubstate.Record{ClusterID: r.ClusterID, UID: r.UID, RegisteredAt: r.RegisteredAt, Forgotten: r.Forgotten}
+	return hubstate.Record{ClusterID: r.ClusterID, UID: r.UID, RegisteredAt: r.RegisteredAt, Forgotten: r.Forgotten,
+		RefusedKeys: r.RefusedKeys, Scope: r.Scope}
 }

@@ -12,6 +12,7 @@
 //     behind. It has no incarnations; workers remember theirs.
 //   - It is read only if the registry is missing or from a backup; because it may be the older otherwise. If it cannot be read then, the
 //     hub does not start.
+//   - The hub's CA is in it, in clear, and written before it signs a certificate for a cluster (package authority).
 //   - The secrets (hubstate.Proofs) are in clear, like the CA's key, and written before the first cluster registers:
 //     TestProofsSurviveTheVolume.
 //   - The ledger's name follows within 30 s; a hub that reads an older epoch learns later ones from Pods.

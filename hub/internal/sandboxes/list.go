@@ -77,14 +77,15 @@ func (s *Service) resolveList(
 	if err := f.Err(); err != nil {
 		return nil, nil, err
 	}
-	team, user, err := p.Owner(in.GetTeam(), in.GetUser())
+	team, err := p.ListedTeam(in.GetTeam())
 	if err != nil {
 		return nil, nil, err
 	}
-	namespace := in.GetNamespace()
-	if namespace == "" && len(p.Namespaces) == 1 {
-		namespace = p.Namespaces[0]
+	_, user, err := p.Owner(team, in.GetUser())
+	if err != nil {
+		return nil, nil, err
 	}
+	namespace := cmp.Or(in.GetNamespace(), p.Only())
 	if namespace != "" {
 		if err := p.CheckNamespace(namespace); err != nil {
 			return nil, nil, err

@@ -4,6 +4,7 @@ package sandboxes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -238,6 +239,24 @@ func TestSandboxesOfADeadWorkerAreListedAsLastKnown(t *testing.T) {
 		if ended := list(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED,
 			ClusterId: "west"}); len(ended.GetSandboxes()) > 0 {
 			t.Errorf("ended ones are %v", ended.GetSandboxes())
+		}
+
+		watching, over := context.WithCancel(t.Context())
+		var events []*sandboxv1.SandboxEvent
+		err := f.hub.Watch(watching, &sandboxv1.WatchSandboxesRequest{ClusterId: "west"}, func(e *sandboxv1.SandboxEvent) error {
+			if events = append(events, e); e.GetType() == sandboxv1.SandboxEvent_BOOKMARK {
+				over()
+			}
+			return nil
+		})
+		f.hub.CloseWatches()
+		if !errors.Is(err, context.Canceled) || len(events) != 3 || !slices.Equal(events[2].GetUnreachableClusters(), []string{"west"}) {
+			t.Fatalf("a watch shows %v, %v", events, err)
+		}
+		for i, e := range events[:2] {
+			if e.GetSandbox().GetId() != made[i].GetId() || e.GetSandbox().GetStaleAge().AsDuration() < time.Minute {
+				t.Errorf("a watch shows %v, want %s as last known", e, made[i].GetId())
+			}
 		}
 
 		f.Workers["west"].SetConnected(true)

@@ -26,14 +26,14 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	cluster, ended, err := s.find(ctx, id)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, principal.From(ctx).Settle(true, err)
 	case ended != nil:
 		return nil, problem.New(problem.NotFound, "sandbox %s has ended: %s", id, ended.GetStopReason())
 	}
 	holder := reach.Holder{Account: accountOf(principal.From(ctx)), Sandbox: id}
 	return s.tunnels.OpenTunnel(ctx, cluster, holder, func(ctx context.Context, token string) error {
 		call := proto.CloneOf(what)
-		call.SandboxId, call.Token = id, token
+		call.SandboxId, call.Token, call.Caller = id, token, callerOf(principal.From(ctx))
 		_, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_Reach{Reach: call}})
 		return err
 	})
@@ -50,4 +50,12 @@ func accountOf(p principal.Principal) string {
 	default:
 		return ""
 	}
+}
+
+// callerOf names a caller to the audit of the cluster's API server.
+func callerOf(p principal.Principal) string {
+	if p.Identity == nil {
+		return "anonymous"
+	}
+	return string(p.Identity.Kind) + ":" + p.Identity.Name
 }

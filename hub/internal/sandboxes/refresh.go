@@ -33,14 +33,17 @@ func (s *Service) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvReques
 	if err := checkRefresh(in); err != nil {
 		return nil, err
 	}
-	if err := principal.From(ctx).CheckNamespace(in.GetNamespace()); err != nil {
+	p := principal.From(ctx)
+	if err := p.CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return nil, err
 	}
 	view := s.fleet.View(segment.Key{Namespace: in.GetNamespace(), Name: in.GetName()})
 	if view == nil {
 		return nil, s.fleet.UnknownEnv(in.GetNamespace(), in.GetName())
 	}
-	asks, err := splitRefresh(in, membersByCluster(view))
+	there := membersByCluster(view)
+	maps.DeleteFunc(there, func(id string, _ []string) bool { return !p.SeesCluster(id) })
+	asks, err := splitRefresh(in, there)
 	if err != nil {
 		return nil, err
 	}

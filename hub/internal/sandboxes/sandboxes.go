@@ -65,6 +65,7 @@ type Options struct {
 	Feeds      Feeds
 	Clock      clock.WithTicker // the real one if nil
 	Watches    watch.Limits
+	Metrics    *watch.Metrics // nil: none
 	Log        logr.Logger
 }
 
@@ -74,7 +75,7 @@ func New(o Options) *Service {
 	return &Service{
 		fleet: o.Fleet, workers: workers, claims: o.Claims, tunnels: o.Tunnels, known: o.LastKnown,
 		watches: watch.New(watch.Options{
-			Source: clusters{o.Fleet, workers, o.Feeds}, Clock: o.Clock, Limits: o.Watches, Log: o.Log,
+			Source: clusters{o.Fleet, workers, o.Feeds, o.LastKnown}, Clock: o.Clock, Limits: o.Watches, Metrics: o.Metrics, Log: o.Log,
 		}),
 	}
 }
@@ -85,23 +86,32 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	sandbox, err := s.claims.Ended(ctx, id)
-	if err != nil {
-		return nil, err
+	sandbox, unsure := s.claims.Ended(ctx, id)
+	if unsure != nil && !silent(unsure) {
+		return nil, unsure
 	}
 	if sandbox == nil {
 		if err := s.registered(cluster, id); err != nil {
 			return nil, err
 		}
 		if sandbox, err = s.getAt(ctx, cluster, id); err != nil {
+			if unsure != nil && problem.FromError(err).Reason == problem.NotFound {
+				return nil, unsure // the ledger may have its record
+			}
+			if problem.FromError(err).Reason == problem.NotFound && principal.From(ctx).Look().Restricted() {
+				err = noSandbox(id) // as for one that the caller may not see
+			}
 			return nil, err
 		}
 	}
-	if !principal.From(ctx).Sees(sandbox) {
+	if !principal.From(ctx).Look().Sees(sandbox) {
 		return nil, noSandbox(id)
 	}
 	return sandbox, nil
 }
+
+// silent reports whether the ledger does not respond. The cluster of a sandbox does, mostly.
+func silent(err error) bool { return problem.FromError(err).Reason == problem.Unavailable }
 
 func (s *Service) getAt(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
 	return s.workers.Sandbox(ctx, cluster, &federationv1.Dispatch{
@@ -143,14 +153,19 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 	if cluster, err = parseID(id); err != nil {
 		return "", nil, err
 	}
-	if principal.From(ctx).Restricted() {
+	if p := principal.From(ctx); p.Restricted() {
 		// Team and user of a sandbox never change, so checking first is safe.
-		if _, err := s.Get(ctx, id); err != nil {
+		sandbox, err := s.Get(ctx, id)
+		if err != nil {
+			return "", nil, err
+		}
+		if err := p.Check(sandbox); err != nil {
 			return "", nil, err
 		}
 	}
-	if ended, err = s.claims.Ended(ctx, id); err != nil {
-		return "", nil, err
+	ended, unsure := s.claims.Ended(ctx, id)
+	if unsure != nil && !silent(unsure) {
+		return "", nil, unsure
 	}
 	if ended == nil {
 		err = s.registered(cluster, id)
@@ -202,7 +217,7 @@ func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	if err := principal.From(ctx).CheckNamespace(req.GetNamespace()); err != nil {
+	if err := principal.From(ctx).CheckEnv(req.GetNamespace(), req.GetName()); err != nil {
 		return nil, err
 	}
 	if _, err := s.Get(ctx, id); err != nil { // a caller that may see the sandbox may see the decision

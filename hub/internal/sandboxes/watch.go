@@ -9,6 +9,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/listing"
 	"navix.sh/atoll/pkg/problem"
@@ -48,9 +49,7 @@ func scopeOf(p principal.Principal) (scope watch.Scope) {
 	if !p.AllTeams {
 		scope.Team = p.Team
 	}
-	if !p.AllNamespaces && len(p.Namespaces) == 1 {
-		scope.Namespace = p.Namespaces[0]
-	}
+	scope.Namespace = p.Only()
 	return scope
 }
 
@@ -62,6 +61,18 @@ type clusters struct {
 	fleet   Fleet
 	workers calls.Workers
 	feeds   Feeds
+	known   *lastknown.Sandboxes // may be nil
+}
+
+// LastKnown implements watch.Source.
+func (c clusters) LastKnown(cluster string, scope watch.Scope) (all []watch.Known) {
+	if c.known == nil {
+		return nil
+	}
+	for _, one := range c.known.Of(cluster, scope.Covers) {
+		all = append(all, watch.Known{Sandbox: one.Sandbox, Age: one.Age})
+	}
+	return all
 }
 
 // Clusters implements watch.Source.

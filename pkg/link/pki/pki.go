@@ -4,9 +4,6 @@ package pki
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -14,8 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,7 +21,6 @@ import (
 )
 
 const (
-	backdate = time.Hour
 	// Lifetime of the certificates of hubs and clusters.
 	Lifetime   = 30 * 24 * time.Hour
 	caLifetime = 10 * 365 * 24 * time.Hour
@@ -119,18 +113,7 @@ func (a *Authority) Issued(who link.Identity) (*x509.Certificate, error) {
 
 // Hub issues a certificate for a hub with the given host names and addresses.
 func (a *Authority) Hub(hosts ...string) (link.Files, error) {
-	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "atoll-hub"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	for _, host := range hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
-		}
-	}
-	return a.issue(link.Hub(), template)
+	return a.issue(link.Hub(), hubTemplate(hosts))
 }
 
 // Cluster issues a certificate for a cluster's worker.
@@ -138,14 +121,11 @@ func (a *Authority) Cluster(id string) (link.Files, error) {
 	if !link.ValidClusterID(id) {
 		return link.Files{}, fmt.Errorf("issuing a certificate: %q is no cluster id", id)
 	}
-	return a.issue(link.Cluster(id), &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "atoll-worker " + id},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	return a.issue(link.Cluster(id), clusterTemplate(id))
 }
 
 func (a *Authority) create() error {
-	key, keyPEM, err := newKey()
+	key, keyPEM, err := link.NewKey()
 	if err != nil {
 		return err
 	}
@@ -156,7 +136,7 @@ func (a *Authority) create() error {
 		MaxPathLenZero:        true,
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
-	der, err := sign(template, caLifetime, nil, key.Public(), key)
+	der, err := sign(template, caLifetime, time.Now(), nil, key.Public(), key)
 	if err != nil {
 		return err
 	}
@@ -194,13 +174,13 @@ func fileName(who link.Identity) string {
 }
 
 func (a *Authority) issue(who link.Identity, template *x509.Certificate) (link.Files, error) {
-	key, keyPEM, err := newKey()
+	key, keyPEM, err := link.NewKey()
 	if err != nil {
 		return link.Files{}, err
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.URIs = []*url.URL{who.URI()}
-	der, err := sign(template, Lifetime, a.cert, key.Public(), a.key)
+	der, err := sign(template, Lifetime, time.Now(), a.cert, key.Public(), a.key)
 	if err != nil {
 		return link.Files{}, err
 	}
@@ -226,41 +206,4 @@ func (a *Authority) write(name string, content []byte, mode fs.FileMode) error {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	return nil
-}
-
-// sign issues template as a certificate of pub. Without a parent it is self-signed.
-func sign(
-	template *x509.Certificate, life time.Duration, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer,
-) ([]byte, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, fmt.Errorf("choosing a serial number: %w", err)
-	}
-	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-backdate)
-	template.NotAfter = time.Now().Add(life)
-	if parent == nil {
-		parent = template
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
-	if err != nil {
-		return nil, fmt.Errorf("signing a certificate: %w", err)
-	}
-	return der, nil
-}
-
-func newKey() (*ecdsa.PrivateKey, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("generating a key: %w", err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding a key: %w", err)
-	}
-	return key, encode("PRIVATE KEY", der), nil
-}
-
-func encode(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

@@ -35,6 +35,8 @@ type additions struct {
 	Everywhere []string `json:"everywhere"`
 	// Calls has more about some calls, by their selectors without the package.
 	Calls map[string]call `json:"calls"`
+	// Partial lists messages of which a caller may ask for some fields alone.
+	Partial []string `json:"partial"`
 	// Paths has operations that the protobuf does not have, as the document has them, each with errors in place of their responses.
 	Paths map[string]map[string]map[string]any `json:"paths"`
 }
@@ -46,6 +48,7 @@ type call struct {
 	Required   []string         `json:"required"`   // fields of the body
 	Parameters []map[string]any `json:"parameters"` // more parameters
 	Content    map[string]any   `json:"content"`    // of its response, beside JSON
+	Messages   []string         `json:"messages"`   // that this content has
 }
 
 func main() {

@@ -4,11 +4,13 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/compiler/protogen"
 	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/pluginpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -18,12 +20,25 @@ import (
 // run generates from the public API's protobuf as it is.
 func run(t *testing.T, change func([]rule, *additions)) (string, error) {
 	t.Helper()
-	file := sandboxv1.File_sandbox_v1_sandbox_proto
-	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{file.Path()}}
-	for i := range file.Imports().Len() {
-		request.ProtoFile = append(request.ProtoFile, protodesc.ToFileDescriptorProto(file.Imports().Get(i)))
+	request := &pluginpb.CodeGeneratorRequest{}
+	seen := map[string]bool{}
+	var add func(protoreflect.FileDescriptor)
+	add = func(file protoreflect.FileDescriptor) { // imports first
+		if seen[file.Path()] {
+			return
+		}
+		seen[file.Path()] = true
+		for i := range file.Imports().Len() {
+			add(file.Imports().Get(i))
+		}
+		request.ProtoFile = append(request.ProtoFile, protodesc.ToFileDescriptorProto(file))
 	}
-	request.ProtoFile = append(request.ProtoFile, protodesc.ToFileDescriptorProto(file))
+	for _, file := range []protoreflect.FileDescriptor{
+		sandboxv1.File_sandbox_v1_access_proto, sandboxv1.File_sandbox_v1_joining_proto, sandboxv1.File_sandbox_v1_sandbox_proto,
+	} {
+		add(file)
+		request.FileToGenerate = append(request.FileToGenerate, file.Path())
+	}
 	plugin, err := protogen.Options{}.New(request)
 	must.Succeed(t, err)
 	var r rules
@@ -41,10 +56,12 @@ func TestWhatIsWrongInTheFilesIsAnError(t *testing.T) {
 			r[0].Selector = "atoll.sandbox.v1.Sandboxes.Nothing"
 		},
 		"nothing, which GetSandboxRequest does not have": func(r []rule, _ *additions) { r[2].Get = "/v1/sandboxes/{nothing}" },
-		"has get twice":               func(r []rule, _ *additions) { r[2].Get = "/v1/sandboxes" },
-		"Envs.Nothing, which has no":  func(_ []rule, a *additions) { a.Calls["Envs.Nothing"] = call{} },
-		`"NOTHING" is not a reason`:   func(_ []rule, a *additions) { a.Everywhere = append(a.Everywhere, "NOTHING") },
-		`body "env" is not supported`: func(_ []rule, a *additions) { a.Calls["Envs.PutEnv"] = call{} },
+		"has get twice":              func(r []rule, _ *additions) { r[2].Get = "/v1/sandboxes" },
+		"Envs.Nothing, which has no": func(_ []rule, a *additions) { a.Calls["Envs.Nothing"] = call{} },
+		`"NOTHING" is not a reason`:  func(_ []rule, a *additions) { a.Everywhere = append(a.Everywhere, "NOTHING") },
+		`body "manifest" is not supp`: func(r []rule, _ *additions) {
+			r[slices.IndexFunc(r, func(one rule) bool { return strings.HasSuffix(one.Selector, ".PutEnv") })].Body = "manifest"
+		},
 		"both written by hand and a me": func(_ []rule, a *additions) {
 			a.Head = json.RawMessage(strings.Replace(string(a.Head), `"Problem":`, `"Claim":`, 1))
 		},

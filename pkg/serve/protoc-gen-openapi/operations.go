@@ -48,7 +48,11 @@ type document struct {
 // generate returns the document's text.
 func generate(plugin *protogen.Plugin, rules []rule, a additions) ([]byte, error) {
 	methods := map[string]*protogen.Method{}
+	messages := map[string]*protogen.Message{}
 	for _, file := range plugin.Files {
+		for _, m := range file.Messages {
+			messages[string(m.Desc.Name())] = m
+		}
 		for _, service := range file.Services {
 			for _, method := range service.Methods {
 				methods[string(method.Desc.FullName())] = method
@@ -56,6 +60,13 @@ func generate(plugin *protogen.Plugin, rules []rule, a additions) ([]byte, error
 		}
 	}
 	d := document{additions: a, schemas: newSchemas(), paths: map[string]map[string]any{}}
+	for _, name := range a.Partial {
+		m := messages[name]
+		if m == nil {
+			return nil, fmt.Errorf("the additions name the message %s, which the protobuf does not have", name)
+		}
+		d.schemas.markPartial(m)
+	}
 	known := map[string]bool{}
 	for _, r := range rules {
 		method := methods[r.Selector]
@@ -70,6 +81,15 @@ func generate(plugin *protogen.Plugin, rules []rule, a additions) ([]byte, error
 		}
 		if err := d.call(method, r, more); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, name := range more.Messages {
+			m := messages[name]
+			if m == nil {
+				return nil, fmt.Errorf("the additions name the message %s, which the protobuf does not have", name)
+			}
+			if _, err := d.schemas.message(m, nil, responses); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for name := range a.Calls {
@@ -131,6 +151,9 @@ func (d *document) call(method *protogen.Method, r rule, more call) error {
 	if err != nil {
 		return err
 	}
+	if d.schemas.partial[method.Output.Desc.FullName()] {
+		output = d.schemas.wholly(string(method.Output.Desc.Name()), method.Output, output)
+	}
 	reasons := slices.Concat(d.additions.Everywhere, more.Errors)
 	if len(inPath) > 0 {
 		reasons = append(reasons, string(problem.NotFound))
@@ -149,8 +172,7 @@ func (d *document) call(method *protogen.Method, r rule, more call) error {
 
 // input returns the body and the query of a call.
 func (d *document) input(m *protogen.Message, body string, inPath map[string]bool, required []string) (any, []any, error) {
-	switch body {
-	case "*":
+	if body == "*" {
 		schema, err := d.schemas.message(m, inPath, requests)
 		if err != nil {
 			return nil, nil, err
@@ -159,22 +181,28 @@ func (d *document) input(m *protogen.Message, body string, inPath map[string]boo
 			schema = object{{"allOf", []any{schema}}, {"required", required}}
 		}
 		return object{{"required", len(required) > 0}, {"content", content("application/json", schema)}}, nil, nil
-	case "":
-	default:
-		return nil, nil, fmt.Errorf("body %q is not supported, want * or none", body)
 	}
 	var query []any
+	var whole any
 	for _, field := range m.Fields {
-		if inPath[string(field.Desc.Name())] {
+		name := string(field.Desc.Name())
+		if inPath[name] {
 			continue
 		}
 		schema, err := d.schemas.value(field)
 		if err != nil {
 			return nil, nil, err
 		}
+		if name == body {
+			whole = object{{"required", true}, {"content", content("application/json", schema)}}
+			continue
+		}
 		query = append(query, parameter(field, "query", schema, false))
 	}
-	return nil, query, nil
+	if body != "" && whole == nil {
+		return nil, nil, fmt.Errorf("body %q is not supported, want *, a field or none", body)
+	}
+	return whole, query, nil
 }
 
 // written adds an operation that is written by hand.

@@ -22,6 +22,7 @@ const (
 
 // known are the messages with a form of their own in JSON.
 var known = map[protoreflect.FullName]object{
+	"google.protobuf.Empty":     {{"type", "object"}},
 	"google.protobuf.Timestamp": {{"type", "string"}, {"format", "date-time"}},
 	"google.protobuf.Duration":  {{"$ref", "#/components/schemas/Duration"}},
 	"google.protobuf.Struct":    {{"type", "object"}, {"additionalProperties", true}},
@@ -33,6 +34,8 @@ type schemas struct {
 	messages map[string]*message
 	enums    map[string]object
 	of       map[string]protoreflect.FullName // so that no two have one name
+	partial  map[protoreflect.FullName]bool   // messages of which a response may have some fields alone
+	whole    map[string]object                // of these, with all fields
 }
 
 type message struct {
@@ -44,7 +47,23 @@ type message struct {
 }
 
 func newSchemas() schemas {
-	return schemas{messages: map[string]*message{}, enums: map[string]object{}, of: map[string]protoreflect.FullName{}}
+	return schemas{
+		messages: map[string]*message{}, enums: map[string]object{}, of: map[string]protoreflect.FullName{},
+		partial: map[protoreflect.FullName]bool{}, whole: map[string]object{},
+	}
+}
+
+// markPartial marks a message, and those in it.
+func (s *schemas) markPartial(m *protogen.Message) {
+	if _, ok := known[m.Desc.FullName()]; ok || s.partial[m.Desc.FullName()] {
+		return
+	}
+	s.partial[m.Desc.FullName()] = true
+	for _, field := range m.Fields {
+		if field.Message != nil {
+			s.markPartial(field.Message)
+		}
+	}
 }
 
 // name is a message's or enum's own, after those it is nested in.
@@ -93,6 +112,14 @@ func (s *schemas) message(m *protogen.Message, without map[string]bool, uses use
 		added.fields.add(field.Desc.JSONName(), schema)
 	}
 	return ref("schemas", name), nil
+}
+
+// wholly returns a reference to a partial message with all its fields, which is a response by itself.
+func (s *schemas) wholly(name string, m *protogen.Message, part object) object {
+	s.whole["Whole"+name] = object{
+		{"description", "A " + name + " with all fields that it always has."}, {"allOf", []any{part}}, {"required", always(m)},
+	}
+	return ref("schemas", "Whole"+name)
 }
 
 // parts adds the messages that a field has.
@@ -185,23 +212,23 @@ func (s *schemas) enum(e *protogen.Enum) (object, error) {
 	return ref("schemas", name), nil
 }
 
-// done returns every schema. A response has all fields but those with presence; a request has no others than these.
+// done returns every schema. A response has all fields but those with presence, or those its caller asked for; a request has no
+// others than these.
 func (s *schemas) done() map[string]any {
 	out := map[string]any{}
 	for name, enum := range s.enums {
 		out[name] = enum
+	}
+	for name, whole := range s.whole {
+		out[name] = whole
 	}
 	for name, m := range s.messages {
 		schema := object{{"type", "object"}}
 		if text := comment(m.from.Comments); text != "" {
 			schema.add("description", text)
 		}
-		if m.uses == responses {
-			for _, field := range m.from.Fields {
-				if !field.Desc.HasPresence() {
-					m.required = append(m.required, field.Desc.JSONName())
-				}
-			}
+		if m.uses == responses && !s.partial[m.from.Desc.FullName()] {
+			m.required = always(m.from)
 		}
 		if len(m.required) > 0 {
 			schema.add("required", m.required)
@@ -215,6 +242,16 @@ func (s *schemas) done() map[string]any {
 		out[name] = schema
 	}
 	return out
+}
+
+// always returns the fields that a whole message has in a response.
+func always(m *protogen.Message) (names []string) {
+	for _, field := range m.Fields {
+		if !field.Desc.HasPresence() {
+			names = append(names, field.Desc.JSONName())
+		}
+	}
+	return names
 }
 
 func fieldOf(m *protogen.Message, name string) *protogen.Field {

@@ -24,6 +24,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/claim"
 )
@@ -100,6 +101,11 @@ type Envs interface {
 	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
 
+// Catalog writes this cluster's part of the hub's catalogue.
+type Catalog interface {
+	Catalog(ctx context.Context, call *federationv1.CatalogCall) (*federationv1.CatalogResult, error)
+}
+
 // Foreign takes the hub's messages about other clusters. Its methods do not block.
 type Foreign interface {
 	Connected(connected bool)
@@ -113,7 +119,9 @@ type Options struct {
 	// Namespace of the ConfigMap atoll-worker-state.
 	Namespace string
 	// Hub is where to dial; without a target the agent maintains the incarnation and does nothing else.
-	Hub       link.Dial
+	Hub link.Dial
+	// Identity is what the hub issues to this cluster; nil: the certificate comes from files.
+	Identity  Identity
 	Claims    Claims
 	Sandboxes Sandboxes
 	Inventory Inventory
@@ -122,6 +130,7 @@ type Options struct {
 	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
 	// Envs recreates members; nil: the hub cannot request that here.
 	Envs    Envs
+	Catalog Catalog // nil: the hub cannot give this cluster a part of its catalogue
 	Foreign Foreign
 	// Paused reports whether another controller manages a pool, which then gets no claims; nil: none is.
 	Paused func(*v1alpha1.SandboxPool) bool
@@ -169,16 +178,23 @@ type leadership struct {
 
 // acrossStreams is the state that one stream hands to the next.
 type acrossStreams struct {
-	sequence       uint64 // of the last report of this incarnation
-	streams        uint64 // of this term
-	recovers       bool   // the hub has lost claim keys
+	sequence       uint64            // of the last report of this incarnation
+	reported       *segment.Snapshot // as of that report, if the hub has acknowledged it and nothing else was sent; nil: not known
+	streams        uint64            // of this term
+	recovers       bool              // the hub has lost claim keys
 	unacknowledged []*federationv1.Unacknowledged
+	ledger         atomic.Pointer[federationv1.LedgerMark] // the furthest that the hub has told; nil: none
+	retired        []*conversations                        // of streams that ended for a new certificate
+	lockedOut      string                                  // hash of CAs that a hub sent which its certificate did not come from
 }
 
 // New returns an Agent for a client that reads from informers, and a reader that does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
 	if opts.Outlooks == nil {
 		opts.Outlooks = noOutlooks{}
+	}
+	if opts.Identity == nil {
+		opts.Identity = files{}
 	}
 	a := &Agent{
 		opts:     opts,

@@ -115,6 +115,7 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 		return ctx.Err()
 	}
 	a := u.agent
+	a.remember(d.GetLedger())
 	slots := a.slots.of(d)
 	select {
 	case slots <- struct{}{}:
@@ -263,6 +264,12 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch, timeout time
 		}
 		refreshed, err := a.opts.Envs.Refresh(ctx, call.Refresh)
 		return &federationv1.Answer{Result: &federationv1.Answer_Refreshed{Refreshed: refreshed}}, err
+	case *federationv1.Dispatch_Catalog:
+		if a.opts.Catalog == nil {
+			return nil, problem.New(problem.Unimplemented, "this worker takes nothing from a catalogue")
+		}
+		result, err := a.opts.Catalog.Catalog(ctx, call.Catalog)
+		return &federationv1.Answer{Result: &federationv1.Answer_Catalog{Catalog: result}}, err
 	case *federationv1.Dispatch_Lookup:
 		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:
@@ -278,6 +285,7 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 		KeyHash:     c.GetKeyHash(),
 		Attempt:     c.GetAttempt(),
 		Proof:       c.GetProof(),
+		IdleOnly:    c.GetIdleOnly(),
 		Incarnation: a.Incarnation(),
 	}
 }

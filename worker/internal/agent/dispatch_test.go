@@ -38,7 +38,7 @@ func (w *waitingClaims) Decline(c claim.Claim, why *problem.Error) error {
 
 func keyedDispatch(keyHash string) *federationv1.Dispatch {
 	return &federationv1.Dispatch{Id: 7, Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{
-		Request: &sandboxv1.CreateSandboxRequest{Namespace: "default"}, Pool: "p", KeyHash: keyHash, Attempt: 3,
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: "default"}, Pool: "p", KeyHash: keyHash, Attempt: 3, IdleOnly: true,
 	}}}
 }
 
@@ -67,7 +67,7 @@ func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 		}
 	}
 	if len(claims.declined) != 1 || claims.declined[0].KeyHash != "k" || claims.declined[0].Attempt != 3 ||
-		claims.declined[0].Pool.Name != "p" {
+		claims.declined[0].Pool.Name != "p" || !claims.declined[0].IdleOnly {
 		t.Errorf("asked about %+v", claims.declined)
 	}
 	u, stale := newUplink(a), keyedDispatch("k")

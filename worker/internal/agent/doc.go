@@ -20,8 +20,10 @@
 //	standalone.go      pools without an Env
 //	unacknowledged.go  answers the hub may lack
 //	shutdown.go
+//	redirect.go        to another replica of the hub
 //	restored.go
 //	incarnation.go
+//	ledger.go          how far the hub's ledger had come
 //	trace.go
 //
 // # Rules
@@ -30,6 +32,8 @@
 //     that is not lower. A process that cannot read the number ends; because 0 would look older: TestIncarnation.
 //   - A leader leaves the hub before it stops serving, in 3 s at most: waiting claims go elsewhere, writes under way are answered, new
 //     calls get a stale session: TestAnOrderlyEndLosesNoAnswer.
+//   - A stream that the hub redirects ends once its calls have, or after 2 s; then another replica is dialled:
+//     TestARedirectedStreamEndsAfterItsCalls.
 //   - I8: only Ready waits for the hub. Without a hub it needs just the API server: TestI8WithoutAHub.
 //
 // # A restored etcd (I1)
@@ -44,6 +48,11 @@
 //   - A claimed Pod is replaced after its sandbox, never reset.
 //   - One gap remains: for a second after the API server is back, a claim can get a Pod that runs a sandbox.
 //
+// # The hub's ledger (I2)
+//
+// The worker remembers how far it had come, so that a hub whose store was set back learns it: in memory what each frame says, in the
+// ConfigMap every 5 min: TestTheLedgersMarkIsRemembered.
+//
 // # Reports
 //
 //   - A report describes dirty Envs as they are when it is built; because a queue of events has no bound (I10).
@@ -51,7 +60,8 @@
 //   - At most 16 reports are unacknowledged: TestCredit.
 //   - An Env is reported as removed only if the synced cache lacks it (I5). One without a local member is reported too; because the hub
 //     then sends foreign segments for it.
-//   - A stream's first report is complete.
+//   - A stream's first report is complete, or, where the hub has the view of this term that a hub has acknowledged, of the differences,
+//     with the key index: TestAStreamResumes.
 //   - Without an autoscaler no pool can grow.
 //   - A pool without an Env is the one member of an Env of its name, unless that exists. Another controller's pool is Inconsistent.
 //

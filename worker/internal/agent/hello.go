@@ -54,7 +54,7 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 		return nil, err
 	}
 	a.streams++
-	return &federationv1.Hello{
+	hello := &federationv1.Hello{
 		Protocol:        protocol,
 		Version:         a.opts.Version,
 		ClusterUid:      a.clusterUID,
@@ -63,63 +63,78 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 		Stream:          a.streams,
 		ResourceVersion: version,
 		Unacknowledged:  slices.Clone(a.unacknowledged),
-	}, nil
+		Ledger:          a.ledger.Load(),
+		Trust:           a.opts.Identity.Trust(),
+	}
+	if a.reported != nil {
+		hello.Acknowledged, hello.Digest = a.sequence, a.reported.Digest()
+	}
+	return hello, nil
 }
 
-// introduce covers Hello to Begin. It returns the interval of heartbeats.
-func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federationv1.Hello) (time.Duration, error) {
+// welcome is what a stream takes from the hub's Welcome.
+type welcome struct {
+	interval time.Duration // of heartbeats
+	deltas   bool          // the hub has the view that the hello names
+}
+
+// introduce covers Hello to Begin.
+func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federationv1.Hello) (welcome, error) {
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
-		return 0, broken(stream, err)
+		return welcome{}, broken(stream, err)
 	}
 	frame, err := stream.Recv()
 	if err != nil {
-		return 0, fmt.Errorf("waiting for the hub's welcome: %w", err)
+		return welcome{}, fmt.Errorf("waiting for the hub's welcome: %w", err)
 	}
 	if r := frame.GetRefused(); r != nil {
-		return 0, &link.RetryAfterError{
+		return welcome{}, &link.RetryAfterError{
 			Err:   &refused{Reason: r.GetReason(), Message: r.GetMessage()},
 			After: r.GetRetryAfter().AsDuration(),
 		}
 	}
-	welcome := frame.GetWelcome()
-	if welcome == nil || welcome.GetProtocol() != protocol {
-		return 0, &link.RetryAfterError{Err: fmt.Errorf("%w: %d", errProtocol, welcome.GetProtocol()), After: link.MaxBackoff}
+	w := frame.GetWelcome()
+	if w == nil || w.GetProtocol() != protocol {
+		return welcome{}, &link.RetryAfterError{Err: fmt.Errorf("%w: %d", errProtocol, w.GetProtocol()), After: link.MaxBackoff}
 	}
-	if welcome.GetClusterId() != a.opts.ClusterID {
-		return 0, a.identityError(welcome.GetClusterId())
+	if w.GetClusterId() != a.opts.ClusterID {
+		return welcome{}, a.identityError(w.GetClusterId())
 	}
-	if welcome.GetEtcdRestored() {
+	if w.GetEtcdRestored() {
 		a.opts.Sandboxes.DistrustActivity()
 		if err := a.replaceIdle(ctx); err != nil {
-			return 0, err
+			return welcome{}, err
 		}
 	}
-	if floor, raise := decideFloor(a.Incarnation(), a.term, welcome.GetHighestIncarnation(), welcome.GetHighestTerm()); raise {
+	if floor, raise := decideFloor(a.Incarnation(), a.term, w.GetHighestIncarnation(), w.GetHighestTerm()); raise {
 		n, err := a.store.next(ctx, floor)
 		if err != nil {
-			return 0, err
+			return welcome{}, err
 		}
 		// The number that the hub has seen may be that of a later leader. Under a higher number than its own, what is still under
 		// way here would look newer than the later leader's answers.
 		if a.armed() && !a.opts.Inventory.Serving() {
-			return 0, errNotLeading
+			return welcome{}, errNotLeading
 		}
 		a.opts.Log.Info("the hub has seen a higher incarnation, raised ours", "incarnation", n, "seen", floor)
 		a.raise(n)
 	}
 	a.arm()
 	if !a.awaitServing(ctx) { // a complete report needs the informers, and the current Pods
-		return 0, ctx.Err()
+		return welcome{}, ctx.Err()
 	}
-	a.recovers = welcome.GetRecovering()
+	a.recovers = w.GetRecovering()
+	a.remember(w.GetLedger())
 	begin := &federationv1.Begin{Incarnation: a.Incarnation()}
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: begin}}); err != nil {
-		return 0, broken(stream, err)
+		return welcome{}, broken(stream, err)
 	}
-	if interval := welcome.GetHeartbeatInterval().AsDuration(); interval > 0 {
-		return min(max(interval, minHeartbeat), maxHeartbeat), nil
+	out := welcome{interval: defaultHeartbeat}
+	if interval := w.GetHeartbeatInterval().AsDuration(); interval > 0 {
+		out.interval = min(max(interval, minHeartbeat), maxHeartbeat)
 	}
-	return defaultHeartbeat, nil
+	out.deltas = w.GetDeltas() && a.reported != nil && begin.GetIncarnation() == hello.GetIncarnation()
+	return out, nil
 }
 
 // broken returns why a Send failed: gRPC reports it only from Recv.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -28,6 +30,7 @@ type hub struct {
 	done    chan error
 
 	attached chan *session
+	tunnels  chan *link.Tunnel
 
 	mu       sync.Mutex
 	welcome  federationv1.Welcome
@@ -35,12 +38,16 @@ type hub struct {
 	onHello  func() // before the welcome
 	restored bool   // what heartbeats get as a response
 	muted    bool   // heartbeats get no response
+	noAcks   bool   // reports get none
+	// refusedKey, if set, is asked about the key of each certificate.
+	refusedKey func(key string) error
 }
 
 // session is one stream.
 type session struct {
 	*hub
 	stream grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
+	key    string // hash of that of the worker's certificate
 	hello  *federationv1.Hello
 	begin  *federationv1.Begin
 	frames chan *federationv1.WorkerFrame // all but reports
@@ -55,7 +62,7 @@ type session struct {
 
 func newHub(w *world) *hub {
 	w.Helper()
-	h := &hub{world: w, attached: make(chan *session, 16)}
+	h := &hub{world: w, attached: make(chan *session, 16), tunnels: make(chan *link.Tunnel, 16)}
 	h.welcome.Protocol, h.welcome.HeartbeatInterval = 1, durationpb.New(200*time.Millisecond)
 	h.serve("127.0.0.1:0")
 	w.Cleanup(h.kill)
@@ -90,12 +97,34 @@ func (h *hub) kill() {
 	h.server = nil
 }
 
+// Tunnel takes a tunnel of the worker, whatever its token is.
+func (h *hub) Tunnel(stream link.TunnelStream) error {
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	tunnel := link.NewTunnel(stream)
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	h.tunnels <- tunnel
+	return tunnel.Serve()
+}
+
 func (h *hub) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]) error {
 	who, err := link.PeerCluster(stream.Context())
 	if err != nil {
 		return err
 	}
-	s := &session{hub: h, stream: stream, frames: make(chan *federationv1.WorkerFrame, 1024), over: make(chan struct{}),
+	h.mu.Lock()
+	refuse := h.refusedKey
+	h.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(link.PeerKey(stream.Context())); err != nil {
+			return status.Error(codes.PermissionDenied, err.Error())
+		}
+	}
+	s := &session{hub: h, stream: stream, key: link.PeerKey(stream.Context()), frames: make(chan *federationv1.WorkerFrame, 1024),
+		over:   make(chan struct{}),
 		hangUp: make(chan struct{})}
 	frame, err := stream.Recv()
 	if err != nil {
@@ -113,6 +142,7 @@ func (h *hub) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, f
 		Protocol: h.welcome.Protocol, ClusterId: who, HeartbeatInterval: h.welcome.HeartbeatInterval,
 		HighestIncarnation: h.welcome.HighestIncarnation, HighestTerm: h.welcome.HighestTerm, EtcdRestored: h.welcome.EtcdRestored,
 	}
+	welcome.Deltas = s.hello.GetAcknowledged() > 0 && s.hello.GetDigest() == h.view.Digest()
 	h.mu.Unlock()
 	if err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Welcome{Welcome: welcome}}); err != nil {
 		return err
@@ -177,6 +207,9 @@ func (s *session) report(r *federationv1.Report) {
 		s.Errorf("report %d: its digest is not that of what it says", r.GetSequence())
 	}
 	s.reports = append(s.reports, r)
+	if s.noAcks {
+		return
+	}
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_ReportAck{ReportAck: &federationv1.ReportAck{Sequence: r.GetSequence()}}})
 }
 

@@ -62,6 +62,19 @@ func (o *outbox) complete(all []*segment.Segment, keys []*federationv1.KeyHolder
 	return o.report(true, o.reported.Apply(segment.Delta{Changed: all}), keys)
 }
 
+// resume returns a report of what differs from the view that the hub has already, with the whole key index.
+func (o *outbox) resume(all []*segment.Segment, keys []*federationv1.KeyHolder) []*federationv1.Report {
+	var now segment.Snapshot
+	now.Apply(segment.Delta{Changed: all})
+	d := segment.Diff(&o.reported, &now)
+	o.reported = now
+	chunks := o.report(false, d, keys)
+	for _, c := range chunks {
+		c.Index = true
+	}
+	return chunks
+}
+
 // report cuts a report into chunks, at least one.
 func (o *outbox) report(complete bool, d segment.Delta, keys []*federationv1.KeyHolder) []*federationv1.Report {
 	o.sequence++

@@ -4,6 +4,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +23,7 @@ type conversations struct {
 
 	mu   sync.Mutex // guards over against conversations that are just beginning
 	over bool
+	idle chan struct{} // closed when retired conversations have ended by themselves
 }
 
 // join runs a conversation. It returns false once the stream is over.
@@ -34,28 +37,67 @@ func (c *conversations) join(carry func()) bool {
 	return true
 }
 
+// retire takes no more conversations. Those that are under way go on; their connection closes with the last one.
+func (c *conversations) retire() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.idle = make(chan struct{})
+	go func() {
+		defer close(c.idle)
+		c.joined.Wait()
+		_ = c.tunnels.Close()
+	}()
+}
+
+func (c *conversations) ended() bool {
+	select {
+	case <-c.idle:
+		return true
+	default:
+		return false
+	}
+}
+
 // end ends all conversations.
 func (c *conversations) end() error {
 	c.mu.Lock()
 	c.over = true
 	c.mu.Unlock()
 	err := c.tunnels.Close()
+	if c.idle != nil {
+		<-c.idle
+	}
 	c.joined.Wait()
 	return err
 }
 
 var errStreamOver = problem.New(problem.Unavailable, "the stream to the hub has ended").WithRetryAfter(time.Second)
 
-// reachOver lets the hub's callers reach sandboxes while a stream lasts. end stops that, and ends their conversations.
-func (a *Agent) reachOver(hub federationv1.LinkClient) (end func()) {
+// reachOver lets the hub's callers reach sandboxes while a stream lasts. end stops that, and ends their conversations; but for those of a
+// stream that ends for a new certificate, which go on with the next stream.
+func (a *Agent) reachOver(hub federationv1.LinkClient) (end func(why error)) {
 	c := &conversations{tunnels: a.opts.Hub.NewTunnels(hub)}
 	a.conversations.Store(c)
-	return func() {
+	return func(why error) {
 		a.conversations.CompareAndSwap(c, nil)
+		if errors.Is(why, link.ErrRenewed) {
+			c.retire()
+			a.retired = append(slices.DeleteFunc(a.retired, (*conversations).ended), c)
+			return
+		}
+		a.endConversations(c)
+	}
+}
+
+// endConversations ends those of a stream, and of the streams before it.
+func (a *Agent) endConversations(of ...*conversations) {
+	for _, c := range append(a.retired, of...) {
 		if err := c.end(); err != nil {
 			a.opts.Log.Info("Could not close the connection for tunnels", "error", err.Error())
 		}
 	}
+	a.retired = nil
 }
 
 // reach opens a conversation with a sandbox, and the tunnel that the hub waits for. The conversation continues after the answer.

@@ -65,6 +65,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		a.arm()
 	} else {
 		group.Go(func() error { return a.armLater(ctx) })
+		group.Go(func() error { return a.keepLedger(ctx) })
 		group.Go(func() error { return a.link(ctx) })
 	}
 	return group.Wait()
@@ -76,10 +77,15 @@ func (a *Agent) link(leading context.Context) error {
 	defer close(a.ending.unlinked)
 	ctx, cut := context.WithCancel(leading)
 	defer cut()
+	defer a.endConversations()
 	defer context.AfterFunc(a.ending.late, cut)()
 	var restored error
 	err := link.Run(ctx, a.opts.Hub, func(ctx context.Context, hub federationv1.LinkClient) error {
-		err := a.serve(ctx, hub)
+		err := a.opts.Identity.Prepare(ctx, a.opts.Hub)
+		if err == nil {
+			err = a.serve(ctx, hub)
+			a.opts.Identity.Ended(err)
+		}
 		a.arm() // without a hub
 		if errors.Is(err, errRestored) {
 			restored = a.afterRestore(leading)
@@ -114,6 +120,11 @@ func (a *Agent) lead(ctx context.Context) error {
 		switch {
 		case err == nil:
 			a.incarnation.Store(n)
+			if mark, err := a.store.loadLedger(ctx); err != nil {
+				a.opts.Log.Info("Starting without what is stored of the hub's ledger", "error", err.Error())
+			} else {
+				a.remember(mark)
+			}
 			a.opts.Log.Info("leading", "incarnation", n, "term", a.term)
 			return nil
 		case errors.Is(err, errCorruptState):

@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	coalesce = 100 * time.Millisecond
 	// silence is how long the hub may send nothing before the stream is closed.
 	silence = 15 * time.Second
 	// refreshBeats is the number of heartbeats after which all Envs are checked, in case a mark was missed.
@@ -30,7 +29,7 @@ const (
 
 var errSilent = errors.New("the hub has been silent for too long")
 
-// uplink is one stream. All fields except heard, receipts, answers, acks and leavers belong to the goroutine of send.
+// uplink is one stream. All fields except heard, receipts, answers, acks, papers and leavers belong to the goroutine of send.
 type uplink struct {
 	agent  *Agent
 	stream link.Stream
@@ -41,6 +40,9 @@ type uplink struct {
 	answers  chan answeredDispatch          // unbuffered: what is not taken was not sent
 	acks     chan *federationv1.HubFrame
 	sentAll  chan struct{} // closed when nothing more is sent
+	redirect chan error    // holds the first reason to leave
+	parting  parting
+	papers   papers
 
 	reporting
 	beats uint64
@@ -52,18 +54,8 @@ type uplink struct {
 	named       int        // how many of the agent's unacknowledged this stream's Hello contains
 }
 
-// reporting is how far the reports of a stream have come.
-type reporting struct {
-	out      outbox
-	pending  map[segment.Key]*segment.Segment // checked and not reported yet; nil: gone
-	flushAt  clock.Timer                      // nil while nothing waits
-	complete bool                             // the next report is to be complete
-	chunks   []*federationv1.Report           // of the report that is being sent
-	sent     struct{ sequence, digest uint64 }
-}
-
 // serve is one connection.
-func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
+func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) (err error) {
 	hello, err := a.hello(ctx)
 	if err != nil {
 		return err
@@ -81,15 +73,18 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 		answers:  make(chan answeredDispatch),
 		acks:     make(chan *federationv1.HubFrame, window),
 		sentAll:  make(chan struct{}),
+		redirect: make(chan error, 1),
+		papers:   newPapers(),
 		reporting: reporting{
-			out: outbox{chunk: a.opts.ReportSize}, pending: map[segment.Key]*segment.Segment{}, complete: true,
+			out: outbox{chunk: a.opts.ReportSize}, pending: map[segment.Key]*segment.Segment{},
 		},
 	}
 	u.hear()
-	defer a.reachOver(hub)()
+	end := a.reachOver(hub)
+	defer func() { end(err) }()
 	group.Go(func() error { return u.watch(ctx) })
 	group.Go(func() error { return u.talk(ctx, hello, group) })
-	err = group.Wait()
+	err = u.parting.wrap(group.Wait())
 	a.setConnected(false)
 	a.metrics.unacked.Set(0)
 	return err
@@ -97,7 +92,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 
 // talk introduces the worker. Then reading and sending run in parallel.
 func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *errgroup.Group) error {
-	interval, err := u.agent.introduce(ctx, u.stream, hello)
+	welcome, err := u.agent.introduce(ctx, u.stream, hello)
 	if err != nil {
 		return err
 	}
@@ -107,9 +102,14 @@ func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *err
 	u.named = len(hello.GetUnacknowledged())
 	defer u.keepUnacknowledged(hello.GetStream())
 	u.out.sequence, u.out.acked = u.agent.sequence, u.agent.sequence
-	defer func() { u.agent.sequence = u.out.sequence }()
+	if u.resume = welcome.deltas; u.resume {
+		u.out.reported = *u.agent.reported
+	}
+	u.complete = !u.resume
+	defer u.keepReported()
 	group.Go(func() error { return u.read(ctx) })
-	return u.send(ctx, interval)
+	group.Go(func() error { return u.keepIdentity(ctx) })
+	return u.send(ctx, welcome.interval)
 }
 
 func (u *uplink) hear() {
@@ -154,6 +154,10 @@ func (u *uplink) read(ctx context.Context) error {
 			}
 		case *federationv1.HubFrame_Leave:
 			u.leavers.leave(body.Leave.GetDispatches())
+		case *federationv1.HubFrame_Redirect:
+			u.leave(redirected(body.Redirect))
+		case *federationv1.HubFrame_Trust, *federationv1.HubFrame_Renew, *federationv1.HubFrame_Certificate:
+			u.papers.take(frame)
 		case *federationv1.HubFrame_Foreign:
 			if err := u.foreign(body.Foreign); err != nil {
 				return err
@@ -170,6 +174,7 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 	again := u.clock.NewTicker(endedResend)
 	defer again.Stop()
 	defer u.disarm()
+	defer u.parting.stop()
 	if err := u.flush(ctx); err != nil {
 		return err
 	}
@@ -203,6 +208,14 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 			err = u.flush(ctx)
 		case <-more:
 			err = u.nextChunk(ctx)
+		case frame := <-u.papers.out:
+			err = u.transmit(frame)
+		case reason := <-u.redirect:
+			u.parting.begin(u.clock, reason)
+		case <-u.parting.tick():
+			if u.parting.over(u.clock.Now(), u.agent.slots.taken()) {
+				return u.sayGoodbye()
+			}
 		case <-u.agent.ending.closed:
 			return u.sayGoodbye()
 		}
@@ -236,134 +249,9 @@ func (u *uplink) sendReceipts() error {
 	}
 }
 
-func (u *uplink) due() <-chan time.Time {
-	if u.flushAt == nil {
-		return nil
-	}
-	return u.flushAt.C()
-}
-
-func (u *uplink) arm() {
-	if u.flushAt == nil {
-		u.flushAt = u.clock.NewTimer(coalesce)
-	}
-}
-
-func (u *uplink) disarm() {
-	if u.flushAt != nil {
-		u.flushAt.Stop()
-		u.flushAt = nil
-	}
-}
-
-// collect checks the marked Envs, and reports at once if there is an edge.
-func (u *uplink) collect(ctx context.Context) error {
-	urgent, err := u.look(ctx)
-	if err != nil {
-		return err
-	}
-	if urgent {
-		return u.flush(ctx)
-	}
-	if len(u.pending) > 0 {
-		u.arm()
-	}
-	return nil
-}
-
-func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
-	for k := range u.agent.source.dirty.take() {
-		s, err := u.agent.source.segment(ctx, k)
-		if err != nil {
-			return false, err
-		}
-		u.pending[k] = s
-		urgent = urgent || segment.Edge(u.out.reported.Get(k), s)
-	}
-	return urgent, nil
-}
-
-// flush reports what is pending, if there is credit. If not, the next acknowledgement calls it again.
-func (u *uplink) flush(ctx context.Context) error {
-	if !u.out.ready() || len(u.chunks) > 0 {
-		return nil
-	}
-	u.disarm()
-	// Newer marks are checked as well, because an answer may have promised them.
-	if _, err := u.look(ctx); err != nil {
-		return err
-	}
-	if u.complete {
-		all, err := u.agent.source.all(ctx)
-		if err != nil {
-			return err
-		}
-		keys := u.agent.opts.Claims.Keys
-		if u.agent.recovers {
-			keys = u.agent.opts.Claims.AllKeys
-		}
-		u.complete = false
-		u.chunks = u.out.complete(all, keys())
-	} else {
-		u.chunks = u.out.delta(deltaOf(u.pending))
-	}
-	clear(u.pending)
-	return nil
-}
-
-func deltaOf(pending map[segment.Key]*segment.Segment) segment.Delta {
-	var d segment.Delta
-	for k, s := range pending {
-		if s == nil {
-			d.Removed = append(d.Removed, k)
-		} else {
-			d.Changed = append(d.Changed, s)
-		}
-	}
-	return d
-}
-
-// cover names a report that counts all effects so far. It precedes the answer where possible: a hub that has the count of an
-// earlier report and still waits for the one that covers the claim would subtract the Pod twice.
-func (u *uplink) cover(ctx context.Context) (sequence uint64, err error) {
-	if u.complete || len(u.chunks) > 0 || !u.out.ready() {
-		u.arm()
-		return u.out.coveredBy(), nil
-	}
-	if err := u.flush(ctx); err != nil {
-		return 0, err
-	}
-	for len(u.chunks) > 0 {
-		if err := u.nextChunk(ctx); err != nil {
-			return 0, err
-		}
-	}
-	return u.out.sequence, nil
-}
-
-func (u *uplink) nextChunk(ctx context.Context) error {
-	chunk := u.chunks[0]
-	u.chunks = u.chunks[1:]
-	if err := u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: chunk}}); err != nil {
-		return err
-	}
-	if !chunk.GetLast() {
-		return nil
-	}
-	u.agent.metrics.reported(chunk)
-	u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
-	u.sent.sequence, u.sent.digest = chunk.GetSequence(), chunk.GetDigest()
-	if u.complete {
-		return u.flush(ctx)
-	}
-	if len(u.pending) > 0 || u.out.promised {
-		u.arm()
-	}
-	return nil
-}
-
 func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame) error {
 	u.agent.setConnected(true) // the stream is accepted
+	u.papers.accept()
 	switch body := frame.GetBody().(type) {
 	case *federationv1.HubFrame_ReportAck:
 		u.out.ack(body.ReportAck.GetSequence())
@@ -374,8 +262,10 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 			return errRestored
 		}
 		u.confirmed(body.HeartbeatAck.GetNumber())
+		u.agent.remember(body.HeartbeatAck.GetLedger())
 		u.complete = u.complete || body.HeartbeatAck.GetSendComplete()
 	case *federationv1.HubFrame_EndedAck:
+		u.agent.remember(body.EndedAck.GetLedger())
 		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Sandboxes)
 		return u.sendEnded()
 	}

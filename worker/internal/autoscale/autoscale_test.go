@@ -25,6 +25,7 @@ const (
 
 // A burst at a small pool makes it grow, and every claim is served; afterwards it shrinks to its floor.
 func TestGrowsAndShrinks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.env(quick, `{name: a, spec: {replicas: 1}, config: {minReplicas: 1}}`)
 	w.idle("a", 1)
@@ -59,6 +60,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 // A running sandbox is not ended by a scale-down, and a marked Pod that is claimed is kept: replicas are not lowered for
 // it, and nothing is deleted in its place (I6).
 func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
   scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 15}}`,
@@ -86,6 +88,7 @@ func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 
 // The admitted number is found, the member is saturated, and admission is not asked again until that is over.
 func TestPartialAdmissionSaturates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.most.Store(3)
 	w.env(`{name: default, enabled: true, maxReplicas: 16, scaleUpPolicy: {mode: Aggressive, cooldownSeconds: 0, idleThresholdSeconds: 0, `+
@@ -146,6 +149,7 @@ func TestRefusedPodsSaturate(t *testing.T) {
 
 // The first value of another writer is undone; one that comes back stands, until the user changes his config.
 func TestContestedReplicasAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.env(quick, `{name: a, spec: {replicas: 2}, config: {minReplicas: 2}}`)
 	w.await("a", 2)
@@ -166,6 +170,7 @@ func TestContestedReplicasAreLeftAlone(t *testing.T) {
 
 // I3: a user who applies a manifest again, snapshots and all gone, loses no replicas.
 func TestReapplyKeepsReplicas(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	groups := `{name: default, enabled: true, scaleUpPolicy: {cooldownSeconds: 0}}`
 	w.apply(template)
@@ -194,6 +199,7 @@ func TestReapplyKeepsReplicas(t *testing.T) {
 
 // Off: nothing is decided and nothing is remembered.
 func TestDisabled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.env(quick, member)
 	w.idle("a", 1)
@@ -217,6 +223,7 @@ func TestDisabled(t *testing.T) {
 
 // Pools that another controller keeps are left alone, and scaled once it is gone.
 func TestWhatAnotherControllerKeepsIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.kept.Store(true)
 	w.env(`{name: default, enabled: true, minReplicas: 2, scaleUpPolicy: {idleThresholdSeconds: 0}}`, member)
@@ -260,6 +267,7 @@ func TestFromNothing(t *testing.T) {
 
 // At rest nothing is written, at any number of reconciles.
 func TestNothingIsWrittenAtRest(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.env(quick, `{name: a, spec: {replicas: 2}, config: {minReplicas: 2}}`)
 	w.idle("a", 2)
@@ -288,6 +296,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 // Replicas were lowered for marked Pods that were claimed at the last moment: they are raised again, and no other Pod is
 // deleted in their place.
 func TestReplicasAreRaisedAgainForPodsClaimedLate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0}, scaleDownPolicy: {protectionWindowSeconds: 0}}`,
 		`{name: a, spec: {replicas: 3}, config: {priority: 1}}`)

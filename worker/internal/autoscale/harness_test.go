@@ -106,6 +106,7 @@ func (w *world) start() {
 	var err error
 	registry := prometheus.NewRegistry()
 	w.claims = claimtest.New(t, cfg, clusterID, func(o *claimtest.Options) {
+		o.Inventory.Namespaces = []string{w.Namespace} // worlds share a plane, and may be there at the same time
 		o.Inventory.Time, o.Sandboxes.Metrics, o.Claims.Metrics = times, registry, registry
 	})
 	w.Must(mgr.Add(w.claims.Inventory))

@@ -32,6 +32,9 @@ type Claim struct {
 	Patience time.Duration
 	// Local is a claim of this worker's own API. No hub takes it to another cluster, so a refusal is not remembered for its key.
 	Local bool
+	// IdleOnly is a claim that the hub takes elsewhere if no Pod is idle: it does not wait. A claim of the same attempt that waits
+	// already goes on.
+	IdleOnly bool
 }
 
 // Create carries out a claim. It returns when the sandbox is assigned, or with wait READY when it is running. The error is a
@@ -149,8 +152,9 @@ func (s *Service) recordFor(ctx context.Context, c *Claim, id string) (*sandboxv
 		return nil, err
 	case record == nil:
 		return nil, disposition.Doubt("the record of the claim key's sandbox was dropped just now")
-	case !isOf(c.Request, record):
-		return record, conflict(c)
+	}
+	if differ := differing(c.Request, record); len(differ) > 0 {
+		return record, conflict(c, differ...)
 	}
 	return record, nil
 }

@@ -57,6 +57,8 @@
 //     TestALostPodCostsNoPlace, TestALostIdlePodCostsNoPlace.
 //   - A claim that cannot be served fails at once; because the hub can try another cluster: NO_CAPACITY with noQueue or in an empty pool
 //     that cannot grow in time, DEADLINE, QUEUE_FULL: TestAdmit.
+//   - A claim that the hub sent for an idle Pod alone does not wait either: NO_CAPACITY; because the hub knows other clusters with idle
+//     Pods, and another claim took this one's: TestAnIdleOnlyClaimDoesNotWait.
 //   - A claim without callers leaves the queue, and its Pod goes to the next: TestAClaimWithoutAKeyEndsWithItsCaller,
 //     TestAClaimCanceledAsItGetsItsPodLeavesNone.
 //   - A claim without a key whose sandbox ended before it ran, not by the request's fault, returns to its place, for three sandboxes at

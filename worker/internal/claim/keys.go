@@ -5,12 +5,9 @@ package claim
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -84,16 +81,23 @@ func (l locked) meet(c *Claim) (met, error) {
 func (l locked) hold(c *Claim, holder *inventory.Pod) (met, error) {
 	shown := l.sandboxes.Show(holder)
 	hooks, err := hooksOf(c.Request)
-	if err != nil || hooks != sandbox.Read(holder.Object()).Hooks || !isOf(c.Request, shown) {
-		return met{sandbox: shown}, conflict(c)
+	if err != nil {
+		return met{sandbox: shown}, conflict(c, "postStartHooks")
+	}
+	differ := differing(c.Request, shown)
+	if hooks != sandbox.Read(holder.Object()).Hooks {
+		differ = append(differ, "postStartHooks")
+	}
+	if len(differ) > 0 {
+		return met{sandbox: shown}, conflict(c, differ...)
 	}
 	return met{sandbox: shown}, nil
 }
 
 // join returns a claim under way, to a claim that asks for the same.
 func join(c *Claim, o *op) (met, error) {
-	if !sameRequest(c.Request, o.claim.Request) {
-		return met{op: o}, conflict(c)
+	if differ := problem.Differing(visible(c.Request), visible(o.claim.Request)); len(differ) > 0 {
+		return met{op: o}, conflict(c, differ...)
 	}
 	return met{op: o}, nil
 }
@@ -116,22 +120,33 @@ func hubHash(r *sandboxv1.CreateSandboxRequest) string {
 	return sandbox.KeyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey())
 }
 
-// isOf reports whether a sandbox is what a request asks for, as far as its record shows that.
-func isOf(r *sandboxv1.CreateSandboxRequest, record *sandboxv1.Sandbox) bool {
-	return r.GetTeam() == record.GetTeam() && r.GetUser() == record.GetUser() &&
-		(r.GetEnv() == "" || r.GetEnv() == record.GetEnv()) &&
-		(r.GetImage() == "" || sandbox.SameImage(r.GetImage(), record.GetImage())) &&
-		maps.Equal(r.GetLabels(), record.GetLabels()) && maps.Equal(r.GetMetadata(), record.GetMetadata())
+// differing returns the parameters in which a request is not what a sandbox was created by, as far as its record shows that.
+func differing(r *sandboxv1.CreateSandboxRequest, record *sandboxv1.Sandbox) []string {
+	asked := visible(r)
+	asked.PostStartHooks = nil
+	shown := &sandboxv1.CreateSandboxRequest{
+		Team: record.GetTeam(), User: record.GetUser(), Env: record.GetEnv(), Image: record.GetImage(),
+		Labels: record.GetLabels(), Metadata: record.GetMetadata(),
+	}
+	if asked.GetEnv() == "" {
+		shown.Env = ""
+	}
+	if asked.GetImage() == "" || sandbox.SameImage(asked.GetImage(), shown.GetImage()) {
+		shown.Image = asked.GetImage()
+	}
+	return problem.Differing(asked, shown)
 }
 
-func sameRequest(a, b *sandboxv1.CreateSandboxRequest) bool {
-	return a.GetTeam() == b.GetTeam() && a.GetUser() == b.GetUser() && a.GetEnv() == b.GetEnv() &&
-		slices.EqualFunc(a.GetPostStartHooks(), b.GetPostStartHooks(), func(x, y *structpb.Struct) bool { return proto.Equal(x, y) }) &&
-		a.GetImage() == b.GetImage() && maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetMetadata(), b.GetMetadata())
+// visible are the parameters of a request by which a worker compares two.
+func visible(r *sandboxv1.CreateSandboxRequest) *sandboxv1.CreateSandboxRequest {
+	return &sandboxv1.CreateSandboxRequest{
+		Team: r.GetTeam(), User: r.GetUser(), Env: r.GetEnv(), Image: r.GetImage(), Labels: r.GetLabels(), Metadata: r.GetMetadata(),
+		PostStartHooks: r.GetPostStartHooks(),
+	}
 }
 
-func conflict(c *Claim) error {
-	return disposition.Fault(problem.New(problem.ClaimKeyConflict, "claim key %q stands for other parameters", c.Request.GetClaimKey()))
+func conflict(c *Claim, differ ...string) error {
+	return disposition.Fault(problem.KeyConflict(c.Request.GetClaimKey(), differ))
 }
 
 // enforce ends a live sandbox that must not exist: one whose key was canceled or refused, one that another Pod with the same key

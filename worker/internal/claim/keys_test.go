@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,10 +63,12 @@ func TestI2ALocalClaimReturnsTheHubsSandbox(t *testing.T) {
 	hooks, err := structpb.NewStruct(map[string]any{"exec": map[string]any{"command": []any{"true"}}})
 	w.Must(err)
 	for name, other := range map[string]func(*claim.Claim){
-		"image": claimtest.Image("test.local/other:1"), "hooks": func(c *claim.Claim) { c.Request.PostStartHooks = []*structpb.Struct{hooks} },
+		"image":          claimtest.Image("test.local/other:1"),
+		"postStartHooks": func(c *claim.Claim) { c.Request.PostStartHooks = []*structpb.Struct{hooks} },
 	} {
 		_, err := l.TryCreate(local, other)
-		if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
+		if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict || !strings.Contains(p.Message,
+			"another value of "+name) {
 			t.Errorf("other %s: %v, want a conflict", name, err)
 		}
 	}
@@ -112,7 +115,8 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 		t.Errorf("the key's holder: %v", got)
 	}
 	_, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.Image("test.local/other:1"))
-	if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
+	if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict || !strings.Contains(p.Message,
+		"another value of image before") {
 		t.Errorf("other parameters: %v, want a conflict", err)
 	}
 

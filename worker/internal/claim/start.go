@@ -60,6 +60,7 @@ func (s *Service) start(ctx context.Context, o *op) (*sandboxv1.Sandbox, error) 
 // enterAgain carries out a claim once more, in what is left of its time.
 func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	c := before.claim
+	c.IdleOnly = false // it had a Pod, and keeps its place
 	p := l.Pool(c.Pool)
 	switch {
 	case !serves(&l.View, &c):

@@ -63,7 +63,7 @@ func (l locked) ask(o *op) (*inventory.Hold, error) {
 	newest, own, most := q.crowd(o.tenant)
 	got := admit(&asking{
 		canceled: o.canceled || l.Leading() == nil, closing: p.Closing(), left: o.deadline.Sub(l.clock.Now()),
-		idle: p.Idle() > 0, noQueue: o.claim.Request.GetNoQueue(), again: o.ticket != 0,
+		idle: p.Idle() > 0, noQueue: o.claim.Request.GetNoQueue() || o.claim.IdleOnly, again: o.ticket != 0,
 		empty: p.Empty(), saturated: l.saturatedFor(q.pool),
 		waiting: q.len(), capacity: int(l.opts.QueueCapacity), own: own, most: most,
 	})

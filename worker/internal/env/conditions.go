@@ -88,6 +88,9 @@ func readyOf(o *observation, p *plan) patch.Condition {
 		return patch.False(ready, v1alpha1.ReasonMembersInconsistent, lines)
 	}
 	message := fmt.Sprintf("%d members in cluster %s", len(p.members), o.clusterID)
+	if len(p.members) == 1 {
+		message = "1 member in cluster " + o.clusterID
+	}
 	if lines != "" {
 		message += "; " + lines
 	}

@@ -90,6 +90,7 @@ func TestAnUnchangedManifestSettles(t *testing.T) {
 		"server-side, forced by Flux": {terse, applied, []string{"--server-side", "--field-manager=kustomize-controller", "--force-conflicts"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			w.apply(templateManifest)
 			w.apply(route.manifest, route.apply...)

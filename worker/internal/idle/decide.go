@@ -35,7 +35,7 @@ var reasons = map[Reason]struct {
 	byActivity bool   // it does not end a sandbox whose activity could not be read
 }{
 	IdleTimeout: {"no activity for %s", true},
-	MaxLifetime: {"claimed %s ago", false},
+	MaxLifetime: {"claimed longer than %s ago", false},
 	FirstActivityTimeout: {"no activity in its first %s; touch a sandbox without a claim key to keep it, " +
 		"or claim it with firstActivityTimeout 0", true},
 }

@@ -74,6 +74,9 @@ func TestI11TakeOver(t *testing.T) {
 		return server.Add(-d)
 	}
 	const none = -1
+	if got := (Decision{Reason: MaxLifetime, Limit: time.Second}).Message(); got != "claimed longer than 1s ago" {
+		t.Errorf("a lifetime that was lowered: %q", got) // the sandbox may be older
+	}
 	for name, tc := range map[string]struct {
 		claimed, started, active time.Duration // written so long ago
 		starting                 bool

@@ -2,8 +2,8 @@
 
 // Package localapi serves the public API for this worker's own cluster, without a hub (I8).
 //
-// In: gRPC and REST calls on one port, on loopback; because callers are not authenticated. Out: the responses of packages claim, sandboxes
-// and podtunnel.
+// In: gRPC and REST calls on one port, on loopback, or with a Gate and TLS anywhere: then callers show tokens of the cluster, and its RBAC
+// says what they may do (access.go). Out: the responses of packages claim, sandboxes and podtunnel.
 //
 //   - A create picks among the Env's pools with pkg/router, the hub's own policies, then calls package claim, and after a refusal tries the
 //     next: TestI8LocalClaims.

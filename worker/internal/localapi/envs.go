@@ -50,6 +50,9 @@ func (a *API) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sand
 	if r.GetPageSize() < 0 {
 		return nil, problem.InvalidField("pageSize", fmt.Sprint(r.GetPageSize()), "0 to 1000")
 	}
+	if id := r.GetClusterId(); id != "" && id != a.opts.ClusterID {
+		return nil, problem.New(problem.NotFound, "no cluster %q; this worker serves %s alone", id, a.opts.ClusterID)
+	}
 	size := int(min(r.GetPageSize(), maxPage))
 	if size == 0 {
 		size = defaultPage

@@ -74,10 +74,26 @@ func (a *API) Register(server grpc.ServiceRegistrar) {
 
 // reaches returns how callers here reach sandboxes: through the leader, if that is another replica.
 func (a *API) reaches() reach.Opener {
-	if a.opts.Reach == nil || a.opts.Elsewhere == nil {
-		return a.opts.Reach
+	switch {
+	case a.opts.Reach == nil:
+		return nil
+	case a.opts.Elsewhere == nil:
+		return local{a.opts.Reach}
+	default:
+		return local{through{a.opts}}
 	}
-	return through{a.opts}
+}
+
+// local names the caller of a conversation: one of this machine, which shows no credentials.
+type local struct{ reach.Opener }
+
+func (l local) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
+	what = proto.CloneOf(what)
+	what.SandboxId, what.Caller = id, "local"
+	if who := identityOf(ctx); who != nil {
+		what.Caller = string(who.Kind) + ":" + who.Name
+	}
+	return l.Opener.Open(ctx, id, what)
 }
 
 type through struct{ opts Options }

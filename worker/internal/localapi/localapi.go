@@ -4,10 +4,13 @@ package localapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
@@ -16,6 +19,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/segment"
@@ -75,10 +79,16 @@ type Options struct {
 	Rand      func() uint64        // breaks the router's near-ties
 	Traces    trace.TracerProvider // nil: no spans
 	Limits    serve.Limits
+	Watches   watch.Options // limits and metrics
 	Web       serve.Web
 	// RefuseCredentials refuses hooks that hold a credential as text.
 	RefuseCredentials bool
-	Log               logr.Logger
+	// Gate authenticates and authorizes callers; nil: there is no need, as the address is on loopback.
+	Gate *Gate
+	TLS  *tls.Config // nil: plain text, on loopback
+	// Audit records the calls; nil: nothing does. What a follower passes on it records itself, and the leader does not.
+	Audit *audit.Log
+	Log   logr.Logger
 }
 
 // API serves the public API about one cluster.
@@ -109,33 +119,61 @@ func New(opts Options) (*API, error) {
 	if opts.Rand == nil {
 		opts.Rand = rand.Uint64
 	}
-	if err := serve.CheckLoopback(opts.Address); err != nil {
+	if err := serve.CheckLoopback(opts.Address); err != nil && (opts.Gate == nil || opts.TLS == nil) {
 		return nil, err
 	}
 	api := &API{opts: opts}
-	api.watches = watch.New(watch.Options{Source: own{&api.opts}, Log: opts.Log})
-	api.reach = reach.NewHandler(api.reaches(), opts.Log)
-	api.reach.Domain = opts.Web.Domain(serve.Open)
-	journal := serve.Journal(opts.Log, func(context.Context) serve.Caller { return serve.Caller{Name: "local"} }, api.keyHash)
+	api.opts.Watches.Source, api.opts.Watches.Log = own{&api.opts}, opts.Log
+	api.watches = watch.New(api.opts.Watches)
+	opener := api.reaches()
+	if opener != nil {
+		opener = reach.NewBandwidth(reach.DefaultRates, clock.RealClock{}).Opener(opener)
+	}
+	audited := &audit.Calls{
+		Log: opts.Audit, Hash: api.keyHash, From: auditedFrom,
+		Who: func(ctx context.Context) audit.Who { return audit.As(identityOf(ctx)) },
+	}
+	api.reach = reach.NewHandler(reach.Audit(opener, audited), opts.Log)
+	api.reach.Domain = opts.Web.Domain(serve.Access(opts.Gate != nil))
+	journal := serve.Journal(opts.Log, func(ctx context.Context) serve.Caller { return serve.Caller{Name: callerOf(ctx)} }, api.keyHash)
 	document, err := sandboxv1.WorkerOpenAPI()
 	if err != nil {
 		return nil, fmt.Errorf("building the local API: %w", err)
 	}
-	server, err := serve.New(serve.Options{
+	options := serve.Options{
 		Services: api.services(),
-		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward, journal},
-		Stream:   []grpc.StreamServerInterceptor{api.forwardWatch},
+		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), audited.Outer, audited.Inner, refuseUnbuilt, api.forward, journal},
+		Stream:   []grpc.StreamServerInterceptor{audited.OuterStream, audited.InnerStream, api.forwardWatch},
 		OpenAPI:  document,
 		Further:  api.reach.Match,
 		Limits:   opts.Limits,
 		Web:      opts.Web,
+		TLS:      opts.TLS,
 		Log:      opts.Log,
-	})
+	}
+	if g := opts.Gate; g != nil {
+		g.api, g.clock = api, clock.RealClock{}
+		options.Admit = audited.Admit(g.Admit)
+		options.Unary = slices.Insert(options.Unary, 2, g.Unary)
+		options.Stream = slices.Insert(options.Stream, 1, g.Stream)
+		options.Further = func(r *http.Request) http.Handler {
+			if h := api.reach.Match(r); h != nil {
+				return api.reach.AuditRefusals(audited, g.HTTP(h))
+			}
+			return nil
+		}
+	}
+	server, err := serve.New(options)
 	if err != nil {
 		return nil, fmt.Errorf("building the local API: %w", err)
 	}
 	api.server = server
 	return api, nil
+}
+
+func auditedFrom(ctx context.Context) (audit.From, string) {
+	o := serve.OriginOf(ctx)
+	return audit.From{Address: o.Address, UserAgent: o.UserAgent}, o.RequestID
 }
 
 func (a *API) services() []serve.Service { return serve.Public(a, a, a, a, a) }
@@ -163,21 +201,28 @@ func (a *API) Serve(ctx context.Context, lis net.Listener) error {
 
 const (
 	onlyHub   = "a worker knows its own cluster only; ask the hub"
-	catalogue = "the catalogue is not built yet; apply the object in this cluster"
+	catalogue = "the hub keeps the catalogue; ask the hub, or apply the object in this cluster"
 )
 
 // unbuilt is why a call is not implemented here.
 var unbuilt = map[string]string{
-	sandboxv1.Clusters_ListClusters_FullMethodName:    onlyHub,
-	sandboxv1.Clusters_GetCluster_FullMethodName:      onlyHub,
-	sandboxv1.Clusters_DrainCluster_FullMethodName:    onlyHub,
-	sandboxv1.Clusters_ForgetCluster_FullMethodName:   onlyHub,
-	sandboxv1.Envs_PutEnv_FullMethodName:              catalogue,
-	sandboxv1.Envs_DeleteEnv_FullMethodName:           catalogue,
-	sandboxv1.Envs_PlanEnv_FullMethodName:             catalogue,
-	sandboxv1.Templates_GetTemplate_FullMethodName:    catalogue,
-	sandboxv1.Templates_PutTemplate_FullMethodName:    catalogue,
-	sandboxv1.Templates_DeleteTemplate_FullMethodName: catalogue,
+	sandboxv1.Clusters_ListClusters_FullMethodName:           onlyHub,
+	sandboxv1.Clusters_GetCluster_FullMethodName:             onlyHub,
+	sandboxv1.Clusters_DrainCluster_FullMethodName:           onlyHub,
+	sandboxv1.Clusters_ForgetCluster_FullMethodName:          onlyHub,
+	sandboxv1.Envs_PutEnv_FullMethodName:                     catalogue,
+	sandboxv1.Envs_DeleteEnv_FullMethodName:                  catalogue,
+	sandboxv1.Envs_PlanEnv_FullMethodName:                    catalogue,
+	sandboxv1.Envs_ImportEnv_FullMethodName:                  catalogue,
+	sandboxv1.Envs_ListEnvRevisions_FullMethodName:           catalogue,
+	sandboxv1.Envs_GetRollout_FullMethodName:                 catalogue,
+	sandboxv1.Envs_ControlRollout_FullMethodName:             catalogue,
+	sandboxv1.Templates_ListTemplates_FullMethodName:         catalogue,
+	sandboxv1.Templates_PlanTemplate_FullMethodName:          catalogue,
+	sandboxv1.Templates_ListTemplateRevisions_FullMethodName: catalogue,
+	sandboxv1.Templates_GetTemplate_FullMethodName:           catalogue,
+	sandboxv1.Templates_PutTemplate_FullMethodName:           catalogue,
+	sandboxv1.Templates_DeleteTemplate_FullMethodName:        catalogue,
 }
 
 func refuseUnbuilt(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

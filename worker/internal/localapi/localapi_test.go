@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -42,11 +44,16 @@ const clusterID = "east"
 
 var east = planetest.New(clusterID, plane.Options{}, nil)
 
-func TestMain(m *testing.M) { east.Main(m) }
+func TestMain(m *testing.M) {
+	// lumberjack never ends the goroutine that compresses the audit's files.
+	east.Main(m, goleak.IgnoreAnyFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
 
 // start runs a worker without Env reconciler and hub, and returns its local API's address. The Env demo has two pools: near with
 // one Pod, and far, which comes second, with two.
-func start(t *testing.T) string {
+func start(t *testing.T) string { return startOn(t, east.Up(t), func(*localapi.Options) {}) }
+
+func startOn(t *testing.T, on *plane.Plane, change func(*localapi.Options)) string {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -55,11 +62,12 @@ func start(t *testing.T) string {
 	scheme := runtime.NewScheme()
 	must(clientgoscheme.AddToScheme(scheme))
 	must(v1alpha1.AddToScheme(scheme))
-	cfg := east.Up(t).Config()
+	cfg := on.Config()
 	cfg.QPS = -1
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache: cache.Options{ByObject: sandboxcache.ByObject()},
+		Cache:      cache.Options{ByObject: sandboxcache.ByObject()},
+		Controller: config.Controller{SkipNameValidation: new(true)}, // there is a worker for each test
 	})
 	must(err)
 	must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
@@ -72,12 +80,14 @@ func start(t *testing.T) string {
 	})
 	must(err)
 	must(pools.SetupWithManager(t.Context(), mgr))
-	api, err := localapi.New(localapi.Options{
+	options := localapi.Options{
 		ClusterID: clusterID, Claims: claims, Sandboxes: claims.Sandboxes,
 		Segments: agent.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), agent.Options{
 			ClusterID: clusterID, Claims: claims, Sandboxes: claims.Sandboxes,
 		}),
-	})
+	}
+	change(&options)
+	api, err := localapi.New(options)
 	must(err)
 	must(mgr.Add(claims.Inventory))
 
@@ -258,6 +268,8 @@ func testRest(t *testing.T, address, id string) {
 		{"GET", "/v1/sandboxes?endedAfter=yesterday", "", 400, "endedAfter"},
 		{"GET", "/v1/claims/a%2Fb?team=red", "", 200, id},
 		{"GET", "/v1/envs", "", 200, `"name":"demo"`},
+		{"GET", "/v1/envs?clusterId=east", "", 200, `"name":"demo"`},
+		{"GET", "/v1/envs?clusterId=west", "", 404, "this worker serves east alone"},
 		{"GET", "/v1/envs/default/none", "", 404, "demo"},
 		{"POST", "/v1/sandboxes", `{"env":"none"}`, 404, "demo"},
 		{"POST", "/v1/sandboxes", `{"claimKey":"\t"}`, 400, `"field":"claimKey"`},

@@ -46,6 +46,9 @@ func (o own) Open(ctx context.Context, _ string, scope watch.Scope) (watch.Feed,
 	}), nil
 }
 
+// LastKnown implements watch.Source: a worker knows its own sandboxes.
+func (o own) LastKnown(string, watch.Scope) []watch.Known { return nil }
+
 // forwardWatch passes a watch to the leader.
 func (a *API) forwardWatch(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if a.opts.Elsewhere == nil || info.FullMethod != sandboxv1.Sandboxes_WatchSandboxes_FullMethodName {

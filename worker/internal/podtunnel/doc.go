@@ -12,10 +12,13 @@
 //	logfile.go   runtimes' logs, by exec
 //	port.go      ports
 //	unread.go    how much of a port waits here
+//	caller.go    who asked, in the user agent
 //
 // # Rules
 //
 //   - Tunnels go through the API server; because that names a Pod, not an address that another may get, and needs no NetworkPolicy.
+//   - Requests to the API server name the caller in their user agent; because its audit knows the worker alone:
+//     TestAnExecsAuditEventNamesTheCaller (e2e/audit).
 //   - Exec messages pass unparsed (v5.channel.k8s.io).
 //   - Each conversation has its own HTTP/1.1 connection; because one that is not read must block no other (I10):
 //     TestASlowReaderHoldsUpItselfAlone.

@@ -44,12 +44,35 @@ func (a *APIServer) port(ctx context.Context, place sandboxes.Place, port int32)
 	if err != nil {
 		return nil, refused(place, err)
 	}
-	tunnel, err := newPortTunnel(conn, port)
+	tunnel, err := openPort(ctx, conn, port)
 	if err != nil {
-		_ = conn.Close()
 		return nil, refused(place, err)
 	}
 	return tunnel, nil
+}
+
+// openPort opens the streams of a port. It closes the connection if that fails or the context ends; because CreateStream waits for 30 s
+// for an API server that does not respond, and takes no context.
+func openPort(ctx context.Context, conn httpstream.Connection, port int32) (*portTunnel, error) {
+	type opened struct {
+		tunnel *portTunnel
+		err    error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		tunnel, err := newPortTunnel(conn, port)
+		done <- opened{tunnel, err}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			_ = conn.Close()
+		}
+		return o.tunnel, o.err
+	case <-ctx.Done():
+		_ = conn.Close() // a stream that was opened meanwhile ends with it
+		return nil, fmt.Errorf("opening the streams of a port: %w", context.Cause(ctx))
+	}
 }
 
 func (a *APIServer) forward(ctx context.Context, place sandboxes.Place) (httpstream.Connection, error) {
@@ -93,6 +116,7 @@ func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, er
 	} {
 		request.Header.Set(name, value)
 	}
+	a.name(request)
 	response, err := transport.RoundTrip(request) //nolint:bodyclose // the connection is closed, or the caller's
 	if err != nil {
 		return nil, err
@@ -121,8 +145,12 @@ func (u *upgrade) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	left := context.AfterFunc(request.Context(), func() { _ = conn.Close() })
 	// Nothing follows the header of an upgrade before this side has spoken.
 	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	if !left() {
+		err = context.Cause(request.Context())
+	}
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -172,11 +200,19 @@ func (t *portTunnel) Recv() ([]byte, error) {
 	case why := <-t.failed:
 		t.failed <- why
 		if why != "" {
-			return nil, problem.New(problem.Unavailable, "the port did not answer: %s", strings.TrimSpace(why))
+			return nil, notReached(why)
 		}
 	case <-time.After(errorPatience): // the stream for errors outlives an orderly end
 	}
 	return nil, err
+}
+
+// notReached is the error of a port, from what the kubelet says of it.
+func notReached(why string) error {
+	if why = strings.TrimSpace(why); strings.HasSuffix(why, "connection refused") {
+		return problem.New(problem.Unavailable, "nothing listens on the port: %s", why)
+	}
+	return problem.New(problem.Unavailable, "the port was not reached: %s", why)
 }
 
 func (t *portTunnel) Send(message []byte) error {

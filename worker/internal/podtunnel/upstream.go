@@ -53,6 +53,7 @@ func NewAPIServer(config *rest.Config) (*APIServer, error) {
 
 // Dial opens a conversation.
 func (a *APIServer) Dial(ctx context.Context, place sandboxes.Place, what *federationv1.ReachCall) (reach.Tunnel, error) {
+	ctx = asking(ctx, what)
 	switch call := what.GetWhat().(type) {
 	case *federationv1.ReachCall_Exec:
 		return a.exec(ctx, place, call.Exec)
@@ -110,6 +111,7 @@ func (a *APIServer) upgrade(ctx context.Context, u *url.URL, protocol string) (*
 	if err != nil {
 		return nil, fmt.Errorf("preparing a WebSocket: %w", err)
 	}
+	a.name(request)
 	return apiwebsocket.Negotiate(transport, holder, request, protocol)
 }
 
@@ -196,7 +198,8 @@ func (a *APIServer) logs(ctx context.Context, place sandboxes.Place, logs *feder
 	t := &logTunnel{cancel: cancel, begun: make(chan struct{})}
 	go func() {
 		defer close(t.begun)
-		t.stream, t.err = a.client.CoreV1().Pods(place.Pod.Namespace).GetLogs(place.Pod.Name, options).Stream(ctx)
+		t.stream, t.err = a.client.CoreV1().Pods(place.Pod.Namespace).GetLogs(place.Pod.Name, options).
+			SetHeader("User-Agent", a.userAgent(ctx)).Stream(ctx)
 		if t.err != nil {
 			t.err = refused(place, t.err)
 		}

@@ -81,6 +81,7 @@ const oneHook = `[{"name":"init","http":{"port":8080,"path":"/init","body":"hunt
 
 // A sandbox whose hooks are not done is not running, although its Pod is; and nothing of its hooks is left for the next (I13).
 func TestHooksAreDoneBeforeASandboxRuns(t *testing.T) {
+	t.Parallel()
 	w, pod := newIdlePod(t)
 	for i, image := range []string{"test.local/tenant:1", "test.local/tenant:2"} {
 		var mu sync.Mutex
@@ -126,6 +127,7 @@ func TestHooksWithoutASwap(t *testing.T) {
 }
 
 func TestAFailedHookFailsTheSandbox(t *testing.T) {
+	t.Parallel()
 	w, pod := newIdlePod(t)
 	w.network.answer(func(_ int, rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) })
 	w.claimWith(&pod, "sb", "test.local/tenant:1", oneHook)
@@ -139,6 +141,7 @@ func TestAFailedHookFailsTheSandbox(t *testing.T) {
 
 // A leader that ends in the middle of a hook leaves it to the next one; a finished hook does not run again.
 func TestHooksOutliveTheirLeader(t *testing.T) {
+	t.Parallel()
 	w, pod := newIdlePod(t)
 	begun := make(chan struct{}, 8)
 	w.network.answer(func(call int, _ http.ResponseWriter, r *http.Request) {
@@ -166,6 +169,7 @@ func TestHooksOutliveTheirLeader(t *testing.T) {
 
 // I13: a release ends a running hook, and nothing of it reaches the Pod's next life.
 func TestAReleaseEndsItsHooks(t *testing.T) {
+	t.Parallel()
 	w, pod := newIdlePod(t)
 	begun, left := make(chan struct{}), make(chan struct{})
 	w.network.answer(func(_ int, _ http.ResponseWriter, r *http.Request) {

@@ -63,6 +63,7 @@ func TestRestWritesNothing(t *testing.T) {
 
 // A queue's length is in the status long before the next resync of the pool, and in few writes.
 func TestPendingRequests(t *testing.T) {
+	t.Parallel()
 	w, _ := newIdlePool(t, 1)
 	w.Eventually("the status", func() error {
 		st := w.Pool("p").Status
@@ -147,6 +148,7 @@ func TestRecordBeforeThePodGoes(t *testing.T) {
 // TestRecycle is I13 for a Pod that can be reset: another container, no trace of
 // the tenant, and a record.
 func TestRecycle(t *testing.T) {
+	t.Parallel()
 	w, pod := newIdlePod(t)
 	w.Must(w.claim(&pod, "sb-a", "test.local/tenant:1", 0))
 	running := w.awaitPhase(pod.Name, sandbox.Running)
@@ -201,6 +203,7 @@ func TestResidueIsReplaced(t *testing.T) {
 }
 
 func TestSandboxesEndByThemselves(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.makePool("p", 5)
 	tests := []struct {
@@ -237,6 +240,7 @@ func TestSandboxesEndByThemselves(t *testing.T) {
 }
 
 func TestPoolDrains(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	pool := w.makePool("p", 3)
 	pods := w.awaitIdle("p", 3, 0)

@@ -94,6 +94,7 @@ func (w *world) failures() float64 {
 // TestResourceQuota: a pool takes what its namespace has room for, reports what it waits for, retries rarely, and continues on
 // its own once there is room.
 func TestResourceQuota(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "three"}}
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("3")}
@@ -177,6 +178,7 @@ func mustRevision(t *testing.T, pool *v1alpha1.SandboxPool) string {
 
 // TestPluginsDecideAboutPods: a refusal makes the pool wait, an error is retried, and a plugin's additions are in the Pod.
 func TestPluginsDecideAboutPods(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	room, broken := 2, 3
 	w.gate.set(func(r *admission.PodRequest) (admission.Verdict, error) {

@@ -18,6 +18,7 @@ import (
 
 // TestScaleDownSparesSandboxes is I6.
 func TestScaleDownSparesSandboxes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.makeEnv("env", 1)
 	w.makePool("p", 5, inGroup("env"))
@@ -46,6 +47,7 @@ func TestScaleDownSparesSandboxes(t *testing.T) {
 
 // TestMarkedPodCanBeClaimed: a claim within the window keeps the Pod.
 func TestMarkedPodCanBeClaimed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.makeEnv("env", 3)
 	w.makePool("p", 2, inGroup("env"))

@@ -4,6 +4,7 @@ package sandboxcache
 
 import (
 	"maps"
+	"slices"
 
 	"navix.sh/atoll/api/v1alpha1"
 )
@@ -57,18 +58,18 @@ func MemberDocument(env, member map[string]any, clusterID string) (filled map[st
 	return filled, false
 }
 
-// snapshotDocument returns the entry of status.snapshots of a member; nil if there is none.
+// snapshotDocument returns the entry of status.snapshots of a member; nil if there is none from which Pods can be created.
 func snapshotDocument(env map[string]any, clusterID string, name any) map[string]any {
-	status, _ := env["status"].(map[string]any)
-	all, _ := status["snapshots"].([]any)
-	for i := range all {
-		if one, _ := all[i].(map[string]any); one["clusterID"] == clusterID && one["name"] == name {
-			if spec, _ := one["spec"].(map[string]any); HasContainers(spec) {
-				return one
-			}
-		}
+	all := snapshotDocuments(env)
+	i := indexOf(all, clusterID, name)
+	if i < 0 {
+		return nil
 	}
-	return nil
+	one, _ := all[i].(map[string]any)
+	if spec, _ := one["spec"].(map[string]any); !HasContainers(spec) {
+		return nil
+	}
+	return one
 }
 
 // HasContainers reports whether Pods can be created from the document of a pool's spec.
@@ -81,12 +82,18 @@ func HasContainers(spec map[string]any) bool {
 
 // SnapshotIndex returns the place of a member in the document of an Env's status.snapshots; -1 if it is not there.
 func SnapshotIndex(env map[string]any, clusterID, name string) int {
+	return indexOf(snapshotDocuments(env), clusterID, name)
+}
+
+func snapshotDocuments(env map[string]any) []any {
 	status, _ := env["status"].(map[string]any)
 	all, _ := status["snapshots"].([]any)
-	for i := range all {
-		if one, _ := all[i].(map[string]any); one["clusterID"] == clusterID && one["name"] == name {
-			return i
-		}
-	}
-	return -1
+	return all
+}
+
+func indexOf(snapshots []any, clusterID string, name any) int {
+	return slices.IndexFunc(snapshots, func(entry any) bool {
+		one, _ := entry.(map[string]any)
+		return one["clusterID"] == clusterID && one["name"] == name
+	})
 }

@@ -59,6 +59,7 @@ func warn(w *claimtest.World, pod *corev1.Pod, kind, reason, message string, at 
 
 // Get shows what a sandbox waits for, with the Warning events of its Pod since it is this sandbox's.
 func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
+	t.Parallel()
 	w := claimtest.NewWorld(t, stuck{})
 	w.MakePool(1)
 	l := w.Lead(1)
@@ -141,6 +142,7 @@ func TestGetDoesNotDependOnEvents(t *testing.T) {
 
 // A claim with hooks returns when they are done, not when its Pod is ready, and so does its key.
 func TestAClaimWaitsForItsHooks(t *testing.T) {
+	t.Parallel()
 	w := claimtest.NewWorld(t, stuck{})
 	w.MakePool(2)
 	l := w.Lead(1)

@@ -93,6 +93,7 @@ func quiet(l *claimtest.Leader, id, want string) {
 }
 
 func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("250m", "500m"))
 	sb := l.MustCreate(claimtest.Keyed("k", 1))
 	before := w.Pod(sb.GetPod())
@@ -142,6 +143,7 @@ func TestPauseAndResume(t *testing.T) {
 
 // Where a Pod or its node cannot be paused, the error says so, and nothing of the attempt stays.
 func TestCannotBePaused(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.SandboxPool)
 		hold   string
@@ -195,6 +197,7 @@ func TestPauseOfAStartingSandbox(t *testing.T) {
 
 // A node without room reports that at once, the opposite can be requested, and the request completes when there is room.
 func TestResumeThatIsDeferred(t *testing.T) {
+	t.Parallel()
 	for _, reason := range []string{"Deferred", "Infeasible"} {
 		t.Run(reason, func(t *testing.T) {
 			w, l := claimtest.Start(t, 1, withCPU("2", "2"))
@@ -221,6 +224,7 @@ func TestResumeThatIsDeferred(t *testing.T) {
 
 // A quota that was used up meanwhile keeps a sandbox paused, and the caller gets the reason.
 func TestResumeThatAQuotaRefuses(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
 	_, err := l.Pause(t.Context(), sb.GetId())
@@ -253,6 +257,7 @@ func TestResumeThatAQuotaRefuses(t *testing.T) {
 
 // Of two calls with opposite targets one is refused; two calls with the same target both succeed.
 func TestPauseAndResumeAtOnce(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
 	annotate(w, sb.GetPod(), plane.ResizeAnnotation, "Deferred:later") // so that the pause takes as long as this test wants
@@ -278,6 +283,7 @@ func TestPauseAndResumeAtOnce(t *testing.T) {
 
 // A new leader completes what another leader has half written, a pause or a resume.
 func TestANewLeaderGoesOnWithAPause(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
 	half := func(target pause.Target) *claimtest.Leader {
@@ -303,6 +309,7 @@ func TestANewLeaderGoesOnWithAPause(t *testing.T) {
 
 // I13: a Pod whose CPU was taken is not handed to the next tenant, whether or not it could be reset otherwise.
 func TestI13APausedPodIsReplaced(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	for _, paused := range []bool{false, true} {
 		sb := l.MustCreate(claimtest.Image(claimtest.TenantImage))
@@ -325,6 +332,7 @@ func TestI13APausedPodIsReplaced(t *testing.T) {
 
 // A paused sandbox does not end as idle, and when it has its CPU back its idle time starts again.
 func TestAPausedSandboxIsNotIdle(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	idle := 3 * time.Second
 	sb := l.MustCreate(func(c *claim.Claim) { timeout(c, idle) })
@@ -394,6 +402,7 @@ func TestAnAPIServerWithoutResize(t *testing.T) {
 
 // An API server in trouble makes a pause take longer, at worst longer than the call waits; the pause completes all the same.
 func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		fails   int32
 		unheard bool

@@ -26,6 +26,7 @@ import (
 
 // A leader that takes over uses what was written: late, and never early.
 func TestTheNextLeaderTakesTimeoutsOver(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 5)
 	began := time.Now()
 	var (
@@ -54,6 +55,7 @@ func TestTheNextLeaderTakesTimeoutsOver(t *testing.T) {
 
 // I6: a restored etcd has lost when sandboxes were active last.
 func TestI6ARestoredEtcdEndsNoSandboxEarly(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 3)
 	quiet, old, early := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(maxLifetime(time.Minute)),
 		l.MustCreate(idleTimeout(time.Minute))
@@ -83,6 +85,7 @@ func backdate(w *claimtest.World, pod string, claimed, active time.Duration) {
 
 // I11: a clock that is ten minutes off, and one that is stepped, end nothing early and keep nothing alive.
 func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
+	t.Parallel()
 	w := claimtest.NewWorld(t)
 	w.MakePool(6)
 	file := filepath.Join(t.TempDir(), "offset")
@@ -123,6 +126,7 @@ func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 
 // I6: a process that does not certainly lead ends nothing, and a timeout that another process changed is respected.
 func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
+	t.Parallel()
 	w := claimtest.NewWorld(t)
 	w.MakePool(3)
 	earlier := w.Lead(1)

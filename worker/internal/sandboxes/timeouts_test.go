@@ -80,6 +80,7 @@ func annotation(w *claimtest.World, pod, key string) string {
 }
 
 func TestTimeoutsEndSandboxes(t *testing.T) {
+	t.Parallel()
 	w := claimtest.NewWorld(t)
 	w.MakePool(6, func(p *v1alpha1.SandboxPool) { p.Spec.DefaultIdleTimeout = &metav1.Duration{Duration: 4 * time.Second} })
 	l := w.Lead(1)
@@ -142,6 +143,7 @@ func endings(l *claimtest.Leader, reason, cause string) float64 {
 }
 
 func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 3)
 	update := func(id string, r *sandboxv1.UpdateSandboxRequest) *sandboxv1.Sandbox {
 		t.Helper()
@@ -220,6 +222,7 @@ func (s *source) GetLastActive(context.Context) (map[string]time.Time, error) {
 
 // I6: while it is unknown whether a sandbox is used, it does not end for lack of use.
 func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
+	t.Parallel()
 	w := claimtest.NewWorld(t)
 	w.MakePool(3)
 	s := &source{}
@@ -240,6 +243,7 @@ func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
 
 // A sandbox that is never seen running ends as failed, and its caller gets the reason.
 func TestAStartThatTakesTooLongFails(t *testing.T) {
+	t.Parallel()
 	w, l := claimtest.Start(t, 1)
 	slow := w.Pods()[0]
 	// Half of what a swap takes here.

@@ -40,7 +40,9 @@ type facts struct {
 	// gaps are those of the decision before.
 	gaps map[gap]time.Time
 	hub  hubState
-	now  time.Time
+	// cause is why no hub is connected; empty: not known.
+	cause string
+	now   time.Time
 }
 
 // verdict is why an Env is written or not.
@@ -156,7 +158,11 @@ func condition(f facts, s shownState) *metav1.Condition {
 		out.Message = join("segments are shown as totals, their members do not fit: "+names, gaps)
 	case f.hub == hubUnreachable:
 		out.Reason = string(v1alpha1.ReasonHubUnreachable)
-		out.Message = "no hub is connected; shown as last heard: " + names
+		out.Message = "no hub is connected"
+		if f.cause != "" {
+			out.Message += ": " + f.cause
+		}
+		out.Message += "; shown as last heard: " + names
 	case f.hub == hubPending:
 		return was.DeepCopy()
 	case len(s.stale) > 0:

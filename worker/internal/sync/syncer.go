@@ -40,7 +40,9 @@ type Options struct {
 	// Config has the identity of the sync path's ServiceAccount.
 	Config *rest.Config
 	// Cache has the Envs.
-	Cache   cache.Cache
+	Cache cache.Cache
+	// Cause returns why no hub is connected, as far as the worker knows it. Nil: it is never known.
+	Cause   func() string
 	Clock   clock.Clock
 	Metrics prometheus.Registerer
 	Log     logr.Logger
@@ -58,7 +60,8 @@ type Syncer struct {
 	budget    *budget
 	connected bool
 	since     time.Time // of the last change of connected
-	shown     hubState  // for which Envs were last marked
+	shown     hubState  // for which Envs were last marked, with the cause
+	cause     string
 	absent    map[segment.Key]time.Time
 	// gaps are what the last decision about an Env found, and due is when the next is due although nothing happens.
 	gaps map[segment.Key]map[gap]time.Time
@@ -76,6 +79,9 @@ func New(ctx context.Context, opts Options) (*Syncer, error) {
 	m, err := newMetrics(opts.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	if opts.Cause == nil {
+		opts.Cause = func() string { return "" }
 	}
 	now := opts.Clock.Now()
 	s := &Syncer{
@@ -116,6 +122,9 @@ func (s *Syncer) Connected(connected bool) {
 	}
 	s.signal()
 }
+
+// CauseChanged makes Envs show another Cause. It does not block.
+func (s *Syncer) CauseChanged() { s.signal() }
 
 // Receive takes a message of the hub about other clusters. It does not block.
 func (s *Syncer) Receive(f *federationv1.Foreign) {
@@ -242,8 +251,9 @@ func (s *Syncer) markDue(now time.Time) (pause time.Duration) {
 func (s *Syncer) noteHub(ctx context.Context) (pause time.Duration, err error) {
 	s.mu.Lock()
 	state, pause := s.hubState(s.opts.Clock.Now())
-	changed := state != s.shown
-	s.shown = state
+	cause := s.opts.Cause()
+	changed := state != s.shown || state == hubUnreachable && cause != s.cause
+	s.shown, s.cause = state, cause
 	about := s.foreign.takeNews()
 	s.mu.Unlock()
 	about.all = about.all || changed
@@ -306,7 +316,7 @@ func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	state, _ := s.hubState(now)
 	d := decide(facts{
 		local: s.opts.ClusterID, env: env, view: s.foreign.envs[k], known: s.foreign.known, heard: s.foreign.heard,
-		registered: s.foreign.registered, gaps: s.gaps[k], hub: state, now: now,
+		registered: s.foreign.registered, gaps: s.gaps[k], hub: state, cause: s.cause, now: now,
 	})
 	s.remember(k, d, now)
 	s.mu.Unlock()

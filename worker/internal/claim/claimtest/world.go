@@ -170,6 +170,7 @@ func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
 	l := &Leader{W: w, Lease: &Lease{}, Metrics: prometheus.NewRegistry()}
 	l.Path = New(w.T, cfg, ClusterID, func(o *Options) {
 		o.Inventory.Lease, o.Sandboxes.Metrics, o.Claims.Metrics = l.Lease, l.Metrics, l.Metrics
+		o.Inventory.Namespaces = []string{w.Namespace} // worlds share a plane, and may be there at the same time
 		for _, f := range change {
 			f(o, cfg)
 		}

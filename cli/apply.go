@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func applyCommand(a *app) *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Put SandboxEnvs and SandboxTemplates into the hub's catalogue, which gives each cluster its part",
+		Long: `Put SandboxEnvs and SandboxTemplates into the hub's catalogue, which gives each cluster its part. The manifests are those that
+kubectl applies in a cluster, with the segments of all clusters. Each is checked as an API server does it, before any cluster hears of it;
+what is wrong is told with file, line and field. atollctl diff tells what an apply would do.`,
+		Example: `  atollctl apply -f envs/
+  kubectl kustomize overlays/prod | atollctl apply -f -`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			docs, err := readManifests(cmd.InOrStdin(), files)
+			if err != nil {
+				return err
+			}
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				var faults []error
+				for _, d := range docs {
+					what, err := put(ctx, c, d, 0)
+					if err != nil {
+						faults = append(faults, d.fault(err))
+						continue
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", d.object.Ref(), what)
+				}
+				return errors.Join(faults...)
+			})
+		},
+	}
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file or folder with manifests, YAML or JSON; - for stdin")
+	return cmd
+}
+
+// entry returns what the catalogue has of an object, nil: nothing.
+func entry(ctx context.Context, c clients, r manifest.Ref) (e *sandboxv1.CatalogEntry, m *structpb.Struct, err error) {
+	if r.Kind == manifest.EnvKind {
+		env, failed := c.envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: r.Namespace, Name: r.Name})
+		e, m, err = env.GetCatalog(), env.GetCatalog().GetManifest(), failed
+	} else {
+		t, failed := c.templates.GetTemplate(ctx, &sandboxv1.GetTemplateRequest{Name: r.Name})
+		e, m, err = t.GetCatalog(), t.GetTemplate(), failed
+	}
+	if err != nil && problem.FromError(err).Reason == problem.NotFound {
+		return nil, nil, nil
+	}
+	return e, m, err
+}
+
+// put writes a manifest, and tells what became of it. revision: of what it replaces; 0: any.
+func put(ctx context.Context, c clients, d *document, revision int32) (string, error) {
+	before, _, err := entry(ctx, c, d.object.Ref())
+	if err != nil {
+		return "", err
+	}
+	m, err := d.toStruct()
+	if err != nil {
+		return "", err
+	}
+	var after *sandboxv1.CatalogEntry
+	if d.object.Kind() == manifest.EnvKind {
+		env, failed := c.envs.PutEnv(ctx, &sandboxv1.PutEnvRequest{
+			Namespace: d.object.Namespace(), Name: d.object.Name(), Env: m, Revision: revision,
+		})
+		after, err = env.GetCatalog(), failed
+	} else {
+		t, failed := c.templates.PutTemplate(ctx, &sandboxv1.PutTemplateRequest{Name: d.object.Name(), Template: m, Revision: revision})
+		after, err = t.GetCatalog(), failed
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case before == nil || before.GetRemoved():
+		return fmt.Sprintf("created (revision %d)", after.GetRevision()), nil
+	case before.GetRevision() == after.GetRevision():
+		return fmt.Sprintf("unchanged (revision %d)", after.GetRevision()), nil
+	}
+	return fmt.Sprintf("configured (revision %d)", after.GetRevision()), nil
+}
+
+// catalogRef reads KIND NAME from the command line.
+func catalogRef(of *envRef, kind, name string) (manifest.Ref, error) {
+	switch kind {
+	case "env", "envs", "sandboxenv", "sandboxenvs":
+		namespace, resolved, err := of.resolve(name)
+		return manifest.Ref{Kind: manifest.EnvKind, Namespace: namespace, Name: resolved}, err
+	case "template", "templates", "sandboxtemplate", "sandboxtemplates":
+		return manifest.Ref{Kind: manifest.TemplateKind, Name: name}, nil
+	}
+	return manifest.Ref{}, usagef("kind %q is not valid, want env or template", kind)
+}
+
+func deleteCommand(a *app) *cobra.Command {
+	var files []string
+	var of envRef
+	cmd := &cobra.Command{
+		Use:   "delete (env|template) NAME | delete -f FILE",
+		Short: "Remove Envs and templates from the hub's catalogue, and from its clusters",
+		Long: `Remove Envs and templates from the hub's catalogue, and from its clusters. Sandboxes that run end as they would have; a cluster
+that is away does it when it is back. What a user owns in a cluster stays there.`,
+		Example: `  atollctl delete env agents/shell
+  atollctl delete -f envs/`,
+		Args: cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var refs []manifest.Ref
+			switch {
+			case len(args) == 2 && len(files) == 0:
+				ref, err := catalogRef(&of, args[0], args[1])
+				if err != nil {
+					return err
+				}
+				refs = append(refs, ref)
+			case len(args) == 0:
+				docs, err := readManifests(cmd.InOrStdin(), files)
+				if err != nil {
+					return err
+				}
+				for i := range docs { // Envs before the templates that they name
+					refs = append(refs, docs[len(docs)-1-i].object.Ref())
+				}
+			default:
+				return usagef("delete needs a kind and a name, or --filename")
+			}
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				var faults []error
+				for _, r := range refs {
+					var err error
+					if r.Kind == manifest.EnvKind {
+						_, err = c.envs.DeleteEnv(ctx, &sandboxv1.DeleteEnvRequest{Namespace: r.Namespace, Name: r.Name})
+					} else {
+						_, err = c.templates.DeleteTemplate(ctx, &sandboxv1.DeleteTemplateRequest{Name: r.Name})
+					}
+					if err != nil {
+						faults = append(faults, err)
+						continue
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", r)
+				}
+				return errors.Join(faults...)
+			})
+		},
+	}
+	of.bind(cmd.Flags())
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file or folder with manifests of what to remove; - for stdin")
+	return cmd
+}
+
+func editCommand(a *app) *cobra.Command {
+	var of envRef
+	cmd := &cobra.Command{
+		Use:   "edit (env|template) NAME",
+		Short: "Change a manifest of the catalogue in an editor",
+		Long: `Change a manifest of the catalogue in the editor that ATOLL_EDITOR or EDITOR names. What was changed meanwhile by another caller is
+not replaced.`,
+		Example: `  atollctl edit env agents/shell`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ref, err := catalogRef(&of, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return a.connect(func(c clients) error { return a.edit(cmd, c, ref) })
+		},
+	}
+	of.bind(cmd.Flags())
+	return cmd
+}
+
+// edit gives a person as much time as it takes; each call has its own deadline.
+func (a *app) edit(cmd *cobra.Command, c clients, ref manifest.Ref) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.limit())
+	defer cancel()
+	before, m, err := entry(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	if before == nil || m == nil {
+		return problem.New(problem.NotFound, "the catalogue has no %s", ref)
+	}
+	text, err := manifestYAML(m)
+	if err != nil {
+		return err
+	}
+	changed, err := inEditor(cmd, text)
+	if err != nil || bytes.Equal(changed, text) {
+		if err == nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s unchanged\n", ref)
+		}
+		return err
+	}
+	docs, err := parseManifests(ref.String(), changed)
+	if err != nil {
+		return err
+	}
+	if len(docs) != 1 || docs[0].object.Ref() != ref {
+		return usagef("the file must have one manifest, of %s", ref)
+	}
+	ctx, cancel = context.WithTimeout(cmd.Context(), a.limit())
+	defer cancel()
+	what, err := put(ctx, c, docs[0], before.GetRevision())
+	if err != nil {
+		return docs[0].fault(err)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", ref, what)
+	return nil
+}
+
+func manifestYAML(m *structpb.Struct) ([]byte, error) {
+	data, err := protojson.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a manifest: %w", err)
+	}
+	return sigsyaml.JSONToYAML(data)
+}
+
+func inEditor(cmd *cobra.Command, text []byte) ([]byte, error) {
+	editor := os.Getenv("ATOLL_EDITOR")
+	if editor == "" {
+		editor = os.Getenv("EDITOR")
+	}
+	words := strings.Fields(editor)
+	if len(words) == 0 {
+		return nil, usagef("ATOLL_EDITOR or EDITOR must name an editor")
+	}
+	f, err := os.CreateTemp("", "atollctl-*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	if _, err := f.Write(text); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	run := exec.CommandContext(cmd.Context(), words[0], append(words[1:], f.Name())...)
+	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if err := run.Run(); err != nil {
+		return nil, fmt.Errorf("running %s: %w", words[0], err)
+	}
+	return os.ReadFile(f.Name())
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const twoManifests = `# a comment
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: base}
+---
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata:
+  name: shell
+spec:
+  clusters:
+    - clusterID: east
+      members:
+        - name: one
+        - name: two
+`
+
+// A refusal names the file and the line of its field, in every document of a file.
+func TestFaultsHaveFileAndLine(t *testing.T) {
+	docs, err := parseManifests("envs.yaml", []byte(twoManifests))
+	must.Succeed(t, err)
+	if len(docs) != 2 || docs[1].object.Namespace() != "default" {
+		t.Fatalf("got %v", docs)
+	}
+	for field, want := range map[string]string{
+		"spec.clusters[0].members[1].name": "envs.yaml:16", "spec.mode": "envs.yaml:11", "metadata.name": "envs.yaml:10", "": "envs.yaml:7",
+	} {
+		refused := problem.New(problem.Invalid, "no")
+		refused.Fields = []problem.Field{{Field: field}}
+		if got := docs[1].fault(refused).Error(); !strings.Contains(got, want+": no") {
+			t.Errorf("%s: got %s, want %s", field, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"a: [":                                "envs.yaml:1: ",
+		"kind: Pod\nmetadata: {name: x}":      `envs.yaml:1: kind: "Pod" is not valid`,
+		"\n\nkind: SandboxEnv":                "envs.yaml:3: metadata.name: a name is needed",
+		"kind: List\nitems:\n  - {kind: Pod}": `envs.yaml:3: kind: "Pod" is not valid`,
+	} {
+		if _, err := parseManifests("envs.yaml", []byte(text)); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/pkg/version"
+)
+
+type versionedHub struct {
+	sandboxv1.UnimplementedHubServer
+}
+
+func (versionedHub) GetHub(context.Context, *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
+	return &sandboxv1.HubStatus{Version: "v9.8.7"}, nil
+}
+
+func TestVersion(t *testing.T) {
+	server := grpc.NewServer()
+	sandboxv1.RegisterHubServer(server, versionedHub{})
+	hub := runner(testserver.ServeGRPC(t, server))
+	for line, c := range map[string]struct {
+		on   runner
+		want string
+		code exitCode
+	}{
+		"version":          {hub, "hub       v9.8.7", 0},
+		"version -o table": {serveScripted(t, &scripted{}), "is a worker's local API", 0},
+		"version --client": {"127.0.0.1:1", version.String(), 0},
+	} {
+		stdout, stderr, code := c.on.run(t.Context(), line)
+		if code != c.code || !strings.Contains(stdout, c.want) || !strings.Contains(stdout, "atollctl  "+version.String()) {
+			t.Errorf("%s: exit code %d, want %q\n%s%s", line, code, c.want, stdout, stderr)
+		}
+	}
+	// The command's own version is printed although the server is gone.
+	if stdout, _, code := runner("127.0.0.1:1").run(t.Context(), "version"); code != 4 || !strings.Contains(stdout, version.String()) {
+		t.Errorf("a server that is not there: exit code %d\n%s", code, stdout)
+	}
+}
+
+func TestTopPrintsTablesAlone(t *testing.T) {
+	if _, stderr, code := runner("127.0.0.1:1").run(t.Context(), "top --once -o json"); code != exitUsage ||
+		!strings.Contains(stderr, `--output: "json" is not valid, want table`) {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}

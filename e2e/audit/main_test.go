@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package audit_test walks the public API of a hub and a worker that run, with canaries in everything that is secret. Each change has one
+// line in the audit, complete, and no canary is in any log, metric, trace, event, store, backup or audit file. The cluster's own audit
+// names the caller of an exec.
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	logsv1 "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	tracesv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+const cluster = "east"
+
+var (
+	atoll     *stack.Stack
+	planes    *plane.Set
+	collected collector
+	tokens    = map[string]string{} // by key: all, look
+	scratch   string
+)
+
+func TestMain(m *testing.M) {
+	stack.RunSuite("audit", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		scratch = dir
+		bin := filepath.Join(dir, "bin")
+		if err := stack.Build(ctx, bin, false); err != nil {
+			return 1, err
+		}
+		if planes, err = plane.Up(ctx, plane.Options{LogDir: filepath.Join(dir, "planes"), AuditLog: true}, cluster); err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, planes.Down(ctx)) }()
+		keys, err := apiKeys(ctx, bin)
+		if err != nil {
+			return 1, err
+		}
+		sealing := filepath.Join(dir, "sealing.yaml")
+		if out, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "encryption-key", "new", "--name", "one", "--file",
+			sealing).CombinedOutput(); err != nil {
+			return 1, fmt.Errorf("making an encryption key: %w: %s", err, out)
+		}
+		endpoint, err := collected.serve()
+		if err != nil {
+			return 1, err
+		}
+		defer collected.server.Stop()
+		if atoll, err = stack.Start(ctx, planes, stack.Options{
+			BinDir: bin, LogDir: logDir, Log: os.Stderr, TokenFile: filepath.Join(dir, "all.token"),
+			HubArgs: []string{
+				"--api-keys-file=" + keys, "--encryption-key-file=" + sealing, "--otlp-endpoint=" + endpoint, "--audit=file:" + auditFile() + ",otlp",
+				"--log-level=debug",
+			},
+			WorkerArgs: []string{"--otlp-endpoint=" + endpoint, "--log-level=debug"},
+		}); err != nil {
+			return 1, err
+		}
+		if _, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
+			return 1, errors.Join(err, atoll.Close())
+		}
+		code = m.Run()
+		return code, atoll.Close()
+	})
+}
+
+func auditFile() string { return filepath.Join(scratch, "audit", "audit.log") }
+
+// apiKeys writes a key for everything, and one that may only look.
+func apiKeys(ctx context.Context, bin string) (file string, err error) {
+	file = filepath.Join(scratch, "keys.yaml")
+	keys := "keys:\n"
+	for name, scope := range map[string]string{"all": "admin", "look": "read"} {
+		path := filepath.Join(scratch, name+".token")
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "api-key", "new", "--name", name, "--all", "--scopes", scope,
+			"--token-file", path).Output()
+		if err != nil {
+			return "", fmt.Errorf("making an API key: %w", err)
+		}
+		_, list, _ := strings.Cut(string(out), "keys:\n")
+		keys += list
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		tokens[name] = strings.TrimSpace(string(text))
+	}
+	return file, os.WriteFile(file, []byte(keys), 0o600)
+}
+
+const manifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: python}
+spec:
+  version: v1.0.0
+  template:
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: registry.example/python}]
+  runtimes: [{name: http, port: 8000}]
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: python, namespace: default}
+spec:
+  mode: WarmPool
+  templateRef: {name: python}
+  clusters:
+    - clusterID: east
+      members: [{name: python-east, spec: {replicas: 3}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
+`
+
+// collector keeps all that programs send it, as text.
+type collector struct {
+	tracesv1.UnimplementedTraceServiceServer
+	server *grpc.Server
+
+	mu     sync.Mutex
+	traces strings.Builder
+	logs   strings.Builder
+}
+
+func (c *collector) serve() (endpoint string, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	c.server = grpc.NewServer()
+	tracesv1.RegisterTraceServiceServer(c.server, c)
+	logsv1.RegisterLogsServiceServer(c.server, logs{to: c})
+	go func() { _ = c.server.Serve(listener) }()
+	return "http://" + listener.Addr().String(), nil
+}
+
+func (c *collector) keep(to *strings.Builder, m proto.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to.WriteString(prototext.Format(m))
+}
+
+func (c *collector) text() (traces, logs string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.traces.String(), c.logs.String()
+}
+
+// Export implements the service for traces.
+func (c *collector) Export(_ context.Context, r *tracesv1.ExportTraceServiceRequest) (*tracesv1.ExportTraceServiceResponse, error) {
+	c.keep(&c.traces, r)
+	return &tracesv1.ExportTraceServiceResponse{}, nil
+}
+
+type logs struct {
+	logsv1.UnimplementedLogsServiceServer
+	to *collector
+}
+
+// Export implements the service for logs.
+func (l logs) Export(_ context.Context, r *logsv1.ExportLogsServiceRequest) (*logsv1.ExportLogsServiceResponse, error) {
+	l.to.keep(&l.to.logs, r)
+	return &logsv1.ExportLogsServiceResponse{}, nil
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/audit"
+)
+
+// canary begins every secret of the walk. A claim key is printable ASCII; the others are whatever their place allows.
+const canary = "canary-"
+
+// walk calls the API, each call with a request id of its own.
+type walk struct {
+	t    *testing.T
+	root string
+	n    int
+	// calls are the changes and refusals that were made, by request id: each has so many lines.
+	calls map[string]string
+}
+
+// call makes a REST call. verb is that of its line, empty: it has none.
+func (w *walk) call(verb, key, method, path, body string, header ...string) (code int, text string) {
+	w.t.Helper()
+	w.n++
+	id := fmt.Sprintf("walk-%d", w.n)
+	if verb != "" {
+		w.calls[id] = verb
+	}
+	request, err := http.NewRequestWithContext(w.t.Context(), method, w.root+path, strings.NewReader(body))
+	must.Succeed(w.t, err)
+	request.Header.Set("Authorization", "Bearer "+tokens[key])
+	request.Header.Set("X-Request-Id", id)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	must.Succeed(w.t, err)
+	defer response.Body.Close()
+	return response.StatusCode, string(must.Read(w.t, response.Body))
+}
+
+// ok is call of the key all, which must succeed.
+func (w *walk) ok(verb, method, path, body string, header ...string) string {
+	w.t.Helper()
+	code, text := w.call(verb, "all", method, path, body, header...)
+	if code != http.StatusOK {
+		w.t.Fatalf("%s %s: %d %s", method, path, code, text)
+	}
+	return text
+}
+
+func idOf(t *testing.T, text string) string {
+	t.Helper()
+	var s struct {
+		ID string `json:"id"`
+	}
+	must.Succeed(t, json.Unmarshal([]byte(text), &s))
+	return s.ID
+}
+
+// exec opens a conversation, says something secret, and leaves.
+func (w *walk) exec(id string) {
+	w.t.Helper()
+	dialer := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: time.Minute}
+	conn, _, err := dialer.DialContext( //nolint:bodyclose // the connection has it
+		w.t.Context(), "ws"+strings.TrimPrefix(w.root, "http")+"/v1/sandboxes/"+id+"/exec?stdin=true&stdout=true&command="+canary+"command",
+		http.Header{"Authorization": {"Bearer " + tokens["all"]}})
+	must.Succeed(w.t, err)
+	must.Succeed(w.t, conn.WriteMessage(websocket.BinaryMessage, append([]byte{0}, canary+"stdin"...)))
+	must.Succeed(w.t, conn.Close())
+}
+
+// sandboxes walks what concerns sandboxes and claims.
+func (w *walk) sandboxes() {
+	w.t.Helper()
+	request := `{"env":"python","user":"ada","metadata":{"note":"` + canary + `metadata"}}`
+	key := []string{"Idempotency-Key", canary + "key"}
+	id := idOf(w.t, w.ok("create", "POST", "/v1/sandboxes", request, key...))
+	w.ok("create", "POST", "/v1/sandboxes", request, key...)
+	w.call("create", "all", "POST", "/v1/sandboxes", `{"env":"python","user":"bob"}`, key...)
+	w.call("create", "all", "POST", "/v1/sandboxes", `{"env":"python","claimKey":"`+canary+`ü","metadata":{"a":"`+canary+`bad"}}`)
+	w.call("create", "all", "POST", "/v1/sandboxes",
+		`{"env":"python","startupTimeout":"5s","postStartHooks":[{"http":{"port":8000,"path":"/",`+
+			`"headers":{"X":"`+canary+`header"},"body":"`+canary+`body"}}]}`)
+	w.call("create", "look", "POST", "/v1/sandboxes", request, key...)
+	at := "/v1/sandboxes/" + id
+	w.ok("", "GET", at, "")
+	w.ok("", "GET", "/v1/claims/"+canary+"key", "")
+	w.ok("update", "PATCH", at, `{"idleTimeout":"3600s"}`)
+	w.ok("", "POST", at+":touch", "{}")
+	w.ok("pause", "POST", at+":pause", "{}")
+	w.ok("resume", "POST", at+":resume", "{}")
+	w.exec(id)
+	w.call("release", "look", "DELETE", at, "")
+	w.ok("release", "DELETE", at, "")
+	w.ok("cancel", "DELETE", "/v1/claims/"+canary+"key", "")
+}
+
+// operations walks what operators do.
+func (w *walk) operations() {
+	w.t.Helper()
+	w.ok("refresh", "POST", "/v1/envs/default/python:refresh", `{"dryRun":true}`)
+	w.ok("drain", "POST", "/v1/clusters/east:drain", "{}")
+	w.ok("undrain", "POST", "/v1/clusters/east:undrain", "{}")
+	w.call("forget", "all", "POST", "/v1/clusters/nowhere:forget", "{}")
+	w.call("drain", "look", "POST", "/v1/clusters/east:drain", "{}")
+	w.ok("accept", "POST", "/v1/hub:acceptLoss", "{}")
+}
+
+// rest calls every method that changes something and was not called yet, over gRPC, with a canary in each text that may be secret.
+func (w *walk) rest(conn *grpc.ClientConn, walked []string) {
+	w.t.Helper()
+	for method, needs := range sandboxv1.MethodPermissions {
+		if !needs.Changes || slices.Contains(walked, method) {
+			continue
+		}
+		name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+		must.Succeed(w.t, err)
+		of, ok := found.(protoreflect.MethodDescriptor)
+		if !ok {
+			w.t.Fatalf("%s is no method", name)
+		}
+		w.n++
+		id := fmt.Sprintf("walk-%d", w.n)
+		ctx := metadata.AppendToOutgoingContext(w.t.Context(), "authorization", "Bearer "+tokens["all"], "x-request-id", id)
+		err = conn.Invoke(ctx, method, filled(of.Input()), dynamicpb.NewMessage(of.Output()))
+		if st := status.Convert(err); st.Code() == codes.Unimplemented && strings.HasPrefix(st.Message(), "unknown service") {
+			w.t.Logf("the hub does not serve %s", method)
+			continue
+		}
+		call, _ := audit.Of(method)
+		w.calls[id] = call.Verb
+	}
+}
+
+// filled returns a message with a canary in each text but those that name something.
+func filled(of protoreflect.MessageDescriptor) *dynamicpb.Message {
+	m := dynamicpb.NewMessage(of)
+	for i := range of.Fields().Len() {
+		field := of.Fields().Get(i)
+		if field.Kind() != protoreflect.StringKind || field.IsList() || field.IsMap() {
+			continue
+		}
+		value := "walk"
+		if strings.Contains(string(field.Name()), "token") || field.Name() == "claim_key" {
+			value = canary + string(field.Name())
+		}
+		m.Set(field, protoreflect.ValueOfString(value))
+	}
+	return m
+}
+
+// backup returns the archive of all that the hub keeps.
+func (w *walk) backup(conn *grpc.ClientConn) []byte {
+	w.t.Helper()
+	w.n++
+	id := fmt.Sprintf("walk-%d", w.n)
+	w.calls[id] = "backup"
+	ctx := metadata.AppendToOutgoingContext(w.t.Context(), "authorization", "Bearer "+tokens["all"], "x-request-id", id)
+	stream, err := sandboxv1.NewHubClient(conn).BackupHub(ctx, &sandboxv1.BackupHubRequest{})
+	must.Succeed(w.t, err)
+	var archive bytes.Buffer
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return archive.Bytes()
+		}
+		must.Succeed(w.t, err)
+		archive.Write(chunk.GetData())
+	}
+}
+
+// events reads the audit file.
+func events(t *testing.T) (all []audit.Event) {
+	t.Helper()
+	f, err := os.Open(auditFile())
+	must.Succeed(t, err)
+	defer f.Close()
+	bad, err := audit.Read(f, func(e audit.Event) error { all = append(all, e); return nil })
+	if err != nil || bad != 0 {
+		t.Errorf("the audit has %d bad lines, %v", bad, err)
+	}
+	return all
+}
+
+// Each change that is made through the API has one line, complete, each refusal as well; a read has none. No secret is in any place that
+// outlives a call or leaves the process.
+func TestTheWalkFindsNoSecret(t *testing.T) {
+	w := &walk{t: t, root: atoll.HubEndpoint().URL(), calls: map[string]string{}}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	ready(t, w)
+	w.sandboxes()
+	w.operations()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.root+"/v1/sandboxes/x", http.NoBody)
+	must.Succeed(t, err)
+	request.Header.Set("Authorization", "Bearer atoll_"+canary+"token")
+	response, err := http.DefaultClient.Do(request)
+	must.Succeed(t, err)
+	_ = response.Body.Close()
+	conn, err := grpc.NewClient(atoll.HubEndpoint().Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must.Succeed(t, err)
+	defer conn.Close()
+	w.rest(conn, []string{sandboxv1.Sandboxes_TouchSandbox_FullMethodName, sandboxv1.Hub_BackupHub_FullMethodName})
+	archive := w.backup(conn)
+
+	want := len(w.calls)
+	wait.For(t, time.Minute, "the lines of all calls", func(context.Context) error {
+		lines := map[string]int{}
+		for _, e := range events(t) {
+			if e.Stage == audit.Done || e.Stage == audit.End && e.Verb == "backup" {
+				lines[e.RequestID]++
+			}
+		}
+		missing := []string{}
+		for id, verb := range w.calls {
+			if lines[id] != 1 {
+				missing = append(missing, fmt.Sprintf("%s %s has %d", id, verb, lines[id]))
+			}
+		}
+		return wait.If(len(missing) == 0, fmt.Sprintf("of %d calls: %v", want, missing))
+	})
+	w.complete(events(t))
+	w.search(archive)
+}
+
+// complete checks what each line has.
+func (w *walk) complete(all []audit.Event) {
+	w.t.Helper()
+	seen := map[string]int{}
+	for _, e := range all {
+		if id := e.RequestID; strings.HasPrefix(id, "walk-") && w.calls[id] != e.Verb {
+			w.t.Errorf("a call that is %q has a line that is %q: %+v", w.calls[id], e.Verb, e)
+		}
+		switch {
+		case e.Schema != audit.Schema || e.Time.IsZero() || e.Replica == "" || e.From.Address == "" || e.Who.Kind == "" || e.Who.Proof == "" ||
+			e.Stage != audit.Summary && (e.ID == "" || e.Outcome == ""):
+			w.t.Errorf("a line lacks something: %+v", e)
+		case e.Who.Kind == audit.Key && e.TraceID == "" && e.Stage == audit.Done && e.Reason != "FORBIDDEN" && e.Conversation == nil:
+			w.t.Errorf("a line lacks its trace: %+v", e)
+		}
+		seen[string(e.Stage)+" "+e.Verb+" "+string(e.Outcome)]++
+		if e.Repeat {
+			seen["repeat"]++
+		}
+		if e.Verb == "create" && e.Object.Resource == "sandboxes" && e.Outcome == audit.OK && (e.Object.Sandbox == "" || e.Cluster != cluster ||
+			e.Object.Env != "python" || (e.Object.User == "ada") != (e.Object.ClaimKeyHash != "")) {
+			w.t.Errorf("a create lacks something: %+v", e)
+		}
+	}
+	for what, n := range map[string]int{"repeat": 1, "done create ok": 2, "done release ok": 1, "done pause ok": 1, "done attach ok": 1,
+		"begin exec ok": 1, "done release refused": 1, "begin backup ok": 1, "end backup ok": 1} {
+		if seen[what] < n || what == "repeat" && seen[what] != n {
+			w.t.Errorf("%d lines are %q, want %d: %v", seen[what], what, n, seen)
+		}
+	}
+}
+
+// search looks for canaries and tokens where none may be. Pods carry the claim's key and metadata, and are not searched.
+func (w *walk) search(archive []byte) {
+	w.t.Helper()
+	places := map[string]string{"the backup": string(archive)}
+	places["the traces"], places["the collector's logs"] = collected.text()
+	out, err := atoll.Cluster(cluster).Kubectl(w.t.Context(), "get", "events", "-A", "-o", "yaml")
+	must.Succeed(w.t, err)
+	places["events"] = out
+	for program := range atoll.MetricsURLs() {
+		if places["the metrics of "+program], err = atoll.Metrics(w.t.Context(), program); err != nil {
+			w.t.Error(err)
+		}
+	}
+	for _, dir := range []string{atoll.HubData(), atoll.LogDir(), filepath.Dir(auditFile())} {
+		must.Succeed(w.t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			places[path] = string(text)
+			return err
+		}))
+	}
+	if len(places["the traces"]) == 0 || len(places["the collector's logs"]) == 0 || len(places) < 10 {
+		w.t.Errorf("only %d places were searched", len(places))
+	}
+	for place, text := range places {
+		for _, secret := range []string{canary, tokens["all"], tokens["look"]} {
+			if i := strings.Index(text, secret); i >= 0 {
+				w.t.Errorf("%s has a secret: %q", place, text[max(0, i-200):min(len(text), i+100)])
+			}
+		}
+	}
+}
+
+// An exec's event in the audit of the cluster's API server names the hub's caller, in its user agent.
+func TestAnExecsAuditEventNamesTheCaller(t *testing.T) {
+	w := &walk{t: t, root: atoll.HubEndpoint().URL(), calls: map[string]string{}}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	ready(t, w)
+	id := idOf(t, w.ok("create", "POST", "/v1/sandboxes", `{"env":"python"}`))
+	w.exec(id)
+	w.call("", "all", "GET", "/v1/sandboxes/"+id+"/ports/8000/", "")
+	wait.For(t, time.Minute, "the API server's events", func(context.Context) error {
+		all, err := planes.Plane(cluster).Audit()
+		if err != nil {
+			return err
+		}
+		named := map[string]bool{}
+		for _, e := range all {
+			if e.Resource == "pods" && strings.Contains(e.UserAgent, "(caller=key:all; sandbox="+id+")") {
+				named[e.Subresource] = true
+			}
+		}
+		return wait.If(named["exec"] && named["portforward"], named)
+	})
+	w.ok("release", "DELETE", "/v1/sandboxes/"+id, "")
+}
+
+func ready(t *testing.T, w *walk) {
+	t.Helper()
+	wait.For(t, 2*time.Minute, "idle Pods", func(context.Context) error {
+		_, text := w.call("", "all", "GET", "/v1/envs/default/python", "")
+		none := strings.Contains(strings.ReplaceAll(text, " ", ""), `"readyIdle":0`)
+		return wait.If(strings.Contains(text, "readyIdle") && !none, text)
+	})
+}

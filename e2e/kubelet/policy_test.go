@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kind && policies
+
+package kubelet_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
+)
+
+// errReached and errKept tell that a sandbox reached, or did not reach, what it should not or should have.
+var (
+	errReached = errors.New("the sandbox reaches the cluster's DNS")
+	errKept    = errors.New("the sandbox does not reach the cluster's DNS")
+)
+
+// I14: a sandbox reaches nothing of the cluster's network but what its pool's annotation egress lists. It needs a CNI that enforces
+// NetworkPolicies, such as kindnet of kind's own node image.
+func TestI14_TheNetworkOfASandboxIsClosed(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, resets, "policy", 1)
+	sandbox := e.mustClaim(ctx, t, idleImage)
+	mustAsk(ctx, t, resets, sandbox.GetPod(), "/whoami")
+	address, err := nodes[resets].Kubectl(ctx, "get", "service", "-n", "kube-system", "kube-dns", "-o", "jsonpath={.spec.clusterIP}")
+	must.Succeed(t, err)
+	reaches := func(want bool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			switch _, err := ask(ctx, resets, sandbox.GetPod(), "/dial", "to", address+":53"); {
+			case err == nil && !want:
+				return errReached
+			case err != nil && want:
+				return errors.Join(errKept, err)
+			}
+			return nil
+		}
+	}
+	annotate := func(with string) {
+		t.Helper()
+		_, err := nodes[resets].Kubectl(ctx, "annotate", "sandboxpools", "-n", namespace, e.name, "--overwrite", with)
+		must.Succeed(t, err)
+	}
+	wait.For(t, patience, "the network to be closed by default", reaches(false))
+	annotate("agentbox.navix.sh/egress=dns")
+	wait.For(t, patience, "the annotation to open what it lists", reaches(true))
+	annotate("agentbox.navix.sh/egress-")
+	wait.For(t, patience, "the network to be closed again", reaches(false))
+}

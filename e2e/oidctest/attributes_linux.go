@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oidctest
+
+import "syscall"
+
+// attributes have the kernel end an etcd whose test was killed.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net"
+
+	rpcstatus "google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/link"
+)
+
+// auditedJoin records who asked to join and what came of it. An address that guesses at invitations has few lines, and a count.
+func auditedJoin(log *audit.Log, join link.Join) link.Join {
+	if log == nil {
+		return join
+	}
+	return func(ctx context.Context, remote string, r *federationv1.JoinRequest) (*federationv1.JoinResponse, error) {
+		began := log.Now()
+		response, err := join(ctx, remote, r)
+		cluster := r.GetClusterId()
+		if !link.ValidClusterID(cluster) {
+			cluster = "" // not the text of a stranger
+		}
+		if host, _, splitErr := net.SplitHostPort(remote); splitErr == nil {
+			remote = host
+		}
+		e := audit.Event{
+			ID: log.NewID(), Stage: audit.Done, Verb: "join", Object: audit.Object{Resource: "clusters", Name: cluster}, Cluster: cluster,
+			Who: audit.Who{Name: cluster, Kind: audit.Cluster, Proof: audit.ByInvitation}, From: audit.From{Address: remote},
+			Result: audit.Result{Outcome: audit.OK, Code: rpcstatus.Code(err).String(), Millis: log.Now().Sub(began).Milliseconds()},
+		}
+		switch {
+		case err != nil:
+			e.Outcome, e.Who.Proof = audit.Refused, audit.ByNothing
+		case response.GetCertificate() == nil:
+			e.Reason = "WAITS_FOR_APPROVAL"
+		}
+		log.Fold(remote+"\x00join "+string(e.Outcome), e)
+		return response, err
+	}
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/etcdtest"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+// onEtcd is a life whose hubs keep everything in an etcd.
+func onEtcd(t *testing.T, e *etcdtest.Etcd) *life {
+	o := testOptions(t)
+	flags := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
+	o.etcd.Bind(flags)
+	must.Succeed(t, flags.Parse([]string{"--etcd-cert-file", e.Files.Cert, "--etcd-key-file", e.Files.Key, "--etcd-ca-file", e.Files.CA}))
+	o.store = "etcd:" + strings.Join(e.Endpoints(), ",")
+	l := &life{T: t, options: o, stop: func() {}}
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+// TestAHubOnEtcd keeps its keys there: the next one has them, and a backup of it is one of any hub.
+func TestAHubOnEtcd(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{TLS: true})
+	l := onEtcd(t, e)
+	l.begin()
+	worker := l.attach()
+	go func() { worker.grant(<-worker.claims) }()
+	_, err := l.create("k")
+	must.Succeed(t, err)
+	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
+	must.Succeed(t, l.backup(archive))
+	worker.stop()
+	l.stop()
+
+	l.begin()
+	status, err := sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
+	if err != nil || status.GetRecovering() || status.GetReason() != "" || status.GetStoreFailure() != "" {
+		t.Errorf("after a restart: %v %v", status, err)
+	}
+	claim, err := sandboxv1.NewClaimsClient(l.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+	if err != nil || claim.GetClusterId() != "east" {
+		t.Errorf("the key after a restart: %v %v", claim, err)
+	}
+	ready := func() string {
+		response, err := http.Get("http://" + l.address.health + "/readyz")
+		must.Succeed(t, err)
+		defer response.Body.Close()
+		body := must.Read(t, response.Body)
+		http.DefaultClient.CloseIdleConnections()
+		return response.Status + " " + string(body)
+	}
+	if got := ready(); got != "200 OK ok\n" {
+		t.Errorf("readyz: %q", got)
+	}
+	e.Freeze(0)
+	wait.For(t, time.Minute, "readyz to say what is refused", func(context.Context) error {
+		got := ready()
+		return wait.If(strings.HasPrefix(got, "200 OK ok\nclaims with a key are refused: "), got)
+	})
+	begin := time.Now()
+	if _, err := l.create("other"); problem.FromError(err) == nil || time.Since(begin) > 15*time.Second {
+		t.Errorf("a claim with a key without etcd, after %s: %v", time.Since(begin), err)
+	}
+	e.Thaw(0)
+	l.stop()
+
+	dir := filepath.Join(t.TempDir(), "elsewhere")
+	_, err = atollHub(t, "restore", archive, "--data-dir", dir)
+	must.Succeed(t, err)
+	l.options.dataDir, l.options.store = dir, ""
+	l.begin()
+	claim, err = sandboxv1.NewClaimsClient(l.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+	if err != nil || claim.GetClusterId() != "east" {
+		t.Errorf("the key from the backup: %v %v", claim, err)
+	}
+}
+
+// TestI2AHubMovesToEtcd: the keys move with it, what workers remember of the file is no loss, and a hub that starts on the file that it
+// left is behind.
+func TestI2AHubMovesToEtcd(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{TLS: true})
+	l := newLife(t)
+	worker := l.attach()
+	go func() { worker.grant(<-worker.claims) }()
+	_, err := l.create("k")
+	must.Succeed(t, err)
+	mark := l.mark()
+	worker.stop()
+	l.stop()
+	next := onEtcd(t, e)
+	next.options.tls = l.options.tls
+	out, err := atollHub(t, "migrate", "--from=bbolt:"+l.options.dataDir, "--to="+next.options.store, "--etcd-cert-file="+e.Files.Cert,
+		"--etcd-key-file="+e.Files.Key, "--etcd-ca-file="+e.Files.CA)
+	if must.Succeed(t, err); !strings.Contains(out, "both sides have") {
+		t.Errorf("it tells %s", out)
+	}
+	next.begin()
+	if lost := next.remembers(mark); lost {
+		t.Error("the move counts as a loss")
+	}
+	claim, err := sandboxv1.NewClaimsClient(next.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+	if err != nil || claim.GetClusterId() != "east" {
+		t.Errorf("the key: %v %v", claim, err)
+	}
+	_, err = next.hub.claimsStore.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "later"}}})
+	must.Succeed(t, err)
+	moved := next.mark()
+	next.stop()
+	l.begin()
+	if lost := l.remembers(moved); !lost {
+		t.Error("a hub on the file that was left serves keys as if nothing had been")
+	}
+}
+
+// mark is what workers remember of the running hub's ledger.
+func (l *life) mark() *federationv1.LedgerMark {
+	return recovery.Marks{State: l.hub.recovery, Clock: clock.RealClock{}, Log: testlog.New(l.T)}.Mark()
+}
+
+// remembers tells the running hub a mark, as a worker that attaches does.
+func (l *life) remembers(mark *federationv1.LedgerMark) (lost bool) {
+	l.Helper()
+	lost, err := recovery.Marks{State: l.hub.recovery, Clock: clock.RealClock{}, Log: testlog.New(l.T)}.Remembered(l.Context(), "east", mark)
+	must.Succeed(l.T, err)
+	return lost
+}
+
+// TestStoreFlags: what is wrong is named, and no hub starts.
+func TestStoreFlags(t *testing.T) {
+	files := []string{"--tls-cert-file=c", "--tls-key-file=k", "--tls-ca-file=a"}
+	for args, want := range map[string]string{
+		"--store=zookeeper:x":                               `--store: "zookeeper:x" is not valid, want bbolt:DIRECTORY or etcd:`,
+		"--store=etcd:etcd:2379":                            `"etcd:2379" is not valid, want https://HOST:PORT`,
+		"--store=etcd:http://10.0.0.1:2379":                 "want https, or an address of loopback",
+		"--store=bbolt:/d --etcd-cert-file=c":               "has no use for --etcd-cert-file",
+		"--store=etcd:https://a:1 --etcd-prefix=a/":         `etcd prefix: "a/" is not valid`,
+		"--store=etcd:https://a:1 --registry-copy=file:":    "--registry-copy",
+		"--store=etcd:https://a:1 --registry-copy=secret:x": "want none: back up etcd",
+		"--store=etcd:https://a:1 --etcd-user-file=/none":   "--etcd-user-file",
+	} {
+		if _, err := atollHub(t, append(strings.Fields(args), files...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/grants"
+	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// perNamespace is an Authorizer that is asked about each namespace, and is away for all but one.
+type perNamespace struct{}
+
+func (perNamespace) Authorize(context.Context, *access.Identity, access.Permission) (access.Grant, error) {
+	return access.Grant{Ask: func(namespace string) (bool, error) {
+		if namespace == "known" {
+			return true, nil
+		}
+		return false, problem.New(problem.Unavailable, "the API server does not respond").WithRetryAfter(time.Second)
+	}}, nil
+}
+
+// While the Authorizer cannot be asked, what a caller may see is not known: it is neither refused nor told that something is missing.
+func TestAnAuthorizerThatIsAwayRefusesNothing(t *testing.T) {
+	token, entry, err := NewToken(Key{Name: "ops", AllTeams: true, AllNamespaces: true, Scopes: []Scope{ScopeAdmin}})
+	must.Succeed(t, err)
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	must.Succeed(t, os.WriteFile(path, bytes.TrimSpace(entry), 0o600))
+	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	f := newFleet(t, "default/demo", "known/demo")
+	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
+	t.Cleanup(service.Close)
+	base := serveOptions(t, Options{
+		Claims: service, Sandboxes: serveSandboxes(t, f, service), Fleet: f, Reach: quiet{},
+		Auth: NewAuth(AuthOptions{Keys: keys, Authorizer: perNamespace{}, Clock: clock.RealClock{}, Log: testlog.New(t)}),
+	})
+	for call, want := range map[string]int{
+		"GET /v1/envs/default/demo":          http.StatusServiceUnavailable,
+		"GET /v1/envs/default/gone":          http.StatusServiceUnavailable,
+		"GET /v1/envs":                       http.StatusServiceUnavailable,
+		"GET /v1/claims/k?namespace=default": http.StatusServiceUnavailable,
+		"POST /v1/envs/default/demo:explain": http.StatusServiceUnavailable,
+		"GET /v1/envs/known/demo":            http.StatusOK,
+		"GET /v1/envs/known/gone":            http.StatusNotFound,
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		r, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(map[bool]string{true: "{}"}[method == "POST"]))
+		must.Succeed(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		must.Succeed(t, err)
+		text := must.Read(t, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != want || want == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %v %s, want %d", call, resp.StatusCode, resp.Header, text, want)
+		}
+	}
+}
+
+// A caller that is bound to some clusters sees the parts of these in an Env, and no numbers of others.
+func TestPartsOfOtherClustersAreNotShown(t *testing.T) {
+	base, tokens, policy := governed(t)
+	for name, cluster := range map[string]string{"in-east": "east", "in-west": "west"} {
+		key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: name, Team: "red"})
+		must.Succeed(t, err)
+		tokens[name] = key.GetToken()
+		now, err := grants.AccessAPI{Service: policy}.GetAccess(t.Context(), &sandboxv1.GetAccessRequest{})
+		must.Succeed(t, err)
+		now.Bindings = append(now.Bindings, &sandboxv1.RoleBinding{
+			Name: name, Role: access.Developer, Namespaces: []string{"*"}, Clusters: []string{cluster},
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectKey, Name: name}},
+		})
+		_, err = grants.AccessAPI{Service: policy}.PutAccess(t.Context(), now)
+		must.Succeed(t, err)
+	}
+	for _, c := range []struct{ method, path string }{
+		{"GET", "/v1/envs/default/demo"}, {"GET", "/v1/envs"}, {"GET", "/v1/clusters"}, {"POST", "/v1/envs/default/demo:explain"},
+		{"POST", "/v1/sandboxes"}, {"GET", "/v1/envs/default/gone"}, {"GET", "/v1/clusters/gone"},
+	} {
+		_, shown := visit(t, base, c.method, c.path, tokens["in-east"])
+		code, hidden := visit(t, base, c.method, c.path, tokens["in-west"])
+		if strings.Contains(hidden, "east") || strings.Contains(hidden, `"idle":2`) {
+			t.Errorf("%s %s shows east to a caller of west: %d %s", c.method, c.path, code, hidden)
+		}
+		if c.path != "/v1/sandboxes" && !strings.Contains(c.path, "gone") && !strings.Contains(shown, "east") {
+			t.Errorf("%s %s does not show east to its caller: %s", c.method, c.path, shown)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// Catalog keeps manifests.
+type Catalog interface {
+	// Entry returns what it has of an Env, nil: nothing. full: with the manifest.
+	Entry(ctx context.Context, key segment.Key, full bool) (*sandboxv1.CatalogEntry, error)
+	// Envs lists the Envs of a namespace, "": of all.
+	Envs(namespace string) []segment.Key
+	PutEnv(context.Context, *sandboxv1.PutEnvRequest) error
+	DeleteEnv(context.Context, *sandboxv1.DeleteEnvRequest) error
+	PlanEnv(context.Context, *sandboxv1.PlanEnvRequest) (*sandboxv1.PlanEnvResponse, error)
+	ListEnvRevisions(context.Context, *sandboxv1.ListEnvRevisionsRequest) (*sandboxv1.ListRevisionsResponse, error)
+	GetRollout(context.Context, *sandboxv1.GetRolloutRequest) (*sandboxv1.Rollout, error)
+	ControlRollout(context.Context, *sandboxv1.ControlRolloutRequest) (*sandboxv1.Rollout, error)
+	ImportEnv(context.Context, *sandboxv1.ImportEnvRequest) (*sandboxv1.ImportEnvResponse, error)
+}
+
+type envs struct {
+	sandboxv1.UnimplementedEnvsServer
+	fleet   Fleet
+	service Sandboxes
+	catalog Catalog // nil: there is none
+}
+
+// keys lists the Envs that clusters report, and those of the catalogue, in order.
+func (e envs) keys(namespace string) []segment.Key {
+	keys := e.fleet.Keys(namespace)
+	if e.catalog == nil {
+		return keys
+	}
+	keys = append(slices.Clone(keys), e.catalog.Envs(namespace)...)
+	slices.SortFunc(keys, segment.Key.Compare)
+	return slices.Compact(keys)
+}
+
+// merged returns what clusters report of an Env with what the catalogue has of it, nil if neither has it.
+func (e envs) merged(ctx context.Context, key segment.Key, full bool) (*sandboxv1.Env, error) {
+	env := e.fleet.Env(key)
+	if e.catalog == nil {
+		return env, nil
+	}
+	entry, err := e.catalog.Entry(ctx, key, full)
+	if err != nil || entry == nil {
+		return env, err
+	}
+	if env == nil {
+		env = &sandboxv1.Env{Namespace: key.Namespace, Name: key.Name}
+	}
+	env.Catalog = entry
+	return env, nil
+}
+
+// ListEnvs pages by key: the token is the last key of the previous page.
+func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sandboxv1.ListEnvsResponse, error) {
+	p := principal.From(ctx)
+	if r.GetNamespace() != "" {
+		if err := p.CheckNamespace(r.GetNamespace()); err != nil {
+			return nil, err
+		}
+	}
+	if size := r.GetPageSize(); size < 0 || size > maxPage {
+		return nil, problem.InvalidField("pageSize", strconv.Itoa(int(size)), "0 to 1000")
+	}
+	if id := r.GetClusterId(); id != "" && (!slices.Contains(e.fleet.ClusterIDs(), id) || !p.SeesCluster(id)) {
+		return nil, clusters{fleet: e.fleet}.missing(p, id)
+	}
+	var after segment.Key
+	if token := r.GetPageToken(); token != "" {
+		namespace, name, ok := strings.Cut(token, "/")
+		if !ok {
+			return nil, problem.InvalidField("pageToken", token, "what nextPageToken said")
+		}
+		after = segment.Key{Namespace: namespace, Name: name}
+	}
+	size := int(cmp.Or(r.GetPageSize(), defaultPage))
+	out := &sandboxv1.ListEnvsResponse{}
+	for _, key := range e.keys(r.GetNamespace()) {
+		if key.Compare(after) <= 0 || !p.SeesEnv(key.Namespace, key.Name) {
+			continue
+		}
+		if len(out.GetEnvs()) == size {
+			last := out.GetEnvs()[size-1]
+			out.NextPageToken = last.GetNamespace() + "/" + last.GetName()
+			break
+		}
+		env, err := e.merged(ctx, key, false)
+		if err != nil {
+			return nil, err
+		}
+		if env != nil && isIn(p.ShowEnv(env), r.GetClusterId()) {
+			out.Envs = append(out.Envs, env)
+		}
+	}
+	return out, nil
+}
+
+// isIn reports whether a cluster has an Env. Empty is any.
+func isIn(env *sandboxv1.Env, cluster string) bool {
+	return cluster == "" || slices.ContainsFunc(env.GetClusters(),
+		func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }) ||
+		slices.ContainsFunc(env.GetCatalog().GetClusters(), func(c *sandboxv1.CatalogCluster) bool { return c.GetClusterId() == cluster })
+}
+
+func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
+	p := principal.From(ctx)
+	if err := p.CheckEnv(r.GetNamespace(), r.GetName()); err != nil {
+		return nil, err
+	}
+	env, err := e.merged(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}, true)
+	if err != nil {
+		return nil, err
+	}
+	if env != nil {
+		return p.ShowEnv(env), nil
+	}
+	return nil, e.fleet.UnknownEnv(r.GetNamespace(), r.GetName())
+}
+
+func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+	decision, err := e.service.Explain(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return principal.From(ctx).ShowDecision(r.GetNamespace(), r.GetName(), decision), nil
+}
+
+func (e envs) RefreshEnv(ctx context.Context, r *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
+	return e.service.RefreshEnv(ctx, r)
+}
+
+// PutEnv writes an Env into the catalogue, and returns it as it is then.
+func (e envs) PutEnv(ctx context.Context, r *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {
+	if e.catalog == nil {
+		return nil, noCatalogue()
+	}
+	if err := e.catalog.PutEnv(ctx, r); err != nil {
+		return nil, err
+	}
+	return e.merged(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}, true)
+}
+
+func (e envs) DeleteEnv(ctx context.Context, r *sandboxv1.DeleteEnvRequest) (*emptypb.Empty, error) {
+	if e.catalog == nil {
+		return nil, noCatalogue()
+	}
+	return &emptypb.Empty{}, e.catalog.DeleteEnv(ctx, r)
+}
+
+func (e envs) PlanEnv(ctx context.Context, r *sandboxv1.PlanEnvRequest) (*sandboxv1.PlanEnvResponse, error) {
+	if e.catalog == nil {
+		return nil, noCatalogue()
+	}
+	return e.catalog.PlanEnv(ctx, r)
+}
+
+func (e envs) ListEnvRevisions(ctx context.Context, r *sandboxv1.ListEnvRevisionsRequest) (*sandboxv1.ListRevisionsResponse, error) {
+	if e.catalog == nil {
+		return nil, noCatalogue()
+	}
+	return e.catalog.ListEnvRevisions(ctx, r)
+}
+
+func (e envs) GetRollout(ctx context.Context, r *sandboxv1.GetRolloutRequest) (*sandboxv1.Rollout, error) {
+	if e.catalog == nil {
+		return nil, noCatalogue()
+	}
+	return e.catalog.GetRollout(ctx, r)
+}
+
+func (e envs) ControlRollout(ctx context.Context, r *sandboxv1.ControlRolloutRequest) (*sandboxv1.Rollout, error) {
+	if e.catalog == nil {
+		return nil, noCatalogue()
+	}
+	return e.catalog.ControlRollout(ctx, r)
+}
+
+func (e envs) ImportEnv(ctx context.Context, r *sandboxv1.ImportEnvRequest) (*sandboxv1.ImportEnvResponse, error) {
+	if e.catalog == nil {
+		return nil, noCatalogue()
+	}
+	return e.catalog.ImportEnv(ctx, r)
+}
+
+func noCatalogue() error {
+	return problem.New(problem.Unimplemented, "the hub has no catalogue yet; apply SandboxEnvs and SandboxTemplates in the clusters")
+}

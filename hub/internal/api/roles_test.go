@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/grants"
+	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// permitted says which roles may call a method: v(iewer), u(ser), d(eveloper), e(nv-editor), o(perator), a(dmin).
+var permitted = map[string]string{
+	"Sandboxes.CreateSandbox": "uda", "Sandboxes.GetSandbox": "vudeoa", "Sandboxes.ListSandboxes": "vudeoa",
+	"Sandboxes.WatchSandboxes": "vudeoa", "Sandboxes.ReleaseSandbox": "uda", "Sandboxes.UpdateSandbox": "uda",
+	"Sandboxes.TouchSandbox": "uda", "Sandboxes.PauseSandbox": "uda", "Sandboxes.ResumeSandbox": "uda",
+	"Claims.GetClaim": "vudeoa", "Claims.CancelClaim": "uda",
+	"Envs.ListEnvs": "vudeoa", "Envs.GetEnv": "vudeoa", "Envs.ExplainEnv": "vudeoa", "Envs.PutEnv": "ea", "Envs.DeleteEnv": "ea",
+	"Envs.PlanEnv": "eoa", "Envs.RefreshEnv": "eoa", "Envs.ListEnvRevisions": "vudeoa", "Envs.GetRollout": "vudeoa",
+	"Envs.ControlRollout": "ea", "Envs.ImportEnv": "ea",
+	"Templates.GetTemplate": "vudeoa", "Templates.PutTemplate": "ea", "Templates.DeleteTemplate": "ea",
+	"Templates.ListTemplates": "vudeoa", "Templates.PlanTemplate": "ea", "Templates.ListTemplateRevisions": "vudeoa",
+	"Clusters.ListClusters": "vudeoa", "Clusters.GetCluster": "vudeoa", "Clusters.DrainCluster": "oa", "Clusters.UndrainCluster": "oa",
+	"Clusters.ForgetCluster": "oa", "Clusters.InviteCluster": "oa", "Clusters.ApproveCluster": "oa", "Clusters.RevokeCluster": "oa",
+	"Clusters.UpdateCluster": "oa", "Pki.GetPki": "oa", "Pki.RotateCa": "oa",
+	"Hub.GetHub": "vudeoa", "Hub.ListReplicas": "vudeoa", "Hub.AcceptLoss": "oa", "Hub.BackupHub": "a",
+	"Keys.CreateKey": "a", "Keys.ListKeys": "a", "Keys.RotateKey": "a", "Keys.DeleteKey": "a",
+	"Access.GetAccess": "a", "Access.PutAccess": "a", "Access.CheckAccess": "vudeoa", "Access.GetQuotas": "vudeoa",
+	"logs": "uda", "exec": "da", "ports/80/": "da",
+}
+
+var builtInRoles = map[string]string{
+	"v": access.Viewer, "u": access.User, "d": access.Developer, "e": access.EnvEditor, "o": access.Operator, "a": access.Admin,
+}
+
+// governed is an API with grants, and a key bound to each role everywhere.
+func governed(t *testing.T) (base string, tokens map[string]string, policy *grants.Service) {
+	t.Helper()
+	f := newFleet(t, "default/demo")
+	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
+	t.Cleanup(service.Close)
+	passed := serveSandboxes(t, f, service)
+	policy, err := grants.New(t.Context(), grants.Options{Store: openStore(t, "registry"), Clock: clock.RealClock{}, Log: testlog.New(t)})
+	must.Succeed(t, err)
+	auth := NewAuth(AuthOptions{
+		Others: []access.Authenticator{policy}, Authorizer: policy, Changed: policy.Changed(), Converse: policy.Converse,
+		Clock: clock.RealClock{}, Log: testlog.New(t),
+	})
+	base = serveOptions(t, Options{
+		Claims: service, Sandboxes: passed, Fleet: f, Auth: auth, Limiter: policy,
+		Keys: grants.KeysAPI{Service: policy}, Access: grants.AccessAPI{Service: policy},
+	})
+	tokens = map[string]string{}
+	bindings := &sandboxv1.AccessPolicy{}
+	for letter, role := range builtInRoles {
+		key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: role, AllTeams: true})
+		must.Succeed(t, err)
+		tokens[letter] = key.GetToken()
+		bindings.Bindings = append(bindings.Bindings, &sandboxv1.RoleBinding{
+			Name: role, Role: role, Namespaces: []string{"*"}, AllTeams: true, Subjects: []*sandboxv1.Subject{{Kind: "Key", Name: role}},
+		})
+	}
+	_, err = grants.AccessAPI{Service: policy}.PutAccess(t.Context(), bindings)
+	must.Succeed(t, err)
+	return base, tokens, policy
+}
+
+// refused reports whether an error is that of a missing permission.
+func refused(err error) bool {
+	if err == nil {
+		return false
+	}
+	p := problem.FromError(err)
+	return p.Reason == problem.Forbidden && strings.Contains(p.Message, "lacks the permission to ")
+}
+
+// Each method and each conversation permits exactly the roles of the table, over gRPC and over REST.
+func TestEveryMethodAndRole(t *testing.T) {
+	base, tokens, _ := governed(t)
+	conn, err := grpc.NewClient(strings.TrimPrefix(base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must.Succeed(t, err)
+	defer conn.Close()
+	paths := restPaths(t)
+	left := map[string]bool{}
+	for name := range permitted {
+		left[name] = true
+	}
+	for full := range sandboxv1.MethodPermissions {
+		service, method, _ := strings.Cut(strings.TrimPrefix(full, "/atoll.sandbox.v1."), "/")
+		name := service + "." + method
+		delete(left, name)
+		roles, listed := permitted[name]
+		if !listed {
+			t.Errorf("%s is not in the table", name)
+			continue
+		}
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("atoll.sandbox.v1." + service + "." + method))
+		must.Succeed(t, err)
+		desc := found.(protoreflect.MethodDescriptor)
+		for letter, token := range tokens {
+			if service == "Pki" || name == "Access.PutAccess" && letter == "a" {
+				continue // not served by this server; would take the roles away
+			}
+			may := strings.Contains(roles, letter)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+			if err := call(ctx, conn, full, desc); refused(err) == may {
+				t.Errorf("gRPC %s as %s: %v, want it permitted: %t", name, builtInRoles[letter], err, may)
+			}
+			path, ok := paths[name]
+			if !ok {
+				continue
+			}
+			code, text := visit(t, base, path[0], path[1], token)
+			if (code == http.StatusForbidden && strings.Contains(text, "lacks the permission")) == may {
+				t.Errorf("%s %s as %s: %d %s, want it permitted: %t", path[0], path[1], builtInRoles[letter], code, text, may)
+			}
+		}
+	}
+	for _, kind := range []string{"logs", "exec", "ports/80/"} {
+		delete(left, kind)
+		for letter, token := range tokens {
+			may := strings.Contains(permitted[kind], letter)
+			code, text := visit(t, base, http.MethodGet, "/v1/sandboxes/01j9zq3p3k5m8x7c2v4b6n8d0f-east/"+kind, token)
+			if (code == http.StatusForbidden) == may {
+				t.Errorf("%s as %s: %d %s, want it permitted: %t", kind, builtInRoles[letter], code, text, may)
+			}
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("the table has methods that there are not: %v", left)
+	}
+}
+
+// call calls a method with an empty request, and of a stream reads the first message.
+func call(ctx context.Context, conn *grpc.ClientConn, full string, desc protoreflect.MethodDescriptor) error {
+	in, out := dynamicpb.NewMessage(desc.Input()), dynamicpb.NewMessage(desc.Output())
+	if !desc.IsStreamingServer() {
+		return conn.Invoke(ctx, full, proto.Message(in), out)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, full)
+	if err != nil {
+		return err
+	}
+	if err := stream.SendMsg(in); err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	return stream.RecvMsg(out)
+}
+
+// restPaths returns method and path of the calls over REST, with x for each parameter.
+func restPaths(t *testing.T) map[string][2]string {
+	t.Helper()
+	text, err := os.ReadFile("../../../api/sandbox/v1/sandbox_http.yaml")
+	must.Succeed(t, err)
+	var file struct {
+		HTTP struct {
+			Rules []map[string]string `json:"rules"`
+		} `json:"http"`
+	}
+	must.Succeed(t, yaml.Unmarshal(text, &file))
+	out := map[string][2]string{}
+	for _, rule := range file.HTTP.Rules {
+		for _, method := range []string{"get", "post", "put", "patch", "delete"} {
+			path, ok := rule[method]
+			if !ok {
+				continue
+			}
+			for strings.Contains(path, "{") {
+				before, rest, _ := strings.Cut(path, "{")
+				_, after, _ := strings.Cut(rest, "}")
+				path = before + "x" + after
+			}
+			out[strings.TrimPrefix(rule["selector"], "atoll.sandbox.v1.")] = [2]string{strings.ToUpper(method), path}
+		}
+	}
+	if len(out) < 40 {
+		t.Fatalf("found %d paths", len(out))
+	}
+	return out
+}
+
+func visit(t *testing.T, base, method, path, token string) (int, string) {
+	t.Helper()
+	var body io.Reader
+	if method != http.MethodGet && method != http.MethodDelete {
+		body = strings.NewReader("{}")
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, base+path, body)
+	must.Succeed(t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	must.Succeed(t, err)
+	defer resp.Body.Close()
+	return resp.StatusCode, string(must.Read(t, resp.Body))
+}
+
+// A caller that may do something in one namespace learns nothing about others: what is there and what is not get the same words.
+func TestDenialTellsNothing(t *testing.T) {
+	base, tokens, policy := governed(t)
+	key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{
+		Name: "narrow", Team: "red", Namespaces: []string{"other"}, Scopes: []string{"admin"},
+	})
+	must.Succeed(t, err)
+	for _, c := range []struct{ method, there, missing string }{
+		{"GET", "/v1/envs/default/demo", "/v1/envs/default/gone"},
+		{"POST", "/v1/envs/default/demo:explain", "/v1/envs/default/gone:explain"},
+		{"POST", "/v1/clusters/east:drain", "/v1/clusters/gone:drain"},
+		{"DELETE", "/v1/keys/viewer", "/v1/keys/gone"},
+	} {
+		there, text := visit(t, base, c.method, c.there, key.GetToken())
+		missing, other := visit(t, base, c.method, c.missing, key.GetToken())
+		if there != http.StatusForbidden || there != missing || strings.ReplaceAll(text, "demo", "gone") != other {
+			t.Errorf("%s: %d %s, and of what is not there %d %s", c.there, there, text, missing, other)
+		}
+	}
+	_ = tokens
+}
+
+// A limit is told in the headers of the standard, over REST and as metadata, whether the claim is admitted or not.
+func TestLimitsAreTold(t *testing.T) {
+	base, _, policy := governed(t)
+	key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{
+		Name: "slow", Team: "red", Namespaces: []string{"default"}, Scopes: []string{"claim"},
+		Limits: &sandboxv1.KeyLimits{ClaimsPerSecond: 0.001},
+	})
+	must.Succeed(t, err)
+	for i, want := range []int{0, http.StatusTooManyRequests} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/sandboxes", strings.NewReader(`{"env":"gone"}`))
+		must.Succeed(t, err)
+		r.Header.Set("Authorization", "Bearer "+key.GetToken())
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		must.Succeed(t, err)
+		text := string(must.Read(t, resp.Body))
+		resp.Body.Close()
+		if want != 0 && (resp.StatusCode != want || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "RATE_LIMITED")) {
+			t.Errorf("claim %d: %d %v %s", i, resp.StatusCode, resp.Header, text)
+		}
+		if resp.Header.Get("RateLimit-Policy") != `"key-claims";q=1;w=1000` ||
+			!strings.HasPrefix(resp.Header.Get("RateLimit"), `"key-claims";r=0;t=`) {
+			t.Errorf("claim %d: the headers are %v", i, resp.Header)
+		}
+	}
+	conn, err := grpc.NewClient(strings.TrimPrefix(base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must.Succeed(t, err)
+	defer conn.Close()
+	var header metadata.MD
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key.GetToken())
+	_, err = sandboxv1.NewSandboxesClient(conn).CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "gone"}, grpc.Header(&header))
+	if problem.FromError(err).Reason != problem.RateLimited || fmt.Sprint(header.Get("ratelimit-policy")) != `["key-claims";q=1;w=1000]` {
+		t.Errorf("over gRPC: %v, %v", err, header)
+	}
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/audit"
+)
+
+// record writes whether a cluster was admitted. A cluster that connects again and again has a few lines a minute, and a count.
+func (s *Server) record(ctx context.Context, clusterID string, refused *federationv1.Refused, err error) {
+	if s.opts.Audit == nil {
+		return
+	}
+	e := audit.Event{
+		ID: s.opts.Audit.NewID(), Stage: audit.Done, Verb: "attach", Object: audit.Object{Resource: "clusters", Name: clusterID},
+		Cluster: clusterID,
+		Who:     audit.Who{Name: clusterID, Kind: audit.Cluster, Proof: audit.ByCertificate}, From: audit.From{Address: remote(ctx)},
+		Result: audit.Result{Outcome: audit.OK, Code: status.Code(err).String()},
+	}
+	switch {
+	case refused != nil:
+		e.Outcome, e.Reason = audit.Refused, refused.GetReason()
+	case status.Code(err) == codes.Canceled || status.Code(err) == codes.Unknown && err != nil:
+		e.Outcome = audit.Failed // the stream broke before it had begun
+	case err != nil:
+		e.Outcome = audit.Refused
+	}
+	s.opts.Audit.Fold(clusterID+"\x00"+string(e.Outcome), e)
+}
+
+// recordRenewal writes that a cluster asked for another certificate. Refusals have a few lines a minute, and a count.
+func (c *conn) recordRenewal(ctx context.Context, issued bool) {
+	log := c.opts.Audit
+	if log == nil {
+		return
+	}
+	e := audit.Event{
+		ID: log.NewID(), Stage: audit.Done, Verb: "renew", Object: audit.Object{Resource: "clusters", Name: c.clusterID},
+		Cluster: c.clusterID,
+		Who:     audit.Who{Name: c.clusterID, Kind: audit.Cluster, Proof: audit.ByCertificate}, From: audit.From{Address: remote(ctx)},
+		Result: audit.Result{Outcome: audit.OK, Code: codes.OK.String()},
+	}
+	if issued {
+		log.Record(e)
+		return
+	}
+	e.Outcome, e.Code = audit.Refused, codes.FailedPrecondition.String()
+	log.Fold(c.clusterID+"\x00renew", e)
+}
+
+func remote(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
+		return host
+	}
+	return p.Addr.String()
+}

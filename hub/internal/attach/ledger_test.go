@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+)
+
+// volume is a hub's two files.
+type volume struct {
+	*hub
+	dir              string
+	claims, registry *store.Bolt
+}
+
+// open begins on the files, and has the hub use their ledger.
+func (v *volume) open() *recovery.State {
+	v.Helper()
+	var err1, err2 error
+	v.claims, err1 = hubstate.Open(v.dir, hubstate.Claims)
+	v.registry, err2 = hubstate.Open(v.dir, hubstate.Registry)
+	v.must(errors.Join(err1, err2))
+	state, err := recovery.Open(v.Context(), v.claims, v.registry, clock.RealClock{})
+	v.must(err)
+	v.server.opts.Ledger = recovery.Marks{State: state, Clock: clock.RealClock{}, Log: logr.Discard()}
+	return state
+}
+
+func (v *volume) close() { v.must(errors.Join(v.claims.Close(), v.registry.Close())) }
+
+// A volume was set back as a whole. The first cluster that remembers more begins the recovery, and every stream begins anew, so that
+// each sends its key index.
+func TestI2AWorkerNoticesThatTheStoreWasSetBack(t *testing.T) {
+	v := &volume{hub: newHub(t, handler{}), dir: t.TempDir()}
+	v.open()
+	v.close()
+	kinds := []hubstate.Kind{hubstate.Claims, hubstate.Registry}
+	copies := filepath.Join(t.TempDir(), "copy")
+	v.must(os.CopyFS(copies, os.DirFS(v.dir)))
+	v.open()
+	_, err := store.CompareAndSwap(t.Context(), v.claims, "claim/k", 0, []byte("v"))
+	v.must(err)
+	far := v.server.opts.Ledger.Mark()
+	v.close()
+	for _, kind := range kinds {
+		content, err := os.ReadFile(kind.Path(copies))
+		v.must(err)
+		v.must(os.WriteFile(kind.Path(v.dir), content, 0o600))
+	}
+	state := v.open()
+	t.Cleanup(v.close)
+
+	east := v.attach("east")
+	if state.Recovering() {
+		t.Fatal("it recovers before a cluster has told")
+	}
+	west := v.dial("west")
+	welcome := west.hello(&federationv1.Hello{Incarnation: 1, Ledger: far}).GetWelcome()
+	if !state.Recovering() || welcome.GetLedger().GetId() == far.GetId() || welcome.GetLedger() == nil {
+		t.Errorf("recovering: %t, the cluster is given %v", state.Recovering(), welcome.GetLedger())
+	}
+	for range east.frames { // until the stream ends
+	}
+}

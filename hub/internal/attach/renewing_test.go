@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// Calls that come while a worker attaches again with a new certificate wait for the next stream, and none is sent on the old one.
+func TestCallsWaitForTheStreamOfANewCertificate(t *testing.T) {
+	h := newHub(t, handler{})
+	creds := h.credentials("east")
+	attach := func(stream uint64) *worker {
+		w := h.dialWith("east", creds)
+		if frame := w.hello(&federationv1.Hello{Incarnation: 1, Term: "term", Stream: stream}); frame.GetWelcome() == nil {
+			t.Fatalf("not welcomed: %v", frame)
+		}
+		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
+		w.read()
+		return w // without a report: a wait for its acknowledgement would drop the dispatch
+	}
+	old := attach(1)
+	old.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "py")
+	h.server.holdCalls("east")
+	type result struct {
+		answer *federationv1.Answer
+		err    error
+	}
+	got := make(chan result, 1)
+	go func() {
+		answer, err := h.server.Dispatch(t.Context(), "east", &federationv1.Dispatch{Call: &federationv1.Dispatch_Get{
+			Get: &sandboxv1.GetSandboxRequest{Id: "x-east"},
+		}})
+		got <- result{answer, err}
+	}()
+	old.end()
+	h.eventually(func() error {
+		if h.server.conn("east") != nil {
+			return errors.New("the old stream is there")
+		}
+		return nil
+	})
+	if !h.server.Connected("east") {
+		t.Error("other replicas would look for it elsewhere")
+	}
+	next := attach(2)
+	next.answer(&federationv1.Answer{Id: next.dispatched().GetId(), Disposition: federationv1.Disposition_DONE})
+	if r := <-got; r.err != nil || r.answer.GetDisposition() != federationv1.Disposition_DONE {
+		t.Errorf("the call got %v, %v", r.answer, r.err)
+	}
+}
+
+// A worker that does not attach again is called as before, after a while.
+func TestAHoldEnds(t *testing.T) {
+	h := newHub(t, handler{})
+	w := h.attach("east", "py")
+	h.server.holdCalls("east")
+	began := time.Now()
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.server.Dispatch(t.Context(), "east", &federationv1.Dispatch{Call: &federationv1.Dispatch_Get{
+			Get: &sandboxv1.GetSandboxRequest{Id: "x-east"},
+		}})
+		done <- err
+	}()
+	d := w.dispatched()
+	if took := time.Since(began); took < renewPatience {
+		t.Errorf("the call was sent after %s", took)
+	}
+	w.answer(&federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_DONE})
+	h.must(<-done)
+}
+
+// A call that the end of a renewed worker's stream cuts is sent again on the next stream, if it may be carried out twice.
+func TestACallThatARenewalCutsIsSentAgain(t *testing.T) {
+	get := &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: "x-east"}}
+	claim := func(key string) *federationv1.Dispatch {
+		return &federationv1.Dispatch{Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{KeyHash: key}}}
+	}
+	for name, c := range map[string]struct {
+		call           *federationv1.Dispatch
+		renewed, again bool
+	}{
+		"a call":                  {&federationv1.Dispatch{Call: get}, true, true},
+		"a stream that broke":     {&federationv1.Dispatch{Call: get}, false, false},
+		"a claim":                 {claim(""), true, true},
+		"a claim with a key":      {claim("k"), true, false},
+		"the call of a port, say": {&federationv1.Dispatch{Call: &federationv1.Dispatch_Reach{Reach: &federationv1.ReachCall{}}}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t, handler{})
+			creds := h.credentials("east")
+			attach := func(stream uint64) *worker {
+				w := h.dialWith("east", creds)
+				if frame := w.hello(&federationv1.Hello{Incarnation: 1, Term: "term", Stream: stream}); frame.GetWelcome() == nil {
+					t.Fatalf("not welcomed: %v", frame)
+				}
+				w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
+				w.read()
+				return w
+			}
+			old := attach(1)
+			old.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "py")
+			got := make(chan error, 1)
+			go func() {
+				_, err := h.server.Dispatch(t.Context(), "east", c.call)
+				got <- err
+			}()
+			old.receipt(old.dispatched())
+			ending := h.server.conn("east")
+			if c.renewed {
+				ending.renewing.Store(true)
+				h.server.holdCalls("east")
+				h.server.mu.Lock()
+				h.server.holds["east"].until = time.Time{} // the worker took long to leave
+				h.server.mu.Unlock()
+			}
+			old.end()
+			<-ending.done
+			if next := attach(2); c.again {
+				next.answer(&federationv1.Answer{Id: next.dispatched().GetId(), Disposition: federationv1.Disposition_DONE})
+			}
+			if err := <-got; c.again != (err == nil) || err != nil && !errors.Is(err, ErrUnclear) {
+				t.Errorf("the call got %v", err)
+			}
+		})
+	}
+}
+
+// Clusters are asked for renewals in turn, so that claims find another one.
+func TestClustersRenewInTurn(t *testing.T) {
+	h := newHub(t, handler{})
+	for _, id := range []string{"east", "west"} {
+		h.attach(id)
+	}
+	turns := func(want bool, id string, urgent bool) {
+		t.Helper()
+		if got := h.server.turn(id, urgent); got != want {
+			t.Errorf("the turn of %s: %v", id, got)
+		}
+	}
+	turns(true, "east", false)
+	turns(true, "east", false)
+	turns(false, "west", false)
+	h.server.replace(h.server.conn("east")) // it is back
+	turns(true, "west", false)
+	turns(false, "east", false)
+	turns(true, "east", true) // its certificate is about to end
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"navix.sh/atoll/pkg/pace"
+)
+
+// A cluster may attach so often at once, then each second; because each Welcome reads and writes the registry. One that comes back faster
+// waits for its Welcome, and is refused once it would wait too long (I14).
+const (
+	attachesAtOnce    = 30
+	attachesPerSecond = 1
+	maxAttachWait     = 10 * time.Second
+)
+
+var attachLimits = pace.Limits{Rate: attachesPerSecond, Burst: attachesAtOnce * time.Second / attachesPerSecond, Least: attachesAtOnce}
+
+// awaitTurn returns when a cluster may be welcomed.
+func (s *Server) awaitTurn(ctx context.Context, clusterID string) error {
+	wait := s.attaches.Take(clusterID, 1)
+	if wait > maxAttachWait {
+		s.attaches.Take(clusterID, -1)
+		return status.Errorf(codes.ResourceExhausted, "cluster %s attaches too often, want at most once a second", clusterID)
+	}
+	if wait <= 0 {
+		return nil
+	}
+	timer := s.opts.Clock.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}

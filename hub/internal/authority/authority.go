@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authority
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/store"
+)
+
+// Fleet is what the authority knows and records of clusters.
+type Fleet interface {
+	Admit(ctx context.Context, a fleet.Admission) error
+	Credentials() []fleet.Credential
+}
+
+// Options configure an Authority. Store and Clock are required.
+type Options struct {
+	Store store.Store // the registry's
+	Clock clock.WithTicker
+	Log   logr.Logger
+	// Hosts are the names and addresses in the hub's own certificate.
+	Hosts []string
+	// Address is what workers dial, for the invitation; empty: not known.
+	Address string
+	// Lifetime of certificates.
+	Lifetime time.Duration
+	// Manual: a cluster that joins waits for an approval.
+	Manual bool
+	// Given is the operator's CA; nil: the hub makes one.
+	Given *pki.CA
+	// Files have the hub's own certificate, and CAs that are trusted besides; nil: the authority issues it.
+	Files *link.Files
+	// Keep keeps the state apart from the store before a CA signs for clusters. nil: nothing does.
+	Keep func(ctx context.Context) error
+	// Changed is told of the CAs that are trusted, when they change. nil: nothing is.
+	Changed func(bundle []byte)
+	// Settle is how long a step lasts at least, so that other replicas know it. Default: 5 s if the store is shared.
+	Settle time.Duration
+}
+
+const (
+	// DefaultLifetime is that of certificates.
+	DefaultLifetime = pki.Lifetime
+	// MinLifetime is the shortest one.
+	MinLifetime = 10 * time.Second
+	settle      = 5 * time.Second
+	callTimeout = 5 * time.Second
+)
+
+// Authority is the hub's CA. All methods are safe for concurrent use.
+type Authority struct {
+	opts    Options
+	fleet   Fleet
+	metrics *metrics
+
+	mu       sync.Mutex
+	state    hubstate.Authority
+	revision uint64
+	view     *view
+	own      ownCertificate
+	pace     map[string]*rate.Limiter // of renewals, by cluster
+	kept     uint64                   // generation up to which the state is kept apart from the store, plus 1
+}
+
+// view is what follows from the state. It is immutable.
+type view struct {
+	generation uint64
+	step       hubstate.RotationStep
+	cas        []*pki.CA
+	signer     *pki.CA
+	trust      Trust
+	changed    chan struct{} // closed when another view replaces this one
+}
+
+// Trust is what clusters are to trust, and which CA signs.
+type Trust struct {
+	Bundle []byte // PEM
+	Hash   string
+	Signer string // hash of the CA that signs
+	// Renew: certificates of other CAs are renewed at once.
+	Renew bool
+}
+
+// ownCertificate is the hub's.
+type ownCertificate struct {
+	pem    link.PEM
+	signer *pki.CA
+	renew  time.Time
+}
+
+// Open reads the state, or makes a CA.
+func Open(ctx context.Context, o Options) (*Authority, error) {
+	if o.Settle == 0 {
+		if _, shared := o.Store.(store.Shared); shared {
+			o.Settle = settle
+		}
+	}
+	if o.Lifetime == 0 {
+		o.Lifetime = DefaultLifetime
+	}
+	a := &Authority{opts: o, metrics: newMetrics(), pace: map[string]*rate.Limiter{}}
+	if err := a.update(ctx, a.begin); err != nil {
+		return nil, err
+	}
+	if _, err := a.Read(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+var errUnchanged = errors.New("nothing to change")
+
+// begin makes the first CA.
+func (a *Authority) begin(s *hubstate.Authority) error {
+	if len(s.CAs) > 0 {
+		return errUnchanged
+	}
+	ca, given := a.opts.Given, true
+	if ca == nil {
+		var err error
+		if ca, err = pki.NewCA("atoll federation CA", a.opts.Clock.Now()); err != nil {
+			return err
+		}
+		given = false
+	}
+	a.opts.Log.Info("The hub has a CA", "hash", ca.Hash(), "given", given)
+	s.Since = a.opts.Clock.Now().UTC()
+	s.Generation++
+	return a.add(s, ca, given)
+}
+
+func (a *Authority) add(s *hubstate.Authority, ca *pki.CA, given bool) error {
+	key, err := ca.KeyPEM()
+	if err != nil {
+		return err
+	}
+	s.CAs = append(s.CAs, hubstate.CA{Cert: ca.PEM(), Key: key, Created: a.opts.Clock.Now().UTC(), Given: given})
+	return nil
+}
+
+// update changes the state. It is applied again if another replica has changed the state meanwhile.
+func (a *Authority) update(ctx context.Context, apply func(*hubstate.Authority) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for {
+		state, revision, err := hubstate.LoadAuthority(ctx, a.opts.Store)
+		if err != nil {
+			return fmt.Errorf("reading the CA: %w", err)
+		}
+		next := state.Clone()
+		sweep(&next, a.opts.Clock.Now())
+		if err := apply(&next); errors.Is(err, errUnchanged) {
+			return a.take(state, revision)
+		} else if err != nil {
+			return errors.Join(err, a.take(state, revision))
+		}
+		revision, err = hubstate.SwapAuthority(ctx, a.opts.Store, revision, next)
+		if errors.Is(err, store.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("writing the CA: %w", err)
+		}
+		return a.take(next, revision)
+	}
+}
+
+// take makes a state the present one, unless a later one is.
+func (a *Authority) take(s hubstate.Authority, revision uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if revision < a.revision || len(s.CAs) == 0 {
+		return nil
+	}
+	a.state, a.revision = s, revision
+	if a.view != nil && a.view.generation == s.Generation && a.view.step == s.Step {
+		return nil
+	}
+	next, err := a.derive(&s)
+	if err != nil {
+		return err
+	}
+	before := a.view
+	a.view = next
+	if before != nil {
+		close(before.changed)
+		a.opts.Log.Info("The CA's rotation has come further", "step", stepName(s.Step), "signs", next.trust.Signer)
+	}
+	if a.opts.Changed != nil && (before == nil || before.trust.Hash != next.trust.Hash) {
+		a.opts.Changed(next.trust.Bundle)
+	}
+	return nil
+}
+
+func (a *Authority) derive(s *hubstate.Authority) (*view, error) {
+	v := &view{generation: s.Generation, step: s.Step, changed: make(chan struct{})}
+	for _, ca := range s.CAs {
+		parsed, err := pki.ParseCA(ca.Cert, ca.Key)
+		if err != nil {
+			return nil, err
+		}
+		v.cas = append(v.cas, parsed)
+	}
+	v.signer = v.cas[signerOf(s)]
+	var certs []*x509.Certificate
+	for _, i := range trusted(s) {
+		certs = append(certs, v.cas[i].Certificate())
+	}
+	v.trust = Trust{Bundle: pki.Bundle(certs...), Signer: v.signer.Hash(), Renew: s.Step == hubstate.Renewing}
+	if a.opts.Files != nil {
+		files, err := a.opts.Files.Read()
+		if err != nil {
+			return nil, err
+		}
+		others, err := pki.ParseCertificates(files.CA)
+		if err != nil {
+			return nil, err
+		}
+		v.trust.Bundle = slices.Concat(v.trust.Bundle, pki.Bundle(others...))
+	}
+	v.trust.Hash = link.TrustHash(v.trust.Bundle)
+	return v, nil
+}
+
+func (a *Authority) now() (*view, time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.view, a.opts.Clock.Now()
+}
+
+// Trust returns what clusters are to trust now, and a channel that closes when that or the signer changes.
+func (a *Authority) Trust() (Trust, <-chan struct{}) {
+	v, _ := a.now()
+	return v.trust, v.changed
+}
+
+// Read implements link.Source: the hub's own certificate, which it renews itself.
+func (a *Authority) Read() (link.PEM, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opts.Clock.Now()
+	if a.opts.Files != nil {
+		return a.fromFiles()
+	}
+	if a.own.signer != a.view.signer || !now.Before(a.own.renew) {
+		chain, key, err := a.view.signer.SignHub(a.opts.Hosts, a.opts.Lifetime, now)
+		if err != nil {
+			return link.PEM{}, err
+		}
+		end := now.Add(a.opts.Lifetime)
+		a.own = ownCertificate{
+			pem: link.PEM{Cert: chain, Key: key}, signer: a.view.signer,
+			renew: RenewalAt(now, end, 0, rand.Float64()), //nolint:gosec // spreads load, guards nothing
+		}
+	}
+	out := a.own.pem
+	out.CA = a.view.trust.Bundle
+	return out, nil
+}
+
+// fromFiles is the hub's certificate from its files, with the CA that signed it, so that a worker that knows only the CA's hash verifies
+// it.
+func (a *Authority) fromFiles() (link.PEM, error) {
+	out, err := a.opts.Files.Read()
+	if err != nil {
+		return out, err
+	}
+	anchor, err := anchorOf(out.Cert, slices.Concat(out.CA, a.view.trust.Bundle))
+	if err != nil {
+		return out, fmt.Errorf("reading %s: %w", a.opts.Files, err)
+	}
+	if !bytes.Contains(out.Cert, bytes.TrimSpace(pki.Bundle(anchor))) {
+		out.Cert = slices.Concat(bytes.TrimRight(out.Cert, "\n"), []byte("\n"), pki.Bundle(anchor))
+	}
+	out.CA = slices.Concat(out.CA, []byte("\n"), a.view.trust.Bundle)
+	return out, nil
+}
+
+// String implements fmt.Stringer, for errors.
+func (a *Authority) String() string { return "the hub's own CA" }
+
+// anchorOf returns the trusted CA that a chain leads to.
+func anchorOf(chain, cas []byte) (*x509.Certificate, error) {
+	certs, err := pki.ParseCertificates(chain)
+	if err != nil {
+		return nil, err
+	}
+	if len(certs) == 0 {
+		return nil, errors.New("there is no certificate in it")
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AppendCertsFromPEM(cas)
+	for _, cert := range certs[1:] {
+		between.AddCert(cert)
+	}
+	chains, err := certs[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the hub's certificate is of no CA that it trusts: %w", err)
+	}
+	return chains[0][len(chains[0])-1], nil
+}
+
+// anchor is the hash of the CA by which a worker knows the hub.
+func (a *Authority) anchor() (string, error) {
+	own, err := a.Read()
+	if err != nil {
+		return "", err
+	}
+	cert, err := anchorOf(own.Cert, own.CA)
+	if err != nil {
+		return "", err
+	}
+	return pki.Hash(cert), nil
+}
+
+// keep makes sure that the state is kept apart from the store as well, before a CA signs for a cluster.
+func (a *Authority) keep(ctx context.Context) error {
+	if a.opts.Keep == nil {
+		return nil
+	}
+	a.mu.Lock()
+	generation, kept := a.state.Generation, a.kept
+	a.mu.Unlock()
+	if kept == generation+1 {
+		return nil
+	}
+	if err := a.opts.Keep(ctx); err != nil {
+		return fmt.Errorf("keeping the CA apart from the hub's volume: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kept = max(a.kept, generation+1)
+	return nil
+}
+
+// Register adds the metrics.
+func (a *Authority) Register(r prometheus.Registerer) error {
+	return errors.Join(a.metrics.register(r), r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atoll_hub_ca_expiry_timestamp_seconds", Help: "When the CA that signs certificates ends.",
+	}, func() float64 {
+		v, _ := a.now()
+		return float64(v.signer.Certificate().NotAfter.Unix())
+	})))
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authority
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/store"
+)
+
+// opened is an authority of a hub on a store.
+type opened struct {
+	*Authority
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	fleet *fleet.Fleet
+}
+
+func open(t *testing.T, s store.Store, at time.Time, manual bool) *opened {
+	t.Helper()
+	clk := clocktesting.NewFakeClock(at)
+	a, err := Open(t.Context(), Options{Store: s, Clock: clk, Log: testlog.New(t), Hosts: []string{"127.0.0.1"}, Manual: manual})
+	must.Succeed(t, err)
+	f, err := fleet.New(t.Context(), fleet.Options{Clock: clk, Registry: fleet.NewRegistry(s)})
+	must.Succeed(t, err)
+	a.Serve(f)
+	return &opened{a, t, clk, f}
+}
+
+func (o *opened) invite(ttl time.Duration) string {
+	o.t.Helper()
+	made, err := o.Invite(o.t.Context(), "east", ttl, nil, "test")
+	must.Succeed(o.t, err)
+	return made.GetToken()
+}
+
+func (o *opened) ask(token, id, uid string, key crypto.Signer) (*federationv1.JoinResponse, error) {
+	o.t.Helper()
+	csr, err := link.NewCSR(key, link.Cluster(id))
+	must.Succeed(o.t, err)
+	return o.Join(o.t.Context(), "192.0.2.1:5", &federationv1.JoinRequest{Token: token, ClusterId: id, ClusterUid: uid, Csr: csr})
+}
+
+func newKey(t *testing.T) crypto.Signer {
+	t.Helper()
+	key, _, err := link.NewKey()
+	must.Succeed(t, err)
+	return key
+}
+
+// TestJoinRefusals: a token that is not valid, whatever is wrong with it, has one refusal.
+func TestJoinRefusals(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	key := newKey(t)
+	token := o.invite(time.Hour)
+	parts := strings.Split(token, ".")
+	other := func(i int, with string) string {
+		changed := slices.Clone(parts)
+		changed[i] = with
+		return strings.Join(changed, ".")
+	}
+	for name, c := range map[string]struct{ token, id string }{
+		"no token":       {"", "east"},
+		"no such token":  {other(3, "nothere1"), "east"},
+		"another secret": {other(4, random(secretBytes)), "east"},
+		"no secret":      {other(4, ""), "east"},
+		"another name":   {token, "west"},
+	} {
+		if _, err := o.ask(c.token, c.id, "uid", key); err == nil || err.Error() != errToken.Error() {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	response, err := o.ask(token, "east", "uid", key)
+	must.Succeed(t, err)
+	certs, err := pki.ParseCertificates(response.GetCertificate().GetChain())
+	must.Succeed(t, err)
+	if who, err := link.IdentityOf(certs[0]); err != nil || who != link.Cluster("east") {
+		t.Errorf("issued for %v, %v", who, err)
+	}
+	for name, c := range map[string]struct {
+		uid string
+		key crypto.Signer
+		ok  bool
+	}{"another key": {"uid", newKey(t), false}, "another cluster": {"other", key, false}, "again": {"uid", key, true}} {
+		if _, err := o.ask(token, "east", c.uid, c.key); (err == nil) != c.ok || !c.ok && err.Error() != errToken.Error() {
+			t.Errorf("used, %s: %v", name, err)
+		}
+	}
+	late := o.invite(time.Minute)
+	o.clock.Step(time.Minute)
+	if _, err := o.ask(late, "east", "uid", key); err == nil || err.Error() != errToken.Error() {
+		t.Errorf("expired: %v", err)
+	}
+	request := &federationv1.JoinRequest{Token: o.invite(time.Hour), ClusterId: "east", ClusterUid: "uid", Csr: []byte("no request")}
+	if _, err := o.Join(t.Context(), "", request); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a request that is none: %v", err)
+	}
+}
+
+// TestI14InvitationsAreBounded, and those that have expired make room.
+func TestI14InvitationsAreBounded(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	for range MaxInvitations {
+		o.invite(time.Hour)
+	}
+	if _, err := o.Invite(t.Context(), "east", time.Hour, nil, ""); err == nil {
+		t.Error("there is no bound")
+	}
+	o.clock.Step(time.Hour)
+	o.invite(time.Hour)
+}
+
+// TestI11ClocksThatDifferByTenMinutes: what the hub issues is valid where the clock is early or late, and one replica whose clock differs
+// accepts what another one issued.
+func TestI11ClocksThatDifferByTenMinutes(t *testing.T) {
+	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		s, now := store.NewMemory(), time.Now()
+		here, there := open(t, s, now, false), open(t, s, now.Add(off), false)
+		key := newKey(t)
+		response, err := there.ask(here.invite(time.Hour), "east", "uid", key)
+		must.Succeed(t, err)
+		own, err := there.Read()
+		must.Succeed(t, err)
+		shown, err := pki.ParseCertificates(own.Cert)
+		must.Succeed(t, err)
+		must.Succeed(t, link.VerifyIssued(response.GetCertificate(), key.Public(), link.Cluster("east"), shown, now))
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(response.GetCertificate().GetTrust().GetBundle())
+		if _, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: "127.0.0.1"}); err != nil {
+			t.Errorf("off by %s: %v", off, err)
+		}
+	}
+}
+
+func TestDecideStep(t *testing.T) {
+	cluster := func(id, trust, issuer string) fleet.Credential {
+		return fleet.Credential{ClusterID: id, Trust: trust, Issuer: issuer, Attached: true}
+	}
+	away := fleet.Credential{ClusterID: "away", Trust: "old", Issuer: "old", Away: true}
+	resting := fleet.Credential{ClusterID: "resting", Trust: "old", Issuer: "old"} // back in a moment
+	files := fleet.Credential{ClusterID: "files", Issuer: "other", Attached: true}
+	for name, c := range map[string]struct {
+		step     hubstate.RotationStep
+		skip     bool
+		early    bool
+		clusters []fleet.Credential
+		next     hubstate.RotationStep
+		behind   string
+	}{
+		"stable":                {step: hubstate.Stable, clusters: []fleet.Credential{cluster("a", "old", "old")}, next: hubstate.Stable},
+		"none to wait for":      {step: hubstate.Distributing, clusters: []fleet.Credential{away, files}, next: hubstate.Renewing},
+		"other replicas follow": {step: hubstate.Distributing, early: true, next: hubstate.Distributing},
+		"trust is missing": {step: hubstate.Distributing, clusters: []fleet.Credential{cluster("b", "old", "old"), cluster("a", "new",
+			"old")}, next: hubstate.Distributing, behind: "b"},
+		"a short absence": {step: hubstate.Distributing, clusters: []fleet.Credential{resting}, next: hubstate.Distributing,
+			behind: "resting"},
+		"an operator skips": {step: hubstate.Distributing, skip: true, clusters: []fleet.Credential{cluster("b", "old", "old")},
+			next: hubstate.Renewing},
+		"all trust it": {step: hubstate.Distributing, clusters: []fleet.Credential{cluster("a", "new", "old")},
+			next: hubstate.Renewing},
+		"a certificate of the old": {step: hubstate.Renewing, clusters: []fleet.Credential{cluster("a", "new", "old")}, next: hubstate.Renewing,
+			behind: "a"},
+		"all are renewed": {step: hubstate.Renewing, clusters: []fleet.Credential{cluster("a", "new", "signer")},
+			next: hubstate.Dropping},
+		"one trusts the old as yet": {step: hubstate.Dropping, clusters: []fleet.Credential{cluster("a", "both", "signer")},
+			next: hubstate.Dropping, behind: "a"},
+		"the old one is dropped": {step: hubstate.Dropping, clusters: []fleet.Credential{cluster("a", "new", "signer")},
+			next: hubstate.Stable},
+	} {
+		next, behind := decideStep(stepFacts{step: c.step, skip: c.skip, settled: !c.early, bundle: "new", signer: "signer",
+			clusters: c.clusters})
+		if next != c.next || strings.Join(behind, ",") != c.behind {
+			t.Errorf("%s: %q, behind %v", name, next, behind)
+		}
+	}
+}
+
+// TestARotationSurvivesAKillAtEachStep: a hub that starts on the state of each step signs with the right CA, trusts the right ones, and
+// goes on to the next.
+func TestARotationSurvivesAKillAtEachStep(t *testing.T) {
+	s, now := store.NewMemory(), time.Now()
+	o := open(t, s, now, false)
+	before, _ := o.Trust()
+	must.Succeed(t, o.Rotate(t.Context(), hubstate.Stable))
+	for _, step := range []struct {
+		at          hubstate.RotationStep
+		old, trusts bool // the old CA signs; both are trusted
+	}{{hubstate.Distributing, true, true}, {hubstate.Renewing, false, true}, {hubstate.Dropping, false, false}, {hubstate.Stable, false,
+		false}} {
+		o = open(t, s, now, false) // the one before is gone
+		v, _ := o.now()
+		trust, _ := o.Trust()
+		cas, err := pki.ParseCertificates(trust.Bundle)
+		must.Succeed(t, err)
+		own, err := o.Read()
+		must.Succeed(t, err)
+		anchor, err := anchorOf(own.Cert, own.CA)
+		must.Succeed(t, err)
+		if v.step != step.at || (trust.Signer == before.Signer) != step.old || (len(cas) == 2) != step.trusts ||
+			pki.Hash(anchor) != trust.Signer {
+			t.Errorf("at %q: step %q, signer %s, %d CAs", step.at, v.step, trust.Signer, len(cas))
+		}
+		must.Succeed(t, o.step(t.Context(), true))
+	}
+}
+
+// TestTwoReplicasShareARotation: one drives it, the other one follows, and neither makes a CA of its own.
+func TestTwoReplicasShareARotation(t *testing.T) {
+	s, now := store.NewMemory(), time.Now()
+	one, two := open(t, s, now, false), open(t, s, now, false)
+	a, _ := one.Trust()
+	if b, _ := two.Trust(); a.Hash != b.Hash {
+		t.Fatal("each has a CA of its own")
+	}
+	go two.follow(t.Context(), s)
+	must.Succeed(t, one.Rotate(t.Context(), hubstate.Stable))
+	for range 3 {
+		must.Succeed(t, one.step(t.Context(), true))
+		want, _ := one.Trust()
+		wait.For(t, time.Minute, "the other replica", func(context.Context) error {
+			got, _ := two.Trust()
+			return wait.If(got.Hash == want.Hash && got.Signer == want.Signer, got.Signer)
+		})
+	}
+	if after, _ := two.Trust(); after.Signer == a.Signer {
+		t.Error("the CA is the old one")
+	}
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authority
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link"
+)
+
+const (
+	// DefaultTTL is how long an invitation is valid.
+	DefaultTTL = time.Hour
+	// MaxTTL is how long an invitation may be valid.
+	MaxTTL = 7 * 24 * time.Hour
+	// MaxInvitations bounds those that have not expired.
+	MaxInvitations = 256
+)
+
+// ErrInvitations: there are too many.
+var ErrInvitations = errors.New("there are too many invitations that have not expired")
+
+// Invite makes an invitation and returns it with its token.
+func (a *Authority) Invite(ctx context.Context, clusterID string, ttl time.Duration, scope *hubstate.Scope, by string) (
+	*sandboxv1.Invitation, error,
+) {
+	if err := a.keep(ctx); err != nil {
+		return nil, err
+	}
+	hash, err := a.anchor()
+	if err != nil {
+		return nil, err
+	}
+	t := link.NewInvitation(hash, random(idBytes), random(secretBytes))
+	now := a.opts.Clock.Now().UTC()
+	made := hubstate.Invitation{
+		ID: t.ID, ClusterID: clusterID, Secret: hashOf(t.Secret()), Created: now, Expires: now.Add(ttl), CreatedBy: by, Scope: scope,
+	}
+	err = a.update(ctx, func(s *hubstate.Authority) error {
+		if len(s.Invitations) >= MaxInvitations {
+			return ErrInvitations
+		}
+		s.Invitations = append(s.Invitations, made)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.opts.Log.Info("A cluster was invited", "cluster", clusterID, "invitation", t.ID, "expires", made.Expires, "by", by)
+	out := shown(made)
+	out.Token, out.CaHash, out.Hub = t.Token(), hash, a.opts.Address
+	return out, nil
+}
+
+func shown(i hubstate.Invitation) *sandboxv1.Invitation {
+	out := &sandboxv1.Invitation{Id: i.ID, ClusterId: i.ClusterID, Expires: timestamppb.New(i.Expires), CreatedBy: i.CreatedBy}
+	if !i.UsedAt.IsZero() {
+		out.UsedAt = timestamppb.New(i.UsedAt)
+	}
+	return out
+}

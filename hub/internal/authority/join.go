@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authority
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+)
+
+const (
+	maxWaiting = 256
+	// askAgain is when a cluster that waits for an approval asks again.
+	askAgain = 5 * time.Second
+	maxText  = 128
+)
+
+// errToken is every refusal of a token. It does not say whether there is such an invitation.
+var errToken = status.Error(codes.PermissionDenied,
+	"the invitation is not valid: there is none, it has expired, it was used, or it is for another cluster; `atollctl cluster invite` "+
+		"makes one")
+
+var errBusy = status.Error(codes.Unavailable, "the hub cannot write down that the cluster joins, try again later")
+
+// Join issues the first certificate of a cluster that has an invitation, or holds the request until it is approved.
+func (a *Authority) Join(ctx context.Context, remote string, r *federationv1.JoinRequest) (*federationv1.JoinResponse, error) {
+	response, err := a.join(ctx, remote, r)
+	outcome := issued
+	switch {
+	case status.Code(err) == codes.Unavailable:
+		outcome = failed
+	case err != nil:
+		outcome = refused
+	case response.GetCertificate() == nil:
+		outcome = waits
+	}
+	a.metrics.joins.WithLabelValues(outcome).Inc()
+	named := r.GetClusterId()
+	if !link.ValidClusterID(named) {
+		named = "" // not the text of a stranger
+	}
+	if err != nil {
+		a.opts.Log.Info("A request to join was refused", "cluster", named, "from", remote, "reason", err.Error())
+	} else {
+		a.opts.Log.Info("A cluster asks to join", "cluster", named, "from", remote, "outcome", outcome)
+	}
+	return response, err
+}
+
+func (a *Authority) join(ctx context.Context, remote string, r *federationv1.JoinRequest) (*federationv1.JoinResponse, error) {
+	t, malformed := link.ParseInvitation(r.GetToken())
+	if err := a.refresh(ctx, t.ID); err != nil {
+		return nil, errBusy
+	}
+	asked := a.invited(t)
+	if !is(t.Secret(), asked.Secret) || malformed != nil || asked.ClusterID != r.GetClusterId() || !a.opts.Clock.Now().Before(asked.Expires) {
+		return nil, errToken
+	}
+	key, err := pki.CheckRequest(r.GetCsr(), r.GetClusterId())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if uid := r.GetClusterUid(); uid == "" || len(uid) > maxText {
+		return nil, status.Errorf(codes.InvalidArgument, "cluster_uid: %d bytes are not valid, want the uid of the namespace kube-system",
+			len(uid))
+	}
+	hash, err := pki.KeyHash(key)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	granted, err := a.use(ctx, t, joiner(r, hash, remote))
+	switch {
+	case errors.Is(err, errUsed):
+		return nil, errToken
+	case errors.Is(err, errFull):
+		return nil, status.Error(codes.ResourceExhausted, "too many clusters wait for an approval")
+	case err != nil:
+		a.opts.Log.Error(err, "Writing down that a cluster joins", "cluster", r.GetClusterId())
+		return nil, errBusy
+	case !granted:
+		return &federationv1.JoinResponse{RetryAfter: durationpb.New(askAgain)}, nil
+	}
+	certificate, err := a.issue(ctx, key, fleet.Admission{
+		ClusterID: r.GetClusterId(), UID: r.GetClusterUid(), Key: hash, Invited: true, Scope: asked.Scope,
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &federationv1.JoinResponse{Certificate: certificate}, nil
+}
+
+func joiner(r *federationv1.JoinRequest, key, remote string) hubstate.Joiner {
+	if host, _, err := net.SplitHostPort(remote); err == nil {
+		remote = host
+	}
+	return hubstate.Joiner{ClusterID: r.GetClusterId(), UID: r.GetClusterUid(), Key: key, Remote: remote}
+}
+
+// refresh reads the state again if this replica does not know an invitation; because another one may just have made it.
+func (a *Authority) refresh(ctx context.Context, id string) error {
+	a.mu.Lock()
+	known := invitation(&a.state, id) >= 0
+	a.mu.Unlock()
+	if known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	state, revision, err := hubstate.LoadAuthority(ctx, a.opts.Store)
+	if err != nil {
+		return err
+	}
+	return a.take(state, revision)
+}
+
+// invited returns the invitation that a token names; the zero value if there is none.
+func (a *Authority) invited(t link.Invitation) hubstate.Invitation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at := invitation(&a.state, t.ID); at >= 0 {
+		return a.state.Invitations[at]
+	}
+	return hubstate.Invitation{}
+}
+
+var (
+	errUsed = errors.New("the invitation was used by another cluster or key, or is gone")
+	errFull = errors.New("too many requests wait")
+)
+
+// use writes down which cluster, with which key, has used an invitation, and reports whether it is let in.
+func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Joiner) (granted bool, err error) {
+	err = a.update(ctx, func(s *hubstate.Authority) error {
+		at := invitation(s, t.ID)
+		if at < 0 {
+			return errUsed
+		}
+		i := &s.Invitations[at]
+		if !i.UsedAt.IsZero() {
+			if i.UID != by.UID || i.Key != by.Key {
+				return errUsed
+			}
+			granted = i.Granted
+			return errUnchanged
+		}
+		i.UsedAt, i.UID, i.Key, i.Granted = a.opts.Clock.Now().UTC(), by.UID, by.Key, !a.opts.Manual
+		if granted = i.Granted; !granted {
+			if len(s.Waiting) >= maxWaiting {
+				return errFull
+			}
+			by.Invitation, by.Since = t.ID, i.UsedAt
+			s.Waiting = append(s.Waiting, by)
+		}
+		return nil
+	})
+	return granted && err == nil, err
+}
+
+// issue signs a certificate, once the record of the cluster has its key; so that revoking the cluster covers it.
+func (a *Authority) issue(ctx context.Context, key crypto.PublicKey, to fleet.Admission) (*federationv1.Certificate, error) {
+	if err := a.keep(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.fleet.Admit(ctx, to); err != nil {
+		return nil, err
+	}
+	v, now := a.now()
+	chain, err := v.signer.SignCluster(to.ClusterID, key, a.opts.Lifetime, now)
+	if err != nil {
+		return nil, err
+	}
+	return &federationv1.Certificate{Chain: chain, Trust: v.trust.Proto()}, nil
+}
+
+// Proto is the message to a cluster.
+func (t Trust) Proto() *federationv1.Trust {
+	return &federationv1.Trust{Bundle: t.Bundle, Hash: t.Hash}
+}
+
+// refusal returns why a certificate was not issued.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, fleet.ErrOtherCluster), errors.Is(err, fleet.ErrRevokedKey):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	default:
+		return status.Error(codes.Unavailable, "the hub cannot issue a certificate: "+err.Error())
+	}
+}
+
+// Renew issues another certificate of a cluster that is attached with one. The cluster is that of its certificate (I12).
+func (a *Authority) Renew(ctx context.Context, clusterID, uid string, csr []byte) *federationv1.Certificate {
+	certificate, err := a.renew(ctx, clusterID, uid, csr)
+	if err != nil {
+		a.metrics.renewals.WithLabelValues(refused).Inc()
+		a.opts.Log.Info("A cluster's certificate was not renewed", "cluster", clusterID, "reason", err.Error())
+		return &federationv1.Certificate{Error: err.Error()}
+	}
+	a.metrics.renewals.WithLabelValues(issued).Inc()
+	a.opts.Log.Info("A cluster's certificate was renewed", "cluster", clusterID)
+	return certificate
+}
+
+func (a *Authority) renew(ctx context.Context, clusterID, uid string, csr []byte) (*federationv1.Certificate, error) {
+	if !a.mayRenew(clusterID) {
+		return nil, fmt.Errorf("the cluster has got certificates too often: %d at once, then one in %s", renewBurst, a.Pause())
+	}
+	key, err := pki.CheckRequest(csr, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := pki.KeyHash(key)
+	if err != nil {
+		return nil, err
+	}
+	return a.issue(ctx, key, fleet.Admission{ClusterID: clusterID, UID: uid, Key: hash})
+}
+
+const (
+	renewBurst = 4
+	maxPaced   = 4096
+)
+
+// Pause is how often a cluster gets a certificate. It bounds the keys of certificates that have not ended (hubstate.MaxKeys).
+func (a *Authority) Pause() time.Duration { return a.opts.Lifetime / 10 }
+
+func (a *Authority) mayRenew(clusterID string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	limiter := a.pace[clusterID]
+	if limiter == nil {
+		if len(a.pace) >= maxPaced {
+			clear(a.pace)
+		}
+		limiter = rate.NewLimiter(rate.Every(a.Pause()), renewBurst)
+		a.pace[clusterID] = limiter
+	}
+	return limiter.AllowN(a.opts.Clock.Now(), 1)
+}
+
+// Waiting lists the clusters that wait for an approval.
+func (a *Authority) Waiting() []hubstate.Joiner {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.state.Clone()
+	sweep(&s, a.opts.Clock.Now())
+	return s.Waiting
+}
+
+// ErrNotWaiting: no such request waits.
+var ErrNotWaiting = errors.New("no such request waits for an approval")
+
+// ErrSeveral: the key is needed to tell which request is meant.
+var ErrSeveral = errors.New("several clusters wait under this name")
+
+// Approve lets a cluster in that waits, or refuses it. An empty key is the only one that waits.
+func (a *Authority) Approve(ctx context.Context, clusterID, key string, deny bool) error {
+	err := a.update(ctx, func(s *hubstate.Authority) error {
+		at := -1
+		for i, j := range s.Waiting {
+			if j.ClusterID != clusterID || key != "" && j.Key != key {
+				continue
+			}
+			if at >= 0 {
+				return ErrSeveral
+			}
+			at = i
+		}
+		if at < 0 {
+			return ErrNotWaiting
+		}
+		of := invitation(s, s.Waiting[at].Invitation)
+		s.Waiting = slices.Delete(s.Waiting, at, at+1)
+		if deny {
+			s.Invitations = slices.Delete(s.Invitations, of, of+1)
+		} else {
+			s.Invitations[of].Granted = true
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("approving cluster %s: %w", clusterID, err)
+	}
+	a.opts.Log.Info("A request to join was decided", "cluster", clusterID, "approved", !deny)
+	return nil
+}

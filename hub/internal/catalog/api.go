@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/visibility"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// read returns the manifest of a request, as it is stored, after the checks that need no other cluster.
+func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struct) (manifest.Object, *record, error) {
+	before := s.state.Load().records[keyOf(ref)]
+	if in == nil {
+		return nil, before, problem.InvalidField("manifest", "", "a "+ref.Kind)
+	}
+	data, err := json.Marshal(in.AsMap())
+	if err != nil {
+		return nil, before, problem.New(problem.Invalid, "the manifest is not JSON: %w", err)
+	}
+	if len(data) > maxManifest {
+		return nil, before, problem.InvalidField("manifest", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d bytes", maxManifest))
+	}
+	o, err := manifest.Parse(data)
+	if err != nil {
+		return nil, before, problem.New(problem.Invalid, "%w", err)
+	}
+	if o.Ref() != ref {
+		return nil, before, problem.InvalidField("metadata.name", clip.Text(o.Ref().String(), maxMessage), ref.String()+", as in the path")
+	}
+	var old manifest.Object
+	if before != nil {
+		old = before.object
+	}
+	if err := refused(ctx, o, old); err != nil {
+		return nil, before, err
+	}
+	o = o.Clean()
+	if _, err := manifest.PlanOf(o); err != nil {
+		return nil, before, problem.New(problem.Invalid, "%s: %w", ref, err)
+	}
+	return o, before, checkClusters(ctx, o, old)
+}
+
+// refused tells what an API server would refuse, in its words.
+func refused(ctx context.Context, o, before manifest.Object) error {
+	err := manifest.Check(ctx, o, before)
+	if err == nil {
+		err = reserved(o)
+	}
+	if err == nil {
+		return nil
+	}
+	p := problem.New(problem.Invalid, "%w", err)
+	for _, cause := range manifest.Faults(err) {
+		p.Fields = append(p.Fields, problem.Field{Field: cause.Field, Valid: clip.Text(cause.Message, maxMessage)})
+	}
+	return p
+}
+
+// open are the reserved keys that users may set, as the clusters' admission policies have them.
+var open = []string{
+	v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, v1alpha1.AllowedImagesAnnotationKey,
+	v1alpha1.AllowedContainersAnnotationKey, v1alpha1.SandboxTemplateDocsAnnotationKey,
+	//nolint:staticcheck // manifests of before have it
+	v1alpha1.SandboxTemplatePoolDocsAnnotationKey,
+	v1alpha1.CatalogRolloutAnnotationKey, v1alpha1.CatalogAnnotationKey, v1alpha1.LabelSyncSource, // the last two are dropped
+}
+
+func reserved(o manifest.Object) error {
+	for _, field := range []string{"labels", "annotations"} {
+		metadata, _ := o["metadata"].(map[string]any)
+		keys, _ := metadata[field].(map[string]any)
+		for key := range keys {
+			if (strings.HasPrefix(key, "agentbox.navix.sh/") || strings.HasPrefix(key, "agentbox.io/")) && !slices.Contains(open, key) {
+				return fmt.Errorf("metadata.%s: %s: reserved for Atoll; remove it", field, key)
+			}
+		}
+	}
+	return nil
+}
+
+// checkClusters refuses a change of what clusters have that the caller may not see.
+func checkClusters(ctx context.Context, all ...manifest.Object) error {
+	for _, o := range all {
+		for _, id := range o.Clusters() {
+			if err := principal.From(ctx).CheckCluster(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func envRef(namespace, name string) manifest.Ref {
+	return manifest.Ref{Kind: manifest.EnvKind, Namespace: namespace, Name: name}
+}
+
+func templateRef(name string) manifest.Ref {
+	return manifest.Ref{Kind: manifest.TemplateKind, Name: name}
+}
+
+// put stores a manifest, nil: its removal. A manifest that is there already changes nothing.
+func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record, expected int32) error {
+	if before != nil && expected != 0 && expected != before.Revision || before == nil && expected != 0 {
+		return problem.InvalidField("revision", fmt.Sprint(expected), "the revision that is there: get it, change that, and put it again")
+	}
+	r := &record{Ref: ref, Changed: s.opts.Clock.Now().UTC(), By: principal.From(ctx).Name}
+	if o != nil {
+		data, err := o.Encode()
+		if err != nil {
+			return err
+		}
+		r.Manifest = data
+	}
+	s.mu.Lock()
+	floor := s.floors[keyOf(ref)]
+	s.mu.Unlock()
+	if before != nil && string(before.Manifest) == string(r.Manifest) && before.Revision >= floor {
+		return nil
+	}
+	if before == nil || before.removed() {
+		if err := s.room(ref.Kind); err != nil {
+			return err
+		}
+	}
+	r.Revision = floor + 1
+	if before != nil {
+		r.Revision = max(floor, before.Revision) + 1
+	}
+	if err := s.stage(r, o, before); err != nil {
+		return err
+	}
+	history, err := s.history(ctx, ref)
+	if err != nil {
+		return err
+	}
+	history = append([]revision{{r.Revision, r.Changed, r.By, r.Manifest}}, history...)
+	return s.write(ctx, r, before, history[:min(len(history), maxRevisions)])
+}
+
+// room refuses one more object of a kind than the hub keeps.
+func (s *Service) room(kind string) error {
+	n, removed, most := 0, 0, map[string]int{manifest.EnvKind: maxEnvs, manifest.TemplateKind: maxTemplates}[kind]
+	for _, r := range s.state.Load().records {
+		switch {
+		case r.Ref.Kind != kind:
+		case r.removed():
+			removed++
+		default:
+			n++
+		}
+	}
+	if removed >= 4*most {
+		return problem.New(problem.Quota, "the catalogue remembers %d removed objects of kind %s, and forgets them after 30 days", removed, kind)
+	}
+	if n >= most {
+		return problem.New(problem.Quota, "the catalogue has %d objects of kind %s, and keeps no more; delete some", n, kind)
+	}
+	return nil
+}
+
+// PutEnv writes an Env.
+func (s *Service) PutEnv(ctx context.Context, in *sandboxv1.PutEnvRequest) error {
+	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
+		return err
+	}
+	ref := envRef(in.GetNamespace(), in.GetName())
+	o, before, err := s.read(ctx, ref, in.GetEnv())
+	if err != nil {
+		return err
+	}
+	return s.put(ctx, ref, o, before, in.GetRevision())
+}
+
+// DeleteEnv removes an Env.
+func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest) error {
+	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
+		return err
+	}
+	r, err := s.find(envRef(in.GetNamespace(), in.GetName()))
+	if err != nil {
+		return err
+	}
+	if err := checkClusters(ctx, r.object); err != nil {
+		return err
+	}
+	return s.put(ctx, r.Ref, nil, r, 0)
+}
+
+// find returns what is there and not removed.
+func (s *Service) find(ref manifest.Ref) (*record, error) {
+	state := s.state.Load()
+	if r := state.records[keyOf(ref)]; r != nil && !r.removed() {
+		return r, nil
+	}
+	return nil, problem.New(problem.NotFound, "the catalogue has no %s", ref)
+}
+
+// Entry returns what the catalogue has of an Env, nil: nothing.
+func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandboxv1.CatalogEntry, error) {
+	state := s.state.Load()
+	r := state.records[keyOf(envRef(key.Namespace, key.Name))]
+	if r == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	// A manifest has the segments of all clusters.
+	entry, err := state.show(r, full && checkClusters(ctx, r.object) == nil, principal.From(ctx).SeesCluster)
+	if err != nil || r.removed() && len(entry.GetClusters()) == 0 {
+		return nil, err
+	}
+	return entry, nil
+}
+
+// Envs lists the Envs of a namespace, "": of all.
+func (s *Service) Envs(namespace string) (out []segment.Key) {
+	for _, r := range s.state.Load().records {
+		if r.Ref.Kind == manifest.EnvKind && !r.removed() && (namespace == "" || namespace == r.Ref.Namespace) {
+			out = append(out, segment.Key{Namespace: r.Ref.Namespace, Name: r.Ref.Name})
+		}
+	}
+	return out
+}
+
+// ListEnvRevisions returns the last revisions of an Env.
+func (s *Service) ListEnvRevisions(ctx context.Context, in *sandboxv1.ListEnvRevisionsRequest) (*sandboxv1.ListRevisionsResponse, error) {
+	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
+		return nil, err
+	}
+	if r := s.state.Load().records[keyOf(envRef(in.GetNamespace(), in.GetName()))]; r != nil {
+		if err := checkClusters(ctx, r.object); err != nil {
+			return nil, err
+		}
+	}
+	return s.revisions(ctx, envRef(in.GetNamespace(), in.GetName()))
+}
+
+func (s *Service) revisions(ctx context.Context, ref manifest.Ref) (*sandboxv1.ListRevisionsResponse, error) {
+	if s.state.Load().records[keyOf(ref)] == nil {
+		return nil, problem.New(problem.NotFound, "the catalogue has no %s", ref)
+	}
+	history, err := s.history(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	out := &sandboxv1.ListRevisionsResponse{}
+	for i, h := range history {
+		shown := &sandboxv1.CatalogRevision{Revision: h.Revision, Changed: timestamppb.New(h.Changed), ChangedBy: h.By}
+		if shown.Manifest, err = toStruct(h.Manifest); err != nil {
+			return nil, err
+		}
+		if i+1 < len(history) && len(h.Manifest) > 0 && len(history[i+1].Manifest) > 0 {
+			now, errNow := manifest.Parse(h.Manifest)
+			was, errWas := manifest.Parse(history[i+1].Manifest)
+			if err := cmp.Or(errNow, errWas); err != nil {
+				return nil, err
+			}
+			shown.Changes = manifest.Diff(was, now)
+		}
+		out.Revisions = append(out.Revisions, shown)
+	}
+	return out, nil
+}
+
+// Templates serves the service Templates.
+type Templates struct {
+	sandboxv1.UnimplementedTemplatesServer
+	*Service
+}
+
+// visible reports whether the caller sees a template: by its visibility, unless all teams are its own.
+func visible(ctx context.Context, o manifest.Object) bool {
+	p := principal.From(ctx)
+	if p.AllTeams && p.User == "" {
+		return true
+	}
+	data, err := o.Encode()
+	if err != nil {
+		return false
+	}
+	var t struct {
+		Spec struct {
+			Visibility *v1alpha1.TemplateVisibility `json:"visibility"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(data, &t); err != nil {
+		return false
+	}
+	return visibility.Caller{Team: p.Team, User: p.User}.Sees(t.Spec.Visibility)
+}
+
+// GetTemplate returns a template that the caller sees.
+func (t Templates) GetTemplate(ctx context.Context, in *sandboxv1.GetTemplateRequest) (*sandboxv1.Template, error) {
+	r, err := t.find(templateRef(in.GetName()))
+	if err != nil {
+		return nil, err
+	}
+	if !visible(ctx, r.object) { // in the words of one that is not there
+		return nil, problem.New(problem.NotFound, "the catalogue has no %s", r.Ref)
+	}
+	return t.shown(ctx, r, true)
+}
+
+func (t Templates) shown(ctx context.Context, r *record, full bool) (out *sandboxv1.Template, err error) {
+	out = &sandboxv1.Template{Name: r.Ref.Name}
+	if full {
+		if out.Template, err = toStruct(r.Manifest); err != nil {
+			return nil, err
+		}
+	}
+	out.Catalog, err = t.state.Load().show(r, false, principal.From(ctx).SeesCluster)
+	return out, err
+}
+
+// ListTemplates pages by name.
+func (t Templates) ListTemplates(ctx context.Context, in *sandboxv1.ListTemplatesRequest) (*sandboxv1.ListTemplatesResponse, error) {
+	if size := in.GetPageSize(); size < 0 || size > maxPage {
+		return nil, problem.InvalidField("pageSize", fmt.Sprint(size), "0 to 1000")
+	}
+	var all []*record
+	for _, r := range t.state.Load().records {
+		if r.Ref.Kind == manifest.TemplateKind && !r.removed() && r.Ref.Name > in.GetPageToken() && visible(ctx, r.object) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b *record) int { return strings.Compare(a.Ref.Name, b.Ref.Name) })
+	out := &sandboxv1.ListTemplatesResponse{}
+	if size := int(cmp.Or(in.GetPageSize(), defaultPage)); len(all) > size {
+		all = all[:size]
+		out.NextPageToken = all[size-1].Ref.Name
+	}
+	for _, r := range all {
+		one, err := t.shown(ctx, r, false)
+		if err != nil {
+			return nil, err
+		}
+		out.Templates = append(out.Templates, one)
+	}
+	return out, nil
+}
+
+// PutTemplate writes a template.
+func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateRequest) (*sandboxv1.Template, error) {
+	ref := templateRef(in.GetName())
+	o, before, err := t.read(ctx, ref, in.GetTemplate())
+	if err != nil {
+		return nil, err
+	}
+	if err := t.put(ctx, ref, o, before, in.GetRevision()); err != nil {
+		return nil, err
+	}
+	return t.shown(ctx, t.state.Load().records[keyOf(ref)], true)
+}
+
+// DeleteTemplate removes a template.
+func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTemplateRequest) (*emptypb.Empty, error) {
+	r, err := t.find(templateRef(in.GetName()))
+	if err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, t.put(ctx, r.Ref, nil, r, 0)
+}
+
+// ListTemplateRevisions returns the last revisions of a template.
+func (t Templates) ListTemplateRevisions(
+	ctx context.Context, in *sandboxv1.ListTemplateRevisionsRequest,
+) (*sandboxv1.ListRevisionsResponse, error) {
+	return t.revisions(ctx, templateRef(in.GetName()))
+}

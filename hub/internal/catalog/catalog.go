@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+const retryFollow = time.Second
+
+// Fleet is what is known of clusters.
+type Fleet interface {
+	ClusterIDs() []string
+	Env(key segment.Key) *sandboxv1.Env
+	// Serves reports whether a cluster was given an Env.
+	Serves(clusterID string, key segment.Key) bool
+}
+
+// Options configure a Service.
+type Options struct {
+	Store     store.Store
+	Fleet     Fleet
+	Calls     calls.Dispatcher            // to every cluster
+	Connected func(clusterID string) bool // to this replica
+	Clock     clock.WithTicker
+	Log       logr.Logger
+}
+
+// Service keeps the catalogue.
+type Service struct {
+	opts  Options
+	id    string
+	state atomic.Pointer[state]
+
+	mu      sync.Mutex // of changes of the state, floors and wakes
+	floors  map[string]int32
+	wakes   map[string]chan struct{} // of the clusters that are given their part here
+	changed chan struct{}
+}
+
+// state is what is known of the store. It does not change.
+type state struct {
+	records map[string]*record // by key
+	fates   map[string]fates   // by cluster
+}
+
+// New returns a Service that knows what the store has.
+func New(ctx context.Context, o Options) (*Service, error) {
+	s := &Service{opts: o, floors: map[string]int32{}, wakes: map[string]chan struct{}{}, changed: make(chan struct{}, 1)}
+	s.state.Store(&state{})
+	if err := s.identify(ctx); err != nil {
+		return nil, fmt.Errorf("reading the catalogue's id: %w", err)
+	}
+	return s, s.load(ctx)
+}
+
+func (s *Service) identify(ctx context.Context) error {
+	for {
+		e, ok, err := s.opts.Store.Get(ctx, idKey)
+		if err != nil || ok {
+			s.id = string(e.Value)
+			return err
+		}
+		random := make([]byte, 8)
+		if _, err := rand.Read(random); err != nil {
+			return err
+		}
+		_, err = store.CompareAndSwap(ctx, s.opts.Store, idKey, 0, []byte(hex.EncodeToString(random)))
+		if err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+func (s *Service) load(ctx context.Context) error {
+	next := &state{records: map[string]*record{}, fates: map[string]fates{}}
+	for _, part := range []string{objectPrefix, clusterPrefix} {
+		for after := ""; ; {
+			entries, err := s.opts.Store.Range(ctx, part, after, 1000)
+			if err != nil {
+				return fmt.Errorf("reading the catalogue: %w", err)
+			}
+			for _, e := range entries {
+				if err := next.put(e); err != nil {
+					return err
+				}
+				after = e.Key
+			}
+			if len(entries) < 1000 {
+				break
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set(next)
+	return nil
+}
+
+func (n *state) put(e store.Entry) error {
+	if name, ok := strings.CutPrefix(e.Key, objectPrefix); ok {
+		r := &record{}
+		err := json.Unmarshal(e.Value, r)
+		if err == nil {
+			err = r.prepare(e.Revision)
+		}
+		if err != nil {
+			return fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+		}
+		n.records[name] = r
+	} else if id, ok := strings.CutPrefix(e.Key, clusterPrefix); ok {
+		all := fates{}
+		if err := json.Unmarshal(e.Value, &all); err != nil {
+			return fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+		}
+		n.fates[id] = all
+	}
+	return nil
+}
+
+// set makes a state the current one. The caller holds the lock.
+func (s *Service) set(next *state) {
+	s.state.Store(next)
+	for _, c := range append(slices.Collect(maps.Values(s.wakes)), s.changed) {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// apply takes up changes that are later than what is known.
+func (s *Service) apply(events []store.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.state.Load()
+	next := &state{records: maps.Clone(before.records), fates: maps.Clone(before.fates)}
+	news := false
+	for _, e := range events {
+		name, isObject := strings.CutPrefix(e.Key, objectPrefix)
+		if known := next.records[name]; isObject && known != nil && e.Revision <= known.stored {
+			continue
+		}
+		news = news || isObject
+		switch id, isCluster := strings.CutPrefix(e.Key, clusterPrefix); {
+		case !e.Deleted:
+			if err := next.put(e.Entry); err != nil {
+				s.opts.Log.Error(err, "An entry of the catalogue was not taken up")
+			}
+		case isObject:
+			delete(next.records, name)
+		case isCluster:
+			delete(next.fates, id)
+		}
+	}
+	if news {
+		s.set(next)
+		return
+	}
+	s.state.Store(next)
+}
+
+// Run follows the store, gives clusters their parts, and moves rollouts on, until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	if shared, ok := s.opts.Store.(store.Shared); ok {
+		parts.Go(func() { s.follow(ctx, shared) })
+	}
+	parts.Go(func() { s.roll(ctx) })
+	s.deliver(ctx)
+	parts.Wait()
+	return nil
+}
+
+func (s *Service) follow(ctx context.Context, shared store.Shared) {
+	for {
+		err := store.Follow(ctx, shared, prefix, s.load, s.apply)
+		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
+			return
+		}
+		s.opts.Log.Info("The catalogue is as last read", "error", err.Error())
+		if !s.sleep(ctx, retryFollow) {
+			return
+		}
+	}
+}
+
+func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
+	timer := s.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}
+
+// write stores a record in place of another one, nil: of none, with its history; nil: that stays.
+func (s *Service) write(ctx context.Context, r, before *record, history []revision) error {
+	key := keyOf(r.Ref)
+	value, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", r.Ref, err)
+	}
+	var known uint64
+	if before != nil {
+		known = before.stored
+	}
+	txn := store.Txn{If: []store.Condition{{Key: objectPrefix + key, Revision: known}}, Puts: []store.Put{{Key: objectPrefix + key,
+		Value: value}}}
+	if history != nil {
+		data, err := json.Marshal(history)
+		if err != nil {
+			return fmt.Errorf("encoding the revisions of %s: %w", r.Ref, err)
+		}
+		txn.Puts = append(txn.Puts, store.Put{Key: historyPrefix + key, Value: data})
+	}
+	written, err := s.opts.Store.Commit(ctx, txn)
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return problem.InvalidField("revision", "", "the revision that is there: "+r.Ref.String()+" has just been changed; get it, and try again")
+	case err != nil:
+		return storeFailed(err)
+	}
+	s.apply([]store.Event{{Entry: store.Entry{Key: objectPrefix + key, Value: value, Revision: written}}})
+	return nil
+}
+
+func (s *Service) history(ctx context.Context, r manifest.Ref) ([]revision, error) {
+	e, ok, err := s.opts.Store.Get(ctx, historyPrefix+keyOf(r))
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	out := []revision{}
+	if ok {
+		if err := json.Unmarshal(e.Value, &out); err != nil {
+			return nil, fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+		}
+	}
+	return out, nil
+}
+
+func storeFailed(err error) error {
+	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(problem.RetrySoon)
+}

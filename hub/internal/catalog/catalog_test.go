@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/types/known/structpb"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+const envText = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: demo, namespace: default}
+spec:
+  templateRef: {name: base}
+  mode: WarmPool
+  clusters:
+    - {clusterID: east, members: [{name: pool, config: {instanceType: s, multiplier: 1}}]}
+    - {clusterID: west, members: [{name: pool, config: {instanceType: s, multiplier: 1}}]}
+`
+
+const templateText = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: base}
+spec: {template: {spec: {containers: [{name: sandbox, image: busybox}]}}}
+`
+
+// cluster is what a worker holds, as the hub's calls leave it.
+type cluster struct {
+	mu     sync.Mutex
+	held   map[string]*federationv1.CatalogObject
+	refuse map[string]*federationv1.CatalogOutcome // by name
+	writes int
+}
+
+func (c *cluster) call(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in, out := d.GetCatalog(), &federationv1.CatalogResult{}
+	if in.GetMode() == federationv1.CatalogCall_LIST {
+		for _, o := range c.held {
+			out.Held = append(out.Held, &federationv1.CatalogObject{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
+				Revision: o.GetRevision()})
+		}
+	}
+	for i, list := range [][]*federationv1.CatalogObject{in.GetObjects(), in.GetRemoved()} {
+		for _, o := range list {
+			c.writes++
+			key := keyOf(manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
+			got := &federationv1.CatalogOutcome{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+			switch refused := c.refuse[o.GetName()]; {
+			case refused != nil:
+				got.State, got.Reason, got.Message = refused.GetState(), refused.GetReason(), refused.GetMessage()
+			case i == 1:
+				got.State = federationv1.CatalogOutcome_REMOVED
+				delete(c.held, key)
+			default:
+				got.State = federationv1.CatalogOutcome_APPLIED
+				c.held[key] = o
+			}
+			out.Outcomes = append(out.Outcomes, got)
+		}
+	}
+	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Catalog{Catalog: out}}, nil
+}
+
+func (c *cluster) has() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, key := range []string{"SandboxTemplate//base", "SandboxEnv/default/demo"} {
+		if o := c.held[key]; o != nil {
+			out = append(out, fmt.Sprintf("%s@%d", o.GetName(), o.GetRevision()))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+type world struct {
+	*Service
+	*testing.T
+	federation *workertest.Federation
+	clusters   map[string]*cluster
+	away       map[string]bool
+	store      store.Store
+}
+
+// newWorld runs a catalogue with clusters east and west until the test ends.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, federation: workertest.New(t, map[string]int32{"east": 1, "west": 1}), clusters: map[string]*cluster{},
+		away: map[string]bool{}}
+	w.store = w.federation.Registry
+	for _, id := range []string{"east", "west"} {
+		w.clusters[id] = &cluster{held: map[string]*federationv1.CatalogObject{}, refuse: map[string]*federationv1.CatalogOutcome{}}
+		w.federation.Workers[id].OnCall = w.clusters[id].call
+	}
+	w.restart()
+	return w
+}
+
+// restart begins with a new Service on the store, as a hub does.
+func (w *world) restart() {
+	w.Helper()
+	s, err := New(w.Context(), Options{
+		Store: w.store, Fleet: w.federation.Fleet, Calls: w.federation, Clock: clock.RealClock{}, Log: logr.Discard(),
+		Connected: func(id string) bool { return !w.away[id] },
+	})
+	must.Succeed(w, err)
+	w.Service = s
+}
+
+func (w *world) run() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- w.Service.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+func (w *world) admin() context.Context {
+	return principal.With(w.Context(), principal.Principal{Name: "ann", AllTeams: true, AllNamespaces: true})
+}
+
+func object(t *testing.T, text string) *structpb.Struct {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	must.Succeed(t, err)
+	out := &structpb.Struct{}
+	must.Succeed(t, out.UnmarshalJSON(data))
+	return out
+}
+
+func (w *world) putEnv(text string) error {
+	return w.PutEnv(w.admin(), &sandboxv1.PutEnvRequest{Namespace: "default", Name: "demo", Env: object(w.T, text)})
+}
+
+func (w *world) putTemplate() {
+	w.Helper()
+	_, err := Templates{Service: w.Service}.PutTemplate(w.admin(), &sandboxv1.PutTemplateRequest{Name: "base", Template: object(w.T,
+		templateText)})
+	must.Succeed(w, err)
+}
+
+func (w *world) expect(what, east, west string) {
+	w.Helper()
+	time.Sleep(90 * time.Second) // of the bubble's clock: longer than every interval of a courier
+	synctest.Wait()
+	if e, x := w.clusters["east"].has(), w.clusters["west"].has(); e != east || x != west {
+		w.Errorf("%s: east has %q, west %q; want %q, %q", what, e, x, east, west)
+	}
+}
+
+func (w *world) entry() string {
+	w.Helper()
+	entry, err := w.Entry(w.admin(), segment.Key{Namespace: "default", Name: "demo"}, false)
+	must.Succeed(w, err)
+	out := fmt.Sprintf("%d by %s", entry.GetRevision(), entry.GetChangedBy())
+	for _, c := range entry.GetClusters() {
+		out += fmt.Sprintf(" %s:%s@%d", c.GetClusterId(), c.GetState(), c.GetRevision())
+		if c.GetReason() != "" {
+			out += "(" + c.GetReason() + ")"
+		}
+	}
+	return out
+}
+
+// Each cluster gets its own part with the templates that it names; one that was away gets the latest; what is named no more goes.
+func TestDeliver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.away["west"] = true
+		stop := w.run()
+		w.putTemplate()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("one is away", "base@1 demo@1", "")
+		if got, want := w.entry(), "1 by ann east:APPLIED@1 west:PENDING@0(NotDelivered)"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		o, err := manifest.Parse(w.clusters["east"].held["SandboxEnv/default/demo"].GetManifest())
+		must.Succeed(t, err)
+		if got := strings.Join(o.Clusters(), " "); got != "east" {
+			t.Errorf("east got the segments of %s", got)
+		}
+		must.Succeed(t, w.putEnv(strings.Replace(envText, "name: pool, config: {instanceType: s", "name: pool, config: {instanceType: m", 2)))
+		must.Succeed(t, w.putEnv(envText))
+		before := w.clusters["west"].writes
+		stop()
+		w.away["west"] = false
+		w.restart()
+		stop = w.run()
+		w.expect("it is back", "base@1 demo@3", "base@1 demo@3")
+		if n := w.clusters["west"].writes - before; n != 2 {
+			t.Errorf("%d writes, want the latest of 2 objects", n)
+		}
+		must.Succeed(t, w.putEnv(envText[:strings.Index(envText, "    - {clusterID: west")]))
+		w.expect("west is named no more", "base@1 demo@4", "")
+		must.Succeed(t, w.DeleteEnv(w.admin(), &sandboxv1.DeleteEnvRequest{Namespace: "default", Name: "demo"}))
+		w.expect("it is removed", "", "")
+		stop()
+	})
+}
+
+// What a cluster does not take is told, and sent again.
+func TestOutcomesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.clusters["west"].refuse["demo"] = &federationv1.CatalogOutcome{State: federationv1.CatalogOutcome_CONFLICT, Reason: "Conflict"}
+		defer w.run()()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("refused", "demo@1", "")
+		if got, want := w.entry(), "1 by ann east:APPLIED@1 west:CONFLICT@0(Conflict)"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		w.clusters["west"].mu.Lock()
+		delete(w.clusters["west"].refuse, "demo")
+		w.clusters["west"].mu.Unlock()
+		w.expect("taken", "demo@1", "demo@1")
+	})
+}
+
+// I4, I5: a store that was set back removes nothing, and does not replace what is later; the next put does.
+func TestI5AStoreThatWasSetBackRemovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run()
+		w.putTemplate()
+		must.Succeed(t, w.putEnv(envText))
+		must.Succeed(t, w.putEnv(strings.Replace(envText, "instanceType: s", "instanceType: m", 2)))
+		w.expect("delivered", "base@1 demo@2", "base@1 demo@2")
+		stop()
+		w.store = workertest.OpenStore(t, "empty")
+		w.restart()
+		stop = w.run()
+		w.expect("nothing is known", "base@1 demo@2", "base@1 demo@2")
+		w.putTemplate()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("the older one waits", "base@1 demo@2", "base@1 demo@2")
+		if got := w.entry(); !strings.Contains(got, "NewerInCluster") {
+			t.Errorf("got %s", got)
+		}
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("the next one holds", "base@1 demo@3", "base@1 demo@3")
+		stop()
+	})
+}
+
+func TestPutRefuses(t *testing.T) {
+	w := newWorld(t)
+	must.Succeed(t, w.putEnv(envText))
+	for _, tt := range []struct{ name, from, to, want string }{
+		{"a schema", "WarmPool", "Cold", `spec.mode: Unsupported value: "Cold"`},
+		{"an unknown field", "mode:", "mood:", `unknown field "spec.mood"`},
+		{"another name", "name: demo", "name: other", "want sandboxenv default/demo, as in the path"},
+		{"a reserved key", "namespace: default", "namespace: default, labels: {agentbox.io/x: y}", "agentbox.io/x: reserved for Atoll"},
+		{"a plan", "namespace: default", `namespace: default, annotations: {agentbox.navix.sh/rollout: "stages: [[north]]"}`,
+			`stages[0]: "north" is not valid, want clusters of the Env, each in one stage: east, west`},
+		{"a size", "namespace: default", "namespace: default, annotations: {x: " + strings.Repeat("y", maxManifest) + "}",
+			"at most 131072 bytes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := w.putEnv(strings.Replace(envText, tt.from, tt.to, 1))
+			var p *problem.Error
+			if !errors.As(err, &p) || p.Reason != problem.Invalid || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+	err := w.PutEnv(w.admin(), &sandboxv1.PutEnvRequest{Namespace: "default", Name: "demo", Env: object(t, envText), Revision: 7})
+	if err == nil || !strings.Contains(err.Error(), `revision: "7" is not valid`) {
+		t.Errorf("another revision: %v", err)
+	}
+}
+
+func TestRevisions(t *testing.T) {
+	w := newWorld(t)
+	for i := range 12 {
+		must.Succeed(t, w.putEnv(strings.Replace(envText, "name: base", fmt.Sprintf("name: base%d", i), 1)))
+	}
+	got, err := w.ListEnvRevisions(w.admin(), &sandboxv1.ListEnvRevisionsRequest{Namespace: "default", Name: "demo"})
+	must.Succeed(t, err)
+	if len(got.GetRevisions()) != 10 || got.GetRevisions()[0].GetRevision() != 12 || got.GetRevisions()[0].GetChangedBy() != "ann" {
+		t.Fatalf("got %v", got)
+	}
+	if c := got.GetRevisions()[0].GetChanges(); len(c) != 1 || c[0] != `spec.templateRef.name: "base10" -> "base11"` {
+		t.Errorf("got %v", c)
+	}
+}
+
+const planned = `namespace: default, annotations: {agentbox.navix.sh/rollout: "{stages: [[east], [west]], onFailure: rollback, ` +
+	`abortOn: {notReadyFor: 5m}}"}`
+
+// A stage begins when the one before is ready; one that fails takes everything back; a restart changes nothing.
+func TestRollout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("the first one has no stages", "demo@1", "demo@1")
+		member := func(state federationv1.MemberState) *federationv1.EnvSegment {
+			return &federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"},
+				Members: []*federationv1.MemberSegment{{Name: "pool", State: state}}}
+		}
+		w.federation.Report("east", member(federationv1.MemberState_MISSING))
+		must.Succeed(t, w.putEnv(strings.Replace(strings.Replace(envText, "namespace: default", planned, 1), "instanceType: s",
+			"instanceType: m", 2)))
+		w.expect("east is not ready", "demo@2", "demo@1")
+		stop()
+		w.restart()
+		stop = w.run()
+		w.expect("nor after a restart", "demo@2", "demo@1")
+		w.federation.Report("east", member(federationv1.MemberState_ACTIVE))
+		w.expect("east is ready", "demo@2", "demo@2")
+		if r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"}); err != nil ||
+			r.GetState() != sandboxv1.Rollout_DONE {
+			t.Errorf("got %v, %v", r, err)
+		}
+		w.federation.Report("east", member(federationv1.MemberState_MISSING))
+		must.Succeed(t, w.putEnv(strings.Replace(strings.Replace(envText, "namespace: default", planned, 1), "instanceType: s",
+			"instanceType: l", 2)))
+		w.expect("east breaks", "demo@3", "demo@2")
+		time.Sleep(5 * time.Minute)
+		w.expect("everything goes back", "demo@4", "demo@4")
+		if r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"}); err != nil ||
+			r.GetState() != sandboxv1.Rollout_UNDONE || r.GetReason() != "StageNotReady" {
+			t.Errorf("got %v, %v", r, err)
+		}
+		stop()
+	})
+}

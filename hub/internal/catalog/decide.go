@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"maps"
+	"slices"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/manifest"
+)
+
+// part is what one cluster is to have of one record.
+type part struct {
+	ref      manifest.Ref
+	revision int32
+	object   manifest.Object // nil: nothing
+}
+
+// target returns what a cluster is to have of a record, as far as a rollout has come. known is false while it is to have what it has.
+func (r *record) target(cluster string) (p part, known bool) {
+	p = part{ref: r.Ref, revision: r.Revision}
+	whole := r.object
+	if r.Rollout.holdsBack(cluster) {
+		if r.Rollout.before == nil {
+			return p, false
+		}
+		p.revision, whole = r.Rollout.FromRevision, r.Rollout.before
+	}
+	if whole != nil {
+		p.object, _ = whole.Part(cluster)
+	}
+	return p, true
+}
+
+// wanted is the revision that a cluster is to have.
+func (s *state) wanted(r *record, cluster string) int32 {
+	p, _ := r.target(cluster)
+	return p.revision
+}
+
+// parts returns what a cluster is to have, templates first, and what it is to have no more. serves: which Envs it was given.
+func (s *state) parts(cluster string, serves func(manifest.Ref) bool) (have, gone []part, withheld []manifest.Ref) {
+	named := map[string]bool{}
+	for _, r := range s.records {
+		if r.Ref.Kind != manifest.EnvKind {
+			continue
+		}
+		p, known := r.target(cluster)
+		switch {
+		case !known:
+		case p.object == nil:
+			gone = append(gone, p)
+		case !serves(r.Ref):
+			withheld = append(withheld, r.Ref)
+		default:
+			have = append(have, p)
+			named[p.object.Template()] = true
+		}
+	}
+	for _, r := range s.records {
+		if r.Ref.Kind != manifest.TemplateKind {
+			continue
+		}
+		if p := (part{ref: r.Ref, revision: r.Revision, object: r.object}); !r.removed() && named[r.Ref.Name] {
+			have = append(have, p)
+		} else {
+			gone = append(gone, part{ref: r.Ref, revision: r.Revision})
+		}
+	}
+	slices.SortFunc(have, func(a, b part) int { return a.ref.Compare(b.ref) })
+	slices.SortFunc(gone, func(a, b part) int { return b.ref.Compare(a.ref) }) // Envs before the templates that they name
+	return have, gone, withheld
+}
+
+// pending is what has to be sent to a cluster.
+type pending struct {
+	apply, remove []part
+	newer         map[string]int32 // revisions of the cluster that are later than the catalogue's
+}
+
+// decide compares what a cluster is to have with what it has, by key. Nothing is removed that the cluster has in a later revision (I4), and
+// nothing that no record is about (I5).
+func decide(have, gone []part, held map[string]int32, again func(key string, revision int32) bool) (out pending) {
+	out.newer = map[string]int32{}
+	for _, p := range have {
+		key := keyOf(p.ref)
+		switch at := held[key]; {
+		case at > p.revision:
+			out.newer[key] = at
+		case at < p.revision && again(key, p.revision):
+			out.apply = append(out.apply, p)
+		}
+	}
+	for _, p := range gone {
+		key := keyOf(p.ref)
+		at, has := held[key]
+		switch {
+		case !has:
+		case at > p.revision:
+			out.newer[key] = at
+		case again(key, p.revision):
+			out.remove = append(out.remove, p)
+		}
+	}
+	return out
+}
+
+// maxBatch bounds the bytes of the manifests in one call.
+const maxBatch = 256 << 10
+
+// batches are the objects of calls: a few at a time, so that none is too large or takes too long.
+func batches(parts []part) (out [][]*federationv1.CatalogObject, err error) {
+	size := 0
+	for _, p := range parts {
+		o := &federationv1.CatalogObject{Kind: p.ref.Kind, Namespace: p.ref.Namespace, Name: p.ref.Name, Revision: p.revision}
+		if p.object != nil {
+			if o.Manifest, err = p.object.Encode(); err != nil {
+				return nil, err
+			}
+		}
+		last := len(out) - 1
+		if last < 0 || size+len(o.GetManifest()) > maxBatch || len(out[last]) == 20 {
+			out, size = append(out, nil), 0
+			last++
+		}
+		out[last] = append(out[last], o)
+		size += len(o.GetManifest())
+	}
+	return out, nil
+}
+
+// same reports whether two clusters' fates are equal.
+func (f fates) same(other fates) bool { return maps.Equal(f, other) }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"sync"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	// lookEvery is how late a cluster that has attached here is noticed.
+	lookEvery = time.Second
+	// askEvery is how often a cluster is asked what it has: what was removed there by hand comes back.
+	askEvery = time.Minute
+	// retryAfter is the pause before what a cluster did not take is sent again.
+	retryAfter = 20 * time.Second
+)
+
+// deliver runs a courier for each cluster that is attached here.
+func (s *Service) deliver(ctx context.Context) {
+	var couriers sync.WaitGroup
+	defer couriers.Wait()
+	running := map[string]bool{}
+	for {
+		for _, id := range s.opts.Fleet.ClusterIDs() {
+			if !running[id] {
+				running[id] = true
+				couriers.Go(func() { s.courier(id).run(ctx) })
+			}
+		}
+		if !s.sleep(ctx, lookEvery) {
+			return
+		}
+	}
+}
+
+// courier gives one cluster its part.
+type courier struct {
+	*Service
+	cluster string
+	wake    chan struct{}
+
+	held  map[string]int32 // revisions by key, as the cluster said; nil: not known
+	asked time.Time
+	tried map[string]attempt
+	fates fates
+}
+
+// attempt is what was sent and not taken.
+type attempt struct {
+	revision int32
+	at       time.Time
+}
+
+func (s *Service) courier(cluster string) *courier {
+	c := &courier{Service: s, cluster: cluster, wake: make(chan struct{}, 1), tried: map[string]attempt{}, fates: fates{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakes[cluster] = c.wake
+	maps.Copy(c.fates, s.state.Load().fates[cluster])
+	return c
+}
+
+func (c *courier) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if c.opts.Connected(c.cluster) {
+			if err := c.step(ctx); err != nil && ctx.Err() == nil {
+				c.held = nil
+				c.opts.Log.Info("A cluster did not get its part of the catalogue, yet", "cluster", c.cluster, "error", err.Error())
+			}
+		} else {
+			c.held = nil
+		}
+		timer := c.opts.Clock.NewTimer(lookEvery)
+		select {
+		case <-ctx.Done():
+		case <-c.wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+func (c *courier) step(ctx context.Context) error {
+	state, now := c.state.Load(), c.opts.Clock.Now()
+	if len(state.records) == 0 {
+		return nil // it costs nothing while it is not used
+	}
+	if c.held == nil || now.Sub(c.asked) >= askEvery {
+		if err := c.ask(ctx); err != nil {
+			return err
+		}
+		c.asked = now
+	}
+	have, gone, withheld := state.parts(c.cluster, func(r manifest.Ref) bool {
+		return c.opts.Fleet.Serves(c.cluster, segment.Key{Namespace: r.Namespace, Name: r.Name})
+	})
+	todo := decide(have, gone, c.held, func(key string, revision int32) bool {
+		t := c.tried[key]
+		return t.revision != revision || now.Sub(t.at) >= retryAfter
+	})
+	for _, r := range withheld {
+		c.fates[keyOf(r)] = fate{State: sandboxv1.CatalogCluster_REFUSED, Reason: "OutOfScope", Message: "the cluster may not serve this Env"}
+	}
+	c.newer(todo.newer)
+	err := c.send(ctx, todo)
+	c.forget(have, withheld)
+	c.save(ctx)
+	return err
+}
+
+// newer tells of what the cluster has from a catalogue that was later than this one.
+func (c *courier) newer(revisions map[string]int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, at := range revisions {
+		c.floors[key] = max(c.floors[key], at)
+		c.fates[key] = fate{Revision: at, State: sandboxv1.CatalogCluster_REFUSED, Reason: "NewerInCluster",
+			Message: "the cluster has a later revision: the hub's store was set back. Apply the manifest again to decide what holds"}
+	}
+}
+
+func (c *courier) ask(ctx context.Context) error {
+	result, err := c.call(ctx, c.cluster, &federationv1.CatalogCall{Mode: federationv1.CatalogCall_LIST})
+	if err != nil {
+		return err
+	}
+	held := map[string]int32{}
+	for _, o := range result.GetHeld() {
+		held[keyOf(manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})] = o.GetRevision()
+	}
+	c.held = held
+	for key, revision := range held {
+		if f, known := c.fates[key]; !known || f.State == sandboxv1.CatalogCluster_APPLIED {
+			c.fates[key] = fate{Revision: revision, State: sandboxv1.CatalogCluster_APPLIED}
+		}
+	}
+	return nil
+}
+
+// call sends one call to a cluster.
+func (s *Service) call(ctx context.Context, cluster string, call *federationv1.CatalogCall) (*federationv1.CatalogResult, error) {
+	call.Catalog = s.id
+	answer, err := calls.Workers{Dispatcher: s.opts.Calls}.Call(ctx, cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Catalog{Catalog: call},
+	})
+	return answer.GetCatalog(), err
+}
+
+func (c *courier) send(ctx context.Context, todo pending) error {
+	for i, parts := range [][]part{todo.apply, todo.remove} {
+		all, err := batches(parts)
+		if err != nil {
+			return err
+		}
+		for _, batch := range all {
+			call := &federationv1.CatalogCall{Mode: federationv1.CatalogCall_APPLY, Objects: batch}
+			if i == 1 {
+				call.Objects, call.Removed = nil, batch
+			}
+			result, err := c.call(ctx, c.cluster, call)
+			if err != nil {
+				return err
+			}
+			c.take(batch, result)
+		}
+	}
+	return nil
+}
+
+var states = map[federationv1.CatalogOutcome_State]sandboxv1.CatalogCluster_State{
+	federationv1.CatalogOutcome_APPLIED:  sandboxv1.CatalogCluster_APPLIED,
+	federationv1.CatalogOutcome_CONFLICT: sandboxv1.CatalogCluster_CONFLICT,
+	federationv1.CatalogOutcome_PENDING:  sandboxv1.CatalogCluster_PENDING,
+}
+
+// take notes the outcomes of what was sent, and of nothing else (I15).
+func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.CatalogResult) {
+	outcomes := map[string]*federationv1.CatalogOutcome{}
+	for _, o := range result.GetOutcomes() {
+		outcomes[keyOf(manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})] = o
+	}
+	for _, o := range sent {
+		key := keyOf(manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
+		got := outcomes[key]
+		switch got.GetState() {
+		case federationv1.CatalogOutcome_REMOVED, federationv1.CatalogOutcome_ABSENT:
+			delete(c.fates, key)
+			delete(c.held, key)
+			delete(c.tried, key)
+			continue
+		case federationv1.CatalogOutcome_APPLIED:
+			c.held[key] = o.GetRevision()
+			delete(c.tried, key)
+		default:
+			c.tried[key] = attempt{o.GetRevision(), c.opts.Clock.Now()}
+		}
+		state := states[got.GetState()]
+		if state == sandboxv1.CatalogCluster_STATE_UNSPECIFIED {
+			state = sandboxv1.CatalogCluster_REFUSED
+		}
+		c.fates[key] = fate{
+			Revision: c.held[key], State: state, Reason: clip.Text(got.GetReason(), maxMessage), Message: clip.Text(got.GetMessage(), maxMessage),
+		}
+	}
+}
+
+// forget drops what the cluster neither has nor is to have.
+func (c *courier) forget(have []part, withheld []manifest.Ref) {
+	concerned := map[string]bool{}
+	for _, p := range have {
+		concerned[keyOf(p.ref)] = true
+	}
+	for _, r := range withheld {
+		concerned[keyOf(r)] = true
+	}
+	for key := range c.fates {
+		if _, has := c.held[key]; !has && !concerned[key] {
+			delete(c.fates, key)
+			delete(c.tried, key)
+		}
+	}
+}
+
+// save stores what became of each manifest, for the other replicas and for callers. A failure loses nothing: it is told again.
+func (c *courier) save(ctx context.Context) {
+	if c.fates.same(c.state.Load().fates[c.cluster]) {
+		return
+	}
+	value, err := json.Marshal(c.fates)
+	if err == nil {
+		var revision uint64
+		key := clusterPrefix + c.cluster
+		if revision, err = c.opts.Store.Commit(ctx, store.Txn{Puts: []store.Put{{Key: key, Value: value}}, Lazy: true}); err == nil {
+			c.apply([]store.Event{{Entry: store.Entry{Key: key, Value: value, Revision: revision}}})
+			return
+		}
+	}
+	c.opts.Log.Info("What became of the catalogue in a cluster was not stored", "cluster", c.cluster, "error", err.Error())
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package catalog keeps the SandboxEnvs and SandboxTemplates that platform teams manage at the hub, and gives each cluster its part.
+//
+// In go manifests and the calls of the services Envs and Templates; out go dispatches to workers, and what became of them.
+//
+//	record.go   what is stored
+//	catalog.go  the Service: what it knows of the store, and how it learns of changes
+//	api.go      manifests put, shown and removed; revisions
+//	decide.go   what a cluster is to have, and what has to be sent for that (pure)
+//	deliver.go  one goroutine a cluster that sends it
+//	plan.go     dry runs in the clusters; Envs taken over from them
+//	rollout.go  a change that goes in stages (decision pure)
+//
+// # In the store
+//
+//	catalog/id                 the catalogue's id, made once
+//	catalog/o/KIND/NS/NAME     an Env or a template: its manifest, revision and rollout; a tombstone once it is removed
+//	catalog/h/KIND/NS/NAME     its last revisions
+//	catalog/c/CLUSTER          what became of each manifest in a cluster
+//
+// Every replica knows all of it, and follows the store. The replica at which a cluster is attached gives it its part. What it writes of a
+// cluster is for the others to show, and decides nothing: after a restart the cluster is asked what it has.
+//
+// # Rules
+//
+//   - A manifest is checked as an API server does it before it is stored: TestPutRefuses.
+//   - A cluster gets the latest of each manifest, not the history: TestDeliver.
+//   - Nothing is removed because the catalogue does not know it (I5). What is removed has a tombstone, or a later revision without a
+//     segment of
+//     the cluster: TestI5AStoreThatWasSetBackRemovesNothing.
+//   - A cluster that has a later revision keeps it (I4); the next put is later than both: the same test. Workers refuse another catalogue's
+//     objects: two hubs do not fight.
+//   - One cluster's delivery waits for no other one (I7).
+//   - Manifests, objects, revisions and messages are bounded (I10, I14).
+package catalog

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/manifest"
+)
+
+const (
+	prefix        = "catalog/"
+	idKey         = prefix + "id"
+	objectPrefix  = prefix + "o/"
+	historyPrefix = prefix + "h/"
+	clusterPrefix = prefix + "c/"
+)
+
+// The bounds of what is stored.
+const (
+	maxManifest  = 128 << 10 // bytes
+	maxEnvs      = 5000
+	maxTemplates = 1000
+	maxRevisions = 10
+	maxMessage   = 512
+)
+
+// record is an Env or a template in the store.
+type record struct {
+	Ref      manifest.Ref    `json:"ref"`
+	Revision int32           `json:"revision"`
+	Changed  time.Time       `json:"changed"`
+	By       string          `json:"by,omitempty"`
+	Manifest json.RawMessage `json:"manifest,omitempty"` // none: it is removed
+	Rollout  *rollout        `json:"rollout,omitempty"`
+
+	object manifest.Object // of Manifest
+	stored uint64          // revision of the entry
+}
+
+// revision is an entry of the history.
+type revision struct {
+	Revision int32           `json:"revision"`
+	Changed  time.Time       `json:"changed"`
+	By       string          `json:"by,omitempty"`
+	Manifest json.RawMessage `json:"manifest,omitempty"`
+}
+
+// fate is what became of a manifest in a cluster.
+type fate struct {
+	Revision int32                          `json:"r"` // that the cluster has
+	State    sandboxv1.CatalogCluster_State `json:"s"`
+	Reason   string                         `json:"w,omitempty"`
+	Message  string                         `json:"m,omitempty"`
+}
+
+// fates are those of one cluster.
+type fates map[string]fate // by key
+
+func keyOf(r manifest.Ref) string { return r.Kind + "/" + r.Namespace + "/" + r.Name }
+
+func (r *record) removed() bool { return len(r.Manifest) == 0 }
+
+func (r *record) prepare(stored uint64) (err error) {
+	if r.stored = stored; !r.removed() {
+		if r.object, err = manifest.Parse(r.Manifest); err != nil {
+			return err
+		}
+	}
+	if r.Rollout != nil && len(r.Rollout.From) > 0 {
+		r.Rollout.before, err = manifest.Parse(r.Rollout.From)
+	}
+	return err
+}
+
+// clusters are those that have, or had, a part of an Env.
+func (r *record) clusters() (out []string) {
+	if out = r.object.Clusters(); r.Rollout != nil && r.Rollout.before != nil {
+		out = append(out, r.Rollout.before.Clusters()...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func toStruct(data []byte) (*structpb.Struct, error) {
+	if len(data) == 0 {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	out := &structpb.Struct{}
+	if err := out.UnmarshalJSON(data); err != nil {
+		return nil, fmt.Errorf("reading a stored manifest: %w", err)
+	}
+	return out, nil
+}
+
+// show returns the entry as callers see it, with the clusters that they may see.
+func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*sandboxv1.CatalogEntry, error) {
+	out := &sandboxv1.CatalogEntry{Revision: r.Revision, Changed: timestamppb.New(r.Changed), ChangedBy: r.By, Removed: r.removed()}
+	var err error
+	if full {
+		if out.Manifest, err = toStruct(r.Manifest); err != nil {
+			return nil, err
+		}
+	}
+	ids := map[string]bool{}
+	if r.Ref.Kind == manifest.EnvKind {
+		for _, id := range r.clusters() {
+			ids[id] = true
+		}
+	}
+	for id, all := range s.fates {
+		if _, has := all[keyOf(r.Ref)]; has {
+			ids[id] = true
+		}
+	}
+	for id := range ids {
+		if !sees(id) {
+			continue
+		}
+		f := s.fates[id][keyOf(r.Ref)]
+		if want := s.wanted(r, id); f.State == sandboxv1.CatalogCluster_STATE_UNSPECIFIED ||
+			f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != want {
+			f.State, f.Reason, f.Message = sandboxv1.CatalogCluster_PENDING, "NotDelivered", "the cluster has not got it yet"
+		}
+		out.Clusters = append(out.Clusters, &sandboxv1.CatalogCluster{
+			ClusterId: id, State: f.State, Revision: f.Revision, Reason: f.Reason, Message: f.Message,
+		})
+	}
+	slices.SortFunc(out.Clusters, func(a, b *sandboxv1.CatalogCluster) int { return strings.Compare(a.GetClusterId(), b.GetClusterId()) })
+	out.Rollout = r.Rollout.show(r)
+	return out, nil
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+// rollEvery is how often rollouts are looked at.
+const rollEvery = time.Second
+
+// rollout is a change of an Env that goes in stages.
+type rollout struct {
+	Plan         manifest.Plan           `json:"plan"`
+	From         json.RawMessage         `json:"from,omitempty"` // none: there was no Env
+	FromRevision int32                   `json:"fromRevision,omitempty"`
+	State        sandboxv1.Rollout_State `json:"state"`
+	Stage        int                     `json:"stage"` // current one, from 0
+	Since        time.Time               `json:"since"` // of state or stage
+	ReadySince   time.Time               `json:"readySince,omitzero"`
+	Reason       string                  `json:"reason,omitempty"`
+	Message      string                  `json:"message,omitempty"`
+
+	before manifest.Object // of From
+}
+
+// holdsBack reports whether a cluster is to keep what it had.
+func (r *rollout) holdsBack(cluster string) bool {
+	if r == nil || r.State != sandboxv1.Rollout_RUNNING && r.State != sandboxv1.Rollout_PAUSED {
+		return false
+	}
+	for _, stage := range r.Plan.Stages[:r.Stage+1] {
+		if slices.Contains(stage, cluster) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *rollout) show(of *record) *sandboxv1.Rollout {
+	if r == nil {
+		return nil
+	}
+	out := &sandboxv1.Rollout{
+		State: r.State, Revision: of.Revision, FromRevision: r.FromRevision, Stage: int32(r.Stage + 1), Reason: r.Reason, Message: r.Message,
+		Since: timestamppb.New(r.Since),
+	}
+	for i, clusters := range r.Plan.Stages {
+		state := "Waiting"
+		if i < r.Stage || r.State == sandboxv1.Rollout_DONE || i == r.Stage && !r.ReadySince.IsZero() {
+			state = "Done"
+		} else if i == r.Stage {
+			state = "Applying"
+		}
+		out.Stages = append(out.Stages, &sandboxv1.RolloutStage{Clusters: clusters, State: state})
+	}
+	return out
+}
+
+// stage begins a rollout where a manifest has a plan and there is something that changes.
+func (s *Service) stage(r *record, o manifest.Object, before *record) error {
+	if o == nil || r.Ref.Kind != manifest.EnvKind {
+		return nil
+	}
+	plan, err := manifest.PlanOf(o)
+	if err != nil || plan == nil || before == nil || before.removed() {
+		return err // an Env that is new has no claims to protect
+	}
+	from, revision := before.Manifest, before.Revision
+	if before.Rollout.open() { // clusters that were not reached have what was there before it
+		from, revision = before.Rollout.From, before.Rollout.FromRevision
+	}
+	r.Rollout = &rollout{Plan: *plan, From: from, FromRevision: revision, State: sandboxv1.Rollout_RUNNING, Since: r.Changed}
+	return nil
+}
+
+func (r *rollout) open() bool {
+	return r != nil && (r.State == sandboxv1.Rollout_RUNNING || r.State == sandboxv1.Rollout_PAUSED)
+}
+
+// health is what is known of the clusters of a stage.
+type health struct {
+	waiting []string // clusters that are not ready, and why
+	failed  string   // what a person must cure; empty: nothing
+}
+
+// next decides how a running rollout goes on, and whether that changes it. undo: everything goes back.
+func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool) {
+	out = r
+	fail := func(reason, message string) (undo bool) {
+		out.Reason, out.Message, out.Since = reason, message, now
+		if !r.Plan.Rollback {
+			out.State = sandboxv1.Rollout_PAUSED
+		}
+		return r.Plan.Rollback
+	}
+	switch {
+	case r.State != sandboxv1.Rollout_RUNNING:
+		return r, false, false
+	case h.failed != "":
+		undo = fail("StageRefused", h.failed)
+		return out, true, undo
+	case len(h.waiting) > 0 && now.Sub(r.Since) >= r.Plan.NotReadyFor:
+		undo = fail("StageNotReady", fmt.Sprintf("not ready for %s: %s", r.Plan.NotReadyFor, strings.Join(h.waiting, "; ")))
+		return out, true, undo
+	case len(h.waiting) > 0:
+		out.ReadySince = time.Time{}
+		return out, !r.ReadySince.IsZero(), false
+	case r.ReadySince.IsZero():
+		out.ReadySince = now
+		return out, true, false
+	case r.Stage == len(r.Plan.Stages)-1:
+		out.State, out.Since, out.Reason, out.Message = sandboxv1.Rollout_DONE, now, "", ""
+		return out, true, false
+	case r.Plan.Manual:
+		out.State, out.Since, out.Reason = sandboxv1.Rollout_PAUSED, now, "WaitsForResume"
+		out.Message = "the stage is ready; the next one begins with resume"
+		return out, true, false
+	case now.Sub(r.ReadySince) < r.Plan.Pause:
+		return r, false, false
+	}
+	return out.advance(now), true, false
+}
+
+func (r rollout) advance(now time.Time) rollout {
+	r.State, r.Since, r.ReadySince, r.Reason, r.Message = sandboxv1.Rollout_RUNNING, now, time.Time{}, "", ""
+	r.Stage = min(r.Stage+1, len(r.Plan.Stages)-1)
+	return r
+}
+
+// roll moves rollouts on until ctx ends. Each replica does; the store lets one of them write.
+func (s *Service) roll(ctx context.Context) {
+	for s.sleep(ctx, rollEvery) {
+		for _, r := range s.state.Load().records {
+			if s.forgettable(r) {
+				s.forget(ctx, r)
+				continue
+			}
+			if r.Rollout == nil || r.Rollout.State != sandboxv1.Rollout_RUNNING {
+				continue
+			}
+			next, changed, undo := r.Rollout.next(s.health(r), s.opts.Clock.Now().UTC())
+			if !changed {
+				continue
+			}
+			if err := s.move(ctx, r, next, undo); err != nil && ctx.Err() == nil {
+				s.opts.Log.Info("A rollout did not go on, yet", "env", r.Ref.String(), "error", err.Error())
+			}
+		}
+	}
+}
+
+// tombstones are kept for this long at least: a cluster that was away longer keeps what it has.
+const tombstones = 30 * 24 * time.Hour
+
+// forgettable reports whether a tombstone has done its work.
+func (s *Service) forgettable(r *record) bool {
+	if !r.removed() || s.opts.Clock.Since(r.Changed) < tombstones {
+		return false
+	}
+	for _, all := range s.state.Load().fates {
+		if _, has := all[keyOf(r.Ref)]; has {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Service) forget(ctx context.Context, r *record) {
+	key := objectPrefix + keyOf(r.Ref)
+	revision, err := s.opts.Store.Commit(ctx, store.Txn{
+		If: []store.Condition{{Key: key, Revision: r.stored}}, Deletes: []string{key, historyPrefix + keyOf(r.Ref)},
+	})
+	if err == nil {
+		s.apply([]store.Event{{Entry: store.Entry{Key: key, Revision: revision}, Deleted: true}})
+	}
+}
+
+func (s *Service) move(ctx context.Context, r *record, next rollout, undo bool) error {
+	if undo {
+		return s.undo(ctx, r, next.Reason, next.Message, "rollback", next.From)
+	}
+	moved := *r
+	moved.Rollout = &next
+	return s.write(ctx, &moved, r, nil)
+}
+
+// undo gives every cluster an earlier manifest, as a new revision; none: the Env is removed.
+func (s *Service) undo(ctx context.Context, r *record, reason, message, by string, to json.RawMessage) error {
+	now := s.opts.Clock.Now().UTC()
+	back := &record{Ref: r.Ref, Revision: r.Revision + 1, Changed: now, By: by, Manifest: to}
+	if r.Rollout != nil {
+		over := *r.Rollout
+		over.State, over.Since, over.Reason, over.Message = sandboxv1.Rollout_UNDONE, now, reason, message
+		back.Rollout = &over
+	}
+	history, err := s.history(ctx, r.Ref)
+	if err != nil {
+		return err
+	}
+	history = append([]revision{{back.Revision, back.Changed, back.By, back.Manifest}}, history...)
+	return s.write(ctx, back, r, history[:min(len(history), maxRevisions)])
+}
+
+// health looks at the clusters of all stages that have begun, by what they report.
+func (s *Service) health(r *record) (out health) {
+	state := s.state.Load()
+	reported := map[string]*sandboxv1.EnvCluster{}
+	for _, c := range s.opts.Fleet.Env(segment.Key{Namespace: r.Ref.Namespace, Name: r.Ref.Name}).GetClusters() {
+		reported[c.GetClusterId()] = c
+	}
+	for _, id := range slices.Concat(r.Rollout.Plan.Stages[:r.Rollout.Stage+1]...) {
+		f, c := state.fates[id][keyOf(r.Ref)], reported[id]
+		switch {
+		case f.State == sandboxv1.CatalogCluster_REFUSED || f.State == sandboxv1.CatalogCluster_CONFLICT:
+			out.failed = id + ": " + f.Reason + ": " + f.Message
+		case f.Revision != r.Revision || f.State != sandboxv1.CatalogCluster_APPLIED:
+			out.waiting = append(out.waiting, id+" has not got it yet")
+		case c == nil:
+			out.waiting = append(out.waiting, id+" does not report the Env")
+		case c.GetFault() != "":
+			out.waiting = append(out.waiting, id+": "+c.GetFault())
+		default:
+			for _, m := range c.GetMembers() {
+				if m.GetState() == "Missing" || m.GetState() == "Inconsistent" {
+					out.waiting = append(out.waiting, id+": "+m.GetName()+" is "+m.GetState())
+				}
+			}
+		}
+	}
+	return out
+}
+
+// GetRollout returns the last rollout of an Env.
+func (s *Service) GetRollout(ctx context.Context, in *sandboxv1.GetRolloutRequest) (*sandboxv1.Rollout, error) {
+	r, err := s.rolling(ctx, in.GetNamespace(), in.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return r.Rollout.show(r), nil
+}
+
+func (s *Service) rolling(ctx context.Context, namespace, name string) (*record, error) {
+	if err := principal.From(ctx).CheckEnv(namespace, name); err != nil {
+		return nil, err
+	}
+	r, err := s.find(envRef(namespace, name))
+	if err == nil && r.Rollout == nil {
+		err = problem.New(problem.NotFound, "%s had no rollout: its annotation agentbox.navix.sh/rollout is the plan of one", r.Ref)
+	}
+	return r, err
+}
+
+// ControlRollout pauses, resumes or undoes a rollout.
+func (s *Service) ControlRollout(ctx context.Context, in *sandboxv1.ControlRolloutRequest) (*sandboxv1.Rollout, error) {
+	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
+		return nil, err
+	}
+	ref := envRef(in.GetNamespace(), in.GetName())
+	r, err := s.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkClusters(ctx, r.object); err != nil {
+		return nil, err
+	}
+	if in.GetAction() == sandboxv1.ControlRolloutRequest_UNDO {
+		err = s.undoTo(ctx, r, in.GetToRevision())
+	} else {
+		err = s.steer(ctx, r, in.GetAction())
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := s.state.Load().records[keyOf(ref)]
+	if now.Rollout == nil {
+		return &sandboxv1.Rollout{State: sandboxv1.Rollout_UNDONE, Revision: now.Revision, Since: timestamppb.New(now.Changed)}, nil
+	}
+	return now.Rollout.show(now), nil
+}
+
+func (s *Service) steer(ctx context.Context, r *record, action sandboxv1.ControlRolloutRequest_Action) error {
+	if !r.Rollout.open() {
+		return problem.InvalidField("action", action.String(), "UNDO: no rollout of "+r.Ref.String()+" is under way")
+	}
+	next, now := *r.Rollout, s.opts.Clock.Now().UTC()
+	switch action {
+	case sandboxv1.ControlRolloutRequest_PAUSE:
+		next.State, next.Since, next.Reason, next.Message = sandboxv1.Rollout_PAUSED, now, "PausedByUser", "by "+principal.From(ctx).Name
+	case sandboxv1.ControlRolloutRequest_RESUME:
+		ready := !next.ReadySince.IsZero()
+		next.State, next.Since, next.Reason, next.Message = sandboxv1.Rollout_RUNNING, now, "", ""
+		if ready && next.Stage < len(next.Plan.Stages)-1 {
+			next = next.advance(now)
+		}
+	default:
+		return problem.InvalidField("action", action.String(), "PAUSE, RESUME or UNDO")
+	}
+	return s.move(ctx, r, next, false)
+}
+
+func (s *Service) undoTo(ctx context.Context, r *record, to int32) error {
+	history, err := s.history(ctx, r.Ref)
+	if err != nil {
+		return err
+	}
+	var there []string
+	for _, h := range history {
+		if h.Revision == r.Revision || len(h.Manifest) == 0 {
+			continue
+		}
+		if to == 0 || h.Revision == to {
+			o, err := manifest.Parse(h.Manifest)
+			if err == nil {
+				err = checkClusters(ctx, o)
+			}
+			if err != nil {
+				return err
+			}
+			return s.undo(ctx, r, "UndoneByUser", "by "+principal.From(ctx).Name, principal.From(ctx).Name, h.Manifest)
+		}
+		there = append(there, fmt.Sprint(h.Revision))
+	}
+	return problem.InvalidField("toRevision", fmt.Sprint(to), "an earlier revision that is kept; there are: "+strings.Join(there, ", "))
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/wallclock"
+)
+
+const (
+	// storePatience bounds each call of a shared store, which hangs without its quorum.
+	storePatience = 3 * time.Second
+	// confirmPatience bounds how long a caller waits until its sandbox is recorded.
+	confirmPatience = 5 * time.Second
+)
+
+// errMoved means that another replica has written the record of a flight's key. The flight goes on by the new record.
+var errMoved = errors.New("another replica has written the record of the claim key")
+
+// failed is the error of a store's call in a flight.
+func (s *Service) failed(err error) error {
+	if s.shared != nil && errors.Is(err, store.ErrConflict) {
+		return errMoved
+	}
+	return storeFailed(err)
+}
+
+// join records that this replica may send the record's attempt, which it did not write, and pursues it if no caller waits. From then on
+// "not sent" at the attempt's writer is no permission to go elsewhere: its write of the next attempt meets a conflict.
+func (k *keyed) join(ctx context.Context) error {
+	s, f, r := k.service, k.flight, k.held.Record
+	takes := f.wait == noWait && r.Replica != s.replica
+	if s.shared == nil || r.Joined && !takes {
+		return nil
+	}
+	next := *r
+	next.Joined, next.Deadline = true, k.deadline
+	if f.wait == noWait {
+		next.Unwaited, next.Replica = true, s.replica
+	}
+	saved, err := s.ledger.Save(ctx, f.hash, k.held, &next)
+	if err != nil {
+		return s.failed(err)
+	}
+	k.held = saved
+	return nil
+}
+
+// check returns errMoved once another replica has written the record.
+func (k *keyed) check(ctx context.Context) error {
+	s := k.service
+	if s.shared == nil {
+		return nil
+	}
+	h, err := s.ledger.Load(ctx, k.flight.hash)
+	switch {
+	case err != nil:
+		return storeFailed(err)
+	case h.Revision != k.held.Revision:
+		return errMoved
+	}
+	return nil
+}
+
+// confirm makes a flight's outcome durable before it is returned; because another replica may serve the key next, and asks no cluster
+// for a second sandbox once the record has one.
+func (k *keyed) confirm(sandbox *sandboxv1.Sandbox, failure error) (*sandboxv1.Sandbox, error) {
+	s, f := k.service, k.flight
+	s.close(f)
+	ctx := context.WithoutCancel(f.ctx) // the store bounds each call
+	until := s.clock.Now().Add(confirmPatience)
+	for {
+		next, extra := k.outcome(sandbox, failure)
+		if next == nil {
+			return sandbox, failure
+		}
+		saved, err := s.ledger.Save(ctx, f.hash, k.held, next, extra...)
+		if errors.Is(err, store.ErrConflict) {
+			var h ledger.Held
+			if h, err = s.ledger.Load(ctx, f.hash); err == nil {
+				switch got := meets(h.Record, k.held.Record, sandbox.GetId()); {
+				case got == stillOpen && failure == nil:
+					k.held = h
+					continue
+				case got == unwanted && failure == nil:
+					k.endUnreturned(sandbox)
+				}
+				return nil, errMoved
+			}
+		}
+		switch {
+		case err == nil:
+			k.held = saved
+			return sandbox, failure
+		case failure != nil: // the next call with the key asks the cluster again
+			return nil, failure
+		case s.clock.Now().After(until) || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil:
+			s.log.Error(err, "Could not record the sandbox of a claim, so it is not returned", "claimKey", f.hash, "sandbox", sandbox.GetId())
+			return nil, storeFailed(err)
+		}
+	}
+}
+
+// endUnreturned ends a sandbox that this replica was given for a key that has another now, or has ended.
+func (k *keyed) endUnreturned(sandbox *sandboxv1.Sandbox) {
+	s, id, cluster := k.service, sandbox.GetId(), sandbox.GetClusterId()
+	if id == "" {
+		return
+	}
+	s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", k.flight.hash, "sandbox", id)
+	s.background.Follow("ending a sandbox that was not returned", func(ctx context.Context) error {
+		_, _, err := s.release(ctx, cluster, id)
+		return err
+	})
+}
+
+// errSilent means that a shared store does not respond.
+var errSilent = fmt.Errorf("the store did not respond within %s", storePatience)
+
+// patient bounds the calls of a shared store. While it does not respond, one call at a time tries it, and the others fail at once.
+type patient struct {
+	store.Store
+	silent atomic.Bool
+	trying atomic.Bool
+}
+
+func (p *patient) call(ctx context.Context, do func(ctx context.Context) error) error {
+	if p.silent.Load() {
+		if !p.trying.CompareAndSwap(false, true) {
+			return errSilent
+		}
+		defer p.trying.Store(false)
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, storePatience, errSilent)
+	defer cancel()
+	err := do(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		p.silent.Store(true)
+		return fmt.Errorf("%w: %w", errSilent, err)
+	}
+	if ctx.Err() == nil {
+		p.silent.Store(false)
+	}
+	return err
+}
+
+// Get implements store.Store.
+func (p *patient) Get(ctx context.Context, key string) (entry store.Entry, found bool, err error) {
+	err = p.call(ctx, func(ctx context.Context) (err error) {
+		entry, found, err = p.Store.Get(ctx, key)
+		return err
+	})
+	return entry, found, err
+}
+
+// Range implements store.Store.
+func (p *patient) Range(ctx context.Context, prefix, after string, limit int) (entries []store.Entry, err error) {
+	err = p.call(ctx, func(ctx context.Context) (err error) {
+		entries, err = p.Store.Range(ctx, prefix, after, limit)
+		return err
+	})
+	return entries, err
+}
+
+// Commit implements store.Store.
+func (p *patient) Commit(ctx context.Context, txn store.Txn) (revision uint64, err error) {
+	err = p.call(ctx, func(ctx context.Context) (err error) {
+		revision, err = p.Store.Commit(ctx, txn)
+		return err
+	})
+	return revision, err
+}
+
+// unavailable reports whether a shared store does not respond, so that what does not need it goes on.
+func (s *Service) unavailable(err error) bool {
+	return s.shared != nil && err != nil && problem.FromError(err).Reason == problem.Unavailable
+}
+
+// claimsOffice is held by the one replica that sweeps, and resumes the open claims of replicas that have gone.
+const claimsOffice = "claims"
+
+// resumeEvery is the interval at which the leader looks for open claims.
+const resumeEvery = 5 * time.Second
+
+// lead does what one replica does for all. Two that do it for a moment cost calls: every write is conditional.
+func (s *Service) lead(ctx context.Context) {
+	resume, sweep := s.clock.NewTicker(resumeEvery), s.clock.NewTicker(sweepEvery)
+	defer resume.Stop()
+	defer sweep.Stop()
+	var orphans openClaims
+	for {
+		s.resumeLogged(ctx, &orphans, false)
+		select {
+		case <-ctx.Done():
+			return
+		case <-resume.C():
+		case <-sweep.C():
+			s.sweepLogged(ctx)
+		}
+	}
+}
+
+// openClaims is since when each entry has been known as it is.
+type openClaims map[ledger.Open]time.Time
+
+func (s *Service) resumeLogged(ctx context.Context, seen *openClaims, own bool) {
+	if err := s.resumeAll(ctx, seen, own); err != nil && ctx.Err() == nil {
+		s.log.Info("Could not look for claims without a waiting caller; it is tried again", "error", err.Error())
+	}
+}
+
+// resumeAll resumes open claims that no replica pursues: this replica's own, from before a restart or a failure of the store, or those
+// of the others.
+func (s *Service) resumeAll(ctx context.Context, seen *openClaims, own bool) error {
+	open, err := s.ledger.Open(ctx)
+	if err != nil {
+		return err
+	}
+	now, next := s.clock.Now(), make(openClaims, len(open))
+	var errs []error
+	for _, o := range open {
+		if own != (o.Replica == s.replica) {
+			continue
+		}
+		since, known := (*seen)[o]
+		if !known {
+			since = now
+		}
+		next[o] = since
+		doubt := clockDoubt
+		if own && known {
+			doubt = 0 // it was resumed before
+		}
+		if s.flights.of(o.KeyHash) == nil && (own || resumes(o.Replica, now.Sub(since), s.live)) {
+			errs = append(errs, s.resume(ctx, o.KeyHash, doubt))
+		}
+	}
+	*seen = next
+	return errors.Join(errs...)
+}

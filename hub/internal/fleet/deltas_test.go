@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"testing"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// reattach connects with what the owner was acknowledged, and reports whether the stream may start with deltas.
+func (o *owner) reattach(f *Fleet, change func(*federationv1.Hello)) bool {
+	o.t.Helper()
+	o.stream++
+	hello := o.hello()
+	hello.Acknowledged, hello.Digest = o.sequence, o.truth.Digest()
+	if change != nil {
+		change(hello)
+	}
+	session, welcome, refused := f.Connect(Peer{ClusterID: o.id}, hello)
+	if refused != nil {
+		o.t.Fatalf("%s is refused: %v", o.id, refused)
+	}
+	if err := session.Begin(&federationv1.Begin{Incarnation: hello.GetIncarnation()}); err != nil {
+		o.t.Fatal(err)
+	}
+	o.session = session
+	return welcome.GetDeltas()
+}
+
+// TestAStreamMayStartWithDeltas: at the replica that the worker comes from and at one that has its view by relay, and nowhere else.
+func TestAStreamMayStartWithDeltas(t *testing.T) {
+	for name, c := range map[string]struct {
+		hello func(*federationv1.Hello)
+		miss  bool // the other replica has no relay
+		want  bool
+	}{
+		"the same view":              {want: true},
+		"a replica without the view": {miss: true},
+		"another report":             {hello: func(h *federationv1.Hello) { h.Acknowledged++ }},
+		"an earlier report":          {hello: func(h *federationv1.Hello) { h.Acknowledged-- }},
+		"another digest":             {hello: func(h *federationv1.Hello) { h.Digest++ }},
+		"another term":               {hello: func(h *federationv1.Hello) { h.Term, h.Incarnation = "later", h.Incarnation+1 }},
+		"another incarnation":        {hello: func(h *federationv1.Hello) { h.Incarnation++ }},
+		"nothing acknowledged":       {hello: func(h *federationv1.Hello) { h.Acknowledged, h.Digest = 0, 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
+			o := newOwner(t, "east")
+			for _, s := range envs(40) {
+				o.truth.Put(s)
+			}
+			o.connect(a)
+			o.change(pool(env(3), 9))
+			if !c.miss {
+				settle(newWire(t, a, b, "a"))
+			}
+			if got := o.reattach(b, c.hello); got != c.want {
+				t.Errorf("the other replica: deltas: %t, want %t", got, c.want)
+			}
+			if got := o.reattach(a, c.hello); !c.miss && got != c.want {
+				t.Errorf("its own replica: deltas: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+// TestI1NoDeltasAfterARestoredEtcd: what the first report omits is lost, so that it must be complete.
+func TestI1NoDeltasAfterARestoredEtcd(t *testing.T) {
+	f := newFleet(t, &memoryRegistry{})
+	o := newOwner(t, "east")
+	o.truth.Put(pool(env(1), 1))
+	o.connect(f)
+	if o.reattach(f, func(h *federationv1.Hello) { h.ResourceVersion = 1 }) {
+		t.Error("deltas")
+	}
+}
+
+// TestDeltasAfterAReattach: the first report has what changed meanwhile, and the whole key index, which counts.
+func TestDeltasAfterAReattach(t *testing.T) {
+	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
+	o := newOwner(t, "east")
+	for _, s := range envs(40) {
+		o.truth.Put(s)
+	}
+	o.connect(a)
+	settle(newWire(t, a, b, "a"))
+	if !o.reattach(b, nil) {
+		t.Fatal("no deltas")
+	}
+	changed := o.truth.Apply(segment.Delta{Changed: []*segment.Segment{pool(env(1), 7)}, Removed: []segment.Key{env(2)}})
+	plain := o.report(changed, false, 1<<20)
+	if ack := o.deliver(plain); !ack.GetSendComplete() {
+		t.Errorf("a delta without the key index got %v, want a request for a complete report", ack)
+	}
+	o.sequence-- // it did not count
+	first := o.report(changed, false, 1)
+	for _, chunk := range first {
+		chunk.Index = true
+	}
+	first[len(first)-1].Keys = []*federationv1.KeyHolder{{KeyHash: "k", Attempt: 1}}
+	if ack := o.deliver(first); ack == nil || ack.GetSendComplete() {
+		t.Fatalf("the first delta got %v", ack)
+	}
+	keys, whole := o.session.Keys()
+	if !whole || len(keys) != 1 {
+		t.Errorf("the key index is %v (whole: %t)", keys, whole)
+	}
+	wantTruth(t, b, o)
+	// The stream is synced: what follows needs no index, and has none.
+	if ack := o.change(pool(env(5), 5)); ack == nil || ack.GetSendComplete() {
+		t.Errorf("a later delta got %v", ack)
+	}
+	if _, whole := o.session.Keys(); whole {
+		t.Error("a later delta is taken for a key index")
+	}
+	wantTruth(t, b, o)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// awayAfter is how long a cluster that has no stream is waited for.
+const awayAfter = 2 * time.Minute
+
+var (
+	// ErrOtherCluster: the name is bound to another cluster.
+	ErrOtherCluster = errors.New("the name is bound to another cluster, by the uid of its namespace kube-system")
+	// ErrRevokedKey: certificates of the key are refused.
+	ErrRevokedKey = errors.New("certificates with this key were revoked: make another key")
+)
+
+// Admission is a certificate that is about to be issued.
+type Admission struct {
+	ClusterID string
+	UID       string
+	Key       string // link.PeerKey of the certificate
+	Invited   bool   // by an operator: a cluster that was removed may return; else it is registered already
+	Scope     *hubstate.Scope
+}
+
+// Admit writes down the key of a certificate that is about to be issued, or refuses it.
+func (f *Fleet) Admit(ctx context.Context, a Admission) error {
+	c := f.obtain(a.ClusterID)
+	return c.change(ctx, func(r *Record) error {
+		switch {
+		case f.revokes(a.Key):
+			return ErrRevokedKey
+		case r.UID != "" && r.UID != a.UID:
+			return ErrOtherCluster
+		case !a.Invited && r.UID == "":
+			return ErrNoCluster
+		}
+		if a.Invited {
+			r.Invite(a.UID)
+			if a.Scope != nil {
+				r.Scope = a.Scope
+			}
+		}
+		r.AddKey(a.Key)
+		return nil
+	})
+}
+
+// Revoke refuses the keys of all certificates that a cluster has or was issued, and ends its stream. The cluster stays registered.
+func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
+	c := f.cluster(id)
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	err := c.change(ctx, func(r *Record) error {
+		if r.UID == "" {
+			return ErrNoCluster
+		}
+		keys := r.Keys
+		if s := c.session.Load(); s != nil {
+			keys = append(keys, s.peer.Key)
+		}
+		r.Revoke(keys)
+		r.Keys = nil
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.endRevoked()
+	f.log.Info("A cluster's certificates were revoked", "cluster", id)
+	return c.proto(), nil
+}
+
+// SetScope says what a cluster may serve; an empty scope is everything.
+func (f *Fleet) SetScope(ctx context.Context, id string, scope *hubstate.Scope) (*sandboxv1.Cluster, error) {
+	c := f.cluster(id)
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	err := c.change(ctx, func(r *Record) error {
+		if r.UID == "" {
+			return ErrNoCluster
+		}
+		r.Scope = scope
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.log.Info("What a cluster may serve has changed", "cluster", id)
+	return c.proto(), nil
+}
+
+// Credential is what a cluster trusts, and the certificate that it shows.
+type Credential struct {
+	ClusterID string
+	Trust     string // hash of the CAs; empty: its certificate comes from files
+	Issuer    string // hash of the CA
+	Attached  bool   // at any replica
+	Away      bool   // it has no stream, and had none for a while
+}
+
+// Credentials lists those of the registered clusters, in order.
+func (f *Fleet) Credentials() []Credential {
+	var out []Credential
+	now := f.now()
+	for _, c := range f.sorted() {
+		c.mu.Lock()
+		uid, one := c.record.UID, Credential{ClusterID: c.ID, Trust: c.record.Trust, Issuer: c.record.Issuer}
+		c.mu.Unlock()
+		if uid == "" {
+			continue
+		}
+		one.Attached = c.session.Load() != nil
+		c.liveness.mu.Lock()
+		one.Away = !one.Attached && now-c.liveness.lastSeen >= awayAfter
+		c.liveness.mu.Unlock()
+		out = append(out, one)
+	}
+	return out
+}
+
+// Trusted records which CAs the cluster of a stream trusts now.
+func (s *Session) Trusted(hash string) {
+	if len(hash) > maxHash || !s.current() {
+		return
+	}
+	c := s.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.record.Trust != hash {
+		c.record.Trust, c.unsaved = hash, true
+		c.fleet.hurry()
+	}
+}
+
+// Trust is the hash of the CAs that the cluster of the stream trusts.
+func (s *Session) Trust() string {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	return s.cluster.record.Trust
+}
+
+// maxHash bounds the name of a bundle.
+const maxHash = 128
+
+// UID is the uid of the namespace kube-system of the stream's cluster.
+func (s *Session) UID() string {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	return s.cluster.record.UID
+}
+
+// Peer is the peer that opened the stream.
+func (s *Session) Peer() Peer { return s.peer }
+
+func checkTrust(hash string) error {
+	if len(hash) > maxHash {
+		return fmt.Errorf("trust: %d bytes are not valid, want at most %d", len(hash), maxHash)
+	}
+	return nil
+}
+
+func scopeProto(s *hubstate.Scope) *sandboxv1.ClusterScope {
+	if s == nil {
+		return nil
+	}
+	return &sandboxv1.ClusterScope{Namespaces: s.Namespaces, Teams: s.Teams, Envs: s.Envs}
+}
+
+// routedScope is a scope as the router reads it.
+func routedScope(s *hubstate.Scope) *router.Scope {
+	if s == nil {
+		return nil
+	}
+	out := &router.Scope{Namespaces: map[string]struct{}{}, Teams: map[string]struct{}{}, Envs: map[segment.Key]struct{}{}}
+	for _, namespace := range s.Namespaces {
+		out.Namespaces[namespace] = struct{}{}
+	}
+	for _, team := range s.Teams {
+		out.Teams[team] = struct{}{}
+	}
+	for _, env := range s.Envs {
+		namespace, name, _ := strings.Cut(env, "/")
+		out.Envs[segment.Key{Namespace: namespace, Name: name}] = struct{}{}
+	}
+	return out
+}
+
+// Serves reports whether a cluster was given an Env: for all teams, or for some.
+func (f *Fleet) Serves(id string, key segment.Key) bool {
+	c := f.cluster(id)
+	return c == nil || c.Given(key)
+}

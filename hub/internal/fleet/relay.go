@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	// relayLimit is the size up to which one frame of a relay is filled.
+	relayLimit = 900 << 10
+	// maxDeltas and maxDeltaItems bound the deltas of a cluster that a peer has yet to be sent, and the segments in them. A peer
+	// that falls behind further gets a complete report instead (I10).
+	maxDeltas     = 256
+	maxDeltaItems = 4096
+)
+
+// Relay collects what one peer is sent about the clusters that are attached to this replica. It holds one line for each cluster; so a
+// cluster that reports much delays no other, and a peer that reads slowly costs bounded memory.
+type Relay struct {
+	fleet *Fleet
+	wake  chan struct{} // one token
+
+	mu    sync.Mutex // a leaf
+	lines map[*cluster]*line
+	due   []*cluster // that have something to send, each once
+	hints map[memberKey]int32
+}
+
+// line is what a peer has yet to be sent about one cluster. What it has is sent in the order of the fields.
+type line struct {
+	session  *Session // attached here; nil: none
+	detached uint64   // the stream whose end is to be told; 0: none
+	attached *federationv1.RelayAttached
+	owed     bool         // a complete report, as soon as the view is complete
+	deltas   []*statement // the first one may be complete
+	items    int          // of the deltas
+	beat     *federationv1.RelayHeartbeat
+	due      bool
+}
+
+// statement is one report, of which the rest has to be sent.
+type statement struct {
+	sequence uint64
+	digest   uint64
+	complete bool
+	chunk    uint32
+	size     int // segments and keys
+	changed  []*segment.Segment
+	removed  []segment.Key
+}
+
+// NewRelay starts to collect for a peer, until Close. First come all clusters that are attached.
+func (f *Fleet) NewRelay() *Relay {
+	r := &Relay{fleet: f, wake: make(chan struct{}, 1), lines: map[*cluster]*line{}}
+	f.relaying.Lock()
+	relays := append(slices.Clone(f.relayed()), r)
+	f.relays.Store(&relays)
+	f.relaying.Unlock()
+	for _, c := range *f.clusters.Load() {
+		c.mu.Lock()
+		if s := c.session.Load(); s != nil && s.via == "" && s.Incarnation() != 0 {
+			r.attach(c, c.announcement(s), s)
+		}
+		c.mu.Unlock()
+	}
+	f.hintAll(r)
+	return r
+}
+
+// Close ends the collection.
+func (r *Relay) Close() {
+	r.fleet.relaying.Lock()
+	defer r.fleet.relaying.Unlock()
+	relays := slices.DeleteFunc(slices.Clone(r.fleet.relayed()), func(one *Relay) bool { return one == r })
+	r.fleet.relays.Store(&relays)
+}
+
+// relayed returns the relays; a hub of one replica has none.
+func (f *Fleet) relayed() []*Relay {
+	if relays := f.relays.Load(); relays != nil {
+		return *relays
+	}
+	return nil
+}
+
+// Complete owes the peer a complete report of a cluster. An unknown cluster, or one that is not attached here, is ignored.
+func (r *Relay) Complete(clusterID string) {
+	c := r.fleet.cluster(clusterID)
+	if c == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l := r.lines[c]; l != nil && l.session != nil {
+		l.owe()
+		r.push(c, l)
+	}
+}
+
+// Next waits until there is a frame to send, and returns it. It is for one goroutine.
+func (r *Relay) Next(ctx context.Context) (*federationv1.RelayFrame, error) {
+	for {
+		if frame := r.next(); frame != nil {
+			return frame, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-r.wake:
+		}
+	}
+}
+
+// next returns nil when nothing is due. Clusters take turns, frame by frame.
+func (r *Relay) next() *federationv1.RelayFrame {
+	for {
+		r.mu.Lock()
+		if frame := r.popHints(); frame != nil { // first; because it is of use for a moment
+			r.mu.Unlock()
+			return frame
+		}
+		if len(r.due) == 0 {
+			r.due = nil
+			r.mu.Unlock()
+			return nil
+		}
+		c := r.due[0]
+		r.due = r.due[1:]
+		l := r.lines[c]
+		l.due = false
+		frame, collect := l.pop(c.ID)
+		if l.session == nil && frame.GetDetached() != nil {
+			delete(r.lines, c)
+		} else if !collect && !l.empty() {
+			r.push(c, l)
+		}
+		r.mu.Unlock()
+		if collect {
+			r.collect(c)
+		}
+		if frame != nil {
+			return frame
+		}
+	}
+}
+
+// push is called with the lock held.
+func (r *Relay) push(c *cluster, l *line) {
+	if !l.due {
+		l.due = true
+		r.due = append(r.due, c)
+	}
+	r.signal()
+}
+
+func (r *Relay) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// collect makes a complete report of the view, if that is complete. Otherwise the report that makes it so calls again.
+func (r *Relay) collect(c *cluster) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.session.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lines[c]
+	if l == nil || !l.owed || s == nil || l.session != s || !s.synced {
+		return
+	}
+	all := &statement{sequence: c.order.Sequence, digest: c.holdings.digest, complete: true}
+	all.changed = make([]*segment.Segment, len(c.holdings.parts))
+	for i, p := range c.holdings.parts {
+		all.changed[i] = p.segment
+	}
+	l.owed, l.deltas, l.items = false, []*statement{all}, 0
+	r.push(c, l)
+}
+
+func (l *line) empty() bool {
+	return l.detached == 0 && l.attached == nil && !l.owed && len(l.deltas) == 0 && l.beat == nil
+}
+
+// owe replaces what is queued by a complete report.
+func (l *line) owe() { l.owed, l.deltas, l.items = true, nil, 0 }
+
+// pop takes the next frame, nil: none. It returns true if a complete report has to be collected first.
+func (l *line) pop(id string) (frame *federationv1.RelayFrame, collect bool) {
+	switch {
+	case l.detached != 0:
+		frame = &federationv1.RelayFrame{Body: &federationv1.RelayFrame_Detached{Detached: &federationv1.RelayDetached{
+			ClusterId: id, Stream: l.detached,
+		}}}
+		l.detached = 0
+	case l.attached != nil:
+		frame = &federationv1.RelayFrame{Body: &federationv1.RelayFrame_Attached{Attached: l.attached}}
+		l.attached = nil
+	case l.owed:
+		return l.popBeat(), true
+	case len(l.deltas) > 0:
+		report := l.deltas[0].next()
+		if report.GetLast() {
+			l.items -= l.deltas[0].items()
+			l.deltas[0] = nil
+			l.deltas = l.deltas[1:]
+		}
+		frame = &federationv1.RelayFrame{Body: &federationv1.RelayFrame_Report{Report: &federationv1.RelayReport{
+			ClusterId: id, Stream: l.session.id.stream, Report: report,
+		}}}
+	default:
+		frame = l.popBeat()
+	}
+	return frame, false
+}
+
+func (l *line) popBeat() *federationv1.RelayFrame {
+	if l.beat == nil {
+		return nil
+	}
+	frame := &federationv1.RelayFrame{Body: &federationv1.RelayFrame_Heartbeat{Heartbeat: l.beat}}
+	l.beat = nil
+	return frame
+}
+
+// items counts what a report adds to its line's, until it is sent in full.
+func (d *statement) items() int {
+	if d.complete {
+		return 0 // its segments are the view's
+	}
+	return d.size
+}
+
+// next takes a chunk.
+func (d *statement) next() *federationv1.Report {
+	r := &federationv1.Report{Sequence: d.sequence, Chunk: d.chunk, Complete: d.complete}
+	d.chunk++
+	size := 0
+	for len(d.removed) > 0 && size < relayLimit {
+		key := d.removed[0].Proto()
+		size += proto.Size(key) + 8
+		r.Removed = append(r.Removed, key)
+		d.removed = d.removed[1:]
+	}
+	for len(d.changed) > 0 {
+		s := d.changed[0].Proto()
+		n := proto.Size(s) + 8
+		if size > 0 && size+n > relayLimit {
+			return r
+		}
+		size += n
+		r.Segments = append(r.Segments, s)
+		d.changed = d.changed[1:]
+	}
+	if len(d.removed) == 0 {
+		r.Last, r.Digest = true, d.digest
+	}
+	return r
+}
+
+// announcement describes an attached stream to peers. Called with mu held.
+func (c *cluster) announcement(s *Session) *federationv1.RelayAttached {
+	return &federationv1.RelayAttached{
+		ClusterId: c.ID, ClusterUid: c.record.UID, Term: s.id.term, Incarnation: s.Incarnation(), Stream: s.id.stream, Version: c.version,
+		Sequence: c.order.Sequence, Digest: c.holdings.digest, Complete: c.known.Load(), CertificateExpires: timestamp(s.peer.Expires),
+		CertificateIssued: timestamp(s.peer.Issued),
+	}
+}
+
+// relayAttached tells all peers that a stream has begun here. Called with mu held.
+func (c *cluster) relayAttached(s *Session) {
+	if relays := c.fleet.relayed(); len(relays) > 0 {
+		attached := c.announcement(s)
+		for _, r := range relays {
+			r.attach(c, attached, s)
+		}
+	}
+}
+
+func (r *Relay) attach(c *cluster, a *federationv1.RelayAttached, s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lines[c]
+	if l == nil {
+		l = &line{}
+		r.lines[c] = l
+	}
+	due := l.due
+	*l = line{session: s, attached: a, due: due}
+	r.push(c, l)
+}
+
+// eachLine changes the line of a stream to each peer, and has it sent.
+func (c *cluster) eachLine(s *Session, change func(l *line)) {
+	for _, r := range c.fleet.relayed() {
+		r.mu.Lock()
+		if l := r.lines[c]; l != nil && l.session == s {
+			change(l)
+			r.push(c, l)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// relayDetached tells all peers that a stream has ended here. Called with mu held.
+func (c *cluster) relayDetached(s *Session) {
+	c.eachLine(s, func(l *line) { *l = line{detached: s.id.stream, due: l.due} })
+}
+
+// relayReport tells all peers what has changed by a report that counted. Called with mu held.
+func (c *cluster) relayReport(s *Session, said *statement) {
+	said.size = len(said.changed) + len(said.removed)
+	said.sequence, said.digest = c.order.Sequence, c.holdings.digest
+	c.eachLine(s, func(l *line) {
+		own := *said // each peer is sent it in its own chunks
+		l.add(&own)
+	})
+}
+
+func (l *line) add(d *statement) {
+	switch n := d.items(); {
+	case l.owed:
+	case d.complete:
+		l.deltas, l.items = []*statement{d}, 0
+	case len(l.deltas) >= maxDeltas || len(l.deltas) > 0 && l.items+n > maxDeltaItems:
+		l.owe()
+	default:
+		l.deltas, l.items = append(l.deltas, d), l.items+n
+	}
+}
+
+// relayNoReceipt tells all peers of a missing receipt; because a worker that confirms nothing may send no heartbeats either.
+func (c *cluster) relayNoReceipt(s *Session) {
+	c.eachLine(s, func(l *line) {
+		beat := &federationv1.RelayHeartbeat{ClusterId: c.ID, Stream: s.id.stream}
+		if l.beat != nil {
+			beat = proto.CloneOf(l.beat) // other relays have it as well
+		}
+		beat.NoReceipt, l.beat = true, beat
+	})
+}
+
+// relayHeartbeat tells all peers that the cluster is alive. Only the last heartbeat that was not sent is kept. Called with mu held.
+func (c *cluster) relayHeartbeat(s *Session, h *federationv1.Heartbeat) {
+	if len(c.fleet.relayed()) == 0 {
+		return
+	}
+	beat := &federationv1.RelayHeartbeat{ClusterId: c.ID, Stream: s.id.stream, Degraded: c.degraded, NoReceipt: c.misses()}
+	beat.Heartbeat = &federationv1.Heartbeat{
+		Number: h.GetNumber(), Sequence: c.order.Sequence, Digest: c.holdings.digest, ResourceVersion: h.GetResourceVersion(),
+	}
+	c.eachLine(s, func(l *line) { l.beat = beat })
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+)
+
+// followPause is between two attempts to follow the registry.
+const followPause = time.Second
+
+// write makes a change of the record durable and returns the record. If another replica has changed it meanwhile, it takes that over and
+// applies the change again. It is called with durable held and mu not held, and waits only for the registry.
+func (c *cluster) write(ctx context.Context, apply func(r *Record) error) (Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	for {
+		c.mu.Lock()
+		next := c.recordCopy()
+		c.mu.Unlock()
+		if err := apply(&next); err != nil {
+			return next, err
+		}
+		next.ClusterID = c.ID
+		err := c.fleet.save(ctx, &next)
+		if err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if next.Revision >= c.record.Revision { // else another replica's later change is here already
+				c.record.Revision = next.Revision
+				return next, nil
+			}
+			return c.recordCopy(), nil
+		}
+		if errors.Is(err, store.ErrConflict) {
+			if err = c.reload(ctx); err == nil {
+				continue
+			}
+		}
+		c.mu.Lock()
+		c.unsaved = true
+		c.mu.Unlock()
+		return next, err
+	}
+}
+
+// save writes a record. In a registry of several replicas it sets the record's revision, or returns store.ErrConflict.
+func (f *Fleet) save(ctx context.Context, r *Record) error {
+	registry, shared := f.registry.(sharedRegistry)
+	if !shared {
+		return f.registry.Save(ctx, *r)
+	}
+	revision, err := hubstate.SwapRecord(ctx, registry.shared, *r)
+	if err == nil {
+		r.Revision = revision
+	}
+	return err
+}
+
+// reload takes over the record of a registry of several replicas.
+func (c *cluster) reload(ctx context.Context) error {
+	registry, shared := c.fleet.registry.(sharedRegistry)
+	if !shared {
+		return store.ErrConflict
+	}
+	r, found, err := hubstate.LoadRecord(ctx, registry.shared, c.ID)
+	if err == nil && found {
+		c.take(r)
+	}
+	return err
+}
+
+// follow takes over what other replicas write, until ctx ends.
+func (f *Fleet) follow(ctx context.Context) {
+	registry, shared := f.registry.(sharedRegistry)
+	for shared && ctx.Err() == nil {
+		err := registry.follow(ctx, func(r Record) { f.obtain(r.ClusterID).take(r) })
+		if ctx.Err() != nil {
+			return
+		}
+		f.log.Error(err, "Following what other replicas record of clusters")
+		select {
+		case <-ctx.Done():
+		case <-f.clock.After(followPause):
+		}
+	}
+}
+
+// take takes over a record that another replica wrote. What this replica's stream has reported and is not saved stays. A cluster that was
+// forgotten elsewhere vanishes here, and a stream of an older leader ends.
+func (c *cluster) take(r Record) {
+	c.mu.Lock()
+	before := c.recordCopy()
+	if r.Revision <= before.Revision {
+		c.mu.Unlock()
+		return
+	}
+	if c.unsaved && c.via.Load() == nil && r.UID == before.UID {
+		takeReported(&r, before)
+	}
+	c.record = r
+	c.fleet.revoked.Store(c.ID, r.RevokedKeys())
+	c.SetScope(routedScope(r.Scope))
+	c.draining.Store(r.Draining)
+	gone := before.UID != "" && r.UID != before.UID
+	revoked := len(r.RefusedKeys) > 0 && !slices.Equal(r.RefusedKeys, before.RefusedKeys)
+	if gone {
+		c.empty()
+	} else if before.Revision == 0 && r.Revoked() {
+		c.known.Store(true)
+	}
+	s := c.session.Load()
+	older := s != nil && s.via == "" && s.Incarnation() != 0 && s.Incarnation() < r.Incarnation
+	c.mu.Unlock()
+	if gone {
+		c.fleet.log.Info("A cluster was forgotten by another replica", "cluster", c.ID)
+		c.owed()
+	}
+	if gone || revoked {
+		c.fleet.endRevoked()
+	}
+	if older {
+		c.fleet.log.Info("A later leader of the cluster is attached to another replica", "cluster", c.ID)
+		s.Close()
+	}
+	if before.UID != r.UID {
+		c.fleet.enrol()
+	}
+	if before.Draining != r.Draining {
+		c.evaluate()
+	}
+}
+
+// takeReported sets in a record what streams report, and what this replica has of it.
+func takeReported(r *Record, mine Record) {
+	r.Tombstones = slices.Clone(mine.Tombstones)
+	for _, key := range mine.Keys {
+		if !slices.Contains(r.RefusedKeys, key) { // another replica may have revoked it
+			r.AddKey(key)
+		}
+	}
+	r.Trust, r.Issuer = mine.Trust, mine.Issuer
+	if r.Incarnation == mine.Incarnation && r.Term == mine.Term {
+		r.ResourceVersion = mine.ResourceVersion
+	}
+}
+
+// endRevoked ends the streams of removed clusters, under every name.
+func (f *Fleet) endRevoked() {
+	for _, other := range *f.clusters.Load() {
+		if s := other.session.Load(); s != nil && f.revokes(s.peer.Key) {
+			s.Close()
+		}
+	}
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grants
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/encoding/protojson"
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	prefix     = "access/"
+	policyKey  = prefix + "policy"
+	keyPrefix  = prefix + "key/"
+	usedPrefix = "access-used/"
+
+	// flushEvery is how often last uses are written, at most flushMost in a transaction.
+	flushEvery = time.Minute
+	flushMost  = 100
+	// retryFollow is the pause after the store failed.
+	retryFollow = time.Second
+)
+
+// File is the keys of --api-keys-file.
+type File interface {
+	// Shown returns the keys as a list has them.
+	Shown() []*sandboxv1.ApiKey
+	// Identity returns the caller that shows a key, nil if the file has no such name.
+	Identity(name string) *access.Identity
+}
+
+// Options configure a Service.
+type Options struct {
+	Store store.Store
+	File  File // nil: there is none
+	// Authorizer decides what callers ask about themselves; nil: the policy.
+	Authorizer access.Authorizer
+	Live       func() int // replicas that serve, this one included; nil: one
+	Usage      Usage
+	Clock      clock.WithTicker
+	Log        logr.Logger
+}
+
+// Service keeps keys, policy and limits.
+type Service struct {
+	opts    Options
+	state   atomic.Pointer[state]
+	changed chan struct{}
+
+	mu   sync.Mutex // of changes of the state
+	used uses
+
+	limiter limiter
+}
+
+// state is what is known of the store. It does not change.
+type state struct {
+	keys     map[string]*record // by name
+	byDigest map[string]*record // of tokens, also old ones
+	policy   *access.Policy
+	stored   *sandboxv1.AccessPolicy // nil: none
+	revision uint64                  // of its entry
+	teams    map[string]*limits
+}
+
+// New returns a Service that knows what the store has.
+func New(ctx context.Context, o Options) (*Service, error) {
+	s := &Service{opts: o, changed: make(chan struct{}, 1), used: newUses(), limiter: newLimiter(o.Clock)}
+	if s.opts.Authorizer == nil {
+		s.opts.Authorizer = s
+	}
+	if s.opts.Live == nil {
+		s.opts.Live = func() int { return 1 }
+	}
+	s.state.Store(&state{})
+	if err := s.load(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// AskAlso sets what decides the questions of callers about themselves, where more than the policy permits. It is called before any call.
+func (s *Service) AskAlso(a access.Authorizer) { s.opts.Authorizer = a }
+
+// Changed tells that what callers may do has changed.
+func (s *Service) Changed() <-chan struct{} { return s.changed }
+
+// Authorize implements access.Authorizer by the policy.
+func (s *Service) Authorize(ctx context.Context, who *access.Identity, p access.Permission) (access.Grant, error) {
+	return s.state.Load().policy.Authorize(ctx, who, p)
+}
+
+// load reads everything.
+func (s *Service) load(ctx context.Context) error {
+	next := &state{keys: map[string]*record{}}
+	for after := ""; ; {
+		entries, err := s.opts.Store.Range(ctx, prefix, after, store.MaxRange)
+		if err != nil {
+			return fmt.Errorf("reading keys and roles: %w", err)
+		}
+		for _, e := range entries {
+			if err := next.put(e); err != nil {
+				return err
+			}
+			after = e.Key
+		}
+		if len(entries) < store.MaxRange {
+			break
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set(next)
+	return nil
+}
+
+// put takes an entry into a state that is being built.
+func (n *state) put(e store.Entry) error {
+	switch name, isKey := strings.CutPrefix(e.Key, keyPrefix); {
+	case isKey:
+		r := &record{}
+		if err := json.Unmarshal(e.Value, r); err != nil {
+			return fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+		}
+		n.keys[name] = r.prepare(e.Revision)
+	case e.Key == policyKey:
+		policy := &sandboxv1.AccessPolicy{}
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(e.Value, policy); err != nil {
+			return fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+		}
+		n.stored, n.revision = policy, e.Revision
+	}
+	return nil
+}
+
+// set makes a state the current one. The caller holds the lock.
+func (s *Service) set(next *state) {
+	next.byDigest = make(map[string]*record, len(next.keys))
+	for _, r := range next.keys {
+		next.byDigest[r.SHA256] = r
+		if r.Old != nil {
+			next.byDigest[r.Old.SHA256] = r
+		}
+	}
+	next.policy = access.NewPolicy(next.stored)
+	next.teams = map[string]*limits{}
+	for _, l := range next.stored.GetLimits() {
+		next.teams[l.GetTeam()] = limitsOf(l.GetLimits())
+	}
+	s.state.Store(next)
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// apply takes up changes that are later than what is known.
+func (s *Service) apply(events []store.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.state.Load()
+	next := &state{keys: maps.Clone(before.keys), stored: before.stored, revision: before.revision}
+	for _, e := range events {
+		name, isKey := strings.CutPrefix(e.Key, keyPrefix)
+		known := next.revision
+		if isKey {
+			known = 0
+			if r := next.keys[name]; r != nil {
+				known = r.revision
+			}
+		}
+		switch {
+		case e.Revision < known:
+			continue
+		case !e.Deleted:
+			if err := next.put(e.Entry); err != nil {
+				s.opts.Log.Error(err, "An entry of keys and roles was not taken up")
+			}
+		case isKey:
+			delete(next.keys, name)
+		case e.Key == policyKey:
+			next.stored, next.revision = nil, 0
+		}
+	}
+	s.set(next)
+}
+
+// Run follows the store, and writes last uses, until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	if shared, ok := s.opts.Store.(store.Shared); ok {
+		parts.Go(func() { s.follow(ctx, shared) })
+	}
+	ticker := s.opts.Clock.NewTicker(flushEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			parts.Wait()
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			s.flush(last)
+			return nil
+		case <-ticker.C():
+			s.flush(ctx)
+		}
+	}
+}
+
+func (s *Service) follow(ctx context.Context, shared store.Shared) {
+	for {
+		err := store.Follow(ctx, shared, prefix, s.load, s.apply)
+		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
+			return
+		}
+		s.opts.Log.Info("Keys and roles are as last read", "error", err.Error())
+		timer := s.opts.Clock.NewTimer(retryFollow)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+	}
+}
+
+// commit writes one entry (nil: deletes it) if it still has a revision, and takes the write up.
+func (s *Service) commit(ctx context.Context, key string, revision uint64, value []byte) error {
+	txn := store.Txn{If: []store.Condition{{Key: key, Revision: revision}}}
+	if value == nil {
+		txn.Deletes = []string{key}
+	} else {
+		txn.Puts = []store.Put{{Key: key, Value: value}}
+	}
+	written, err := s.opts.Store.Commit(ctx, txn)
+	if err != nil {
+		if errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		return storeFailed(err)
+	}
+	s.apply([]store.Event{{Entry: store.Entry{Key: key, Value: value, Revision: written}, Deleted: value == nil}})
+	return nil
+}
+
+// uses are the last uses of keys that are not written yet.
+type uses struct {
+	mu    *sync.Mutex
+	since map[string]time.Time
+}
+
+func newUses() uses { return uses{&sync.Mutex{}, map[string]time.Time{}} }
+
+func (u uses) note(name string, at time.Time) {
+	at = at.UTC().Truncate(time.Minute)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if at.After(u.since[name]) {
+		u.since[name] = at
+	}
+}
+
+func (u uses) take() map[string]time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := maps.Clone(u.since)
+	clear(u.since)
+	return out
+}
+
+// flush writes the last uses of keys that are still there. What fails is lost: a key that is in use is noted again.
+func (s *Service) flush(ctx context.Context) {
+	known := s.state.Load().keys
+	txn := store.Txn{Lazy: true}
+	write := func() {
+		if len(txn.Puts) == 0 {
+			return
+		}
+		if _, err := s.opts.Store.Commit(ctx, txn); err != nil {
+			s.opts.Log.Info("Last uses of keys were not written", "error", err.Error())
+		}
+		txn.Puts = nil
+	}
+	for name, at := range s.used.take() {
+		if known[name] == nil {
+			continue
+		}
+		txn.Puts = append(txn.Puts, store.Put{Key: usedPrefix + name, Value: []byte(at.Format(time.RFC3339))})
+		if len(txn.Puts) == flushMost {
+			write()
+		}
+	}
+	write()
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grants
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/apimachinery/pkg/util/sets"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+var start = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// replica is a Service with a fake clock, over a store that others may share.
+func replica(t *testing.T, s store.Store, change func(*Options)) (*Service, *clocktesting.FakeClock) {
+	t.Helper()
+	now := clocktesting.NewFakeClock(start)
+	o := Options{Store: s, Clock: now, Log: testlog.New(t)}
+	if change != nil {
+		change(&o)
+	}
+	out, err := New(t.Context(), o)
+	must.Succeed(t, err)
+	return out, now
+}
+
+// run runs a Service until the test ends.
+func run(t *testing.T, s *Service) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); must.Succeed(t, <-over) })
+}
+
+// as is the context of a call of an identity.
+func as(t *testing.T, s *Service, who *access.Identity, method string) context.Context {
+	t.Helper()
+	m := access.OfMethod(method)
+	grant, err := s.Authorize(t.Context(), who, m.Permission)
+	must.Succeed(t, err)
+	return principal.With(t.Context(), principal.Of(who, m.Permission, grant.For(m.Reach)))
+}
+
+var admin = &access.Identity{
+	Kind: access.KindKey, Name: "root", Key: "root", AllTeams: true, AllNamespaces: true, Roles: []string{access.Admin},
+}
+
+func reasonOf(err error) problem.Reason {
+	if err == nil {
+		return ""
+	}
+	return problem.FromError(err).Reason
+}
+
+// A key is known to every replica at once, until it is revoked or expires; its token is stored nowhere.
+func TestKeysLiveInTheStore(t *testing.T) {
+	shared := store.NewMemory()
+	one, now := replica(t, shared, nil)
+	two, later := replica(t, shared, nil)
+	run(t, two)
+	keys := KeysAPI{Service: one}
+	made, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{
+		Name: "ci", Team: "red", Namespaces: []string{"n"}, Scopes: []string{"claim"},
+	})
+	must.Succeed(t, err)
+	if want := start.Add(90 * 24 * time.Hour); !made.GetExpires().AsTime().Equal(want) ||
+		!strings.HasPrefix(made.GetToken(), access.TokenPrefix) {
+		t.Errorf("made %v, want it to expire at %s", made, want)
+	}
+	entries, err := shared.Range(t.Context(), "", "", 0)
+	must.Succeed(t, err)
+	for _, e := range entries {
+		if strings.Contains(string(e.Value), made.GetToken()) {
+			t.Errorf("the store has the token: %s", e.Value)
+		}
+	}
+	who, err := one.Authenticate(t.Context(), made.GetToken())
+	must.Succeed(t, err)
+	if who.Team != "red" || who.Key != "ci" || len(who.Roles) != 1 || who.Roles[0] != access.Developer {
+		t.Errorf("it is %+v", who)
+	}
+	wait.For(t, 10*time.Second, "the other replica to know the key", func(ctx context.Context) error {
+		_, err := two.Authenticate(ctx, made.GetToken())
+		return err
+	})
+	if _, err := one.Authenticate(t.Context(), made.GetToken()+"x"); !errors.Is(err, access.ErrNotMine) {
+		t.Errorf("another token: %v", err)
+	}
+	if _, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci", AllNamespaces: true}); reasonOf(err) != problem.Invalid {
+		t.Errorf("the same name again: %v", err)
+	}
+	if _, err := (KeysAPI{Service: two}).DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "ci"}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, one)
+	wait.For(t, 10*time.Second, "the first replica to hear that it is revoked", func(ctx context.Context) error {
+		_, err := one.Authenticate(ctx, made.GetToken())
+		return wait.If(errors.Is(err, access.ErrNotMine), err)
+	})
+	brief, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "brief", ValidFor: durationpb.New(time.Hour)})
+	must.Succeed(t, err)
+	now.Step(59 * time.Minute)
+	_, err = one.Authenticate(t.Context(), brief.GetToken())
+	must.Succeed(t, err)
+	now.Step(time.Minute)
+	if _, err := one.Authenticate(t.Context(), brief.GetToken()); reasonOf(err) != problem.Unauthenticated {
+		t.Errorf("a key that has expired: %v", err)
+	}
+	_ = later
+}
+
+// After a rotation both tokens are valid, the old one for the overlap and never longer than it was.
+func TestRotation(t *testing.T) {
+	s, now := replica(t, store.NewMemory(), nil)
+	keys := KeysAPI{Service: s}
+	before, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci", ValidFor: durationpb.New(10 * time.Hour)})
+	must.Succeed(t, err)
+	now.Step(9*time.Hour + 30*time.Minute)
+	after, err := keys.RotateKey(t.Context(), &sandboxv1.RotateKeyRequest{Name: "ci", Overlap: durationpb.New(time.Hour)})
+	must.Succeed(t, err)
+	valid := func(token string) bool { _, err := s.Authenticate(t.Context(), token); return err == nil }
+	if !valid(before.GetToken()) || !valid(after.GetToken()) {
+		t.Error("a token is not valid after the rotation")
+	}
+	if got := after.GetOldTokenExpires().AsTime(); !got.Equal(start.Add(10 * time.Hour)) {
+		t.Errorf("the old token is valid until %s, which is longer than it was", got)
+	}
+	now.Step(30 * time.Minute)
+	if valid(before.GetToken()) || !valid(after.GetToken()) {
+		t.Error("the old token outlives its overlap, or the new one does not")
+	}
+	last, err := keys.RotateKey(t.Context(), &sandboxv1.RotateKeyRequest{Name: "ci", Overlap: durationpb.New(0)})
+	must.Succeed(t, err)
+	if valid(after.GetToken()) || !valid(last.GetToken()) {
+		t.Error("without an overlap the old token is valid, or the new one is not")
+	}
+}
+
+// Last uses are written together, to the minute, and survive.
+func TestLastUses(t *testing.T) {
+	shared := store.NewMemory()
+	s, now := replica(t, shared, nil)
+	made, err := KeysAPI{Service: s}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci"})
+	must.Succeed(t, err)
+	revision, err := shared.Revision()
+	must.Succeed(t, err)
+	for range 100 {
+		now.Step(100 * time.Millisecond)
+		_, err := s.Authenticate(t.Context(), made.GetToken())
+		must.Succeed(t, err)
+	}
+	if after, err := shared.Revision(); err != nil || after != revision {
+		t.Errorf("the uses were written one by one: %d transactions, %v", after-revision, err)
+	}
+	s.flush(t.Context())
+	other, _ := replica(t, shared, nil)
+	list, err := KeysAPI{Service: other}.ListKeys(t.Context(), nil)
+	must.Succeed(t, err)
+	if got := list.GetKeys()[0].GetLastUsed().AsTime(); !got.Equal(start.Truncate(time.Minute)) {
+		t.Errorf("last used at %s", got)
+	}
+}
+
+// A caller gives no key more than it has.
+func TestKeysGiveNoMore(t *testing.T) {
+	s, _ := replica(t, store.NewMemory(), nil)
+	_, err := AccessAPI{Service: s}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{
+		Roles: []*sandboxv1.Role{{Name: "keeper", Rules: []*sandboxv1.Rule{
+			{Resources: []string{"keys"}, Verbs: []string{"*"}},
+			{Resources: []string{"sandboxes", "envs", "templates", "clusters", "claims", "hub", "quotas"},
+				Verbs: []string{"get", "list", "watch"}},
+		}}},
+		Bindings: []*sandboxv1.RoleBinding{{Name: "k", Role: "keeper", Namespaces: []string{"*"}, AllTeams: true,
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectUser, Name: "kim"}}}},
+	})
+	must.Succeed(t, err)
+	kim := &access.Identity{Kind: access.KindOIDC, Name: "kim", User: "kim", AllNamespaces: true}
+	keys := KeysAPI{Service: s}
+	for scope, want := range map[string]problem.Reason{"read": "", "claim": problem.Forbidden, "admin": problem.Forbidden} {
+		_, err := keys.CreateKey(as(t, s, kim, sandboxv1.Keys_CreateKey_FullMethodName),
+			&sandboxv1.CreateKeyRequest{Name: "k-" + scope, Scopes: []string{scope}, AllTeams: true, AllNamespaces: true})
+		if reasonOf(err) != want {
+			t.Errorf("a key with the scope %s: %v", scope, err)
+		}
+	}
+	_, err = keys.CreateKey(as(t, s, admin, sandboxv1.Keys_CreateKey_FullMethodName),
+		&sandboxv1.CreateKeyRequest{Name: "top", Scopes: []string{"admin"}, AllTeams: true, AllNamespaces: true})
+	must.Succeed(t, err)
+	_, err = keys.RotateKey(as(t, s, kim, sandboxv1.Keys_RotateKey_FullMethodName), &sandboxv1.RotateKeyRequest{Name: "top"})
+	if reasonOf(err) != problem.Forbidden {
+		t.Errorf("a new token of an admin's key: %v", err)
+	}
+}
+
+// A policy is replaced as a whole, by compare-and-swap, and never so that its caller is locked out by accident.
+func TestPolicy(t *testing.T) {
+	s, _ := replica(t, store.NewMemory(), nil)
+	api := AccessAPI{Service: s}
+	ann := &access.Identity{Kind: access.KindOIDC, Name: "ann", User: "ann", AllNamespaces: true}
+	bind := func(role string) *sandboxv1.AccessPolicy {
+		return &sandboxv1.AccessPolicy{Bindings: []*sandboxv1.RoleBinding{{Name: "b", Role: role, Namespaces: []string{"*"},
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectUser, Name: "ann"}}}}}
+	}
+	first, err := api.PutAccess(as(t, s, admin, sandboxv1.Access_PutAccess_FullMethodName), bind(access.Admin))
+	must.Succeed(t, err)
+	put := func(p *sandboxv1.AccessPolicy) error {
+		_, err := api.PutAccess(as(t, s, ann, sandboxv1.Access_PutAccess_FullMethodName), p)
+		return err
+	}
+	if err := put(bind(access.Viewer)); reasonOf(err) != problem.Forbidden {
+		t.Errorf("a policy that locks its caller out: %v", err)
+	}
+	forced := bind(access.Viewer)
+	forced.Force, forced.Revision = true, first.GetRevision()
+	must.Succeed(t, put(forced))
+	forced.Revision = first.GetRevision()
+	if err := put(forced); reasonOf(err) != problem.Invalid {
+		t.Errorf("a policy over one that was changed since: %v", err)
+	}
+	role := func(name, verb string) *sandboxv1.AccessPolicy {
+		rule := &sandboxv1.Rule{Resources: []string{"*"}, Verbs: []string{verb}}
+		return &sandboxv1.AccessPolicy{Roles: []*sandboxv1.Role{{Name: name, Rules: []*sandboxv1.Rule{rule}}}}
+	}
+	for field, p := range map[string]*sandboxv1.AccessPolicy{
+		"roles[0].name":              role("viewer", "*"),
+		"roles[0].rules[0].verbs[0]": role("r", "fly"),
+		"bindings[0].role":           bind("gone"),
+		"limits[0].team":             {Limits: []*sandboxv1.TeamLimits{{}}},
+	} {
+		err := put(p)
+		var named bool
+		if err != nil {
+			for _, f := range problem.FromError(err).Fields {
+				named = named || f.Field == field
+			}
+		}
+		if !named {
+			t.Errorf("%s is not named: %v", field, err)
+		}
+	}
+}
+
+// The first key is made once, by one replica, and again when it has expired.
+func TestBootstrap(t *testing.T) {
+	shared := store.NewMemory()
+	one, now := replica(t, shared, nil)
+	token, err := one.Bootstrap(t.Context())
+	must.Succeed(t, err)
+	who, err := one.Authenticate(t.Context(), token)
+	must.Succeed(t, err)
+	if !who.Unbound() || access.NewPolicy(nil).Grant(who, access.Exec).Empty() {
+		t.Errorf("the first key is %+v", who)
+	}
+	two, _ := replica(t, shared, nil)
+	if again, err := two.Bootstrap(t.Context()); again != "" || err != nil {
+		t.Errorf("another replica makes one as well: %t, %v", again != "", err)
+	}
+	now.Step(DefaultValidity)
+	renewed, err := one.Bootstrap(t.Context())
+	if must.Succeed(t, err); renewed == "" || renewed == token {
+		t.Error("an expired one is not made anew")
+	}
+}
+
+// Limits hold for a team and for a key, a retry of a claim key gets what it has, and what is not limited is not counted.
+func TestLimits(t *testing.T) {
+	live := 0
+	held := sets.New[string]()
+	s, now := replica(t, store.NewMemory(), func(o *Options) {
+		o.Usage = Usage{
+			Each: func(f func(*sandboxv1.Sandbox)) {
+				for range live {
+					f(&sandboxv1.Sandbox{Team: "red", Namespace: "n"})
+				}
+			},
+			ClaimKeys: func(string) int { return held.Len() },
+			Held:      func(_ context.Context, _, _, key string) bool { return held.Has(key) },
+		}
+	})
+	_, err := AccessAPI{Service: s}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{Limits: []*sandboxv1.TeamLimits{
+		{Team: "red", Limits: &sandboxv1.KeyLimits{ClaimsPerSecond: 2, LiveSandboxes: 2, ClaimKeys: 2, Conversations: 1}},
+		{Team: "blue"},
+		{Team: "*", Limits: &sandboxv1.KeyLimits{ClaimsPerSecond: 0.5}},
+	}})
+	must.Succeed(t, err)
+	claim := func(team, key string) (map[string]string, problem.Reason) {
+		p := principal.Principal{Team: team, Namespaces: []string{"n"}}
+		header, err := s.Claim(t.Context(), p, &sandboxv1.CreateSandboxRequest{Namespace: "n", ClaimKey: key})
+		return header, reasonOf(err)
+	}
+	for i, want := range []problem.Reason{"", "", problem.RateLimited, problem.RateLimited} {
+		header, got := claim("red", "")
+		if got != want || header["RateLimit-Policy"] != `"team-claims";q=2;w=1` {
+			t.Errorf("claim %d within a second: %q, %v", i, got, header)
+		}
+	}
+	for range 10 {
+		if header, got := claim("blue", ""); got != "" || header != nil {
+			t.Errorf("a team without limits: %q, %v", got, header)
+		}
+	}
+	if _, got := claim("green", ""); got != "" {
+		t.Errorf("the first claim of another team: %q", got)
+	}
+	if header, got := claim("green", ""); got != problem.RateLimited || header["RateLimit"] != `"team-claims";r=0;t=2` {
+		t.Errorf("the second claim of another team: %q, %v", got, header)
+	}
+	now.Step(500 * time.Millisecond)
+	if _, got := claim("red", ""); got != problem.Quota {
+		t.Errorf("the third sandbox, before any is listed: %q", got)
+	}
+	live = 2
+	now.Step(5 * time.Second)
+	if _, got := claim("red", "k"); got != problem.Quota {
+		t.Errorf("the third sandbox: %q", got)
+	}
+	held.Insert("k", "l")
+	if _, got := claim("red", "k"); got != "" {
+		t.Errorf("a retry of a claim key: %q", got)
+	}
+	live = 0
+	now.Step(5 * time.Second)
+	if _, got := claim("red", "m"); got != problem.Quota {
+		t.Errorf("one more claim key: %q", got)
+	}
+	header, leave, err := s.Converse(principal.Principal{Team: "red"})
+	must.Succeed(t, err)
+	want := map[string]string{"RateLimit-Policy": `"team-conversations";q=1`, "RateLimit": `"team-conversations";r=0`}
+	if !maps.Equal(header, want) {
+		t.Errorf("the header lines of a conversation are %v", header)
+	}
+	if header, _, err = s.Converse(principal.Principal{Team: "red"}); reasonOf(err) != problem.Quota || !maps.Equal(header, want) {
+		t.Errorf("one more conversation: %v, %v", err, header)
+	}
+	leave()
+	_, leave, err = s.Converse(principal.Principal{Team: "red"})
+	must.Succeed(t, err)
+	leave()
+	if len(s.limiter.talks) != 0 {
+		t.Error("a team without conversations is remembered (I10)")
+	}
+}
+
+// Replicas share a rate: together they admit no more than it.
+func TestReplicasShareARate(t *testing.T) {
+	for _, replicas := range []int{1, 2, 5} {
+		admitted := 0
+		for range replicas {
+			part := share(20, replicas)
+			b, now := newBucket(part, start), start
+			for range 2000 { // two seconds, a claim each millisecond
+				next, wait := b.take(part, now)
+				if wait == 0 {
+					admitted++
+				}
+				b, now = next, now.Add(time.Millisecond)
+			}
+		}
+		if admitted < 40 || admitted > 60 {
+			t.Errorf("%d replicas admit %d in 2 s, want 40, and the burst of a second", replicas, admitted)
+		}
+	}
+	b := newBucket(1, start)
+	b, _ = b.take(1, start)
+	if _, wait := b.take(1, start.Add(-10*time.Minute)); wait != time.Second {
+		t.Errorf("after the clock went back the next one is due in %s (I11)", wait)
+	}
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grants
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	// countFor is how long a count of live sandboxes is used; claims since are added.
+	countFor = time.Second
+	// maxBuckets bounds the teams and keys whose rates are kept. Full buckets are dropped first.
+	maxBuckets = 20_000
+	// retryLive is when sandboxes may have ended.
+	retryLive = 5 * time.Second
+	// retryKeys is when claim keys may have expired.
+	retryKeys = 30 * time.Second
+)
+
+// Usage is what teams and keys have. All fields are required for limits to hold.
+type Usage struct {
+	// Each calls f with each live sandbox that is known.
+	Each func(f func(*sandboxv1.Sandbox))
+	// ClaimKeys returns how many claim keys a team has.
+	ClaimKeys func(team string) int
+	// Held reports whether a claim key has a claim already.
+	Held func(ctx context.Context, team, namespace, key string) bool
+}
+
+// holder is a team or a key, as limits have it.
+type holder struct {
+	kind, name string // team or key
+}
+
+func (h holder) String() string {
+	return fmt.Sprintf("%s %q", map[string]string{"team": "team", "key": "API key"}[h.kind], h.name)
+}
+
+// limiter holds what is counted.
+type limiter struct {
+	clock clock.PassiveClock
+	mu    *sync.Mutex
+	rates map[holder]*rate
+	talks map[holder]int32
+	live  map[holder]int32 // as counted, with claims since
+	until time.Time        // of the count
+}
+
+// rate is the claims of a holder.
+type rate struct {
+	bucket bucket
+	second int64 // of now and before, for what is shown
+	now    int32
+	before int32
+}
+
+func newLimiter(c clock.PassiveClock) limiter {
+	return limiter{clock: c, mu: &sync.Mutex{}, rates: map[holder]*rate{}, talks: map[holder]int32{}, live: map[holder]int32{}}
+}
+
+// limited is a holder with its limits.
+type limited struct {
+	holder
+	*limits
+}
+
+// limitsOfCall returns the limits that a call for a team counts against.
+func (s *Service) limitsOfCall(p principal.Principal, team string) (out []limited) {
+	known := s.state.Load()
+	if l := known.team(team); l != nil {
+		out = append(out, limited{holder{"team", team}, l})
+	}
+	if p.Identity != nil && p.Identity.Key != "" {
+		if r := known.keys[p.Identity.Key]; r != nil && r.Limits != nil && !s.inFile(r.Name) {
+			out = append(out, limited{holder{"key", r.Name}, r.Limits})
+		}
+	}
+	return out
+}
+
+// team returns the limits of a team; nil: none. What has no team is limited by keys alone.
+func (n *state) team(name string) *limits {
+	if name == "" {
+		return nil
+	}
+	if l, own := n.teams[name]; own {
+		return l
+	}
+	return n.teams["*"]
+}
+
+// Claim admits a claim, or says why not. The header lines tell what is left, also of a claim that is not admitted.
+func (s *Service) Claim(
+	ctx context.Context, p principal.Principal, in *sandboxv1.CreateSandboxRequest,
+) (header map[string]string, err error) {
+	team, err := p.OwnTeam(in.GetTeam())
+	if err != nil {
+		return nil, nil // the call itself says so
+	}
+	limits := s.limitsOfCall(p, team)
+	if len(limits) == 0 {
+		return nil, nil
+	}
+	header, err = s.takeRates(limits)
+	if err != nil {
+		return header, err
+	}
+	full := s.checkKeys(limits, team, in.GetClaimKey())
+	if full == nil {
+		full = s.takeLive(limits)
+	}
+	if full == nil {
+		return header, nil
+	}
+	if in.GetClaimKey() != "" && s.opts.Usage.Held != nil &&
+		s.opts.Usage.Held(ctx, team, cmp.Or(in.GetNamespace(), "default"), in.GetClaimKey()) {
+		return header, nil // a retry gets what it has
+	}
+	return header, full
+}
+
+// takeRates takes a token of each, or of none.
+func (s *Service) takeRates(limits []limited) (header map[string]string, err error) {
+	l, now, replicas := &s.limiter, s.limiter.clock.Now(), s.opts.Live()
+	var policy, left []string
+	var taken []func()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range limits {
+		if one.ClaimsPerSecond == 0 {
+			continue
+		}
+		part := share(one.ClaimsPerSecond, replicas)
+		r := l.rate(one.holder, part, now)
+		next, wait := r.bucket.take(part, now)
+		quota, seconds := window(one.ClaimsPerSecond)
+		name := `"` + one.kind + `-claims"`
+		policy = append(policy, fmt.Sprintf("%s;q=%d;w=%d", name, quota, seconds))
+		reset := int(math.Ceil(max(wait.Seconds(), (burst(part)-next.tokens)/part)))
+		left = append(left, fmt.Sprintf("%s;r=%d;t=%d", name, int(next.tokens), reset))
+		if wait > 0 && err == nil {
+			err = problem.New(problem.RateLimited, "%s may claim %g sandboxes a second, and this is one more", one.holder, one.ClaimsPerSecond).
+				WithRetryAfter(wait)
+		}
+		taken = append(taken, func() {
+			r.bucket = next
+			r.count(now)
+		})
+	}
+	if err == nil {
+		for _, take := range taken {
+			take()
+		}
+	}
+	if len(policy) == 0 {
+		return nil, err
+	}
+	return map[string]string{policyHeader: strings.Join(policy, ", "), leftHeader: strings.Join(left, ", ")}, err
+}
+
+// rate returns the rate of a holder. The caller holds the lock.
+func (l *limiter) rate(h holder, part float64, now time.Time) *rate {
+	if r := l.rates[h]; r != nil {
+		return r
+	}
+	if len(l.rates) >= maxBuckets {
+		for other, r := range l.rates {
+			if now.Sub(r.bucket.at) > time.Minute || len(l.rates) >= maxBuckets { // one that is full in most cases
+				delete(l.rates, other)
+			}
+		}
+	}
+	r := &rate{bucket: newBucket(part, now)}
+	l.rates[h] = r
+	return r
+}
+
+func (r *rate) count(now time.Time) {
+	r.turn(now)
+	r.now++
+}
+
+func (r *rate) turn(now time.Time) {
+	switch second := now.Unix(); second - r.second {
+	case 0:
+	case 1:
+		r.second, r.before, r.now = second, r.now, 0
+	default:
+		r.second, r.before, r.now = second, 0, 0
+	}
+}
+
+// takeLive counts one more live sandbox for each, or returns the error of the one that has too many.
+func (s *Service) takeLive(limits []limited) error {
+	if !slices.ContainsFunc(limits, func(one limited) bool { return one.LiveSandboxes > 0 }) {
+		return nil
+	}
+	s.recount()
+	l := &s.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range limits {
+		if !within(l.live[one.holder], one.LiveSandboxes) {
+			return problem.New(problem.Quota, "%s has %d live sandboxes, and may have %d", one.holder, l.live[one.holder], one.LiveSandboxes).
+				WithRetryAfter(retryLive)
+		}
+	}
+	for _, one := range limits {
+		if one.LiveSandboxes > 0 {
+			l.live[one.holder]++
+		}
+	}
+	return nil
+}
+
+// recount counts the live sandboxes of all teams, and of all keys with such a limit, if the last count is old.
+func (s *Service) recount() {
+	l, now := &s.limiter, s.limiter.clock.Now()
+	l.mu.Lock()
+	fresh := now.Before(l.until) && l.until.Sub(now) <= countFor
+	l.mu.Unlock()
+	if fresh || s.opts.Usage.Each == nil {
+		return
+	}
+	var everywhere []*record
+	byTeam := map[string][]*record{}
+	for _, r := range s.state.Load().keys {
+		switch {
+		case r.Limits == nil || r.Limits.LiveSandboxes == 0:
+		case r.AllTeams:
+			everywhere = append(everywhere, r)
+		default:
+			byTeam[r.Team] = append(byTeam[r.Team], r)
+		}
+	}
+	live := map[holder]int32{}
+	s.opts.Usage.Each(func(one *sandboxv1.Sandbox) {
+		live[holder{"team", one.GetTeam()}]++
+		for _, keys := range [][]*record{byTeam[one.GetTeam()], everywhere} {
+			for _, r := range keys {
+				if (r.User == "" || r.User == one.GetUser()) && (r.AllNamespaces || slices.Contains(r.Namespaces, one.GetNamespace())) {
+					live[holder{"key", r.Name}]++
+				}
+			}
+		}
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.live, l.until = live, now.Add(countFor)
+}
+
+// checkKeys returns an error if a team has as many claim keys as it may have.
+func (s *Service) checkKeys(limits []limited, team, key string) error {
+	if key == "" || s.opts.Usage.ClaimKeys == nil {
+		return nil
+	}
+	has := s.opts.Usage.ClaimKeys(team)
+	for _, one := range limits {
+		if one.ClaimKeys > 0 && has >= int(one.ClaimKeys) {
+			return problem.New(problem.Quota, "team %q has %d claim keys, and by the limits of %s may have %d; they go when the retention of ended "+
+				"claims is over, and claims without a key go on", team, has, one.holder, one.ClaimKeys).WithRetryAfter(retryKeys)
+		}
+	}
+	return nil
+}
+
+// Converse admits a conversation with a sandbox, which ends with leave. The header lines tell what is left, also of one that is not
+// admitted. A conversation lasts as long as its caller likes, so that its limit has no window.
+func (s *Service) Converse(p principal.Principal) (header map[string]string, leave func(), err error) {
+	limits := s.limitsOfCall(p, p.Team)
+	if p.AllTeams && p.Team == "" { // of no team that is known
+		limits = slices.DeleteFunc(limits, func(one limited) bool { return one.kind == "team" })
+	}
+	l := &s.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range limits {
+		if !within(l.talks[one.holder], one.Conversations) {
+			return l.talksLeft(limits), nil, problem.New(problem.Quota, "%s has %d conversations with sandboxes, and may have %d", one.holder,
+				l.talks[one.holder],
+				one.Conversations).WithRetryAfter(time.Second)
+		}
+	}
+	for _, one := range limits {
+		l.talks[one.holder]++
+	}
+	return l.talksLeft(limits), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, one := range limits {
+			if l.talks[one.holder]--; l.talks[one.holder] == 0 {
+				delete(l.talks, one.holder)
+			}
+		}
+	}, nil
+}
+
+// talksLeft returns the header lines about conversations, nil without limits. The caller holds the lock.
+func (l *limiter) talksLeft(limits []limited) map[string]string {
+	var policy, left []string
+	for _, one := range limits {
+		if one.Conversations == 0 {
+			continue
+		}
+		name := `"` + one.kind + `-conversations"`
+		policy = append(policy, fmt.Sprintf("%s;q=%d", name, one.Conversations))
+		left = append(left, fmt.Sprintf("%s;r=%d", name, max(0, one.Conversations-l.talks[one.holder])))
+	}
+	if policy == nil {
+		return nil
+	}
+	return map[string]string{policyHeader: strings.Join(policy, ", "), leftHeader: strings.Join(left, ", ")}
+}
+
+// The header lines of limits.
+const (
+	policyHeader = "RateLimit-Policy"
+	leftHeader   = "RateLimit"
+)
+
+// GetQuotas shows the limits that the caller may see: of its team and key, or, where it may see everything, of all.
+func (a AccessAPI) GetQuotas(ctx context.Context, in *sandboxv1.GetQuotasRequest) (*sandboxv1.Quotas, error) {
+	s, p := a.Service, principal.From(ctx)
+	team, err := p.ListedTeam(in.GetTeam())
+	if err != nil {
+		return nil, err
+	}
+	known := s.state.Load()
+	s.recount()
+	out := &sandboxv1.Quotas{}
+	all := p.AllTeams && !p.Restricted() && in.GetTeam() == ""
+	teams := map[string]bool{}
+	if all {
+		for name := range known.teams {
+			teams[name] = name != "*"
+		}
+		s.limiter.mu.Lock()
+		for h := range s.limiter.live {
+			teams[h.name] = teams[h.name] || h.kind == "team"
+		}
+		s.limiter.mu.Unlock()
+	} else {
+		teams[team] = true
+	}
+	for name, shown := range teams {
+		if shown && (known.team(name) != nil || !all) {
+			out.Teams = append(out.Teams, s.use(holder{"team", name}, known.team(name), name))
+		}
+	}
+	for _, r := range known.keys {
+		own := p.Identity != nil && p.Identity.Key == r.Name
+		if r.Limits != nil && (all || own) {
+			out.Keys = append(out.Keys, s.use(holder{"key", r.Name}, r.Limits, r.Team))
+		}
+	}
+	for _, list := range [][]*sandboxv1.QuotaUse{out.Teams, out.Keys} {
+		slices.SortFunc(list, func(a, b *sandboxv1.QuotaUse) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	}
+	return out, nil
+}
+
+// use is what a holder has of its limits.
+func (s *Service) use(h holder, limits *limits, team string) *sandboxv1.QuotaUse {
+	used := &sandboxv1.KeyLimits{}
+	if s.opts.Usage.ClaimKeys != nil {
+		used.ClaimKeys = int32(min(s.opts.Usage.ClaimKeys(team), math.MaxInt32))
+	}
+	l := &s.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used.LiveSandboxes, used.Conversations = l.live[h], l.talks[h]
+	if r := l.rates[h]; r != nil {
+		r.turn(l.clock.Now())
+		used.ClaimsPerSecond = float64(max(r.now, r.before))
+	}
+	return &sandboxv1.QuotaUse{Name: h.name, Limits: limits.proto(), Used: used}
+}

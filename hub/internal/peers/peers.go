@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/watch"
+)
+
+const (
+	protocolVersion = 1
+	// maxPeers bounds the replicas beside this one.
+	maxPeers = 64
+	// lookEvery is how often the members are read, besides when they say that they have changed.
+	lookEvery = 5 * time.Second
+	// Unheard is how long a live member may be without a connection before it counts as unreachable.
+	Unheard = 15 * time.Second
+)
+
+// Peer is another replica, as package members knows it.
+type Peer struct {
+	Name    string
+	Address string // host:port of its peer port
+	Version string
+	Load    int // clusters attached to it
+}
+
+// Members knows who is alive. It may be wrong.
+type Members interface {
+	Peers() []Peer
+	// Changed has a token after a change.
+	Changed() <-chan struct{}
+}
+
+// Options configure a Service. All are required, but Members: without them there are no peers.
+type Options struct {
+	Name, Version, Address string // of this replica
+	Fleet                  *fleet.Fleet
+	Workers                *attach.Server
+	Credentials            *link.Credentials
+	Members                Members
+	Clock                  clock.WithTicker
+	Log                    logr.Logger
+	// DialOptions are more of those with which peers are dialled.
+	DialOptions []grpc.DialOption
+}
+
+// Service reaches every cluster: by its stream here, or through the replica to which it is attached.
+type Service struct {
+	opts    Options
+	run     string // of this process
+	since   time.Time
+	numbers atomic.Uint64 // of dispatches
+	metrics *metrics
+	server  server
+
+	mu    sync.RWMutex
+	peers map[string]*peer
+}
+
+// New returns a service without peers.
+func New(o Options) *Service {
+	s := &Service{opts: o, run: rand.Text(), since: o.Clock.Now(), peers: map[string]*peer{}}
+	s.metrics = newMetrics(s)
+	s.server.init(s)
+	return s
+}
+
+// Serve serves peers until ctx ends.
+func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
+	server := link.NewHubPeerServer(s.opts.Credentials, s.opts.Log)
+	federationv1.RegisterPeersServer(server, &s.server)
+	stopped := context.AfterFunc(ctx, server.Stop)
+	defer stopped()
+	return server.Serve(lis)
+}
+
+// Run keeps a connection to every member until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	if s.opts.Members == nil {
+		return nil
+	}
+	ticker := s.opts.Clock.NewTicker(lookEvery)
+	defer ticker.Stop()
+	defer s.meet(ctx, nil)
+	for {
+		s.meet(ctx, s.opts.Members.Peers())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		case <-s.opts.Members.Changed():
+		}
+	}
+}
+
+// meet starts and ends connections, so that there is one to each member.
+func (s *Service) meet(ctx context.Context, members []Peer) {
+	slices.SortFunc(members, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
+	want := map[string]Peer{}
+	for _, m := range members {
+		if m.Name != s.opts.Name && m.Address != "" && len(want) < maxPeers {
+			want[m.Name] = m
+		}
+	}
+	var gone []*peer
+	s.mu.Lock()
+	for name, p := range s.peers {
+		if m, still := want[name]; still && m.Address == p.address {
+			p.member.Store(&m)
+			continue
+		}
+		delete(s.peers, name)
+		gone = append(gone, p)
+	}
+	for name, m := range want {
+		if s.peers[name] == nil {
+			p, err := s.dial(ctx, m)
+			if err != nil {
+				s.opts.Log.Error(err, "Cannot dial a replica", "replica", name, "address", m.Address)
+				continue
+			}
+			s.peers[name] = p
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range gone {
+		p.close()
+	}
+}
+
+func (s *Service) peer(name string) *peer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.peers[name]
+}
+
+func (s *Service) all() []*peer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(s.peers), func(a, b *peer) int { return cmp.Compare(a.name, b.name) })
+}
+
+// at returns the connected peer to which a cluster is attached, nil: there is none, or the cluster has a stream here.
+func (s *Service) at(cluster string) *peer {
+	if s.opts.Workers.Connected(cluster) {
+		return nil
+	}
+	name, _ := s.opts.Fleet.Where(cluster)
+	if name == "" {
+		return nil
+	}
+	if p := s.peer(name); p != nil && p.connected() {
+		return p
+	}
+	return nil
+}
+
+// Dispatch implements calls.Dispatcher. The error is attach.ErrNotConnected or attach.ErrUnclear.
+func (s *Service) Dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	if p := s.at(cluster); p != nil {
+		d.Ledger = s.opts.Workers.Mark() // of this replica's writes, which precede the call
+		return p.dispatch(ctx, cluster, d)
+	}
+	return s.opts.Workers.Dispatch(ctx, cluster, d)
+}
+
+// OpenTunnel has a cluster open a tunnel, as package attach does.
+func (s *Service) OpenTunnel(
+	ctx context.Context, cluster string, holder reach.Holder, tell func(ctx context.Context, token string) error,
+) (reach.Tunnel, error) {
+	p := s.at(cluster)
+	if p == nil {
+		return s.opts.Workers.OpenTunnel(ctx, cluster, holder, tell)
+	}
+	s.metrics.tunnels.WithLabelValues("conversation").Inc()
+	return link.Cross(ctx, p.client, &federationv1.PeerTunnel{ClusterId: cluster, Account: holder.Account, Sandbox: holder.Sandbox}, tell)
+}
+
+// OpenFeed has a cluster open a tunnel for changes of sandboxes, as package attach does.
+func (s *Service) OpenFeed(
+	ctx context.Context, cluster string, tell func(ctx context.Context, token string) error,
+) (watch.Feed, error) {
+	p := s.at(cluster)
+	if p == nil {
+		return s.opts.Workers.OpenFeed(ctx, cluster, tell)
+	}
+	s.metrics.tunnels.WithLabelValues("watch").Inc()
+	crossing, err := link.Cross(ctx, p.client, &federationv1.PeerTunnel{ClusterId: cluster, Feed: true}, tell)
+	if err != nil {
+		return nil, err
+	}
+	return feed{crossing}, nil
+}
+
+// feed is a crossing that carries changes of sandboxes.
+type feed struct{ *link.Crossing }
+
+// Close implements watch.Feed.
+func (f feed) Close() { f.Crossing.Close(nil) }
+
+// Replicas lists all replicas, ordered by name.
+func (s *Service) Replicas() []*sandboxv1.Replica {
+	out := []*sandboxv1.Replica{{
+		Name: s.opts.Name, Version: s.opts.Version, Address: s.opts.Address, Clusters: int32(s.opts.Fleet.Attached()), Reachable: true,
+		Since: timestamppb.New(s.since), Self: true,
+	}}
+	for _, p := range s.all() {
+		m := p.member.Load()
+		one := &sandboxv1.Replica{
+			Name: p.name, Version: m.Version, Address: p.address, Clusters: int32(m.Load), Reachable: p.connected(),
+		}
+		if hello := p.hello.Load(); hello != nil {
+			one.Version, one.Since = hello.GetVersion(), hello.GetSince()
+		}
+		if one.GetReachable() {
+			one.Clusters = int32(s.opts.Fleet.AttachedTo(p.name))
+		}
+		out = append(out, one)
+	}
+	slices.SortFunc(out, func(a, b *sandboxv1.Replica) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return out
+}
+
+// Loads returns how many clusters each connected peer has.
+func (s *Service) Loads() (clusters []int) {
+	for _, p := range s.all() {
+		if p.connected() {
+			clusters = append(clusters, s.opts.Fleet.AttachedTo(p.name))
+		}
+	}
+	return clusters
+}
+
+// Unreachable lists the live members to which there was no connection for a while, and counts those to which there is one.
+func (s *Service) Unreachable() (names []string, connected int) {
+	now := s.opts.Clock.Now()
+	for _, p := range s.all() {
+		switch lost, ok := p.lost(); {
+		case ok:
+			connected++
+		case now.Sub(lost) >= Unheard:
+			names = append(names, p.name)
+		}
+	}
+	return names, connected
+}

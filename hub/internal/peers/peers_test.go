@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/reach"
+)
+
+const sandboxID = "01hzzzzzzzzzzzzzzzzzzz0001-east"
+
+func claim(key string) *federationv1.Dispatch {
+	return &federationv1.Dispatch{Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{
+		Request: &sandboxv1.CreateSandboxRequest{Env: "demo"}, KeyHash: key, Attempt: 1,
+	}}}
+}
+
+func granted(*federationv1.Dispatch) *federationv1.Answer {
+	return &federationv1.Answer{
+		Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: sandboxID}},
+	}
+}
+
+func TestEveryReplicaHasAllClusters(t *testing.T) {
+	f := newFederation(t, "a", "b", "c")
+	east, west := f.attach("east", "a", 1, 3), f.attach("west", "b", 1, 5)
+	east.responds(granted)
+	for _, r := range f.replicas {
+		r.ready(f, "east", "a", 3)
+		r.ready(f, "west", "b", 5)
+		answer, err := r.Dispatch(t.Context(), "east", claim(""))
+		if err != nil || answer.GetSandbox().GetId() != sandboxID {
+			t.Errorf("at %s: %v, %v", r.name, answer, err)
+		}
+	}
+	west.report(7)
+	f.replicas["c"].ready(f, "west", "b", 7)
+	var seen []string
+	for _, r := range f.replicas["c"].Replicas() {
+		seen = append(seen, fmt.Sprintf("%s:%d:%t:%t", r.GetName(), r.GetClusters(), r.GetReachable(), r.GetSelf()))
+	}
+	if got := strings.Join(seen, " "); got != "a:1:true:false b:1:true:false c:0:true:true" {
+		t.Errorf("replicas %s", got)
+	}
+}
+
+// TestAClusterThatMovesIsReached: its new stream counts, wherever the dead one was.
+func TestAClusterThatMovesIsReached(t *testing.T) {
+	f := newFederation(t, "a", "b", "c")
+	f.attach("east", "a", 1, 3)
+	f.replicas["c"].ready(f, "east", "a", 3)
+	f.attach("east", "b", 2, 4).responds(granted)
+	for _, r := range f.replicas {
+		r.ready(f, "east", "b", 4)
+		if _, err := r.Dispatch(t.Context(), "east", claim("")); err != nil {
+			t.Errorf("at %s: %v", r.name, err)
+		}
+	}
+}
+
+// TestAReplicaThatEndsTakesItsClustersAlone: what they reported stays, and they are back at another replica.
+func TestAReplicaThatEndsTakesItsClustersAlone(t *testing.T) {
+	f := newFederation(t, "a", "b", "c")
+	f.attach("east", "a", 1, 3)
+	f.attach("west", "b", 1, 5).responds(granted)
+	c := f.replicas["c"]
+	c.ready(f, "east", "a", 3)
+	c.ready(f, "west", "b", 5)
+	f.replicas["a"].stop()
+	f.eventually(func() error {
+		if health, _ := c.fleet.Health("east"); !health.LastChoice() {
+			return fmt.Errorf("east is %s", health)
+		}
+		return nil
+	})
+	c.ready(f, "east", "", 3) // I5
+	if _, err := c.Dispatch(t.Context(), "east", claim("")); !errors.Is(err, attach.ErrNotConnected) {
+		t.Errorf("a call to a cluster of a replica that has ended: %v", err)
+	}
+	if _, err := c.Dispatch(t.Context(), "west", claim("")); err != nil {
+		t.Errorf("a call to another cluster: %v", err)
+	}
+	f.attach("east", "b", 2, 4).responds(granted)
+	c.ready(f, "east", "b", 4)
+	if _, err := c.Dispatch(t.Context(), "east", claim("")); err != nil {
+		t.Errorf("after it has come back: %v", err)
+	}
+}
+
+// TestAWrongHintCostsOneHop: a peer passes nothing on.
+func TestAWrongHintCostsOneHop(t *testing.T) {
+	f := newFederation(t, "a", "b", "c")
+	f.attach("east", "a", 1, 3).responds(granted)
+	b, c := f.replicas["b"], f.replicas["c"]
+	c.ready(f, "east", "a", 3)
+	_, err := c.peer("b").dispatch(t.Context(), "east", claim("k"))
+	if !errors.Is(err, attach.ErrNotConnected) {
+		t.Errorf("a replica without the cluster: %v", err)
+	}
+	b.ready(f, "east", "a", 3)
+}
+
+// TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote: that of the one it is attached to may be behind.
+func TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote(t *testing.T) {
+	f := newFederation(t, "a", "b")
+	east := f.attach("east", "a", 1, 3)
+	f.replicas["b"].ready(f, "east", "a", 3)
+	told := make(chan string, 1)
+	east.responds(func(d *federationv1.Dispatch) *federationv1.Answer {
+		told <- d.GetLedger().GetId()
+		return granted(d)
+	})
+	for name, r := range f.replicas {
+		if _, err := r.Dispatch(t.Context(), "east", claim("k")); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-told; got != name {
+			t.Errorf("a claim that %s recorded has the mark of %s", name, got)
+		}
+	}
+}
+
+// TestOutcomesAcrossAReplica are those of package attach.
+func TestOutcomesAcrossAReplica(t *testing.T) {
+	f := newFederation(t, "a", "b")
+	east := f.attach("east", "a", 1, 3)
+	b := f.replicas["b"]
+	b.ready(f, "east", "a", 3)
+	if _, err := b.Dispatch(t.Context(), "nowhere", claim("k")); !errors.Is(err, attach.ErrNotConnected) {
+		t.Errorf("an unknown cluster: %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Dispatch(over, "east", claim("k")); !errors.Is(err, attach.ErrNotConnected) || !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has left: %v", err)
+	}
+	asked := make(chan struct{}, 1)
+	east.responds(func(*federationv1.Dispatch) *federationv1.Answer { asked <- struct{}{}; return nil })
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := b.Dispatch(short, "east", claim("k")); !errors.Is(err, attach.ErrUnclear) { // as this replica or the other tells first
+		t.Errorf("no response in time: %v", err)
+	}
+	<-asked
+	go func() {
+		<-asked
+		east.end()
+	}()
+	if _, err := b.Dispatch(t.Context(), "east", claim("k")); !errors.Is(err, attach.ErrUnclear) {
+		t.Errorf("the worker's stream broke: %v", err)
+	}
+	east = f.attach("east", "a", 2, 4)
+	east.responds(func(*federationv1.Dispatch) *federationv1.Answer { asked <- struct{}{}; return nil })
+	b.ready(f, "east", "a", 4)
+	go func() {
+		<-asked
+		f.replicas["a"].stop()
+	}()
+	if _, err := b.Dispatch(t.Context(), "east", claim("k")); !errors.Is(err, attach.ErrUnclear) {
+		t.Errorf("the replica ended: %v", err)
+	}
+	if _, err := b.Dispatch(t.Context(), "east", claim("k")); err == nil {
+		t.Error("a replica that has ended responds")
+	}
+}
+
+// TestI2ALostResponseIsReleased: the sandbox of a claim without a key whose response does not cross, or whose caller leaves.
+func TestI2ALostResponseIsReleased(t *testing.T) {
+	f := newFederation(t, "a", "b")
+	east := f.attach("east", "a", 1, 3)
+	east.responds(granted)
+	b := f.replicas["b"]
+	b.ready(f, "east", "a", 3)
+	b.gate.close()
+	began := time.Now()
+	late, end := context.WithTimeout(t.Context(), patience)
+	defer end()
+	if _, err := b.Dispatch(late, "east", claim("")); !errors.Is(err, attach.ErrUnclear) {
+		t.Errorf("a silent replica: %v", err)
+	}
+	if took := time.Since(began); took < takenTimeout/2 || took > 5*takenTimeout {
+		t.Errorf("a claim without a key waited %s for a silent replica", took)
+	}
+	if health, _ := b.fleet.Health("east"); !health.LastChoice() {
+		t.Errorf("a cluster whose replica is silent is %s", health)
+	}
+	b.gate.open()
+	east.wantReleased()
+
+	asked := make(chan struct{})
+	leave := make(chan struct{})
+	east.responds(func(d *federationv1.Dispatch) *federationv1.Answer {
+		close(asked)
+		<-leave
+		return granted(d)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := b.Dispatch(ctx, "east", claim("")); !errors.Is(err, attach.ErrUnclear) {
+		t.Errorf("a caller that leaves: %v", err)
+	}
+	f.eventually(func() error {
+		if f.replicas["a"].opts.Workers.InFlight() > 0 {
+			return errors.New("the peer still waits for the response")
+		}
+		return nil
+	})
+	close(leave)
+	east.wantReleased()
+}
+
+func (w *worker) wantReleased() {
+	w.f.Helper()
+	select {
+	case id := <-w.released:
+		if id != sandboxID {
+			w.f.Errorf("%s was released", id)
+		}
+	case <-time.After(patience):
+		w.f.Fatal("the sandbox of a lost response is not released")
+	}
+}
+
+// opens makes the worker open a tunnel when it is asked to, and hand it to use.
+func (w *worker) opens(use func(*link.TunnelCaller)) {
+	w.responds(func(d *federationv1.Dispatch) *federationv1.Answer {
+		token := d.GetReach().GetToken() + d.GetWatch().GetToken()
+		caller, err := w.tunnels.Open(context.Background(), token)
+		if err != nil {
+			return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
+				Error: &federationv1.Error{Code: int32(codes.Unavailable), Message: err.Error()}}
+		}
+		go use(caller)
+		return &federationv1.Answer{Disposition: federationv1.Disposition_DONE}
+	})
+}
+
+// tell asks a cluster through a replica to open a tunnel.
+func (r *replica) tell(cluster string, feed bool) func(context.Context, string) error {
+	return func(ctx context.Context, token string) error {
+		d := &federationv1.Dispatch{Call: &federationv1.Dispatch_Reach{Reach: &federationv1.ReachCall{Token: token}}}
+		if feed {
+			d = &federationv1.Dispatch{Call: &federationv1.Dispatch_Watch{Watch: &federationv1.WatchCall{Token: token}}}
+		}
+		answer, err := r.Dispatch(ctx, cluster, d)
+		if err == nil && answer.GetError() != nil {
+			err = status.Error(codes.Code(answer.GetError().GetCode()), answer.GetError().GetMessage())
+		}
+		return err
+	}
+}
+
+func TestConversationsCrossAReplica(t *testing.T) {
+	f := newFederation(t, "a", "b")
+	east := f.attach("east", "a", 1, 3)
+	b := f.replicas["b"]
+	b.ready(f, "east", "a", 3)
+	east.opens(func(c *link.TunnelCaller) {
+		for {
+			message, err := c.Recv()
+			if err != nil {
+				_ = c.CloseSend()
+				c.Close(nil)
+				return
+			}
+			_ = c.Send(append([]byte("echo "), message...))
+		}
+	})
+	holder := reach.Holder{Account: "team", Sandbox: sandboxID}
+	tunnel, err := b.OpenTunnel(t.Context(), "east", holder, b.tell("east", false))
+	must.Succeed(t, err)
+	for range 100 {
+		must.Succeed(t, tunnel.Send([]byte("hello")))
+		if message, err := tunnel.Recv(); err != nil || string(message) != "echo hello" {
+			t.Fatalf("%q, %v", message, err)
+		}
+	}
+	must.Succeed(t, tunnel.CloseSend())
+	if _, err := tunnel.Recv(); !errors.Is(err, io.EOF) && err == nil {
+		t.Error("no end")
+	}
+	tunnel.Close(nil)
+	<-tunnel.Cut()
+
+	east.responds(func(*federationv1.Dispatch) *federationv1.Answer {
+		return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
+			Error: &federationv1.Error{Code: int32(codes.NotFound), Message: "no such sandbox"}}
+	})
+	_, err = b.OpenTunnel(t.Context(), "east", holder, b.tell("east", false))
+	if err == nil || !strings.Contains(err.Error(), "no such sandbox") {
+		t.Errorf("the worker's error is %v", err)
+	}
+	f.eventually(func() error { // both conversations have given back their shares
+		for range reach.DefaultShares.Sandbox + 1 {
+			_, err := b.OpenTunnel(t.Context(), "east", holder, b.tell("east", false))
+			if err == nil || !strings.Contains(err.Error(), "no such sandbox") {
+				return fmt.Errorf("after many refused conversations: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+func TestFeedsCrossAReplica(t *testing.T) {
+	f := newFederation(t, "a", "b")
+	east := f.attach("east", "a", 1, 3)
+	b := f.replicas["b"]
+	b.ready(f, "east", "a", 3)
+	ended := make(chan struct{})
+	east.opens(func(c *link.TunnelCaller) {
+		defer close(ended)
+		c.Feed(func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error {
+			if err := send(&federationv1.SandboxChanges{Complete: true, Changed: []*sandboxv1.Sandbox{{Id: sandboxID}}}); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	})
+	changes, err := b.OpenFeed(t.Context(), "east", b.tell("east", true))
+	must.Succeed(t, err)
+	if next, err := changes.Next(); err != nil || next.GetChanged()[0].GetId() != sandboxID {
+		t.Errorf("%v, %v", next, err)
+	}
+	changes.Close()
+	<-ended
+	if _, err := changes.Next(); err == nil {
+		t.Error("a closed feed has changes")
+	}
+}
+
+// TestI12PeersAreHubsAlone: a worker's certificate opens nothing on the peer port, and a worker is no peer.
+func TestI12PeersAreHubsAlone(t *testing.T) {
+	f := newFederation(t, "a")
+	address := f.members.Peers()[0].Address
+	for name, tc := range map[string]struct {
+		creds *link.Credentials
+		want  codes.Code
+	}{
+		"a hub":    {f.hub(), codes.FailedPrecondition}, // of the same name
+		"a worker": {f.credentials(func() (link.Files, error) { return f.ca.Cluster("east") }), codes.PermissionDenied},
+	} {
+		conn, err := link.DialHubPeer(address, tc.creds)
+		must.Succeed(t, err)
+		client := federationv1.NewPeersClient(conn)
+		relay, err := client.Relay(t.Context())
+		must.Succeed(t, err)
+		_ = relay.Send(&federationv1.RelayRequest{Body: &federationv1.RelayRequest_Hello{Hello: &federationv1.PeerHello{
+			Protocol: 1, Name: "a", Run: "x",
+		}}})
+		if _, err := relay.Recv(); status.Code(err) != tc.want {
+			t.Errorf("%s relays: %v, want %s", name, err, tc.want)
+		}
+		if tc.want == codes.PermissionDenied {
+			d, err := client.Dispatch(t.Context(), &federationv1.PeerDispatch{ClusterId: "east", Dispatch: claim("k")})
+			must.Succeed(t, err)
+			if _, err := d.Recv(); status.Code(err) != tc.want {
+				t.Errorf("%s dispatches: %v", name, err)
+			}
+		}
+		_ = conn.Close()
+	}
+}

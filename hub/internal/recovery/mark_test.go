@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/go-logr/logr"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+)
+
+func TestDecideMark(t *testing.T) {
+	own := hubstate.Ledger{Identity: hubstate.Identity{ID: "l2"}, Former: []string{"l1", "l0"},
+		Moved: &hubstate.Mark{ID: "l0", Revision: 50}}
+	for name, c := range map[string]struct {
+		id       string
+		revision uint64
+		proof    Verdict
+		want     remembered
+	}{
+		"as far":                  {"l2", 10, Proven, isFine},
+		"less far":                {"l2", 3, Proven, isFine},
+		"further":                 {"l2", 11, Proven, isBehind},
+		"of the one before":       {"l1", 99, Proven, isFine},
+		"of where it was copied":  {"l0", 50, Proven, isFine},
+		"of a hub that went on":   {"l0", 51, Proven, isBehind},
+		"of a later one":          {"l3", 1, Proven, isOther},
+		"further, without proof":  {"l2", 11, Unproven, isAlien},
+		"further, with a forgery": {"l2", 11, Forged, isAlien},
+		"of another hub":          {"l9", 1, Unproven, isAlien},
+	} {
+		if got := decideMark(own, 10, hubstate.Mark{ID: c.id, Revision: c.revision}, c.proof); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// Both files are set back together, as with the volume: nothing on the disk shows it, and a worker's mark does.
+func TestI2AVolumeThatWasSetBackIsNoticed(t *testing.T) {
+	d := newDisk(t)
+	d.start()
+	d.stop()
+	old := map[hubstate.Kind][]byte{}
+	for _, kind := range []hubstate.Kind{hubstate.Claims, hubstate.Registry} {
+		var err error
+		old[kind], err = os.ReadFile(kind.Path(d.dir))
+		must.Succeed(t, err)
+	}
+	s := d.start()
+	marks := func(s *State) Marks { return Marks{State: s, Clock: clock.RealClock{}, Log: logr.Discard()} }
+	early := marks(s).Mark()
+	_, err := store.CompareAndSwap(t.Context(), d.claims, "claim/k", 0, []byte("v"))
+	must.Succeed(t, err)
+	late := marks(s).Mark()
+	if late.GetRevision() <= early.GetRevision() || late.GetId() != early.GetId() {
+		t.Fatalf("the mark went from %v to %v", early, late)
+	}
+	lost := func(s *State, want bool) {
+		t.Helper()
+		got, err := marks(s).Remembered(t.Context(), "east", late)
+		must.Succeed(t, err)
+		if got != want {
+			t.Errorf("claim keys count as lost: %t, want %t", got, want)
+		}
+	}
+	lost(s, false)
+	d.stop()
+	for kind, content := range old {
+		must.Succeed(t, os.WriteFile(kind.Path(d.dir), content, 0o600))
+	}
+	s = d.start()
+	d.want(s.text(), "epoch 0")
+
+	forged := hubstate.Mark{ID: late.GetId(), Revision: late.GetRevision() + 1000}
+	if got, because, err := s.Remembered(t.Context(), Mark{forged, late.GetProof()}, time.Now()); err != nil || because != "" ||
+		got != Forged {
+		t.Errorf("a forged mark counts as %s, %q: %v", got, because, err)
+	}
+	if got, because, err := s.Remembered(t.Context(), Mark{forged, "other." + late.GetProof()}, time.Now()); err != nil || because != "" ||
+		got != Unproven {
+		t.Errorf("an unproven mark counts as %s, %q: %v", got, because, err)
+	}
+	lost(s, true)
+	d.want(s.text("east"), "epoch 1 LedgerSetBack recovering=true accepted=false over=false east")
+	lost(s, false) // the worker's mark of the ledger before is known now
+	d.stop()
+	s = d.start()
+	d.want(s.text("east"), "epoch 1 LedgerSetBack recovering=true accepted=false over=false east")
+	lost(s, false)
+	d.stop()
+}
+
+func TestAMarkIsBounded(t *testing.T) {
+	d := newDisk(t)
+	m := Marks{State: d.start(), Clock: clock.RealClock{}, Log: logr.Discard()}
+	mark := m.Mark()
+	mark.Id = string(make([]byte, 1<<20))
+	if _, err := m.Remembered(t.Context(), "east", mark); err == nil {
+		t.Error("an id of 1 MiB was taken")
+	}
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/hubstate"
+)
+
+// Marks gives workers the marks of a ledger, and takes those that they remember.
+type Marks struct {
+	State *State
+	Clock clock.PassiveClock
+	Log   logr.Logger
+}
+
+// Mark returns the present mark, nil if there is none.
+func (m Marks) Mark() *federationv1.LedgerMark {
+	mark, ok := m.State.Mark()
+	if !ok {
+		return nil
+	}
+	return mark.Proto()
+}
+
+const (
+	maxMarkID    = 64
+	maxMarkProof = 128
+)
+
+// Remembered takes a cluster's mark, nil if it has none. It returns true if claim keys were lost: then each stream must begin anew.
+func (m Marks) Remembered(ctx context.Context, cluster string, mark *federationv1.LedgerMark) (lost bool, err error) {
+	if mark == nil {
+		return false, nil
+	}
+	if len(mark.GetId()) > maxMarkID || len(mark.GetProof()) > maxMarkProof {
+		return false, fmt.Errorf("the ledger's mark has an id of %d bytes and a proof of %d, want at most %d and %d",
+			len(mark.GetId()), len(mark.GetProof()), maxMarkID, maxMarkProof)
+	}
+	got, because, err := m.State.Remembered(ctx, Mark{hubstate.Mark{ID: mark.GetId(), Revision: mark.GetRevision()}, mark.GetProof()},
+		m.Clock.Now())
+	switch {
+	case err != nil:
+		return false, err
+	case because != "":
+		m.Log.Info("The store was set back: claims with a key wait for the key indexes of all clusters", "reason", because,
+			"rememberedBy", cluster)
+	case got != Proven:
+		m.Log.Info("A cluster remembers a ledger of a hub with other secrets: if this hub lost all of its files, claim keys of before are "+
+			"not known", "cluster", cluster, "verdict", got)
+	}
+	return because != "", nil
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"context"
+	"errors"
+)
+
+// Either permits what any of several Authorizers does. It asks them in turn, and no more of them once a permission holds everywhere.
+type Either []Authorizer
+
+// Authorize implements Authorizer. An Authorizer that fails does not take away what another one permits.
+func (e Either) Authorize(ctx context.Context, who *Identity, p Permission) (Grant, error) {
+	var out Grant
+	var failed error
+	for _, a := range e {
+		grant, err := a.Authorize(ctx, who, p)
+		if err != nil {
+			failed = err
+			continue
+		}
+		out = out.and(grant)
+		if out.everywhere() {
+			return out, nil
+		}
+	}
+	if out.Empty() || p.needsWhole() && out.For(All).Empty() {
+		return out, failed
+	}
+	return out, nil
+}
+
+func (g Grant) and(other Grant) Grant {
+	out := Grant{Scopes: append(g.Scopes[:len(g.Scopes):len(g.Scopes)], other.Scopes...), Ask: g.Ask}
+	switch {
+	case g.Ask == nil:
+		out.Ask = other.Ask
+	case other.Ask != nil:
+		out.Ask = func(namespace string) (bool, error) {
+			held, failed := g.Ask(namespace)
+			if held {
+				return true, nil
+			}
+			held, err := other.Ask(namespace)
+			if held {
+				return true, nil
+			}
+			return false, errors.Join(failed, err)
+		}
+	}
+	return out
+}
+
+func (g Grant) everywhere() bool {
+	for i := range g.Scopes {
+		if s := &g.Scopes[i]; s.Whole && s.AllTeams && s.AllNamespaces && s.Plain() {
+			return true
+		}
+	}
+	return false
+}
+
+func (p Permission) needsWhole() bool {
+	reach, known := ReachOf(p)
+	return !known || reach == All
+}

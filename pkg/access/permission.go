@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// Permission is a verb on a resource.
+type Permission struct{ Resource, Verb string }
+
+// String is as errors have it: "create sandboxes/exec".
+func (p Permission) String() string { return p.Verb + " " + p.Resource }
+
+// The resources.
+const (
+	Sandboxes     = "sandboxes"
+	SandboxesExec = "sandboxes/exec"
+	SandboxesLog  = "sandboxes/log"
+	SandboxesPort = "sandboxes/ports"
+	Envs          = "envs"
+	Templates     = "templates"
+	Clusters      = "clusters"
+	Claims        = "claims"
+	Hub           = "hub"
+	Keys          = "keys"
+	Policies      = "access"
+	Quotas        = "quotas"
+	Pki           = "pki"
+)
+
+// Conversations with sandboxes, as permissions.
+var (
+	Exec  = Permission{SandboxesExec, "create"}
+	Logs  = Permission{SandboxesLog, "get"}
+	Ports = Permission{SandboxesPort, "create"}
+)
+
+// check is every caller's.
+var check = Permission{Policies, "check"}
+
+// Reach is the set of callers that a call concerns.
+type Reach = sandboxv1.Reach
+
+// The reaches.
+const (
+	Own   = sandboxv1.ReachOwn   // what the caller may see; the call itself checks that
+	Teams = sandboxv1.ReachTeams // every team of a namespace
+	All   = sandboxv1.ReachHub   // every caller
+)
+
+// Method is what a method needs.
+type Method struct {
+	Permission
+	Reach   Reach
+	Changes bool // it changes something, and is audited
+}
+
+// reflection is gRPC's.
+var reflection = Method{Permission: Permission{Hub, "get"}}
+
+// conversations are the kinds of conversations, as the paths of REST have them.
+var conversations = map[string]Method{
+	"exec":  {Permission: Exec},
+	"logs":  {Permission: Logs},
+	"ports": {Permission: Ports},
+}
+
+// OfMethod returns what a gRPC method needs, by its full name. One that is not known needs the role admin, for everything.
+func OfMethod(full string) Method {
+	if m, ok := sandboxv1.MethodPermissions[full]; ok {
+		return Method{Permission: Permission{m.Resource, m.Verb}, Reach: m.Reach, Changes: m.Changes}
+	}
+	if strings.HasPrefix(full, "/grpc.reflection.") {
+		return reflection
+	}
+	return Method{Permission: Permission{Hub, "unknown"}, Reach: All, Changes: true}
+}
+
+// OfConversation returns what a conversation with a sandbox needs: exec, logs or ports.
+func OfConversation(kind string) (m Method, ok bool) {
+	m, ok = conversations[kind]
+	return m, ok
+}
+
+// permissions are all that methods and conversations need.
+var permissions = func() map[Permission]Reach {
+	all := map[Permission]Reach{}
+	for _, m := range sandboxv1.MethodPermissions {
+		all[Permission{m.Resource, m.Verb}] = m.Reach
+	}
+	for _, m := range conversations {
+		all[m.Permission] = m.Reach
+	}
+	return all
+}()
+
+// Permissions lists all permissions, in order.
+func Permissions() []Permission {
+	return slices.SortedFunc(maps.Keys(permissions), func(a, b Permission) int {
+		return strings.Compare(a.Resource+" "+a.Verb, b.Resource+" "+b.Verb)
+	})
+}
+
+// ReachOf returns the reach of a permission; false: there is no such permission.
+func ReachOf(p Permission) (Reach, bool) {
+	r, ok := permissions[p]
+	return r, ok
+}
+
+// Resources lists all resources, in order.
+func Resources() []string { return distinct(func(p Permission) string { return p.Resource }) }
+
+// Verbs lists all verbs, in order.
+func Verbs() []string { return distinct(func(p Permission) string { return p.Verb }) }
+
+func distinct(of func(Permission) string) []string {
+	var all []string
+	for p := range permissions {
+		all = append(all, of(p))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

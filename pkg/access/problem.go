@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Forbidden is the error about a permission that a caller has nowhere.
+func Forbidden(who *Identity, p Permission) error {
+	return problem.New(problem.Forbidden, "%s lacks the permission to %s", who.Caller(), p)
+}
+
+// TooNarrow is the error about a call that concerns more than where the caller has its permission.
+func TooNarrow(who *Identity, m Method) error {
+	if m.Reach == Teams {
+		return problem.New(problem.Forbidden,
+			"%s is for %s, and an Env is every team's: to %s it needs all teams", who.Caller(), who.bounds(), m.Permission)
+	}
+	return problem.New(problem.Forbidden,
+		"%s is for %s, and this is about the whole hub: to %s it needs all teams and all namespaces", who.Caller(), who.bounds(), m.Permission)
+}
+
+// Caller names an identity in errors.
+func (i *Identity) Caller() string {
+	kind := "user"
+	switch i.Kind {
+	case KindKey:
+		kind = "API key"
+	case KindServiceAccount:
+		kind = "ServiceAccount"
+	}
+	return fmt.Sprintf("%s %q", kind, i.Name)
+}
+
+// bounds describes the identity's own restrictions.
+func (i *Identity) bounds() string {
+	team, namespaces := fmt.Sprintf("team %q", i.Team), "namespaces "+cmp.Or(strings.Join(i.Namespaces, ", "), "none")
+	if i.AllTeams {
+		team = "all teams"
+	}
+	if i.TenantUser != "" {
+		team += fmt.Sprintf(" and user %q", i.TenantUser)
+	}
+	if i.AllNamespaces {
+		namespaces = "all namespaces"
+	}
+	return team + " in " + namespaces
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Calls records the calls of the public API, of gRPC and REST. The interceptors of the outer kind go before authentication, those of
+// the inner kind after it.
+type Calls struct {
+	Log  *Log
+	Who  func(context.Context) Who // after authentication
+	From func(context.Context) (from From, requestID string)
+	Hash KeyHash
+}
+
+// record is what a call's line gets from further inside.
+type record struct {
+	mu      sync.Mutex
+	id      string
+	who     Who
+	repeat  bool
+	refusal error
+}
+
+type recordKey struct{}
+
+func recordOf(ctx context.Context) *record {
+	r, _ := ctx.Value(recordKey{}).(*record)
+	return r
+}
+
+// Identify tells who makes the call, also where it is refused afterwards.
+func Identify(ctx context.Context, who Who) {
+	if r := recordOf(ctx); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.who = who
+	}
+}
+
+// MarkRepeat notes that a create returns what an earlier one with the same claim key has made.
+func MarkRepeat(ctx context.Context) {
+	if r := recordOf(ctx); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.repeat = true
+	}
+}
+
+// Watch returns a context by which NoteRefusal reaches Refusal.
+func Watch(ctx context.Context) context.Context {
+	return context.WithValue(ctx, recordKey{}, &record{})
+}
+
+// NoteRefusal notes that the caller was refused, and as whom.
+func NoteRefusal(ctx context.Context, who Who, err error) {
+	if r := recordOf(ctx); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.who, r.refusal = who, err
+	}
+}
+
+// Refusal returns what NoteRefusal has noted, if anything.
+func Refusal(ctx context.Context) (Who, error) {
+	r := recordOf(ctx)
+	if r == nil {
+		return Who{}, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.who, r.refusal
+}
+
+// Begin returns the line of a conversation, whose caller is authenticated.
+func (c *Calls) Begin(ctx context.Context, call Call) Event {
+	e := c.event(ctx, call, nil, nil)
+	e.ID, e.Who = c.Log.NewID(), c.Who(ctx)
+	return e
+}
+
+// Settle writes the outcome of a conversation's begin, or counts it among the refusals.
+func (c *Calls) Settle(ctx context.Context, e Event) { c.settle(ctx, Call{Changes: true}, e) }
+
+// SettleRefusal is Settle for what was refused before it began. A caller that has too many conversations already may ask for more as often
+// as
+// it likes, so that these refusals are folded as well.
+func (c *Calls) SettleRefusal(ctx context.Context, e Event) {
+	switch problem.Reason(e.Reason) {
+	case problem.RateLimited, problem.Quota:
+		c.Log.Fold(party(&e), e)
+	default:
+		c.Settle(ctx, e)
+	}
+}
+
+// Admit records the callers that are refused before their call is read.
+func (c *Calls) Admit(
+	admit func(ctx context.Context, method string, authorization []string) (caller string, err error),
+) func(ctx context.Context, method string, authorization []string) (caller string, err error) {
+	return func(ctx context.Context, method string, authorization []string) (string, error) {
+		ctx = Watch(ctx)
+		caller, err := admit(ctx, method, authorization)
+		if err != nil {
+			who, noted := Refusal(ctx)
+			if noted == nil {
+				who = As(nil)
+			}
+			c.Refused(ctx, method, who, err)
+		}
+		return caller, err
+	}
+}
+
+// As is a caller as the audit names it; nil: it is not known, or needs no credentials.
+func As(who *access.Identity) Who {
+	if who == nil {
+		return Who{Kind: Anonymous, Proof: ByNothing}
+	}
+	out := Who{
+		Name: who.Name, Kind: User, User: cmp.Or(who.User, who.TenantUser), Team: who.Team, Groups: who.Groups,
+		Proof: Proof(who.Kind), Issuer: who.Issuer,
+	}
+	switch who.Kind {
+	case access.KindKey:
+		out.Kind = Key
+	case access.KindServiceAccount:
+		out.Kind = ServiceAccount
+	}
+	return out
+}
+
+// event begins the line of a call.
+func (c *Calls) event(ctx context.Context, call Call, req, resp any) Event {
+	e := Event{Verb: call.Verb, Object: Object{Resource: call.Resource}, Trail: Trail{TraceID: traceID(ctx)}}
+	e.From, e.RequestID = c.From(ctx)
+	if r := recordOf(ctx); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		e.ID, e.Who, e.Repeat = r.id, r.who, r.repeat
+	}
+	if req != nil {
+		e.Object, e.Cluster = About(call.Resource, req, resp, e.Who, c.Hash)
+	}
+	return e
+}
+
+func traceID(ctx context.Context) string {
+	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
+		return span.TraceID().String()
+	}
+	return ""
+}
+
+// Outer records the outcome of a call.
+func (c *Calls) Outer(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	call, ok := Of(info.FullMethod)
+	if c.Log == nil || !ok {
+		return handler(ctx, req)
+	}
+	ctx = context.WithValue(ctx, recordKey{}, &record{id: c.Log.NewID()})
+	began := c.Log.Now()
+	resp, err := handler(ctx, req)
+	if !call.Changes && err == nil {
+		return resp, nil
+	}
+	e := c.event(ctx, call, req, resp)
+	e.Stage, e.Result = Done, ResultOf(err, e.Result)
+	e.Millis = c.Log.Now().Sub(began).Milliseconds()
+	c.settle(ctx, call, e)
+	return resp, err
+}
+
+// settle writes the line of a call that has ended, or counts it among the refusals.
+func (c *Calls) settle(ctx context.Context, call Call, e Event) {
+	switch problem.Reason(e.Reason) {
+	case problem.Unauthenticated:
+		c.Log.Fold(network(e.From.Address), e)
+	case problem.Forbidden:
+		c.Log.Fold(party(&e), e)
+	default:
+		if call.Changes {
+			c.Log.After(ctx, e)
+		}
+	}
+}
+
+// Inner notes the caller, and where the audit is strict writes what it is about to do.
+func (c *Calls) Inner(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := c.begin(ctx, info.FullMethod, req); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+func (c *Calls) begin(ctx context.Context, method string, req any) error {
+	call, ok := Of(method)
+	if c.Log == nil || !ok {
+		return nil
+	}
+	Identify(ctx, c.Who(ctx))
+	if !call.Changes {
+		return nil
+	}
+	return c.Log.Before(ctx, c.event(ctx, call, req, nil))
+}
+
+// OuterStream is Outer for streams: one that hands out state has a line when it begins and when it ends.
+func (c *Calls) OuterStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	call, ok := Of(info.FullMethod)
+	if c.Log == nil || !ok {
+		return handler(srv, stream)
+	}
+	ctx := context.WithValue(stream.Context(), recordKey{}, &record{id: c.Log.NewID()})
+	began := c.Log.Now()
+	counted := &countedStream{ServerStream: stream, ctx: ctx, counts: call.Changes}
+	err := handler(srv, counted)
+	if !call.Changes && err == nil {
+		return nil
+	}
+	e := c.event(ctx, call, nil, nil)
+	e.Stage, e.Result = End, ResultOf(err, e.Result)
+	if call.Changes {
+		e.Conversation = &Conversation{Kind: call.Verb, BytesOut: counted.out.Load()}
+	}
+	e.Millis = c.Log.Now().Sub(began).Milliseconds()
+	c.settle(ctx, call, e)
+	return err
+}
+
+// InnerStream is Inner for streams.
+func (c *Calls) InnerStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx := stream.Context()
+	if err := c.begin(ctx, info.FullMethod, nil); err != nil {
+		return err
+	}
+	if call, ok := Of(info.FullMethod); ok && call.Changes && c.Log != nil {
+		e := c.event(ctx, call, nil, nil)
+		e.Stage, e.Outcome = Begin, OK
+		c.Log.Record(e)
+	}
+	return handler(srv, stream)
+}
+
+// countedStream is a stream with another context, which counts what it sends.
+type countedStream struct {
+	grpc.ServerStream
+	ctx    context.Context
+	counts bool
+	out    atomic.Int64
+}
+
+// Context implements grpc.ServerStream.
+func (s *countedStream) Context() context.Context { return s.ctx }
+
+// SendMsg implements grpc.ServerStream.
+func (s *countedStream) SendMsg(m any) error {
+	err := s.ServerStream.SendMsg(m)
+	if sized, ok := m.(proto.Message); ok && s.counts && err == nil {
+		s.out.Add(int64(proto.Size(sized)))
+	}
+	return err
+}
+
+// Refused records a call that was refused before any interceptor: its credentials are missing, not known, or not for this call. Over
+// REST the method is not known yet.
+func (c *Calls) Refused(ctx context.Context, method string, who Who, err error) {
+	if c.Log == nil {
+		return
+	}
+	call, ok := Of(method)
+	if !ok && method != "" {
+		return
+	}
+	e := c.event(ctx, call, nil, nil)
+	e.Stage, e.ID, e.Who, e.Result = Done, c.Log.NewID(), who, ResultOf(err, e.Result)
+	c.settle(ctx, call, e)
+}
+
+// ResultOf is how a call ended, by its error. Messages are left out; because they quote values.
+func ResultOf(err error, r Result) Result {
+	r.Code = status.Code(err).String()
+	if err == nil {
+		r.Outcome = OK
+		return r
+	}
+	if errors.Is(err, context.Canceled) {
+		r.Outcome, r.Reason, r.Code = Unknown, "CALLER_LEFT", "Canceled"
+		return r
+	}
+	p := problem.FromError(err)
+	r.Reason, r.Code = string(p.Reason), p.Reason.Code().String()
+	for _, f := range p.Fields {
+		r.Fields = append(r.Fields, strings.SplitN(f.Field, "[", 2)[0])
+	}
+	switch p.Reason {
+	case problem.OutcomeUnknown, problem.Deadline:
+		r.Outcome = Unknown
+	case problem.Unavailable, problem.Internal:
+		r.Outcome = Failed
+	default:
+		r.Outcome = Refused
+	}
+	return r
+}
+
+// network is the part of an address that counts as one party: an IPv4 address, or the first 64 bits of an IPv6 address.
+func network(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return ""
+	}
+	bits := 64
+	if ip = ip.Unmap().WithZone(""); ip.Is4() {
+		bits = 32
+	}
+	prefix, err := ip.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return prefix.String()
+}

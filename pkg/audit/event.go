@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode"
+
+	"navix.sh/atoll/pkg/clip"
+)
+
+// Schema is the version of the lines. It rises when a field changes its meaning or leaves; a new field does not raise it.
+const Schema = 1
+
+// Stage is the point of a call or conversation that a line tells.
+type Stage string
+
+// The stages.
+const (
+	// Intent is written before a call acts, with strict only.
+	Intent Stage = "intent"
+	// Done is the outcome of a call, or of a cluster's attempt to attach.
+	Done Stage = "done"
+	// Begin and End are those of a conversation with a sandbox, or of a stream.
+	Begin Stage = "begin"
+	End   Stage = "end"
+	// Summary counts refusals that have no line of their own.
+	Summary Stage = "summary"
+	// Gap counts lines that were lost before it.
+	Gap Stage = "gap"
+)
+
+// Outcome is how a call ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OK      Outcome = "ok"
+	Refused Outcome = "refused" // it changed nothing
+	Failed  Outcome = "failed"  // the hub or a cluster failed
+	Unknown Outcome = "unknown" // the caller left, or a cluster did not respond: it may have acted
+)
+
+// Event is one line.
+type Event struct {
+	Schema  int       `json:"schema"`
+	Time    time.Time `json:"time"`         // UTC
+	ID      string    `json:"id,omitempty"` // that the lines of one call or conversation share
+	Stage   Stage     `json:"stage"`
+	Who     Who       `json:"who"`
+	From    From      `json:"from"`
+	Verb    string    `json:"verb,omitempty"`
+	Object  Object    `json:"object"`
+	Cluster string    `json:"cluster,omitempty"`
+	Result
+	Trail
+	Conversation *Conversation `json:"conversation,omitempty"` // of a conversation's begin and end
+}
+
+// Who is the caller, and how it proved that.
+type Who struct {
+	Name   string   `json:"name,omitempty"` // of the key, user, ServiceAccount or cluster
+	Kind   Kind     `json:"kind"`
+	User   string   `json:"user,omitempty"`
+	Team   string   `json:"team,omitempty"`
+	Groups []string `json:"groups,omitempty"`
+	Proof  Proof    `json:"proof"`
+	Issuer string   `json:"issuer,omitempty"` // of an OIDC or ServiceAccount token
+}
+
+// Kind is the kind of a caller.
+type Kind string
+
+// The kinds of callers.
+const (
+	Key            Kind = "key"
+	User           Kind = "user"
+	ServiceAccount Kind = "serviceaccount"
+	Cluster        Kind = "cluster"
+	Anonymous      Kind = "anonymous" // unknown, or no credentials are required
+)
+
+// Proof is what a caller showed.
+type Proof string
+
+// The proofs.
+const (
+	ByKey            Proof = "key"
+	ByOIDC           Proof = "oidc"
+	ByServiceAccount Proof = "serviceaccount"
+	ByCertificate    Proof = "certificate"
+	ByInvitation     Proof = "invitation"
+	ByNothing        Proof = "none"
+)
+
+// From is where a call came from.
+type From struct {
+	Address   string `json:"address,omitempty"` // the peer of the connection; no header is believed
+	UserAgent string `json:"userAgent,omitempty"`
+}
+
+// Object is what a call is about.
+type Object struct {
+	Resource     string `json:"resource,omitempty"`
+	Namespace    string `json:"namespace,omitempty"`
+	Name         string `json:"name,omitempty"`
+	Sandbox      string `json:"sandbox,omitempty"`
+	Env          string `json:"env,omitempty"`
+	Team         string `json:"team,omitempty"` // whose the object is, or becomes
+	User         string `json:"user,omitempty"`
+	ClaimKeyHash string `json:"claimKeyHash,omitempty"` // as the label on the Pod
+}
+
+// Result is how a call ended.
+type Result struct {
+	Outcome Outcome  `json:"outcome,omitempty"`
+	Reason  string   `json:"reason,omitempty"` // of a refusal or failure, as in errors
+	Code    string   `json:"code,omitempty"`   // the gRPC code
+	Fields  []string `json:"fields,omitempty"` // names of the refused fields; values may be secret
+	Millis  int64    `json:"durationMs"`
+	Repeat  bool     `json:"repeat,omitempty"` // a create whose claim key had been used: it returned the same sandbox
+	Count   int64    `json:"count,omitempty"`  // of a summary or gap
+}
+
+// Trail leads to other records of a call.
+type Trail struct {
+	RequestID string `json:"requestId,omitempty"` // the caller's X-Request-Id
+	TraceID   string `json:"traceId,omitempty"`
+	Replica   string `json:"replica,omitempty"` // of the hub
+}
+
+// Conversation is a conversation with a sandbox. Neither its command nor its content is recorded.
+type Conversation struct {
+	Kind      string `json:"kind"` // exec, logs, port; backup
+	Container string `json:"container,omitempty"`
+	Port      int32  `json:"port,omitempty"`
+	BytesIn   int64  `json:"bytesIn"`  // to the sandbox
+	BytesOut  int64  `json:"bytesOut"` // from it
+	Cause     string `json:"cause,omitempty"`
+}
+
+// Bounds of a line's texts, in bytes.
+const (
+	maxName   = 128
+	maxAgent  = 200
+	maxGroups = 16
+	maxFields = 8
+)
+
+// line encodes an event, with its texts made safe.
+func (e *Event) line() ([]byte, error) {
+	e.clean()
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(e); err != nil { // ends with a line feed
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func (e *Event) clean() {
+	e.Time = e.Time.UTC()
+	for _, text := range []*string{
+		&e.ID, &e.Verb, &e.Cluster, &e.Who.Name, &e.Who.User, &e.Who.Team, &e.Who.Issuer, &e.From.Address, &e.Object.Resource,
+		&e.Object.Namespace, &e.Object.Name, &e.Object.Sandbox, &e.Object.Env, &e.Object.Team, &e.Object.User, &e.Object.ClaimKeyHash,
+		&e.Reason, &e.Code, &e.RequestID, &e.TraceID, &e.Replica,
+	} {
+		*text = Text(*text, maxName)
+	}
+	e.From.UserAgent = Text(e.From.UserAgent, maxAgent)
+	e.Who.Groups = texts(e.Who.Groups, maxGroups)
+	e.Fields = texts(e.Fields, maxFields)
+	if c := e.Conversation; c != nil {
+		own := *c
+		own.Kind, own.Container, own.Cause = Text(c.Kind, maxName), Text(c.Container, maxName), Text(c.Cause, maxName)
+		e.Conversation = &own
+	}
+}
+
+func texts(all []string, most int) []string {
+	out := make([]string, 0, min(len(all), most))
+	for _, text := range all[:min(len(all), most)] {
+		out = append(out, Text(text, maxName))
+	}
+	return out
+}
+
+// Text makes a text of a caller safe for a line and a terminal: it has at most so many bytes, is valid UTF-8, and has no control
+// or format characters, by which it could imitate other lines or hide.
+func Text(text string, most int) string {
+	return clip.Text(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, clip.Text(text, 4*most)), most)
+}

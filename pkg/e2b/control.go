@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"navix.sh/atoll/api/envd"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	sandboxesPath = "/v1/sandboxes"
+	// initTimeout bounds how long the daemon of a sandbox that runs may take to respond.
+	initTimeout = 20 * time.Second
+	initPause   = 200 * time.Millisecond
+	maxPage     = 100
+)
+
+// read decodes a body; without one the zero value stays.
+func read(r *http.Request, into any) error {
+	err := json.NewDecoder(r.Body).Decode(into)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return problem.New(problem.Invalid, "the body is not valid: %s", err)
+	}
+	return nil
+}
+
+// pathOf is a sandbox's path in the public API.
+func pathOf(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	if !validID.MatchString(id) {
+		return "", problem.New(problem.NotFound, "sandbox %q not found", clip(id))
+	}
+	return sandboxesPath + "/" + id, nil
+}
+
+func clip(text string) string { return text[:min(len(text), 63)] }
+
+// create claims a sandbox and hands its environment to the daemon. One whose daemon does not respond is released.
+func (g *Gateway) create(r *http.Request) (response, error) {
+	var in newSandbox
+	if err := read(r, &in); err != nil {
+		return response{}, err
+	}
+	if err := in.check(); err != nil {
+		return response{}, err
+	}
+	sandbox := &sandboxv1.Sandbox{}
+	if err := g.call(r, http.MethodPost, sandboxesPath, in.request(), sandbox); err != nil {
+		return response{}, err
+	}
+	if err := g.init(r, sandbox.GetId(), in.EnvVars); err != nil {
+		late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
+		defer cancel()
+		if _, gone := g.send(late, r, http.MethodDelete, sandboxesPath+"/"+sandbox.GetId(), nil, nil); gone != nil {
+			g.opts.Log.Info("A sandbox without a daemon was not released", "sandbox", sandbox.GetId(), "error", gone.Error())
+		}
+		return response{}, err
+	}
+	return g.admit(r, sandbox, http.StatusCreated)
+}
+
+// init sets the daemon's token and a claim's environment.
+func (g *Gateway) init(r *http.Request, id string, env map[string]string) error {
+	ctx, cancel := context.WithTimeout(r.Context(), initTimeout)
+	defer cancel()
+	token := g.sealer.daemon(id)
+	body := map[string]any{"accessToken": token, "timestamp": g.opts.Now().UTC()}
+	if len(env) > 0 {
+		body["envVars"] = env
+	}
+	path := fmt.Sprintf("%s/%s/ports/%d/init", sandboxesPath, id, envd.Port)
+	for {
+		_, err := g.send(ctx, r, http.MethodPost, path, body, http.Header{"X-Access-Token": {token}})
+		var refused *refusal
+		if err == nil || errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable &&
+			refused.status != http.StatusGatewayTimeout {
+			return err
+		}
+		select {
+		case <-time.After(initPause):
+		case <-ctx.Done():
+			return problem.New(problem.Misconfigured, "the sandbox's daemon did not respond at port %d within %s (%s); the Env's template needs "+
+				"the runtime e2b", envd.Port, initTimeout, err)
+		}
+	}
+}
+
+// admit is the response to a client that may use a sandbox.
+func (g *Gateway) admit(r *http.Request, s *sandboxv1.Sandbox, status int) (response, error) {
+	token, err := g.sealer.seal(s.GetId(), apiKey(r.Header.Get("X-Api-Key")))
+	if err != nil {
+		return response{}, err
+	}
+	return response{status: status, body: grant{
+		SandboxID: s.GetId(), TemplateID: templateOf(s), ClientID: s.GetClusterId(), EnvdVersion: daemonVersion, EnvdAccessToken: token,
+		Domain: g.opts.Domain,
+	}}, nil
+}
+
+// over reports whether a sandbox has ended, or is about to.
+func over(s *sandboxv1.Sandbox) bool {
+	return s.GetPhase() == sandboxv1.Phase_STOPPING || s.GetPhase() == sandboxv1.Phase_ENDED
+}
+
+// live returns a sandbox that has not ended.
+func (g *Gateway) live(r *http.Request) (*sandboxv1.Sandbox, error) {
+	path, err := pathOf(r)
+	if err != nil {
+		return nil, err
+	}
+	sandbox := &sandboxv1.Sandbox{}
+	if err := g.call(r, http.MethodGet, path, nil, sandbox); err != nil {
+		return nil, err
+	}
+	if over(sandbox) {
+		return nil, problem.New(problem.NotFound, "sandbox %s has ended", sandbox.GetId())
+	}
+	return sandbox, nil
+}
+
+func (g *Gateway) get(r *http.Request) (response, error) {
+	sandbox, err := g.live(r)
+	if err != nil {
+		return response{}, err
+	}
+	return response{status: http.StatusOK, body: g.details(sandbox)}, nil
+}
+
+func (g *Gateway) list(r *http.Request) (response, error) {
+	q := r.URL.Query()
+	size := maxPage
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxPage {
+			return response{}, invalid("limit", text, fmt.Sprintf("1 to %d", maxPage))
+		}
+		size = n
+	}
+	to := url.Values{"pageSize": {strconv.Itoa(size)}, "orderBy": {"claimedAt desc"}}
+	if q.Get("order") == "asc" {
+		to.Set("orderBy", "claimedAt")
+	}
+	if token := q.Get("nextToken"); token != "" {
+		to.Set("pageToken", token)
+	}
+	wanted, err := url.ParseQuery(q.Get("metadata"))
+	if err != nil {
+		return response{}, invalid("metadata", q.Get("metadata"), "KEY=VALUE&KEY=VALUE, escaped as in a URL")
+	}
+	for name, values := range wanted {
+		for _, value := range values {
+			to.Add("metadataSelector", name+"="+value)
+		}
+	}
+	if template := q.Get("template"); template != "" {
+		n := (&newSandbox{TemplateID: template}).request()
+		to.Set("env", fmt.Sprint(n["env"]))
+		if namespace, ok := n["namespace"].(string); ok {
+			to.Set("namespace", namespace)
+		}
+	}
+	page := &sandboxv1.ListSandboxesResponse{}
+	if err := g.call(r, http.MethodGet, sandboxesPath+"?"+to.Encode(), nil, page); err != nil {
+		return response{}, err
+	}
+	states := statesOf(q["state"])
+	out := []details{}
+	for _, s := range page.GetSandboxes() {
+		if d := g.details(s); !over(s) && (len(states) == 0 || states[d.State]) {
+			out = append(out, d)
+		}
+	}
+	answer := response{status: http.StatusOK, body: out}
+	if page.GetNextPageToken() != "" {
+		answer.header = map[string]string{"X-Next-Token": page.GetNextPageToken()}
+	}
+	return answer, nil
+}
+
+func (g *Gateway) kill(r *http.Request) (response, error) {
+	sandbox, err := g.live(r)
+	if err != nil {
+		return response{}, err
+	}
+	if err := g.call(r, http.MethodDelete, sandboxesPath+"/"+sandbox.GetId(), nil, nil); err != nil {
+		return response{}, err
+	}
+	return response{status: http.StatusNoContent}, nil
+}
+
+// until ends a sandbox some seconds from now. With later, never sooner than it would end already.
+func (g *Gateway) until(r *http.Request, s *sandboxv1.Sandbox, timeout int64, later bool) error {
+	if timeout < 1 || timeout > maxTimeout {
+		return invalid("timeout", strconv.FormatInt(timeout, 10), fmt.Sprintf("1 to %d seconds", maxTimeout))
+	}
+	age := max(g.opts.Now().Sub(s.GetClaimedAt().AsTime()), 0)
+	lifetime := int64((age+time.Second-1)/time.Second) + timeout
+	if later && s.GetMaxLifetime() != nil && s.GetMaxLifetime().GetSeconds() >= lifetime {
+		return nil
+	}
+	return g.call(r, http.MethodPatch, sandboxesPath+"/"+s.GetId(), map[string]any{"maxLifetime": seconds(lifetime)}, nil)
+}
+
+func (g *Gateway) setTimeout(r *http.Request) (response, error) {
+	var in struct {
+		Timeout int64 `json:"timeout"`
+	}
+	if err := read(r, &in); err != nil {
+		return response{}, err
+	}
+	sandbox, err := g.live(r)
+	if err != nil {
+		return response{}, err
+	}
+	return response{status: http.StatusNoContent}, g.until(r, sandbox, in.Timeout, false)
+}
+
+func (g *Gateway) refresh(r *http.Request) (response, error) {
+	var in struct {
+		Duration int64 `json:"duration"`
+	}
+	if err := read(r, &in); err != nil {
+		return response{}, err
+	}
+	sandbox, err := g.live(r)
+	if err != nil {
+		return response{}, err
+	}
+	return response{status: http.StatusNoContent}, g.until(r, sandbox, cmp.Or(in.Duration, 15), true)
+}
+
+// connect gives access to a sandbox, and resumes one that is paused.
+func (g *Gateway) connect(r *http.Request) (response, error) {
+	var in struct {
+		Timeout int64 `json:"timeout"`
+	}
+	if err := read(r, &in); err != nil {
+		return response{}, err
+	}
+	sandbox, err := g.live(r)
+	if err != nil {
+		return response{}, err
+	}
+	status := http.StatusOK
+	if paused(sandbox) {
+		status = http.StatusCreated
+		if err := g.call(r, http.MethodPost, sandboxesPath+"/"+sandbox.GetId()+":resume", map[string]any{}, nil); err != nil {
+			return response{}, err
+		}
+	}
+	if err := g.init(r, sandbox.GetId(), nil); err != nil {
+		return response{}, err
+	}
+	if err := g.until(r, sandbox, cmp.Or(in.Timeout, defaultTimeout), true); err != nil {
+		return response{}, err
+	}
+	return g.admit(r, sandbox, status)
+}
+
+func (g *Gateway) pause(r *http.Request) (response, error) {
+	sandbox, err := g.live(r)
+	if err != nil {
+		return response{}, err
+	}
+	if paused(sandbox) {
+		return response{}, &refusal{status: http.StatusConflict, message: "sandbox " + sandbox.GetId() + " is paused already"}
+	}
+	return response{status: http.StatusNoContent}, g.call(r, http.MethodPost, sandboxesPath+"/"+sandbox.GetId()+":pause", map[string]any{},
+		nil)
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/validate"
+)
+
+const (
+	// MaxHeaderBytes bounds the header of a request.
+	MaxHeaderBytes = 64 << 10
+	maxBody        = 256 << 10 // of the control plane
+	maxResponse    = 16 << 20  // of the public API
+	bodyTimeout    = 30 * time.Second
+	idlePerAddress = 16
+)
+
+// Options configure a Gateway.
+type Options struct {
+	// Dial connects to the public API, as a caller at an address.
+	Dial func(ctx context.Context, from string) (net.Conn, error)
+	// Key seals access tokens: KeySize bytes, the same at each replica.
+	Key []byte
+	// Domain is the parent of the names PORT-ID.DOMAIN; empty: clients name sandboxes by headers.
+	Domain string
+	Now    func() time.Time
+	Log    logr.Logger
+}
+
+// Gateway is an http.Handler for E2B clients.
+type Gateway struct {
+	opts      Options
+	sealer    *sealer
+	transport *http.Transport
+	client    *http.Client
+	control   *http.ServeMux
+	data      http.Handler
+}
+
+// New returns a Gateway.
+func New(o Options) (*Gateway, error) {
+	sealer, err := newSealer(o.Key)
+	if err != nil {
+		return nil, err
+	}
+	g := &Gateway{opts: o, sealer: sealer}
+	g.transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, fmt.Errorf("reading a caller's address: %w", err)
+			}
+			return o.Dial(ctx, host)
+		},
+		DisableCompression: true, MaxIdleConnsPerHost: idlePerAddress, MaxIdleConns: 256, IdleConnTimeout: time.Minute,
+		MaxResponseHeaderBytes: 2 * MaxHeaderBytes,
+	}
+	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	g.data = g.newProxy()
+	g.routes()
+	return g, nil
+}
+
+// Close ends idle connections.
+func (g *Gateway) Close() { g.transport.CloseIdleConnections() }
+
+func (g *Gateway) routes() {
+	g.control = http.NewServeMux()
+	handle := func(pattern string, f func(*http.Request) (response, error)) {
+		method, path, _ := strings.Cut(pattern, " ")
+		for _, version := range []string{"", "/v2"} {
+			g.control.HandleFunc(method+" "+version+path, func(w http.ResponseWriter, r *http.Request) {
+				out, err := f(r)
+				if err != nil {
+					refuse(w, err)
+					return
+				}
+				out.write(w)
+			})
+		}
+	}
+	handle("POST /sandboxes", g.create)
+	handle("GET /sandboxes", g.list)
+	handle("GET /sandboxes/{id}", g.get)
+	handle("DELETE /sandboxes/{id}", g.kill)
+	handle("POST /sandboxes/{id}/timeout", g.setTimeout)
+	handle("POST /sandboxes/{id}/refreshes", g.refresh)
+	handle("POST /sandboxes/{id}/connect", g.connect)
+	handle("POST /sandboxes/{id}/resume", g.connect)
+	handle("POST /sandboxes/{id}/pause", g.pause)
+	for what, advice := range map[string]string{
+		"GET /sandboxes/{id}/metrics": "read /metrics of the sandbox, or the cluster's metrics", "GET /sandboxes/{id}/logs": "use atollctl logs",
+		"POST /sandboxes/{id}/snapshots": "a snapshot of memory is not taken; pause keeps the sandbox",
+		"POST /sandboxes/{id}/fork":      "create another sandbox", "PUT /sandboxes/{id}/network": "the Env's annotation egress has the rules",
+		"GET /snapshots": "a snapshot of memory is not taken", "/volumes": "put volumes into the Env's template",
+		"/templates": "an Env is a template; apply a SandboxEnv", "/templates/": "an Env is a template; apply a SandboxEnv",
+		"/v3/templates": "an Env is a template; apply a SandboxEnv",
+	} {
+		g.control.HandleFunc(what, func(w http.ResponseWriter, _ *http.Request) { refuse(w, absent(what, advice)) })
+	}
+	g.control.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	g.control.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, problem.New(problem.NotFound, "%s %s is not a call of E2B's that is served here", r.Method, validate.Clip(r.URL.Path)))
+	})
+}
+
+// ServeHTTP implements http.Handler.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if port, id, ok := serve.SandboxHost(r.Host, g.opts.Domain); ok && g.opts.Domain != "" {
+		g.toSandbox(w, r, id, port)
+		return
+	}
+	if id := r.Header.Get("E2b-Sandbox-Id"); id != "" {
+		g.toSandbox(w, r, id, r.Header.Get("E2b-Sandbox-Port"))
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	g.control.ServeHTTP(w, r)
+}
+
+// response is one of the control plane.
+type response struct {
+	status int
+	header map[string]string
+	body   any // nil: none
+}
+
+func (r response) write(w http.ResponseWriter) {
+	for name, value := range r.header {
+		w.Header().Set(name, value)
+	}
+	if r.body == nil {
+		w.WriteHeader(r.status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(r.status)
+	_ = json.NewEncoder(w).Encode(r.body)
+}
+
+func invalid(field, value, valid string) error { return problem.InvalidField(field, value, valid) }
+
+func absent(what, advice string) error {
+	return problem.New(problem.Unimplemented, "%s: not served here; %s", what, advice)
+}
+
+// refusal is an error of the public API as it came.
+type refusal struct {
+	status     int
+	message    string
+	retryAfter string
+}
+
+func (r *refusal) Error() string { return r.message }
+
+// refuse writes an error in E2B's form.
+func refuse(w http.ResponseWriter, err error) {
+	var known *refusal
+	if !errors.As(err, &known) {
+		p := problem.FromError(err)
+		known = &refusal{status: p.Reason.HTTPStatus(), message: p.Error()}
+	}
+	if known.retryAfter != "" {
+		w.Header().Set("Retry-After", known.retryAfter)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(known.status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": known.status, "message": known.message})
+}
+
+// from is the address of a request's caller.
+func from(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return "127.0.0.1"
+	}
+	return host
+}
+
+// base is the public API's root for a caller: each address has connections of its own.
+func base(r *http.Request) string { return "http://" + net.JoinHostPort(from(r), "80") }
+
+// authorize adds a caller's API key to a request for the public API.
+func authorize(request *http.Request, key string) {
+	request.Host = "localhost"
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+}
+
+// call makes a call of the public API for a request's caller.
+func (g *Gateway) call(r *http.Request, method, path string, in any, out proto.Message) error {
+	text, err := g.send(r.Context(), r, method, path, in, nil)
+	if err != nil || out == nil {
+		return err
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, out); err != nil {
+		return fmt.Errorf("reading a response of the API: %w", err)
+	}
+	return nil
+}
+
+func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string, in any, header http.Header) ([]byte, error) {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("writing a call of the API: %w", err)
+		}
+		body = strings.NewReader(string(text))
+	}
+	request, err := http.NewRequestWithContext(ctx, method, base(r)+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("writing a call of the API: %w", err)
+	}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	if in != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if key := r.Header.Get("Idempotency-Key"); key != "" && method == http.MethodPost && path == sandboxesPath {
+		request.Header.Set("Idempotency-Key", key)
+	}
+	authorize(request, apiKey(r.Header.Get("X-Api-Key")))
+	answer, err := g.client.Do(request)
+	if err != nil {
+		return nil, problem.New(problem.Unavailable, "the API did not respond: %s", validate.Clip(err.Error()))
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxResponse))
+	if err != nil {
+		return nil, problem.New(problem.Unavailable, "the API did not respond: %s", validate.Clip(err.Error()))
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		var detail struct{ Detail, Title, Message string }
+		_ = json.Unmarshal(text, &detail)
+		message := detail.Detail + detail.Message
+		if message == "" {
+			message = detail.Title
+		}
+		return nil, &refusal{answer.StatusCode, message, answer.Header.Get("Retry-After")}
+	}
+	return text, nil
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"navix.sh/atoll/pkg/access"
+)
+
+// front is a gateway before a server of the test.
+func front(t *testing.T, api http.HandlerFunc) (*Gateway, *httptest.Server) {
+	inside := NewInside()
+	behind := &http.Server{Handler: api, ReadHeaderTimeout: time.Minute}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = behind.Serve(inside) }()
+	g, err := New(Options{Dial: inside.Dial, Key: bytes.Repeat([]byte{7}, KeySize), Now: time.Now, Log: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g)
+	t.Cleanup(func() {
+		server.Close()
+		g.Close()
+		_ = behind.Close()
+		<-done
+	})
+	return g, server
+}
+
+func TestKeysHaveTheFormThatClientsCheck(t *testing.T) {
+	token, _, err := access.NewToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ClientKey(token)
+	if err != nil || !strings.HasPrefix(key, ClientPrefix) || strings.Trim(key[len(ClientPrefix):], "0123456789abcdef") != "" ||
+		apiKey(key) != token {
+		t.Errorf("%s becomes %s and then %s, %v", token, key, apiKey(key), err)
+	}
+	for _, other := range []string{"", "x", "e2b_zz", "atoll_!"} {
+		if _, err := ClientKey(other); err == nil {
+			t.Errorf("%q is taken for a token", other)
+		}
+	}
+}
+
+func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
+	got := make(chan *http.Request, 1)
+	g, server := front(t, func(w http.ResponseWriter, r *http.Request) {
+		got <- r
+		for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Alt-Svc", "Strict-Transport-Security"} {
+			w.Header().Set(name, "x")
+		}
+		w.Header().Set("Location", r.URL.Path+"/next")
+		w.WriteHeader(http.StatusFound)
+	})
+	token, err := g.sealer.seal("01-east", "atoll_key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for port, daemon := range map[string]bool{"49983": true, "8000": false} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/a%2Fb?q=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.SetBasicAuth("root", "")
+		for name, value := range map[string]string{
+			"X-Access-Token": token, "E2b-Sandbox-Id": "01-east", "E2b-Sandbox-Port": port, "X-Api-Key": "secret", UserHeader: "other",
+			"Origin": "http://evil.example", "E2b-Traffic-Access-Token": token,
+		} {
+			request.Header.Set(name, value)
+		}
+		response, err := server.Client().Transport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		r := <-got
+		if want := sandboxesPath + "/01-east/ports/" + port + "/a%2Fb"; r.URL.EscapedPath() != want || r.URL.RawQuery != "q=1" {
+			t.Errorf("port %s: the path is %s?%s, want %s", port, r.URL.EscapedPath(), r.URL.RawQuery, want)
+		}
+		if r.Header.Get("Authorization") != "Bearer atoll_key" || (r.Header.Get(UserHeader) == "root") != daemon {
+			t.Errorf("port %s: Authorization %q, user %q", port, r.Header.Get("Authorization"), r.Header.Get(UserHeader))
+		}
+		own := map[bool]string{true: g.sealer.daemon("01-east"), false: ""}[daemon]
+		if r.Header.Get("X-Access-Token") != own {
+			t.Errorf("port %s gets the token %q, want %q", port, r.Header.Get("X-Access-Token"), own)
+		}
+		for name, values := range r.Header {
+			if text := strings.Join(values, " "); strings.Contains(text, token) || strings.Contains(text, "secret") || strings.Contains(text,
+				"evil") {
+				t.Errorf("port %s gets %s: %s", port, name, text)
+			}
+		}
+		for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Alt-Svc", "Strict-Transport-Security"} {
+			if response.Header.Get(name) != "" {
+				t.Errorf("port %s sets %s for the gateway's origin", port, name)
+			}
+		}
+	}
+}
+
+func TestATokenIsOfOneSandboxAndOneGateway(t *testing.T) {
+	g, _ := front(t, func(http.ResponseWriter, *http.Request) {})
+	token, err := g.sealer.seal("a", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := newSealer(bytes.Repeat([]byte{8}, KeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err := g.sealer.open("a", token); err != nil || key != "key" {
+		t.Errorf("its own: %q, %v", key, err)
+	}
+	if _, err := g.sealer.open("b", token); err == nil {
+		t.Error("it opens another sandbox")
+	}
+	if _, err := other.open("a", token); err == nil {
+		t.Error("another gateway takes it")
+	}
+}
+
+func TestRefusalsHaveE2BsForm(t *testing.T) {
+	_, server := front(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.Header().Set("Retry-After", "2")
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = io.WriteString(w, `{"detail":"too many","reason":"RATE_LIMITED"}`)
+	})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/v2/sandboxes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "2" ||
+		strings.TrimSpace(string(text)) != `{"code":429,"message":"too many"}` {
+		t.Errorf("%d %v %s", response.StatusCode, response.Header, text)
+	}
+}
+
+func TestInsideEndsWithItsListener(t *testing.T) {
+	inside := NewInside()
+	_ = inside.Close()
+	if _, err := inside.Dial(context.Background(), "10.0.0.1"); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a connection to a closed listener: %v", err)
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2b
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"navix.sh/atoll/pkg/access"
+)
+
+// KeySize is the size of a gateway's key, in bytes.
+const KeySize = 32
+
+// ClientPrefix begins API keys in the form that E2B clients check.
+const ClientPrefix = "e2b_"
+
+var lower32 = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// ClientKey is an API key's token in the form that E2B clients check: e2b_ and hex.
+func ClientKey(token string) (string, error) {
+	secret, err := lower32.DecodeString(strings.ToUpper(strings.TrimPrefix(token, access.TokenPrefix)))
+	if err != nil || !strings.HasPrefix(token, access.TokenPrefix) {
+		return "", errors.New("the token is not that of an API key of Atoll")
+	}
+	return ClientPrefix + hex.EncodeToString(secret), nil
+}
+
+// apiKey is the reverse of ClientKey. What has another form is returned as it is.
+func apiKey(key string) string {
+	text, ok := strings.CutPrefix(key, ClientPrefix)
+	if !ok {
+		return key
+	}
+	secret, err := hex.DecodeString(text)
+	if err != nil {
+		return key
+	}
+	return access.TokenPrefix + strings.ToLower(lower32.EncodeToString(secret))
+}
+
+// sealer makes and reads access tokens.
+type sealer struct {
+	aead cipher.AEAD
+	key  []byte
+}
+
+func newSealer(key []byte) (*sealer, error) {
+	if len(key) != KeySize {
+		return nil, fmt.Errorf("the gateway's key has %d bytes, want %d", len(key), KeySize)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the gateway's key: %w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("reading the gateway's key: %w", err)
+	}
+	return &sealer{aead, key}, nil
+}
+
+// seal makes the token with which the caller of an API key reaches a sandbox.
+func (s *sealer) seal(sandbox, apiKey string) (string, error) {
+	nonce := make([]byte, s.aead.NonceSize())
+	if _, err := rand.Read(nonce); err != nil {
+		return "", fmt.Errorf("making an access token: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, []byte(apiKey), []byte(sandbox))), nil
+}
+
+var errToken = errors.New("the access token is not one of this sandbox")
+
+// open returns the API key of a sandbox's token.
+func (s *sealer) open(sandbox, token string) (apiKey string, err error) {
+	sealed, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(sealed) < s.aead.NonceSize() {
+		return "", errToken
+	}
+	plain, err := s.aead.Open(nil, sealed[:s.aead.NonceSize()], sealed[s.aead.NonceSize():], []byte(sandbox))
+	if err != nil {
+		return "", errToken
+	}
+	return string(plain), nil
+}
+
+// daemon is the token of a sandbox's daemon.
+func (s *sealer) daemon(sandbox string) string {
+	mac := hmac.New(sha256.New, s.key)
+	_, _ = mac.Write([]byte("daemon\x00" + sandbox))
+	return hex.EncodeToString(mac.Sum(nil))
+}

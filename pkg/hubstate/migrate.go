@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"os"
+	"time"
+
+	"navix.sh/atoll/pkg/durable"
+	"navix.sh/atoll/pkg/envelope"
+	"navix.sh/atoll/pkg/store"
+)
+
+// Why a migration is refused.
+var (
+	ErrNothing = errors.New("there is no store of a hub")
+	ErrRuns    = errors.New("a hub runs on it: stop every replica first")
+)
+
+const migratePrefix = "migrate-"
+
+// Migration moves what a hub keeps from one place to another one. No hub may run on the target, and none on the source at the end.
+type Migration struct {
+	From, To Place
+	// Sealer has the keys of an encrypted source. With one the target is encrypted.
+	Sealer *envelope.Sealer
+	// Online copies while hubs run on the source, and waits until they have stopped for the rest.
+	Online bool
+	// Force sets aside files that are at the target.
+	Force bool
+	// Say tells of the progress; nil: it is not told.
+	Say func(text string)
+}
+
+// Migrated is the result of a migration.
+type Migrated struct {
+	Entries map[Kind]int
+	Sums    map[Kind]string // SHA-256 over keys and values, of both sides
+	// Last is how long the source was kept from hubs: the copy of what had changed, and the comparison.
+	Last time.Duration
+}
+
+// Run copies all entries, compares both sides, and gives the ledger at the target another name: so the source, which is older from then
+// on, is noticed if a hub starts on it. The source stays as it is. A migration that was interrupted is run again.
+func (m Migration) Run(ctx context.Context) (out Migrated, err error) {
+	out = Migrated{Entries: map[Kind]int{}, Sums: map[Kind]string{}}
+	if (m.From.Etcd == nil) == (m.To.Etcd == nil) {
+		return out, fmt.Errorf("from %s to %s: one of the two must be bbolt, the other one etcd", m.From, m.To)
+	}
+	var to *target
+	var from map[Kind]Store
+	if m.Online {
+		to, from, err = m.follow(ctx)
+	} else {
+		from, err = m.sources(ctx)
+	}
+	if err != nil {
+		return out, errors.Join(fmt.Errorf("migrating from %s: %w", m.From, err), to.close())
+	}
+	began := time.Now()
+	defer func() { err = errors.Join(err, closeAll(from)) }()
+	if to == nil {
+		to, err = m.target(ctx)
+	}
+	if err == nil {
+		err = transfer(ctx, from, to.stores, &out)
+	}
+	if err == nil {
+		err = to.complete(ctx)
+	}
+	out.Last = time.Since(began)
+	if err = errors.Join(err, to.close()); err != nil {
+		return out, fmt.Errorf("migrating to %s: %w", m.To, err)
+	}
+	return out, nil
+}
+
+func closeAll(stores map[Kind]Store) (err error) {
+	for _, s := range stores {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+var kinds = []Kind{Claims, Registry}
+
+// sources opens both stores of the source, and makes none.
+func (m Migration) sources(ctx context.Context) (from map[Kind]Store, err error) {
+	from = map[Kind]Store{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll(from))
+		}
+	}()
+	for _, kind := range kinds {
+		if from[kind], err = m.source(ctx, kind); err != nil {
+			delete(from, kind)
+			return from, err
+		}
+	}
+	if etcd, is := from[Claims].(*store.Etcd); is {
+		if held, err := etcd.Held(ctx); err != nil || held {
+			return from, errors.Join(err, ErrRuns)
+		}
+	}
+	return from, nil
+}
+
+// source opens without keys first; because with them a plain file would be encrypted.
+func (m Migration) source(ctx context.Context, kind Kind) (Store, error) {
+	open := func(sealer *envelope.Sealer) (Store, error) { return m.From.Open(ctx, kind, sealer) }
+	if m.From.Etcd != nil {
+		open = func(sealer *envelope.Sealer) (Store, error) {
+			o := m.From.etcd(kind, sealer)
+			o.Existing = true
+			s, err := store.OpenEtcd(ctx, o)
+			if err != nil {
+				return nil, fmt.Errorf("%w%s", err, etcdAdvice(err))
+			}
+			return s, nil
+		}
+	} else if _, err := os.Stat(kind.Path(m.From.Dir)); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNothing, kind.Path(m.From.Dir))
+	}
+	s, err := open(nil)
+	if errors.Is(err, store.ErrEncrypted) && m.Sealer != nil {
+		s, err = open(m.Sealer)
+	}
+	if errors.Is(err, store.ErrLocked) {
+		err = fmt.Errorf("%w: %w", ErrRuns, err)
+	}
+	return s, err
+}
+
+// target is what a migration fills. No hub opens it before it is complete.
+type target struct {
+	stores map[Kind]Store
+	etcd   []*store.Etcd
+	stage  string // of files, which are put in place once they are complete
+	dir    string
+	force  bool
+}
+
+// target opens what is to be filled. Files are filled in a directory of their own.
+func (m Migration) target(ctx context.Context) (to *target, err error) {
+	to = &target{stores: map[Kind]Store{}, dir: m.To.Dir, force: m.Force}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, to.close())
+			to = nil
+		}
+	}()
+	if m.To.Etcd != nil {
+		for _, kind := range kinds {
+			o := m.To.etcd(kind, m.Sealer)
+			o.Migrating = true
+			s, err := store.OpenEtcd(ctx, o)
+			if err != nil {
+				return to, fmt.Errorf("%w%s", err, etcdAdvice(err))
+			}
+			to.stores[kind], to.etcd = s, append(to.etcd, s)
+		}
+		return to, nil
+	}
+	if err := free(m.To.Dir, m.Force); err != nil {
+		return to, err
+	}
+	if err := durable.MkdirAll(m.To.Dir, 0o700); err != nil {
+		return to, err
+	}
+	if to.stage, err = os.MkdirTemp(m.To.Dir, migratePrefix); err != nil {
+		return to, err
+	}
+	for _, kind := range kinds {
+		file, err := OpenSealed(to.stage, kind, m.Sealer)
+		if err != nil {
+			return to, err
+		}
+		to.stores[kind] = file
+	}
+	return to, nil
+}
+
+// complete lets hubs open the target.
+func (t *target) complete(ctx context.Context) error {
+	if t.stage == "" {
+		return store.EndMigration(ctx, t.etcd...)
+	}
+	err := closeAll(t.stores)
+	clear(t.stores)
+	if err == nil {
+		err = free(t.dir, t.force)
+	}
+	if err != nil {
+		return err
+	}
+	return install(t.stage, t.dir)
+}
+
+func (t *target) close() error {
+	if t == nil {
+		return nil
+	}
+	err := closeAll(t.stores)
+	if t.stage != "" {
+		err = errors.Join(err, os.RemoveAll(t.stage))
+	}
+	return err
+}
+
+// transfer makes the targets equal to the sources, compares them, and renames the ledger.
+func transfer(ctx context.Context, from, to map[Kind]Store, out *Migrated) error {
+	reached, err := progress(ctx, from[Claims])
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		if _, err := mirror(ctx, from[kind], to[kind]); err != nil {
+			return fmt.Errorf("copying %s: %w", kind, err)
+		}
+	}
+	for _, kind := range kinds {
+		n, sum, err := compare(ctx, from[kind], to[kind])
+		if err != nil {
+			return fmt.Errorf("comparing %s: %w", kind, err)
+		}
+		out.Entries[kind], out.Sums[kind] = n, sum
+	}
+	return rename(ctx, to[Claims], to[Registry], reached)
+}
+
+// progress is how far a ledger has come, as workers remember it.
+func progress(ctx context.Context, claims Store) (uint64, error) {
+	if etcd, is := claims.(*store.Etcd); is {
+		return etcd.Reached(ctx)
+	}
+	if file, is := claims.(*store.Bolt); is {
+		return file.Revision()
+	}
+	return 0, fmt.Errorf("%T has no revision", claims)
+}
+
+// rename names the ledger anew. Workers' marks of the former one count no more, unless they are beyond what was copied; because then a
+// hub went on there.
+func rename(ctx context.Context, claims, registry store.Store, reached uint64) error {
+	ledger, err := HoldLedger(ctx, claims)
+	if err != nil || ledger.Value == nil {
+		return err // no hub has started on it
+	}
+	identity, err := HoldIdentity(ctx, registry)
+	if err != nil {
+		return err
+	}
+	next := *ledger.Value
+	if identity.Value != nil && identity.Value.ID != next.ID {
+		return nil // the hub that starts on it finds out which one was lost
+	}
+	next.Former, next.Moved = next.FormerOf(""), &Mark{ID: next.ID, Revision: reached}
+	next.ID = rand.Text()
+	if _, err := SwapLedger(ctx, claims, ledger.Revision, next); err != nil {
+		return err
+	}
+	if identity.Value == nil {
+		return nil
+	}
+	_, err = SwapIdentity(ctx, registry, identity.Revision, Identity{ID: next.ID, Epoch: identity.Value.Epoch})
+	return err
+}
+
+// moved reports whether an entry belongs to the content, not to the file that it is in.
+func moved(key string) bool { return key != markKey }
+
+// cursor goes through the entries of a store in order.
+type cursor struct {
+	store store.Store
+	page  []store.Entry
+	after string
+	ended bool
+}
+
+const cursorPage = 1000
+
+// next returns the next entry, false at the end.
+func (c *cursor) next(ctx context.Context) (e store.Entry, ok bool, err error) {
+	for {
+		if len(c.page) == 0 && !c.ended {
+			if c.page, err = c.store.Range(ctx, "", c.after, cursorPage); err != nil {
+				return e, false, err
+			}
+			c.ended = len(c.page) < cursorPage
+		}
+		if len(c.page) == 0 {
+			return e, false, nil
+		}
+		e, c.page = c.page[0], c.page[1:]
+		if c.after = e.Key; moved(e.Key) {
+			return e, true, nil
+		}
+	}
+}
+
+// pair calls see with each key of either store. A side without it has no entry.
+func pair(ctx context.Context, from, to store.Store, see func(a, b *store.Entry) error) error {
+	left, right := &cursor{store: from}, &cursor{store: to}
+	a, inA, err := left.next(ctx)
+	if err != nil {
+		return err
+	}
+	b, inB, err := right.next(ctx)
+	for err == nil && (inA || inB) {
+		switch {
+		case !inB || inA && a.Key < b.Key:
+			if err = see(&a, nil); err == nil {
+				a, inA, err = left.next(ctx)
+			}
+		case !inA || b.Key < a.Key:
+			if err = see(nil, &b); err == nil {
+				b, inB, err = right.next(ctx)
+			}
+		default:
+			if err = see(&a, &b); err == nil {
+				a, inA, err = left.next(ctx)
+			}
+			if err == nil {
+				b, inB, err = right.next(ctx)
+			}
+		}
+	}
+	return err
+}
+
+const (
+	mirrorOps   = 100     // below what etcd takes in one transaction
+	mirrorBytes = 1 << 20 // as well
+)
+
+// mirror makes a store equal to another one, and returns how many entries it changed.
+func mirror(ctx context.Context, from, to store.Store) (changed int, err error) {
+	var txn store.Txn
+	size := 0
+	flush := func() error {
+		if len(txn.Puts)+len(txn.Deletes) == 0 {
+			return nil
+		}
+		_, err := to.Commit(ctx, txn)
+		txn, size = store.Txn{}, 0
+		return err
+	}
+	err = pair(ctx, from, to, func(a, b *store.Entry) error {
+		var grows int
+		switch {
+		case a == nil:
+			grows = len(b.Key)
+		case b == nil || string(a.Value) != string(b.Value):
+			grows = len(a.Key) + len(a.Value)
+		default:
+			return nil
+		}
+		if size+grows > mirrorBytes || len(txn.Puts)+len(txn.Deletes) == mirrorOps {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		changed++
+		if size += grows; a == nil {
+			txn.Deletes = append(txn.Deletes, b.Key)
+		} else {
+			txn.Puts = append(txn.Puts, store.Put{Key: a.Key, Value: a.Value})
+		}
+		return nil
+	})
+	return changed, errors.Join(err, flush())
+}
+
+// compare returns the number of entries and a sum over them, or what differs first.
+func compare(ctx context.Context, from, to store.Store) (n int, sum string, err error) {
+	digest := sha256.New()
+	err = pair(ctx, from, to, func(a, b *store.Entry) error {
+		switch {
+		case a == nil:
+			return fmt.Errorf("entry %q is at the target only", b.Key)
+		case b == nil:
+			return fmt.Errorf("entry %q is at the source only", a.Key)
+		case string(a.Value) != string(b.Value):
+			return fmt.Errorf("entry %q differs", a.Key)
+		}
+		n++
+		add(digest, a.Key)
+		add(digest, string(a.Value))
+		return nil
+	})
+	return n, hex.EncodeToString(digest.Sum(nil)), err
+}
+
+func add(digest hash.Hash, text string) { _, _ = fmt.Fprintf(digest, "%d:%s", len(text), text) }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// JoinMethod is all that a guest may call: a caller without a certificate, on a server that clusters can join at.
+const JoinMethod = federationv1.Joining_Join_FullMethodName
+
+// Limits of guests (I14). A guest's connection counts against MaxHandshakes until it ends.
+const (
+	// MaxJoin is the largest request to join.
+	MaxJoin = 32 << 10
+	// guestBytes is how much a guest may send in all: the request and HTTP/2's own frames.
+	guestBytes = 64 << 10
+	// GuestAge is how long a guest's connection may last.
+	GuestAge = 30 * time.Second
+
+	// How many may ask: of one address, and of all.
+	joinsAtOncePerAddress, joinsPerSecondPerAddress = 16, 2
+	joinsAtOnce, joinsPerSecond                     = 64, 20
+	maxJoinAddresses                                = 4096
+)
+
+// guest is the authentication of a connection without a certificate. It is no credentials.TLSInfo, so that a guest has no identity.
+type guest struct {
+	credentials.CommonAuthInfo
+	conn *guestConn
+}
+
+// AuthType implements credentials.AuthInfo.
+func (guest) AuthType() string { return "none" }
+
+// guestConn is the connection of a guest. It ends when its time is over or it has sent too much.
+type guestConn struct {
+	net.Conn
+	left  atomic.Int64
+	asked atomic.Bool
+	timer *time.Timer
+}
+
+func newGuest(conn net.Conn) (net.Conn, credentials.AuthInfo) {
+	g := &guestConn{Conn: conn}
+	g.left.Store(guestBytes)
+	g.timer = time.AfterFunc(GuestAge, func() { _ = conn.Close() })
+	return g, guest{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, g}
+}
+
+var errGuestTooMuch = errors.New("link: a caller without a certificate has sent too much")
+
+func (g *guestConn) Read(p []byte) (int, error) {
+	left := g.left.Load()
+	if left <= 0 {
+		return 0, errGuestTooMuch
+	}
+	n, err := g.Conn.Read(p[:min(int64(len(p)), left)])
+	g.left.Add(-int64(n))
+	return n, err
+}
+
+func (g *guestConn) Close() error {
+	g.timer.Stop()
+	return g.Conn.Close()
+}
+
+// guestOf returns the guest that calls, nil if the caller has a certificate.
+func guestOf(ctx context.Context) *guestConn {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	g, ok := p.AuthInfo.(guest)
+	if !ok {
+		return nil
+	}
+	return g.conn
+}
+
+// joins paces guests.
+type joins struct {
+	all *rate.Limiter
+
+	mu   sync.Mutex
+	from map[netip.Prefix]*rate.Limiter
+}
+
+func newJoins() *joins {
+	return &joins{all: rate.NewLimiter(joinsPerSecond, joinsAtOnce), from: map[netip.Prefix]*rate.Limiter{}}
+}
+
+// admit decides on a stream of a guest, before any of it is read. A connection has one; one that asks for anything else ends.
+func (j *joins) admit(g *guestConn, method string) error {
+	switch {
+	case method != JoinMethod:
+		_ = g.Close()
+		return status.Error(codes.Unauthenticated, "without a certificate there is nothing but joining")
+	case !g.asked.CompareAndSwap(false, true):
+		_ = g.Close()
+		return status.Error(codes.ResourceExhausted, "a connection without a certificate has one call")
+	case !j.of(addressOf(g.RemoteAddr())).Allow() || !j.all.Allow():
+		return status.Error(codes.ResourceExhausted, "too many ask to join, try again later")
+	}
+	return nil
+}
+
+func (j *joins) of(address netip.Prefix) *rate.Limiter {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	limiter := j.from[address]
+	if limiter == nil {
+		if len(j.from) >= maxJoinAddresses {
+			clear(j.from)
+		}
+		limiter = rate.NewLimiter(joinsPerSecondPerAddress, joinsAtOncePerAddress)
+		j.from[address] = limiter
+	}
+	return limiter
+}
+
+// addressOf is the address that counts as one: a host with IPv6 has 2^64 of them.
+func addressOf(addr net.Addr) netip.Prefix {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, _ := ip.Prefix(bits) // the zero value counts as one address
+	return prefix
+}
+
+// Join serves a request to join. remote is the caller's address.
+type Join func(ctx context.Context, remote string, r *federationv1.JoinRequest) (*federationv1.JoinResponse, error)
+
+// RegisterJoining serves Joining on a server of NewJoiningServer. On the wire a unary call is a stream of one message each way: it is
+// served
+// as a stream, so that the same interceptors refuse it before it is read.
+func RegisterJoining(s *grpc.Server, join Join) {
+	service := federationv1.Joining_ServiceDesc
+	service.HandlerType = (*any)(nil)
+	service.Methods = nil
+	service.Streams = []grpc.StreamDesc{{StreamName: "Join", Handler: func(_ any, stream grpc.ServerStream) error {
+		request := &federationv1.JoinRequest{}
+		if err := stream.RecvMsg(request); err != nil {
+			return err
+		}
+		if size := proto.Size(request); size > MaxJoin {
+			return status.Errorf(codes.InvalidArgument, "the request has %d bytes, want at most %d", size, MaxJoin)
+		}
+		var remote string
+		if p, ok := peer.FromContext(stream.Context()); ok {
+			remote = p.Addr.String()
+		}
+		response, err := join(stream.Context(), remote, request)
+		if err != nil {
+			return err
+		}
+		return stream.SendMsg(response)
+	}}}
+	s.RegisterService(&service, struct{}{})
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// TestI14SlowHandshakesHoldUpNoOther: peers that say nothing have no turn, and those that compute have one each.
+func TestI14SlowHandshakesHoldUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := make(chan struct{}, 1)
+		var silent sync.WaitGroup
+		var ends []net.Conn
+		for range 5 {
+			here, there := net.Pipe()
+			ends = append(ends, there)
+			silent.Go(func() {
+				c := begin(here, turns)
+				defer c.end()
+				_, _ = c.Read(make([]byte, 1))
+			})
+		}
+		synctest.Wait()
+		here, there := net.Pipe()
+		c := begin(here, turns) // would wait forever behind them
+		began := make(chan struct{})
+		go func() {
+			begin(nil, turns).end()
+			close(began)
+		}()
+		synctest.Wait()
+		select {
+		case <-began:
+			t.Error("two compute at the same time")
+		default:
+		}
+		c.end()
+		<-began
+		go func() { _, _ = there.Write([]byte("x")) }()
+		if _, err := c.Read(make([]byte, 1)); err != nil { // after the handshake there are no turns
+			t.Error(err)
+		}
+		for _, end := range append(ends, there) {
+			_ = end.Close()
+		}
+		silent.Wait()
+		if len(turns) != 0 {
+			t.Errorf("%d turns are left taken", len(turns))
+		}
+	})
+}

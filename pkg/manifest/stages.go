@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Bounds and defaults of a Plan.
+const (
+	maxStages = 32
+	maxPause  = 30 * 24 * time.Hour
+	// DefaultPatience is how long a stage may take to be ready before it has failed.
+	DefaultPatience = 10 * time.Minute
+
+	manual   = "manual"
+	rollback = "rollback"
+)
+
+// Plan is how a change of an Env goes from cluster to cluster.
+type Plan struct {
+	Stages   [][]string
+	Pause    time.Duration // between stages
+	Manual   bool          // a person resumes after each stage
+	Rollback bool          // a stage that fails takes everything back; else the rollout pauses
+	// NotReadyFor is how long a stage may take to be ready before it has failed.
+	NotReadyFor time.Duration
+}
+
+// planText is a Plan as the annotation has it.
+type planText struct {
+	Stages    [][]string `json:"stages"`
+	Pause     string     `json:"pause"`
+	OnFailure string     `json:"onFailure"`
+	AbortOn   struct {
+		NotReadyFor string `json:"notReadyFor"`
+	} `json:"abortOn"`
+}
+
+// PlanOf reads the plan of a rollout from an Env, nil if it has none.
+func PlanOf(o Object) (*Plan, error) {
+	text := o.Annotation(v1alpha1.CatalogRolloutAnnotationKey)
+	if text == "" {
+		return nil, nil //nolint:nilnil // nil is no plan
+	}
+	p, err := parsePlan(text, o.Clusters())
+	if err != nil {
+		return nil, fmt.Errorf("metadata.annotations[%s]: %w", v1alpha1.CatalogRolloutAnnotationKey, err)
+	}
+	return p, nil
+}
+
+func parsePlan(text string, clusters []string) (*Plan, error) {
+	in := planText{}
+	if err := yaml.UnmarshalStrict([]byte(text), &in); err != nil {
+		return nil, fmt.Errorf("it is not a plan: %w", err)
+	}
+	p := &Plan{Stages: in.Stages, Rollback: in.OnFailure == rollback}
+	if in.OnFailure != "" && in.OnFailure != "pause" && in.OnFailure != rollback {
+		return nil, fmt.Errorf("onFailure: %q is not valid, want pause or rollback", in.OnFailure)
+	}
+	var err error
+	if in.Pause == manual {
+		p.Manual, in.Pause = true, ""
+	}
+	for _, d := range []struct {
+		field, text string
+		fallback    time.Duration
+		into        *time.Duration
+	}{
+		{"pause", in.Pause, 0, &p.Pause},
+		{"abortOn.notReadyFor", in.AbortOn.NotReadyFor, DefaultPatience, &p.NotReadyFor},
+	} {
+		if *d.into = d.fallback; d.text == "" {
+			continue
+		}
+		if *d.into, err = time.ParseDuration(d.text); err != nil || *d.into < 0 || *d.into > maxPause {
+			return nil, fmt.Errorf("%s: %q is not valid, want a duration such as 10m, at most 720h%s", d.field, d.text,
+				map[bool]string{true: ", or manual"}[d.field == "pause"])
+		}
+	}
+	return p, p.complete(clusters)
+}
+
+// complete checks the stages, and puts the clusters that none names into a last one.
+func (p *Plan) complete(clusters []string) error {
+	if len(p.Stages) == 0 || len(p.Stages) > maxStages {
+		return fmt.Errorf("stages: %d are not valid, want 1 to %d lists of clusters", len(p.Stages), maxStages)
+	}
+	seen := map[string]bool{}
+	for i, stage := range p.Stages {
+		if len(stage) == 0 {
+			return fmt.Errorf("stages[%d]: [] is not valid, want clusters of the Env: %s", i, strings.Join(clusters, ", "))
+		}
+		for _, id := range stage {
+			if !slices.Contains(clusters, id) || seen[id] {
+				return fmt.Errorf("stages[%d]: %q is not valid, want clusters of the Env, each in one stage: %s", i, id, strings.Join(clusters, ", "))
+			}
+			seen[id] = true
+		}
+	}
+	rest := slices.DeleteFunc(slices.Clone(clusters), func(id string) bool { return seen[id] })
+	if len(rest) > 0 {
+		p.Stages = append(p.Stages, rest)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+const (
+	// DefaultInterval is how often the hub is asked for its clusters.
+	DefaultInterval = 3 * time.Second
+
+	callTimeout = 10 * time.Second
+	firstRetry  = time.Second
+	lastRetry   = time.Minute
+)
+
+// Options of a Provider.
+type Options struct {
+	Hub sandboxv1.ClustersClient
+	// Config returns how a cluster's API server is reached, and with which rights.
+	Config func(ctx context.Context, id string) (*rest.Config, error)
+	// Select returns whether a cluster is for this controller; nil: all are.
+	Select   func(*sandboxv1.Cluster) bool
+	Cluster  []cluster.Option
+	Interval time.Duration // 0: DefaultInterval
+	Log      logr.Logger
+}
+
+// Provider hands over the clusters of a hub.
+type Provider struct {
+	opts    Options
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	engaged map[string]*member
+	indexes []index
+}
+
+// member is a cluster that is engaged, or about to be.
+type member struct {
+	uid     string
+	cancel  context.CancelFunc
+	done    chan struct{}
+	cluster cluster.Cluster // nil: it has not responded yet
+}
+
+type index struct {
+	object  client.Object
+	field   string
+	extract client.IndexerFunc
+}
+
+var (
+	_ multicluster.Provider         = &Provider{}
+	_ multicluster.ProviderRunnable = &Provider{}
+)
+
+// New returns a Provider without clusters.
+func New(o Options) (*Provider, error) {
+	if o.Hub == nil || o.Config == nil {
+		return nil, errors.New("a provider of clusters needs Hub and Config")
+	}
+	if o.Interval == 0 {
+		o.Interval = DefaultInterval
+	}
+	return &Provider{opts: o, engaged: map[string]*member{}}, nil
+}
+
+// Start implements multicluster.ProviderRunnable.
+func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {
+	defer p.running.Wait()
+	ticker := time.NewTicker(p.opts.Interval)
+	defer ticker.Stop()
+	for {
+		if err := p.round(ctx, aware); err != nil && ctx.Err() == nil {
+			p.opts.Log.Error(err, "Cannot list the hub's clusters; keeping those that are engaged")
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// round follows the hub's list once.
+func (p *Provider) round(ctx context.Context, aware multicluster.Aware) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := p.opts.Hub.ListClusters(call, &sandboxv1.ListClustersRequest{})
+	if err != nil {
+		return err
+	}
+	var listed []*sandboxv1.Cluster
+	for _, c := range list.GetClusters() {
+		if p.opts.Select == nil || p.opts.Select(c) {
+			listed = append(listed, c)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	uids := map[string]string{}
+	for id, m := range p.engaged {
+		uids[id] = m.uid
+	}
+	begin, end := decide(uids, listed)
+	before := map[string]*member{}
+	for _, id := range end {
+		p.opts.Log.Info("A cluster is disengaged", "cluster", id)
+		before[id] = p.engaged[id]
+		before[id].cancel()
+		delete(p.engaged, id)
+	}
+	for _, c := range begin {
+		own, cancel := context.WithCancel(ctx)
+		m := &member{uid: c.GetUid(), cancel: cancel, done: make(chan struct{})}
+		p.engaged[c.GetId()] = m
+		last := before[c.GetId()]
+		p.running.Go(func() {
+			defer close(m.done)
+			defer cancel()
+			if last != nil {
+				<-last.done
+			}
+			p.serve(own, aware, c.GetId(), m)
+		})
+	}
+	return nil
+}
+
+// serve tries until the cluster is engaged, and runs its caches until it is not.
+func (p *Provider) serve(ctx context.Context, aware multicluster.Aware, id string, m *member) {
+	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
+		err := p.attempt(ctx, aware, id, m)
+		if ctx.Err() != nil {
+			return
+		}
+		p.opts.Log.Error(err, "A cluster is not engaged", "cluster", id, "retryIn", pause.String())
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id string, m *member) error {
+	ctx, cancel := context.WithCancel(ctx)
+	call, end := context.WithTimeout(ctx, callTimeout)
+	defer end()
+	cfg, err := p.opts.Config(call, id)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("finding the way to the cluster: %w", err)
+	}
+	if err := responds(cfg); err != nil {
+		cancel()
+		return err
+	}
+	cl, err := cluster.New(cfg, p.opts.Cluster...)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("building the cluster: %w", err)
+	}
+	ended := make(chan error, 1)
+	// In this order, because caches that are gone must not be waited for.
+	defer func() { <-ended }()
+	defer cancel()
+	p.mu.Lock()
+	for _, i := range p.indexes {
+		if err := cl.GetFieldIndexer().IndexField(ctx, i.object, i.field, i.extract); err != nil {
+			p.mu.Unlock()
+			ended <- nil
+			return fmt.Errorf("indexing %s: %w", i.field, err)
+		}
+	}
+	m.cluster = cl
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		m.cluster = nil
+		p.mu.Unlock()
+	}()
+	go func() { ended <- cl.Start(ctx) }()
+	if !cl.GetCache().WaitForCacheSync(call) {
+		return errors.New("the caches are not filled")
+	}
+	if err := aware.Engage(ctx, multicluster.ClusterName(id), cl); err != nil {
+		return fmt.Errorf("engaging: %w", err)
+	}
+	p.opts.Log.Info("A cluster is engaged", "cluster", id)
+	err = <-ended
+	ended <- err
+	return err
+}
+
+// responds asks for the version, which takes no rights.
+func responds(cfg *rest.Config) error {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = callTimeout
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("building the client: %w", err)
+	}
+	if _, err := d.ServerVersion(); err != nil {
+		return fmt.Errorf("asking the API server for its version: %w", err)
+	}
+	return nil
+}
+
+// Get implements multicluster.Provider.
+func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluster.Cluster, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m := p.engaged[name.String()]; m != nil && m.cluster != nil {
+		return m.cluster, nil
+	}
+	return nil, multicluster.ErrClusterNotFound
+}
+
+// IndexField implements multicluster.Provider.
+func (p *Provider) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.indexes = append(p.indexes, index{object, field, extract})
+	var errs []error
+	for id, m := range p.engaged {
+		if m.cluster == nil {
+			continue
+		}
+		if err := m.cluster.GetFieldIndexer().IndexField(ctx, object, field, extract); err != nil {
+			errs = append(errs, fmt.Errorf("indexing %s of %s: %w", field, id, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/etcdtest"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/envelope"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/store/storetest"
+)
+
+var prefixes atomic.Int32
+
+func inEtcd(e *etcdtest.Etcd) store.EtcdOptions {
+	return store.EtcdOptions{
+		Endpoints: e.Endpoints(), CertFile: e.Files.Cert, KeyFile: e.Files.Key, CAFile: e.Files.CA,
+		Prefix: fmt.Sprintf("/test/%d", prefixes.Add(1)), Kind: "claims", Schema: 1,
+	}
+}
+
+func openEtcd(t *testing.T, o store.EtcdOptions) *store.Etcd {
+	t.Helper()
+	s, err := store.OpenEtcd(t.Context(), o)
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestEtcdConformance(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{})
+	open := func(t *testing.T) store.Store { return openEtcd(t, inEtcd(e)) }
+	storetest.Run(t, open)
+	storetest.RunShared(t, func(t *testing.T) (a, b store.Shared) {
+		o := inEtcd(e)
+		return openEtcd(t, o), openEtcd(t, o)
+	})
+	t.Run("encrypted", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) store.Store {
+			o := inEtcd(e)
+			o.Sealer = sealerOf(t, keyA)
+			return openEtcd(t, o)
+		})
+	})
+	t.Run("lazy", func(t *testing.T) { lazyInEtcd(t, openEtcd(t, inEtcd(e))) })
+	t.Run("limits", func(t *testing.T) { etcdLimits(t, openEtcd(t, inEtcd(e))) })
+	t.Run("pages", func(t *testing.T) { etcdPages(t, openEtcd(t, inEtcd(e))) })
+	t.Run("layout", func(t *testing.T) { etcdLayout(t, inEtcd(e)) })
+	t.Run("rotation", func(t *testing.T) { etcdRotation(t, inEtcd(e)) })
+	t.Run("progress", func(t *testing.T) { etcdProgress(t, inEtcd(e)) })
+	t.Run("a copy is a file", func(t *testing.T) { etcdCopy(t, inEtcd(e)) })
+}
+
+// A process knows what it committed, and asks how far all have come.
+func etcdProgress(t *testing.T, o store.EtcdOptions) {
+	a, b := openEtcd(t, o), openEtcd(t, o)
+	first, err := store.CompareAndSwap(t.Context(), a, "k", 0, []byte("v"))
+	must.Succeed(t, err)
+	if a.Committed() != first || b.Committed() != 0 {
+		t.Errorf("after revision %d, a has committed %d and b %d", first, a.Committed(), b.Committed())
+	}
+	if reached, err := b.Reached(t.Context()); err != nil || reached < first {
+		t.Errorf("b finds revision %d, want %d at least: %v", reached, first, err)
+	}
+}
+
+// Lazy transactions become one of etcd. One that conflicts fails alone.
+func lazyInEtcd(t *testing.T, s *store.Etcd) {
+	const n = 20
+	errs, revisions := make(chan error, n), make(chan uint64, n)
+	for i := range n {
+		go func() {
+			txn := store.Txn{Puts: []store.Put{{Key: fmt.Sprint(i)}}, Lazy: true}
+			if i == 7 {
+				txn.If = []store.Condition{{Key: "absent", Revision: 5}}
+			}
+			revision, err := s.Commit(t.Context(), txn)
+			if err == nil {
+				revisions <- revision
+			}
+			errs <- err
+		}()
+	}
+	conflicts := 0
+	for range n {
+		switch err := <-errs; {
+		case errors.Is(err, store.ErrConflict):
+			conflicts++
+		case err != nil:
+			t.Error(err)
+		}
+	}
+	if entries, err := s.Range(t.Context(), "", "", 0); conflicts != 1 || len(entries) != n-1 || err != nil {
+		t.Errorf("%d conflicts, %d entries, %v", conflicts, len(entries), err)
+	}
+	for i := range n {
+		go func() {
+			revision, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: fmt.Sprint("x", i)}}, Lazy: true})
+			if err != nil {
+				t.Error(err)
+			}
+			revisions <- revision
+		}()
+	}
+	distinct := map[uint64]bool{}
+	for range 2*n - 1 {
+		distinct[<-revisions] = true
+	}
+	if len(distinct) > n+n/2 {
+		t.Errorf("%d transactions for %d lazy ones", len(distinct), 2*n-1)
+	}
+}
+
+func etcdLimits(t *testing.T, s *store.Etcd) {
+	var many store.Txn
+	for i := range 129 {
+		many.Deletes = append(many.Deletes, fmt.Sprint(i))
+	}
+	for name, txn := range map[string]store.Txn{
+		"too many": many, "too large": {Puts: []store.Put{{Key: "a", Value: make([]byte, 2<<20)}}},
+	} {
+		if _, err := s.Commit(t.Context(), txn); !errors.Is(err, store.ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "a", Value: make([]byte, 1500<<10)}}, Deletes: many.Deletes[:120]})
+	must.Succeed(t, err)
+	must.Succeed(t, s.Failure())
+}
+
+// A range has the entries of one revision, although others write while it is read.
+func etcdPages(t *testing.T, s *store.Etcd) {
+	const n, pairs = 1500, 100
+	txn := store.Txn{}
+	for i := range n {
+		if txn.Puts = append(txn.Puts, store.Put{Key: fmt.Sprintf("k%04d", i), Value: []byte("0")}); len(txn.Puts) == pairs {
+			_, err := s.Commit(t.Context(), txn)
+			must.Succeed(t, err)
+			txn = store.Txn{}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { // the first and the last entry are always equal
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			value := fmt.Append(nil, i)
+			_, _ = s.Commit(ctx, store.Txn{Puts: []store.Put{{Key: "k0000", Value: value}, {Key: fmt.Sprintf("k%04d", n-1), Value: value}}})
+		}
+	}()
+	for range 20 {
+		entries, err := s.Range(t.Context(), "", "", 0)
+		must.Succeed(t, err)
+		if first, last := entries[0], entries[len(entries)-1]; len(entries) != n || string(first.Value) != string(last.Value) {
+			t.Fatalf("%d entries, from %s to %s", len(entries), first.Value, last.Value)
+		}
+	}
+	cancel()
+	<-done
+}
+
+// What the layout says is held against what was given, before anything is read.
+func etcdLayout(t *testing.T, o store.EtcdOptions) {
+	plain := o
+	openEtcd(t, plain)
+	sealed := o
+	sealed.Prefix += "/sealed"
+	sealed.Sealer = sealerOf(t, keyA)
+	openEtcd(t, sealed)
+	half := o
+	half.Prefix, half.Migrating = o.Prefix+"/half", true
+	migrating := openEtcd(t, half)
+	newer := plain
+	newer.Schema = 0
+	unkeyed, keyed, early := sealed, plain, half
+	unkeyed.Sealer, keyed.Sealer, early.Migrating = nil, sealed.Sealer, false
+	for name, tc := range map[string]struct {
+		store.EtcdOptions
+		want string
+	}{
+		"newer": {newer, "newer build"}, "no key": {unkeyed, "encrypted"}, "plain": {keyed, "migrate it"}, "half": {early, "has not ended"},
+	} {
+		if _, err := store.OpenEtcd(t.Context(), tc.EtcdOptions); err == nil || !strings.Contains(err.Error(), tc.want) ||
+			!strings.Contains(err.Error(), tc.Prefix) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must.Succeed(t, store.EndMigration(t.Context(), migrating))
+	openEtcd(t, early)
+}
+
+func etcdRotation(t *testing.T, o store.EtcdOptions) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	writeKeys(t, path, keyA)
+	keys, err := envelope.OpenKeyFile(path)
+	must.Succeed(t, err)
+	o.Sealer = envelope.New(keys)
+	s := openEtcd(t, o)
+	for i := range 300 {
+		_, err := store.CompareAndSwap(t.Context(), s, fmt.Sprint(i), 0, []byte(canary))
+		must.Succeed(t, err)
+	}
+	writeKeys(t, path, keyB+keyA)
+	rotation := &store.Rotation{Keys: keys, Files: []store.Sealed{s}, Clock: clock.RealClock{}, Log: testlog.New(t)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- rotation.Run(ctx) }()
+	wait.For(t, time.Minute, "every entry to have the new key", func(ctx context.Context) error {
+		sealed, stale, err := s.CountSealed(ctx)
+		must.Succeed(t, err)
+		return wait.If(sealed == 300 && stale == 0, stale)
+	})
+	cancel()
+	must.Succeed(t, <-done)
+	o.Sealer = sealerOf(t, keyB)
+	if entries, err := openEtcd(t, o).Range(t.Context(), "", "", 0); err != nil || len(entries) != 300 || string(entries[0].Value) != canary {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
+// A copy is what a bbolt store of the same kind and keys reads, with the same revisions.
+func etcdCopy(t *testing.T, o store.EtcdOptions) {
+	o.Sealer = sealerOf(t, keyA)
+	s := openEtcd(t, o)
+	revision, err := store.CompareAndSwap(t.Context(), s, "a", 0, []byte(canary))
+	must.Succeed(t, err)
+	_, err = store.CompareAndSwap(t.Context(), s, "empty", 0, nil)
+	must.Succeed(t, err)
+	path := filepath.Join(t.TempDir(), "s.db")
+	must.Succeed(t, s.CopyTo(path))
+	file, err := store.OpenSealed(path, o.Kind, o.Sealer)
+	must.Succeed(t, err)
+	defer file.Close()
+	if e, ok, err := file.Get(t.Context(), "a"); err != nil || !ok || string(e.Value) != canary || e.Revision != revision {
+		t.Errorf("%+v %t %v", e, ok, err)
+	}
+	if _, err := store.CompareAndSwap(t.Context(), file, "a", revision, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// With TLS both ends show a certificate. Without one nothing is read.
+func TestEtcdByTLS(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{TLS: true})
+	o := inEtcd(e)
+	if _, err := store.CompareAndSwap(t.Context(), openEtcd(t, o), "a", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	o.CertFile, o.KeyFile = "", ""
+	if _, err := store.OpenEtcd(t.Context(), o); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("without a certificate: %v", err)
+	}
+}
+
+// TestEtcdWithoutQuorum: every call ends within seconds and says why; reads that allow it go on, and so does all of it later.
+func TestEtcdWithoutQuorum(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{Members: 3})
+	o := inEtcd(e)
+	s := openEtcd(t, o)
+	_, err := store.CompareAndSwap(t.Context(), s, "a", 0, []byte("1"))
+	must.Succeed(t, err)
+	events := make(chan string, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	watched := make(chan error)
+	after, err := s.Revision()
+	must.Succeed(t, err)
+	go func() {
+		watched <- s.Watch(ctx, "", after, func(all []store.Event) { events <- all[0].Key })
+	}()
+	e.Freeze(0)
+	e.Stop(1)
+	for name, call := range map[string]func() error{
+		"get":    func() error { _, _, err := s.Get(t.Context(), "a"); return err },
+		"range":  func() error { _, err := s.Range(t.Context(), "", "", 0); return err },
+		"commit": func() error { _, err := store.CompareAndSwap(t.Context(), s, "a", 1, nil); return err },
+		"lazy": func() error {
+			_, err := s.Commit(t.Context(), store.Txn{Deletes: []string{"x"}, Lazy: true})
+			return err
+		},
+		"open": func() error { _, err := store.OpenEtcd(t.Context(), o); return err },
+	} {
+		begin := time.Now()
+		if err := call(); !errors.Is(err, store.ErrUnavailable) || name != "open" && !errors.Is(s.Failure(), store.ErrUnavailable) {
+			t.Errorf("%s: %v, the store says %v", name, err, s.Failure())
+		}
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("%s took %s", name, took)
+		}
+	}
+	if entry, ok, err := s.Get(store.AllowStale(t.Context()), "a"); err != nil || !ok || string(entry.Value) != "1" {
+		t.Errorf("a read that may be stale: %+v %t %v", entry, ok, err)
+	}
+	if !errors.Is(s.Failure(), store.ErrUnavailable) {
+		t.Errorf("after it the store says %v", s.Failure())
+	}
+	e.Start(1)
+	wait.For(t, time.Minute, "writes to continue", func(ctx context.Context) error {
+		_, err := s.Commit(ctx, store.Txn{Puts: []store.Put{{Key: "b"}}})
+		return err
+	})
+	must.Succeed(t, s.Failure())
+	if got := <-events; got != "b" {
+		t.Errorf("the watch has %q", got)
+	}
+	e.Thaw(0)
+	cancel()
+	if err := <-watched; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A watch that is behind what etcd keeps, or ahead of an etcd that was set back, is told to read everything.
+func TestEtcdWatchOfUnkeptRevisions(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{})
+	s := openEtcd(t, inEtcd(e))
+	for range 10 {
+		_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "a"}}})
+		must.Succeed(t, err)
+	}
+	revision, err := s.Revision()
+	must.Succeed(t, err)
+	client, err := clientv3.New(clientv3.Config{Endpoints: e.Endpoints()})
+	must.Succeed(t, err)
+	defer client.Close()
+	_, err = client.Compact(t.Context(), int64(revision))
+	must.Succeed(t, err)
+	if err := s.Watch(t.Context(), "", 1, func([]store.Event) {}); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("behind: %v", err)
+	}
+	if err := s.Watch(t.Context(), "", 1<<40, func([]store.Event) {}); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("ahead: %v", err)
+	}
+}
+
+func TestEtcdOptions(t *testing.T) {
+	for name, change := range map[string]func(o *store.EtcdOptions){
+		`""`:             func(o *store.EtcdOptions) { o.Endpoints = nil },
+		"want https":     func(o *store.EtcdOptions) { o.Endpoints = []string{"http://etcd:2379"} },
+		`"etcd:2379"`:    func(o *store.EtcdOptions) { o.Endpoints = []string{"etcd:2379"} },
+		"either":         func(o *store.EtcdOptions) { o.Endpoints = []string{"https://etcd:2379", "http://127.0.0.1:2379"} },
+		"HOST:PORT":      func(o *store.EtcdOptions) { o.Endpoints = []string{"https://etcd"} },
+		"both the cert":  func(o *store.EtcdOptions) { o.CertFile = "c" },
+		"name and a pas": func(o *store.EtcdOptions) { o.Username = "u" },
+		`"atoll"`:        func(o *store.EtcdOptions) { o.Prefix = "atoll" },
+		"need https":     func(o *store.EtcdOptions) { o.Endpoints, o.CAFile = []string{"http://localhost:2379"}, "ca" },
+	} {
+		o := store.EtcdOptions{Endpoints: []string{"https://etcd:2379"}, Prefix: "/atoll", Kind: "claims"}
+		must.Succeed(t, o.Validate())
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestI2AnEtcdThatWasSetBackIsNotUsed: the first call that is as late as the quorum says so, and so do all later ones; a process that
+// starts then reads what there is.
+func TestI2AnEtcdThatWasSetBackIsNotUsed(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{})
+	o := inEtcd(e)
+	s := openEtcd(t, o)
+	put := func(s *store.Etcd, key string) error {
+		_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: key}}})
+		return err
+	}
+	must.Succeed(t, put(s, "before"))
+	backup := filepath.Join(t.TempDir(), "backup")
+	e.Backup(backup)
+	for i := range 20 {
+		must.Succeed(t, put(s, fmt.Sprint(i)))
+	}
+	e.Restore(backup)
+	wait.For(t, time.Minute, "the set back to be noticed", func(ctx context.Context) error {
+		_, _, err := s.Get(ctx, "7")
+		if err == nil {
+			t.Fatal("read as if nothing had been")
+		}
+		return wait.If(errors.Is(err, store.ErrSetBack), err)
+	})
+	<-s.SetBack()
+	if err := put(s, "after"); !errors.Is(err, store.ErrSetBack) || !errors.Is(s.Failure(), store.ErrSetBack) {
+		t.Errorf("a write: %v, %v", err, s.Failure())
+	}
+	if err := s.Watch(t.Context(), "", 1, func([]store.Event) {}); !errors.Is(err, store.ErrSetBack) {
+		t.Errorf("a watch: %v", err)
+	}
+	again := openEtcd(t, o)
+	if entries, err := again.Range(t.Context(), "", "", 0); err != nil || len(entries) != 1 {
+		t.Errorf("a process that starts then has %d entries, %v", len(entries), err)
+	}
+}

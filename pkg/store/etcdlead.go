@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+)
+
+const (
+	// officeTTL is how long after the end of a process that held it another one gets an office.
+	officeTTL = 6 * time.Second
+	// officePause is between two attempts at an office.
+	officePause = 300 * time.Millisecond
+)
+
+func (e *Etcd) officePrefix(office string) string {
+	return e.options.Prefix + "/offices/" + e.options.Kind + "/" + office
+}
+
+// Lead implements Shared.
+func (e *Etcd) Lead(ctx context.Context, office string, lead func(ctx context.Context)) error {
+	for {
+		err := e.hold(ctx, office, lead)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrClosed), errors.Is(err, ErrSetBack):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.ending:
+			return ErrClosed
+		case <-time.After(officePause):
+		}
+	}
+}
+
+// hold waits for the office and leads once. The office is a key with a lease, which ends with this process.
+func (e *Etcd) hold(ctx context.Context, office string, lead func(ctx context.Context)) error {
+	leave, err := e.enter()
+	if err != nil {
+		return err
+	}
+	leave()
+	granting, cancel := context.WithTimeout(ctx, callTimeout)
+	lease, err := e.client.Grant(granting, int64(officeTTL/time.Second))
+	cancel()
+	if err != nil {
+		return explain(err)
+	}
+	session, err := concurrency.NewSession(e.client, concurrency.WithLease(lease.ID), concurrency.WithTTL(int(officeTTL/time.Second)))
+	if err != nil {
+		return explain(err)
+	}
+	defer func() {
+		session.Orphan()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
+		defer cancel()
+		_, _ = e.client.Revoke(last, lease.ID) // else it expires
+	}()
+	held, lost := context.WithCancel(ctx)
+	defer lost()
+	defer context.AfterFunc(session.Ctx(), lost)()
+	if err := concurrency.NewElection(session, e.officePrefix(office)).Campaign(held, ""); err != nil {
+		return explain(err)
+	}
+	lead(held)
+	return nil
+}
+
+// Held reports whether a process holds or wants an office of the hub: one runs.
+func (e *Etcd) Held(ctx context.Context) (bool, error) {
+	response, err := e.read(ctx, e.options.Prefix+"/offices/", withPrefixOne()...)
+	if err != nil {
+		return false, err
+	}
+	return len(response.Kvs) > 0, nil
+}

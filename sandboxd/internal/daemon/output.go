@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"sync"
+
+	processv1 "navix.sh/atoll/api/envd/process"
+)
+
+// keepBytes is how much of a process's output is kept for readers that come later or read slowly.
+const keepBytes = 256 << 10
+
+type stream int
+
+const (
+	stdout stream = iota
+	stderr
+	terminal
+)
+
+// piece is output as it was read.
+type piece struct {
+	from stream
+	data []byte
+}
+
+func (p piece) event() *processv1.ProcessEvent {
+	data := &processv1.ProcessEvent_DataEvent{}
+	switch p.from {
+	case stdout:
+		data.Output = &processv1.ProcessEvent_DataEvent_Stdout{Stdout: p.data}
+	case stderr:
+		data.Output = &processv1.ProcessEvent_DataEvent_Stderr{Stderr: p.data}
+	default:
+		data.Output = &processv1.ProcessEvent_DataEvent_Pty{Pty: p.data}
+	}
+	return &processv1.ProcessEvent{Event: &processv1.ProcessEvent_Data{Data: data}}
+}
+
+// output keeps the last pieces of what a process printed.
+type output struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when anything changes
+	pieces  []piece
+	first   int // number of the first piece that is kept
+	bytes   int
+	readers map[*reader]struct{}
+	end     *processv1.ProcessEvent // set once
+}
+
+func newOutput() *output {
+	return &output{changed: make(chan struct{}), readers: map[*reader]struct{}{}}
+}
+
+// reader is a connected caller.
+type reader struct {
+	from *output
+	next int
+}
+
+func (o *output) notify() {
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// write keeps a piece. It waits for readers that have not read what would be dropped.
+func (o *output) write(ctx context.Context, from stream, data []byte) {
+	kept := append([]byte(nil), data...)
+	o.mu.Lock()
+	for o.bytes+len(kept) > keepBytes && len(o.pieces) > 0 {
+		if o.awaited() && ctx.Err() == nil {
+			changed := o.changed
+			o.mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			o.mu.Lock()
+			continue
+		}
+		o.bytes -= len(o.pieces[0].data)
+		o.pieces = o.pieces[1:]
+		o.first++
+	}
+	o.pieces = append(o.pieces, piece{from, kept})
+	o.bytes += len(kept)
+	o.notify()
+	o.mu.Unlock()
+}
+
+// awaited reports whether a reader still needs the first piece.
+func (o *output) awaited() bool {
+	for r := range o.readers {
+		if r.next <= o.first {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *output) close(end *processv1.ProcessEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.end = end
+	o.notify()
+}
+
+func (o *output) read() *reader {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := &reader{from: o, next: o.first}
+	o.readers[r] = struct{}{}
+	return r
+}
+
+func (r *reader) close() {
+	r.from.mu.Lock()
+	defer r.from.mu.Unlock()
+	delete(r.from.readers, r)
+	r.from.notify()
+}
+
+// take returns the next event, whether it is the last one, and what to wait for if there is none.
+func (r *reader) take() (event *processv1.ProcessEvent, last bool, wait <-chan struct{}) {
+	o := r.from
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.next = max(r.next, o.first)
+	if i := r.next - o.first; i < len(o.pieces) {
+		r.next++
+		o.notify()
+		return o.pieces[i].event(), false, nil
+	}
+	if o.end != nil {
+		return o.end, true, nil
+	}
+	return nil, false, o.changed
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/fsnotify/fsnotify"
+	"github.com/google/uuid"
+
+	filesystemv1 "navix.sh/atoll/api/envd/filesystem"
+)
+
+const (
+	maxWatchers = 64
+	maxFolders  = 4096 // of one watch
+	maxEvents   = 4096 // of a watcher that is not read
+)
+
+// watch is one watch of a folder, or of all below it.
+type watch struct {
+	*fsnotify.Watcher
+	root      string
+	recursive bool
+	entries   bool // events have the entry
+	folders   int
+}
+
+func newWatch(root string, recursive, entries bool) (*watch, error) {
+	info, err := os.Stat(root)
+	if err != nil {
+		return nil, failed("watching", root, err)
+	}
+	if !info.IsDir() {
+		return nil, failed("watching", root, syscall.ENOTDIR)
+	}
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("watching %q: %w", root, err))
+	}
+	w := &watch{Watcher: notify, root: root, recursive: recursive, entries: entries}
+	if err := w.add(root); err != nil {
+		_ = notify.Close()
+		return nil, failed("watching", root, err)
+	}
+	return w, nil
+}
+
+// add watches a folder; with recursive, all below it.
+func (w *watch) add(folder string) error {
+	if !w.recursive {
+		return w.Add(folder)
+	}
+	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil && path == w.root:
+			return err
+		case err != nil || !entry.IsDir():
+			return nil //nolint:nilerr // gone meanwhile
+		case w.folders >= maxFolders:
+			return fmt.Errorf("more than %d folders", maxFolders)
+		}
+		w.folders++
+		return w.Add(path)
+	})
+}
+
+// events are those of one notice. A notice can have several operations.
+func (w *watch) events(e fsnotify.Event) []*filesystemv1.FilesystemEvent {
+	name, err := filepath.Rel(w.root, e.Name)
+	if err != nil {
+		return nil
+	}
+	if w.recursive && e.Has(fsnotify.Create) {
+		if info, err := os.Lstat(e.Name); err == nil && info.IsDir() {
+			_ = w.add(e.Name) // past the bound its events are missing
+		}
+	}
+	var out []*filesystemv1.FilesystemEvent
+	for _, kind := range []struct {
+		op fsnotify.Op
+		as filesystemv1.EventType
+	}{
+		{fsnotify.Create, filesystemv1.EventType_EVENT_TYPE_CREATE}, {fsnotify.Write, filesystemv1.EventType_EVENT_TYPE_WRITE},
+		{fsnotify.Remove, filesystemv1.EventType_EVENT_TYPE_REMOVE}, {fsnotify.Rename, filesystemv1.EventType_EVENT_TYPE_RENAME},
+		{fsnotify.Chmod, filesystemv1.EventType_EVENT_TYPE_CHMOD},
+	} {
+		if !e.Has(kind.op) {
+			continue
+		}
+		event := &filesystemv1.FilesystemEvent{Name: name, Type: kind.as}
+		if w.entries {
+			if entry, err := entryOf(e.Name); err == nil {
+				event.Entry = entry
+			}
+		}
+		out = append(out, event)
+	}
+	return out
+}
+
+func (d *Daemon) watchDir(ctx context.Context, q *connect.Request[filesystemv1.WatchDirRequest],
+	s *connect.ServerStream[filesystemv1.WatchDirResponse],
+) error {
+	_, root, err := d.place(q, q.Msg.GetPath())
+	if err != nil {
+		return err
+	}
+	w, err := newWatch(root, q.Msg.GetRecursive(), q.Msg.GetIncludeEntry())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	if err := s.Send(&filesystemv1.WatchDirResponse{Event: &filesystemv1.WatchDirResponse_Start{
+		Start: &filesystemv1.WatchDirResponse_StartEvent{},
+	}}); err != nil {
+		return err
+	}
+	return d.followWatch(ctx, w, q.Header(), s)
+}
+
+func (d *Daemon) followWatch(ctx context.Context, w *watch, header http.Header,
+	s *connect.ServerStream[filesystemv1.WatchDirResponse]) error {
+	ticker := time.NewTicker(keepalive(header))
+	defer ticker.Stop()
+	for {
+		select {
+		case e := <-w.Events:
+			for _, event := range w.events(e) {
+				if err := s.Send(&filesystemv1.WatchDirResponse{Event: &filesystemv1.WatchDirResponse_Filesystem{Filesystem: event}}); err != nil {
+					return err
+				}
+			}
+		case err := <-w.Errors:
+			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("watching %q: %w", w.root, err))
+		case <-ticker.C:
+			if err := s.Send(&filesystemv1.WatchDirResponse{Event: &filesystemv1.WatchDirResponse_Keepalive{
+				Keepalive: &filesystemv1.WatchDirResponse_KeepAlive{},
+			}}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.ctx.Done():
+			return connect.NewError(connect.CodeUnavailable, errors.New("the sandbox ends"))
+		}
+	}
+}
+
+// watcher is a watch whose events are fetched.
+type watcher struct {
+	*watch
+	mu      sync.Mutex
+	waiting []*filesystemv1.FilesystemEvent
+	lost    error
+	done    chan struct{}
+}
+
+func (w *watcher) collect() {
+	defer close(w.done)
+	for {
+		select {
+		case e, ok := <-w.Events:
+			if !ok {
+				return
+			}
+			events := w.events(e)
+			w.mu.Lock()
+			if len(w.waiting)+len(events) > maxEvents {
+				w.lost = fmt.Errorf("more than %d events were not fetched; the later ones are lost", maxEvents)
+			} else {
+				w.waiting = append(w.waiting, events...)
+			}
+			w.mu.Unlock()
+		case err, ok := <-w.Errors:
+			if !ok {
+				return
+			}
+			w.mu.Lock()
+			w.lost = err
+			w.mu.Unlock()
+		}
+	}
+}
+
+func (w *watcher) close() {
+	_ = w.Close()
+	<-w.done
+}
+
+func (d *Daemon) createWatcher(_ context.Context, q *connect.Request[filesystemv1.CreateWatcherRequest]) (
+	*connect.Response[filesystemv1.CreateWatcherResponse], error,
+) {
+	_, root, err := d.place(q, q.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	inner, err := newWatch(root, q.Msg.GetRecursive(), q.Msg.GetIncludeEntry())
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{watch: inner, done: make(chan struct{})}
+	id := uuid.NewString()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.watchers) >= maxWatchers || d.ctx.Err() != nil {
+		_ = inner.Close()
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("there are %d watchers already, which is the most", maxWatchers))
+	}
+	d.watchers[id] = w
+	go w.collect()
+	return connect.NewResponse(&filesystemv1.CreateWatcherResponse{WatcherId: id}), nil
+}
+
+func (d *Daemon) watcherEvents(_ context.Context, q *connect.Request[filesystemv1.GetWatcherEventsRequest]) (
+	*connect.Response[filesystemv1.GetWatcherEventsResponse], error,
+) {
+	d.mu.Lock()
+	w := d.watchers[q.Msg.GetWatcherId()]
+	d.mu.Unlock()
+	if w == nil {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("watcher %q not found", q.Msg.GetWatcherId()))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	events, lost := w.waiting, w.lost
+	w.waiting, w.lost = nil, nil
+	if lost != nil {
+		return nil, connect.NewError(connect.CodeDataLoss, lost)
+	}
+	return connect.NewResponse(&filesystemv1.GetWatcherEventsResponse{Events: events}), nil
+}
+
+func (d *Daemon) removeWatcher(_ context.Context, q *connect.Request[filesystemv1.RemoveWatcherRequest]) (
+	*connect.Response[filesystemv1.RemoveWatcherResponse], error,
+) {
+	d.mu.Lock()
+	w := d.watchers[q.Msg.GetWatcherId()]
+	delete(d.watchers, q.Msg.GetWatcherId())
+	d.mu.Unlock()
+	if w == nil {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("watcher %q not found", q.Msg.GetWatcherId()))
+	}
+	w.close()
+	return connect.NewResponse(&filesystemv1.RemoveWatcherResponse{}), nil
+}

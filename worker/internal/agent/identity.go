@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+)
+
+// Identity is what this worker shows its hub, where the hub issues it.
+type Identity interface {
+	// Prepare gets one by an invitation, where that is needed. An error means that an attempt to attach is of no use.
+	Prepare(ctx context.Context, hub link.Dial) error
+	// Ended takes the end of an attempt.
+	Ended(err error)
+	// Attached is called once the hub has accepted a stream.
+	Attached(ctx context.Context) error
+	// Trust is the hash of the CAs that are trusted; empty if the hub cannot change them.
+	Trust() string
+	// Replace trusts other CAs, if they accept the hub that has shown the chain.
+	Replace(ctx context.Context, trust *federationv1.Trust, hub []*x509.Certificate) error
+	// Due reports whether the hub should have asked for a renewal by now.
+	Due() bool
+	// Request returns a request for a certificate, Renew takes the certificate.
+	Request() (csr []byte, err error)
+	Renew(ctx context.Context, issued *federationv1.Certificate, hub []*x509.Certificate) error
+}
+
+var errFiles = errors.New("this worker's certificate comes from files, which the hub does not renew")
+
+// files are the identity of a worker whose certificate comes from files.
+type files struct{}
+
+func (files) Prepare(context.Context, link.Dial) error { return nil }
+func (files) Ended(error)                              {}
+func (files) Attached(context.Context) error           { return nil }
+func (files) Trust() string                            { return "" }
+func (files) Due() bool                                { return false }
+func (files) Request() ([]byte, error)                 { return nil, errFiles }
+
+func (files) Replace(context.Context, *federationv1.Trust, []*x509.Certificate) error {
+	return errFiles
+}
+
+func (files) Renew(context.Context, *federationv1.Certificate, []*x509.Certificate) error {
+	return errFiles
+}
+
+// Refusal implements what package link looks for in the error of a stream.
+func (r *refused) Refusal() link.Refusal {
+	switch r.Reason {
+	case "Forgotten", "Revoked":
+		return link.Revoked
+	default:
+		return link.Accepted
+	}
+}
+
+const (
+	// identityPause is how often a stream checks whether its certificate should be renewed, and repeats a write that has failed.
+	identityPause = time.Second
+	// askAgain is after how long a request without a response is repeated.
+	askAgain = 30 * time.Second
+	// askedLately is for how long a request of the hub is answered by one that was sent already.
+	askedLately = 2 * time.Second
+	// maxPapers bounds the frames about trust and certificates that wait; a hub sends few.
+	maxPapers = 8
+)
+
+// papers are the part of a stream that is about trust and certificates. It has a goroutine of its own, because it writes to the store.
+type papers struct {
+	in       chan *federationv1.HubFrame
+	out      chan *federationv1.WorkerFrame
+	accepted chan struct{} // closed when the hub has accepted the stream
+
+	asked   time.Time // of the last request; zero: none waits
+	renewed bool      // the stream ends, so that the next one shows another certificate
+}
+
+func newPapers() papers {
+	return papers{
+		in: make(chan *federationv1.HubFrame, maxPapers), out: make(chan *federationv1.WorkerFrame), accepted: make(chan struct{}),
+	}
+}
+
+// accept takes the first sign that the hub has accepted the stream. It belongs to the goroutine of send.
+func (p *papers) accept() {
+	select {
+	case <-p.accepted:
+	default:
+		close(p.accepted)
+	}
+}
+
+// take is called by read, which must not wait. What does not fit the hub sends again on the next stream.
+func (p *papers) take(frame *federationv1.HubFrame) {
+	select {
+	case p.in <- frame:
+	default:
+	}
+}
+
+// keepIdentity handles papers until the stream ends. No failure of them ends the stream.
+func (u *uplink) keepIdentity(ctx context.Context) error {
+	ticker := u.clock.NewTicker(identityPause)
+	defer ticker.Stop()
+	accepted, confirmed := u.papers.accepted, false
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-accepted:
+			accepted = nil
+			err = u.agent.opts.Identity.Attached(ctx)
+			confirmed = err == nil
+		case frame := <-u.papers.in:
+			err = u.paper(ctx, frame)
+		case <-ticker.C():
+			switch {
+			case accepted == nil && !confirmed:
+				err = u.agent.opts.Identity.Attached(ctx)
+				confirmed = err == nil
+			case confirmed && !u.papers.renewed && u.agent.opts.Identity.Due() && u.mayAsk():
+				err = u.ask(ctx, "the hub has not asked for it")
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			u.agent.opts.Log.Info("Could not change the certificate or the CAs of this cluster", "reason", err.Error())
+		}
+	}
+}
+
+func (u *uplink) mayAsk() bool {
+	return u.papers.asked.IsZero() || u.clock.Since(u.papers.asked) >= askAgain
+}
+
+// ask sends a request for a certificate.
+func (u *uplink) ask(ctx context.Context, why string) error {
+	csr, err := u.agent.opts.Identity.Request()
+	if err != nil {
+		return err
+	}
+	u.papers.asked = u.clock.Now()
+	u.agent.opts.Log.Info("Asking the hub for a new certificate", "reason", why)
+	return u.post(ctx, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_CertificateRequest{
+		CertificateRequest: &federationv1.CertificateRequest{Csr: csr},
+	}})
+}
+
+func (u *uplink) post(ctx context.Context, frame *federationv1.WorkerFrame) error {
+	select {
+	case u.papers.out <- frame:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (u *uplink) paper(ctx context.Context, frame *federationv1.HubFrame) error {
+	identity, hub := u.agent.opts.Identity, link.HubChain(u.stream.Context())
+	switch body := frame.GetBody().(type) {
+	case *federationv1.HubFrame_Trust:
+		err := identity.Replace(ctx, body.Trust, hub)
+		if errors.Is(err, link.ErrLockedOut) && u.agent.lockedOut != body.Trust.GetHash() {
+			// The hub may show another certificate by now than when the stream began.
+			u.agent.lockedOut = body.Trust.GetHash()
+			u.leave(link.ErrRenewed)
+		}
+		if err != nil {
+			return err
+		}
+		return u.post(ctx, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_TrustAck{
+			TrustAck: &federationv1.TrustAck{Hash: body.Trust.GetHash()},
+		}})
+	case *federationv1.HubFrame_Renew:
+		if u.papers.renewed || !u.papers.asked.IsZero() && u.clock.Since(u.papers.asked) < askedLately {
+			return nil
+		}
+		return u.ask(ctx, body.Renew.GetReason())
+	case *federationv1.HubFrame_Certificate:
+		if err := identity.Renew(ctx, body.Certificate, hub); err != nil {
+			return err
+		}
+		u.papers.asked, u.papers.renewed = time.Time{}, true
+		u.leave(link.ErrRenewed)
+	}
+	return nil
+}
+
+// leave ends the stream once the calls under way have ended, or take too long.
+func (u *uplink) leave(why error) {
+	select {
+	case u.redirect <- why:
+	default: // it is leaving already
+	}
+}

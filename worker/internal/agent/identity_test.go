@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/worker/internal/identity"
+)
+
+// read returns the content of a file.
+func (w *world) read(path string) []byte {
+	w.Helper()
+	content, err := os.ReadFile(path)
+	w.Must(err)
+	return content
+}
+
+// leadIssued starts a worker whose certificate, as if the hub had issued it, is in its Secret.
+func (w *world) leadIssued() (*worker, *identity.Identity) {
+	w.Helper()
+	files, err := w.ca.Cluster(clusterID)
+	w.Must(err)
+	name := types.NamespacedName{Namespace: w.Namespace, Name: identity.SecretName}
+	w.Must(w.Live.Create(w.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{"kept": "yes"}},
+		Data: map[string][]byte{
+			identity.KeyName: w.read(files.Key), identity.CertName: w.read(files.Cert), identity.TrustName: w.read(files.CA),
+		},
+	}))
+	own, err := identity.New(identity.Options{
+		ClusterID: clusterID, Store: identity.Secret{Client: w.Live, Reader: w.Live, Name: name},
+		ClusterUID: func(context.Context) (string, error) { return "uid", nil }, Clock: clock.RealClock{}, Log: testlog.New(w.T),
+	})
+	w.Must(err)
+	w.Must(own.Load(w.Context()))
+	return w.leadWith(clusterID, func(o *Options) {
+		o.Identity, o.Hub.Credentials = own, link.AwaitCredentials(own, logr.Discard())
+	}), own
+}
+
+func (w *world) secret() *corev1.Secret {
+	w.Helper()
+	secret := &corev1.Secret{}
+	w.Must(w.Live.Get(w.Context(), types.NamespacedName{Namespace: w.Namespace, Name: identity.SecretName}, secret))
+	return secret
+}
+
+// issue signs a request with the world's CA.
+func (w *world) issue(request *federationv1.CertificateRequest, bundle []byte) *federationv1.Certificate {
+	w.Helper()
+	csr, err := x509.ParseCertificateRequest(request.GetCsr())
+	w.Must(err)
+	ca, err := tls.LoadX509KeyPair(w.ca.CAFile(), filepath.Join(filepath.Dir(w.ca.CAFile()), "ca.key"))
+	w.Must(err)
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	w.Must(err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial, URIs: csr.URIs, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, ca.Leaf, csr.PublicKey, ca.PrivateKey)
+	w.Must(err)
+	return &federationv1.Certificate{Chain: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Trust: trustOf(bundle)}
+}
+
+func trustOf(bundle []byte) *federationv1.Trust {
+	return &federationv1.Trust{Bundle: bundle, Hash: link.TrustHash(bundle)}
+}
+
+// The hub changes the CAs that a worker trusts, and renews its certificate: the calls under way end, the stream moves to the new
+// certificate, and the old one goes once that was used.
+func TestTheHubReplacesTrustAndCertificate(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	_, own := w.leadIssued()
+	s := w.hub.session()
+	w.hub.shows("py", 1)
+	ours := w.read(w.ca.CAFile())
+	if got := s.hello.GetTrust(); got != link.TrustHash(ours) {
+		t.Errorf("the Hello names the trust %q", got)
+	}
+	another, err := pki.New(filepath.Join(t.TempDir(), "other"))
+	w.Must(err)
+	other := w.read(another.CAFile())
+	both := append(bytes.Clone(ours), other...)
+
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Trust{Trust: trustOf(both)}})
+	ack := s.next("acknowledgement", func(f *federationv1.WorkerFrame) bool { return f.GetTrustAck() != nil }).GetTrustAck()
+	if secret := w.secret(); ack.GetHash() != link.TrustHash(both) || !bytes.Equal(secret.Data[identity.TrustName], both) ||
+		secret.Labels["kept"] != "yes" {
+		t.Errorf("acknowledged %s, stored %d bytes of CAs, labels %v", ack.GetHash(), len(secret.Data[identity.TrustName]), secret.Labels)
+	}
+
+	// CAs without the hub's own are not taken. The worker attaches again, once, because the hub may have another certificate by now.
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Trust{Trust: trustOf(other)}})
+	<-s.over
+	s = w.hub.session()
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Trust{Trust: trustOf(other)}})
+	if got := s.hello.GetTrust(); got != link.TrustHash(both) {
+		t.Errorf("after CAs without the hub's own the Hello names the trust %q", got)
+	}
+
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
+	request := s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil }).GetCertificateRequest()
+	issued := w.issue(request, both)
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: issued}})
+	<-s.over
+	next := w.hub.session()
+	if next.key == s.key {
+		t.Error("it has attached with the old certificate")
+	}
+	w.Eventually("the old certificate to be gone", func() error {
+		data := w.secret().Data
+		return wait.If(bytes.Equal(data[identity.CertName], issued.GetChain()) && len(data[identity.NextCertName]) == 0, len(data))
+	})
+	next.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
+	if got := next.answer(1); got.GetSandbox() == nil {
+		t.Errorf("a claim on the next stream got %v", got)
+	}
+	if own.Cause() != "" {
+		t.Errorf("it says that it is out: %s", own.Cause())
+	}
+}
+
+// A hub that refuses the new certificate gets the old one again.
+func TestAWorkerGoesBackToItsOldCertificate(t *testing.T) {
+	w := newWorld(t)
+	w.leadIssued()
+	s := w.hub.session()
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
+	request := s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil }).GetCertificateRequest()
+	w.hub.mu.Lock()
+	w.hub.refusedKey = func(key string) error {
+		if key != s.key {
+			return errors.New("not this one")
+		}
+		return nil
+	}
+	w.hub.mu.Unlock()
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: w.issue(request, w.read(w.ca.CAFile()))}})
+	<-s.over
+	if next := w.hub.session(); next.key != s.key {
+		t.Error("it has attached with the refused certificate")
+	}
+}
+
+// Conversations go on with the stream of a new certificate, and end with that one.
+func TestConversationsOutliveARenewal(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	w.leadIssued()
+	s := w.hub.session()
+	w.hub.shows("py", 1)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: &federationv1.Dispatch_Watch{Watch: &federationv1.WatchCall{Token: "t"}}})
+	tunnel := <-w.hub.tunnels
+	_, err := tunnel.Next()
+	w.Must(err)
+	s.answer(1)
+
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
+	request := s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil }).GetCertificateRequest()
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: w.issue(request, w.read(w.ca.CAFile()))}})
+	<-s.over
+	next := w.hub.session()
+	next.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
+	id := next.answer(1).GetSandbox().GetId()
+	for seen := false; !seen; {
+		changes, err := tunnel.Next()
+		w.Must(err)
+		for _, sandbox := range changes.GetChanged() {
+			seen = seen || sandbox.GetId() == id
+		}
+	}
+	close(next.hangUp)
+	select {
+	case <-tunnel.Cut():
+	case <-time.After(patience):
+		t.Error("the conversation outlives the stream that ended for another reason")
+	}
+}

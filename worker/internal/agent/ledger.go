@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/retry"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+const (
+	ledgerKey = "ledger" // of stateConfigMap
+	// keepLedgerEvery is how often the mark of the hub's ledger is stored, if it has changed. A successor remembers an older one, which
+	// still shows a ledger that was set back further.
+	keepLedgerEvery = 5 * time.Minute
+	maxLedgerText   = 512
+)
+
+// remember takes a mark of the hub's ledger: the furthest, or that of a new ledger.
+func (a *Agent) remember(mark *federationv1.LedgerMark) {
+	for mark != nil {
+		known := a.ledger.Load()
+		if known.GetId() == mark.GetId() && known.GetRevision() >= mark.GetRevision() || a.ledger.CompareAndSwap(known, mark) {
+			return
+		}
+	}
+}
+
+// keepLedger stores the mark from time to time, until ctx ends. What fails is tried again the next time.
+func (a *Agent) keepLedger(ctx context.Context) error {
+	ticker := a.opts.Clock.NewTicker(keepLedgerEvery)
+	defer ticker.Stop()
+	stored := a.ledger.Load()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+		mark := a.ledger.Load()
+		if mark == stored {
+			continue
+		}
+		if err := a.store.keepLedger(ctx, mark); err != nil {
+			a.opts.Log.Info("Could not store how far the hub's ledger is; it is tried again", "error", err.Error())
+			continue
+		}
+		stored = mark
+	}
+}
+
+func (s incarnations) keepLedger(ctx context.Context, mark *federationv1.LedgerMark) error {
+	err := retry.OnError(retry.DefaultRetry, raced, func() error {
+		state := &corev1.ConfigMap{}
+		if err := s.reader.Get(ctx, s.name, state); err != nil {
+			return err
+		}
+		if state.Data == nil {
+			state.Data = map[string]string{}
+		}
+		state.Data[ledgerKey] = formatLedger(mark)
+		return s.client.Update(ctx, state)
+	})
+	if err != nil {
+		return fmt.Errorf("storing the mark of the hub's ledger: %w", err)
+	}
+	return nil
+}
+
+// loadLedger returns the stored mark, nil if there is none that can be read.
+func (s incarnations) loadLedger(ctx context.Context) (*federationv1.LedgerMark, error) {
+	state := &corev1.ConfigMap{}
+	if err := s.reader.Get(ctx, s.name, state); err != nil {
+		return nil, fmt.Errorf("reading the mark of the hub's ledger: %w", err)
+	}
+	return parseLedger(state.Data[ledgerKey]), nil
+}
+
+func formatLedger(mark *federationv1.LedgerMark) string {
+	return mark.GetId() + " " + strconv.FormatUint(mark.GetRevision(), 10) + " " + mark.GetProof()
+}
+
+func parseLedger(text string) *federationv1.LedgerMark {
+	fields := strings.Fields(text)
+	if len(fields) != 3 || len(text) > maxLedgerText {
+		return nil
+	}
+	revision, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &federationv1.LedgerMark{Id: fields[0], Revision: revision, Proof: fields[2]}
+}

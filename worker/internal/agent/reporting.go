@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const coalesce = 100 * time.Millisecond
+
+// reporting is how far the reports of a stream have come.
+type reporting struct {
+	out      outbox
+	pending  map[segment.Key]*segment.Segment // checked and not reported yet; nil: gone
+	flushAt  clock.Timer                      // nil while nothing waits
+	complete bool                             // the next report is to be complete
+	resume   bool                             // the hub has what is reported: the next report is of the differences, with the key index
+	chunks   []*federationv1.Report           // of the report that is being sent
+	sent     struct{ sequence, digest uint64 }
+}
+
+// keepReported remembers, for the next stream of this term, what the hub has acknowledged; nothing if it may have more or less than that.
+func (u *uplink) keepReported() {
+	u.agent.sequence, u.agent.reported = u.out.sequence, nil
+	if whole := !u.complete && !u.resume && len(u.chunks) == 0; whole && u.out.acked == u.out.sequence {
+		u.agent.reported = &u.out.reported
+	}
+}
+
+func (u *uplink) due() <-chan time.Time {
+	if u.flushAt == nil {
+		return nil
+	}
+	return u.flushAt.C()
+}
+
+func (u *uplink) arm() {
+	if u.flushAt == nil {
+		u.flushAt = u.clock.NewTimer(coalesce)
+	}
+}
+
+func (u *uplink) disarm() {
+	if u.flushAt != nil {
+		u.flushAt.Stop()
+		u.flushAt = nil
+	}
+}
+
+// collect checks the marked Envs, and reports at once if there is an edge.
+func (u *uplink) collect(ctx context.Context) error {
+	urgent, err := u.look(ctx)
+	if err != nil {
+		return err
+	}
+	if urgent {
+		return u.flush(ctx)
+	}
+	if len(u.pending) > 0 {
+		u.arm()
+	}
+	return nil
+}
+
+func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
+	for k := range u.agent.source.dirty.take() {
+		s, err := u.agent.source.segment(ctx, k)
+		if err != nil {
+			return false, err
+		}
+		u.pending[k] = s
+		urgent = urgent || segment.Edge(u.out.reported.Get(k), s)
+	}
+	return urgent, nil
+}
+
+// flush reports what is pending, if there is credit. If not, the next acknowledgement calls it again.
+func (u *uplink) flush(ctx context.Context) error {
+	if !u.out.ready() || len(u.chunks) > 0 {
+		return nil
+	}
+	u.disarm()
+	// Newer marks are checked as well, because an answer may have promised them.
+	if _, err := u.look(ctx); err != nil {
+		return err
+	}
+	if u.complete || u.resume {
+		all, err := u.agent.source.all(ctx)
+		if err != nil {
+			return err
+		}
+		keys := u.agent.opts.Claims.Keys
+		if u.agent.recovers {
+			keys = u.agent.opts.Claims.AllKeys
+		}
+		if u.complete {
+			u.chunks = u.out.complete(all, keys())
+		} else {
+			u.chunks = u.out.resume(all, keys())
+		}
+		u.complete, u.resume = false, false
+	} else {
+		u.chunks = u.out.delta(deltaOf(u.pending))
+	}
+	clear(u.pending)
+	return nil
+}
+
+func deltaOf(pending map[segment.Key]*segment.Segment) segment.Delta {
+	var d segment.Delta
+	for k, s := range pending {
+		if s == nil {
+			d.Removed = append(d.Removed, k)
+		} else {
+			d.Changed = append(d.Changed, s)
+		}
+	}
+	return d
+}
+
+// cover names a report that counts all effects so far. It precedes the answer where possible: a hub that has the count of an
+// earlier report and still waits for the one that covers the claim would subtract the Pod twice.
+func (u *uplink) cover(ctx context.Context) (sequence uint64, err error) {
+	if u.complete || u.resume || len(u.chunks) > 0 || !u.out.ready() {
+		u.arm()
+		return u.out.coveredBy(), nil
+	}
+	if err := u.flush(ctx); err != nil {
+		return 0, err
+	}
+	for len(u.chunks) > 0 {
+		if err := u.nextChunk(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return u.out.sequence, nil
+}
+
+func (u *uplink) nextChunk(ctx context.Context) error {
+	chunk := u.chunks[0]
+	u.chunks = u.chunks[1:]
+	if err := u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: chunk}}); err != nil {
+		return err
+	}
+	if !chunk.GetLast() {
+		return nil
+	}
+	u.agent.metrics.reported(chunk)
+	u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
+	u.sent.sequence, u.sent.digest = chunk.GetSequence(), chunk.GetDigest()
+	if u.complete {
+		return u.flush(ctx)
+	}
+	if len(u.pending) > 0 || u.out.promised {
+		u.arm()
+	}
+	return nil
+}

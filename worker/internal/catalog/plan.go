@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"context"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/manifest"
+)
+
+// plan tells what an apply would do, by a dry run on the API server: through admission and quota.
+func (w *Writer) plan(ctx context.Context, j *job) outcome {
+	if j.object == nil {
+		return *refuse("Invalid", "%s has no manifest", j.ref)
+	}
+	is, refused := w.look(ctx, j)
+	if refused != nil {
+		return *refused
+	}
+	got, err := w.write(ctx, j, true)
+	if err != nil {
+		return failure(err)
+	}
+	after := manifest.Object(got.Object).Clean()
+	if is == nil {
+		return outcome{state: federationv1.CatalogOutcome_WOULD_CREATE, changes: manifest.Diff(manifest.Object{},
+			manifest.Object{"spec": after["spec"]})}
+	}
+	changes := manifest.Diff(manifest.Object(is.Object).Clean(), after)
+	if len(changes) == 0 {
+		return outcome{state: federationv1.CatalogOutcome_UNCHANGED}
+	}
+	return outcome{state: federationv1.CatalogOutcome_WOULD_CHANGE, changes: changes}
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hosted
+
+import "slices"
+
+// assignment is what a replica sees of the clusters and of the other replicas.
+type assignment struct {
+	self    string
+	wanted  []string          // clusters that are engaged here
+	holders map[string]string // of clusters; empty: none
+	alive   map[string]bool   // replicas
+}
+
+// decide returns which clusters this replica takes, and which it gives up. Each replica may have its share, rounded up; so that all
+// clusters fit, and no cluster moves while replicas differ by one.
+func decide(a assignment) (take, drop []string) {
+	a.alive[a.self] = true
+	share := (len(a.wanted) + len(a.alive) - 1) / len(a.alive)
+	var mine, free []string
+	for _, id := range slices.Sorted(slices.Values(a.wanted)) {
+		switch holder := a.holders[id]; {
+		case holder == a.self:
+			mine = append(mine, id)
+		case holder == "" || !a.alive[holder]:
+			free = append(free, id)
+		}
+	}
+	if len(mine) > share {
+		return nil, mine[share:]
+	}
+	return free[:min(len(free), share-len(mine))], nil
+}

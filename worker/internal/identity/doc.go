@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package identity keeps what a worker shows its hub, where the hub issues it: a key that never leaves the cluster, a certificate, and
+// the CAs by which the worker knows its hub.
+//
+// In: a Store (the Secret atoll-worker-identity, or a directory), the file of an invitation, and what the hub sends over the link. Out: a
+// link.Source, for the link and between the worker's replicas.
+//
+// # Joining
+//
+//   - The key is stored before the first request; because an invitation is bound to the key that used it first, and a worker that has
+//     crashed must be able to ask again: TestAKeyIsStoredBeforeItIsUsed.
+//   - An invitation is used where there is no identity, or the hub does not accept it, and once: its id is stored with the certificate. A
+//     new token in the file ends the wait for the next attempt: TestANewInvitationIsTakenUp.
+//
+// # Renewing
+//
+//   - A new certificate stands beside the old one, and replaces it when a hub has accepted a stream with it. If it is refused, the old one
+//     is used again: TestARefusedCertificateGivesWayToTheOldOne.
+//   - The hub asks at 20 % left by its clock. At 15 % by its own the worker asks; so a clock that is off by ten minutes (I11) changes when
+//     a
+//     certificate is renewed and never whether it is used: a worker never judges its own certificate expired, its hub does.
+//
+// # Writers
+//
+//   - Only the leader writes, with the version that it has read; the other replicas read again every few seconds. After a conflict the
+//     loser reads what the winner wrote.
+package identity

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/version"
+	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/pkg/watch"
+	"navix.sh/atoll/worker/internal/agent"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/autoscale"
+	"navix.sh/atoll/worker/internal/catalog"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/foreigncontroller"
+	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/latency"
+	"navix.sh/atoll/worker/internal/lease"
+	"navix.sh/atoll/worker/internal/localapi"
+	"navix.sh/atoll/worker/internal/podtunnel"
+	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/sandboxes"
+	"navix.sh/atoll/worker/internal/sync"
+)
+
+// Leader election as in Kubernetes' own controllers, except that followers try eight times as often; because the cluster has no
+// leader during a handover. Package lease avoids the extra renewals, and writes shorter leases while the API server is quick.
+const (
+	leaseName     = "atoll-worker"
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 250 * time.Millisecond
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,resourceNames=atoll-worker,verbs=get;update
+
+// Worker is a worker of one cluster.
+type Worker struct {
+	cfg     *rest.Config
+	options Options
+	log     logr.Logger
+}
+
+// New returns a worker of the cluster.
+func New(cluster *rest.Config, o Options, log logr.Logger) *Worker {
+	cfg := rest.CopyConfig(cluster)
+	// The API server's own fairness decides; a client-side limit would only add latency to a claim.
+	cfg.QPS = -1
+	cfg.UserAgent = "atoll-worker/" + version.String()
+	return &Worker{cfg: cfg, options: o, log: log.WithValues("cluster", o.clusterID)}
+}
+
+// assembly is a worker while Run puts it together. Each step uses what the earlier ones have set.
+type assembly struct {
+	Options
+	cfg      *rest.Config
+	log      logr.Logger
+	traces   trace.TracerProvider
+	registry prometheus.Registerer
+
+	local      clock.WithTicker
+	serverTime *apitime.Clock
+	lock       *lease.Lock
+	mgr        *probed
+	latency    *latency.Recorder
+
+	records  *history.History
+	rotation *store.Rotation // nil: the history is not encrypted
+	peers    *history.Peers  // nil without --peer-listen
+	others   *foreigncontroller.Watch
+	path     claimPath
+	tunnels  reach.Opener
+	gate     gate
+	contests *replicas.Contests
+	scaler   *autoscale.Reconciler
+	envs     *env.Reconciler
+	agent    *agent.Agent
+	issued   issued
+}
+
+// Run puts the worker together and runs it until ctx ends. It may be called again once it has returned.
+func (r *Worker) Run(ctx context.Context) error {
+	o, log := r.options, r.log
+	ctx = logr.NewContext(ctx, log)
+	service := telemetry.Service{Name: "atoll-worker", Version: version.String(), ClusterID: o.clusterID}
+	tracing, err := o.tracing.Open(ctx, service, log.WithName("traces"))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := tracing.Close(); err != nil {
+			log.Info("Traces were lost", "error", err.Error())
+		}
+	}()
+	w := &assembly{Options: o, cfg: r.cfg, log: log, traces: tracing.Provider, registry: metrics.Registry}
+	if o.hosted != nil {
+		w.registry = prometheus.WrapRegistererWith(prometheus.Labels{"cluster": o.clusterID}, o.hosted.Metrics)
+	}
+	if err := w.prepare(); err != nil {
+		return err
+	}
+	if w.records, w.rotation, err = openHistory(ctx, o, w.registry, w.local, w.serverTime, log); err != nil {
+		return err
+	}
+	// Ended sandboxes are recorded until everything else has stopped.
+	defer func() {
+		if err := w.records.Close(); err != nil {
+			log.Error(err, "Closing the history")
+		}
+	}()
+	for _, add := range []func(context.Context) error{
+		w.addRotation,    // of the history's keys
+		w.addIdentity,    // before all that show a certificate
+		w.addPeers,       // copies of the history, for the local API to read
+		w.addForeign,     // before all that ask whether another controller keeps an object
+		w.addClaimPath,   // inventory, sandboxes and claims, with the tunnels: OnShut comes before the inventory's Watch
+		w.addAdmission,   // before all that ask it
+		w.addAutoscaler,  // hands its outlook to the claims before they are served
+		w.buildEnvs,      // for the agent to call; its controller is added with the others
+		w.addAgent,       // OnChange comes before the inventory's Watch
+		w.feedInventory,  // after every OnShut and OnChange
+		w.addReconcilers, // Envs, templates, pools; and the hooks that pools run
+		w.addLocalAPI,    // last: it serves the parts above
+	} {
+		if err := add(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.mgr.listen(ctx, o.listen, metrics.Registry); err != nil {
+		return err
+	}
+	log.Info("Starting", "version", version.String(), "hub", o.hub.address)
+	if err := start(ctx, w.mgr, w.lock); err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}
+
+// prepare sets up the cluster, the clocks and the lease, and creates the manager.
+func (w *assembly) prepare() (err error) {
+	if w.local, err = wallclock.New(); err != nil {
+		return err
+	}
+	w.serverTime = apitime.New(w.local)
+	w.serverTime.Watch(w.cfg)
+	w.lock, err = lease.New(w.cfg, w.namespace, leaseName, w.history.peerAddress, renewDeadline, w.serverTime, w.log)
+	if err != nil {
+		return fmt.Errorf("preparing leader election: %w", err)
+	}
+	if w.mgr, err = newManager(w.cfg, w.namespaces, w.lock, w.log); err != nil {
+		return err
+	}
+	w.latency, err = latency.New(w.registry)
+	return err
+}
+
+// addClaimPath adds the claim path and the tunnels into sandboxes.
+func (w *assembly) addClaimPath(context.Context) (err error) {
+	activity := podtunnel.NewActivity(w.local)
+	w.path, err = newClaimPath(w.mgr, claimPathOptions{
+		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
+		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity}},
+		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry},
+	}, w.log)
+	if err != nil {
+		return err
+	}
+	w.tunnels, err = w.addTunnels(activity)
+	return err
+}
+
+func (w *assembly) feedInventory(ctx context.Context) error {
+	if err := w.path.inventory.Watch(ctx, w.mgr.GetCache()); err != nil {
+		return fmt.Errorf("feeding the inventory: %w", err)
+	}
+	return nil
+}
+
+func (w *assembly) addLocalAPI(ctx context.Context) error {
+	if w.hosted != nil {
+		return nil
+	}
+	watches, err := watch.NewMetrics(w.registry, "atoll_worker")
+	if err != nil {
+		return err
+	}
+	w.watches.Patience = w.limits.BodyTimeout
+	opts := localapi.Options{
+		ClusterID: w.clusterID, Address: w.listen.api, Claims: w.path.claims, Sandboxes: w.path.sandboxes,
+		Segments: w.agent, Envs: w.envs, Reach: w.tunnels, Traces: w.traces, Limits: w.limits, Web: w.web,
+		Watches:           watch.Options{Limits: w.watches, Metrics: watches},
+		RefuseCredentials: w.pools.refuseCredentials, Log: w.log.WithName("localapi"),
+	}
+	if w.peers != nil {
+		opts.Elsewhere = w.peers.Elsewhere
+	}
+	if err := w.guard(&opts); err != nil {
+		return err
+	}
+	if opts.Audit, err = w.openAudit(ctx); err != nil {
+		return err
+	}
+	front, err := localapi.New(opts)
+	if err != nil {
+		return fmt.Errorf("building the local API: %w", err)
+	}
+	if w.peers != nil {
+		w.peers.Offer(front)
+	}
+	if err := w.mgr.Add(front); err != nil {
+		return fmt.Errorf("adding the local API: %w", err)
+	}
+	return nil
+}
+
+// start runs the manager until ctx ends, or until the lease lapses. The process must then end as soon as possible, so that
+// another one can lead.
+func start(ctx context.Context, mgr ctrl.Manager, lock *lease.Lock) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-lock.Lapsed():
+			cancel(lease.ErrLapsed)
+		case <-ctx.Done():
+		}
+	}()
+	err := mgr.Start(ctx)
+	if errors.Is(context.Cause(ctx), lease.ErrLapsed) {
+		return errors.Join(lease.ErrLapsed, err)
+	}
+	return err
+}
+
+// Cluster returns the configuration of the cluster that the flags name.
+func (o *Options) Cluster() (cfg *rest.Config, err error) {
+	if o.kubeconfig != "" {
+		cfg, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	} else {
+		cfg, err = ctrl.GetConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster (--kubeconfig): %w", err)
+	}
+	return cfg, nil
+}
+
+// Logger returns the logger that the flags describe.
+func (o *Options) Logger(to io.Writer) (logr.Logger, error) { return o.logging.Logger(to) }
+
+// newManager returns a manager whose caches and live lists are of these namespaces; without any, of all.
+func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log logr.Logger) (*probed, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("building the scheme: %w", err)
+		}
+	}
+	inner, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                              scheme,
+		Logger:                              log,
+		Metrics:                             metricsserver.Options{BindAddress: off},
+		HealthProbeBindAddress:              off,
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       duration(leaseDuration),
+		RenewDeadline:                       duration(renewDeadline),
+		RetryPeriod:                         duration(retryPeriod),
+		Cache:                               cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: cached(namespaces)},
+		NewCache: func(cfg *rest.Config, opts cache.Options) (cache.Cache, error) {
+			inner, err := cache.New(cfg, opts)
+			if err != nil {
+				return nil, fmt.Errorf("building the cache: %w", err)
+			}
+			return sandboxcache.Only(inner, namespaces), nil
+		},
+		// The worker's own state is read live, never from a cache.
+		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
+		NewClient: newClient,
+		// One process may run several workers, one after the other in tests; names need not differ between managers.
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the manager: %w", err)
+	}
+	mgr := &probed{Manager: inner, reader: sandboxcache.Within(inner.GetAPIReader(), namespaces), live: map[string]healthz.Checker{},
+		ready: map[string]healthz.Checker{}}
+	if err := sandboxcache.AddIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+		return nil, fmt.Errorf("preparing the cache: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding the liveness check: %w", err)
+	}
+	err = mgr.AddReadyzCheck("caches", func(r *http.Request) error {
+		// A follower is ready, too; because it takes over when the leader is gone.
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adding the readiness check: %w", err)
+	}
+	return mgr, nil
+}
+
+// cached returns the setting of a cache of these namespaces.
+func cached(namespaces []string) map[string]cache.Config {
+	if len(namespaces) == 0 {
+		return nil
+	}
+	out := map[string]cache.Config{}
+	for _, namespace := range namespaces {
+		out[namespace] = cache.Config{}
+	}
+	return out
+}
+
+// addTunnels adds the tunnels into sandboxes, for callers of this cluster and of the hub.
+func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error) {
+	upstream, err := podtunnel.NewAPIServer(w.cfg)
+	if err != nil {
+		return nil, err
+	}
+	service, err := podtunnel.New(podtunnel.Options{
+		Sandboxes: w.path.sandboxes, Activity: activity, Lease: w.lock, Upstream: upstream, Shares: w.shares, Clock: w.local,
+		Log: w.log.WithName("reach"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the way into sandboxes: %w", err)
+	}
+	if err := w.mgr.Add(service); err != nil {
+		return nil, fmt.Errorf("adding the way into sandboxes: %w", err)
+	}
+	measures, err := reach.NewMetrics(w.registry, "atoll_worker")
+	if err != nil {
+		return nil, err
+	}
+	return measures.Measure(service), nil
+}
+
+// addAgent adds the link to the hub and the sync path that it feeds.
+func (w *assembly) addAgent(ctx context.Context) (err error) {
+	opts := agent.Options{
+		ClusterID: w.clusterID, Version: version.String(), Namespace: w.namespace,
+		Claims: w.path.claims, Sandboxes: w.path.sandboxes, Inventory: w.path.inventory, Outlooks: w.scaler, Envs: w.envs, Reach: w.tunnels,
+		Paused: w.others.PausedPool, OnPausedChange: w.others.OnChange,
+		Clock: w.local, Traces: w.traces, Metrics: w.registry, Log: w.log.WithName("agent"),
+	}
+	if w.hub.address != "" {
+		if err := w.addHub(ctx, &opts); err != nil {
+			return err
+		}
+	}
+	if w.agent, err = agent.SetupWithManager(ctx, w.mgr, opts); err != nil {
+		return fmt.Errorf("adding the agent: %w", err)
+	}
+	return nil
+}
+
+// +kubebuilder:rbac:groups="",namespace=atoll-system,resources=serviceaccounts/token,resourceNames=atoll-sync;atoll-catalog,verbs=create
+
+// addHub requests the sync path's identity, which the worker's identity may do.
+func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
+	credentials, err := w.loadCredentials()
+	if err != nil {
+		return fmt.Errorf("loading the certificate for the hub: %w", err)
+	}
+	if err := w.checkIdentity(credentials); err != nil {
+		return err
+	}
+	linkMetrics, err := link.NewMetrics(w.registry)
+	if err := errors.Join(err, credentials.Register(w.registry), w.registerCause()); err != nil {
+		return fmt.Errorf("registering the link's metrics: %w", err)
+	}
+	opts.Hub = link.Dial{
+		Target: w.hub.address, ServerName: w.hub.name, Credentials: credentials, Clock: opts.Clock, Metrics: linkMetrics,
+		Log: w.log.WithName("link"),
+	}
+	if w.issued.identity != nil {
+		opts.Identity, opts.Hub.Wake = w.issued.identity, w.issued.identity.Wake()
+	}
+	syncConfig, err := sync.Config(w.cfg, w.namespace, sync.ServiceAccount)
+	if err != nil {
+		return fmt.Errorf("taking on the sync path's identity: %w", err)
+	}
+	syncer, err := sync.New(ctx, sync.Options{
+		ClusterID: w.clusterID, Config: syncConfig, Cache: w.mgr.GetCache(), Cause: w.cause, Clock: opts.Clock, Metrics: w.registry,
+		Log: w.log.WithName("sync"),
+	})
+	if err != nil {
+		return fmt.Errorf("building the sync path: %w", err)
+	}
+	if err := w.mgr.Add(syncer); err != nil {
+		return fmt.Errorf("adding the sync path: %w", err)
+	}
+	opts.Foreign = syncer
+	if opts.Catalog, err = w.catalogWriter(); err != nil {
+		return err
+	}
+	w.issued.syncer.Store(syncer)
+	return nil
+}
+
+// catalogWriter returns what writes this cluster's part of the hub's catalogue, under an identity of its own.
+func (w *assembly) catalogWriter() (agent.Catalog, error) {
+	cfg, err := sync.Config(w.cfg, w.namespace, catalog.ServiceAccount)
+	if err != nil {
+		return nil, fmt.Errorf("taking on the catalogue's identity: %w", err)
+	}
+	return catalog.New(catalog.Options{ClusterID: w.clusterID, Config: cfg, Namespaces: w.namespaces, Leads: w.lock.Held,
+		Log: w.log.WithName("catalog")})
+}
+
+func duration(d time.Duration) *time.Duration { return &d }
