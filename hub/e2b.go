@@ -131,6 +131,7 @@ func (g *gateway) serve(ctx context.Context, public *api.Server, group *errgroup
 	}
 	server := &http.Server{
 		Handler: g, MaxHeaderBytes: e2b.MaxHeaderBytes, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ConnContext: serve.WithMeter,
 	}
 	group.Go(func() error { return public.ServeInside(ctx, g.inside) })
 	group.Go(func() error {

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -220,6 +222,32 @@ func TestI14ATokenOpensOneSandbox(t *testing.T) {
 	}
 	if status, out := call(t, http.MethodGet, "/metrics", "", "E2b-Sandbox-Id", one, "X-Access-Token", tokenOfOne); status != http.StatusOK {
 		t.Errorf("its own token: %d %v", status, out)
+	}
+}
+
+// A caller with a token is not held to the pace of strangers.
+func TestFilesOfManyMegabytes(t *testing.T) {
+	ready(t)
+	id, token := create(t, "/sandboxes", "")
+	want := bytes.Repeat([]byte("0123456789abcdef"), 2<<20)
+	path := "/files?username=user&path=" + url.QueryEscape(filepath.Join(t.TempDir(), "large"))
+	var form bytes.Buffer
+	writer := multipart.NewWriter(&form)
+	part, err := writer.CreateFormFile("file", "large")
+	if err == nil {
+		_, err = part.Write(want)
+	}
+	if err = errors.Join(err, writer.Close()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	header := []string{"E2b-Sandbox-Id", id, "X-Access-Token", token, "Content-Type", writer.FormDataContentType()}
+	if status, out := call(t, http.MethodPost, path, form.String(), header...); status != http.StatusOK {
+		t.Fatalf("write: %d %v after %s", status, out, time.Since(began))
+	}
+	t.Logf("wrote %d MiB in %s", len(want)>>20, time.Since(began))
+	if status, out := call(t, http.MethodGet, path, "", header[:4]...); status != http.StatusOK || out["text"] != string(want) {
+		t.Errorf("read: %d, %d bytes, want %d", status, len(fmt.Sprint(out["text"])), len(want))
 	}
 }
 

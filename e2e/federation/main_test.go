@@ -18,7 +18,9 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // clusters are the ids of the clusters. The hub is in the first, where it runs in one at all.
@@ -65,6 +67,25 @@ func start(ctx context.Context, dir, logDir string) (err error) {
 			return err
 		}
 	}
-	kube, err = atoll.Kubes()
-	return err
+	if kube, err = atoll.Kubes(); err != nil {
+		return err
+	}
+	return waitConnected(ctx)
+}
+
+// waitConnected waits until the hub has heard from every cluster; because a ready worker need not have connected yet.
+func waitConnected(ctx context.Context) error {
+	return wait.Until(ctx, patience, "all clusters to be connected", func(ctx context.Context) error {
+		listed, err := hub.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+		if err != nil {
+			return err
+		}
+		fresh := 0
+		for _, c := range listed.GetClusters() {
+			if c.GetState() == sandboxv1.ClusterState_FRESH {
+				fresh++
+			}
+		}
+		return wait.If(fresh == len(clusters), listed)
+	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/api/envd"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/validate"
 )
 
@@ -63,6 +64,7 @@ func (g *Gateway) toSandbox(w http.ResponseWriter, r *http.Request, id, port str
 			"sandbox's ports and signed URLs are not served"))
 		return
 	}
+	serve.AdmitCaller(r.Context(), "sandbox "+id)
 	port = strconv.FormatUint(number, 10)
 	to := destination{id: id, port: port, key: key, daemon: number == envd.Port, base: sandboxesPath + "/" + id + "/ports/" + port}
 	_ = http.NewResponseController(w).EnableFullDuplex() // a port may respond before it has read the whole request

@@ -250,10 +250,14 @@ func meterOf(conn net.Conn) *meter {
 
 type meterKey struct{}
 
-// withMeter lets requests find the meter of their connection.
-func withMeter(ctx context.Context, conn net.Conn) context.Context {
+// WithMeter is an http.Server's ConnContext: it lets requests find the meter of their connection, which a listener of Limit accepted.
+func WithMeter(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, meterKey{}, meterOf(conn))
 }
+
+// AdmitCaller charges what a request's connection sends from now on to a caller. Handlers that authenticate by themselves call it; until
+// then the connection is read at the pace of those without credentials.
+func AdmitCaller(ctx context.Context, caller string) { meterIn(ctx).admit(caller) }
 
 func meterIn(ctx context.Context) *meter {
 	m, _ := ctx.Value(meterKey{}).(*meter)

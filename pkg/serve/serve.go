@@ -101,7 +101,7 @@ func New(opts Options) (*Server, error) {
 		WriteTimeout:      opts.Limits.BodyTimeout, // the default
 		IdleTimeout:       opts.Limits.IdleTimeout,
 		ConnState:         headBegins,
-		ConnContext:       withMeter,
+		ConnContext:       WithMeter,
 	}
 	return s, nil
 }

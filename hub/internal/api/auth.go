@@ -21,6 +21,7 @@ import (
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/tally"
 )
 
@@ -287,6 +288,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 			problem.FromError(err).Write(w)
 			return
 		}
+		serve.AdmitCaller(ctx, p.Name)
 		refuse := func(err error) {
 			audit.NoteRefusal(ctx, audit.As(p.Identity), err)
 			problem.FromError(err).Write(w)
