@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/pkg/audit"
@@ -116,6 +117,9 @@ func (f *auditFlags) read(cmd *cobra.Command, name string, out printer) (bad int
 		return out.print(&e)
 	}
 	if name == "-" {
+		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "atollctl: reading standard input; give the audit's files as arguments, or pipe them in")
+		}
 		return audit.Read(cmd.InOrStdin(), show)
 	}
 	file, err := os.Open(name)

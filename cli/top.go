@@ -108,14 +108,22 @@ func (l *look) running() (n int32) {
 	return n
 }
 
+// count is a number of things whose plural has an s.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 func (l *look) print(w io.Writer, previous *look) error {
 	var out bytes.Buffer
 	change := ""
 	if previous != nil {
 		change = fmt.Sprintf(" (%+d)", l.running()-previous.running())
 	}
-	fmt.Fprintf(&out, "%s   %d clusters, %d envs, %d running%s\n\n", l.at.Format(time.TimeOnly),
-		len(l.clusters.GetClusters()), len(l.envs.GetEnvs()), l.running(), change)
+	fmt.Fprintf(&out, "%s   %s, %s, %d running%s\n\n", l.at.Format(time.TimeOnly),
+		count(len(l.clusters.GetClusters()), "cluster"), count(len(l.envs.GetEnvs()), "env"), l.running(), change)
 	if len(l.replicas) > 1 {
 		if err := replicaView.list(&out, "table", l.replicas, nil); err != nil {
 			return err

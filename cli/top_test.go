@@ -26,7 +26,7 @@ func TestTopShowsReplicasWhereThereAreSeveral(t *testing.T) {
 				t.Errorf("of %d replicas %s is shown: %t\n%s", n, name, shown, out.String())
 			}
 		}
-		if !strings.Contains(out.String(), "east") || !strings.Contains(out.String(), "3 running") {
+		if !strings.Contains(out.String(), "east") || !strings.Contains(out.String(), " 1 cluster, 0 envs, 3 running\n") {
 			t.Errorf("printed\n%s", out.String())
 		}
 	}
