@@ -230,7 +230,7 @@ func TestFilesOfManyMegabytes(t *testing.T) {
 	ready(t)
 	id, token := create(t, "/sandboxes", "")
 	want := bytes.Repeat([]byte("0123456789abcdef"), 2<<20)
-	path := "/files?username=user&path=" + url.QueryEscape(filepath.Join(t.TempDir(), "large"))
+	path := "/files?username=root&path=" + url.QueryEscape(filepath.Join(t.TempDir(), "large"))
 	var form bytes.Buffer
 	writer := multipart.NewWriter(&form)
 	part, err := writer.CreateFormFile("file", "large")
