@@ -255,8 +255,8 @@ func WithMeter(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, meterKey{}, meterOf(conn))
 }
 
-// AdmitCaller charges what a request's connection sends from now on to a caller. Handlers that authenticate by themselves call it; until
-// then the connection is read at the pace of those without credentials.
+// AdmitCaller charges what a request's connection sends from now on to a caller, for handlers outside a Server; until then the connection
+// is read at the pace of those without credentials.
 func AdmitCaller(ctx context.Context, caller string) { meterIn(ctx).admit(caller) }
 
 func meterIn(ctx context.Context) *meter {

@@ -21,7 +21,6 @@ import (
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/tally"
 )
 
@@ -288,7 +287,6 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 			problem.FromError(err).Write(w)
 			return
 		}
-		serve.AdmitCaller(ctx, p.Name)
 		refuse := func(err error) {
 			audit.NoteRefusal(ctx, audit.As(p.Identity), err)
 			problem.FromError(err).Write(w)
