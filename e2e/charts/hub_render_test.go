@@ -46,6 +46,7 @@ networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{names
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
 audit: {to: [stdout, otlp, strict]}
+e2b: {enabled: true, port: 3000, domain: sandboxes.example.org, keySecretName: e2b}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 grafanaDashboard: {enabled: true}
 `
@@ -135,11 +136,14 @@ func TestHubRefusesValues(t *testing.T) {
 		"resources: {limit: {memory: 1Gi}}":     "'/resources': additional properties 'limit' not allowed",
 		"apiKeys: {secretname: x}":              "'/apiKeys': additional properties 'secretname' not allowed",
 		"tls: {certManager: {uris: [x]}}":       "'/tls/certManager': additional properties 'uris' not allowed",
-		"auth: {ways: [ldap]}":                  "'/auth/ways/0'",
-		"auth: {ways: []}":                      "'/auth/ways'",
-		"auth: {ways: [oidc]}":                  "auth.oidc.configMap is missing",
-		"podSecurityContext: restricted":        "'/podSecurityContext': got string, want object",
-		"topologySpreadConstraints: {zone: 1}":  "'/topologySpreadConstraints': got object, want array",
+		"e2b: {port: 0}":                        "'/e2b/port'",
+		"e2b: {domain: A}":                      "'/e2b/domain'",
+		"e2b: {enabled: true}\nstore: {etcd: {endpoints: ['https://a:2379']}}": "e2b.keySecretName is missing",
+		"auth: {ways: [ldap]}":                 "'/auth/ways/0'",
+		"auth: {ways: []}":                     "'/auth/ways'",
+		"auth: {ways: [oidc]}":                 "auth.oidc.configMap is missing",
+		"podSecurityContext: restricted":       "'/podSecurityContext': got string, want object",
+		"topologySpreadConstraints: {zone: 1}": "'/topologySpreadConstraints': got object, want array",
 	})
 }
 
@@ -168,7 +172,7 @@ func TestHubRendersWhatIsAskedFor(t *testing.T) {
 
 // What refers to something by name or label finds it, whatever is switched on.
 func TestHubPartsFitTogether(t *testing.T) {
-	for _, values := range []string{"", everything, "nameOverride: x", "service: {api: {port: 443}, link: {port: 9443}}"} {
+	for _, values := range []string{"", everything, "nameOverride: x", "e2b: {enabled: true}", "service: {api: {port: 443}, link: {port: 9443}}"} {
 		objects := renderHub(t, values)
 		fullname := "atoll-hub"
 		if strings.HasPrefix(values, "nameOverride") {
@@ -185,8 +189,10 @@ func TestHubPartsFitTogether(t *testing.T) {
 		}
 		for _, name := range []string{"", "-link", "-metrics"} {
 			service := as[corev1.Service](t, objects, "Service", fullname+name)
-			if !labels.SelectorFromSet(service.Spec.Selector).Matches(pod) || !ports[service.Spec.Ports[0].TargetPort.StrVal] {
-				t.Errorf("%s: Service %s reaches no port of the Pod", values, service.Name)
+			for _, port := range service.Spec.Ports {
+				if !labels.SelectorFromSet(service.Spec.Selector).Matches(pod) || !ports[port.TargetPort.StrVal] {
+					t.Errorf("%s: port %s of Service %s reaches no port of the Pod", values, port.Name, service.Name)
+				}
 			}
 		}
 		governing := as[corev1.Service](t, objects, "Service", set.Spec.ServiceName)
@@ -196,8 +202,10 @@ func TestHubPartsFitTogether(t *testing.T) {
 		if objects.Find("NetworkPolicy", fullname) != nil {
 			policy := as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", fullname)
 			for _, rule := range policy.Spec.Ingress {
-				if !ports[rule.Ports[0].Port.StrVal] {
-					t.Errorf("%s: the NetworkPolicy opens %v, which the Pod does not have", values, rule.Ports[0].Port)
+				for _, port := range rule.Ports {
+					if !ports[port.Port.StrVal] {
+						t.Errorf("%s: the NetworkPolicy opens %v, which the Pod does not have", values, port.Port)
+					}
 				}
 			}
 			if !labels.SelectorFromSet(policy.Spec.PodSelector.MatchLabels).Matches(pod) {
@@ -245,6 +253,39 @@ func TestHubPod(t *testing.T) {
 	unlimited := as[appsv1.StatefulSet](t, renderHub(t, "resources: {limits: {memory: null}}"), "StatefulSet", "atoll-hub")
 	if len(hub.Env) != 1 || len(unlimited.Spec.Template.Spec.Containers[0].Env) != 0 {
 		t.Errorf("environment with a limit %v, without one %v", hub.Env, unlimited.Spec.Template.Spec.Containers[0].Env)
+	}
+}
+
+// E2B's port is reached by who reaches the API, and by no one where it is off.
+func TestHubServesE2B(t *testing.T) {
+	for values, want := range map[string]struct {
+		args   []string
+		port   int32
+		sealed bool
+	}{
+		"": {}, "e2b: {domain: a, keySecretName: b}": {},
+		"e2b: {enabled: true}": {args: []string{"--e2b-listen=:8083"}, port: 8083},
+		everything: {
+			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-key-file=/etc/atoll/e2b/key"}, port: 3000, sealed: true,
+		},
+	} {
+		objects := renderHub(t, values)
+		pod := as[appsv1.StatefulSet](t, objects, "StatefulSet", "atoll-hub").Spec.Template.Spec
+		args := slices.DeleteFunc(slices.Clone(pod.Containers[0].Args), func(arg string) bool { return !strings.HasPrefix(arg, "--e2b") })
+		var port int32
+		for _, p := range as[corev1.Service](t, objects, "Service", "atoll-hub").Spec.Ports {
+			if p.Name == "e2b" {
+				port = p.Port
+			}
+		}
+		opened := len(as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "atoll-hub").Spec.Ingress[0].Ports) == 2
+		if !slices.Equal(args, want.args) || port != want.port || opened != (want.port != 0) {
+			t.Errorf("%s: args %q, port %d, opened %t", values, args, port, opened)
+		}
+		mounted := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "e2b" && v.Secret.SecretName == "e2b" })
+		if mounted != want.sealed {
+			t.Errorf("%s: the key is mounted: %t", values, mounted)
+		}
 	}
 }
 
@@ -468,7 +509,7 @@ func TestHubCertificate(t *testing.T) {
 		"dnsNames": []any{
 			"atoll-hub", "atoll-hub.atoll-system", "atoll-hub.atoll-system.svc", "atoll-hub.atoll-system.svc.cluster.local",
 			"atoll-hub-link", "atoll-hub-link.atoll-system", "atoll-hub-link.atoll-system.svc", "atoll-hub-link.atoll-system.svc.cluster.local",
-			"hub.example.org",
+			"*.sandboxes.example.org", "hub.example.org",
 		},
 	} {
 		got, _, err := unstructured.NestedFieldNoCopy(certificate.Object, "spec", path)

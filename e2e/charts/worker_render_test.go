@@ -48,6 +48,7 @@ networkPolicy:
   extraEgress: [{ports: [{port: 3128}]}]
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
+audit: {to: [stdout, strict]}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 teamQuotas: {enabled: true, teams: {ml: {maxReplicas: 40, cpu: "80", memory: 256Gi}, _default: {maxReplicas: 10}}}
 adoptPools: label
@@ -298,10 +299,10 @@ func TestWorkerPod(t *testing.T) {
 		"--hub=hub.example.org:30443", "--tls-cert-file=/etc/atoll/tls/tls.crt", "--tls-key-file=/etc/atoll/tls/tls.key",
 		"--tls-ca-file=/etc/atoll/tls/ca.crt", "--hub-name=hub.internal",
 	}
-	if diff := cmp.Diff(slices.Concat(identity, serving, closed, history, logs), alone.Template.Spec.Containers[0].Args); diff != "" {
+	if diff := cmp.Diff(slices.Concat(identity, serving, closed, history, logs, []string{"--audit=none"}), alone.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments without a hub (-want +got):\n%s", diff)
 	}
-	traces := []string{"--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}
+	traces := []string{"--audit=stdout,strict", "--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}
 	wanted := slices.Concat(identity, toHub, serving, keeping, history, peers, logs, traces)
 	if diff := cmp.Diff(wanted, all.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments with a hub (-want +got):\n%s", diff)
