@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -123,4 +125,11 @@ func TestI3_Catalogue(t *testing.T) {
 	}
 	second.mustRelease(ctx, t, hub, sandbox)
 	second.waitPods(ctx, t, "east", 0)
+
+	// What a user owns fields of is not removed: the user gives them up.
+	is, err = first.get(ctx, "west")
+	must.Succeed(t, err)
+	before = is.DeepCopy()
+	is.ManagedFields = slices.DeleteFunc(is.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == "kubectl-edit" })
+	must.Succeed(t, kube["west"].Patch(ctx, is, client.MergeFrom(before), client.FieldOwner("kubectl-edit")))
 }
