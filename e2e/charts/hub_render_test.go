@@ -172,7 +172,10 @@ func TestHubRendersWhatIsAskedFor(t *testing.T) {
 
 // What refers to something by name or label finds it, whatever is switched on.
 func TestHubPartsFitTogether(t *testing.T) {
-	for _, values := range []string{"", everything, "nameOverride: x", "e2b: {enabled: true}", "service: {api: {port: 443}, link: {port: 9443}}"} {
+	for _, values := range []string{
+		"", everything, "nameOverride: x", "e2b: {enabled: true}",
+		"service: {api: {port: 443}, link: {port: 9443}}",
+	} {
 		objects := renderHub(t, values)
 		fullname := "atoll-hub"
 		if strings.HasPrefix(values, "nameOverride") {
@@ -266,7 +269,8 @@ func TestHubServesE2B(t *testing.T) {
 		"": {}, "e2b: {domain: a, keySecretName: b}": {},
 		"e2b: {enabled: true}": {args: []string{"--e2b-listen=:8083"}, port: 8083},
 		everything: {
-			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-key-file=/etc/atoll/e2b/key"}, port: 3000, sealed: true,
+			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-key-file=/etc/atoll/e2b/key"},
+			port: 3000, sealed: true,
 		},
 	} {
 		objects := renderHub(t, values)

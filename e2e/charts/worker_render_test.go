@@ -299,11 +299,12 @@ func TestWorkerPod(t *testing.T) {
 		"--hub=hub.example.org:30443", "--tls-cert-file=/etc/atoll/tls/tls.crt", "--tls-key-file=/etc/atoll/tls/tls.key",
 		"--tls-ca-file=/etc/atoll/tls/ca.crt", "--hub-name=hub.internal",
 	}
-	if diff := cmp.Diff(slices.Concat(identity, serving, closed, history, logs, []string{"--audit=none"}), alone.Template.Spec.Containers[0].Args); diff != "" {
+	wanted := slices.Concat(identity, serving, closed, history, logs, []string{"--audit=none"})
+	if diff := cmp.Diff(wanted, alone.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments without a hub (-want +got):\n%s", diff)
 	}
 	traces := []string{"--audit=stdout,strict", "--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}
-	wanted := slices.Concat(identity, toHub, serving, keeping, history, peers, logs, traces)
+	wanted = slices.Concat(identity, toHub, serving, keeping, history, peers, logs, traces)
 	if diff := cmp.Diff(wanted, all.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments with a hub (-want +got):\n%s", diff)
 	}
