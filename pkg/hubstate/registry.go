@@ -121,23 +121,17 @@ func (r *Record) Forgot(uid string) bool {
 // LoadRecords reads all records of a registry.
 func LoadRecords(ctx context.Context, registry store.Store) ([]Record, error) {
 	var records []Record
-	for after := ""; ; {
-		entries, err := registry.Range(ctx, RecordPrefix, after, store.MaxRange)
+	for e, err := range store.All(ctx, registry, RecordPrefix, store.MaxRange) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the registry: %w", err)
 		}
-		for _, e := range entries {
-			record, err := ParseRecord(e)
-			if err != nil {
-				return nil, err
-			}
-			records = append(records, record)
-			after = e.Key
+		record, err := ParseRecord(e)
+		if err != nil {
+			return nil, err
 		}
-		if len(entries) < store.MaxRange {
-			return records, nil
-		}
+		records = append(records, record)
 	}
+	return records, nil
 }
 
 // ParseRecord reads the record of an entry.

@@ -54,15 +54,20 @@ func startCommitter(db *bbolt.DB, m *metrics) *committer {
 }
 
 func (c *committer) commit(ctx context.Context, r *request) (uint64, error) {
-	r.done = make(chan result, 1)
 	select {
 	case <-c.quit:
 		return 0, ErrClosed
 	default:
 	}
+	return r.submit(ctx, c.requests, c.quit, c.done)
+}
+
+// submit hands a request to a run loop and waits for its result. The loop takes requests until quit, and closes done when it ends.
+func (r *request) submit(ctx context.Context, requests chan<- *request, quit, done <-chan struct{}) (uint64, error) {
+	r.done = make(chan result, 1)
 	select {
-	case c.requests <- r:
-	case <-c.quit:
+	case requests <- r:
+	case <-quit:
 		return 0, ErrClosed
 	case <-ctx.Done():
 		return 0, ctx.Err()
@@ -72,7 +77,7 @@ func (c *committer) commit(ctx context.Context, r *request) (uint64, error) {
 		return res.revision, res.err
 	case <-ctx.Done():
 		return 0, ctx.Err()
-	case <-c.done:
+	case <-done:
 		// The run loop may have replied in the instant it ended.
 		select {
 		case res := <-r.done:

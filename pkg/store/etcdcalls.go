@@ -239,13 +239,21 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, after uint64, changed f
 		case errors.Is(err, ErrCompacted), errors.Is(err, ErrClosed), errors.Is(err, ErrDamaged), errors.Is(err, ErrSetBack):
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-e.ending:
-			return ErrClosed
-		case <-time.After(rewatchPause):
+		if err := e.wait(ctx, rewatchPause); err != nil {
+			return err
 		}
+	}
+}
+
+// wait fails if ctx ends or the store closes meanwhile.
+func (e *Etcd) wait(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.ending:
+		return ErrClosed
+	case <-time.After(pause):
+		return nil
 	}
 }
 

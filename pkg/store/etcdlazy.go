@@ -36,27 +36,8 @@ func (l *lazies) commit(ctx context.Context, txn Txn) (uint64, error) {
 	for i := range txn.Puts {
 		txn.Puts[i].Value = bytes.Clone(txn.Puts[i].Value) // the caller may leave before the write
 	}
-	r := &request{txn: txn, done: make(chan result, 1)}
-	select {
-	case l.requests <- r:
-	case <-l.quit:
-		return 0, ErrClosed
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	select {
-	case res := <-r.done:
-		return res.revision, res.err
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-l.done:
-		select {
-		case res := <-r.done:
-			return res.revision, res.err
-		default:
-			return 0, ErrClosed
-		}
-	}
+	r := &request{txn: txn}
+	return r.submit(ctx, l.requests, l.quit, l.done)
 }
 
 // run writes one group at a time. What does not fit into one begins the next.

@@ -31,12 +31,8 @@ func (e *Etcd) Lead(ctx context.Context, office string, lead func(ctx context.Co
 		case errors.Is(err, ErrClosed), errors.Is(err, ErrSetBack):
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-e.ending:
-			return ErrClosed
-		case <-time.After(officePause):
+		if err := e.wait(ctx, officePause); err != nil {
+			return err
 		}
 	}
 }

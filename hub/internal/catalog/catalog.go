@@ -96,19 +96,12 @@ func (s *Service) identify(ctx context.Context) error {
 func (s *Service) load(ctx context.Context) error {
 	next := &state{records: map[string]*record{}, fates: map[string]fates{}}
 	for _, part := range []string{objectPrefix, clusterPrefix} {
-		for after := ""; ; {
-			entries, err := s.opts.Store.Range(ctx, part, after, 1000)
+		for e, err := range store.All(ctx, s.opts.Store, part, 1000) {
 			if err != nil {
 				return fmt.Errorf("reading the catalogue: %w", err)
 			}
-			for _, e := range entries {
-				if err := next.put(e); err != nil {
-					return err
-				}
-				after = e.Key
-			}
-			if len(entries) < 1000 {
-				break
+			if err := next.put(e); err != nil {
+				return err
 			}
 		}
 	}

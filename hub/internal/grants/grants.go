@@ -107,19 +107,12 @@ func (s *Service) Authorize(ctx context.Context, who *access.Identity, p access.
 // load reads everything.
 func (s *Service) load(ctx context.Context) error {
 	next := &state{keys: map[string]*record{}}
-	for after := ""; ; {
-		entries, err := s.opts.Store.Range(ctx, prefix, after, store.MaxRange)
+	for e, err := range store.All(ctx, s.opts.Store, prefix, store.MaxRange) {
 		if err != nil {
 			return fmt.Errorf("reading keys and roles: %w", err)
 		}
-		for _, e := range entries {
-			if err := next.put(e); err != nil {
-				return err
-			}
-			after = e.Key
-		}
-		if len(entries) < store.MaxRange {
-			break
+		if err := next.put(e); err != nil {
+			return err
 		}
 	}
 	s.mu.Lock()

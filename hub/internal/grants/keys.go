@@ -161,19 +161,12 @@ func (a KeysAPI) ListKeys(ctx context.Context, _ *sandboxv1.ListKeysRequest) (*s
 // lastUses returns when the keys were last used: as written, and as noted here since.
 func (s *Service) lastUses(ctx context.Context) (map[string]time.Time, error) {
 	out := map[string]time.Time{}
-	for after := ""; ; {
-		entries, err := s.opts.Store.Range(ctx, usedPrefix, after, store.MaxRange)
+	for e, err := range store.All(ctx, s.opts.Store, usedPrefix, store.MaxRange) {
 		if err != nil {
 			return nil, storeFailed(err)
 		}
-		for _, e := range entries {
-			if at, err := time.Parse(time.RFC3339, string(e.Value)); err == nil {
-				out[strings.TrimPrefix(e.Key, usedPrefix)] = at
-			}
-			after = e.Key
-		}
-		if len(entries) < store.MaxRange {
-			break
+		if at, err := time.Parse(time.RFC3339, string(e.Value)); err == nil {
+			out[strings.TrimPrefix(e.Key, usedPrefix)] = at
 		}
 	}
 	s.used.mu.Lock()

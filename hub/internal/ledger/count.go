@@ -16,22 +16,16 @@ const countPage = 500
 func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
 	held := map[string]Usage{}
 	counts := map[State]int{Pending: 0, Answered: 0, Refused: 0, Ended: 0, Unproven: 0, Damaged: 0}
-	for after := ""; ; {
-		page, err := l.store.Range(ctx, ClaimPrefix, after, countPage)
+	for entry, err := range store.All(ctx, l.store, ClaimPrefix, countPage) {
 		if err != nil {
 			return nil, fmt.Errorf("reading claims: %w", err)
 		}
-		for _, entry := range page {
-			state, account := summarize(entry)
-			counts[state]++
-			held[account] = held[account].plus(1, len(entry.Value))
-			after = entry.Key
-		}
-		if len(page) < countPage {
-			l.accounts.set(held)
-			return counts, nil
-		}
+		state, account := summarize(entry)
+		counts[state]++
+		held[account] = held[account].plus(1, len(entry.Value))
 	}
+	l.accounts.set(held)
+	return counts, nil
 }
 
 // Damaged counts records that cannot be read. None is ever written.

@@ -207,26 +207,20 @@ func (l *Ledger) Open(ctx context.Context) ([]Open, error) {
 
 // Each calls do with every record, until do fails.
 func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held) error) error {
-	for after := ""; ; {
-		entries, err := l.store.Range(ctx, ClaimPrefix, after, eachPage)
+	for entry, err := range store.All(ctx, l.store, ClaimPrefix, eachPage) {
 		if err != nil {
 			return fmt.Errorf("reading the ledger: %w", err)
 		}
-		for _, entry := range entries {
-			hash := strings.TrimPrefix(entry.Key, ClaimPrefix)
-			r := &Record{}
-			if err := json.Unmarshal(entry.Value, r); err != nil {
-				return fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
-			}
-			if err := do(hash, Held{r, entry.Revision, len(entry.Value)}); err != nil {
-				return err
-			}
+		hash := strings.TrimPrefix(entry.Key, ClaimPrefix)
+		r := &Record{}
+		if err := json.Unmarshal(entry.Value, r); err != nil {
+			return fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
 		}
-		if len(entries) < eachPage {
-			return nil
+		if err := do(hash, Held{r, entry.Revision, len(entry.Value)}); err != nil {
+			return err
 		}
-		after = entries[len(entries)-1].Key
 	}
+	return nil
 }
 
 const eachPage = 1000
