@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/pace"
 )
 
 // JoinMethod is all that a guest may call: a caller without a certificate, on a server that clusters can join at.
@@ -96,14 +96,15 @@ func guestOf(ctx context.Context) *guestConn {
 
 // joins paces guests.
 type joins struct {
-	all *rate.Limiter
-
-	mu   sync.Mutex
-	from map[netip.Prefix]*rate.Limiter
+	all  *rate.Limiter
+	from *limiters[netip.Prefix]
 }
 
 func newJoins() *joins {
-	return &joins{all: rate.NewLimiter(joinsPerSecond, joinsAtOnce), from: map[netip.Prefix]*rate.Limiter{}}
+	return &joins{
+		all:  rate.NewLimiter(joinsPerSecond, joinsAtOnce),
+		from: newLimiters[netip.Prefix](joinsPerSecondPerAddress, joinsAtOncePerAddress, maxJoinAddresses),
+	}
 }
 
 // admit decides on a stream of a guest, before any of it is read. A connection has one; one that asks for anything else ends.
@@ -115,39 +116,10 @@ func (j *joins) admit(g *guestConn, method string) error {
 	case !g.asked.CompareAndSwap(false, true):
 		_ = g.Close()
 		return status.Error(codes.ResourceExhausted, "a connection without a certificate has one call")
-	case !j.of(addressOf(g.RemoteAddr())).Allow() || !j.all.Allow():
+	case !j.from.of(pace.Origin(g.RemoteAddr())).Allow() || !j.all.Allow():
 		return status.Error(codes.ResourceExhausted, "too many ask to join, try again later")
 	}
 	return nil
-}
-
-func (j *joins) of(address netip.Prefix) *rate.Limiter {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	limiter := j.from[address]
-	if limiter == nil {
-		if len(j.from) >= maxJoinAddresses {
-			clear(j.from)
-		}
-		limiter = rate.NewLimiter(joinsPerSecondPerAddress, joinsAtOncePerAddress)
-		j.from[address] = limiter
-	}
-	return limiter
-}
-
-// addressOf is the address that counts as one: a host with IPv6 has 2^64 of them.
-func addressOf(addr net.Addr) netip.Prefix {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, _ := ip.Prefix(bits) // the zero value counts as one address
-	return prefix
 }
 
 // Join serves a request to join. remote is the caller's address.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -98,7 +99,7 @@ func callerOf(r *http.Request) string {
 	if caller, ok := r.Context().Value(callerKey{}).(string); ok {
 		return caller
 	}
-	return originOf(remote(r.RemoteAddr)).String()
+	return pace.Origin(remote(r.RemoteAddr)).String()
 }
 
 func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]byte, error) {

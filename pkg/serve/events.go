@@ -19,6 +19,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/listing"
+	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -46,7 +47,7 @@ func (s *Server) events(conn *localConn) http.Handler {
 		}
 		caller, ok := r.Context().Value(callerKey{}).(string)
 		if !ok {
-			caller = originOf(remote(r.RemoteAddr)).String()
+			caller = pace.Origin(remote(r.RemoteAddr)).String()
 		}
 		if !s.guard.calls.Enter(caller) {
 			refuse(w, s.guard.manyCalls())

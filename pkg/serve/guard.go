@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/tap"
 	protobuf "google.golang.org/protobuf/proto"
 
+	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/tally"
 )
@@ -205,7 +206,7 @@ func (g *guard) check(ctx context.Context, method string) (caller string, err er
 // addressOf names an unauthenticated caller.
 func addressOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
-		return originOf(p.Addr).String()
+		return pace.Origin(p.Addr).String()
 	}
 	return ""
 }

@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"navix.sh/atoll/pkg/pace"
 )
 
 // errPace ends a connection that sends more than it may before its caller is authenticated.
@@ -42,7 +44,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		origin := originOf(conn.RemoteAddr())
+		origin := pace.Origin(conn.RemoteAddr())
 		if admitted := l.enter(conn, origin); admitted != nil {
 			return admitted, nil
 		}
@@ -74,24 +76,6 @@ func (l *limited) leave(origin netip.Prefix) {
 	if l.from[origin]--; l.from[origin] == 0 {
 		delete(l.from, origin)
 	}
-}
-
-// originOf is the address that counts as one; because a host with IPv6 has 2^64 of them. Invalid addresses count as one.
-func originOf(addr net.Addr) netip.Prefix {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, err := ip.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return prefix
 }
 
 // counted is a connection of a limited listener.

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"navix.sh/atoll/pkg/pace"
 )
 
 // maxUntaken is how many responses over gRPC may wait for their callers to take them, over all connections. Each takes about
@@ -55,7 +57,7 @@ type pacedStreams struct {
 // follow begins to count the calls of a connection.
 func (u *untaken) follow(conn net.Conn) *pacedStreams {
 	p := &pacedStreams{
-		owner: u, conn: conn, origin: originOf(conn.RemoteAddr()), meter: meterOf(conn),
+		owner: u, conn: conn, origin: pace.Origin(conn.RemoteAddr()), meter: meterOf(conn),
 		fresh: map[uint32]struct{}{}, open: map[uint32]struct{}{},
 	}
 	p.in.skip = len(prefaceText)
