@@ -59,21 +59,13 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 
 // Revoke refuses the keys of all certificates that a cluster has or was issued, and ends its stream. The cluster stays registered.
 func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
-	c := f.cluster(id)
-	if c == nil {
-		return nil, ErrNoCluster
-	}
-	err := c.change(ctx, func(r *Record) error {
-		if r.UID == "" {
-			return ErrNoCluster
-		}
+	c, err := f.changeRegistered(ctx, id, func(c *cluster, r *Record) {
 		keys := r.Keys
 		if s := c.session.Load(); s != nil {
 			keys = append(keys, s.peer.Key)
 		}
 		r.Revoke(keys)
 		r.Keys = nil
-		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -85,17 +77,7 @@ func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 
 // SetScope says what a cluster may serve; an empty scope is everything.
 func (f *Fleet) SetScope(ctx context.Context, id string, scope *hubstate.Scope) (*sandboxv1.Cluster, error) {
-	c := f.cluster(id)
-	if c == nil {
-		return nil, ErrNoCluster
-	}
-	err := c.change(ctx, func(r *Record) error {
-		if r.UID == "" {
-			return ErrNoCluster
-		}
-		r.Scope = scope
-		return nil
-	})
+	c, err := f.changeRegistered(ctx, id, func(_ *cluster, r *Record) { r.Scope = scope })
 	if err != nil {
 		return nil, err
 	}

@@ -127,18 +127,23 @@ func (f *Fleet) Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, err
 	return &sandboxv1.Cluster{Id: id, State: sandboxv1.ClusterState_UNREACHABLE, Message: "may register again, and has not yet"}, nil
 }
 
-func (f *Fleet) setDraining(ctx context.Context, id string, draining bool) (*sandboxv1.Cluster, error) {
+// changeRegistered changes the record of a registered cluster.
+func (f *Fleet) changeRegistered(ctx context.Context, id string, change func(c *cluster, r *Record)) (*cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
 		return nil, ErrNoCluster
 	}
-	err := c.change(ctx, func(r *Record) error {
+	return c, c.change(ctx, func(r *Record) error {
 		if r.UID == "" {
 			return ErrNoCluster
 		}
-		r.Draining = draining
+		change(c, r)
 		return nil
 	})
+}
+
+func (f *Fleet) setDraining(ctx context.Context, id string, draining bool) (*sandboxv1.Cluster, error) {
+	c, err := f.changeRegistered(ctx, id, func(_ *cluster, r *Record) { r.Draining = draining })
 	if err != nil {
 		return nil, err
 	}
