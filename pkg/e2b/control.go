@@ -213,14 +213,19 @@ func (g *Gateway) until(r *http.Request, s *sandboxv1.Sandbox, timeout int64, la
 	return g.call(r, http.MethodPatch, sandboxesPath+"/"+s.GetId(), map[string]any{"maxLifetime": seconds(lifetime)}, nil)
 }
 
+// readLive reads a request's body, and the sandbox that its path names.
+func (g *Gateway) readLive(r *http.Request, in any) (*sandboxv1.Sandbox, error) {
+	if err := read(r, in); err != nil {
+		return nil, err
+	}
+	return g.live(r)
+}
+
 func (g *Gateway) setTimeout(r *http.Request) (response, error) {
 	var in struct {
 		Timeout int64 `json:"timeout"`
 	}
-	if err := read(r, &in); err != nil {
-		return response{}, err
-	}
-	sandbox, err := g.live(r)
+	sandbox, err := g.readLive(r, &in)
 	if err != nil {
 		return response{}, err
 	}
@@ -231,10 +236,7 @@ func (g *Gateway) refresh(r *http.Request) (response, error) {
 	var in struct {
 		Duration int64 `json:"duration"`
 	}
-	if err := read(r, &in); err != nil {
-		return response{}, err
-	}
-	sandbox, err := g.live(r)
+	sandbox, err := g.readLive(r, &in)
 	if err != nil {
 		return response{}, err
 	}
@@ -246,10 +248,7 @@ func (g *Gateway) connect(r *http.Request) (response, error) {
 	var in struct {
 		Timeout int64 `json:"timeout"`
 	}
-	if err := read(r, &in); err != nil {
-		return response{}, err
-	}
-	sandbox, err := g.live(r)
+	sandbox, err := g.readLive(r, &in)
 	if err != nil {
 		return response{}, err
 	}
