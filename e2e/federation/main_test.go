@@ -20,7 +20,6 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
-	"navix.sh/atoll/e2e/wait"
 )
 
 // clusters are the ids of the clusters. The hub is in the first, where it runs in one at all.
@@ -70,22 +69,11 @@ func start(ctx context.Context, dir, logDir string) (err error) {
 	if kube, err = atoll.Kubes(); err != nil {
 		return err
 	}
-	return waitConnected(ctx)
-}
-
-// waitConnected waits until the hub has heard from every cluster; because a ready worker need not have connected yet.
-func waitConnected(ctx context.Context) error {
-	return wait.Until(ctx, patience, "all clusters to be connected", func(ctx context.Context) error {
-		listed, err := hub.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
-		if err != nil {
+	// A ready worker need not have connected yet.
+	for _, cluster := range clusters {
+		if err := waitState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
 			return err
 		}
-		fresh := 0
-		for _, c := range listed.GetClusters() {
-			if c.GetState() == sandboxv1.ClusterState_FRESH {
-				fresh++
-			}
-		}
-		return wait.If(fresh == len(clusters), listed)
-	})
+	}
+	return nil
 }
