@@ -40,6 +40,7 @@ func newTunnels(shares reach.Shares) *tunnels {
 type awaited struct {
 	cluster string
 	arrived chan *link.Tunnel // holds one
+	dropped bool              // guarded by tunnels.mu
 }
 
 // await returns the token that a cluster's worker must present. It is valid once, and for that cluster only. The tunnel counts
@@ -84,6 +85,7 @@ func (t *tunnels) expectFeed(cluster string) (token string, a *awaited) {
 func (t *tunnels) drop(token string, a *awaited) {
 	t.mu.Lock()
 	delete(t.awaited, token)
+	a.dropped = true
 	t.mu.Unlock()
 	select {
 	case late := <-a.arrived:
@@ -92,17 +94,27 @@ func (t *tunnels) drop(token string, a *awaited) {
 	}
 }
 
-// arrive hands a tunnel to the caller that awaits it.
-func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel) bool {
+// arrive hands a tunnel to the caller that awaits it. accept runs first: the caller's first message must not overtake what it sends.
+func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel, accept func() error) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	a := t.awaited[token]
 	if a == nil || a.cluster != cluster {
-		return false
+		t.mu.Unlock()
+		return errNotAwaited
 	}
 	delete(t.awaited, token)
+	t.mu.Unlock()
+	if err := accept(); err != nil {
+		return err // the worker refuses the dispatch, or is gone
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.dropped {
+		tunnel.Close(nil)
+		return nil
+	}
 	a.arrived <- tunnel
-	return true
+	return nil
 }
 
 // OpenTunnel has a cluster's worker open a tunnel: tell passes the token to the worker, and fails if the worker refuses. The
@@ -176,7 +188,10 @@ func (t *openedTunnel) Close(reason error) {
 	t.Tunnel.Close(reason)
 }
 
-var errNoToken = status.Error(codes.DeadlineExceeded, "the worker did not name a token in time")
+var (
+	errNoToken    = status.Error(codes.DeadlineExceeded, "the worker did not name a token in time")
+	errNotAwaited = status.Error(codes.NotFound, "no such tunnel is awaited")
+)
 
 // Tunnel takes a tunnel that a worker opens. Its certificate names its cluster; the token must be that cluster's (I12).
 func (s *Server) Tunnel(stream link.TunnelStream) error {
@@ -193,11 +208,8 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 		return err
 	}
 	tunnel := link.NewTunnel(stream)
-	if !s.tunnels.arrive(frame.GetToken(), cluster, tunnel) {
-		return status.Error(codes.NotFound, "no such tunnel is awaited")
-	}
-	if err := stream.SendHeader(nil); err != nil {
-		tunnel.Close(err)
+	accept := func() error { return stream.SendHeader(nil) }
+	if err := s.tunnels.arrive(frame.GetToken(), cluster, tunnel, accept); err != nil {
 		return err
 	}
 	return tunnel.Serve()

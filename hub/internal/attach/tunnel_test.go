@@ -236,3 +236,40 @@ func (h *hub) linkClient(id string) federationv1.LinkClient {
 	})
 	return <-connected
 }
+
+// lasting is a stream that does not end.
+type lasting struct{ link.TunnelStream }
+
+func (lasting) Context() context.Context { return context.Background() }
+
+// A caller that sends at once must not send before the tunnel is accepted: gRPC sends headers once.
+func TestATunnelIsAcceptedBeforeItsFirstMessage(t *testing.T) {
+	awaiting := newTunnels(reach.DefaultShares)
+	token, a := awaiting.expectFeed("a")
+	tunnel := link.NewTunnel(lasting{})
+	accept := func() error {
+		if len(a.arrived) > 0 {
+			t.Error("the caller has the tunnel before it is accepted")
+		}
+		return nil
+	}
+	if err := awaiting.arrive(token, "a", tunnel, accept); err != nil || <-a.arrived != tunnel {
+		t.Errorf("the caller has no tunnel: %v", err)
+	}
+
+	token, a = awaiting.expectFeed("a")
+	leave := func() error {
+		awaiting.drop(token, a)
+		return nil
+	}
+	tunnel = link.NewTunnel(lasting{})
+	if err := awaiting.arrive(token, "a", tunnel, leave); err != nil || len(a.arrived) > 0 {
+		t.Errorf("a caller that has left got a tunnel: %v", err)
+	}
+	if err := awaiting.arrive(token, "a", tunnel, leave); status.Code(err) != codes.NotFound {
+		t.Errorf("a token that was used: %v", err)
+	}
+	if err := tunnel.Serve(); err != nil {
+		t.Errorf("the tunnel of a caller that has left: %v", err)
+	}
+}
