@@ -36,5 +36,6 @@
 //     are sent again if they may be carried out twice: TestACallThatARenewalCutsIsSentAgain. Of the clusters a quarter renews at a time,
 //     because a claim that finds all of them attaching again has nowhere to go: TestClustersRenewInTurn.
 //   - A worker is asked once a stream to attach to another replica: TestRedirectAsksEachStreamOnce.
-//   - A tunnel's token is random, valid once, for the called cluster, while the caller waits.
+//   - A tunnel's token is random, valid once, for the called cluster, while the caller waits. A tunnel ends when its certificate's key is
+//     revoked, here or at another replica; because a revoked worker would keep conversations: TestTunnelsOfARevokedCertificateEnd.
 package attach

@@ -174,7 +174,12 @@ func (h *hub) attach(id string, envs ...string) *worker {
 // begin runs up to Begin, and reads nothing.
 func (h *hub) begin(id string) *worker {
 	h.Helper()
-	w := h.dial(id)
+	return h.beginWith(id, h.credentials(id))
+}
+
+func (h *hub) beginWith(id string, creds *link.Credentials) *worker {
+	h.Helper()
+	w := h.dialWith(id, creds)
 	if frame := w.hello(&federationv1.Hello{Incarnation: 1}); frame.GetWelcome() == nil {
 		h.Fatalf("cluster %s was not welcomed: %v", id, frame)
 	}

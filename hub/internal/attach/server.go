@@ -107,13 +107,15 @@ func NewServer(opts Options) *Server {
 	if opts.Ledger == nil {
 		opts.Ledger = noLedger{}
 	}
-	return &Server{
+	s := &Server{
 		opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{},
 		carried: reach.NewBandwidth(opts.Rates, opts.Clock),
 		holds:   map[string]*hold{}, turns: map[string]time.Time{},
 		attaches: pace.New[string](attachLimits, opts.Clock),
 		opening:  tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
 	}
+	opts.Fleet.OnRevoke(func() { s.tunnels.endRevoked(opts.Fleet.Revokes) })
+	return s
 }
 
 // Handle sets the handler and admits workers.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/watch"
 )
@@ -30,10 +31,38 @@ type tunnels struct {
 	mu      sync.Mutex
 	awaited map[string]*awaited
 	seats   map[string]*reach.Seats // by cluster
+	open    map[*link.Tunnel]string // the key of the certificate that opened it
 }
 
 func newTunnels(shares reach.Shares) *tunnels {
-	return &tunnels{shares: shares, awaited: map[string]*awaited{}, seats: map[string]*reach.Seats{}}
+	return &tunnels{shares: shares, awaited: map[string]*awaited{}, seats: map[string]*reach.Seats{}, open: map[*link.Tunnel]string{}}
+}
+
+// serve returns when a tunnel has ended. One whose key is revoked ends; the key is registered first, then examined, so that none escapes.
+func (t *tunnels) serve(tunnel *link.Tunnel, key string, revoked func(key string) bool) error {
+	t.mu.Lock()
+	t.open[tunnel] = key
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.open, tunnel)
+	}()
+	if revoked(key) {
+		tunnel.Close(errRevoked)
+	}
+	return tunnel.Serve()
+}
+
+// endRevoked ends the tunnels whose key is revoked.
+func (t *tunnels) endRevoked(revoked func(key string) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for tunnel, key := range t.open {
+		if revoked(key) {
+			tunnel.Close(errRevoked)
+		}
+	}
 }
 
 // awaited is a tunnel that a cluster was asked to open.
@@ -191,6 +220,7 @@ func (t *openedTunnel) Close(reason error) {
 var (
 	errNoToken    = status.Error(codes.DeadlineExceeded, "the worker did not name a token in time")
 	errNotAwaited = status.Error(codes.NotFound, "no such tunnel is awaited")
+	errRevoked    = problem.New(problem.Unavailable, "the cluster's certificate was revoked")
 )
 
 // Tunnel takes a tunnel that a worker opens. Its certificate names its cluster; the token must be that cluster's (I12).
@@ -212,5 +242,5 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 	if err := s.tunnels.arrive(frame.GetToken(), cluster, tunnel, accept); err != nil {
 		return err
 	}
-	return tunnel.Serve()
+	return s.tunnels.serve(tunnel, link.PeerKey(stream.Context()), s.opts.Fleet.Revokes)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,10 +30,11 @@ import (
 // tunnels is a worker's connection for tunnels, with the certificate of a cluster.
 func (h *hub) tunnels(id string) *link.Tunnels {
 	h.Helper()
-	files, err := h.ca.Cluster(id)
-	h.must(err)
-	creds, err := link.LoadCredentials(files, logr.Discard())
-	h.must(err)
+	return h.tunnelsWith(h.credentials(id))
+}
+
+func (h *hub) tunnelsWith(creds *link.Credentials) *link.Tunnels {
+	h.Helper()
 	dial := link.Dial{Target: h.address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}
 	t := dial.NewTunnels(nowhere{})
 	h.Cleanup(func() { h.must(t.Close()) })
@@ -88,6 +90,33 @@ func TestATunnelCarriesMessagesBothWays(t *testing.T) {
 	tunnel.Close(nil)
 	if _, err := caller.Recv(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestTunnelsOfARevokedCertificateEnd(t *testing.T) {
+	h := newHub(t, handler{})
+	mine, others := h.credentials("a"), h.credentials("b")
+	h.beginWith("a", mine)
+	h.beginWith("b", others)
+	cut, caller := h.open("a", h.tunnelsWith(mine))
+	kept, other := h.open("b", h.tunnelsWith(others))
+	_, err := h.fleet.Revoke(t.Context(), "a")
+	h.must(err)
+	defer time.AfterFunc(patience, func() { cut.Close(nil) }).Stop()
+	if _, err := cut.Recv(); problem.FromError(err).Reason != problem.Unavailable {
+		t.Errorf("the caller of a revoked cluster got %v", err)
+	}
+	if _, err := caller.Recv(); status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("the revoked cluster got %v", err)
+	}
+	h.must(other.Send([]byte("still here")))
+	if got, err := kept.Recv(); err != nil || string(got) != "still here" {
+		t.Errorf("another cluster's tunnel carried %q, %v", got, err)
+	}
+	// One that was awaited when the certificate was revoked ends as well.
+	late := link.NewTunnel(lasting{})
+	if err := h.server.tunnels.serve(late, "revoked", func(string) bool { return true }); status.Code(err) != codes.Aborted {
+		t.Errorf("a late tunnel ended with %v", err)
 	}
 }
 

@@ -66,8 +66,9 @@ type Fleet struct {
 	recovers func(clusterID string) bool
 	limits   Limits
 
-	soon    chan struct{} // has a token when records are to be saved soon
-	revoked sync.Map      // keys of certificates, by the name they were removed from: []string
+	soon     chan struct{} // has a token when records are to be saved soon
+	revoked  sync.Map      // keys of certificates, by the name they were removed from: []string
+	onRevoke atomic.Pointer[func()]
 
 	index index
 	turns chan struct{} // turns of large reports

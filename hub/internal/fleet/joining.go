@@ -39,7 +39,7 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 	c := f.obtain(a.ClusterID)
 	return c.change(ctx, func(r *Record) error {
 		switch {
-		case f.revokes(a.Key):
+		case f.Revokes(a.Key):
 			return ErrRevokedKey
 		case r.UID != "" && r.UID != a.UID:
 			return ErrOtherCluster

@@ -74,8 +74,8 @@ func (f *Fleet) Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error
 	return f.setDraining(ctx, id, true)
 }
 
-// revokes reports whether a certificate's key belongs to a removed cluster, under any name.
-func (f *Fleet) revokes(key string) (revoked bool) {
+// Revokes reports whether a certificate's key belongs to a removed cluster, under any name.
+func (f *Fleet) Revokes(key string) (revoked bool) {
 	f.revoked.Range(func(_, keys any) bool {
 		revoked = slices.Contains(keys.([]string), key)
 		return !revoked

@@ -151,11 +151,17 @@ func takeReported(r *Record, mine Record) {
 	}
 }
 
+// OnRevoke has end called whenever keys were revoked.
+func (f *Fleet) OnRevoke(end func()) { f.onRevoke.Store(&end) }
+
 // endRevoked ends the streams of removed clusters, under every name.
 func (f *Fleet) endRevoked() {
 	for _, other := range *f.clusters.Load() {
-		if s := other.session.Load(); s != nil && f.revokes(s.peer.Key) {
+		if s := other.session.Load(); s != nil && f.Revokes(s.peer.Key) {
 			s.Close()
 		}
+	}
+	if end := f.onRevoke.Load(); end != nil {
+		(*end)()
 	}
 }

@@ -102,7 +102,7 @@ func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 		return nil, nil, refused(refusal)
 	}
 	s, welcome := c.attach(peer, hello)
-	if f.revokes(peer.Key) { // forgotten under another name in the meantime
+	if f.Revokes(peer.Key) { // forgotten under another name in the meantime
 		s.Close()
 		return nil, nil, refused(RefusedForgotten)
 	}
@@ -116,7 +116,7 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	defer c.mu.Unlock()
 	facts := helloFacts{
 		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
-		forgotten: c.record.Forgot(hello.GetClusterUid()), revoked: c.record.Revoked() || c.fleet.revokes(peer.Key),
+		forgotten: c.record.Forgot(hello.GetClusterUid()), revoked: c.record.Revoked() || c.fleet.Revokes(peer.Key),
 		keyRevoked: c.record.UID != "" && slices.Contains(c.record.RefusedKeys, peer.Key),
 		hello:      streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}
