@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,8 +29,18 @@ var clusterView = view[*sandboxv1.Cluster]{
 		{header: "VERSION", wide: true, value: (*sandboxv1.Cluster).GetVersion},
 		{header: "REPLICA", wide: true, value: (*sandboxv1.Cluster).GetReplica},
 		{header: "SERVES", wide: true, value: func(c *sandboxv1.Cluster) string { return scopeText(c.GetScope()) }},
+		{header: "WORKER", wide: true, value: workerText},
 		{header: "MESSAGE", wide: true, value: (*sandboxv1.Cluster).GetMessage},
 	},
+}
+
+// workerText says where a cluster's worker runs, and how far from its API server one elsewhere is.
+func workerText(c *sandboxv1.Cluster) string {
+	hosted := c.GetHosted()
+	if hosted == nil {
+		return "inside"
+	}
+	return fmt.Sprintf("hosted by %s, %s away", hosted.GetHost(), hosted.GetLatency().AsDuration().Round(100*time.Microsecond))
 }
 
 func clustersCommand(a *app) *cobra.Command {

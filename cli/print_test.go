@@ -22,16 +22,17 @@ func TestClusterFormats(t *testing.T) {
 	list := &sandboxv1.ListClustersResponse{Clusters: []*sandboxv1.Cluster{
 		{Id: "east", State: sandboxv1.ClusterState_FRESH, Idle: 3, Running: 1, Desired: 4, Envs: 1,
 			LastSeen: durationpb.New(1200 * time.Millisecond), Members: 1, Incarnation: 7, Replica: "hub-1", Version: "v1"},
-		{Id: "west", State: sandboxv1.ClusterState_UNREACHABLE, LastSeen: durationpb.New(3 * time.Minute), Message: "silent"},
+		{Id: "west", State: sandboxv1.ClusterState_UNREACHABLE, LastSeen: durationpb.New(3 * time.Minute), Message: "silent",
+			Hosted: &sandboxv1.HostedWorker{Host: "mgmt-0", Latency: durationpb.New(1230 * time.Microsecond)}},
 	}}
 	for output, want := range map[string]string{
 		"table": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN
 east     FRESH        3     1        4        0        1     1s
 west     UNREACHABLE  0     0        0        0        0     3m
 `,
-		"wide": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN  POOLS  INCARNATION  VERSION  REPLICA  SERVES  MESSAGE
-east     FRESH        3     1        4        0        1     1s    1      7            v1       hub-1    all     -
-west     UNREACHABLE  0     0        0        0        0     3m    0      0            -        -        all     silent
+		"wide": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN  POOLS  INCARNATION  VERSION  REPLICA  SERVES  WORKER                        MESSAGE
+east     FRESH        3     1        4        0        1     1s    1      7            v1       hub-1    all     inside                        -
+west     UNREACHABLE  0     0        0        0        0     3m    0      0            -        -        all     hosted by mgmt-0, 1.2ms away  silent
 `,
 		"name": "east\nwest\n",
 		"yaml": `clusters:
@@ -46,7 +47,10 @@ west     UNREACHABLE  0     0        0        0        0     3m    0      0     
   running: 1
   state: FRESH
   version: v1
-- id: west
+- hosted:
+    host: mgmt-0
+    latency: 0.001230s
+  id: west
   lastSeen: 180s
   message: silent
   state: UNREACHABLE

@@ -212,7 +212,7 @@ func (x CatalogCall_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogCall_Mode.Descriptor instead.
 func (CatalogCall_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41, 0}
 }
 
 type CatalogOutcome_State int32
@@ -288,7 +288,7 @@ func (x CatalogOutcome_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogOutcome_State.Descriptor instead.
 func (CatalogOutcome_State) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44, 0}
 }
 
 type WorkerFrame struct {
@@ -741,6 +741,7 @@ type Hello struct {
 	Acknowledged    uint64                 `protobuf:"varint,10,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"` // sequence of this incarnation's last report that a hub acknowledged on an earlier stream; 0: none
 	Digest          uint64                 `protobuf:"fixed64,11,opt,name=digest,proto3" json:"digest,omitempty"`            // of all segments as of that report
 	Trust           string                 `protobuf:"bytes,12,opt,name=trust,proto3" json:"trust,omitempty"`                // hash of the CAs that the worker trusts; empty: its certificate comes from files, and the hub cannot renew it
+	Hosting         *Hosting               `protobuf:"bytes,20,opt,name=hosting,proto3" json:"hosting,omitempty"`            // unset: the worker runs in its cluster
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -859,6 +860,66 @@ func (x *Hello) GetTrust() string {
 	return ""
 }
 
+func (x *Hello) GetHosting() *Hosting {
+	if x != nil {
+		return x.Hosting
+	}
+	return nil
+}
+
+// Hosting is what differs for a worker that runs outside of its cluster, as it says itself. It is shown, and decides nothing.
+type Hosting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`       // of the process, which has the history
+	Latency       *durationpb.Duration   `protobuf:"bytes,2,opt,name=latency,proto3" json:"latency,omitempty"` // of a read at the cluster's API server, as the stream began
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hosting) Reset() {
+	*x = Hosting{}
+	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hosting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hosting) ProtoMessage() {}
+
+func (x *Hosting) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hosting.ProtoReflect.Descriptor instead.
+func (*Hosting) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Hosting) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Hosting) GetLatency() *durationpb.Duration {
+	if x != nil {
+		return x.Latency
+	}
+	return nil
+}
+
 // LedgerMark is how far a hub's ledger of claim keys had come. A worker keeps the furthest, so that a hub whose store was set back
 // learns it.
 type LedgerMark struct {
@@ -872,7 +933,7 @@ type LedgerMark struct {
 
 func (x *LedgerMark) Reset() {
 	*x = LedgerMark{}
-	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	mi := &file_federation_v1_federation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +945,7 @@ func (x *LedgerMark) String() string {
 func (*LedgerMark) ProtoMessage() {}
 
 func (x *LedgerMark) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	mi := &file_federation_v1_federation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +958,7 @@ func (x *LedgerMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerMark.ProtoReflect.Descriptor instead.
 func (*LedgerMark) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{3}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LedgerMark) GetId() string {
@@ -934,7 +995,7 @@ type Unacknowledged struct {
 
 func (x *Unacknowledged) Reset() {
 	*x = Unacknowledged{}
-	mi := &file_federation_v1_federation_proto_msgTypes[4]
+	mi := &file_federation_v1_federation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1007,7 @@ func (x *Unacknowledged) String() string {
 func (*Unacknowledged) ProtoMessage() {}
 
 func (x *Unacknowledged) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[4]
+	mi := &file_federation_v1_federation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1020,7 @@ func (x *Unacknowledged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unacknowledged.ProtoReflect.Descriptor instead.
 func (*Unacknowledged) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{4}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Unacknowledged) GetStream() uint64 {
@@ -1002,7 +1063,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_federation_v1_federation_proto_msgTypes[5]
+	mi := &file_federation_v1_federation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1075,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[5]
+	mi := &file_federation_v1_federation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1088,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{5}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Welcome) GetProtocol() uint32 {
@@ -1118,7 +1179,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_federation_v1_federation_proto_msgTypes[6]
+	mi := &file_federation_v1_federation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1191,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[6]
+	mi := &file_federation_v1_federation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1204,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{6}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Refused) GetReason() string {
@@ -1177,7 +1238,7 @@ type Begin struct {
 
 func (x *Begin) Reset() {
 	*x = Begin{}
-	mi := &file_federation_v1_federation_proto_msgTypes[7]
+	mi := &file_federation_v1_federation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1250,7 @@ func (x *Begin) String() string {
 func (*Begin) ProtoMessage() {}
 
 func (x *Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[7]
+	mi := &file_federation_v1_federation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1263,7 @@ func (x *Begin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Begin.ProtoReflect.Descriptor instead.
 func (*Begin) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{7}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Begin) GetIncarnation() uint64 {
@@ -1222,7 +1283,7 @@ type EnvKey struct {
 
 func (x *EnvKey) Reset() {
 	*x = EnvKey{}
-	mi := &file_federation_v1_federation_proto_msgTypes[8]
+	mi := &file_federation_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1295,7 @@ func (x *EnvKey) String() string {
 func (*EnvKey) ProtoMessage() {}
 
 func (x *EnvKey) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[8]
+	mi := &file_federation_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1308,7 @@ func (x *EnvKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvKey.ProtoReflect.Descriptor instead.
 func (*EnvKey) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EnvKey) GetNamespace() string {
@@ -1283,7 +1344,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_federation_v1_federation_proto_msgTypes[9]
+	mi := &file_federation_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1356,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[9]
+	mi := &file_federation_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1369,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Report) GetSequence() uint64 {
@@ -1384,7 +1445,7 @@ type ReportAck struct {
 
 func (x *ReportAck) Reset() {
 	*x = ReportAck{}
-	mi := &file_federation_v1_federation_proto_msgTypes[10]
+	mi := &file_federation_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1457,7 @@ func (x *ReportAck) String() string {
 func (*ReportAck) ProtoMessage() {}
 
 func (x *ReportAck) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[10]
+	mi := &file_federation_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1470,7 @@ func (x *ReportAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAck.ProtoReflect.Descriptor instead.
 func (*ReportAck) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportAck) GetSequence() uint64 {
@@ -1438,7 +1499,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_federation_v1_federation_proto_msgTypes[11]
+	mi := &file_federation_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1511,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[11]
+	mi := &file_federation_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1524,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Heartbeat) GetNumber() uint64 {
@@ -1506,7 +1567,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_federation_v1_federation_proto_msgTypes[12]
+	mi := &file_federation_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1579,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[12]
+	mi := &file_federation_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1592,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeartbeatAck) GetNumber() uint64 {
@@ -1580,7 +1641,7 @@ type EnvSegment struct {
 
 func (x *EnvSegment) Reset() {
 	*x = EnvSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[13]
+	mi := &file_federation_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1653,7 @@ func (x *EnvSegment) String() string {
 func (*EnvSegment) ProtoMessage() {}
 
 func (x *EnvSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[13]
+	mi := &file_federation_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1666,7 @@ func (x *EnvSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvSegment.ProtoReflect.Descriptor instead.
 func (*EnvSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EnvSegment) GetKey() *EnvKey {
@@ -1696,7 +1757,7 @@ type MemberSegment struct {
 
 func (x *MemberSegment) Reset() {
 	*x = MemberSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[14]
+	mi := &file_federation_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1769,7 @@ func (x *MemberSegment) String() string {
 func (*MemberSegment) ProtoMessage() {}
 
 func (x *MemberSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[14]
+	mi := &file_federation_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1782,7 @@ func (x *MemberSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSegment.ProtoReflect.Descriptor instead.
 func (*MemberSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MemberSegment) GetName() string {
@@ -1858,7 +1919,7 @@ type KeyHolder struct {
 
 func (x *KeyHolder) Reset() {
 	*x = KeyHolder{}
-	mi := &file_federation_v1_federation_proto_msgTypes[15]
+	mi := &file_federation_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1931,7 @@ func (x *KeyHolder) String() string {
 func (*KeyHolder) ProtoMessage() {}
 
 func (x *KeyHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[15]
+	mi := &file_federation_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1944,7 @@ func (x *KeyHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHolder.ProtoReflect.Descriptor instead.
 func (*KeyHolder) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeyHolder) GetKeyHash() string {
@@ -1959,7 +2020,7 @@ type Dispatch struct {
 
 func (x *Dispatch) Reset() {
 	*x = Dispatch{}
-	mi := &file_federation_v1_federation_proto_msgTypes[16]
+	mi := &file_federation_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2032,7 @@ func (x *Dispatch) String() string {
 func (*Dispatch) ProtoMessage() {}
 
 func (x *Dispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[16]
+	mi := &file_federation_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2045,7 @@ func (x *Dispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dispatch.ProtoReflect.Descriptor instead.
 func (*Dispatch) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Dispatch) GetId() uint64 {
@@ -2257,7 +2318,7 @@ type ClaimCall struct {
 
 func (x *ClaimCall) Reset() {
 	*x = ClaimCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[17]
+	mi := &file_federation_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2330,7 @@ func (x *ClaimCall) String() string {
 func (*ClaimCall) ProtoMessage() {}
 
 func (x *ClaimCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[17]
+	mi := &file_federation_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2343,7 @@ func (x *ClaimCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimCall.ProtoReflect.Descriptor instead.
 func (*ClaimCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClaimCall) GetRequest() *v1.CreateSandboxRequest {
@@ -2338,7 +2399,7 @@ type LookupCall struct {
 
 func (x *LookupCall) Reset() {
 	*x = LookupCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[18]
+	mi := &file_federation_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2411,7 @@ func (x *LookupCall) String() string {
 func (*LookupCall) ProtoMessage() {}
 
 func (x *LookupCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[18]
+	mi := &file_federation_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2424,7 @@ func (x *LookupCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupCall.ProtoReflect.Descriptor instead.
 func (*LookupCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LookupCall) GetKeyHash() string {
@@ -2391,7 +2452,7 @@ type CancelCall struct {
 
 func (x *CancelCall) Reset() {
 	*x = CancelCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[19]
+	mi := &file_federation_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2464,7 @@ func (x *CancelCall) String() string {
 func (*CancelCall) ProtoMessage() {}
 
 func (x *CancelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[19]
+	mi := &file_federation_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2477,7 @@ func (x *CancelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCall.ProtoReflect.Descriptor instead.
 func (*CancelCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CancelCall) GetKeyHash() string {
@@ -2444,7 +2505,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_federation_v1_federation_proto_msgTypes[20]
+	mi := &file_federation_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2517,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[20]
+	mi := &file_federation_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2530,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Leave) GetDispatches() []uint64 {
@@ -2490,7 +2551,7 @@ type Redirect struct {
 
 func (x *Redirect) Reset() {
 	*x = Redirect{}
-	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	mi := &file_federation_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2563,7 @@ func (x *Redirect) String() string {
 func (*Redirect) ProtoMessage() {}
 
 func (x *Redirect) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	mi := &file_federation_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2576,7 @@ func (x *Redirect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Redirect.ProtoReflect.Descriptor instead.
 func (*Redirect) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Redirect) GetReason() string {
@@ -2534,7 +2595,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_federation_v1_federation_proto_msgTypes[22]
+	mi := &file_federation_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2607,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[22]
+	mi := &file_federation_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2620,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Receipt) GetId() uint64 {
@@ -2581,7 +2642,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_federation_v1_federation_proto_msgTypes[23]
+	mi := &file_federation_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2654,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[23]
+	mi := &file_federation_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2667,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Error) GetCode() int32 {
@@ -2649,7 +2710,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_federation_v1_federation_proto_msgTypes[24]
+	mi := &file_federation_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2722,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[24]
+	mi := &file_federation_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2735,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -2787,7 +2848,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_federation_v1_federation_proto_msgTypes[25]
+	mi := &file_federation_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2860,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[25]
+	mi := &file_federation_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2873,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Ended) GetBatch() uint64 {
@@ -2842,7 +2903,7 @@ type EndedSandbox struct {
 
 func (x *EndedSandbox) Reset() {
 	*x = EndedSandbox{}
-	mi := &file_federation_v1_federation_proto_msgTypes[26]
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2915,7 @@ func (x *EndedSandbox) String() string {
 func (*EndedSandbox) ProtoMessage() {}
 
 func (x *EndedSandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[26]
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2928,7 @@ func (x *EndedSandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedSandbox.ProtoReflect.Descriptor instead.
 func (*EndedSandbox) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EndedSandbox) GetSandbox() *v1.Sandbox {
@@ -2915,7 +2976,7 @@ type EndedAck struct {
 
 func (x *EndedAck) Reset() {
 	*x = EndedAck{}
-	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +2988,7 @@ func (x *EndedAck) String() string {
 func (*EndedAck) ProtoMessage() {}
 
 func (x *EndedAck) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3001,7 @@ func (x *EndedAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedAck.ProtoReflect.Descriptor instead.
 func (*EndedAck) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EndedAck) GetBatch() uint64 {
@@ -2973,7 +3034,7 @@ type Foreign struct {
 
 func (x *Foreign) Reset() {
 	*x = Foreign{}
-	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3046,7 @@ func (x *Foreign) String() string {
 func (*Foreign) ProtoMessage() {}
 
 func (x *Foreign) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3059,7 @@ func (x *Foreign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Foreign.ProtoReflect.Descriptor instead.
 func (*Foreign) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Foreign) GetComplete() bool {
@@ -3060,7 +3121,7 @@ type Registered struct {
 
 func (x *Registered) Reset() {
 	*x = Registered{}
-	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3133,7 @@ func (x *Registered) String() string {
 func (*Registered) ProtoMessage() {}
 
 func (x *Registered) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3146,7 @@ func (x *Registered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registered.ProtoReflect.Descriptor instead.
 func (*Registered) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Registered) GetClusters() []string {
@@ -3106,7 +3167,7 @@ type ForeignEnv struct {
 
 func (x *ForeignEnv) Reset() {
 	*x = ForeignEnv{}
-	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3179,7 @@ func (x *ForeignEnv) String() string {
 func (*ForeignEnv) ProtoMessage() {}
 
 func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3192,7 @@ func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignEnv.ProtoReflect.Descriptor instead.
 func (*ForeignEnv) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ForeignEnv) GetKey() *EnvKey {
@@ -3167,7 +3228,7 @@ type ForeignSegment struct {
 
 func (x *ForeignSegment) Reset() {
 	*x = ForeignSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3240,7 @@ func (x *ForeignSegment) String() string {
 func (*ForeignSegment) ProtoMessage() {}
 
 func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3253,7 @@ func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignSegment.ProtoReflect.Descriptor instead.
 func (*ForeignSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ForeignSegment) GetClusterId() string {
@@ -3242,7 +3303,7 @@ type ReachCall struct {
 
 func (x *ReachCall) Reset() {
 	*x = ReachCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	mi := &file_federation_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3315,7 @@ func (x *ReachCall) String() string {
 func (*ReachCall) ProtoMessage() {}
 
 func (x *ReachCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	mi := &file_federation_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3328,7 @@ func (x *ReachCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReachCall.ProtoReflect.Descriptor instead.
 func (*ReachCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReachCall) GetSandboxId() string {
@@ -3362,7 +3423,7 @@ type ExecReach struct {
 
 func (x *ExecReach) Reset() {
 	*x = ExecReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[33]
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3435,7 @@ func (x *ExecReach) String() string {
 func (*ExecReach) ProtoMessage() {}
 
 func (x *ExecReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[33]
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3448,7 @@ func (x *ExecReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReach.ProtoReflect.Descriptor instead.
 func (*ExecReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecReach) GetCommand() []string {
@@ -3447,7 +3508,7 @@ type LogsReach struct {
 
 func (x *LogsReach) Reset() {
 	*x = LogsReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	mi := &file_federation_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3520,7 @@ func (x *LogsReach) String() string {
 func (*LogsReach) ProtoMessage() {}
 
 func (x *LogsReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	mi := &file_federation_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3533,7 @@ func (x *LogsReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsReach.ProtoReflect.Descriptor instead.
 func (*LogsReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LogsReach) GetContainer() string {
@@ -3527,7 +3588,7 @@ type PortReach struct {
 
 func (x *PortReach) Reset() {
 	*x = PortReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[35]
+	mi := &file_federation_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3600,7 @@ func (x *PortReach) String() string {
 func (*PortReach) ProtoMessage() {}
 
 func (x *PortReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[35]
+	mi := &file_federation_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3613,7 @@ func (x *PortReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortReach.ProtoReflect.Descriptor instead.
 func (*PortReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{35}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PortReach) GetPort() int32 {
@@ -3575,7 +3636,7 @@ type WatchCall struct {
 
 func (x *WatchCall) Reset() {
 	*x = WatchCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[36]
+	mi := &file_federation_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3648,7 @@ func (x *WatchCall) String() string {
 func (*WatchCall) ProtoMessage() {}
 
 func (x *WatchCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[36]
+	mi := &file_federation_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3661,7 @@ func (x *WatchCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCall.ProtoReflect.Descriptor instead.
 func (*WatchCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{36}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchCall) GetToken() string {
@@ -3637,7 +3698,7 @@ type SandboxChanges struct {
 
 func (x *SandboxChanges) Reset() {
 	*x = SandboxChanges{}
-	mi := &file_federation_v1_federation_proto_msgTypes[37]
+	mi := &file_federation_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3649,7 +3710,7 @@ func (x *SandboxChanges) String() string {
 func (*SandboxChanges) ProtoMessage() {}
 
 func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[37]
+	mi := &file_federation_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3662,7 +3723,7 @@ func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxChanges.ProtoReflect.Descriptor instead.
 func (*SandboxChanges) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{37}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SandboxChanges) GetChanged() []*v1.Sandbox {
@@ -3706,7 +3767,7 @@ type TunnelFrame struct {
 
 func (x *TunnelFrame) Reset() {
 	*x = TunnelFrame{}
-	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3779,7 @@ func (x *TunnelFrame) String() string {
 func (*TunnelFrame) ProtoMessage() {}
 
 func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3792,7 @@ func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
 func (*TunnelFrame) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TunnelFrame) GetBody() isTunnelFrame_Body {
@@ -3879,7 +3940,7 @@ type PeerTunnel struct {
 
 func (x *PeerTunnel) Reset() {
 	*x = PeerTunnel{}
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +3952,7 @@ func (x *PeerTunnel) String() string {
 func (*PeerTunnel) ProtoMessage() {}
 
 func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +3965,7 @@ func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTunnel.ProtoReflect.Descriptor instead.
 func (*PeerTunnel) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PeerTunnel) GetClusterId() string {
@@ -3955,7 +4016,7 @@ type CatalogCall struct {
 
 func (x *CatalogCall) Reset() {
 	*x = CatalogCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3967,7 +4028,7 @@ func (x *CatalogCall) String() string {
 func (*CatalogCall) ProtoMessage() {}
 
 func (x *CatalogCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3980,7 +4041,7 @@ func (x *CatalogCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogCall.ProtoReflect.Descriptor instead.
 func (*CatalogCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CatalogCall) GetCatalog() string {
@@ -4025,7 +4086,7 @@ type CatalogObject struct {
 
 func (x *CatalogObject) Reset() {
 	*x = CatalogObject{}
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4098,7 @@ func (x *CatalogObject) String() string {
 func (*CatalogObject) ProtoMessage() {}
 
 func (x *CatalogObject) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4111,7 @@ func (x *CatalogObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogObject.ProtoReflect.Descriptor instead.
 func (*CatalogObject) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CatalogObject) GetKind() string {
@@ -4105,7 +4166,7 @@ type CatalogResult struct {
 
 func (x *CatalogResult) Reset() {
 	*x = CatalogResult{}
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4178,7 @@ func (x *CatalogResult) String() string {
 func (*CatalogResult) ProtoMessage() {}
 
 func (x *CatalogResult) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4191,7 @@ func (x *CatalogResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogResult.ProtoReflect.Descriptor instead.
 func (*CatalogResult) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CatalogResult) GetOutcomes() []*CatalogOutcome {
@@ -4164,7 +4225,7 @@ type CatalogOutcome struct {
 
 func (x *CatalogOutcome) Reset() {
 	*x = CatalogOutcome{}
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4176,7 +4237,7 @@ func (x *CatalogOutcome) String() string {
 func (*CatalogOutcome) ProtoMessage() {}
 
 func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4189,7 +4250,7 @@ func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogOutcome.ProtoReflect.Descriptor instead.
 func (*CatalogOutcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CatalogOutcome) GetKind() string {
@@ -4286,7 +4347,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	" \x01(\v2\x1a.atoll.federation.v1.TrustH\x00R\x05trust\x12=\n" +
 	"\x05renew\x18\v \x01(\v2%.atoll.federation.v1.RenewCertificateH\x00R\x05renew\x12D\n" +
 	"\vcertificate\x18\f \x01(\v2 .atoll.federation.v1.CertificateH\x00R\vcertificateB\x06\n" +
-	"\x04body\"\xaf\x03\n" +
+	"\x04body\"\xe7\x03\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -4301,7 +4362,11 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\facknowledged\x18\n" +
 	" \x01(\x04R\facknowledged\x12\x16\n" +
 	"\x06digest\x18\v \x01(\x06R\x06digest\x12\x14\n" +
-	"\x05trust\x18\f \x01(\tR\x05trust\"N\n" +
+	"\x05trust\x18\f \x01(\tR\x05trust\x126\n" +
+	"\ahosting\x18\x14 \x01(\v2\x1c.atoll.federation.v1.HostingR\ahosting\"R\n" +
+	"\aHosting\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x123\n" +
+	"\alatency\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\alatency\"N\n" +
 	"\n" +
 	"LedgerMark\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
@@ -4637,7 +4702,7 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
@@ -4646,166 +4711,169 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*WorkerFrame)(nil),              // 4: atoll.federation.v1.WorkerFrame
 	(*HubFrame)(nil),                 // 5: atoll.federation.v1.HubFrame
 	(*Hello)(nil),                    // 6: atoll.federation.v1.Hello
-	(*LedgerMark)(nil),               // 7: atoll.federation.v1.LedgerMark
-	(*Unacknowledged)(nil),           // 8: atoll.federation.v1.Unacknowledged
-	(*Welcome)(nil),                  // 9: atoll.federation.v1.Welcome
-	(*Refused)(nil),                  // 10: atoll.federation.v1.Refused
-	(*Begin)(nil),                    // 11: atoll.federation.v1.Begin
-	(*EnvKey)(nil),                   // 12: atoll.federation.v1.EnvKey
-	(*Report)(nil),                   // 13: atoll.federation.v1.Report
-	(*ReportAck)(nil),                // 14: atoll.federation.v1.ReportAck
-	(*Heartbeat)(nil),                // 15: atoll.federation.v1.Heartbeat
-	(*HeartbeatAck)(nil),             // 16: atoll.federation.v1.HeartbeatAck
-	(*EnvSegment)(nil),               // 17: atoll.federation.v1.EnvSegment
-	(*MemberSegment)(nil),            // 18: atoll.federation.v1.MemberSegment
-	(*KeyHolder)(nil),                // 19: atoll.federation.v1.KeyHolder
-	(*Dispatch)(nil),                 // 20: atoll.federation.v1.Dispatch
-	(*ClaimCall)(nil),                // 21: atoll.federation.v1.ClaimCall
-	(*LookupCall)(nil),               // 22: atoll.federation.v1.LookupCall
-	(*CancelCall)(nil),               // 23: atoll.federation.v1.CancelCall
-	(*Leave)(nil),                    // 24: atoll.federation.v1.Leave
-	(*Redirect)(nil),                 // 25: atoll.federation.v1.Redirect
-	(*Receipt)(nil),                  // 26: atoll.federation.v1.Receipt
-	(*Error)(nil),                    // 27: atoll.federation.v1.Error
-	(*Answer)(nil),                   // 28: atoll.federation.v1.Answer
-	(*Ended)(nil),                    // 29: atoll.federation.v1.Ended
-	(*EndedSandbox)(nil),             // 30: atoll.federation.v1.EndedSandbox
-	(*EndedAck)(nil),                 // 31: atoll.federation.v1.EndedAck
-	(*Foreign)(nil),                  // 32: atoll.federation.v1.Foreign
-	(*Registered)(nil),               // 33: atoll.federation.v1.Registered
-	(*ForeignEnv)(nil),               // 34: atoll.federation.v1.ForeignEnv
-	(*ForeignSegment)(nil),           // 35: atoll.federation.v1.ForeignSegment
-	(*ReachCall)(nil),                // 36: atoll.federation.v1.ReachCall
-	(*ExecReach)(nil),                // 37: atoll.federation.v1.ExecReach
-	(*LogsReach)(nil),                // 38: atoll.federation.v1.LogsReach
-	(*PortReach)(nil),                // 39: atoll.federation.v1.PortReach
-	(*WatchCall)(nil),                // 40: atoll.federation.v1.WatchCall
-	(*SandboxChanges)(nil),           // 41: atoll.federation.v1.SandboxChanges
-	(*TunnelFrame)(nil),              // 42: atoll.federation.v1.TunnelFrame
-	(*PeerTunnel)(nil),               // 43: atoll.federation.v1.PeerTunnel
-	(*CatalogCall)(nil),              // 44: atoll.federation.v1.CatalogCall
-	(*CatalogObject)(nil),            // 45: atoll.federation.v1.CatalogObject
-	(*CatalogResult)(nil),            // 46: atoll.federation.v1.CatalogResult
-	(*CatalogOutcome)(nil),           // 47: atoll.federation.v1.CatalogOutcome
-	nil,                              // 48: atoll.federation.v1.Dispatch.TraceEntry
-	(*TrustAck)(nil),                 // 49: atoll.federation.v1.TrustAck
-	(*CertificateRequest)(nil),       // 50: atoll.federation.v1.CertificateRequest
-	(*Trust)(nil),                    // 51: atoll.federation.v1.Trust
-	(*RenewCertificate)(nil),         // 52: atoll.federation.v1.RenewCertificate
-	(*Certificate)(nil),              // 53: atoll.federation.v1.Certificate
-	(*durationpb.Duration)(nil),      // 54: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 55: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 56: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 57: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 58: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 59: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.PauseSandboxRequest)(nil),   // 60: atoll.sandbox.v1.PauseSandboxRequest
-	(*v1.ResumeSandboxRequest)(nil),  // 61: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.RefreshEnvRequest)(nil),     // 62: atoll.sandbox.v1.RefreshEnvRequest
-	(*v1.CreateSandboxRequest)(nil),  // 63: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 64: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 65: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 66: atoll.sandbox.v1.ListSandboxesResponse
-	(*v1.RefreshEnvResponse)(nil),    // 67: atoll.sandbox.v1.RefreshEnvResponse
-	(*timestamppb.Timestamp)(nil),    // 68: google.protobuf.Timestamp
+	(*Hosting)(nil),                  // 7: atoll.federation.v1.Hosting
+	(*LedgerMark)(nil),               // 8: atoll.federation.v1.LedgerMark
+	(*Unacknowledged)(nil),           // 9: atoll.federation.v1.Unacknowledged
+	(*Welcome)(nil),                  // 10: atoll.federation.v1.Welcome
+	(*Refused)(nil),                  // 11: atoll.federation.v1.Refused
+	(*Begin)(nil),                    // 12: atoll.federation.v1.Begin
+	(*EnvKey)(nil),                   // 13: atoll.federation.v1.EnvKey
+	(*Report)(nil),                   // 14: atoll.federation.v1.Report
+	(*ReportAck)(nil),                // 15: atoll.federation.v1.ReportAck
+	(*Heartbeat)(nil),                // 16: atoll.federation.v1.Heartbeat
+	(*HeartbeatAck)(nil),             // 17: atoll.federation.v1.HeartbeatAck
+	(*EnvSegment)(nil),               // 18: atoll.federation.v1.EnvSegment
+	(*MemberSegment)(nil),            // 19: atoll.federation.v1.MemberSegment
+	(*KeyHolder)(nil),                // 20: atoll.federation.v1.KeyHolder
+	(*Dispatch)(nil),                 // 21: atoll.federation.v1.Dispatch
+	(*ClaimCall)(nil),                // 22: atoll.federation.v1.ClaimCall
+	(*LookupCall)(nil),               // 23: atoll.federation.v1.LookupCall
+	(*CancelCall)(nil),               // 24: atoll.federation.v1.CancelCall
+	(*Leave)(nil),                    // 25: atoll.federation.v1.Leave
+	(*Redirect)(nil),                 // 26: atoll.federation.v1.Redirect
+	(*Receipt)(nil),                  // 27: atoll.federation.v1.Receipt
+	(*Error)(nil),                    // 28: atoll.federation.v1.Error
+	(*Answer)(nil),                   // 29: atoll.federation.v1.Answer
+	(*Ended)(nil),                    // 30: atoll.federation.v1.Ended
+	(*EndedSandbox)(nil),             // 31: atoll.federation.v1.EndedSandbox
+	(*EndedAck)(nil),                 // 32: atoll.federation.v1.EndedAck
+	(*Foreign)(nil),                  // 33: atoll.federation.v1.Foreign
+	(*Registered)(nil),               // 34: atoll.federation.v1.Registered
+	(*ForeignEnv)(nil),               // 35: atoll.federation.v1.ForeignEnv
+	(*ForeignSegment)(nil),           // 36: atoll.federation.v1.ForeignSegment
+	(*ReachCall)(nil),                // 37: atoll.federation.v1.ReachCall
+	(*ExecReach)(nil),                // 38: atoll.federation.v1.ExecReach
+	(*LogsReach)(nil),                // 39: atoll.federation.v1.LogsReach
+	(*PortReach)(nil),                // 40: atoll.federation.v1.PortReach
+	(*WatchCall)(nil),                // 41: atoll.federation.v1.WatchCall
+	(*SandboxChanges)(nil),           // 42: atoll.federation.v1.SandboxChanges
+	(*TunnelFrame)(nil),              // 43: atoll.federation.v1.TunnelFrame
+	(*PeerTunnel)(nil),               // 44: atoll.federation.v1.PeerTunnel
+	(*CatalogCall)(nil),              // 45: atoll.federation.v1.CatalogCall
+	(*CatalogObject)(nil),            // 46: atoll.federation.v1.CatalogObject
+	(*CatalogResult)(nil),            // 47: atoll.federation.v1.CatalogResult
+	(*CatalogOutcome)(nil),           // 48: atoll.federation.v1.CatalogOutcome
+	nil,                              // 49: atoll.federation.v1.Dispatch.TraceEntry
+	(*TrustAck)(nil),                 // 50: atoll.federation.v1.TrustAck
+	(*CertificateRequest)(nil),       // 51: atoll.federation.v1.CertificateRequest
+	(*Trust)(nil),                    // 52: atoll.federation.v1.Trust
+	(*RenewCertificate)(nil),         // 53: atoll.federation.v1.RenewCertificate
+	(*Certificate)(nil),              // 54: atoll.federation.v1.Certificate
+	(*durationpb.Duration)(nil),      // 55: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 56: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 57: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 58: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 59: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 60: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.PauseSandboxRequest)(nil),   // 61: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 62: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.RefreshEnvRequest)(nil),     // 63: atoll.sandbox.v1.RefreshEnvRequest
+	(*v1.CreateSandboxRequest)(nil),  // 64: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 65: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 66: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 67: atoll.sandbox.v1.ListSandboxesResponse
+	(*v1.RefreshEnvResponse)(nil),    // 68: atoll.sandbox.v1.RefreshEnvResponse
+	(*timestamppb.Timestamp)(nil),    // 69: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	6,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
-	11, // 1: atoll.federation.v1.WorkerFrame.begin:type_name -> atoll.federation.v1.Begin
-	13, // 2: atoll.federation.v1.WorkerFrame.report:type_name -> atoll.federation.v1.Report
-	15, // 3: atoll.federation.v1.WorkerFrame.heartbeat:type_name -> atoll.federation.v1.Heartbeat
-	26, // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
-	28, // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
-	29, // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
-	49, // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
-	50, // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
-	9,  // 9: atoll.federation.v1.HubFrame.welcome:type_name -> atoll.federation.v1.Welcome
-	10, // 10: atoll.federation.v1.HubFrame.refused:type_name -> atoll.federation.v1.Refused
-	14, // 11: atoll.federation.v1.HubFrame.report_ack:type_name -> atoll.federation.v1.ReportAck
-	16, // 12: atoll.federation.v1.HubFrame.heartbeat_ack:type_name -> atoll.federation.v1.HeartbeatAck
-	20, // 13: atoll.federation.v1.HubFrame.dispatch:type_name -> atoll.federation.v1.Dispatch
-	32, // 14: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
-	31, // 15: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
-	24, // 16: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
-	25, // 17: atoll.federation.v1.HubFrame.redirect:type_name -> atoll.federation.v1.Redirect
-	51, // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
-	52, // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
-	53, // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
-	8,  // 21: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
-	7,  // 22: atoll.federation.v1.Hello.ledger:type_name -> atoll.federation.v1.LedgerMark
-	54, // 23: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	12, // 24: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
-	7,  // 25: atoll.federation.v1.Welcome.ledger:type_name -> atoll.federation.v1.LedgerMark
-	54, // 26: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
-	17, // 27: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
-	12, // 28: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
-	19, // 29: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
-	7,  // 30: atoll.federation.v1.HeartbeatAck.ledger:type_name -> atoll.federation.v1.LedgerMark
-	12, // 31: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
-	18, // 32: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	0,  // 33: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	54, // 34: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	54, // 35: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
-	54, // 36: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	48, // 37: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
-	21, // 38: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	55, // 39: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	56, // 40: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	57, // 41: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
-	22, // 42: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
-	23, // 43: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	58, // 44: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	59, // 45: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
-	36, // 46: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
-	60, // 47: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
-	61, // 48: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	62, // 49: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
-	40, // 50: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
-	44, // 51: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
-	7,  // 52: atoll.federation.v1.Dispatch.ledger:type_name -> atoll.federation.v1.LedgerMark
-	63, // 53: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	64, // 54: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 55: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	27, // 56: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	65, // 57: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	66, // 58: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	67, // 59: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
-	46, // 60: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
-	30, // 61: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	65, // 62: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	68, // 63: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	7,  // 64: atoll.federation.v1.EndedAck.ledger:type_name -> atoll.federation.v1.LedgerMark
-	34, // 65: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	33, // 66: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
-	12, // 67: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	35, // 68: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	54, // 69: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	18, // 70: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	37, // 71: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
-	38, // 72: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
-	39, // 73: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
-	54, // 74: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
-	65, // 75: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
-	65, // 76: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
-	27, // 77: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	36, // 78: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
-	41, // 79: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
-	43, // 80: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
-	2,  // 81: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
-	45, // 82: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
-	45, // 83: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
-	47, // 84: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
-	45, // 85: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
-	3,  // 86: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
-	4,  // 87: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	42, // 88: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	5,  // 89: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	42, // 90: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	89, // [89:91] is the sub-list for method output_type
-	87, // [87:89] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	12, // 1: atoll.federation.v1.WorkerFrame.begin:type_name -> atoll.federation.v1.Begin
+	14, // 2: atoll.federation.v1.WorkerFrame.report:type_name -> atoll.federation.v1.Report
+	16, // 3: atoll.federation.v1.WorkerFrame.heartbeat:type_name -> atoll.federation.v1.Heartbeat
+	27, // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
+	29, // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
+	30, // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
+	50, // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
+	51, // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
+	10, // 9: atoll.federation.v1.HubFrame.welcome:type_name -> atoll.federation.v1.Welcome
+	11, // 10: atoll.federation.v1.HubFrame.refused:type_name -> atoll.federation.v1.Refused
+	15, // 11: atoll.federation.v1.HubFrame.report_ack:type_name -> atoll.federation.v1.ReportAck
+	17, // 12: atoll.federation.v1.HubFrame.heartbeat_ack:type_name -> atoll.federation.v1.HeartbeatAck
+	21, // 13: atoll.federation.v1.HubFrame.dispatch:type_name -> atoll.federation.v1.Dispatch
+	33, // 14: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
+	32, // 15: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
+	25, // 16: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
+	26, // 17: atoll.federation.v1.HubFrame.redirect:type_name -> atoll.federation.v1.Redirect
+	52, // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
+	53, // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
+	54, // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
+	9,  // 21: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
+	8,  // 22: atoll.federation.v1.Hello.ledger:type_name -> atoll.federation.v1.LedgerMark
+	7,  // 23: atoll.federation.v1.Hello.hosting:type_name -> atoll.federation.v1.Hosting
+	55, // 24: atoll.federation.v1.Hosting.latency:type_name -> google.protobuf.Duration
+	55, // 25: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	13, // 26: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
+	8,  // 27: atoll.federation.v1.Welcome.ledger:type_name -> atoll.federation.v1.LedgerMark
+	55, // 28: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	18, // 29: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
+	13, // 30: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
+	20, // 31: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
+	8,  // 32: atoll.federation.v1.HeartbeatAck.ledger:type_name -> atoll.federation.v1.LedgerMark
+	13, // 33: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
+	19, // 34: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	0,  // 35: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
+	55, // 36: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	55, // 37: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
+	55, // 38: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	49, // 39: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	22, // 40: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
+	56, // 41: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	57, // 42: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	58, // 43: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	23, // 44: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
+	24, // 45: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
+	59, // 46: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	60, // 47: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	37, // 48: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
+	61, // 49: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	62, // 50: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	63, // 51: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
+	41, // 52: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
+	45, // 53: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
+	8,  // 54: atoll.federation.v1.Dispatch.ledger:type_name -> atoll.federation.v1.LedgerMark
+	64, // 55: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	65, // 56: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 57: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	28, // 58: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	66, // 59: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	67, // 60: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	68, // 61: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
+	47, // 62: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
+	31, // 63: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	66, // 64: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	69, // 65: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	8,  // 66: atoll.federation.v1.EndedAck.ledger:type_name -> atoll.federation.v1.LedgerMark
+	35, // 67: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	34, // 68: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
+	13, // 69: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	36, // 70: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	55, // 71: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	19, // 72: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	38, // 73: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
+	39, // 74: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
+	40, // 75: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
+	55, // 76: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	66, // 77: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
+	66, // 78: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
+	28, // 79: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	37, // 80: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
+	42, // 81: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
+	44, // 82: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
+	2,  // 83: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
+	46, // 84: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
+	46, // 85: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
+	48, // 86: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
+	46, // 87: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
+	3,  // 88: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
+	4,  // 89: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	43, // 90: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	5,  // 91: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	43, // 92: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	91, // [91:93] is the sub-list for method output_type
+	89, // [89:91] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -4839,7 +4907,7 @@ func file_federation_v1_federation_proto_init() {
 		(*HubFrame_Renew)(nil),
 		(*HubFrame_Certificate)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[16].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[17].OneofWrappers = []any{
 		(*Dispatch_Claim)(nil),
 		(*Dispatch_Get)(nil),
 		(*Dispatch_List)(nil),
@@ -4855,19 +4923,19 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Watch)(nil),
 		(*Dispatch_Catalog)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[24].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[25].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),
 		(*Answer_List)(nil),
 		(*Answer_Refreshed)(nil),
 		(*Answer_Catalog)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[32].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[33].OneofWrappers = []any{
 		(*ReachCall_Exec)(nil),
 		(*ReachCall_Logs)(nil),
 		(*ReachCall_Port)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[34].OneofWrappers = []any{}
-	file_federation_v1_federation_proto_msgTypes[38].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[35].OneofWrappers = []any{}
+	file_federation_v1_federation_proto_msgTypes[39].OneofWrappers = []any{
 		(*TunnelFrame_Token)(nil),
 		(*TunnelFrame_Data)(nil),
 		(*TunnelFrame_End)(nil),
@@ -4883,7 +4951,7 @@ func file_federation_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -368,6 +368,7 @@ type RelayAttached struct {
 	Complete           bool                   `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"` // the sender's view is complete; else a report of the cluster will make it so
 	CertificateExpires *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"`
 	CertificateIssued  *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=certificate_issued,json=certificateIssued,proto3" json:"certificate_issued,omitempty"` // when it became valid
+	Hosting            *Hosting               `protobuf:"bytes,21,opt,name=hosting,proto3" json:"hosting,omitempty"`                                              // of the worker's Hello
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -475,6 +476,13 @@ func (x *RelayAttached) GetCertificateExpires() *timestamppb.Timestamp {
 func (x *RelayAttached) GetCertificateIssued() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CertificateIssued
+	}
+	return nil
+}
+
+func (x *RelayAttached) GetHosting() *Hosting {
+	if x != nil {
+		return x.Hosting
 	}
 	return nil
 }
@@ -1091,7 +1099,7 @@ const file_federation_v1_peers_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x10\n" +
 	"\x03run\x18\x04 \x01(\tR\x03run\x120\n" +
-	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x9f\x03\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xd7\x03\n" +
 	"\rRelayAttached\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1f\n" +
@@ -1106,7 +1114,8 @@ const file_federation_v1_peers_proto_rawDesc = "" +
 	"\bcomplete\x18\t \x01(\bR\bcomplete\x12K\n" +
 	"\x13certificate_expires\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\x12I\n" +
-	"\x12certificate_issued\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateIssued\"y\n" +
+	"\x12certificate_issued\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateIssued\x126\n" +
+	"\ahosting\x18\x15 \x01(\v2\x1c.atoll.federation.v1.HostingR\ahosting\"y\n" +
 	"\vRelayReport\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
@@ -1186,13 +1195,14 @@ var file_federation_v1_peers_proto_goTypes = []any{
 	(*PeerDispatch)(nil),          // 11: atoll.federation.v1.PeerDispatch
 	(*PeerOutcome)(nil),           // 12: atoll.federation.v1.PeerOutcome
 	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*Report)(nil),                // 14: atoll.federation.v1.Report
-	(*Heartbeat)(nil),             // 15: atoll.federation.v1.Heartbeat
-	(*Dispatch)(nil),              // 16: atoll.federation.v1.Dispatch
-	(*Answer)(nil),                // 17: atoll.federation.v1.Answer
-	(*TunnelFrame)(nil),           // 18: atoll.federation.v1.TunnelFrame
-	(*AwaitEndRequest)(nil),       // 19: atoll.federation.v1.AwaitEndRequest
-	(*AwaitEndResponse)(nil),      // 20: atoll.federation.v1.AwaitEndResponse
+	(*Hosting)(nil),               // 14: atoll.federation.v1.Hosting
+	(*Report)(nil),                // 15: atoll.federation.v1.Report
+	(*Heartbeat)(nil),             // 16: atoll.federation.v1.Heartbeat
+	(*Dispatch)(nil),              // 17: atoll.federation.v1.Dispatch
+	(*Answer)(nil),                // 18: atoll.federation.v1.Answer
+	(*TunnelFrame)(nil),           // 19: atoll.federation.v1.TunnelFrame
+	(*AwaitEndRequest)(nil),       // 20: atoll.federation.v1.AwaitEndRequest
+	(*AwaitEndResponse)(nil),      // 21: atoll.federation.v1.AwaitEndResponse
 }
 var file_federation_v1_peers_proto_depIdxs = []int32{
 	2,  // 0: atoll.federation.v1.RelayRequest.hello:type_name -> atoll.federation.v1.PeerHello
@@ -1207,24 +1217,25 @@ var file_federation_v1_peers_proto_depIdxs = []int32{
 	13, // 9: atoll.federation.v1.PeerHello.since:type_name -> google.protobuf.Timestamp
 	13, // 10: atoll.federation.v1.RelayAttached.certificate_expires:type_name -> google.protobuf.Timestamp
 	13, // 11: atoll.federation.v1.RelayAttached.certificate_issued:type_name -> google.protobuf.Timestamp
-	14, // 12: atoll.federation.v1.RelayReport.report:type_name -> atoll.federation.v1.Report
-	15, // 13: atoll.federation.v1.RelayHeartbeat.heartbeat:type_name -> atoll.federation.v1.Heartbeat
-	8,  // 14: atoll.federation.v1.RelayClaims.members:type_name -> atoll.federation.v1.RelayMemberClaims
-	16, // 15: atoll.federation.v1.PeerDispatch.dispatch:type_name -> atoll.federation.v1.Dispatch
-	17, // 16: atoll.federation.v1.PeerOutcome.answer:type_name -> atoll.federation.v1.Answer
-	0,  // 17: atoll.federation.v1.Peers.Relay:input_type -> atoll.federation.v1.RelayRequest
-	11, // 18: atoll.federation.v1.Peers.Dispatch:input_type -> atoll.federation.v1.PeerDispatch
-	18, // 19: atoll.federation.v1.Peers.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	19, // 20: atoll.federation.v1.Peers.AwaitEnd:input_type -> atoll.federation.v1.AwaitEndRequest
-	1,  // 21: atoll.federation.v1.Peers.Relay:output_type -> atoll.federation.v1.RelayFrame
-	12, // 22: atoll.federation.v1.Peers.Dispatch:output_type -> atoll.federation.v1.PeerOutcome
-	18, // 23: atoll.federation.v1.Peers.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	20, // 24: atoll.federation.v1.Peers.AwaitEnd:output_type -> atoll.federation.v1.AwaitEndResponse
-	21, // [21:25] is the sub-list for method output_type
-	17, // [17:21] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	14, // 12: atoll.federation.v1.RelayAttached.hosting:type_name -> atoll.federation.v1.Hosting
+	15, // 13: atoll.federation.v1.RelayReport.report:type_name -> atoll.federation.v1.Report
+	16, // 14: atoll.federation.v1.RelayHeartbeat.heartbeat:type_name -> atoll.federation.v1.Heartbeat
+	8,  // 15: atoll.federation.v1.RelayClaims.members:type_name -> atoll.federation.v1.RelayMemberClaims
+	17, // 16: atoll.federation.v1.PeerDispatch.dispatch:type_name -> atoll.federation.v1.Dispatch
+	18, // 17: atoll.federation.v1.PeerOutcome.answer:type_name -> atoll.federation.v1.Answer
+	0,  // 18: atoll.federation.v1.Peers.Relay:input_type -> atoll.federation.v1.RelayRequest
+	11, // 19: atoll.federation.v1.Peers.Dispatch:input_type -> atoll.federation.v1.PeerDispatch
+	19, // 20: atoll.federation.v1.Peers.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	20, // 21: atoll.federation.v1.Peers.AwaitEnd:input_type -> atoll.federation.v1.AwaitEndRequest
+	1,  // 22: atoll.federation.v1.Peers.Relay:output_type -> atoll.federation.v1.RelayFrame
+	12, // 23: atoll.federation.v1.Peers.Dispatch:output_type -> atoll.federation.v1.PeerOutcome
+	19, // 24: atoll.federation.v1.Peers.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	21, // 25: atoll.federation.v1.Peers.AwaitEnd:output_type -> atoll.federation.v1.AwaitEndResponse
+	22, // [22:26] is the sub-list for method output_type
+	18, // [18:22] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_peers_proto_init() }

@@ -430,7 +430,7 @@ func (x RefreshedMember_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshedMember_Outcome.Descriptor instead.
 func (RefreshedMember_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57, 0}
 }
 
 type CreateSandboxRequest struct {
@@ -2578,6 +2578,7 @@ type Cluster struct {
 	Replica             string                 `protobuf:"bytes,16,opt,name=replica,proto3" json:"replica,omitempty"`                                                    // of the hub, to which it is attached; empty: to none
 	Scope               *ClusterScope          `protobuf:"bytes,17,opt,name=scope,proto3" json:"scope,omitempty"`                                                        // what it may serve; unset: everything
 	CertificateLifetime *durationpb.Duration   `protobuf:"bytes,30,opt,name=certificate_lifetime,json=certificateLifetime,proto3" json:"certificate_lifetime,omitempty"` // of the worker's certificate, from its issue; unset: not known
+	Hosted              *HostedWorker          `protobuf:"bytes,31,opt,name=hosted,proto3" json:"hosted,omitempty"`                                                      // its worker runs in another cluster; unset: in this one
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2738,6 +2739,66 @@ func (x *Cluster) GetCertificateLifetime() *durationpb.Duration {
 	return nil
 }
 
+func (x *Cluster) GetHosted() *HostedWorker {
+	if x != nil {
+		return x.Hosted
+	}
+	return nil
+}
+
+// HostedWorker is a worker outside of its cluster, which then has no local API.
+type HostedWorker struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`       // where it runs; the records of ended sandboxes are kept there
+	Latency       *durationpb.Duration   `protobuf:"bytes,2,opt,name=latency,proto3" json:"latency,omitempty"` // of a read at the cluster's API server, when the worker was attached
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostedWorker) Reset() {
+	*x = HostedWorker{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostedWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostedWorker) ProtoMessage() {}
+
+func (x *HostedWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostedWorker.ProtoReflect.Descriptor instead.
+func (*HostedWorker) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *HostedWorker) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *HostedWorker) GetLatency() *durationpb.Duration {
+	if x != nil {
+		return x.Latency
+	}
+	return nil
+}
+
 type ListReplicasRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2746,7 +2807,7 @@ type ListReplicasRequest struct {
 
 func (x *ListReplicasRequest) Reset() {
 	*x = ListReplicasRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2819,7 @@ func (x *ListReplicasRequest) String() string {
 func (*ListReplicasRequest) ProtoMessage() {}
 
 func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2832,7 @@ func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ListReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 type ListReplicasResponse struct {
@@ -2783,7 +2844,7 @@ type ListReplicasResponse struct {
 
 func (x *ListReplicasResponse) Reset() {
 	*x = ListReplicasResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2856,7 @@ func (x *ListReplicasResponse) String() string {
 func (*ListReplicasResponse) ProtoMessage() {}
 
 func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +2869,7 @@ func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ListReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListReplicasResponse) GetReplicas() []*Replica {
@@ -2834,7 +2895,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +2907,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +2920,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Replica) GetName() string {
@@ -2919,7 +2980,7 @@ type GetHubRequest struct {
 
 func (x *GetHubRequest) Reset() {
 	*x = GetHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +2992,7 @@ func (x *GetHubRequest) String() string {
 func (*GetHubRequest) ProtoMessage() {}
 
 func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3005,7 @@ func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHubRequest.ProtoReflect.Descriptor instead.
 func (*GetHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 type AcceptLossRequest struct {
@@ -2955,7 +3016,7 @@ type AcceptLossRequest struct {
 
 func (x *AcceptLossRequest) Reset() {
 	*x = AcceptLossRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3028,7 @@ func (x *AcceptLossRequest) String() string {
 func (*AcceptLossRequest) ProtoMessage() {}
 
 func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3041,7 @@ func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptLossRequest.ProtoReflect.Descriptor instead.
 func (*AcceptLossRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 type BackupHubRequest struct {
@@ -2991,7 +3052,7 @@ type BackupHubRequest struct {
 
 func (x *BackupHubRequest) Reset() {
 	*x = BackupHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3064,7 @@ func (x *BackupHubRequest) String() string {
 func (*BackupHubRequest) ProtoMessage() {}
 
 func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3077,7 @@ func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHubRequest.ProtoReflect.Descriptor instead.
 func (*BackupHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 type BackupChunk struct {
@@ -3028,7 +3089,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3101,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3114,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -3084,7 +3145,7 @@ type HubStatus struct {
 
 func (x *HubStatus) Reset() {
 	*x = HubStatus{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3157,7 @@ func (x *HubStatus) String() string {
 func (*HubStatus) ProtoMessage() {}
 
 func (x *HubStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3170,7 @@ func (x *HubStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HubStatus.ProtoReflect.Descriptor instead.
 func (*HubStatus) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HubStatus) GetVersion() string {
@@ -3215,7 +3276,7 @@ type Encryption struct {
 
 func (x *Encryption) Reset() {
 	*x = Encryption{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3288,7 @@ func (x *Encryption) String() string {
 func (*Encryption) ProtoMessage() {}
 
 func (x *Encryption) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3301,7 @@ func (x *Encryption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
 func (*Encryption) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Encryption) GetKey() string {
@@ -3276,7 +3337,7 @@ type ListEnvsRequest struct {
 
 func (x *ListEnvsRequest) Reset() {
 	*x = ListEnvsRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3288,7 +3349,7 @@ func (x *ListEnvsRequest) String() string {
 func (*ListEnvsRequest) ProtoMessage() {}
 
 func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3301,7 +3362,7 @@ func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsRequest.ProtoReflect.Descriptor instead.
 func (*ListEnvsRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListEnvsRequest) GetNamespace() string {
@@ -3342,7 +3403,7 @@ type ListEnvsResponse struct {
 
 func (x *ListEnvsResponse) Reset() {
 	*x = ListEnvsResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3354,7 +3415,7 @@ func (x *ListEnvsResponse) String() string {
 func (*ListEnvsResponse) ProtoMessage() {}
 
 func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3367,7 +3428,7 @@ func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsResponse.ProtoReflect.Descriptor instead.
 func (*ListEnvsResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListEnvsResponse) GetEnvs() []*Env {
@@ -3394,7 +3455,7 @@ type GetEnvRequest struct {
 
 func (x *GetEnvRequest) Reset() {
 	*x = GetEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3467,7 @@ func (x *GetEnvRequest) String() string {
 func (*GetEnvRequest) ProtoMessage() {}
 
 func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3480,7 @@ func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvRequest.ProtoReflect.Descriptor instead.
 func (*GetEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetEnvRequest) GetNamespace() string {
@@ -3455,7 +3516,7 @@ type Env struct {
 
 func (x *Env) Reset() {
 	*x = Env{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3528,7 @@ func (x *Env) String() string {
 func (*Env) ProtoMessage() {}
 
 func (x *Env) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3541,7 @@ func (x *Env) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Env.ProtoReflect.Descriptor instead.
 func (*Env) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Env) GetNamespace() string {
@@ -3566,7 +3627,7 @@ type EnvCluster struct {
 
 func (x *EnvCluster) Reset() {
 	*x = EnvCluster{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3639,7 @@ func (x *EnvCluster) String() string {
 func (*EnvCluster) ProtoMessage() {}
 
 func (x *EnvCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3652,7 @@ func (x *EnvCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvCluster.ProtoReflect.Descriptor instead.
 func (*EnvCluster) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *EnvCluster) GetClusterId() string {
@@ -3650,7 +3711,7 @@ type EnvMember struct {
 
 func (x *EnvMember) Reset() {
 	*x = EnvMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3723,7 @@ func (x *EnvMember) String() string {
 func (*EnvMember) ProtoMessage() {}
 
 func (x *EnvMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3736,7 @@ func (x *EnvMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvMember.ProtoReflect.Descriptor instead.
 func (*EnvMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EnvMember) GetName() string {
@@ -3781,7 +3842,7 @@ type PutEnvRequest struct {
 
 func (x *PutEnvRequest) Reset() {
 	*x = PutEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3854,7 @@ func (x *PutEnvRequest) String() string {
 func (*PutEnvRequest) ProtoMessage() {}
 
 func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3867,7 @@ func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEnvRequest.ProtoReflect.Descriptor instead.
 func (*PutEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PutEnvRequest) GetNamespace() string {
@@ -3847,7 +3908,7 @@ type DeleteEnvRequest struct {
 
 func (x *DeleteEnvRequest) Reset() {
 	*x = DeleteEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +3920,7 @@ func (x *DeleteEnvRequest) String() string {
 func (*DeleteEnvRequest) ProtoMessage() {}
 
 func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +3933,7 @@ func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteEnvRequest) GetNamespace() string {
@@ -3902,7 +3963,7 @@ type ExplainEnvRequest struct {
 
 func (x *ExplainEnvRequest) Reset() {
 	*x = ExplainEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3914,7 +3975,7 @@ func (x *ExplainEnvRequest) String() string {
 func (*ExplainEnvRequest) ProtoMessage() {}
 
 func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3927,7 +3988,7 @@ func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainEnvRequest.ProtoReflect.Descriptor instead.
 func (*ExplainEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ExplainEnvRequest) GetNamespace() string {
@@ -3976,7 +4037,7 @@ type PlanEnvRequest struct {
 
 func (x *PlanEnvRequest) Reset() {
 	*x = PlanEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4049,7 @@ func (x *PlanEnvRequest) String() string {
 func (*PlanEnvRequest) ProtoMessage() {}
 
 func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4062,7 @@ func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvRequest.ProtoReflect.Descriptor instead.
 func (*PlanEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PlanEnvRequest) GetNamespace() string {
@@ -4034,7 +4095,7 @@ type PlanEnvResponse struct {
 
 func (x *PlanEnvResponse) Reset() {
 	*x = PlanEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4107,7 @@ func (x *PlanEnvResponse) String() string {
 func (*PlanEnvResponse) ProtoMessage() {}
 
 func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4120,7 @@ func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvResponse.ProtoReflect.Descriptor instead.
 func (*PlanEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PlanEnvResponse) GetClusters() []*PlannedCluster {
@@ -4084,7 +4145,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4096,7 +4157,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4109,7 +4170,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Decision) GetClusterId() string {
@@ -4174,7 +4235,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4186,7 +4247,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4199,7 +4260,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Candidate) GetClusterId() string {
@@ -4297,7 +4358,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4370,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4383,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Template) GetName() string {
@@ -4356,7 +4417,7 @@ type ListTemplatesResponse struct {
 
 func (x *ListTemplatesResponse) Reset() {
 	*x = ListTemplatesResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4368,7 +4429,7 @@ func (x *ListTemplatesResponse) String() string {
 func (*ListTemplatesResponse) ProtoMessage() {}
 
 func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4381,7 +4442,7 @@ func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplatesResponse.ProtoReflect.Descriptor instead.
 func (*ListTemplatesResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListTemplatesResponse) GetTemplates() []*Template {
@@ -4407,7 +4468,7 @@ type GetTemplateRequest struct {
 
 func (x *GetTemplateRequest) Reset() {
 	*x = GetTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4419,7 +4480,7 @@ func (x *GetTemplateRequest) String() string {
 func (*GetTemplateRequest) ProtoMessage() {}
 
 func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4432,7 +4493,7 @@ func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateRequest.ProtoReflect.Descriptor instead.
 func (*GetTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetTemplateRequest) GetName() string {
@@ -4453,7 +4514,7 @@ type PutTemplateRequest struct {
 
 func (x *PutTemplateRequest) Reset() {
 	*x = PutTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4465,7 +4526,7 @@ func (x *PutTemplateRequest) String() string {
 func (*PutTemplateRequest) ProtoMessage() {}
 
 func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4478,7 +4539,7 @@ func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTemplateRequest.ProtoReflect.Descriptor instead.
 func (*PutTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PutTemplateRequest) GetName() string {
@@ -4511,7 +4572,7 @@ type DeleteTemplateRequest struct {
 
 func (x *DeleteTemplateRequest) Reset() {
 	*x = DeleteTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4584,7 @@ func (x *DeleteTemplateRequest) String() string {
 func (*DeleteTemplateRequest) ProtoMessage() {}
 
 func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4597,7 @@ func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTemplateRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DeleteTemplateRequest) GetName() string {
@@ -4562,7 +4623,7 @@ type RefreshEnvRequest struct {
 
 func (x *RefreshEnvRequest) Reset() {
 	*x = RefreshEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4574,7 +4635,7 @@ func (x *RefreshEnvRequest) String() string {
 func (*RefreshEnvRequest) ProtoMessage() {}
 
 func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4587,7 +4648,7 @@ func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvRequest.ProtoReflect.Descriptor instead.
 func (*RefreshEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RefreshEnvRequest) GetNamespace() string {
@@ -4643,7 +4704,7 @@ type RefreshEnvResponse struct {
 
 func (x *RefreshEnvResponse) Reset() {
 	*x = RefreshEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4655,7 +4716,7 @@ func (x *RefreshEnvResponse) String() string {
 func (*RefreshEnvResponse) ProtoMessage() {}
 
 func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4668,7 +4729,7 @@ func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvResponse.ProtoReflect.Descriptor instead.
 func (*RefreshEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RefreshEnvResponse) GetMembers() []*RefreshedMember {
@@ -4699,7 +4760,7 @@ type RefreshedMember struct {
 
 func (x *RefreshedMember) Reset() {
 	*x = RefreshedMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +4772,7 @@ func (x *RefreshedMember) String() string {
 func (*RefreshedMember) ProtoMessage() {}
 
 func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +4785,7 @@ func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedMember.ProtoReflect.Descriptor instead.
 func (*RefreshedMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RefreshedMember) GetClusterId() string {
@@ -4780,7 +4841,7 @@ type RefreshFailure struct {
 
 func (x *RefreshFailure) Reset() {
 	*x = RefreshFailure{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4792,7 +4853,7 @@ func (x *RefreshFailure) String() string {
 func (*RefreshFailure) ProtoMessage() {}
 
 func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4805,7 +4866,7 @@ func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshFailure.ProtoReflect.Descriptor instead.
 func (*RefreshFailure) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RefreshFailure) GetClusterId() string {
@@ -5064,7 +5125,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tsuccessor\x18\x02 \x01(\bR\tsuccessor\"&\n" +
 	"\x14ForgetClusterRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xab\x05\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xe3\x05\n" +
 	"\aCluster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.atoll.sandbox.v1.ClusterStateR\x05state\x12\x18\n" +
@@ -5084,7 +5145,11 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x13certificate_expires\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\x12\x18\n" +
 	"\areplica\x18\x10 \x01(\tR\areplica\x124\n" +
 	"\x05scope\x18\x11 \x01(\v2\x1e.atoll.sandbox.v1.ClusterScopeR\x05scope\x12L\n" +
-	"\x14certificate_lifetime\x18\x1e \x01(\v2\x19.google.protobuf.DurationR\x13certificateLifetime\"\x15\n" +
+	"\x14certificate_lifetime\x18\x1e \x01(\v2\x19.google.protobuf.DurationR\x13certificateLifetime\x126\n" +
+	"\x06hosted\x18\x1f \x01(\v2\x1e.atoll.sandbox.v1.HostedWorkerR\x06hosted\"W\n" +
+	"\fHostedWorker\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x123\n" +
+	"\alatency\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\alatency\"\x15\n" +
 	"\x13ListReplicasRequest\"M\n" +
 	"\x14ListReplicasResponse\x125\n" +
 	"\breplicas\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.ReplicaR\breplicas\"\xd1\x01\n" +
@@ -5350,7 +5415,7 @@ func file_sandbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(Phase)(0),                           // 0: atoll.sandbox.v1.Phase
 	(ClusterState)(0),                    // 1: atoll.sandbox.v1.ClusterState
@@ -5386,239 +5451,242 @@ var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(*UndrainClusterRequest)(nil),        // 31: atoll.sandbox.v1.UndrainClusterRequest
 	(*ForgetClusterRequest)(nil),         // 32: atoll.sandbox.v1.ForgetClusterRequest
 	(*Cluster)(nil),                      // 33: atoll.sandbox.v1.Cluster
-	(*ListReplicasRequest)(nil),          // 34: atoll.sandbox.v1.ListReplicasRequest
-	(*ListReplicasResponse)(nil),         // 35: atoll.sandbox.v1.ListReplicasResponse
-	(*Replica)(nil),                      // 36: atoll.sandbox.v1.Replica
-	(*GetHubRequest)(nil),                // 37: atoll.sandbox.v1.GetHubRequest
-	(*AcceptLossRequest)(nil),            // 38: atoll.sandbox.v1.AcceptLossRequest
-	(*BackupHubRequest)(nil),             // 39: atoll.sandbox.v1.BackupHubRequest
-	(*BackupChunk)(nil),                  // 40: atoll.sandbox.v1.BackupChunk
-	(*HubStatus)(nil),                    // 41: atoll.sandbox.v1.HubStatus
-	(*Encryption)(nil),                   // 42: atoll.sandbox.v1.Encryption
-	(*ListEnvsRequest)(nil),              // 43: atoll.sandbox.v1.ListEnvsRequest
-	(*ListEnvsResponse)(nil),             // 44: atoll.sandbox.v1.ListEnvsResponse
-	(*GetEnvRequest)(nil),                // 45: atoll.sandbox.v1.GetEnvRequest
-	(*Env)(nil),                          // 46: atoll.sandbox.v1.Env
-	(*EnvCluster)(nil),                   // 47: atoll.sandbox.v1.EnvCluster
-	(*EnvMember)(nil),                    // 48: atoll.sandbox.v1.EnvMember
-	(*PutEnvRequest)(nil),                // 49: atoll.sandbox.v1.PutEnvRequest
-	(*DeleteEnvRequest)(nil),             // 50: atoll.sandbox.v1.DeleteEnvRequest
-	(*ExplainEnvRequest)(nil),            // 51: atoll.sandbox.v1.ExplainEnvRequest
-	(*PlanEnvRequest)(nil),               // 52: atoll.sandbox.v1.PlanEnvRequest
-	(*PlanEnvResponse)(nil),              // 53: atoll.sandbox.v1.PlanEnvResponse
-	(*Decision)(nil),                     // 54: atoll.sandbox.v1.Decision
-	(*Candidate)(nil),                    // 55: atoll.sandbox.v1.Candidate
-	(*Template)(nil),                     // 56: atoll.sandbox.v1.Template
-	(*ListTemplatesResponse)(nil),        // 57: atoll.sandbox.v1.ListTemplatesResponse
-	(*GetTemplateRequest)(nil),           // 58: atoll.sandbox.v1.GetTemplateRequest
-	(*PutTemplateRequest)(nil),           // 59: atoll.sandbox.v1.PutTemplateRequest
-	(*DeleteTemplateRequest)(nil),        // 60: atoll.sandbox.v1.DeleteTemplateRequest
-	(*RefreshEnvRequest)(nil),            // 61: atoll.sandbox.v1.RefreshEnvRequest
-	(*RefreshEnvResponse)(nil),           // 62: atoll.sandbox.v1.RefreshEnvResponse
-	(*RefreshedMember)(nil),              // 63: atoll.sandbox.v1.RefreshedMember
-	(*RefreshFailure)(nil),               // 64: atoll.sandbox.v1.RefreshFailure
-	nil,                                  // 65: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	nil,                                  // 66: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	nil,                                  // 67: atoll.sandbox.v1.Sandbox.LabelsEntry
-	nil,                                  // 68: atoll.sandbox.v1.Sandbox.MetadataEntry
-	nil,                                  // 69: atoll.sandbox.v1.Sandbox.ImagesEntry
-	(*durationpb.Duration)(nil),          // 70: google.protobuf.Duration
-	(*structpb.Struct)(nil),              // 71: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),        // 72: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),        // 73: google.protobuf.FieldMask
-	(*JoinRequest)(nil),                  // 74: atoll.sandbox.v1.JoinRequest
-	(*ClusterScope)(nil),                 // 75: atoll.sandbox.v1.ClusterScope
-	(*CatalogEntry)(nil),                 // 76: atoll.sandbox.v1.CatalogEntry
-	(*PlannedCluster)(nil),               // 77: atoll.sandbox.v1.PlannedCluster
-	(*InviteClusterRequest)(nil),         // 78: atoll.sandbox.v1.InviteClusterRequest
-	(*ApproveClusterRequest)(nil),        // 79: atoll.sandbox.v1.ApproveClusterRequest
-	(*RevokeClusterRequest)(nil),         // 80: atoll.sandbox.v1.RevokeClusterRequest
-	(*UpdateClusterRequest)(nil),         // 81: atoll.sandbox.v1.UpdateClusterRequest
-	(*ListEnvRevisionsRequest)(nil),      // 82: atoll.sandbox.v1.ListEnvRevisionsRequest
-	(*GetRolloutRequest)(nil),            // 83: atoll.sandbox.v1.GetRolloutRequest
-	(*ControlRolloutRequest)(nil),        // 84: atoll.sandbox.v1.ControlRolloutRequest
-	(*ImportEnvRequest)(nil),             // 85: atoll.sandbox.v1.ImportEnvRequest
-	(*ListTemplatesRequest)(nil),         // 86: atoll.sandbox.v1.ListTemplatesRequest
-	(*PlanTemplateRequest)(nil),          // 87: atoll.sandbox.v1.PlanTemplateRequest
-	(*ListTemplateRevisionsRequest)(nil), // 88: atoll.sandbox.v1.ListTemplateRevisionsRequest
-	(*Invitation)(nil),                   // 89: atoll.sandbox.v1.Invitation
-	(*emptypb.Empty)(nil),                // 90: google.protobuf.Empty
-	(*ListRevisionsResponse)(nil),        // 91: atoll.sandbox.v1.ListRevisionsResponse
-	(*Rollout)(nil),                      // 92: atoll.sandbox.v1.Rollout
-	(*ImportEnvResponse)(nil),            // 93: atoll.sandbox.v1.ImportEnvResponse
+	(*HostedWorker)(nil),                 // 34: atoll.sandbox.v1.HostedWorker
+	(*ListReplicasRequest)(nil),          // 35: atoll.sandbox.v1.ListReplicasRequest
+	(*ListReplicasResponse)(nil),         // 36: atoll.sandbox.v1.ListReplicasResponse
+	(*Replica)(nil),                      // 37: atoll.sandbox.v1.Replica
+	(*GetHubRequest)(nil),                // 38: atoll.sandbox.v1.GetHubRequest
+	(*AcceptLossRequest)(nil),            // 39: atoll.sandbox.v1.AcceptLossRequest
+	(*BackupHubRequest)(nil),             // 40: atoll.sandbox.v1.BackupHubRequest
+	(*BackupChunk)(nil),                  // 41: atoll.sandbox.v1.BackupChunk
+	(*HubStatus)(nil),                    // 42: atoll.sandbox.v1.HubStatus
+	(*Encryption)(nil),                   // 43: atoll.sandbox.v1.Encryption
+	(*ListEnvsRequest)(nil),              // 44: atoll.sandbox.v1.ListEnvsRequest
+	(*ListEnvsResponse)(nil),             // 45: atoll.sandbox.v1.ListEnvsResponse
+	(*GetEnvRequest)(nil),                // 46: atoll.sandbox.v1.GetEnvRequest
+	(*Env)(nil),                          // 47: atoll.sandbox.v1.Env
+	(*EnvCluster)(nil),                   // 48: atoll.sandbox.v1.EnvCluster
+	(*EnvMember)(nil),                    // 49: atoll.sandbox.v1.EnvMember
+	(*PutEnvRequest)(nil),                // 50: atoll.sandbox.v1.PutEnvRequest
+	(*DeleteEnvRequest)(nil),             // 51: atoll.sandbox.v1.DeleteEnvRequest
+	(*ExplainEnvRequest)(nil),            // 52: atoll.sandbox.v1.ExplainEnvRequest
+	(*PlanEnvRequest)(nil),               // 53: atoll.sandbox.v1.PlanEnvRequest
+	(*PlanEnvResponse)(nil),              // 54: atoll.sandbox.v1.PlanEnvResponse
+	(*Decision)(nil),                     // 55: atoll.sandbox.v1.Decision
+	(*Candidate)(nil),                    // 56: atoll.sandbox.v1.Candidate
+	(*Template)(nil),                     // 57: atoll.sandbox.v1.Template
+	(*ListTemplatesResponse)(nil),        // 58: atoll.sandbox.v1.ListTemplatesResponse
+	(*GetTemplateRequest)(nil),           // 59: atoll.sandbox.v1.GetTemplateRequest
+	(*PutTemplateRequest)(nil),           // 60: atoll.sandbox.v1.PutTemplateRequest
+	(*DeleteTemplateRequest)(nil),        // 61: atoll.sandbox.v1.DeleteTemplateRequest
+	(*RefreshEnvRequest)(nil),            // 62: atoll.sandbox.v1.RefreshEnvRequest
+	(*RefreshEnvResponse)(nil),           // 63: atoll.sandbox.v1.RefreshEnvResponse
+	(*RefreshedMember)(nil),              // 64: atoll.sandbox.v1.RefreshedMember
+	(*RefreshFailure)(nil),               // 65: atoll.sandbox.v1.RefreshFailure
+	nil,                                  // 66: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	nil,                                  // 67: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	nil,                                  // 68: atoll.sandbox.v1.Sandbox.LabelsEntry
+	nil,                                  // 69: atoll.sandbox.v1.Sandbox.MetadataEntry
+	nil,                                  // 70: atoll.sandbox.v1.Sandbox.ImagesEntry
+	(*durationpb.Duration)(nil),          // 71: google.protobuf.Duration
+	(*structpb.Struct)(nil),              // 72: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),        // 73: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),        // 74: google.protobuf.FieldMask
+	(*JoinRequest)(nil),                  // 75: atoll.sandbox.v1.JoinRequest
+	(*ClusterScope)(nil),                 // 76: atoll.sandbox.v1.ClusterScope
+	(*CatalogEntry)(nil),                 // 77: atoll.sandbox.v1.CatalogEntry
+	(*PlannedCluster)(nil),               // 78: atoll.sandbox.v1.PlannedCluster
+	(*InviteClusterRequest)(nil),         // 79: atoll.sandbox.v1.InviteClusterRequest
+	(*ApproveClusterRequest)(nil),        // 80: atoll.sandbox.v1.ApproveClusterRequest
+	(*RevokeClusterRequest)(nil),         // 81: atoll.sandbox.v1.RevokeClusterRequest
+	(*UpdateClusterRequest)(nil),         // 82: atoll.sandbox.v1.UpdateClusterRequest
+	(*ListEnvRevisionsRequest)(nil),      // 83: atoll.sandbox.v1.ListEnvRevisionsRequest
+	(*GetRolloutRequest)(nil),            // 84: atoll.sandbox.v1.GetRolloutRequest
+	(*ControlRolloutRequest)(nil),        // 85: atoll.sandbox.v1.ControlRolloutRequest
+	(*ImportEnvRequest)(nil),             // 86: atoll.sandbox.v1.ImportEnvRequest
+	(*ListTemplatesRequest)(nil),         // 87: atoll.sandbox.v1.ListTemplatesRequest
+	(*PlanTemplateRequest)(nil),          // 88: atoll.sandbox.v1.PlanTemplateRequest
+	(*ListTemplateRevisionsRequest)(nil), // 89: atoll.sandbox.v1.ListTemplateRevisionsRequest
+	(*Invitation)(nil),                   // 90: atoll.sandbox.v1.Invitation
+	(*emptypb.Empty)(nil),                // 91: google.protobuf.Empty
+	(*ListRevisionsResponse)(nil),        // 92: atoll.sandbox.v1.ListRevisionsResponse
+	(*Rollout)(nil),                      // 93: atoll.sandbox.v1.Rollout
+	(*ImportEnvResponse)(nil),            // 94: atoll.sandbox.v1.ImportEnvResponse
 }
 var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
-	65,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	66,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	70,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	70,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
-	70,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	70,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
-	71,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
+	66,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	67,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	71,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	71,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
+	71,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	71,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
+	72,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
 	2,   // 7: atoll.sandbox.v1.CreateSandboxRequest.wait:type_name -> atoll.sandbox.v1.CreateSandboxRequest.Wait
 	13,  // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
 	0,   // 9: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
-	67,  // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
-	68,  // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
-	72,  // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
-	72,  // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
-	72,  // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
-	70,  // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	70,  // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
-	70,  // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
-	70,  // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
-	54,  // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	72,  // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
-	69,  // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
+	68,  // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
+	69,  // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
+	73,  // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
+	73,  // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
+	73,  // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
+	71,  // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	71,  // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
+	71,  // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
+	71,  // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
+	55,  // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
+	73,  // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	70,  // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
 	11,  // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
 	10,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
 	9,   // 24: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
-	70,  // 25: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
-	70,  // 26: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
+	71,  // 25: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
+	71,  // 26: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
 	3,   // 27: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
-	72,  // 28: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	73,  // 28: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
 	12,  // 29: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
-	72,  // 30: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
+	73,  // 30: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
 	0,   // 31: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	72,  // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
-	72,  // 33: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
-	73,  // 34: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	73,  // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	73,  // 33: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	74,  // 34: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
 	0,   // 35: atoll.sandbox.v1.WatchSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	73,  // 36: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	74,  // 36: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
 	4,   // 37: atoll.sandbox.v1.SandboxEvent.type:type_name -> atoll.sandbox.v1.SandboxEvent.Type
 	8,   // 38: atoll.sandbox.v1.SandboxEvent.sandbox:type_name -> atoll.sandbox.v1.Sandbox
 	8,   // 39: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	70,  // 40: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	70,  // 41: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	71,  // 40: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	71,  // 41: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
 	8,   // 42: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	72,  // 43: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	73,  // 43: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
 	5,   // 44: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
-	72,  // 45: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
+	73,  // 45: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
 	9,   // 46: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
 	33,  // 47: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	74,  // 48: atoll.sandbox.v1.ListClustersResponse.waiting:type_name -> atoll.sandbox.v1.JoinRequest
+	75,  // 48: atoll.sandbox.v1.ListClustersResponse.waiting:type_name -> atoll.sandbox.v1.JoinRequest
 	1,   // 49: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	70,  // 50: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	72,  // 51: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	72,  // 52: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	75,  // 53: atoll.sandbox.v1.Cluster.scope:type_name -> atoll.sandbox.v1.ClusterScope
-	70,  // 54: atoll.sandbox.v1.Cluster.certificate_lifetime:type_name -> google.protobuf.Duration
-	36,  // 55: atoll.sandbox.v1.ListReplicasResponse.replicas:type_name -> atoll.sandbox.v1.Replica
-	72,  // 56: atoll.sandbox.v1.Replica.since:type_name -> google.protobuf.Timestamp
-	72,  // 57: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	72,  // 58: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	72,  // 59: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	72,  // 60: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	42,  // 61: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
-	70,  // 62: atoll.sandbox.v1.HubStatus.certificate_lifetime:type_name -> google.protobuf.Duration
-	46,  // 63: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	47,  // 64: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	76,  // 65: atoll.sandbox.v1.Env.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
-	1,   // 66: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	70,  // 67: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	48,  // 68: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	70,  // 69: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	71,  // 70: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	7,   // 71: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	71,  // 72: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	77,  // 73: atoll.sandbox.v1.PlanEnvResponse.clusters:type_name -> atoll.sandbox.v1.PlannedCluster
-	55,  // 74: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	72,  // 75: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	70,  // 76: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	71,  // 77: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	76,  // 78: atoll.sandbox.v1.Template.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
-	56,  // 79: atoll.sandbox.v1.ListTemplatesResponse.templates:type_name -> atoll.sandbox.v1.Template
-	71,  // 80: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	63,  // 81: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
-	64,  // 82: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
-	6,   // 83: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
-	7,   // 84: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	14,  // 85: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	15,  // 86: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	16,  // 87: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
-	19,  // 88: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	20,  // 89: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	21,  // 90: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	22,  // 91: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	23,  // 92: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	24,  // 93: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	25,  // 94: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	27,  // 95: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	29,  // 96: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	30,  // 97: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	31,  // 98: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	32,  // 99: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	78,  // 100: atoll.sandbox.v1.Clusters.InviteCluster:input_type -> atoll.sandbox.v1.InviteClusterRequest
-	79,  // 101: atoll.sandbox.v1.Clusters.ApproveCluster:input_type -> atoll.sandbox.v1.ApproveClusterRequest
-	80,  // 102: atoll.sandbox.v1.Clusters.RevokeCluster:input_type -> atoll.sandbox.v1.RevokeClusterRequest
-	81,  // 103: atoll.sandbox.v1.Clusters.UpdateCluster:input_type -> atoll.sandbox.v1.UpdateClusterRequest
-	37,  // 104: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	38,  // 105: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	39,  // 106: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	34,  // 107: atoll.sandbox.v1.Hub.ListReplicas:input_type -> atoll.sandbox.v1.ListReplicasRequest
-	43,  // 108: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	45,  // 109: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	49,  // 110: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	50,  // 111: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	51,  // 112: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	52,  // 113: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	82,  // 114: atoll.sandbox.v1.Envs.ListEnvRevisions:input_type -> atoll.sandbox.v1.ListEnvRevisionsRequest
-	83,  // 115: atoll.sandbox.v1.Envs.GetRollout:input_type -> atoll.sandbox.v1.GetRolloutRequest
-	84,  // 116: atoll.sandbox.v1.Envs.ControlRollout:input_type -> atoll.sandbox.v1.ControlRolloutRequest
-	85,  // 117: atoll.sandbox.v1.Envs.ImportEnv:input_type -> atoll.sandbox.v1.ImportEnvRequest
-	61,  // 118: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
-	86,  // 119: atoll.sandbox.v1.Templates.ListTemplates:input_type -> atoll.sandbox.v1.ListTemplatesRequest
-	58,  // 120: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	59,  // 121: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	60,  // 122: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	87,  // 123: atoll.sandbox.v1.Templates.PlanTemplate:input_type -> atoll.sandbox.v1.PlanTemplateRequest
-	88,  // 124: atoll.sandbox.v1.Templates.ListTemplateRevisions:input_type -> atoll.sandbox.v1.ListTemplateRevisionsRequest
-	8,   // 125: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 126: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	18,  // 127: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	17,  // 128: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
-	8,   // 129: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 130: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 131: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 132: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 133: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	26,  // 134: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	26,  // 135: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	28,  // 136: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	33,  // 137: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 138: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 139: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 140: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	89,  // 141: atoll.sandbox.v1.Clusters.InviteCluster:output_type -> atoll.sandbox.v1.Invitation
-	33,  // 142: atoll.sandbox.v1.Clusters.ApproveCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 143: atoll.sandbox.v1.Clusters.RevokeCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 144: atoll.sandbox.v1.Clusters.UpdateCluster:output_type -> atoll.sandbox.v1.Cluster
-	41,  // 145: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	41,  // 146: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	40,  // 147: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	35,  // 148: atoll.sandbox.v1.Hub.ListReplicas:output_type -> atoll.sandbox.v1.ListReplicasResponse
-	44,  // 149: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	46,  // 150: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	46,  // 151: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	90,  // 152: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	54,  // 153: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	53,  // 154: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	91,  // 155: atoll.sandbox.v1.Envs.ListEnvRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
-	92,  // 156: atoll.sandbox.v1.Envs.GetRollout:output_type -> atoll.sandbox.v1.Rollout
-	92,  // 157: atoll.sandbox.v1.Envs.ControlRollout:output_type -> atoll.sandbox.v1.Rollout
-	93,  // 158: atoll.sandbox.v1.Envs.ImportEnv:output_type -> atoll.sandbox.v1.ImportEnvResponse
-	62,  // 159: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
-	57,  // 160: atoll.sandbox.v1.Templates.ListTemplates:output_type -> atoll.sandbox.v1.ListTemplatesResponse
-	56,  // 161: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	56,  // 162: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	90,  // 163: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	53,  // 164: atoll.sandbox.v1.Templates.PlanTemplate:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	91,  // 165: atoll.sandbox.v1.Templates.ListTemplateRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
-	125, // [125:166] is the sub-list for method output_type
-	84,  // [84:125] is the sub-list for method input_type
-	84,  // [84:84] is the sub-list for extension type_name
-	84,  // [84:84] is the sub-list for extension extendee
-	0,   // [0:84] is the sub-list for field type_name
+	71,  // 50: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	73,  // 51: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	73,  // 52: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	76,  // 53: atoll.sandbox.v1.Cluster.scope:type_name -> atoll.sandbox.v1.ClusterScope
+	71,  // 54: atoll.sandbox.v1.Cluster.certificate_lifetime:type_name -> google.protobuf.Duration
+	34,  // 55: atoll.sandbox.v1.Cluster.hosted:type_name -> atoll.sandbox.v1.HostedWorker
+	71,  // 56: atoll.sandbox.v1.HostedWorker.latency:type_name -> google.protobuf.Duration
+	37,  // 57: atoll.sandbox.v1.ListReplicasResponse.replicas:type_name -> atoll.sandbox.v1.Replica
+	73,  // 58: atoll.sandbox.v1.Replica.since:type_name -> google.protobuf.Timestamp
+	73,  // 59: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	73,  // 60: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	73,  // 61: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	73,  // 62: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	43,  // 63: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
+	71,  // 64: atoll.sandbox.v1.HubStatus.certificate_lifetime:type_name -> google.protobuf.Duration
+	47,  // 65: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	48,  // 66: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	77,  // 67: atoll.sandbox.v1.Env.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	1,   // 68: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	71,  // 69: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	49,  // 70: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	71,  // 71: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	72,  // 72: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	7,   // 73: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	72,  // 74: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	78,  // 75: atoll.sandbox.v1.PlanEnvResponse.clusters:type_name -> atoll.sandbox.v1.PlannedCluster
+	56,  // 76: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	73,  // 77: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	71,  // 78: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	72,  // 79: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	77,  // 80: atoll.sandbox.v1.Template.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	57,  // 81: atoll.sandbox.v1.ListTemplatesResponse.templates:type_name -> atoll.sandbox.v1.Template
+	72,  // 82: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	64,  // 83: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
+	65,  // 84: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
+	6,   // 85: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
+	7,   // 86: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	14,  // 87: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	15,  // 88: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	16,  // 89: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
+	19,  // 90: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	20,  // 91: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	21,  // 92: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	22,  // 93: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	23,  // 94: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	24,  // 95: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	25,  // 96: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	27,  // 97: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	29,  // 98: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	30,  // 99: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	31,  // 100: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	32,  // 101: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	79,  // 102: atoll.sandbox.v1.Clusters.InviteCluster:input_type -> atoll.sandbox.v1.InviteClusterRequest
+	80,  // 103: atoll.sandbox.v1.Clusters.ApproveCluster:input_type -> atoll.sandbox.v1.ApproveClusterRequest
+	81,  // 104: atoll.sandbox.v1.Clusters.RevokeCluster:input_type -> atoll.sandbox.v1.RevokeClusterRequest
+	82,  // 105: atoll.sandbox.v1.Clusters.UpdateCluster:input_type -> atoll.sandbox.v1.UpdateClusterRequest
+	38,  // 106: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	39,  // 107: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	40,  // 108: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	35,  // 109: atoll.sandbox.v1.Hub.ListReplicas:input_type -> atoll.sandbox.v1.ListReplicasRequest
+	44,  // 110: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	46,  // 111: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	50,  // 112: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	51,  // 113: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	52,  // 114: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	53,  // 115: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	83,  // 116: atoll.sandbox.v1.Envs.ListEnvRevisions:input_type -> atoll.sandbox.v1.ListEnvRevisionsRequest
+	84,  // 117: atoll.sandbox.v1.Envs.GetRollout:input_type -> atoll.sandbox.v1.GetRolloutRequest
+	85,  // 118: atoll.sandbox.v1.Envs.ControlRollout:input_type -> atoll.sandbox.v1.ControlRolloutRequest
+	86,  // 119: atoll.sandbox.v1.Envs.ImportEnv:input_type -> atoll.sandbox.v1.ImportEnvRequest
+	62,  // 120: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
+	87,  // 121: atoll.sandbox.v1.Templates.ListTemplates:input_type -> atoll.sandbox.v1.ListTemplatesRequest
+	59,  // 122: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	60,  // 123: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	61,  // 124: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	88,  // 125: atoll.sandbox.v1.Templates.PlanTemplate:input_type -> atoll.sandbox.v1.PlanTemplateRequest
+	89,  // 126: atoll.sandbox.v1.Templates.ListTemplateRevisions:input_type -> atoll.sandbox.v1.ListTemplateRevisionsRequest
+	8,   // 127: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 128: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	18,  // 129: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	17,  // 130: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
+	8,   // 131: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 132: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 133: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 134: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 135: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	26,  // 136: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	26,  // 137: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	28,  // 138: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	33,  // 139: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 140: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 141: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 142: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	90,  // 143: atoll.sandbox.v1.Clusters.InviteCluster:output_type -> atoll.sandbox.v1.Invitation
+	33,  // 144: atoll.sandbox.v1.Clusters.ApproveCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 145: atoll.sandbox.v1.Clusters.RevokeCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 146: atoll.sandbox.v1.Clusters.UpdateCluster:output_type -> atoll.sandbox.v1.Cluster
+	42,  // 147: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	42,  // 148: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	41,  // 149: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	36,  // 150: atoll.sandbox.v1.Hub.ListReplicas:output_type -> atoll.sandbox.v1.ListReplicasResponse
+	45,  // 151: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	47,  // 152: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	47,  // 153: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	91,  // 154: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	55,  // 155: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	54,  // 156: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	92,  // 157: atoll.sandbox.v1.Envs.ListEnvRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	93,  // 158: atoll.sandbox.v1.Envs.GetRollout:output_type -> atoll.sandbox.v1.Rollout
+	93,  // 159: atoll.sandbox.v1.Envs.ControlRollout:output_type -> atoll.sandbox.v1.Rollout
+	94,  // 160: atoll.sandbox.v1.Envs.ImportEnv:output_type -> atoll.sandbox.v1.ImportEnvResponse
+	63,  // 161: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
+	58,  // 162: atoll.sandbox.v1.Templates.ListTemplates:output_type -> atoll.sandbox.v1.ListTemplatesResponse
+	57,  // 163: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	57,  // 164: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	91,  // 165: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	54,  // 166: atoll.sandbox.v1.Templates.PlanTemplate:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	92,  // 167: atoll.sandbox.v1.Templates.ListTemplateRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	127, // [127:168] is the sub-list for method output_type
+	86,  // [86:127] is the sub-list for method input_type
+	86,  // [86:86] is the sub-list for extension type_name
+	86,  // [86:86] is the sub-list for extension extendee
+	0,   // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
@@ -5635,7 +5703,7 @@ func file_sandbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_v1_sandbox_proto_rawDesc), len(file_sandbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   63,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

@@ -67,6 +67,7 @@ func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
 func (c *cluster) proto() *sandboxv1.Cluster {
 	c.mu.Lock()
 	record, version, envs, totals, degraded := c.record, c.version, len(c.holdings.parts), c.holdings.totals(), c.degraded
+	hosting := c.hosting
 	c.mu.Unlock()
 	if record.UID == "" {
 		return nil // it was refused, or is in its hello
@@ -78,6 +79,9 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		Desired: totals.Desired, Pending: totals.Pending, RegisteredAt: timestamp(record.RegisteredAt), Uid: record.UID,
 	}
 	out.Scope = scopeProto(record.Scope)
+	if hosting != nil {
+		out.Hosted = &sandboxv1.HostedWorker{Host: hosting.GetHost(), Latency: hosting.GetLatency()}
+	}
 	if s := c.session.Load(); s != nil {
 		out.CertificateExpires = timestamp(s.peer.Expires)
 		if life := link.Lifetime(s.peer.Issued, s.peer.Expires); life > 0 {

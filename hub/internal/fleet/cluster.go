@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/chanmutex"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -29,7 +30,8 @@ type cluster struct {
 	mu      sync.Mutex // never held while anything blocks
 	record  Record
 	unsaved bool
-	version string // of the worker
+	version string                // of the worker
+	hosting *federationv1.Hosting // nil: it runs in its cluster
 	reported
 	contacts []contact
 	begins   allowance // guarded by durable

@@ -74,6 +74,7 @@ type owner struct {
 	stream      uint64
 	sequence    uint64
 	beat        uint64
+	hosting     *federationv1.Hosting
 	truth       segment.Snapshot
 	session     *Session
 }
@@ -85,6 +86,7 @@ func newOwner(t testing.TB, id string) *owner {
 func (o *owner) hello() *federationv1.Hello {
 	return &federationv1.Hello{
 		Protocol: 1, Version: "w", ClusterUid: o.uid, Term: o.term, Incarnation: o.incarnation, Stream: o.stream, ResourceVersion: 100,
+		Hosting: o.hosting,
 	}
 }
 

@@ -200,7 +200,7 @@ func (c *cluster) empty() {
 	}
 	c.publish(update{removed: slices.Clone(c.holdings.parts)})
 	c.record.Tombstones = nil
-	c.last, c.version, c.contacts, c.suspects, c.degraded = streamID{}, "", nil, nil, ""
+	c.last, c.version, c.hosting, c.contacts, c.suspects, c.degraded = streamID{}, "", nil, nil, nil, ""
 	c.order = segment.Order{}
 	c.inFlight.covered(c.order)
 	c.known.Store(true)

@@ -116,10 +116,14 @@ func sizeOf(r *federationv1.Report) int {
 func checkHello(h *federationv1.Hello) error {
 	for _, text := range []struct{ field, value string }{
 		{"version", h.GetVersion()}, {"cluster_uid", h.GetClusterUid()}, {"term", h.GetTerm()},
+		{"hosting.host", h.GetHosting().GetHost()},
 	} {
 		if len(text.value) > segment.MaxUID {
 			return fmt.Errorf("%s %s is not valid, want at most %d bytes", text.field, segment.Quote(text.value), segment.MaxUID)
 		}
+	}
+	if d := h.GetHosting().GetLatency(); d != nil && !d.IsValid() {
+		return fmt.Errorf("hosting.latency %d s and %d ns is not valid, want a duration", d.GetSeconds(), d.GetNanos())
 	}
 	return checkTrust(h.GetTrust())
 }

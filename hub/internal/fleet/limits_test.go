@@ -200,6 +200,7 @@ func TestAHelloOutOfBoundsIsRefused(t *testing.T) {
 		"version":     func(h *federationv1.Hello, s string) { h.Version = s },
 		"cluster_uid": func(h *federationv1.Hello, s string) { h.ClusterUid = s },
 		"term":        func(h *federationv1.Hello, s string) { h.Term = s },
+		"hosting":     func(h *federationv1.Hello, s string) { h.Hosting = &federationv1.Hosting{Host: s} },
 	} {
 		hello := o.hello()
 		change(hello, strings.Repeat("x", 1<<20))

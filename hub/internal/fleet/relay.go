@@ -273,7 +273,7 @@ func (c *cluster) announcement(s *Session) *federationv1.RelayAttached {
 	return &federationv1.RelayAttached{
 		ClusterId: c.ID, ClusterUid: c.record.UID, Term: s.id.term, Incarnation: s.Incarnation(), Stream: s.id.stream, Version: c.version,
 		Sequence: c.order.Sequence, Digest: c.holdings.digest, Complete: c.known.Load(), CertificateExpires: timestamp(s.peer.Expires),
-		CertificateIssued: timestamp(s.peer.Issued),
+		CertificateIssued: timestamp(s.peer.Issued), Hosting: c.hosting,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
@@ -90,6 +91,7 @@ func TestARelayedViewEqualsTheOwners(t *testing.T) {
 	}
 	early.connect(a)
 	w := newWire(t, a, b, "a")
+	late.hosting = &federationv1.Hosting{Host: "mgmt-0", Latency: durationpb.New(time.Millisecond)}
 	late.connect(a)
 	settle(w)
 	wantTruth(t, b, early)
@@ -104,8 +106,9 @@ func TestARelayedViewEqualsTheOwners(t *testing.T) {
 	wantTruth(t, b, early)
 	wantTruth(t, b, late)
 	wantWhere(t, b, "early", "a")
-	if b.Cluster("late").GetReplica() != "a" || b.Cluster("late").GetVersion() != "w" {
-		t.Errorf("shown as %v", b.Cluster("late"))
+	if c := b.Cluster("late"); c.GetReplica() != "a" || c.GetVersion() != "w" || c.GetHosted().GetHost() != "mgmt-0" ||
+		c.GetHosted().GetLatency().AsDuration() != time.Millisecond || b.Cluster("early").GetHosted() != nil {
+		t.Errorf("shown as %v", c)
 	}
 }
 

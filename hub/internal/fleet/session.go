@@ -186,7 +186,7 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 	s.outbox.init()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last, c.version = s.id, hello.GetVersion()
+	c.last, c.version, c.hosting = s.id, hello.GetVersion(), hello.GetHosting()
 	c.unsaved = c.record.AddKey(peer.Key) || c.unsaved
 	if c.record.Trust != hello.GetTrust() || c.record.Issuer != peer.Issuer {
 		c.record.Trust, c.record.Issuer, c.unsaved = hello.GetTrust(), peer.Issuer, true

@@ -116,6 +116,7 @@ type Foreign interface {
 type Options struct {
 	ClusterID string
 	Version   string
+	Host      string // of a worker outside of its cluster; empty: it runs inside
 	// Namespace of the ConfigMap atoll-worker-state.
 	Namespace string
 	// Hub is where to dial; without a target the agent maintains the incarnation and does nothing else.

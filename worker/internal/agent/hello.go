@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -49,10 +50,12 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 		}
 		a.clusterUID = string(ns.UID)
 	}
+	began := a.opts.Clock.Now()
 	version, err := a.resourceVersion(ctx)
 	if err != nil {
 		return nil, err
 	}
+	latency := a.opts.Clock.Since(began)
 	a.streams++
 	hello := &federationv1.Hello{
 		Protocol:        protocol,
@@ -65,6 +68,9 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 		Unacknowledged:  slices.Clone(a.unacknowledged),
 		Ledger:          a.ledger.Load(),
 		Trust:           a.opts.Identity.Trust(),
+	}
+	if a.opts.Host != "" {
+		hello.Hosting = &federationv1.Hosting{Host: a.opts.Host, Latency: durationpb.New(latency)}
 	}
 	if a.reported != nil {
 		hello.Acknowledged, hello.Digest = a.sequence, a.reported.Digest()

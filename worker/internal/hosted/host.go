@@ -36,6 +36,7 @@ const (
 // Options of a Host. Identify and Share may be nil.
 type Options struct {
 	Worker runner.Options
+	Self   string // the name of this process's host, as the hub shows it
 	// Identify returns the cluster id of a provider's name; nil: the name.
 	Identify func(ctx context.Context, name string) (string, error)
 	// Identities has the certificates; nil: they are in the worker's --identity-dir.
@@ -172,7 +173,7 @@ func (h *Host) attempt(e *engagement) error {
 	registry := prometheus.NewRegistry()
 	h.gather(id, registry)
 	defer h.gather(id, nil)
-	options := h.opts.Worker.ForCluster(runner.Hosted{ClusterID: id, Metrics: registry, Identities: h.opts.Identities})
+	options := h.opts.Worker.ForCluster(runner.Hosted{ClusterID: id, Host: h.opts.Self, Metrics: registry, Identities: h.opts.Identities})
 	err = runner.New(e.cluster.GetConfig(), options, h.opts.Log).Run(ctx)
 	if ctx.Err() != nil && e.ctx.Err() == nil {
 		return nil // another replica has the cluster

@@ -66,7 +66,7 @@ func newHost(t *testing.T) *Host {
 	o.Bind(flags)
 	must.Succeed(t, flags.Parse(nil))
 	must.Succeed(t, o.ValidateHosting())
-	h := New(Options{Worker: o, Clock: clock.RealClock{}, Log: testlog.New(t)})
+	h := New(Options{Worker: o, Self: "test", Clock: clock.RealClock{}, Log: testlog.New(t)})
 	t.Cleanup(h.Close)
 	return h
 }

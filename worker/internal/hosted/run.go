@@ -74,7 +74,11 @@ func Run(ctx context.Context, f Flags, o runner.Options, log logr.Logger) error 
 	if err != nil {
 		return err
 	}
-	opts := Options{Worker: o, Clock: clk, Log: log}
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("reading host name: %w", err)
+	}
+	opts := Options{Worker: o, Self: name, Clock: clk, Log: log}
 	var hosting *rest.Config
 	if f.Provider == providerKubeconfig {
 		if hosting, err = o.HostingCluster(); err != nil {
@@ -83,10 +87,6 @@ func Run(ctx context.Context, f Flags, o runner.Options, log logr.Logger) error 
 		live, err := client.New(hosting, client.Options{})
 		if err != nil {
 			return fmt.Errorf("building the client of the hosting cluster: %w", err)
-		}
-		name, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("reading host name: %w", err)
 		}
 		opts.Identify = LabelledID(live, o.Namespace())
 		if !o.HasIdentityDir() {

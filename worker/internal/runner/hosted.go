@@ -27,6 +27,7 @@ const ClusterField = "{cluster}"
 // Hosted is what differs for a worker that shares its process with those of other clusters.
 type Hosted struct {
 	ClusterID string
+	Host      string // of the process
 	// Metrics get the worker's, with the label cluster. A registry is good for one Run.
 	Metrics *prometheus.Registry
 	// Identities reads and writes Secrets of the hosting cluster without a cache; nil: --identity-dir is used.
@@ -149,4 +150,12 @@ func (w *assembly) identityStore() identity.Store {
 		Client: w.mgr.GetClient(), Reader: w.mgr.Manager.GetAPIReader(),
 		Name: types.NamespacedName{Namespace: w.namespace, Name: identity.SecretName},
 	}
+}
+
+// host is where the worker runs; empty: in its cluster.
+func (o *Options) host() string {
+	if o.hosted == nil {
+		return ""
+	}
+	return o.hosted.Host
 }

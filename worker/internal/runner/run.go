@@ -378,7 +378,7 @@ func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error
 // addAgent adds the link to the hub and the sync path that it feeds.
 func (w *assembly) addAgent(ctx context.Context) (err error) {
 	opts := agent.Options{
-		ClusterID: w.clusterID, Version: version.String(), Namespace: w.namespace,
+		ClusterID: w.clusterID, Version: version.String(), Host: w.host(), Namespace: w.namespace,
 		Claims: w.path.claims, Sandboxes: w.path.sandboxes, Inventory: w.path.inventory, Outlooks: w.scaler, Envs: w.envs, Reach: w.tunnels,
 		Paused: w.others.PausedPool, OnPausedChange: w.others.OnChange,
 		Clock: w.local, Traces: w.traces, Metrics: w.registry, Log: w.log.WithName("agent"),
