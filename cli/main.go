@@ -63,7 +63,7 @@ contexts for several hubs.`,
 		portForwardCommand(app), simulateCommand(app), auditCommand(), getCommand(app), describeCommand(app),
 		versionCommand(app), keysCommand(app), accessCommand(app), quotaCommand(app),
 		applyCommand(app), diffCommand(app), editCommand(app), deleteCommand(app), templatesCommand(app),
-		loginCommand(app), logoutCommand(app), configCommand(app),
+		loginCommand(app), logoutCommand(app), configCommand(app), kubeconfigCommand(app),
 	)
 	explainArguments(root)
 	return root

@@ -19,6 +19,7 @@ import (
 type remoteSide struct {
 	cluster, namespace                  string
 	crds, policies, pullSecrets, cilium bool
+	serveKubernetes                     bool
 }
 
 func (a *app) rbacCommand() *cobra.Command {
@@ -44,6 +45,8 @@ The hosting worker uses a token of the ServiceAccount atoll-worker: "kubectl cre
 	flags.BoolVar(&r.crds, "crds", false, "print the CRDs as well")
 	flags.BoolVar(&r.policies, "policies", false, "print the admission policies as well")
 	flags.BoolVar(&r.pullSecrets, "pull-secrets", false, "include the right to list Secrets, as pullSecrets of the chart")
+	flags.BoolVar(&r.serveKubernetes, "serve-kubernetes", false,
+		"include the account that impersonates callers of the hub, as serveKubernetes of the chart")
 	flags.BoolVar(&r.cilium, "cilium", false, "include the rights to Cilium's network policies")
 	return cmd
 }
@@ -75,17 +78,25 @@ func (r remoteSide) print(w io.Writer) error {
 			if r.leavesOut(entry.Name()) {
 				continue
 			}
-			text, err := fs.ReadFile(files, folder+"/"+entry.Name())
-			if err != nil {
-				return err
-			}
-			filled := strings.NewReplacer("atoll-system", r.namespace, "CLUSTER_ID", r.cluster).Replace(string(text))
-			if _, err := fmt.Fprintf(w, "---\n%s\n", strings.TrimPrefix(strings.TrimSpace(filled), "---\n")); err != nil {
+			if err := r.printFile(w, files, folder+"/"+entry.Name()); err != nil {
 				return err
 			}
 		}
 	}
+	if r.serveKubernetes {
+		return r.printFile(w, files, "optional/kubernetes_proxy.yaml")
+	}
 	return nil
+}
+
+func (r remoteSide) printFile(w io.Writer, files fs.FS, path string) error {
+	text, err := fs.ReadFile(files, path)
+	if err != nil {
+		return err
+	}
+	filled := strings.NewReplacer("atoll-system", r.namespace, "CLUSTER_ID", r.cluster).Replace(string(text))
+	_, err = fmt.Fprintf(w, "---\n%s\n", strings.TrimPrefix(strings.TrimSpace(filled), "---\n"))
+	return err
 }
 
 // leavesOut is true of the certificate's rights always: the certificate is not in that cluster.

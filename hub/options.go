@@ -53,6 +53,8 @@ type options struct {
 	replicas  replicaOptions
 	joining   joinOptions
 	e2b       e2bOptions
+
+	clustersProxy bool
 }
 
 func (o *options) bind(flags *pflag.FlagSet) {
@@ -99,6 +101,9 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	o.audit.Bind(flags)
 	o.replicas.bind(flags)
 	o.joining.bind(flags)
+	flags.BoolVar(&o.clustersProxy, "clusters-proxy", false,
+		"serve the API servers of clusters at /v1/clusters/ID/proxy/, for callers with the permission to create clusters/proxy; a cluster's "+
+			"worker must allow it (--serve-kubernetes), and impersonates the caller")
 	o.e2b.bind(flags)
 }
 
@@ -107,6 +112,9 @@ func (o *options) validate() error {
 	errs = append(errs, o.checkFiles(), o.joining.validate())
 	if err := serve.CheckLoopback(o.listen); err != nil && o.open() {
 		errs = append(errs, fmt.Errorf("--listen: %w (--auth, --api-keys-file)", err))
+	}
+	if o.clustersProxy && o.open() {
+		errs = append(errs, errors.New("--clusters-proxy needs callers with credentials, want --auth or --api-keys-file"))
 	}
 	errs = append(errs, o.e2b.validate(o.open(), strings.HasPrefix(o.store, "etcd:")))
 	if o.retention <= 0 {

@@ -26,6 +26,7 @@ import (
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/grants"
+	"navix.sh/atoll/hub/internal/kubeproxy"
 	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/peers"
 	"navix.sh/atoll/hub/internal/recovery"
@@ -316,6 +317,9 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 	}
 	if h.authority != nil {
 		options.Authority = h.authority
+	}
+	if o.clustersProxy {
+		options.Proxy = &kubeproxy.Options{Tunnels: reaching, Calls: reaching, Metrics: measures}
 	}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()

@@ -159,6 +159,9 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 			"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 10,
 		}),
 		"hookSecrets: true": without(map[string]int{"ClusterRole": 4, "ClusterRoleBinding": 4}),
+		"serveKubernetes: {enabled: true}\nhub: {address: hub:8443}": without(map[string]int{
+			"ClusterRole": 4, "ClusterRoleBinding": 4, "ServiceAccount": 4, "Role": 2, "RoleBinding": 2,
+		}),
 		// Without a hub, a certificate is for the other replicas.
 		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": without(map[string]int{"Certificate": 1}),
 	} {
@@ -190,7 +193,7 @@ func TestInstanceTypesAreWhatTheWorkerReads(t *testing.T) {
 // TestWorkerHasOneSource: what planes apply with kubectl is what the chart installs, but for namespace and cluster.
 func TestWorkerHasOneSource(t *testing.T) {
 	release := workerRelease("")
-	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nhookSecrets: true\n"+
+	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nhookSecrets: true\nserveKubernetes: {enabled: true}\n"+
 		"sandboxNetwork: {mode: cilium}\ntls: {fromHub: true}\nhub: {address: hub:8443}"
 	rendered, err := helm.Template(t.Context(), release)
 	must.Succeed(t, err)

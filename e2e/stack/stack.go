@@ -184,6 +184,9 @@ func (s *Stack) writeCertificates(hubHosts ...string) error {
 	return nil
 }
 
+// HubCA is the file of the CA of the hub's certificate.
+func (s *Stack) HubCA() string { return s.certs[""].CA }
+
 // HubData is the hub's data folder, empty where this machine cannot see it.
 func (s *Stack) HubData() string { return s.hubData }
 

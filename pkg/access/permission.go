@@ -25,6 +25,7 @@ const (
 	Envs          = "envs"
 	Templates     = "templates"
 	Clusters      = "clusters"
+	ClustersProxy = "clusters/proxy"
 	Claims        = "claims"
 	Hub           = "hub"
 	Keys          = "keys"
@@ -39,6 +40,9 @@ var (
 	Logs  = Permission{SandboxesLog, "get"}
 	Ports = Permission{SandboxesPort, "create"}
 )
+
+// Proxy is the permission to reach the API servers of clusters.
+var Proxy = Permission{ClustersProxy, "create"}
 
 // check is every caller's.
 var check = Permission{Policies, "check"}
@@ -68,6 +72,8 @@ var conversations = map[string]Method{
 	"exec":  {Permission: Exec},
 	"logs":  {Permission: Logs},
 	"ports": {Permission: Ports},
+	// Atoll's namespaces and teams do not bound it: the cluster's RBAC does.
+	"kubernetes": {Permission: Proxy, Reach: All},
 }
 
 // OfMethod returns what a gRPC method needs, by its full name. One that is not known needs the role admin, for everything.
@@ -81,7 +87,7 @@ func OfMethod(full string) Method {
 	return Method{Permission: Permission{Hub, "unknown"}, Reach: All, Changes: true}
 }
 
-// OfConversation returns what a conversation with a sandbox needs: exec, logs or ports.
+// OfConversation returns what a conversation needs: exec, logs or ports of a sandbox; kubernetes, with the API server of a cluster.
 func OfConversation(kind string) (m Method, ok bool) {
 	m, ok = conversations[kind]
 	return m, ok

@@ -132,9 +132,12 @@ type Trail struct {
 	Replica   string `json:"replica,omitempty"` // of the hub
 }
 
-// Conversation is a conversation with a sandbox. Neither its command nor its content is recorded.
+// Conversation is a conversation with a sandbox, or a request to the API server of a cluster. Neither its command nor its content is
+// recorded, nor a request's query.
 type Conversation struct {
-	Kind      string `json:"kind"` // exec, logs, port; backup
+	Kind      string `json:"kind"`             // exec, logs, port; backup; kubernetes
+	Method    string `json:"method,omitempty"` // of kubernetes
+	Path      string `json:"path,omitempty"`   // of kubernetes, at the API server
 	Container string `json:"container,omitempty"`
 	Port      int32  `json:"port,omitempty"`
 	BytesIn   int64  `json:"bytesIn"`  // to the sandbox
@@ -146,6 +149,7 @@ type Conversation struct {
 const (
 	maxName   = 128
 	maxAgent  = 200
+	maxPath   = 512
 	maxGroups = 16
 	maxFields = 8
 )
@@ -176,6 +180,7 @@ func (e *Event) clean() {
 	e.Fields = texts(e.Fields, maxFields)
 	if c := e.Conversation; c != nil {
 		own := *c
+		own.Method, own.Path = Text(c.Method, maxName), Text(c.Path, maxPath)
 		own.Kind, own.Container, own.Cause = Text(c.Kind, maxName), Text(c.Container, maxName), Text(c.Cause, maxName)
 		e.Conversation = &own
 	}

@@ -232,6 +232,9 @@ func (c *TunnelCaller) Close(reason error) {
 	_ = c.closeSend()
 }
 
+// Cut is closed when the tunnel is over.
+func (c *TunnelCaller) Cut() <-chan struct{} { return c.stream.Context().Done() }
+
 // Hurry ends the tunnel soon, even if it is blocked.
 func (c *TunnelCaller) Hurry() { time.AfterFunc(tunnelHurry, c.cancel) }
 

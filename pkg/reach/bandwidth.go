@@ -120,7 +120,10 @@ func (t *sharedTunnel) Close(reason error) {
 // each sandbox is one.
 func (t *sharedTunnel) carry(size int) {
 	b := t.bandwidth
-	wait := max(b.accounts.Take(cmp.Or(t.holder.Account, t.holder.Sandbox), float64(size)), b.sandboxes.Take(t.holder.Sandbox, float64(size)))
+	wait := b.accounts.Take(cmp.Or(t.holder.Account, t.holder.Sandbox), float64(size))
+	if t.holder.Sandbox != "" {
+		wait = max(wait, b.sandboxes.Take(t.holder.Sandbox, float64(size)))
+	}
 	if wait <= 0 {
 		return
 	}

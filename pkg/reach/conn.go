@@ -22,7 +22,8 @@ type conn struct {
 	late    atomic.Bool
 }
 
-func newConn(t Tunnel) net.Conn {
+// NewConn returns a connection over a tunnel.
+func NewConn(t Tunnel) net.Conn {
 	c := &conn{tunnel: t}
 	c.arrival = time.AfterFunc(headTimeout, func() {
 		c.late.Store(true)

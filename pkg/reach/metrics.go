@@ -26,7 +26,7 @@ type Metrics struct {
 func NewMetrics(registry prometheus.Registerer, prefix string) (*Metrics, error) {
 	m := &Metrics{
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "_tunnels", Help: "Conversations with sandboxes under way, by kind: exec, logs or port."}, []string{"kind"}),
+			Name: prefix + "_tunnels", Help: "Conversations under way, by kind: exec, logs or port of a sandbox, kubernetes."}, []string{"kind"}),
 		opened: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "_tunnels_opened_total",
 			Help: "Conversations that callers asked for, by kind and outcome: ok or the reason of the refusal."},
@@ -58,23 +58,27 @@ type measuring struct {
 }
 
 func (m measuring) Open(ctx context.Context, id string, what *federationv1.ReachCall) (Tunnel, error) {
-	kind := Kind(what)
-	timer := prometheus.NewTimer(m.metrics.seconds.WithLabelValues(kind))
-	tunnel, err := m.opener.Open(ctx, id, what)
+	return m.metrics.Opened(Kind(what), func() (Tunnel, error) { return m.opener.Open(ctx, id, what) })
+}
+
+// Opened counts a conversation that open opens. Kinds are few, and known.
+func (m *Metrics) Opened(kind string, open func() (Tunnel, error)) (Tunnel, error) {
+	timer := prometheus.NewTimer(m.seconds.WithLabelValues(kind))
+	tunnel, err := open()
 	outcome := "ok"
 	if err != nil {
 		outcome = strings.ToLower(string(problem.FromError(err).Reason))
 	}
-	m.metrics.opened.WithLabelValues(kind, outcome).Inc()
+	m.opened.WithLabelValues(kind, outcome).Inc()
 	if err != nil {
 		return nil, err
 	}
 	timer.ObserveDuration()
-	open := m.metrics.open.WithLabelValues(kind)
-	open.Inc()
+	running := m.open.WithLabelValues(kind)
+	running.Inc()
 	return &measured{
-		Tunnel: tunnel, over: sync.OnceFunc(open.Dec), in: m.metrics.bytes.WithLabelValues(kind, "in"),
-		out: m.metrics.bytes.WithLabelValues(kind, "out"),
+		Tunnel: tunnel, over: sync.OnceFunc(running.Dec), in: m.bytes.WithLabelValues(kind, "in"),
+		out: m.bytes.WithLabelValues(kind, "out"),
 	}, nil
 }
 

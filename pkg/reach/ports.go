@@ -132,7 +132,7 @@ func (h *Handler) newProxy() http.Handler {
 					return nil, err
 				}
 				f.dialled.add(tunnel)
-				return newConn(tunnel), nil
+				return NewConn(tunnel), nil
 			},
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

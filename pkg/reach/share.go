@@ -55,6 +55,7 @@ type Holder struct {
 	// Account is what messages call it, such as `team "red"`. The empty account has no share of its own: the cluster's and the
 	// sandbox's bound it.
 	Account string
+	// Sandbox has a share as well. It is empty for the API server of a cluster.
 	Sandbox string
 }
 
@@ -67,7 +68,7 @@ func (s Shares) refuse(h Holder, used inUse) error {
 	var why string
 	free := s.All - used.all
 	switch {
-	case used.sandbox >= s.Sandbox:
+	case h.Sandbox != "" && used.sandbox >= s.Sandbox:
 		why = fmt.Sprintf("sandbox %s has %d conversations already, want at most %d", h.Sandbox, used.sandbox, s.Sandbox)
 	case free <= 0:
 		why = fmt.Sprintf("the sandboxes of this cluster have %d conversations already, want at most %d", used.all, s.All)

@@ -292,7 +292,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 			problem.FromError(err).Write(w)
 		}
 		if !a.seats.Enter(p.Name) {
-			refuse(problem.New(problem.RateLimited, "%s has %d conversations with sandboxes already", p.Identity.Caller(), maxGuests).
+			refuse(problem.New(problem.RateLimited, "%s has %d conversations already", p.Identity.Caller(), maxGuests).
 				WithRetryAfter(time.Second))
 			return
 		}
@@ -300,7 +300,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		if a.converse != nil {
 			header, leave, err := a.converse(p)
 			for name, value := range header {
-				if err != nil || m.Permission != access.Ports { // what a port says is its own
+				if err != nil || m.Permission != access.Ports && m.Permission != access.Proxy { // what they say is their own
 					w.Header().Set(name, value)
 				}
 			}

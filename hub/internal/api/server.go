@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/kubeproxy"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/audit"
@@ -28,7 +29,8 @@ import (
 type Options struct {
 	Claims    Claims
 	Sandboxes Sandboxes
-	Reach     reach.Opener // nil: sandboxes cannot be reached
+	Reach     reach.Opener       // nil: sandboxes cannot be reached
+	Proxy     *kubeproxy.Options // nil: the API servers of clusters cannot be reached; Audit is set here
 	Fleet     Fleet
 	Hub       Hub
 	Catalog   Catalog                   // nil: there is none
@@ -88,9 +90,18 @@ func New(o Options) (*Server, error) {
 	}
 	handler := reach.NewHandler(reach.Audit(o.Reach, audited), o.Log)
 	handler.Domain = o.Web.Domain(serve.Access(o.Auth != nil))
+	var proxy *kubeproxy.Handler
+	if o.Proxy != nil && o.Auth != nil { // without credentials there is no caller to impersonate
+		own := *o.Proxy
+		own.Audit = audited
+		proxy = kubeproxy.New(own)
+	}
 	opts.Further = func(r *http.Request) http.Handler {
-		h := handler.Match(r)
-		if h == nil || o.Auth == nil {
+		h := handler.Match(r) // first: a host of a sandbox serves nothing else
+		if h == nil {
+			return proxy.Match(r, o.Auth.HTTP)
+		}
+		if o.Auth == nil {
 			return h
 		}
 		return handler.AuditRefusals(audited, o.Auth.HTTP(h))
@@ -99,7 +110,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: server, reach: handler, sandboxes: o.Sandboxes}, nil
+	return &Server{Server: server, reach: handler, proxy: proxy, sandboxes: o.Sandboxes}, nil
 }
 
 func caller(ctx context.Context) serve.Caller {
@@ -111,12 +122,14 @@ func caller(ctx context.Context) serve.Caller {
 type Server struct {
 	*serve.Server
 	reach     *reach.Handler
+	proxy     *kubeproxy.Handler
 	sandboxes Sandboxes
 }
 
 // Serve serves lis until ctx ends. Conversations with sandboxes, and watches, end at once then.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	defer context.AfterFunc(ctx, s.reach.Close)()
+	defer context.AfterFunc(ctx, s.proxy.Close)()
 	if s.sandboxes != nil {
 		defer context.AfterFunc(ctx, s.sandboxes.CloseWatches)()
 	}

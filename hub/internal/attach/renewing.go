@@ -85,7 +85,7 @@ func repeatable(d *federationv1.Dispatch) bool {
 	switch call := d.GetCall().(type) {
 	case *federationv1.Dispatch_Claim:
 		return call.Claim.GetKeyHash() == ""
-	case *federationv1.Dispatch_Reach, *federationv1.Dispatch_Watch, *federationv1.Dispatch_Refresh:
+	case *federationv1.Dispatch_Reach, *federationv1.Dispatch_Watch, *federationv1.Dispatch_Kubernetes, *federationv1.Dispatch_Refresh:
 		return false
 	default:
 		return true

@@ -10,6 +10,7 @@ package principal
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -85,6 +86,19 @@ func Of(who *access.Identity, p access.Permission, grant access.Grant) Principal
 		out.narrow = scopes
 	}
 	return out
+}
+
+// Account returns whose share of a cluster's tunnels a caller uses: its team's, or its own if it has none; because a caller for all teams
+// could reach the sandboxes of any. A hub without credentials has one caller.
+func (p Principal) Account() string {
+	switch {
+	case p.Team != "":
+		return fmt.Sprintf("team %q", p.Team)
+	case p.Name != "":
+		return fmt.Sprintf("API key %q", p.Name)
+	default:
+		return ""
+	}
 }
 
 // As returns the principal with another permission, where it has this one.

@@ -4,7 +4,6 @@ package sandboxes
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
@@ -30,26 +29,13 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	case ended != nil:
 		return nil, problem.New(problem.NotFound, "sandbox %s has ended: %s", id, ended.GetStopReason())
 	}
-	holder := reach.Holder{Account: accountOf(principal.From(ctx)), Sandbox: id}
+	holder := reach.Holder{Account: principal.From(ctx).Account(), Sandbox: id}
 	return s.tunnels.OpenTunnel(ctx, cluster, holder, func(ctx context.Context, token string) error {
 		call := proto.CloneOf(what)
 		call.SandboxId, call.Token, call.Caller = id, token, callerOf(principal.From(ctx))
 		_, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_Reach{Reach: call}})
 		return err
 	})
-}
-
-// accountOf returns whose share of a cluster's tunnels a caller uses: its team's, or its own if it has none; because a caller for
-// all teams could reach the sandboxes of any. A hub without credentials has one caller.
-func accountOf(p principal.Principal) string {
-	switch {
-	case p.Team != "":
-		return fmt.Sprintf("team %q", p.Team)
-	case p.Name != "":
-		return fmt.Sprintf("API key %q", p.Name)
-	default:
-		return ""
-	}
 }
 
 // callerOf names a caller to the audit of the cluster's API server.

@@ -27,6 +27,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/kubeproxy"
 )
 
 // Claims hands out sandboxes.
@@ -129,6 +130,8 @@ type Options struct {
 	// Outlooks of pools; nil where nothing scales them.
 	Outlooks Outlooks
 	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
+	// Kubernetes serves requests at the API server; nil: not for the hub's callers.
+	Kubernetes *kubeproxy.Proxy
 	// Envs recreates members; nil: the hub cannot request that here.
 	Envs    Envs
 	Catalog Catalog // nil: the hub cannot give this cluster a part of its catalogue

@@ -258,6 +258,8 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch, timeout time
 		return &federationv1.Answer{}, a.reach(ctx, call.Reach)
 	case *federationv1.Dispatch_Watch:
 		return &federationv1.Answer{}, a.watch(ctx, call.Watch)
+	case *federationv1.Dispatch_Kubernetes:
+		return &federationv1.Answer{}, a.kubernetes(ctx, call.Kubernetes)
 	case *federationv1.Dispatch_Refresh:
 		if a.opts.Envs == nil {
 			return nil, problem.New(problem.Unimplemented, "this worker refreshes no Envs")

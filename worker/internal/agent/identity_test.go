@@ -13,10 +13,12 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -198,5 +200,25 @@ func TestConversationsOutliveARenewal(t *testing.T) {
 	case <-tunnel.Cut():
 	case <-time.After(patience):
 		t.Error("the conversation outlives the stream that ended for another reason")
+	}
+}
+
+// A worker that is not told to serve its API server refuses, and opens no tunnel.
+func TestTheAPIServerIsNotServedUnlessAsked(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	w.leadIssued()
+	s := w.hub.session()
+	w.hub.shows("py", 1)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: &federationv1.Dispatch_Kubernetes{
+		Kubernetes: &federationv1.KubernetesCall{Token: "t", User: "user:alice"},
+	}})
+	if e := s.answer(1).GetError(); e.GetCode() != int32(codes.Unimplemented) || !strings.Contains(e.GetMessage(), "--serve-kubernetes") {
+		t.Errorf("the worker says %v", e)
+	}
+	select {
+	case <-w.hub.tunnels:
+		t.Error("the worker opened a tunnel")
+	default:
 	}
 }

@@ -151,9 +151,35 @@ func (a *Agent) watch(ctx context.Context, call *federationv1.WatchCall) error {
 	return errStreamOver
 }
 
+// kubernetes opens the tunnel that the hub waits for, and serves the request that comes over it at the API server after the answer.
+func (a *Agent) kubernetes(ctx context.Context, call *federationv1.KubernetesCall) error {
+	c := a.conversations.Load()
+	switch {
+	case a.opts.Kubernetes == nil:
+		return problem.New(problem.Unimplemented, "this cluster's worker does not serve its API server: it runs without --serve-kubernetes")
+	case c == nil:
+		return errStreamOver
+	}
+	serve, leave, err := a.opts.Kubernetes.Admit(call)
+	if err != nil {
+		return err
+	}
+	hub, err := c.tunnels.Open(ctx, call.GetToken())
+	if err != nil {
+		leave()
+		return problem.New(problem.Unavailable, "the hub did not take a tunnel: %w", err).WithRetryAfter(time.Second)
+	}
+	if c.join(func() { serve(hub) }) {
+		return nil
+	}
+	leave()
+	hub.Close(nil)
+	return errStreamOver
+}
+
 // dispositionOf returns what an error means for where a claim may go next. For other calls an error is final.
 func dispositionOf(d *federationv1.Dispatch, err error) federationv1.Disposition {
-	if d.GetReach() != nil || d.GetWatch() != nil || d.GetRefresh() != nil {
+	if d.GetReach() != nil || d.GetWatch() != nil || d.GetKubernetes() != nil || d.GetRefresh() != nil {
 		return federationv1.Disposition_DONE
 	}
 	return disposition.Of(err)

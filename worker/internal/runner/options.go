@@ -25,6 +25,7 @@ import (
 	"navix.sh/atoll/worker/internal/adoption"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/kubeproxy"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/netpolicy"
 )
@@ -38,6 +39,7 @@ type Options struct {
 	namespaces []string
 
 	hub         hubOptions
+	kubernetes  kubernetesOptions
 	certificate identityOptions
 	listen      listenOptions
 	history     historyOptions
@@ -62,6 +64,12 @@ type Options struct {
 type hubOptions struct {
 	address string
 	name    string // in its certificate
+}
+
+// kubernetesOptions are about requests of the hub's callers to the API server.
+type kubernetesOptions struct {
+	serve  bool
+	prefix string
 }
 
 // listenOptions are the addresses that this process serves.
@@ -119,6 +127,11 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 			"addresses; without it the cluster is served on its own")
 	flags.StringVar(&o.hub.name, "hub-name", "", "name to look for in the hub's certificate (default: the host of --hub)")
 	o.certificate.bind(flags)
+	flags.BoolVar(&o.kubernetes.serve, "serve-kubernetes", false,
+		"serve callers of the hub at this cluster's API server, each impersonated; the cluster's RBAC decides what they may do. Takes the "+
+			"ServiceAccount "+kubeproxy.ServiceAccount+", which may impersonate")
+	flags.StringVar(&o.kubernetes.prefix, "serve-kubernetes-prefix", kubeproxy.DefaultPrefix,
+		"what begins the names of impersonated users and groups: "+kubeproxy.ValidPrefix)
 
 	flags.StringVar(&o.listen.api, "listen", localapi.DefaultAddress,
 		"address of the local API, gRPC and REST; plain text on loopback, else TLS and only with --auth")
@@ -233,6 +246,12 @@ func (o *Options) Validate() error {
 		if _, err := link.SplitTargets(o.hub.address); err != nil {
 			errs = append(errs, fmt.Errorf("--hub: %w", err))
 		}
+	}
+	if err := kubeproxy.CheckPrefix(o.kubernetes.prefix); o.kubernetes.serve && err != nil {
+		errs = append(errs, fmt.Errorf("--serve-kubernetes-prefix: %w", err))
+	}
+	if o.kubernetes.serve && o.hub.address == "" {
+		errs = append(errs, errors.New("--serve-kubernetes is of no use without --hub"))
 	}
 	errs = append(errs, o.certificate.validate(o.hub.address, o.history.peerListen != "" || o.history.peerAddress != ""))
 	if o.audit.InDataDirectory() && o.history.dir == "" {

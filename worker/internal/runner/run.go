@@ -45,6 +45,7 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/kubeproxy"
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
@@ -434,8 +435,27 @@ func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
 	if opts.Catalog, err = w.catalogWriter(); err != nil {
 		return err
 	}
+	if w.kubernetes.serve {
+		if opts.Kubernetes, err = w.kubeProxy(ctx); err != nil {
+			return err
+		}
+	}
 	w.issued.syncer.Store(syncer)
 	return nil
+}
+
+// kubeProxy returns what serves the hub's callers at the API server, under an identity of its own, until ctx ends.
+func (w *assembly) kubeProxy(ctx context.Context) (*kubeproxy.Proxy, error) {
+	cfg, err := sync.Config(w.cfg, w.namespace, kubeproxy.ServiceAccount)
+	if err != nil {
+		return nil, fmt.Errorf("taking on the proxy's identity: %w", err)
+	}
+	proxy, err := kubeproxy.New(kubeproxy.Options{Config: cfg, Prefix: w.kubernetes.prefix, Log: w.log.WithName("kubeproxy")})
+	if err != nil {
+		return nil, fmt.Errorf("building the proxy to the API server: %w", err)
+	}
+	context.AfterFunc(ctx, proxy.Close)
+	return proxy, nil
 }
 
 // catalogWriter returns what writes this cluster's part of the hub's catalogue, under an identity of its own.
