@@ -94,6 +94,20 @@ the keys of its certificates.`,
 		})
 	undrain.Flags().BoolVar(&successor, "successor", false,
 		"let another cluster register under the name of a forgotten one, which stays refused")
+	var reclaim bool
+	forget := a.clusterChange("forget", "Remove a cluster for good: one that is gone, or that was drained",
+		`Remove a cluster for good: one that is gone, or that was drained. It need not be reachable.
+
+Its claim keys are given up, which is the permission to go elsewhere: a claim that it may hold starts anew in another
+cluster, and a sandbox that was returned counts as ended, although it may run on over there. From then on the name is refused, and the keys
+of the cluster's certificates under every name, until "cluster undrain" takes that back.
+
+Where the hub divides maxReplicas over clusters, what the cluster may hold of it stays missing, because its Pods may run on. With
+--reclaim-room the others get it: do that once its Pods are gone. It may be said later, of a cluster that was forgotten before.`,
+		func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
+			return c.clusters.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: id, ReclaimRoom: reclaim})
+		})
+	forget.Flags().BoolVar(&reclaim, "reclaim-room", false, "its Pods are gone: let other clusters have what it may hold of maxReplicas")
 	cmd.AddCommand(
 		a.clusterChange("drain", "Send no new claims to a cluster; its sandboxes run on",
 			"Send no new claims to a cluster. Its sandboxes run on, its claim keys and its own callers are served.",
@@ -108,15 +122,7 @@ its sandboxes run on; "cluster invite" lets it come back with a new key.`,
 			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
 				return c.clusters.RevokeCluster(ctx, &sandboxv1.RevokeClusterRequest{Id: id})
 			}),
-		a.clusterChange("forget", "Remove a cluster for good: one that is gone, or that was drained",
-			`Remove a cluster for good: one that is gone, or that was drained. It need not be reachable.
-
-Its claim keys are given up, which is the permission to go elsewhere: a claim that it may hold starts anew in another
-cluster, and a sandbox that was returned counts as ended, although it may run on over there. From then on the name is refused, and the keys
-of the cluster's certificates under every name, until "cluster undrain" takes that back.`,
-			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
-				return c.clusters.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: id})
-			}),
+		forget,
 	)
 	return cmd
 }

@@ -55,6 +55,7 @@ type options struct {
 	e2b       e2bOptions
 
 	clustersProxy bool
+	allotments    bool
 }
 
 func (o *options) bind(flags *pflag.FlagSet) {
@@ -97,6 +98,9 @@ func (o *options) bind(flags *pflag.FlagSet) {
 		"how many claim keys it may hold; if there are more none of its key index is used")
 	flags.IntVar(&o.cluster.Bytes, "cluster-max-bytes", fleet.DefaultBytes,
 		"how many bytes its segments, or a report that is arriving, may take"+over)
+	flags.BoolVar(&o.allotments, "allotments", false,
+		"maxReplicas of a scaling group is for all clusters together: each gets a room, and no group grows without one; "+
+			"say the same at every replica, and only once every worker is of this version")
 	o.tracing.Bind(flags)
 	o.audit.Bind(flags)
 	o.replicas.bind(flags)

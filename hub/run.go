@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/allotment"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/hub/internal/attach"
 	"navix.sh/atoll/hub/internal/authority"
@@ -159,7 +160,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	}
 	h.fleet, err = fleet.New(ctx, fleet.Options{
 		Clock: real, Registry: registry, HubID: o.replicas.replicaName(), Version: version.String(),
-		Log: h.log.WithName("fleet"), Metrics: h.metrics, Limits: o.cluster,
+		Log: h.log.WithName("fleet"), Metrics: h.metrics, Limits: o.cluster, Allotments: o.allotments,
 		Recovering: func(clusterID string) bool { return len(h.recovery.Unheard([]string{clusterID})) > 0 },
 	})
 	if err != nil {
@@ -314,6 +315,15 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 		Keys: grants.KeysAPI{Service: h.grants}, Access: grants.AccessAPI{Service: h.grants}, Limiter: h.grants,
 		Clock: real, Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Audit: h.audit,
 		Log: h.log.WithName("api"),
+	}
+	if o.allotments {
+		divided, err := allotment.New(allotment.Options{
+			Store: h.registryStore, Fleet: h.fleet, Calls: reaching, Clock: real, Metrics: h.metrics, Log: h.log.WithName("allotments"),
+		})
+		if err != nil {
+			return err
+		}
+		options.Shares, h.background = divided, append(h.background, divided)
 	}
 	if h.authority != nil {
 		options.Authority = h.authority

@@ -19,6 +19,7 @@ func Check(s *Snapshot) []Finding {
 		sandboxesAreLeftAlone,          // I6
 		troubleStaysWhereItIs,          // I7
 		clustersServe, segmentsAreTrue, // I8
+		ceilingsHold,        // I9
 		programsAreBounded,  // I10
 		clocksDecideNothing, // I11
 		identitiesAreBound,  // I12

@@ -29,6 +29,8 @@
 //	    the hub responds promptly
 //	I8  leases are held and renewed, by the API server's clock;      whether claims are served: ask a worker
 //	    local segments equal pools and Pods
+//	I9  with --allotments: rooms fit into maxReplicas, and no        who wrote replicas: audit log
+//	    cluster holds more than the hub counts
 //	I10 goroutines, memory, queues, outboxes against clusters,       growth over hours
 //	    Envs, members, Pods (bounds.go)
 //	I11 times on Pods lie between creation and the API server's      earlier decisions
@@ -37,6 +39,4 @@
 //	    unique, and stays; incarnations are the cluster's
 //	I13 idle Pods have their template's identity only, and no        files and processes: e2e/kubelet
 //	    container that a tenant had in an earlier look
-//
-// I9 has no check: it limits room that is not granted yet.
 package verify

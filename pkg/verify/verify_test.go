@@ -152,6 +152,17 @@ func TestEachBreachIsFound(t *testing.T) {
 		breach func(*Snapshot)
 		want   string // of each finding, up to "; expected"
 	}{
+		"I9 rooms that exceed maxReplicas": {func(s *Snapshot) {
+			s.Hub.Envs[0].Allotments = []*sandboxv1.Allotment{{Group: "all", MaxReplicas: 5, Shares: []*sandboxv1.AllotmentShare{
+				{ClusterId: "east", Room: 3, MayHold: 3}, {ClusterId: "west", Room: 3, MayHold: 3},
+			}}}
+		}, "I9: env default/py in hub: the rooms of group all are 6 together"},
+		"I9 more than the hub counts": {func(s *Snapshot) {
+			s.Clusters[0].Envs[0].Spec.Clusters[0].Members[0].Config.ScalingGroup = "all"
+			s.Hub.Envs[0].Allotments = []*sandboxv1.Allotment{{Group: "all", MaxReplicas: 5, Shares: []*sandboxv1.AllotmentShare{
+				{ClusterId: "east", Room: 1, MayHold: 1},
+			}}}
+		}, "I9: env default/py in east: holds 2 of group all"},
 		"I1 one sandbox on two Pods": {func(s *Snapshot) {
 			s.Clusters[0].Pods[1] = pod("east", "b", "running", "1-east", "")
 			expectCounts(s, 0, 2)

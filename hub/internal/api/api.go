@@ -59,6 +59,7 @@ type Fleet interface {
 	Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 	ReleaseName(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 	Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error)
+	Forgotten(id, uid string) bool
 	Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 	SetScope(ctx context.Context, id string, scope *hubstate.Scope) (*sandboxv1.Cluster, error)
 }
@@ -130,7 +131,8 @@ func (c claimKeys) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequ
 type clusters struct {
 	sandboxv1.UnimplementedClustersServer
 	fleet     Fleet
-	authority Authority // nil: there is none
+	authority Authority  // nil: there is none
+	shares    Allotments // nil: nothing is divided
 }
 
 func (c clusters) ListClusters(ctx context.Context, _ *sandboxv1.ListClustersRequest) (*sandboxv1.ListClustersResponse, error) {
@@ -172,8 +174,17 @@ func (c clusters) UndrainCluster(ctx context.Context, r *sandboxv1.UndrainCluste
 }
 
 func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterRequest) (*sandboxv1.Cluster, error) {
+	if r.GetReclaimRoom() && c.shares == nil {
+		return nil, problem.InvalidField("reclaimRoom", "true", "false: this hub divides no maxReplicas over clusters (--allotments)")
+	}
 	cluster, err := c.fleet.Forget(ctx, r.GetId())
-	return cluster, c.explain(ctx, r.GetId(), err)
+	if !r.GetReclaimRoom() || err != nil && (!errors.Is(err, fleet.ErrNoCluster) || !c.fleet.Forgotten(r.GetId(), "")) {
+		return cluster, c.explain(ctx, r.GetId(), err)
+	}
+	if cluster == nil { // it was forgotten before
+		cluster = &sandboxv1.Cluster{Id: r.GetId(), State: sandboxv1.ClusterState_FORGOTTEN, Message: "removed from the federation"}
+	}
+	return cluster, c.shares.Reclaim(ctx, r.GetId())
 }
 
 // explain returns the reason why a cluster was not changed.

@@ -32,11 +32,20 @@ type Catalog interface {
 	ImportEnv(context.Context, *sandboxv1.ImportEnvRequest) (*sandboxv1.ImportEnvResponse, error)
 }
 
+// Allotments divide maxReplicas over clusters.
+type Allotments interface {
+	// Shares returns how the ceilings of an Env's groups are divided.
+	Shares(key segment.Key) []*sandboxv1.Allotment
+	// Reclaim gives up what a cluster may hold, once it is forgotten.
+	Reclaim(ctx context.Context, cluster string) error
+}
+
 type envs struct {
 	sandboxv1.UnimplementedEnvsServer
 	fleet   Fleet
 	service Sandboxes
-	catalog Catalog // nil: there is none
+	catalog Catalog    // nil: there is none
+	shares  Allotments // nil: nothing is divided
 }
 
 // keys lists the Envs that clusters report, and those of the catalogue, in order.
@@ -53,6 +62,9 @@ func (e envs) keys(namespace string) []segment.Key {
 // merged returns what clusters report of an Env with what the catalogue has of it, nil if neither has it.
 func (e envs) merged(ctx context.Context, key segment.Key, full bool) (*sandboxv1.Env, error) {
 	env := e.fleet.Env(key)
+	if env != nil && e.shares != nil {
+		env.Allotments = e.shares.Shares(key)
+	}
 	if e.catalog == nil {
 		return env, nil
 	}

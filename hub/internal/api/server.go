@@ -34,6 +34,7 @@ type Options struct {
 	Fleet     Fleet
 	Hub       Hub
 	Catalog   Catalog                   // nil: there is none
+	Shares    Allotments                // nil: nothing is divided
 	Templates sandboxv1.TemplatesServer // with Catalog
 	Authority Authority
 	Keys      sandboxv1.KeysServer   // nil: it has none
@@ -59,7 +60,8 @@ func New(o Options) (*Server, error) {
 	audited := newAudit(o.Audit)
 	opts := serve.Options{
 		Services: append(serve.Public(sandboxes{claims: o.Claims, service: o.Sandboxes}, claimKeys{claims: o.Claims},
-			clusters{fleet: o.Fleet, authority: o.Authority}, envs{fleet: o.Fleet, service: o.Sandboxes, catalog: o.Catalog}, o.templates()),
+			clusters{fleet: o.Fleet, authority: o.Authority, shares: o.Shares},
+			envs{fleet: o.Fleet, service: o.Sandboxes, catalog: o.Catalog, shares: o.Shares}, o.templates()),
 			serve.HubOnly(&hub{opts: o.Hub}), serve.Pki(authorities{authority: o.Authority})),
 		Unary:   []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure.unary, audited.Outer},
 		Stream:  []grpc.StreamServerInterceptor{audited.OuterStream},

@@ -50,6 +50,8 @@ type Options struct {
 	Log      logr.Logger
 	Metrics  prometheus.Registerer // nil: none
 	Limits   Limits
+	// Allotments: the hub divides maxReplicas over clusters, and workers must know.
+	Allotments bool
 	// Recovering reports whether the hub has lost claim keys that a cluster may hold. nil: it has not.
 	Recovering func(clusterID string) bool
 }
@@ -65,6 +67,7 @@ type Fleet struct {
 	metrics  *metrics
 	recovers func(clusterID string) bool
 	limits   Limits
+	allots   bool
 
 	soon     chan struct{} // has a token when records are to be saved soon
 	revoked  sync.Map      // keys of certificates, by the name they were removed from: []string
@@ -95,7 +98,8 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	}
 	f := &Fleet{
 		clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, replica: o.HubID, version: o.Version, limits: o.Limits.orDefaults(),
-		log: o.Log.WithValues("hub", o.HubID), soon: make(chan struct{}, 1),
+		allots: o.Allotments,
+		log:    o.Log.WithValues("hub", o.HubID), soon: make(chan struct{}, 1),
 	}
 	if f.recovers = o.Recovering; f.recovers == nil {
 		f.recovers = func(string) bool { return false }

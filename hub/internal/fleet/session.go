@@ -204,6 +204,7 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 		HighestIncarnation: r.Incarnation, HighestTerm: r.Term,
 		HeartbeatInterval: durationpb.New(heartbeatInterval),
 		Recovering:        c.fleet.recovers(c.ID),
+		Allotments:        c.fleet.allots,
 		EtcdRestored:      wentBack(s.resourceVersion, r.ResourceVersion),
 	}
 	s.restored = welcome.GetEtcdRestored()

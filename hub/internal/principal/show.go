@@ -29,6 +29,9 @@ func (p Principal) ShowEnv(env *sandboxv1.Env) *sandboxv1.Env {
 	env.Clusters = slices.DeleteFunc(env.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return hidden(c.GetClusterId()) })
 	env.MissingClusters = slices.DeleteFunc(env.GetMissingClusters(), hidden)
 	env.ClustersWithoutEnv = slices.DeleteFunc(env.GetClustersWithoutEnv(), hidden)
+	for _, a := range env.GetAllotments() {
+		a.Shares = slices.DeleteFunc(a.GetShares(), func(s *sandboxv1.AllotmentShare) bool { return hidden(s.GetClusterId()) })
+	}
 	if len(env.GetClusters()) == all {
 		return env
 	}

@@ -107,6 +107,23 @@ type Catalog interface {
 	Catalog(ctx context.Context, call *federationv1.CatalogCall) (*federationv1.CatalogResult, error)
 }
 
+// Rooms limit the growth of scaling groups to what the hub gives this cluster.
+type Rooms interface {
+	// Switch turns the limits on or off; Begin starts an incarnation, which has no rooms yet.
+	Switch(on bool)
+	Begin(incarnation uint64)
+	Allot(ctx context.Context, call *federationv1.AllotCall) (*federationv1.AllotResult, error)
+}
+
+// noRooms is for a worker that scales nothing.
+type noRooms struct{}
+
+func (noRooms) Switch(bool)  {}
+func (noRooms) Begin(uint64) {}
+func (noRooms) Allot(context.Context, *federationv1.AllotCall) (*federationv1.AllotResult, error) {
+	return nil, problem.New(problem.Unimplemented, "this worker scales no groups")
+}
+
 // Foreign takes the hub's messages about other clusters. Its methods do not block.
 type Foreign interface {
 	Connected(connected bool)
@@ -135,6 +152,7 @@ type Options struct {
 	// Envs recreates members; nil: the hub cannot request that here.
 	Envs    Envs
 	Catalog Catalog // nil: the hub cannot give this cluster a part of its catalogue
+	Rooms   Rooms   // nil where nothing scales groups
 	Foreign Foreign
 	// Paused reports whether another controller manages a pool, which then gets no claims; nil: none is.
 	Paused func(*v1alpha1.SandboxPool) bool
@@ -188,6 +206,7 @@ type acrossStreams struct {
 	recovers       bool              // the hub has lost claim keys
 	unacknowledged []*federationv1.Unacknowledged
 	ledger         atomic.Pointer[federationv1.LedgerMark] // the furthest that the hub has told; nil: none
+	allotted       bool                                    // the hub divides maxReplicas, as stored
 	retired        []*conversations                        // of streams that ended for a new certificate
 	lockedOut      string                                  // hash of CAs that a hub sent which its certificate did not come from
 }
@@ -196,6 +215,9 @@ type acrossStreams struct {
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
 	if opts.Outlooks == nil {
 		opts.Outlooks = noOutlooks{}
+	}
+	if opts.Rooms == nil {
+		opts.Rooms = noRooms{}
 	}
 	if opts.Identity == nil {
 		opts.Identity = files{}
@@ -261,6 +283,7 @@ func (a *Agent) raise(n uint64) {
 	a.arming.Lock()
 	defer a.arming.Unlock()
 	a.incarnation.Store(n)
+	a.opts.Rooms.Begin(n)
 	a.sequence = 0
 	if a.armed() {
 		a.opts.Inventory.SetIncarnation(n)

@@ -272,6 +272,9 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch, timeout time
 		}
 		result, err := a.opts.Catalog.Catalog(ctx, call.Catalog)
 		return &federationv1.Answer{Result: &federationv1.Answer_Catalog{Catalog: result}}, err
+	case *federationv1.Dispatch_Allot:
+		result, err := a.opts.Rooms.Allot(ctx, call.Allot)
+		return &federationv1.Answer{Result: &federationv1.Answer_Allotted{Allotted: result}}, err
 	case *federationv1.Dispatch_Lookup:
 		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:

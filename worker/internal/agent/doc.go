@@ -24,6 +24,7 @@
 //	restored.go
 //	incarnation.go
 //	ledger.go          how far the hub's ledger had come
+//	allotted.go        whether the hub limits growth
 //	trace.go
 //
 // # Rules
@@ -47,6 +48,11 @@
 //     TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored.
 //   - A claimed Pod is replaced after its sandbox, never reset.
 //   - One gap remains: for a second after the API server is back, a claim can get a Pod that runs a sandbox.
+//
+// # Allotments (I9)
+//
+// Whether the hub divides maxReplicas over clusters is in its Welcome, and in the ConfigMap before the stream begins; because a leader that
+// starts while such a hub is away must let no group grow: TestI9TheHubsWordOnAllotmentsIsKept. Rooms are package rooms'.
 //
 // # The hub's ledger (I2)
 //

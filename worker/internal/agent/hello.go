@@ -125,6 +125,9 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		a.opts.Log.Info("the hub has seen a higher incarnation, raised ours", "incarnation", n, "seen", floor)
 		a.raise(n)
 	}
+	if err := a.allot(ctx, w.GetAllotments()); err != nil {
+		return welcome{}, err
+	}
 	a.arm()
 	if !a.awaitServing(ctx) { // a complete report needs the informers, and the current Pods
 		return welcome{}, ctx.Err()

@@ -141,6 +141,7 @@ func (h *hub) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, f
 	welcome := &federationv1.Welcome{
 		Protocol: h.welcome.Protocol, ClusterId: who, HeartbeatInterval: h.welcome.HeartbeatInterval,
 		HighestIncarnation: h.welcome.HighestIncarnation, HighestTerm: h.welcome.HighestTerm, EtcdRestored: h.welcome.EtcdRestored,
+		Allotments: h.welcome.Allotments,
 	}
 	welcome.Deltas = s.hello.GetAcknowledged() > 0 && s.hello.GetDigest() == h.view.Digest()
 	h.mu.Unlock()

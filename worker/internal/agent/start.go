@@ -120,6 +120,11 @@ func (a *Agent) lead(ctx context.Context) error {
 		switch {
 		case err == nil:
 			a.incarnation.Store(n)
+			a.opts.Rooms.Begin(n)
+			if err := a.loadAllotted(ctx); err != nil {
+				a.opts.Log.Error(err, "cannot tell whether the hub limits growth, serving nothing until then")
+				break
+			}
 			if mark, err := a.store.loadLedger(ctx); err != nil {
 				a.opts.Log.Info("Starting without what is stored of the hub's ledger", "error", err.Error())
 			} else {
@@ -132,7 +137,9 @@ func (a *Agent) lead(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		}
-		a.opts.Log.Error(err, "cannot persist the incarnation, serving nothing until then")
+		if err != nil {
+			a.opts.Log.Error(err, "cannot persist the incarnation, serving nothing until then")
+		}
 		if wallclock.Sleep(ctx, a.opts.Clock, pause.Step()) != nil {
 			return nil
 		}

@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/allotments"
 	"navix.sh/atoll/pkg/scalepolicy"
+	"navix.sh/atoll/worker/internal/rooms"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -26,7 +28,8 @@ var errNotReady = errors.New("not all of it is known yet")
 // group is one enabled group with the targets of its decisions.
 type group struct {
 	scalepolicy.Group
-	members []*target // as Group.Members
+	members []*target      // as Group.Members
+	room    allotments.Key // of its room
 }
 
 // target is a member with its pool.
@@ -37,6 +40,8 @@ type target struct {
 	pods map[types.UID]*corev1.Pod // idle ones, the cache's
 	// waiting is the number of waiting claims.
 	waiting int32
+	// ending counts Pods that are being deleted.
+	ending int32
 	// stuck: a Pod that should have been ready long ago is not, or cannot be created. More Pods would fare no better, and no
 	// claim should wait for one.
 	stuck bool
@@ -67,7 +72,32 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 	for _, pool := range pools {
 		others = append(others, pool)
 	}
+	r.look(client.ObjectKeyFromObject(env), groups)
 	return groups, others, nil
+}
+
+// look tells what the groups with a ceiling hold, and takes their rooms.
+func (r *Reconciler) look(env types.NamespacedName, groups []*group) {
+	if r.rooms == nil {
+		return
+	}
+	seen := map[string]allotments.Observation{}
+	for _, g := range groups {
+		if limit := g.Policy.MaxReplicas; limit != nil {
+			o := allotments.Observation{Holding: allotments.Holding{Present: true, Max: *limit, Held: g.Held()}}
+			for _, t := range g.members {
+				o.Ending += t.ending
+			}
+			seen[g.Policy.Name] = o
+		}
+	}
+	r.rooms.Look(env, seen)
+	for _, g := range groups {
+		if g.Policy.MaxReplicas != nil {
+			g.room = rooms.KeyOf(env, g.Policy.Name)
+			g.Room = r.rooms.Room(g.room)
+		}
+	}
 }
 
 // grouped is a member of an enabled group, with its pool.
@@ -163,7 +193,11 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *scalepolicy.M
 	}
 	idle := map[types.UID]idleTime{}
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil || !metav1.IsControlledBy(pod, t.pool) {
+		if !metav1.IsControlledBy(pod, t.pool) {
+			continue
+		}
+		if pod.DeletionTimestamp != nil {
+			t.ending++
 			continue
 		}
 		switch sandbox.PhaseOf(pod) {

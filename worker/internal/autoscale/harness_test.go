@@ -34,6 +34,7 @@ import (
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/rooms"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -61,6 +62,7 @@ type world struct {
 	// Of the current worker.
 	claims  claimtest.Path
 	scaler  *autoscale.Reconciler
+	rooms   *rooms.Rooms // which the hub would switch on
 	stop    func()
 	most    atomic.Int32 // replicas that admission allows a pool; 0: all
 	nothing atomic.Bool  // admission admits nothing
@@ -111,9 +113,10 @@ func (w *world) start() {
 	})
 	w.Must(mgr.Add(w.claims.Inventory))
 	contests := replicas.NewContests(clock.RealClock{})
+	w.rooms = rooms.New(mgr.GetClient(), clock.RealClock{})
 	w.scaler, err = autoscale.New(autoscale.Options{
 		Client: mgr.GetClient(), ClusterID: clusterID, Claims: w.claims, Inventory: w.claims, Admission: w, Contests: contests,
-		Events: mgr.GetEventRecorder("atoll-worker"), Registry: registry, Times: times,
+		Events: mgr.GetEventRecorder("atoll-worker"), Registry: registry, Times: times, Rooms: w.rooms,
 		Refused: func(types.NamespacedName) (string, time.Duration, bool) {
 			return "exceeded quota", time.Second, w.refused.Load()
 		},
@@ -125,6 +128,7 @@ func (w *world) start() {
 	w.Must(w.claims.Watch(ctx, mgr.GetCache()))
 	envs, err := env.New(mgr, env.Options{
 		ClusterID: clusterID, Namespace: w.Namespace, Clock: times, Local: clock.RealClock{}, Contests: contests, Registerer: registry,
+		Allotted: w.rooms.On,
 	})
 	w.Must(err)
 	w.Must(envs.SetupWithManager(ctx, mgr))

@@ -30,6 +30,7 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/rooms"
 )
 
 const (
@@ -67,6 +68,8 @@ type Options struct {
 	Admission admission.PreUpdatePool
 	// Refused returns the latest refusal of a pool's Pod, if none was admitted since, and its age; nil: there are none.
 	Refused func(pool types.NamespacedName) (message string, age time.Duration, ok bool)
+	// Rooms limit growth where the hub divides maxReplicas over clusters; nil: nothing does.
+	Rooms *rooms.Rooms
 	// Contests reports which members are left alone.
 	Contests *replicas.Contests
 	// Paused reports Envs and pools that another controller keeps, which are left alone; nil: there are none.
@@ -87,6 +90,7 @@ type Reconciler struct {
 	inventory Inventory
 	admission admission.PreUpdatePool
 	refused   func(pool types.NamespacedName) (string, time.Duration, bool)
+	rooms     *rooms.Rooms
 	contests  *replicas.Contests
 	paused    func(client.Object) bool
 	events    events.EventRecorder
@@ -119,7 +123,7 @@ func New(o Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		client: o.Client, clusterID: o.ClusterID, claims: o.Claims, inventory: o.Inventory, admission: o.Admission, refused: o.Refused,
-		contests: o.Contests, paused: o.Paused, events: o.Events, clock: o.Clock, times: o.Times,
+		rooms: o.Rooms, contests: o.Contests, paused: o.Paused, events: o.Events, clock: o.Clock, times: o.Times,
 		steady: &steady{local: o.Clock, times: o.Times}, memory: newMemory(), outlooks: newOutlooks(o.Clock), metrics: m,
 	}, nil
 }
@@ -168,6 +172,9 @@ func (r *Reconciler) poolHandler() handler.EventHandler {
 func (r *Reconciler) watchClaims(_ context.Context, q controllers.Queue) error {
 	r.claims.OnQueue(func(pool types.NamespacedName) { r.wake(q, pool, firstWaits) })
 	r.inventory.OnChange(func(pool types.NamespacedName) { r.wake(q, pool, settle) })
+	if r.rooms != nil {
+		r.rooms.OnChange(func(env types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: env}) })
+	}
 	return nil
 }
 
@@ -185,15 +192,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && e.DeletionTimestamp != nil:
 		r.forget(req.NamespacedName, nil)
+		if err != nil && r.rooms != nil { // while it is being deleted, its Pods are there
+			r.rooms.Forget(req.NamespacedName)
+		}
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Env: %w", err)
 	case e.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
 		// Package env reports the mode in a condition; nothing of the Env is written, not even what another mode left behind.
 		r.forget(req.NamespacedName, nil)
+		r.look(req.NamespacedName, nil)
 		return reconcile.Result{}, nil
 	case r.paused(e):
 		r.forget(req.NamespacedName, nil)
+		r.look(req.NamespacedName, nil)
 		return reconcile.Result{RequeueAfter: controllers.RetryPaused}, nil
 	case !r.inventory.Serving():
 		// Queues are empty before claims are served, which is no reason to shrink.
@@ -235,11 +247,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group) (again time.Duration, err error) {
 	decided := scalepolicy.Decide(g.Group)
 	again = decided.Again
+	if !r.promise(g, &decided) {
+		return settle, nil // the room has shrunk since
+	}
 	var failures []error
 	for i, t := range g.members {
 		d := &decided.Members[i]
 		t.memo.status = d.Status
-		failures = append(failures, r.act(ctx, e, g, t, d))
+		err := r.act(ctx, e, g, t, d)
+		if err != nil && r.rooms != nil {
+			r.rooms.Doubt(g.room)
+		}
+		failures = append(failures, err)
 		wait, err := r.report(ctx, e, g, t, d)
 		failures = append(failures, err)
 		for _, in := range []time.Duration{wait, untilAttempt(r, t, d)} {
@@ -249,6 +268,20 @@ func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group
 		}
 	}
 	return again, errors.Join(failures...)
+}
+
+// promise reports whether the decision is within the group's room, which counts it as held from then on.
+func (r *Reconciler) promise(g *group, d *scalepolicy.Decision) bool {
+	if r.rooms == nil || g.Policy.MaxReplicas == nil {
+		return true
+	}
+	r.rooms.Need(g.room, g.Demand(d))
+	for i := range d.Members {
+		if d.Members[i].Direction == scalepolicy.Up {
+			return r.rooms.Promise(g.room, g.HeldAfter(d))
+		}
+	}
+	return true
 }
 
 // untilAttempt returns when a member that wants to grow may ask admission again.

@@ -182,7 +182,7 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 			fmt.Sprintf("SandboxTemplate %s has version %q, and spec.templateRef asks for %q", ref.Name, o.Template.Version, ref.Version))
 	}
 	replicas, ok := o.explicitReplicas[member.Name]
-	if !ok && member.Config.MinReplicas != nil {
+	if !ok && member.Config.MinReplicas != nil && !o.allots(member.Config.ScalingGroup) {
 		replicas = *member.Config.MinReplicas
 	}
 	if bare != nil {

@@ -66,6 +66,7 @@ func TestDecide(t *testing.T) {
 				if d.Cmd == "refresh" {
 					return describeRefresh(d, o)
 				}
+				o.allotted = d.HasArg("allotted") // the hub divides maxReplicas
 				p := decide(o)
 				return describePlan(&p) + describeReport(o, &p)
 			default:

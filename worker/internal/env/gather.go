@@ -61,6 +61,7 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 		return nil, err
 	}
 	o.matched = r.matches.of(env)
+	o.allotted = r.allotted != nil && r.allotted()
 	o.autoscaler, o.contested = r.contests != nil, r.contests.Look(env, r.clusterID, o.pools)
 	return o, nil
 }

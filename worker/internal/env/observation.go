@@ -32,6 +32,8 @@ type observation struct {
 	refused map[askedAbout]held
 	// autoscaler: this process runs one.
 	autoscaler bool
+	// allotted: groups with a maxReplicas grow within rooms alone, which only the autoscaler knows.
+	allotted bool
 	// matched is what the Env asked when a member's pool was last seen as its snapshot asks, by member, since this process leads.
 	matched map[string]asked
 	// contested are the members whose replicas another writer keeps setting.
@@ -75,6 +77,11 @@ func (o *observation) ownedPool(name string) *v1alpha1.SandboxPool {
 func (o *observation) autoscaled(group string) bool {
 	g := o.Env.ScalingGroup(group)
 	return g != nil && g.Enabled
+}
+
+// allots reports whether a new member of a scaling group starts empty, for the autoscaler to fill it as far as the group's room allows.
+func (o *observation) allots(group string) bool {
+	return o.allotted && o.autoscaled(group) && o.Env.ScalingGroup(group).MaxReplicas != nil
 }
 
 // observedLocally returns the local status segment as last written; nil before the first write.

@@ -43,6 +43,7 @@ type Reconciler struct {
 	admission *admission.Chain
 	asks      *asks
 	contests  *replicas.Contests // nil: there is no autoscaler
+	allotted  func() bool        // nil: never
 	matches   *matches
 	// pullSecrets: Secrets are watched.
 	pullSecrets bool

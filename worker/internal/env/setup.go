@@ -52,6 +52,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Contests is shared with the autoscaler: the members that it leaves alone; nil: there is no autoscaler.
 	Contests *replicas.Contests
+	// Allotted reports whether the hub divides maxReplicas over clusters; nil: it does not.
+	Allotted func() bool
 	// Paused reports Envs and pools that another controller keeps; nil: there are none.
 	Paused func(client.Object) bool
 	// Namespace is the worker's own, which has the instance types.
@@ -93,6 +95,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		admission:   opts.Admission,
 		asks:        newAsks(opts.Local),
 		contests:    opts.Contests,
+		allotted:    opts.Allotted,
 		matches:     newMatches(),
 		pullSecrets: !opts.NoPullSecrets,
 		paused:      opts.Paused,

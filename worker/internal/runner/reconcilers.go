@@ -23,6 +23,7 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/rooms"
 	"navix.sh/atoll/worker/internal/standalone"
 )
 
@@ -80,10 +81,11 @@ func (w *assembly) events() events.EventRecorder {
 // addAutoscaler adds the autoscaler of Envs' groups, on the leader.
 func (w *assembly) addAutoscaler(ctx context.Context) (err error) {
 	w.contests = replicas.NewContests(w.local)
+	w.rooms = rooms.New(w.mgr.GetClient(), w.local)
 	w.scaler, err = autoscale.New(autoscale.Options{
 		Client: w.mgr.GetClient(), ClusterID: w.clusterID, Claims: w.path.claims, Inventory: w.path.inventory, Contests: w.contests,
 		Events: w.events(), Registry: w.registry, Clock: w.local, Times: w.serverTime,
-		Admission: w.gate.chain, Refused: w.gate.refused, Paused: w.others.Paused,
+		Admission: w.gate.chain, Refused: w.gate.refused, Paused: w.others.Paused, Rooms: w.rooms,
 	})
 	if err != nil {
 		return fmt.Errorf("building the autoscaler: %w", err)
@@ -98,7 +100,7 @@ func (w *assembly) addAutoscaler(ctx context.Context) (err error) {
 func (w *assembly) buildEnvs(context.Context) (err error) {
 	w.envs, err = env.New(w.mgr, env.Options{
 		ClusterID: w.clusterID, Namespace: w.namespace, Clock: w.serverTime, Local: w.local, Admission: w.gate.chain, Contests: w.contests,
-		Paused: w.others.Paused, NoPullSecrets: !w.pools.pullSecrets, Leads: w.lock.Held, Registerer: w.registry,
+		Paused: w.others.Paused, NoPullSecrets: !w.pools.pullSecrets, Leads: w.lock.Held, Registerer: w.registry, Allotted: w.rooms.On,
 	})
 	if err != nil {
 		return fmt.Errorf("building the Env reconciler: %w", err)

@@ -51,6 +51,7 @@ import (
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/rooms"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/sandboxes"
 	"navix.sh/atoll/worker/internal/sync"
@@ -106,6 +107,7 @@ type assembly struct {
 	tunnels  reach.Opener
 	gate     gate
 	contests *replicas.Contests
+	rooms    *rooms.Rooms
 	scaler   *autoscale.Reconciler
 	envs     *env.Reconciler
 	agent    *agent.Agent
@@ -381,6 +383,7 @@ func (w *assembly) addAgent(ctx context.Context) (err error) {
 	opts := agent.Options{
 		ClusterID: w.clusterID, Version: version.String(), Host: w.host(), Namespace: w.namespace,
 		Claims: w.path.claims, Sandboxes: w.path.sandboxes, Inventory: w.path.inventory, Outlooks: w.scaler, Envs: w.envs, Reach: w.tunnels,
+		Rooms:  w.rooms,
 		Paused: w.others.PausedPool, OnPausedChange: w.others.OnChange,
 		Clock: w.local, Traces: w.traces, Metrics: w.registry, Log: w.log.WithName("agent"),
 	}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotment
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+const patience = 30 * time.Second
+
+var group = allotments.Key{Namespace: "agents", Env: "python", Group: "all"}
+
+// federation is the fleet, and the way to its workers.
+type federation struct {
+	t     *testing.T
+	store store.Store
+
+	mu      sync.Mutex
+	workers map[string]*worker
+}
+
+// worker is one cluster, with what a real worker decides by.
+type worker struct {
+	holder  *allotments.Holder
+	held    int32
+	demand  int32
+	cut     bool // not connected
+	old     bool // of a build that knows no rooms
+	refused bool // it may not serve the Env
+	gone    bool // not registered
+}
+
+func newFederation(t *testing.T, s store.Store, ids ...string) *federation {
+	f := &federation{t: t, store: s, workers: map[string]*worker{}}
+	for _, id := range ids {
+		w := &worker{holder: allotments.NewHolder()}
+		w.holder.Switch(true)
+		w.holder.Begin(1)
+		f.workers[id] = w
+	}
+	return f
+}
+
+func (f *federation) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+func (f *federation) ClusterIDs() (ids []string) {
+	f.change(func() {
+		for id, w := range f.workers {
+			if !w.gone {
+				ids = append(ids, id)
+			}
+		}
+	})
+	return ids
+}
+
+func (f *federation) Registration(id string) (uid string) {
+	f.change(func() {
+		if w := f.workers[id]; w != nil && !w.gone {
+			uid = "uid-" + id
+		}
+	})
+	return uid
+}
+
+func (f *federation) Cluster(id string) *sandboxv1.Cluster {
+	if f.Registration(id) == "" {
+		return nil
+	}
+	return &sandboxv1.Cluster{Id: id, Uid: "uid-" + id, Incarnation: 1}
+}
+
+func (f *federation) Serves(id string, _ segment.Key) (serves bool) {
+	f.change(func() { serves = !f.workers[id].refused })
+	return serves
+}
+
+func (f *federation) Env(segment.Key) *sandboxv1.Env {
+	env := &sandboxv1.Env{}
+	for _, id := range f.ClusterIDs() {
+		f.change(func() {
+			env.Clusters = append(env.Clusters, &sandboxv1.EnvCluster{ClusterId: id, Members: []*sandboxv1.EnvMember{
+				{ScalingGroup: group.Group, Desired: f.workers[id].held},
+			}})
+		})
+	}
+	return env
+}
+
+// Dispatch is a worker's answer. What it is sent must be in the store.
+func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	books, err := loadBooks(ctx, f.store)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.workers[id]
+	if w.cut {
+		return nil, calls.ErrNotConnected
+	}
+	if w.old {
+		st := problem.New(problem.Unimplemented, "this worker does not know the call").GRPCStatus().Proto()
+		return &federationv1.Answer{Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
+	}
+	call := d.GetAllot()
+	c := allotments.Call{
+		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotments.Key]int32{},
+	}
+	for _, r := range call.GetRooms() {
+		k := allotments.Key{Namespace: r.GetNamespace(), Env: r.GetEnv(), Group: r.GetGroup()}
+		c.Rooms[k] = r.GetRoom()
+		if stored := books[k].Shares[id].Most; stored < r.GetRoom() {
+			f.t.Errorf("%s is sent room %d, and the store has %d", id, r.GetRoom(), stored)
+		}
+	}
+	there := allotments.Holding{Present: true, Max: 6, Held: w.held, Demand: w.demand}
+	w.holder.Observe(group, allotments.Observation{Holding: there}, time.Now())
+	a, _, err := w.holder.Take(c)
+	if err != nil {
+		return nil, err
+	}
+	out := &federationv1.AllotResult{Epoch: a.Epoch, Number: a.Number}
+	for k, h := range a.Holdings {
+		out.Holdings = append(out.Holdings, &federationv1.Holding{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Max: h.Max, Held: h.Held,
+			Demand: h.Demand})
+	}
+	return &federationv1.Answer{Result: &federationv1.Answer_Allotted{Allotted: out}}, nil
+}
+
+// run starts a service, which ends with the test, or before it.
+func (f *federation) run(t *testing.T) (s *Service, stop func()) {
+	t.Helper()
+	s, err := New(Options{Store: f.store, Fleet: f, Calls: f, Clock: clock.RealClock{}, Log: testr.New(t)})
+	must.Succeed(t, err)
+	ctx, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = func() { end(); <-done }
+	t.Cleanup(stop)
+	return s, stop
+}
+
+// rooms waits for the shares of all clusters: room, what may be held.
+func (s *Service) rooms(t *testing.T, want map[string][2]int32) {
+	t.Helper()
+	wait.For(t, patience, fmt.Sprint(want), func(context.Context) error {
+		got := map[string][2]int32{}
+		for _, a := range s.Shares(segment.Key{Namespace: group.Namespace, Name: group.Env}) {
+			for _, share := range a.GetShares() {
+				got[share.GetClusterId()] = [2]int32{share.GetRoom(), share.GetMayHold()}
+			}
+		}
+		return wait.If(fmt.Sprint(got) == fmt.Sprint(want), got)
+	})
+}
+
+// TestI9RoomsAreStoredBeforeTheyAreSent: Dispatch compares. Room moves after its giver has shrunk; a cluster that is away keeps it, and so
+// does one that was forgotten, until it is reclaimed. A hub that starts anew goes on.
+func TestI9RoomsAreStoredBeforeTheyAreSent(t *testing.T) {
+	f := newFederation(t, store.NewMemory(), "east", "west")
+	s, stop := f.run(t)
+	s.rooms(t, map[string][2]int32{"east": {3, 3}, "west": {3, 3}})
+	f.change(func() { f.workers["west"].held, f.workers["east"].demand = 3, 6 })
+	s.rooms(t, map[string][2]int32{"east": {3, 3}, "west": {0, 3}})
+	f.change(func() { f.workers["west"].held = 1 })
+	s.rooms(t, map[string][2]int32{"east": {5, 5}, "west": {0, 1}})
+	f.change(func() { f.workers["east"].cut, f.workers["west"].demand = true, 6 })
+	stop()
+	s, _ = f.run(t)
+	s.rooms(t, map[string][2]int32{"east": {5, 5}, "west": {1, 1}})
+	f.change(func() { f.workers["east"].gone = true })
+	s.rooms(t, map[string][2]int32{"east": {0, 5}, "west": {1, 1}})
+	must.Succeed(t, s.Reclaim(t.Context(), "east"))
+	s.rooms(t, map[string][2]int32{"west": {6, 6}})
+}
+
+// Of several replicas one divides, each shows it, and another one goes on when it ends.
+func TestOneReplicaDivides(t *testing.T) {
+	f := newFederation(t, store.NewMemory(), "east", "west")
+	first, stop := f.run(t)
+	half := map[string][2]int32{"east": {3, 3}, "west": {3, 3}}
+	first.rooms(t, half)
+	second, _ := f.run(t)
+	second.rooms(t, half)
+	f.change(func() { f.workers["east"].demand = 6 })
+	moved := map[string][2]int32{"east": {6, 6}, "west": {0, 0}}
+	first.rooms(t, moved)
+	second.rooms(t, moved)
+	stop()
+	f.change(func() { f.workers["east"].demand, f.workers["west"].demand = 0, 4 })
+	second.rooms(t, map[string][2]int32{"east": {1, 1}, "west": {5, 5}})
+}
+
+// TestI9AnEarlierLeaderWritesNothing: once another replica has begun.
+func TestI9AnEarlierLeaderWritesNothing(t *testing.T) {
+	s := store.NewMemory()
+	first, err := begin(t.Context(), s)
+	must.Succeed(t, err)
+	second, err := begin(t.Context(), s)
+	must.Succeed(t, err)
+	change := func() allotments.Change {
+		return allotments.Change{Books: map[allotments.Key]allotments.Book{group: {Max: 6, Lost: []allotments.Lost{{Cluster: "east", Most: 1}}}}}
+	}
+	none := func(allotments.Change) { t.Error("what an earlier leader wrote counts") }
+	if err := first.write(t.Context(), change(), none); err == nil {
+		t.Error("an earlier leader writes")
+	}
+	applied := 0
+	must.Succeed(t, second.write(t.Context(), change(), func(allotments.Change) { applied++ }))
+	books, err := loadBooks(t.Context(), s)
+	must.Succeed(t, err)
+	if len(books) != 1 || applied != 1 || second.epoch.Epoch != first.epoch.Epoch+1 {
+		t.Errorf("the store has %v, written %d times; epochs %d and %d", books, applied, first.epoch.Epoch, second.epoch.Epoch)
+	}
+}
+
+// Workers of an older build grow by maxReplicas alone: what they hold counts. A cluster that may not serve the Env gets nothing.
+func TestClustersWithoutRooms(t *testing.T) {
+	f := newFederation(t, store.NewMemory(), "east", "old", "other")
+	f.workers["old"].old, f.workers["old"].held, f.workers["east"].demand = true, 4, 6
+	f.workers["other"].refused, f.workers["other"].held = true, 5
+	s, _ := f.run(t)
+	s.rooms(t, map[string][2]int32{"east": {2, 2}})
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/validate"
+)
+
+const (
+	// askEvery is how often a cluster is asked what it holds.
+	askEvery = 2 * time.Second
+	// askPause is the least time between two calls.
+	askPause = 200 * time.Millisecond
+	// maxGroups is the most that a worker tells, and takes.
+	maxGroups = 2000
+)
+
+// keepAsking gives one cluster its rooms, until ctx ends.
+func (l *leader) keepAsking(ctx context.Context, cluster string, wake chan struct{}) {
+	for ctx.Err() == nil {
+		if err := l.ask(ctx, cluster); err != nil {
+			l.fail(ctx, err)
+			return
+		}
+		l.sleep(ctx, askPause)
+		timer := l.opts.Clock.NewTimer(askEvery - askPause)
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// ask sends a cluster its rooms, and takes its answer. It fails only if the store does.
+func (l *leader) ask(ctx context.Context, cluster string) error {
+	known := l.opts.Fleet.Cluster(cluster)
+	if known.GetIncarnation() == 0 {
+		l.away(cluster, nil)
+		return nil
+	}
+	sent, err := l.prepare(ctx, cluster, known.GetIncarnation())
+	if err != nil {
+		return err
+	}
+	answer, failed := calls.Workers{Dispatcher: l.opts.Calls}.Call(ctx, cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Allot{Allot: proto(sent)},
+	})
+	if failed != nil {
+		l.away(cluster, failed)
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.unbound, cluster)
+	if l.opts.Fleet.Registration(cluster) != known.GetUid() {
+		l.division.Away(cluster)
+		return nil
+	}
+	return l.store(ctx, l.division.Answered(cluster, known.GetUid(), sent, l.read(cluster, answer.GetAllotted())))
+}
+
+// prepare returns the next call. Its incarnation is stored before it is sent.
+func (l *leader) prepare(ctx context.Context, cluster string, incarnation uint64) (allotments.Call, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.store(ctx, l.division.Address(cluster, incarnation)); err != nil {
+		return allotments.Call{}, err
+	}
+	return l.division.Call(cluster), nil
+}
+
+func (l *leader) away(cluster string, why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.division.Away(cluster)
+	var p *problem.Error
+	if errors.As(why, &p) && p.Reason == problem.Unimplemented {
+		l.unbound[cluster] = true
+	}
+}
+
+func proto(c allotments.Call) *federationv1.AllotCall {
+	out := &federationv1.AllotCall{Epoch: c.Epoch, Number: c.Number, Incarnation: c.Incarnation}
+	for k, room := range c.Rooms {
+		if len(out.Rooms) == maxGroups {
+			break // the cluster cannot have told of as many
+		}
+		out.Rooms = append(out.Rooms, &federationv1.Room{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Room: room})
+	}
+	return out
+}
+
+// read takes from an answer what its cluster may say: of Envs that it serves, with valid names, within bounds.
+func (l *leader) read(cluster string, r *federationv1.AllotResult) allotments.Answer {
+	out := allotments.Answer{
+		Epoch: r.GetEpoch(), Number: r.GetNumber(), Holdings: map[allotments.Key]allotments.Holding{}, Unknown: map[allotments.Env]bool{},
+	}
+	if len(r.GetHoldings()) > maxGroups || len(r.GetUnknown()) > maxGroups {
+		return allotments.Answer{} // of no call: nothing of it counts
+	}
+	for _, env := range r.GetUnknown() {
+		out.Unknown[allotments.Env{Namespace: env.GetNamespace(), Name: env.GetName()}] = true
+	}
+	for _, h := range r.GetHoldings() {
+		k := allotments.Key{Namespace: h.GetNamespace(), Env: h.GetEnv(), Group: h.GetGroup()}
+		if !valid(k) || !l.opts.Fleet.Serves(cluster, segment.Key{Namespace: k.Namespace, Name: k.Env}) {
+			continue
+		}
+		out.Holdings[k] = allotments.Holding{Present: true, Max: bounded(h.GetMax()), Held: bounded(h.GetHeld()), Demand: bounded(h.GetDemand())}
+	}
+	return out
+}
+
+// valid reports whether an API server could have these names.
+func valid(k allotments.Key) bool {
+	return validate.IsName(k.Namespace) && validate.IsName(k.Env) && k.Group != "" && len(validation.IsValidLabelValue(k.Group)) == 0
+}
+
+func bounded(n int32) int32 { return min(max(n, 0), allotments.Most) }

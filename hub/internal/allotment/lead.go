@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotment
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	// lookEvery is how late a cluster that registered, or was forgotten, is noticed.
+	lookEvery = time.Second
+	// warmUp is how long clusters have to answer a new leader before it divides.
+	warmUp = 4 * time.Second
+	// allEvery is how often every group is divided anew, whether or not something of it has changed.
+	allEvery = 10 * time.Second
+	// reclaimIn is how long a cluster that is reclaimed may still be registered.
+	reclaimIn = time.Minute
+)
+
+// leader is one term of this replica.
+type leader struct {
+	*Service
+	term  *term
+	end   context.CancelFunc
+	since time.Time
+
+	mu       sync.Mutex // held while it stores: what follows from a change is decided after it
+	division *allotments.Division
+	wakes    map[string]chan struct{}
+	unbound  map[string]bool // clusters whose workers know no rooms
+	reclaims map[string]time.Time
+	allAt    time.Time
+}
+
+// lead divides until ctx ends, another replica does, or the store fails.
+func (s *Service) lead(ctx context.Context) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	l, err := s.begin(ctx, end)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.opts.Log.Info("Nothing is divided yet", "error", err.Error())
+		}
+		return
+	}
+	s.opts.Log.Info("This replica divides maxReplicas over clusters", "epoch", l.term.epoch.Epoch)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer end()
+	for ctx.Err() == nil {
+		for _, id := range s.opts.Fleet.ClusterIDs() {
+			if wake, fresh := l.enrol(id); fresh {
+				asking.Go(func() { l.keepAsking(ctx, id, wake) })
+			}
+		}
+		if err := l.settle(ctx); err != nil {
+			l.fail(ctx, err)
+			return
+		}
+		s.sleep(ctx, lookEvery)
+	}
+}
+
+func (s *Service) begin(ctx context.Context, end context.CancelFunc) (*leader, error) {
+	t, err := begin(ctx, s.opts.Store)
+	if err != nil {
+		return nil, err
+	}
+	books, err := loadBooks(ctx, s.opts.Store)
+	if err != nil {
+		return nil, err
+	}
+	addressed, err := loadAddressed(ctx, s.opts.Store)
+	if err != nil {
+		return nil, err
+	}
+	l := &leader{
+		Service: s, term: t, end: end, since: s.opts.Clock.Now(), division: allotments.NewDivision(t.epoch.Epoch, books, addressed),
+		wakes: map[string]chan struct{}{}, unbound: map[string]bool{}, reclaims: map[string]time.Time{},
+	}
+	l.division.Others = l.others
+	s.show(books)
+	return l, nil
+}
+
+// fail ends the term. What the store has is not known, or is another leader's.
+func (l *leader) fail(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		l.opts.Log.Info("This replica stops dividing maxReplicas", "cause", err.Error())
+	}
+	l.end()
+}
+
+// enrol returns a channel that wakes a cluster's goroutine, and whether it has to be started.
+func (l *leader) enrol(id string) (wake chan struct{}, fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wake = l.wakes[id]; wake != nil {
+		return wake, false
+	}
+	wake = make(chan struct{}, 1)
+	l.wakes[id] = wake
+	return wake, true
+}
+
+// settle takes up which clusters are registered, what operators reclaim, and that time passes.
+func (l *leader) settle(ctx context.Context) error {
+	registered := map[string]string{}
+	for _, id := range l.opts.Fleet.ClusterIDs() {
+		if uid := l.opts.Fleet.Registration(id); uid != "" {
+			registered[id] = uid
+		}
+	}
+	reclaimed, done, err := l.reclaimed(ctx, registered)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.opts.Clock.Now()
+	if !l.division.Warm && now.Sub(l.since) >= warmUp {
+		l.division.Warm = true
+	}
+	all := now.Sub(l.allAt) >= allEvery
+	if all {
+		l.allAt = now
+	}
+	if err := l.store(ctx, l.division.Settle(registered, reclaimed, all)); err != nil || len(done) == 0 {
+		return err
+	}
+	return l.term.commit(ctx, store.Txn{If: []store.Condition{l.term.held}, Deletes: done})
+}
+
+// reclaimed returns the clusters that operators reclaim and that are not registered, and the entries that are done with.
+func (l *leader) reclaimed(ctx context.Context, registered map[string]string) (clusters, done []string, err error) {
+	for e, err := range store.All(ctx, l.opts.Store, reclaimPrefix, 1000) {
+		if err != nil {
+			return nil, nil, err
+		}
+		id, now := strings.TrimPrefix(e.Key, reclaimPrefix), l.opts.Clock.Now()
+		since, known := l.reclaims[id]
+		switch {
+		case registered[id] == "":
+			clusters, done = append(clusters, id), append(done, e.Key)
+			delete(l.reclaims, id)
+		case !known:
+			l.reclaims[id] = now // this replica may not know yet that it was forgotten
+		case now.Sub(since) > reclaimIn:
+			done = append(done, e.Key)
+			delete(l.reclaims, id)
+		}
+		if len(done) >= maxPuts {
+			break
+		}
+	}
+	return clusters, done, nil
+}
+
+// store writes a change, and wakes the clusters whose rooms are others now. The caller holds the lock.
+func (l *leader) store(ctx context.Context, c allotments.Change) error {
+	return l.term.write(ctx, c, func(part allotments.Change) {
+		before := l.division.Books()
+		for k, b := range part.Books {
+			for id, share := range b.Shares {
+				if share.Room != before[k].Shares[id].Room {
+					wake(l.wakes[id])
+				}
+			}
+		}
+		l.division.Apply(part)
+		l.show(part.Books)
+	})
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// others counts the clusters that have a group and have not answered. The caller holds the lock.
+func (l *leader) others(k allotments.Key, answered func(cluster string) bool) (out allotments.Others) {
+	env := l.opts.Fleet.Env(segment.Key{Namespace: k.Namespace, Name: k.Env})
+	for _, c := range env.GetClusters() {
+		var holds int32
+		has := false
+		for _, m := range c.GetMembers() {
+			if m.GetScalingGroup() == k.Group {
+				has, holds = true, holds+max(m.GetDesired(), m.GetIdle()+m.GetRunning())
+			}
+		}
+		_, shared := l.division.Books()[k].Shares[c.GetClusterId()]
+		switch {
+		case !has || answered(c.GetClusterId()) || shared:
+		case l.unbound[c.GetClusterId()]:
+			out.Unbound += holds
+		default:
+			out.Missing++
+		}
+	}
+	return out
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotment
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/pkg/allotments"
+)
+
+// maxSeries bounds the groups that have series.
+const maxSeries = 500
+
+var (
+	labels = []string{"namespace", "env", "group", "cluster"}
+	rooms  = prometheus.NewDesc("atoll_hub_allotment_room",
+		"How far a cluster may grow a scaling group. Only the first 500 groups; every replica has it.", labels, nil)
+	most = prometheus.NewDesc("atoll_hub_allotment_may_hold",
+		"What a cluster may hold of a scaling group: more than its room until it has confirmed that the rest is gone.", labels, nil)
+	ceilings = prometheus.NewDesc("atoll_hub_allotment_max_replicas",
+		"maxReplicas of a scaling group, as it is divided.", labels[:3], nil)
+)
+
+// collector shows what is divided.
+type collector struct{ *Service }
+
+func (collector) Describe(out chan<- *prometheus.Desc) { out <- rooms; out <- most; out <- ceilings }
+
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	books := *c.state.Load()
+	keys := make([]allotments.Key, 0, len(books))
+	for k := range books {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, allotments.Compare)
+	gauge := func(d *prometheus.Desc, n int32, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	for _, k := range keys[:min(len(keys), maxSeries)] {
+		gauge(ceilings, books[k].Max, k.Namespace, k.Env, k.Group)
+		for id, share := range books[k].Shares {
+			gauge(rooms, share.Room, k.Namespace, k.Env, k.Group, id)
+			gauge(most, share.Most, k.Namespace, k.Env, k.Group, id)
+		}
+		lost := map[string]int32{}
+		for _, l := range books[k].Lost {
+			lost[l.Cluster] += l.Most
+		}
+		for id, n := range lost {
+			if _, back := books[k].Shares[id]; !back {
+				gauge(most, n, k.Namespace, k.Env, k.Group, id)
+			}
+		}
+	}
+}

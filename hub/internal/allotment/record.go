@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	prefix        = "allotments/"
+	epochKey      = prefix + "epoch"
+	bookPrefix    = prefix + "g/"
+	addressPrefix = prefix + "c/"
+	reclaimPrefix = prefix + "r/"
+
+	// maxPuts bounds one transaction; because etcd does.
+	maxPuts = 100
+)
+
+type epoch struct {
+	Epoch uint64 `json:"epoch"`
+}
+
+type address struct {
+	Incarnation uint64 `json:"incarnation"`
+}
+
+func keyOf(k allotments.Key) string { return bookPrefix + k.Namespace + "/" + k.Env + "/" + k.Group }
+
+func parseKey(key string) (allotments.Key, bool) {
+	parts := strings.Split(strings.TrimPrefix(key, bookPrefix), "/")
+	if len(parts) != 3 || !strings.HasPrefix(key, bookPrefix) {
+		return allotments.Key{}, false
+	}
+	return allotments.Key{Namespace: parts[0], Env: parts[1], Group: parts[2]}, true
+}
+
+func parseBook(e store.Entry) (b allotments.Book, err error) {
+	if err := json.Unmarshal(e.Value, &b); err != nil {
+		return b, fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+	}
+	return b, nil
+}
+
+func loadBooks(ctx context.Context, s store.Store) (map[allotments.Key]allotments.Book, error) {
+	out := map[allotments.Key]allotments.Book{}
+	for e, err := range store.All(ctx, s, bookPrefix, 1000) {
+		if err != nil {
+			return nil, fmt.Errorf("reading allotments: %w", err)
+		}
+		if k, ok := parseKey(e.Key); ok {
+			if out[k], err = parseBook(e); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+func loadAddressed(ctx context.Context, s store.Store) (map[string]uint64, error) {
+	out := map[string]uint64{}
+	for e, err := range store.All(ctx, s, addressPrefix, 1000) {
+		if err != nil {
+			return nil, fmt.Errorf("reading allotments: %w", err)
+		}
+		var a address
+		if err := json.Unmarshal(e.Value, &a); err != nil {
+			return nil, fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+		}
+		out[strings.TrimPrefix(e.Key, addressPrefix)] = a.Incarnation
+	}
+	return out, nil
+}
+
+// term is the right of one leader to write.
+type term struct {
+	store store.Store
+	epoch epoch
+	held  store.Condition
+}
+
+// begin ends the terms of all earlier leaders.
+func begin(ctx context.Context, s store.Store) (*term, error) {
+	e, has, err := s.Get(ctx, epochKey)
+	t := &term{store: s}
+	if err == nil && has {
+		err = json.Unmarshal(e.Value, &t.epoch)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the epoch of allotments: %w", err)
+	}
+	t.epoch.Epoch++
+	value, err := json.Marshal(t.epoch)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := store.CompareAndSwap(ctx, s, epochKey, e.Revision, value)
+	if err != nil {
+		return nil, fmt.Errorf("beginning an epoch of allotments: %w", err)
+	}
+	t.held = store.Condition{Key: epochKey, Revision: revision}
+	return t, nil
+}
+
+// errEnded: another leader has begun.
+var errEnded = errors.New("another replica divides now")
+
+// write stores changes, in parts that each stand for themselves. applied is called with each part that is stored.
+func (t *term) write(ctx context.Context, c allotments.Change, applied func(allotments.Change)) error {
+	for !c.None() {
+		part := allotments.Change{Books: map[allotments.Key]allotments.Book{}, Addressed: c.Addressed}
+		txn := store.Txn{If: []store.Condition{t.held}}
+		for id, incarnation := range c.Addressed {
+			value, err := json.Marshal(address{incarnation})
+			if err != nil {
+				return err
+			}
+			txn.Puts = append(txn.Puts, store.Put{Key: addressPrefix + id, Value: value})
+		}
+		for k, b := range c.Books {
+			if len(txn.Puts)+len(txn.Deletes) >= maxPuts {
+				break
+			}
+			part.Books[k] = b
+			if b.Empty() {
+				txn.Deletes = append(txn.Deletes, keyOf(k))
+				continue
+			}
+			value, err := json.Marshal(b)
+			if err != nil {
+				return err
+			}
+			txn.Puts = append(txn.Puts, store.Put{Key: keyOf(k), Value: value})
+		}
+		if err := t.commit(ctx, txn); err != nil {
+			return err
+		}
+		applied(part)
+		for k := range part.Books {
+			delete(c.Books, k)
+		}
+		c.Addressed = nil
+	}
+	return nil
+}
+
+func (t *term) commit(ctx context.Context, txn store.Txn) error {
+	_, err := t.store.Commit(ctx, txn)
+	if errors.Is(err, store.ErrConflict) {
+		return errEnded
+	}
+	if err != nil {
+		return fmt.Errorf("storing allotments: %w", err)
+	}
+	return nil
+}

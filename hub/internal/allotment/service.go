@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	office = "allotments"
+	// again is the pause after a failure of the store.
+	again = time.Second
+)
+
+// Fleet is what is known of clusters.
+type Fleet interface {
+	ClusterIDs() []string
+	Cluster(id string) *sandboxv1.Cluster
+	Registration(id string) (uid string)
+	Env(key segment.Key) *sandboxv1.Env
+	// Serves reports whether a cluster was given an Env.
+	Serves(clusterID string, key segment.Key) bool
+}
+
+// Options configure a Service.
+type Options struct {
+	Store   store.Store
+	Fleet   Fleet
+	Calls   calls.Dispatcher // to every cluster
+	Clock   clock.WithTicker
+	Metrics prometheus.Registerer // nil: none
+	Log     logr.Logger
+}
+
+// Service divides, while this replica leads, and knows what was divided.
+type Service struct {
+	opts  Options
+	state atomic.Pointer[map[allotments.Key]allotments.Book] // not changed
+	mu    sync.Mutex                                         // of changes of the state
+}
+
+// New returns a Service, to be run.
+func New(o Options) (*Service, error) {
+	s := &Service{opts: o}
+	s.state.Store(&map[allotments.Key]allotments.Book{})
+	if o.Metrics != nil {
+		if err := o.Metrics.Register(collector{s}); err != nil {
+			return nil, fmt.Errorf("registering metrics of allotments: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Run divides while this replica leads, until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	shared, ok := s.opts.Store.(store.Shared)
+	if !ok {
+		for ctx.Err() == nil {
+			s.lead(ctx)
+			s.sleep(ctx, again)
+		}
+		return nil
+	}
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { s.follow(ctx, shared) })
+	for ctx.Err() == nil {
+		if err := shared.Lead(ctx, office, s.lead); errors.Is(err, store.ErrClosed) {
+			return nil
+		}
+		s.sleep(ctx, again)
+	}
+	return nil
+}
+
+func (s *Service) sleep(ctx context.Context, d time.Duration) {
+	timer := s.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+}
+
+// follow takes up what the leader writes.
+func (s *Service) follow(ctx context.Context, shared store.Shared) {
+	load := func(ctx context.Context) error {
+		books, err := loadBooks(ctx, s.opts.Store)
+		if err == nil {
+			s.mu.Lock()
+			s.state.Store(&books)
+			s.mu.Unlock()
+		}
+		return err
+	}
+	for ctx.Err() == nil {
+		err := store.Follow(ctx, shared, bookPrefix, load, s.apply)
+		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
+			return
+		}
+		s.opts.Log.Info("What is shown of allotments is as last read", "error", err.Error())
+		s.sleep(ctx, again)
+	}
+}
+
+func (s *Service) apply(events []store.Event) {
+	changed := map[allotments.Key]allotments.Book{}
+	for _, e := range events {
+		if k, ok := parseKey(e.Key); ok && e.Deleted {
+			changed[k] = allotments.Book{}
+		} else if b, err := parseBook(e.Entry); ok && err == nil {
+			changed[k] = b
+		}
+	}
+	s.show(changed)
+}
+
+// show makes changed books visible.
+func (s *Service) show(changed map[allotments.Key]allotments.Book) {
+	if len(changed) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(*s.state.Load())
+	for k, b := range changed {
+		if b.Empty() {
+			delete(next, k)
+		} else {
+			next[k] = b
+		}
+	}
+	s.state.Store(&next)
+}
+
+// Shares returns how the ceilings of an Env's groups are divided.
+func (s *Service) Shares(key segment.Key) []*sandboxv1.Allotment {
+	var out []*sandboxv1.Allotment
+	for k, b := range *s.state.Load() {
+		if k.Namespace == key.Namespace && k.Env == key.Name {
+			out = append(out, shown(k, b))
+		}
+	}
+	slices.SortFunc(out, func(a, b *sandboxv1.Allotment) int { return cmp.Compare(a.GetGroup(), b.GetGroup()) })
+	return out
+}
+
+func shown(k allotments.Key, b allotments.Book) *sandboxv1.Allotment {
+	out := &sandboxv1.Allotment{Group: k.Group, MaxReplicas: b.Max}
+	for id, share := range b.Shares {
+		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{ClusterId: id, Room: share.Room, MayHold: share.Most})
+	}
+	for _, lost := range b.Lost {
+		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{ClusterId: lost.Cluster, MayHold: lost.Most, Forgotten: true})
+	}
+	slices.SortFunc(out.Shares, func(a, b *sandboxv1.AllotmentShare) int { return cmp.Compare(a.GetClusterId(), b.GetClusterId()) })
+	return out
+}
+
+// Reclaim gives up what a cluster may hold, once it is forgotten: its Pods are gone, an operator says.
+func (s *Service) Reclaim(ctx context.Context, cluster string) error {
+	if cluster == "" || strings.Contains(cluster, "/") {
+		return problem.InvalidField("id", cluster, "the name of a cluster")
+	}
+	if _, err := s.opts.Store.Commit(ctx, store.Txn{Puts: []store.Put{{Key: reclaimPrefix + cluster, Value: []byte("{}")}}}); err != nil {
+		return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(problem.RetrySoon)
+	}
+	return nil
+}

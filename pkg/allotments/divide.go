@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotments
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Others are clusters that cannot be asked about a group now.
+type Others struct {
+	// Missing counts those that have members of the Env and no share yet: part of what is left over waits for them.
+	Missing int32
+	// Unbound is what those hold whose worker knows no rooms.
+	Unbound int32
+}
+
+// part is a cluster that can be given another room.
+type part struct {
+	cluster string
+	Share
+	Holding
+	target int32
+}
+
+// Divide sets the rooms of the clusters that respond. seen is what they said last, each after the Book's Confirm.
+func (b Book) Divide(seen map[string]Holding, others Others) Book {
+	parts, limit, any := b.parts(seen)
+	if !any {
+		// No cluster that responds has the group: rooms that are left are taken back.
+		limit = b.Max
+	}
+	free := int64(limit) - int64(others.Unbound)
+	available := free
+	for cluster, s := range b.Shares {
+		free -= int64(s.Most)
+		if _, asked := seen[cluster]; !asked {
+			available -= int64(s.Most)
+		}
+	}
+	for _, l := range b.Lost {
+		free, available = free-int64(l.Most), available-int64(l.Most)
+	}
+	share(parts, max(0, available), others.Missing)
+	if !needed(parts, available) {
+		if b.Max == limit {
+			return b
+		}
+		b = b.Clone()
+		b.Max = limit
+		return b
+	}
+	next := b.Clone()
+	next.Max = limit
+	for _, p := range parts {
+		s := p.Share
+		switch {
+		case p.target < s.Room:
+			s.Room = p.target
+		case p.target > s.Room && free >= 0:
+			s.Room = int32(min(int64(p.target), int64(s.Most)+free))
+			s.Room = max(s.Room, p.Room)
+			free -= int64(max(0, s.Room-s.Most))
+			s.Most = max(s.Most, s.Room)
+		}
+		next.Shares[p.cluster] = s
+	}
+	return next
+}
+
+// parts returns the clusters that respond and have a share, in order, and the smallest maxReplicas.
+func (b Book) parts(seen map[string]Holding) (parts []*part, limit int32, any bool) {
+	for cluster, h := range seen {
+		if h.Present && (!any || h.Max < limit) {
+			limit, any = h.Max, true
+		}
+		if s, has := b.Shares[cluster]; has {
+			parts = append(parts, &part{cluster: cluster, Share: s, Holding: h})
+		}
+	}
+	slices.SortFunc(parts, func(a, c *part) int { return cmp.Compare(a.cluster, c.cluster) })
+	return parts, limit, any
+}
+
+// share sets the targets: what each needs, at most an equal part where that is too much together; then an equal part of the rest.
+func share(parts []*part, available int64, missing int32) {
+	needs := func(p *part) int64 {
+		if !p.Present {
+			return 0
+		}
+		return min(int64(max(0, p.Demand)), available)
+	}
+	order := slices.Clone(parts)
+	slices.SortStableFunc(order, func(a, b *part) int { return cmp.Or(cmp.Compare(needs(a), needs(b)), cmp.Compare(a.Room, b.Room)) })
+	left := available
+	var present int64
+	for i, p := range order {
+		p.target = int32(min(needs(p), left/int64(len(order)-i)))
+		left -= int64(p.target)
+		if p.Present {
+			present++
+		}
+	}
+	if present == 0 {
+		return
+	}
+	each, odd := left/(present+int64(missing)), left%(present+int64(missing))
+	slices.SortStableFunc(order, func(a, b *part) int { return cmp.Compare(b.Room-b.target, a.Room-a.target) }) // who has it keeps it
+	for _, p := range order {
+		if !p.Present {
+			continue
+		}
+		p.target += int32(each)
+		if odd > 0 {
+			p.target, odd = p.target+1, odd-1
+		}
+	}
+}
+
+// needed reports whether rooms should change to their targets.
+func needed(parts []*part, available int64) bool {
+	var rooms, targets int64
+	for _, p := range parts {
+		rooms, targets = rooms+int64(p.Room), targets+int64(p.target)
+		if p.Present && p.Demand > p.Room && p.target > p.Room || !p.Present && p.Room > 0 {
+			return true
+		}
+	}
+	return rooms > max(0, available) || rooms < targets
+}

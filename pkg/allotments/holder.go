@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotments
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// Call is what the hub sends to a worker: all its rooms. A group that it does not name has none.
+type Call struct {
+	// Epoch and Number order calls.
+	Epoch, Number uint64
+	// Incarnation is the one that the rooms are for.
+	Incarnation uint64
+	Rooms       map[Key]int32
+}
+
+// Answer says what is held under the call that it names.
+type Answer struct {
+	Epoch, Number uint64
+	Holdings      map[Key]Holding
+	// Unknown are Envs whose groups were not observed yet.
+	Unknown map[Env]bool
+}
+
+// Env names a federated Env.
+type Env struct{ Namespace, Name string }
+
+// of returns the holding of a group, and whether it is known.
+func (a *Answer) of(k Key) (Holding, bool) {
+	return a.Holdings[k], !a.Unknown[Env{k.Namespace, k.Env}]
+}
+
+// Observation is what a worker sees of a group.
+type Observation struct {
+	Holding
+	// Ending counts Pods that are being deleted. They keep what is held from falling until they are gone.
+	Ending int32
+}
+
+// ErrIncarnation refuses a call for another incarnation.
+var ErrIncarnation = errors.New("the rooms are for another incarnation")
+
+// Unsure is how long a write whose outcome is unknown counts as done.
+const Unsure = time.Minute
+
+// Holder is what a worker knows of its rooms. Nothing of it outlives the process. It is not safe for concurrent use.
+type Holder struct {
+	on            bool
+	incarnation   uint64
+	epoch, number uint64
+	groups        map[Key]*group
+}
+
+type group struct {
+	room     int32
+	last     Holding
+	observed bool
+	promised int32     // what a growth under way leads to
+	until    time.Time // its outcome is unknown before
+}
+
+// held is what the hub must count.
+func (g *group) held() int32 { return max(g.last.Held, g.promised) }
+
+// NewHolder returns one that limits nothing.
+func NewHolder() *Holder { return &Holder{groups: map[Key]*group{}} }
+
+// Switch turns limits on or off. When they are turned on there are no rooms yet.
+func (h *Holder) Switch(on bool) {
+	if h.on != on {
+		h.on = on
+		h.dropRooms()
+	}
+}
+
+// On reports whether rooms limit growth.
+func (h *Holder) On() bool { return h.on }
+
+// Begin starts an incarnation, which has no rooms.
+func (h *Holder) Begin(incarnation uint64) {
+	if incarnation != h.incarnation {
+		h.incarnation = incarnation
+		h.dropRooms()
+	}
+}
+
+func (h *Holder) dropRooms() {
+	h.epoch, h.number = 0, 0
+	for _, g := range h.groups {
+		g.room = 0
+	}
+}
+
+func (h *Holder) of(k Key) *group {
+	g := h.groups[k]
+	if g == nil {
+		g = &group{}
+		h.groups[k] = g
+	}
+	return g
+}
+
+// Room returns the room of a group; nil: it is not limited.
+func (h *Holder) Room(k Key) *int32 {
+	if !h.on {
+		return nil
+	}
+	var room int32
+	if g := h.groups[k]; g != nil {
+		room = g.room
+	}
+	return &room
+}
+
+// Observe notes what is there of a group, all earlier growth included.
+func (h *Holder) Observe(k Key, o Observation, now time.Time) {
+	g := h.of(k)
+	was := g.held()
+	if !g.observed {
+		was = o.Held + o.Ending
+	}
+	if now.Before(g.until) {
+		was = max(was, g.promised)
+	} else {
+		g.promised, g.until = 0, time.Time{}
+	}
+	o.Held = max(o.Held, min(o.Held+o.Ending, was))
+	g.last, g.observed = o.Holding, true
+}
+
+// Need notes what a group would have to hold.
+func (h *Holder) Need(k Key, demand int32) {
+	if g := h.groups[k]; g != nil {
+		g.last.Demand = demand
+	}
+}
+
+// Promise must be called before a group is grown to a number, which then counts as held. It returns false if that is past the room.
+func (h *Holder) Promise(k Key, to int32) bool {
+	g := h.of(k)
+	if h.on && to > g.room && to > g.held() {
+		return false
+	}
+	g.promised = max(g.promised, to)
+	return true
+}
+
+// Doubt notes that the growth last promised may still happen.
+func (h *Holder) Doubt(k Key, now time.Time) {
+	if g := h.groups[k]; g != nil && g.promised > 0 {
+		g.until = now.Add(Unsure)
+	}
+}
+
+// Keep drops the groups of an Env that it does not have any more.
+func (h *Holder) Keep(namespace, env string, has func(group string) bool) {
+	for k, g := range h.groups {
+		if k.Namespace != namespace || k.Env != env || has(k.Group) {
+			continue
+		}
+		if g.room == 0 {
+			delete(h.groups, k)
+			continue
+		}
+		g.last, g.observed, g.promised, g.until = Holding{}, false, 0, time.Time{}
+	}
+}
+
+// Take follows a call, unless a later one came before. It returns what is held now, and the groups whose room has changed.
+func (h *Holder) Take(c Call) (Answer, []Key, error) {
+	if c.Incarnation != h.incarnation || !h.on {
+		return Answer{}, nil, ErrIncarnation
+	}
+	var changed []Key
+	if c.Epoch > h.epoch || c.Epoch == h.epoch && c.Number > h.number {
+		h.epoch, h.number = c.Epoch, c.Number
+		for k, room := range c.Rooms {
+			if g := h.of(k); g.room != room {
+				g.room, changed = room, append(changed, k)
+			}
+		}
+		for k, g := range h.groups {
+			if _, named := c.Rooms[k]; !named && g.room != 0 {
+				g.room, changed = 0, append(changed, k)
+			}
+			if g.room == 0 && !g.observed && g.promised == 0 {
+				delete(h.groups, k)
+			}
+		}
+	}
+	out := Answer{Epoch: h.epoch, Number: h.number, Holdings: map[Key]Holding{}}
+	for k, g := range h.groups {
+		if g.observed && g.last.Present {
+			holding := g.last
+			holding.Held = g.held()
+			out.Holdings[k] = holding
+		}
+	}
+	slices.SortFunc(changed, Compare)
+	return out, changed, nil
+}

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allotments_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"navix.sh/atoll/pkg/allotments"
+)
+
+var seeds = flag.Int("seeds", 10_000, "how many seeds TestI9Simulated runs")
+
+var key = allotments.Key{Namespace: "agents", Env: "python", Group: "default"}
+
+const steps = 300
+
+// TestI9Simulated: whatever happens to messages, workers, leaders and clusters, the sum of what clusters hold grows past maxReplicas
+// only by what was held when a cluster joined, or when maxReplicas was lowered. Once everything heals, demand gets all there is.
+func TestI9Simulated(t *testing.T) {
+	n := *seeds
+	if testing.Short() {
+		n = 500
+	}
+	grown, moved := 0, 0
+	for seed := range n {
+		w := newWorld(uint64(seed), seed%2 == 0)
+		for range steps {
+			w.step()
+		}
+		w.heal()
+		grown, moved = grown+w.grown, moved+w.lowered
+		if len(w.faults) > 0 {
+			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(w.faults, "\n"), strings.Join(w.trace, "\n"))
+		}
+	}
+	if grown < 4*n || moved < n {
+		t.Errorf("%d seeds grew %d times and took room back %d times: the simulation shows too little", n, grown, moved)
+	}
+}
+
+// world is a hub's store, two processes that may lead, and clusters.
+type world struct {
+	*rand.Rand
+	strict bool // no cluster joins with Pods, maxReplicas stays, and nothing is reclaimed
+	now    time.Time
+	limit  int32 // of maxReplicas: what users apply now
+
+	epoch     uint64
+	books     map[allotments.Key]allotments.Book
+	addressed map[string]uint64
+	uids      map[string]string // registered
+
+	leaders  []*leader
+	clusters []*cluster
+	calls    []call
+	answers  []answer
+
+	// allowed is what the sum may be: maxReplicas, or more for what was held when it was lowered or a cluster joined.
+	allowed        int64
+	grown, lowered int
+	faults, trace  []string
+}
+
+type leader struct {
+	*allotments.Division
+	waits map[string]allotments.Call
+}
+
+type call struct {
+	leader  int
+	cluster string
+	allotments.Call
+}
+
+type answer struct {
+	leader  int
+	cluster string
+	number  uint64
+	allotments.Answer
+}
+
+type cluster struct {
+	id, uid     string
+	incarnation uint64
+	*allotments.Holder
+	max, held, ending, demand int32
+	decided, writing          int32 // a growth that was decided, and one under way; 0: none
+	away, gone, reclaimed     bool
+}
+
+func newWorld(seed uint64, strict bool) *world {
+	w := &world{
+		Rand: rand.New(rand.NewPCG(seed, 9)), strict: strict, now: time.Unix(0, 0), limit: 6, allowed: 6,
+		books: map[allotments.Key]allotments.Book{}, addressed: map[string]uint64{}, uids: map[string]string{},
+	}
+	for i := range 2 + w.IntN(2) {
+		c := &cluster{id: string(rune('a' + i)), max: w.limit}
+		c.uid = "uid-" + c.id
+		w.clusters = append(w.clusters, c)
+		if !strict && w.IntN(3) == 0 {
+			c.held = w.Int32N(5)
+			w.allowed += int64(c.held)
+		}
+		w.restart(c)
+		w.uids[c.id] = c.uid
+	}
+	w.leaders = make([]*leader, 2)
+	w.takeOver(0)
+	return w
+}
+
+func (w *world) restart(c *cluster) {
+	if c.writing > 0 && w.IntN(2) == 0 {
+		c.held = c.writing
+	}
+	c.decided, c.writing = 0, 0
+	c.incarnation++
+	c.Holder = allotments.NewHolder()
+	c.Switch(true)
+	c.Begin(c.incarnation)
+	c.observe(w.now)
+}
+
+func (c *cluster) observe(now time.Time) {
+	if c.gone {
+		c.Keep(key.Namespace, key.Env, func(string) bool { return false })
+		return
+	}
+	c.Observe(key, allotments.Observation{Ending: c.ending,
+		Holding: allotments.Holding{Present: true, Max: c.max, Held: c.held}}, now)
+	c.Need(key, c.demand)
+}
+
+func (w *world) takeOver(i int) {
+	w.epoch++
+	d := allotments.NewDivision(w.epoch, w.books, w.addressed)
+	d.Warm = true
+	w.leaders[i] = &leader{Division: d, waits: map[string]allotments.Call{}}
+}
+
+// commit stores a change, unless another process leads.
+func (w *world) commit(l *leader, c allotments.Change) bool {
+	if l.Epoch != w.epoch {
+		return false
+	}
+	for k, b := range c.Books {
+		before := w.books[k]
+		w.check(before, b)
+		if b.Empty() {
+			delete(w.books, k)
+		} else {
+			w.books[k] = b
+		}
+	}
+	maps.Copy(w.addressed, c.Addressed)
+	l.Apply(c)
+	return true
+}
+
+// check looks at a change of the hub's book. A room rises only while the sum fits.
+func (w *world) check(before, after allotments.Book) {
+	_, most := after.Sums()
+	for id, s := range after.Shares {
+		if s.Room < before.Shares[id].Room {
+			w.lowered++
+		}
+		if s.Room > before.Shares[id].Room && most > int64(after.Max) {
+			w.fault("%s's room rises to %d while %d may be held of %d", id, s.Room, most, after.Max)
+		}
+		if s.Most < s.Room {
+			w.fault("%s may hold %d, less than its room %d", id, s.Most, s.Room)
+		}
+	}
+}
+
+func (w *world) fault(format string, args ...any) {
+	w.faults = append(w.faults, fmt.Sprintf(format, args...))
+}
+
+func (w *world) log(format string, args ...any) {
+	if len(w.trace) < 10*steps {
+		w.trace = append(w.trace, fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) find(id string) *cluster {
+	return w.clusters[slices.IndexFunc(w.clusters, func(c *cluster) bool { return c.id == id })]
+}
+
+// sum counts what all clusters hold, without those that an operator declared gone.
+func (w *world) sum() (n int64) {
+	for _, c := range w.clusters {
+		if !c.reclaimed {
+			n += int64(c.held)
+		}
+	}
+	return n
+}
+
+// step does one thing at random.
+func (w *world) step() {
+	w.now = w.now.Add(time.Second)
+	c := w.clusters[w.IntN(len(w.clusters))]
+	switch n := w.IntN(100); {
+	case n < 22:
+		w.ask(w.IntN(2), c)
+	case n < 56:
+		w.deliver()
+	case n < 84:
+		w.scale(c)
+	case n < 88:
+		c.demand = w.Int32N(9)
+	case n < 91:
+		if c.held > 0 { // a Pod's end begins
+			c.held--
+			c.ending++
+		}
+	case n < 92:
+		c.ending = 0
+	case n < 93:
+		if c.gone = !c.gone && c.writing == 0 && w.IntN(3) == 0; c.gone { // its Env is removed, or comes back
+			c.decided, c.held, c.ending = 0, 0, 0
+			c.observe(w.now)
+		}
+	case n < 95:
+		w.restart(c)
+		w.log("%s restarts as %d", c.id, c.incarnation)
+	case n < 96:
+		c.away = !c.away && w.IntN(3) == 0
+	case n < 97:
+		w.takeOver(w.IntN(2))
+	case n < 99:
+		w.operate(c)
+	default:
+		w.specify(c)
+	}
+	w.settleAllowed()
+}
+
+// settleAllowed takes the allowance back once the hub knows that the sum fits.
+func (w *world) settleAllowed() {
+	b := w.books[key]
+	_, most := b.Sums()
+	joined := !slices.ContainsFunc(w.clusters, func(c *cluster) bool {
+		_, has := b.Shares[c.id]
+		return !has && max(c.held, c.decided, c.writing, *c.Room(key)) > 0 && !c.reclaimed || c.max != w.limit && !c.reclaimed
+	})
+	for _, a := range w.answers {
+		for _, said := range a.Holdings {
+			joined = joined && said.Max == w.limit
+		}
+	}
+	for _, l := range w.leaders {
+		if l == nil || l.Epoch != w.epoch {
+			continue
+		}
+		for _, c := range w.clusters {
+			said, answers := l.Said(c.id, key)
+			joined = joined && (!answers || !said.Present || said.Max == w.limit) // else it does not know yet what users applied
+		}
+	}
+	if most <= int64(w.limit) && joined && w.sum() <= int64(w.limit) && !w.strict && b.Max == w.limit {
+		w.allowed = int64(w.limit)
+	}
+}
+
+// ask has a leader send a call, if the last one was answered or is given up.
+func (w *world) ask(i int, c *cluster) {
+	l := w.leaders[i]
+	if l == nil || w.uids[c.id] == "" {
+		return
+	}
+	if _, waits := l.waits[c.id]; waits {
+		if w.IntN(8) > 0 {
+			return
+		}
+		delete(l.waits, c.id)
+		l.Away(c.id)
+	}
+	if change := l.Address(c.id, c.incarnation); !change.None() && !w.commit(l, change) {
+		return
+	}
+	sent := l.Call(c.id)
+	l.waits[c.id] = sent
+	w.calls = append(w.calls, call{i, c.id, sent})
+}
+
+// deliver delivers, loses or repeats one message, of any age.
+func (w *world) deliver() {
+	lost, again := w.IntN(20) == 0, w.IntN(10) == 0
+	if w.IntN(2) == 0 && len(w.calls) > 0 {
+		at := max(w.IntN(len(w.calls)), w.IntN(len(w.calls)))
+		m := w.calls[at]
+		if !again {
+			w.calls = slices.Delete(w.calls, at, at+1)
+		}
+		c := w.find(m.cluster)
+		if lost || c.away {
+			return
+		}
+		if a, _, err := c.Take(m.Call); err == nil {
+			w.answers = append(w.answers, answer{m.leader, m.cluster, m.Number, a})
+		}
+		return
+	}
+	if len(w.answers) == 0 {
+		return
+	}
+	at := max(w.IntN(len(w.answers)), w.IntN(len(w.answers)))
+	m := w.answers[at]
+	if !again {
+		w.answers = slices.Delete(w.answers, at, at+1)
+	}
+	l := w.leaders[m.leader]
+	sent, waits := l.waits[m.cluster]
+	if lost || !waits || sent.Number != m.number || sent.Epoch != l.Epoch || w.uids[m.cluster] == "" {
+		return
+	}
+	delete(l.waits, m.cluster)
+	if change := l.Answered(m.cluster, w.find(m.cluster).uid, sent, m.Answer); !change.None() && w.commit(l, change) {
+		w.log("%s holds %v of %v: %v", m.cluster, m.Holdings, sent.Rooms, w.books[key])
+	}
+}
+
+// scale is one decision of a worker's autoscaler, or the end of its write.
+func (w *world) scale(c *cluster) {
+	if c.writing > 0 {
+		c.held, c.writing = c.writing, 0
+		w.grown++
+		w.log("%s grows to %d of %d", c.id, c.held, *c.Room(key))
+		if sum := w.sum(); sum > w.allowed && !c.reclaimed {
+			w.fault("%s grew to %d, and all hold %d of %d", c.id, c.held, sum, w.allowed)
+		}
+		return
+	}
+	if c.decided > 0 {
+		if c.Promise(key, c.decided) {
+			c.writing = c.decided
+		}
+		c.decided = 0
+		return
+	}
+	c.observe(w.now)
+	if c.gone {
+		return
+	}
+	to := min(c.demand, c.max, *c.Room(key), c.held+1+w.Int32N(3))
+	switch {
+	case to > c.held:
+		c.decided = to
+	case c.held > c.demand:
+		c.held, c.ending = c.held-1, c.ending+1
+	}
+}
+
+// operate forgets a cluster, takes it back, or reclaims what it had.
+func (w *world) operate(c *cluster) {
+	registered := maps.Clone(w.uids)
+	maps.DeleteFunc(registered, func(_, uid string) bool { return uid == "" })
+	var reclaimed []string
+	switch {
+	case w.uids[c.id] != "":
+		if w.IntN(3) > 0 {
+			return
+		}
+		w.uids[c.id] = ""
+		delete(registered, c.id)
+	case w.strict || w.IntN(3) > 0:
+		if c.reclaimed { // what it holds counts again
+			w.allowed = max(w.allowed, int64(c.max)) + int64(max(c.held, c.decided, c.writing, *c.Room(key)))
+			c.reclaimed = false
+		}
+		w.uids[c.id], registered[c.id] = c.uid, c.uid
+	default:
+		// The operator says that the cluster is gone.
+		c.reclaimed, reclaimed = true, []string{c.id}
+	}
+	w.log("registered are %v, reclaimed %v", registered, reclaimed)
+	for i := range w.leaders {
+		l := w.leaders[i]
+		if l == nil || l.Epoch != w.epoch {
+			continue
+		}
+		for id := range w.uids {
+			if registered[id] == "" {
+				l.Away(id)
+				delete(l.waits, id)
+			}
+		}
+		if change := l.Settle(registered, reclaimed, true); !change.None() {
+			w.commit(l, change)
+		}
+	}
+}
+
+// specify applies another maxReplicas, in one cluster after the other.
+func (w *world) specify(c *cluster) {
+	if w.strict || c.writing > 0 {
+		return
+	}
+	if !slices.ContainsFunc(w.clusters, func(c *cluster) bool { return c.max != w.limit }) {
+		w.limit = 1 + w.Int32N(10)
+	}
+	c.max = w.limit
+	c.observe(w.now)
+	w.allowed = max(w.allowed, int64(w.limit))
+}
+
+// heal ends all faults. Then all demand is in the first cluster, and it must get all of maxReplicas.
+func (w *world) heal() {
+	w.log("everything heals")
+	w.takeOver(0)
+	w.leaders[1] = nil
+	w.calls, w.answers = nil, nil
+	for i, c := range w.clusters {
+		c.away, c.gone, c.max, c.reclaimed = false, false, w.limit, false
+		w.uids[c.id] = c.uid
+		if c.demand = 0; i == 0 {
+			c.demand = 100
+		}
+	}
+	w.allowed = 1000 // what was reclaimed counts again
+	w.commit(w.leaders[0], w.leaders[0].Settle(w.uids, nil, true))
+	for range 40 {
+		for _, c := range w.clusters {
+			w.now = w.now.Add(allotments.Unsure)
+			c.ending = 0
+			for range 3 {
+				w.scale(c)
+			}
+			delete(w.leaders[0].waits, c.id)
+			w.ask(0, c)
+			for len(w.calls)+len(w.answers) > 0 {
+				w.deliver()
+			}
+		}
+	}
+	if first := w.clusters[0]; first.held < w.limit || w.sum() != int64(first.held) {
+		w.fault("%s needs all of %d and holds %d; all hold %d; the hub has %v", first.id, w.limit, first.held, w.sum(), w.books[key])
+	}
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/retry"
+)
+
+// allottedKey of stateConfigMap says whether the hub divides maxReplicas over clusters, so that a leader that starts while the hub is away
+// lets no group grow.
+const allottedKey = "allotments"
+
+// allot follows what a Welcome says of allotments. It is durable before the stream begins.
+func (a *Agent) allot(ctx context.Context, on bool) error {
+	if a.allotted != on {
+		if err := a.store.keepAllotted(ctx, on); err != nil {
+			return err
+		}
+		a.allotted = on
+		a.opts.Log.Info("The hub says whether it divides maxReplicas of scaling groups over clusters", "divides", on)
+	}
+	a.opts.Rooms.Switch(on)
+	return nil
+}
+
+// loadAllotted continues with what the last leader was told. A worker without a hub is limited by nothing.
+func (a *Agent) loadAllotted(ctx context.Context) (err error) {
+	if a.allotted, err = a.store.loadAllotted(ctx); err == nil {
+		a.opts.Rooms.Switch(a.allotted && a.opts.Hub.Target != "")
+	}
+	return err
+}
+
+func (s incarnations) keepAllotted(ctx context.Context, on bool) error {
+	err := retry.OnError(retry.DefaultRetry, raced, func() error {
+		state := &corev1.ConfigMap{}
+		if err := s.reader.Get(ctx, s.name, state); err != nil {
+			return err
+		}
+		if state.Data == nil {
+			state.Data = map[string]string{}
+		}
+		if state.Data[allottedKey] = strconv.FormatBool(on); !on {
+			delete(state.Data, allottedKey)
+		}
+		return s.client.Update(ctx, state)
+	})
+	if err != nil {
+		return fmt.Errorf("storing whether the hub divides maxReplicas: %w", err)
+	}
+	return nil
+}
+
+func (s incarnations) loadAllotted(ctx context.Context) (bool, error) {
+	state := &corev1.ConfigMap{}
+	if err := s.reader.Get(ctx, s.name, state); err != nil {
+		return false, fmt.Errorf("reading whether the hub divides maxReplicas: %w", err)
+	}
+	return state.Data[allottedKey] == strconv.FormatBool(true), nil
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rooms
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// MaxGroups bounds the groups that are told to the hub, and the rooms that it may send. The other groups do not grow.
+const MaxGroups = 2000
+
+// Rooms are this cluster's. It is safe for concurrent use.
+type Rooms struct {
+	cache client.Reader
+	clock clock.PassiveClock
+
+	mu     sync.Mutex
+	holder *allotments.Holder
+	looked map[types.NamespacedName]bool // Envs whose groups were observed
+	tell   []func(env types.NamespacedName)
+}
+
+// New returns Rooms that limit nothing yet. The reader is a cache.
+func New(cache client.Reader, c clock.PassiveClock) *Rooms {
+	return &Rooms{cache: cache, clock: c, holder: allotments.NewHolder(), looked: map[types.NamespacedName]bool{}}
+}
+
+// KeyOf names a group of an Env.
+func KeyOf(env types.NamespacedName, group string) allotments.Key {
+	return allotments.Key{Namespace: env.Namespace, Env: env.Name, Group: group}
+}
+
+// Switch turns the limits on or off, as the hub says.
+func (r *Rooms) Switch(on bool) {
+	r.mu.Lock()
+	changed := r.holder.On() != on
+	r.holder.Switch(on)
+	envs := make([]types.NamespacedName, 0, len(r.looked))
+	for env := range r.looked {
+		envs = append(envs, env)
+	}
+	tell := r.tell
+	r.mu.Unlock()
+	if changed {
+		notify(tell, envs)
+	}
+}
+
+// On reports whether groups grow within rooms alone.
+func (r *Rooms) On() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holder.On()
+}
+
+// Begin starts an incarnation, which has no rooms yet.
+func (r *Rooms) Begin(incarnation uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holder.Begin(incarnation)
+}
+
+// OnChange calls f when a room of an Env has changed. f does not block.
+func (r *Rooms) OnChange(f func(env types.NamespacedName)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tell = append(r.tell, f)
+}
+
+func notify(tell []func(types.NamespacedName), envs []types.NamespacedName) {
+	for _, env := range envs {
+		for _, f := range tell {
+			f(env)
+		}
+	}
+}
+
+// Look notes all groups of an Env that have a maxReplicas and are enabled, by name, all earlier growth included.
+func (r *Rooms) Look(env types.NamespacedName, groups map[string]allotments.Observation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holder.Keep(env.Namespace, env.Name, func(group string) bool { _, has := groups[group]; return has })
+	for name, o := range groups {
+		r.holder.Observe(KeyOf(env, name), o, r.clock.Now())
+	}
+	r.looked[env] = true
+}
+
+// Forget drops an Env that is gone.
+func (r *Rooms) Forget(env types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holder.Keep(env.Namespace, env.Name, func(string) bool { return false })
+	delete(r.looked, env)
+}
+
+// Room returns the room of a group; nil: it is not limited.
+func (r *Rooms) Room(k allotments.Key) *int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holder.Room(k)
+}
+
+// Need notes what a group would have to hold.
+func (r *Rooms) Need(k allotments.Key, demand int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holder.Need(k, demand)
+}
+
+// Promise must return true before a group is grown to a number.
+func (r *Rooms) Promise(k allotments.Key, to int32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holder.Promise(k, to)
+}
+
+// Doubt notes that the growth last promised may still happen.
+func (r *Rooms) Doubt(k allotments.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holder.Doubt(k, r.clock.Now())
+}
+
+// Allot follows a call of the hub, and tells what is held under it.
+func (r *Rooms) Allot(ctx context.Context, call *federationv1.AllotCall) (*federationv1.AllotResult, error) {
+	c, err := parse(call)
+	if err != nil {
+		return nil, err
+	}
+	envs := &v1alpha1.SandboxEnvList{}
+	if err := r.cache.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing envs: %w", err)
+	}
+	answer, unknown, err := r.take(c, envs)
+	if errors.Is(err, allotments.ErrIncarnation) {
+		return nil, problem.New(problem.Unavailable, "%w", err)
+	}
+	return result(answer, unknown), err
+}
+
+func (r *Rooms) take(c allotments.Call, envs *v1alpha1.SandboxEnvList) (allotments.Answer, []types.NamespacedName, error) {
+	r.mu.Lock()
+	answer, changed, err := r.holder.Take(c)
+	var unknown []types.NamespacedName
+	for i := range envs.Items {
+		if env := client.ObjectKeyFromObject(&envs.Items[i]); !r.looked[env] {
+			unknown = append(unknown, env)
+		}
+	}
+	tell := r.tell
+	r.mu.Unlock()
+	var woken []types.NamespacedName
+	for _, k := range changed {
+		woken = append(woken, types.NamespacedName{Namespace: k.Namespace, Name: k.Env})
+	}
+	notify(tell, slices.Compact(woken))
+	return answer, unknown, err
+}
+
+func parse(call *federationv1.AllotCall) (allotments.Call, error) {
+	if n := len(call.GetRooms()); n > MaxGroups {
+		return allotments.Call{}, problem.New(problem.Invalid, "rooms: %d are too many, want at most %d", n, MaxGroups)
+	}
+	c := allotments.Call{
+		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotments.Key]int32{},
+	}
+	for _, room := range call.GetRooms() {
+		if room.GetRoom() < 0 {
+			return allotments.Call{}, problem.New(problem.Invalid, "rooms: %d is not valid, want 0 or more", room.GetRoom())
+		}
+		c.Rooms[allotments.Key{Namespace: room.GetNamespace(), Env: room.GetEnv(), Group: room.GetGroup()}] = room.GetRoom()
+	}
+	return c, nil
+}
+
+// result tells the first MaxGroups in order: those that are left out have no room, and do not grow. Of more unknown Envs than that the
+// answer would say too little, so it says nothing.
+func result(a allotments.Answer, unknown []types.NamespacedName) *federationv1.AllotResult {
+	out := &federationv1.AllotResult{Epoch: a.Epoch, Number: a.Number}
+	if len(unknown) > MaxGroups {
+		return &federationv1.AllotResult{}
+	}
+	for _, env := range unknown {
+		out.Unknown = append(out.Unknown, &federationv1.EnvKey{Namespace: env.Namespace, Name: env.Name})
+	}
+	keys := make([]allotments.Key, 0, len(a.Holdings))
+	for k := range a.Holdings {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, allotments.Compare)
+	for _, k := range keys[:min(len(keys), MaxGroups)] {
+		h := a.Holdings[k]
+		out.Holdings = append(out.Holdings, &federationv1.Holding{
+			Namespace: k.Namespace, Env: k.Env, Group: k.Group, Max: h.Max, Held: h.Held, Demand: h.Demand,
+		})
+	}
+	return out
+}
