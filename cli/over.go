@@ -40,7 +40,7 @@ func anyState(*sandboxv1.Sandbox) error { return nil }
 
 // explainGone replaces the error of a sandbox that cannot be reached by its end, if it has ended.
 func (a *app) explainGone(ctx context.Context, id string, err error) error {
-	if problem.FromError(err).Reason != problem.NotFound {
+	if err == nil || problem.FromError(err).Reason != problem.NotFound {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortCall)

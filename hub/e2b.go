@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,6 +23,9 @@ import (
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/e2b"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/sandboxd"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/wallclock"
 )
@@ -37,15 +41,16 @@ func (o *e2bOptions) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.listen, "e2b-listen", "",
 		"address for E2B clients, such as :8083: E2B_API_URL and E2B_SANDBOX_URL; plain text or TLS as --listen; default: none")
 	flags.StringVar(&o.keyFile, "e2b-key-file", "",
-		"64 hex digits that seal the access tokens of E2B clients, the same at each replica; default: made in the data directory")
+		"64 hex digits that seal the access tokens of E2B clients, and from which the tokens of sandboxes' daemons follow, the same at each "+
+			"replica; default: made in the data directory")
 	flags.StringVar(&o.domain, "e2b-domain", "", "parent of the names PORT-ID.DOMAIN that lead to --e2b-listen; default: none")
 }
 
 func (o *e2bOptions) validate(open, shared bool) error {
 	var errs []error
 	if o.listen == "" {
-		if o.keyFile != "" || o.domain != "" {
-			errs = append(errs, errors.New("--e2b-key-file, --e2b-domain: want --e2b-listen with them"))
+		if o.domain != "" {
+			errs = append(errs, errors.New("--e2b-domain: want --e2b-listen with it"))
 		}
 		return errors.Join(errs...)
 	}
@@ -83,6 +88,26 @@ func (o *e2bOptions) key(dataDir string) ([]byte, error) {
 		return nil, fmt.Errorf("--e2b-key-file: %s does not have %d hex digits", path, 2*e2b.KeySize)
 	}
 	return key, nil
+}
+
+// tokens are those of sandboxes' daemons. Their key is read, or made, when the first one is needed.
+func (o *e2bOptions) tokens(dataDir string, shared bool) reach.Tokens {
+	var mu sync.Mutex
+	var key []byte
+	return func(sandbox string) (string, error) {
+		if shared && o.keyFile == "" {
+			return "", problem.New(problem.Unimplemented, "files and processes need --e2b-key-file where replicas share an etcd")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if key == nil {
+			var err error
+			if key, err = o.key(dataDir); err != nil {
+				return "", fmt.Errorf("reading the key for sandboxes' daemons: %w", err)
+			}
+		}
+		return sandboxd.Token(key, sandbox), nil
+	}
 }
 
 // gateway serves E2B clients.

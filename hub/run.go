@@ -310,7 +310,8 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 		return err
 	}
 	options := api.Options{
-		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Fleet: h.fleet, Hub: status, Auth: h.auth,
+		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Tokens: o.e2b.tokens(o.dataDir, place.Etcd != nil),
+		Fleet: h.fleet, Hub: status, Auth: h.auth,
 		Catalog: h.catalog, Templates: catalog.Templates{Service: h.catalog},
 		Keys: grants.KeysAPI{Service: h.grants}, Access: grants.AccessAPI{Service: h.grants}, Limiter: h.grants,
 		Clock: real, Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Audit: h.audit,

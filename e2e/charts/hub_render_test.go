@@ -266,8 +266,10 @@ func TestHubServesE2B(t *testing.T) {
 		port   int32
 		sealed bool
 	}{
-		"": {}, "e2b: {domain: a, keySecretName: b}": {},
-		"e2b: {enabled: true}": {args: []string{"--e2b-listen=:8083"}, port: 8083},
+		"": {}, "e2b: {domain: a}": {},
+		// Without E2B's port, the key is that of sandboxes' daemons.
+		"e2b: {domain: a, keySecretName: e2b}": {args: []string{"--e2b-key-file=/etc/atoll/e2b/key"}, sealed: true},
+		"e2b: {enabled: true}":                 {args: []string{"--e2b-listen=:8083"}, port: 8083},
 		everything: {
 			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-key-file=/etc/atoll/e2b/key"},
 			port: 3000, sealed: true,

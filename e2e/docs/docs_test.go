@@ -44,7 +44,9 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			return 1, err
 		}
-		set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(dir, "planes")}, "east", "west")
+		set, err := plane.Up(ctx, plane.Options{
+			LogDir: filepath.Join(dir, "planes"), Sandboxd: filepath.Join(bin, "atoll-sandboxd"),
+		}, "east", "west")
 		if err != nil {
 			return 1, err
 		}

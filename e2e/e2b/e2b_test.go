@@ -39,6 +39,9 @@ var (
 	apiKey string // in E2B's form
 	canary = "canary-7f3a9c"
 	logs   string
+
+	programs string            // folder of them
+	tokens   map[string]string // API keys by their names: all, and red and blue, which are of teams
 )
 
 var env = stack.Env{
@@ -57,21 +60,9 @@ func TestMain(m *testing.M) {
 			return 1, err
 		}
 		defer func() { err = errors.Join(err, set.Down(ctx)) }()
-		token := filepath.Join(dir, "all.token")
-		keys, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "api-key", "new", "--name", "all", "--all", "--scopes", "admin",
-			"--token-file", token).Output()
+		programs = bin
+		file, err := writeKeys(ctx, dir)
 		if err != nil {
-			return 1, fmt.Errorf("making an API key: %w", err)
-		}
-		text, err := os.ReadFile(token)
-		if err != nil {
-			return 1, err
-		}
-		if apiKey, err = e2b.ClientKey(strings.TrimSpace(string(text))); err != nil {
-			return 1, err
-		}
-		file := filepath.Join(dir, "keys.yaml")
-		if err := os.WriteFile(file, keys, 0o600); err != nil {
 			return 1, err
 		}
 		addresses, err := stack.FreeAddresses(1)
@@ -80,7 +71,7 @@ func TestMain(m *testing.M) {
 		}
 		origin = "http://" + addresses[0]
 		if atoll, err = stack.Start(ctx, set, stack.Options{
-			BinDir: bin, LogDir: logDir, Log: os.Stderr, TokenFile: token,
+			BinDir: bin, LogDir: logDir, Log: os.Stderr, TokenFile: filepath.Join(dir, "all.token"),
 			HubArgs: []string{"--api-keys-file=" + file, "--e2b-listen=" + addresses[0]},
 		}); err != nil {
 			return 1, err
@@ -91,6 +82,35 @@ func TestMain(m *testing.M) {
 		code = m.Run()
 		return code, atoll.Close()
 	})
+}
+
+// writeKeys makes the API keys.
+func writeKeys(ctx context.Context, dir string) (file string, err error) {
+	tokens, file = map[string]string{}, filepath.Join(dir, "keys.yaml")
+	var keys []byte
+	for _, one := range [][]string{
+		{"all", "--all", "--scopes", "admin"}, {"red", "--team", "red", "--namespaces", "default"}, {"blue", "--team", "blue", "--namespaces",
+			"default"},
+	} {
+		path := filepath.Join(dir, one[0]+".token")
+		out, err := exec.CommandContext(ctx, filepath.Join(programs, "atoll-hub"), append([]string{"api-key", "new",
+			"--token-file", path, "--name"}, one...)...).Output()
+		if err != nil {
+			return "", fmt.Errorf("making an API key: %w", err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		tokens[one[0]] = strings.TrimSpace(string(text))
+		if len(keys) > 0 {
+			_, list, _ := strings.Cut(string(out), "keys:\n")
+			out = []byte(list)
+		}
+		keys = append(keys, out...)
+	}
+	apiKey, err = e2b.ClientKey(tokens["all"])
+	return file, errors.Join(err, os.WriteFile(file, keys, 0o600))
 }
 
 // ready waits until the Env has idle Pods.

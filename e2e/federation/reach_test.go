@@ -81,6 +81,38 @@ func TestSandboxesAreReachedInAnyCluster(t *testing.T) {
 	})
 }
 
+// Without a daemon, files and processes tell why there are none, and what exec can do is done by it.
+func TestWithoutADaemonExecIsTheWay(t *testing.T) {
+	ctx, at := testContext(t), atoll.HubEndpoint()
+	e := newEnv(ctx, t, "bare", equally(2)...)
+	id := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{}).GetId()
+	c := ctlFor(ctx, at, "ps", id)
+	if code := c.run(t, ""); code != 8 || !strings.Contains(c.stderr.String(), "MISCONFIGURED") ||
+		!strings.Contains(c.stderr.String(), "atoll-sandboxd") {
+		t.Errorf("ps exits with %d: %s", code, &c.stderr)
+	}
+	c = ctlFor(ctx, atoll.WorkerEndpoint(id[strings.Index(id, "-")+1:]), "ps", id)
+	if code := c.run(t, ""); code != 1 || !strings.Contains(c.stderr.String(), "UNIMPLEMENTED") {
+		t.Errorf("ps at a worker exits with %d: %s", code, &c.stderr)
+	}
+	here, there := t.TempDir(), t.TempDir() // a sandbox's commands run on this machine
+	must.Succeed(t, os.WriteFile(filepath.Join(here, "file"), []byte("content"), 0o600))
+	for _, args := range [][]string{{filepath.Join(here, "file"), id + ":" + there + "/"}, {id + ":" + there + "/file", filepath.Join(here,
+		"back")}} {
+		c = ctlFor(ctx, at, "cp", args...)
+		if code := c.run(t, ""); code != 0 {
+			t.Errorf("cp %v exits with %d: %s", args, code, &c.stderr)
+		}
+	}
+	if back, err := os.ReadFile(filepath.Join(here, "back")); err != nil || string(back) != "content" {
+		t.Errorf("%q came back, %v", back, err)
+	}
+	c = ctlFor(ctx, at, "run", "--env", e.Namespace+"/"+e.Name, "--", "sh", "-c", "echo out; exit 6")
+	if code := c.run(t, ""); code != 6 || c.stdout.String() != "out\n" {
+		t.Errorf("run exits with %d: %s%s", code, &c.stdout, &c.stderr)
+	}
+}
+
 func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) {
 	long := strings.Repeat("a line of some length\n", 100_000)
 	c := ctlFor(ctx, at, "exec", "-i", id, "--", "sh", "-c", "cat; echo oops >&2; exit 7")

@@ -45,7 +45,9 @@ func TestMain(m *testing.M) {
 		if err := stack.Build(ctx, bin, false); err != nil {
 			return 1, err
 		}
-		set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(dir, "planes")}, cluster)
+		set, err := plane.Up(ctx, plane.Options{
+			LogDir: filepath.Join(dir, "planes"), Sandboxd: filepath.Join(bin, "atoll-sandboxd"),
+		}, cluster)
 		if err != nil {
 			return 1, err
 		}
@@ -374,7 +376,30 @@ func callSandboxes(r *recorder) string {
 	for _, verb := range []string{"GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT", "PATCH"} {
 		r.call(503, verb, at+"/ports/9/path", "")
 	}
+	callFiles(r, at)
 	return id
+}
+
+// callFiles calls what the sandbox's daemon serves.
+func callFiles(r *recorder, at string) {
+	r.call(200, "PUT", at+"/files?path=dir/a", `{"any": "bytes"}`)
+	r.call(200, "GET", at+"/files?path=dir/a", "")
+	r.call(206, "GET", at+"/files?path=dir/a", "", "Range", "bytes=0-3")
+	r.call(416, "GET", at+"/files?path=dir/a", "", "Range", "bytes=99-")
+	r.call(404, "GET", at+"/files?path=dir/none", "")
+	r.call(400, "GET", at+"/files?path=", "")
+	r.call(200, "GET", at+"/files:stat?path=dir", "")
+	r.call(200, "GET", at+"/files:list?path=dir&depth=2", "")
+	r.call(400, "GET", at+"/files:list?path=dir&depth=99", "")
+	r.call(200, "POST", at+"/files:mkdir", `{"path": "dir/b"}`)
+	r.call(200, "POST", at+"/files:move", `{"from": "dir/a", "to": "dir/b/a"}`)
+	r.call(204, "DELETE", at+"/files?path=dir", "")
+	r.call(200, "POST", at+"/processes", `{"command": ["sh", "-c", "echo out; exit 3"], "envVars": {"A": "b"}, "timeout": "30s"}`)
+	r.call(200, "POST", at+"/processes", `{"command": ["sleep", "100"], "timeout": "0.2s"}`)
+	r.call(200, "POST", at+"/processes", `{"command": ["echo", "out"]}`, "Accept", "text/event-stream")
+	r.call(400, "POST", at+"/processes", `{"command": []}`)
+	r.call(200, "GET", at+"/processes", "")
+	r.call(404, "POST", at+"/processes/1:signal", `{"signal": "SIGTERM"}`)
 }
 
 // events watches until an event is the last, keeps the exchange, and returns the last event's token.

@@ -74,6 +74,9 @@ var conversations = map[string]Method{
 	"ports": {Permission: Ports},
 	// Atoll's namespaces and teams do not bound it: the cluster's RBAC does.
 	"kubernetes": {Permission: Proxy, Reach: All},
+	// A caller that may run a command may do these as well.
+	"files":     {Permission: Exec},
+	"processes": {Permission: Exec},
 }
 
 // OfMethod returns what a gRPC method needs, by its full name. One that is not known needs the role admin, for everything.
@@ -87,7 +90,8 @@ func OfMethod(full string) Method {
 	return Method{Permission: Permission{Hub, "unknown"}, Reach: All, Changes: true}
 }
 
-// OfConversation returns what a conversation needs: exec, logs or ports of a sandbox; kubernetes, with the API server of a cluster.
+// OfConversation returns what a conversation needs: exec, logs, ports, files or processes of a sandbox; kubernetes, with the API server of a
+// cluster.
 func OfConversation(kind string) (m Method, ok bool) {
 	m, ok = conversations[kind]
 	return m, ok

@@ -135,7 +135,7 @@ type Trail struct {
 // Conversation is a conversation with a sandbox, or a request to the API server of a cluster. Neither its command nor its content is
 // recorded, nor a request's query.
 type Conversation struct {
-	Kind      string `json:"kind"`             // exec, logs, port; backup; kubernetes
+	Kind      string `json:"kind"`             // exec, logs, port, files, processes; backup; kubernetes
 	Method    string `json:"method,omitempty"` // of kubernetes
 	Path      string `json:"path,omitempty"`   // of kubernetes, at the API server
 	Container string `json:"container,omitempty"`

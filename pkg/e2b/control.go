@@ -17,6 +17,8 @@ import (
 	"navix.sh/atoll/api/envd"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/sandboxd"
+	"navix.sh/atoll/pkg/validate"
 )
 
 const (
@@ -63,7 +65,7 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 	if err := g.init(r, sandbox.GetId(), in.EnvVars); err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
 		defer cancel()
-		if _, gone := g.send(late, r, http.MethodDelete, sandboxesPath+"/"+sandbox.GetId(), nil, nil); gone != nil {
+		if _, gone := g.send(late, r, http.MethodDelete, sandboxesPath+"/"+sandbox.GetId(), nil); gone != nil {
 			g.opts.Log.Info("A sandbox without a daemon was not released", "sandbox", sandbox.GetId(), "error", gone.Error())
 		}
 		return response{}, err
@@ -75,24 +77,24 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 func (g *Gateway) init(r *http.Request, id string, env map[string]string) error {
 	ctx, cancel := context.WithTimeout(r.Context(), initTimeout)
 	defer cancel()
-	token := g.sealer.daemon(id)
-	body := map[string]any{"accessToken": token, "timestamp": g.opts.Now().UTC()}
-	if len(env) > 0 {
-		body["envVars"] = env
+	daemon := sandboxd.Client{
+		HTTP: asCaller{g.client, apiKey(r.Header.Get("X-Api-Key"))}, Base: fmt.Sprintf("%s%s/%s/ports/%d", base(r), sandboxesPath, id, envd.Port),
+		Token: sandboxd.Token(g.opts.Key, id),
 	}
-	path := fmt.Sprintf("%s/%s/ports/%d/init", sandboxesPath, id, envd.Port)
 	for {
-		_, err := g.send(ctx, r, http.MethodPost, path, body, http.Header{"X-Access-Token": {token}})
-		var refused *refusal
-		if err == nil || errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable &&
-			refused.status != http.StatusGatewayTimeout {
-			return err
+		err := daemon.Init(ctx, env, g.opts.Now())
+		var refused *sandboxd.StatusError
+		if err == nil {
+			return nil
+		}
+		if errors.As(err, &refused) && refused.Status != http.StatusServiceUnavailable && refused.Status != http.StatusGatewayTimeout {
+			return refusalOf(refused)
 		}
 		select {
 		case <-time.After(initPause):
 		case <-ctx.Done():
 			return problem.New(problem.Misconfigured, "the sandbox's daemon did not respond at port %d within %s (%s); the Env's template needs "+
-				"the runtime e2b", envd.Port, initTimeout, err)
+				"the runtime e2b", envd.Port, initTimeout, validate.Clip(err.Error()))
 		}
 	}
 }

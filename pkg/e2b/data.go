@@ -16,12 +16,10 @@ import (
 
 	"navix.sh/atoll/api/envd"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/sandboxd"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/validate"
 )
-
-// UserHeader names the user that a request to the daemon acts as; because ports get no Authorization.
-const UserHeader = "X-Atoll-User"
 
 const maxProblem = 64 << 10
 
@@ -93,15 +91,16 @@ func (g *Gateway) rewrite(p *httputil.ProxyRequest, to destination) {
 	user, _, _ := p.In.BasicAuth()
 	header := p.Out.Header
 	for _, name := range []string{
-		"Authorization", "X-Access-Token", "E2b-Traffic-Access-Token", "X-Api-Key", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "Origin", UserHeader,
+		"Authorization", "X-Access-Token", "E2b-Traffic-Access-Token", "X-Api-Key", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "Origin",
+		sandboxd.UserHeader,
 		"Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest", "Sec-Fetch-User",
 	} {
 		header.Del(name)
 	}
 	if to.daemon {
-		header.Set("X-Access-Token", g.sealer.daemon(to.id))
+		header.Set(sandboxd.TokenHeader, sandboxd.Token(g.opts.Key, to.id))
 		if user != "" {
-			header.Set(UserHeader, user)
+			header.Set(sandboxd.UserHeader, user)
 		}
 	}
 	path := cmp.Or(p.In.URL.EscapedPath(), "/")

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/sandboxd"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/validate"
 )
@@ -211,7 +212,7 @@ func authorize(request *http.Request, key string) {
 
 // call makes a call of the public API for a request's caller.
 func (g *Gateway) call(r *http.Request, method, path string, in any, out proto.Message) error {
-	text, err := g.send(r.Context(), r, method, path, in, nil)
+	text, err := g.send(r.Context(), r, method, path, in)
 	if err != nil || out == nil {
 		return err
 	}
@@ -221,7 +222,7 @@ func (g *Gateway) call(r *http.Request, method, path string, in any, out proto.M
 	return nil
 }
 
-func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string, in any, header http.Header) ([]byte, error) {
+func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string, in any) ([]byte, error) {
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
@@ -233,9 +234,6 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string
 	request, err := http.NewRequestWithContext(ctx, method, base(r)+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("writing a call of the API: %w", err)
-	}
-	for name, values := range header {
-		request.Header[name] = values
 	}
 	if in != nil {
 		request.Header.Set("Content-Type", "application/json")
@@ -254,13 +252,23 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string
 		return nil, problem.New(problem.Unavailable, "the API did not respond: %s", validate.Clip(err.Error()))
 	}
 	if answer.StatusCode >= http.StatusBadRequest {
-		var detail struct{ Detail, Title, Message string }
-		_ = json.Unmarshal(text, &detail)
-		message := detail.Detail + detail.Message
-		if message == "" {
-			message = detail.Title
-		}
-		return nil, &refusal{answer.StatusCode, message, answer.Header.Get("Retry-After")}
+		return nil, refusalOf(&sandboxd.StatusError{Status: answer.StatusCode, Header: answer.Header, Body: text})
 	}
 	return text, nil
+}
+
+func refusalOf(e *sandboxd.StatusError) *refusal {
+	return &refusal{e.Status, e.Error(), e.Header.Get("Retry-After")}
+}
+
+// asCaller makes requests with a caller's API key.
+type asCaller struct {
+	client *http.Client
+	key    string
+}
+
+// Do implements connect.HTTPClient.
+func (a asCaller) Do(request *http.Request) (*http.Response, error) {
+	authorize(request, a.key)
+	return a.client.Do(request)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/sandboxd"
 )
 
 // front is a gateway before a server of the test.
@@ -77,7 +78,7 @@ func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
 		}
 		request.SetBasicAuth("root", "")
 		for name, value := range map[string]string{
-			"X-Access-Token": token, "E2b-Sandbox-Id": "01-east", "E2b-Sandbox-Port": port, "X-Api-Key": "secret", UserHeader: "other",
+			"X-Access-Token": token, "E2b-Sandbox-Id": "01-east", "E2b-Sandbox-Port": port, "X-Api-Key": "secret", sandboxd.UserHeader: "other",
 			"Origin": "http://evil.example", "E2b-Traffic-Access-Token": token,
 		} {
 			request.Header.Set(name, value)
@@ -91,10 +92,10 @@ func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
 		if want := sandboxesPath + "/01-east/ports/" + port + "/a%2Fb"; r.URL.EscapedPath() != want || r.URL.RawQuery != "q=1" {
 			t.Errorf("port %s: the path is %s?%s, want %s", port, r.URL.EscapedPath(), r.URL.RawQuery, want)
 		}
-		if r.Header.Get("Authorization") != "Bearer atoll_key" || (r.Header.Get(UserHeader) == "root") != daemon {
-			t.Errorf("port %s: Authorization %q, user %q", port, r.Header.Get("Authorization"), r.Header.Get(UserHeader))
+		if r.Header.Get("Authorization") != "Bearer atoll_key" || (r.Header.Get(sandboxd.UserHeader) == "root") != daemon {
+			t.Errorf("port %s: Authorization %q, user %q", port, r.Header.Get("Authorization"), r.Header.Get(sandboxd.UserHeader))
 		}
-		own := map[bool]string{true: g.sealer.daemon("01-east"), false: ""}[daemon]
+		own := map[bool]string{true: sandboxd.Token(g.opts.Key, "01-east"), false: ""}[daemon]
 		if r.Header.Get("X-Access-Token") != own {
 			t.Errorf("port %s gets the token %q, want %q", port, r.Header.Get("X-Access-Token"), own)
 		}

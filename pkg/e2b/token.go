@@ -5,9 +5,7 @@ package e2b
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
@@ -49,10 +47,7 @@ func apiKey(key string) string {
 }
 
 // sealer makes and reads access tokens.
-type sealer struct {
-	aead cipher.AEAD
-	key  []byte
-}
+type sealer struct{ aead cipher.AEAD }
 
 func newSealer(key []byte) (*sealer, error) {
 	if len(key) != KeySize {
@@ -66,7 +61,7 @@ func newSealer(key []byte) (*sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the gateway's key: %w", err)
 	}
-	return &sealer{aead, key}, nil
+	return &sealer{aead}, nil
 }
 
 // seal makes the token with which the caller of an API key reaches a sandbox.
@@ -91,11 +86,4 @@ func (s *sealer) open(sandbox, token string) (apiKey string, err error) {
 		return "", errToken
 	}
 	return string(plain), nil
-}
-
-// daemon is the token of a sandbox's daemon.
-func (s *sealer) daemon(sandbox string) string {
-	mac := hmac.New(sha256.New, s.key)
-	_, _ = mac.Write([]byte("daemon\x00" + sandbox))
-	return hex.EncodeToString(mac.Sum(nil))
 }

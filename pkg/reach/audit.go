@@ -36,6 +36,8 @@ func callOf(kind string) audit.Call {
 	switch kind {
 	case "exec":
 		return audit.Call{Verb: "exec", Resource: access.SandboxesExec, Changes: true}
+	case "files", "processes":
+		return audit.Call{Verb: kind, Resource: access.SandboxesExec, Changes: true}
 	case "logs":
 		return audit.Call{Verb: "logs", Resource: access.SandboxesLog, Changes: true}
 	default:
@@ -44,7 +46,7 @@ func callOf(kind string) audit.Call {
 }
 
 func (a auditing) Open(ctx context.Context, id string, what *federationv1.ReachCall) (Tunnel, error) {
-	log, kind := a.calls.Log, Kind(what)
+	log, kind := a.calls.Log, cmp.Or(kindIn(ctx), Kind(what))
 	e := a.calls.Begin(ctx, callOf(kind))
 	e.Object.Sandbox, e.Cluster = id, clusterOf(id)
 	e.Conversation = &audit.Conversation{Kind: kind, Container: container(what), Port: what.GetPort().GetPort()}

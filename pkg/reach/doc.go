@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach serves the REST paths logs, exec and ports of hub and worker, and defines the Tunnel that carries a conversation over every
-// hop.
+// Package reach serves the REST paths logs, exec and ports of hub and worker, at a hub files and processes as well, and defines the Tunnel
+// that carries a conversation over every hop.
 //
 // In: HTTP requests and an Opener (to a Pod, or at a hub to the cluster), which decides what callers may reach. Out: conversations.
 //
@@ -11,9 +11,16 @@
 //	GET /v1/sandboxes/{id}/ports/{port}  WebSocket, subprotocol tcp.atoll.navix.sh: a TCP connection. Binary messages are the data;
 //	                                     an empty one is a FIN
 //	ANY /v1/sandboxes/{id}/ports/{port}/ HTTP to that port, upgrades to WebSocket included
+//	/v1/sandboxes/{id}/files, processes  by calls to the sandbox's daemon at its port (daemon.go, files.go, processes.go): docs/sandboxes.md
 //
 // A refusal is a problem document, before any upgrade. A log breaks with the trailer Atoll-Error, exec on the error channel, never as an
 // exit code.
+//
+// # Files and processes
+//
+//   - The daemon has no token until the first call, which sets the hub's (package sandboxd); so a sandbox needs no set-up for it.
+//   - Each call is a conversation with a port, and is recorded as files or processes. They need the permission of exec.
+//   - Files are streamed. A list and a command's output have bounds, which a caller may hold here.
 //
 // # What a sandbox can cost (I10, I14)
 //

@@ -28,22 +28,27 @@ const (
 // ErrGoingAway ends conversations when the server shuts down.
 var ErrGoingAway = problem.New(problem.Unavailable, "the server is going away").WithRetryAfter(time.Second)
 
-// Handler serves the paths logs, exec and ports of sandboxes.
+// Handler serves the paths logs, exec, ports, files and processes of sandboxes.
 type Handler struct {
 	// Domain gives each port a host of its own, PORT-ID.DOMAIN. Empty: only paths are served.
 	Domain string
+	// Tokens are those of sandboxes' daemons. Nil: files and processes are not served.
+	Tokens Tokens
 
-	opener Opener
-	log    logr.Logger
-	ctx    context.Context // of all conversations
-	end    context.CancelFunc
-	proxy  http.Handler
+	opener    Opener
+	log       logr.Logger
+	ctx       context.Context // of all conversations
+	end       context.CancelFunc
+	transport http.RoundTripper
+	asking    http.RoundTripper // of daemons
+	proxy     http.Handler
 }
 
 // NewHandler returns a handler for the sandboxes that the opener reaches.
 func NewHandler(opener Opener, log logr.Logger) *Handler {
 	h := &Handler{opener: opener, log: log}
 	h.ctx, h.end = context.WithCancel(context.Background())
+	h.transport, h.asking = h.newTransport(0), h.newTransport(openTimeout)
 	h.proxy = h.newProxy()
 	return h
 }
@@ -54,7 +59,9 @@ func (h *Handler) Close() { h.end() }
 // target is the parsed path.
 type target struct {
 	id   string
-	what string // logs, exec or ports
+	what string // logs, exec, ports, files or processes
+	verb string // of files and processes: what follows a colon
+	pid  string // of a process
 	port string
 	base string // of a port: the path of its root, without the last slash; empty at a host of its own
 	rest string // of a port: the rest of the path, as it was sent
@@ -77,6 +84,10 @@ func parse(escaped string) (target, bool) {
 	if what == "logs" || what == "exec" {
 		return target{id: id, what: what}, true
 	}
+	if t, ok := parseInside(what); ok {
+		t.id = id
+		return t, true
+	}
 	port, ok := strings.CutPrefix(what, "ports/")
 	if !ok {
 		return target{}, false
@@ -87,6 +98,14 @@ func parse(escaped string) (target, bool) {
 		t.base, t.rest = strings.TrimSuffix(t.base, "/"), "/"+rest
 	}
 	return t, true
+}
+
+// parseInside reads what the sandbox's daemon serves, such as files:list.
+func parseInside(path string) (t target, ok bool) {
+	path, t.verb, _ = strings.Cut(path, ":")
+	t.what, t.pid, ok = strings.Cut(path, "/")
+	_, served := operations[t.what+":"+t.verb]
+	return t, served && ok == (t.verb == "signal")
 }
 
 // Match returns nil for a request that is not for this handler.
@@ -104,7 +123,7 @@ type conversation struct {
 	target target
 }
 
-// Kind returns what the conversation is: exec, logs or ports.
+// Kind returns what the conversation is: exec, logs, ports, files or processes.
 func (c conversation) Kind() string { return c.target.what }
 
 // Sandbox returns the id of the sandbox, as the caller wrote it.
@@ -129,6 +148,9 @@ func (h *Handler) find(r *http.Request) (target, bool) {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	if err := permit(r, t); err != nil {
 		return err
+	}
+	if t.what == "files" || t.what == "processes" {
+		return h.daemon(w, r, t)
 	}
 	if t.what != "ports" && r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -123,18 +124,7 @@ func (h *Handler) newProxy() http.Handler {
 		Rewrite:        rewrite,
 		ModifyResponse: confine,
 		FlushInterval:  -1,
-		Transport: &http.Transport{
-			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeadBytes,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				f := forwardedOf(ctx)
-				tunnel, err := h.open(ctx, f.id, f.call)
-				if err != nil {
-					return nil, err
-				}
-				f.dialled.add(tunnel)
-				return NewConn(tunnel), nil
-			},
-		},
+		Transport:      h.transport,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			var known *problem.Error
 			if !errors.As(err, &known) {
@@ -143,6 +133,22 @@ func (h *Handler) newProxy() http.Handler {
 					validate.Clip(err.Error()))
 			}
 			known.Write(w)
+		},
+	}
+}
+
+// newTransport connects to the port in a request's context, once a request. A body that expects 100-continue waits so long for it.
+func (h *Handler) newTransport(expect time.Duration) http.RoundTripper {
+	return &http.Transport{
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeadBytes, ExpectContinueTimeout: expect,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			f := forwardedOf(ctx)
+			tunnel, err := h.open(ctx, f.id, f.call)
+			if err != nil {
+				return nil, err
+			}
+			f.dialled.add(tunnel)
+			return NewConn(tunnel), nil
 		},
 	}
 }

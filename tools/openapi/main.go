@@ -133,11 +133,15 @@ func open(text []byte) (*checker, []string, error) {
 }
 
 func (c *checker) exchange(e exchange) ([]string, error) {
-	url := e.URL
+	url, query, asks := strings.Cut(e.URL, "?")
 	for _, name := range c.verbs {
 		if before, ok := strings.CutSuffix(url, name); ok {
 			url = before + "/" + name
+			break
 		}
+	}
+	if asks {
+		url += "?" + query
 	}
 	request, err := http.NewRequest(e.Method, url, strings.NewReader(e.RequestBody))
 	if err != nil {
@@ -168,6 +172,11 @@ func (c *checker) exchange(e exchange) ([]string, error) {
 	return out, nil
 }
 
+// schemasOfEvents are those of events that are no SandboxEvent.
+var schemasOfEvents = map[string]string{
+	"ERROR": "Problem", "START": "CommandStart", "STDOUT": "CommandOutput", "STDERR": "CommandOutput", "EXIT": "CommandExit",
+}
+
 // events checks each event of a stream.
 func (c *checker) events(stream string) (out []string, err error) {
 	for block := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
@@ -180,9 +189,9 @@ func (c *checker) events(stream string) (out []string, err error) {
 				data += value
 			}
 		}
-		kind := "SandboxEvent"
-		if name == "ERROR" {
-			kind = "Problem"
+		kind, known := schemasOfEvents[name]
+		if !known {
+			kind = "SandboxEvent"
 		}
 		schema := c.model.Components.Schemas.GetOrZero(kind)
 		if schema == nil {

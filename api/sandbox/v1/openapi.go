@@ -18,7 +18,7 @@ var OpenAPI []byte
 
 // WorkerOpenAPI returns OpenAPI without what only a hub serves.
 func WorkerOpenAPI() ([]byte, error) {
-	hubOnly := []string{"Clusters", "Pki", "Hub", "Keys", "Access", "Templates"}
+	hubOnly := []string{"Files", "Clusters", "Pki", "Hub", "Keys", "Access", "Templates"}
 	catalogue := []any{"putEnv", "deleteEnv", "planEnv", "importEnv", "listEnvRevisions", "getRollout", "controlRollout"}
 	var document map[string]any
 	if err := json.Unmarshal(OpenAPI, &document); err != nil {

@@ -31,6 +31,7 @@ type Options struct {
 	Sandboxes Sandboxes
 	Reach     reach.Opener       // nil: sandboxes cannot be reached
 	Proxy     *kubeproxy.Options // nil: the API servers of clusters cannot be reached; Audit is set here
+	Tokens    reach.Tokens // of sandboxes' daemons; nil: files and processes are not served
 	Fleet     Fleet
 	Hub       Hub
 	Catalog   Catalog                   // nil: there is none
@@ -91,6 +92,7 @@ func New(o Options) (*Server, error) {
 		opts.Unary = append(opts.Unary, limited(o.Limiter))
 	}
 	handler := reach.NewHandler(reach.Audit(o.Reach, audited), o.Log)
+	handler.Tokens = o.Tokens
 	handler.Domain = o.Web.Domain(serve.Access(o.Auth != nil))
 	var proxy *kubeproxy.Handler
 	if o.Proxy != nil && o.Auth != nil { // without credentials there is no caller to impersonate

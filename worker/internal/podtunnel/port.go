@@ -210,7 +210,7 @@ func (t *portTunnel) Recv() ([]byte, error) {
 // notReached is the error of a port, from what the kubelet says of it.
 func notReached(why string) error {
 	if why = strings.TrimSpace(why); strings.HasSuffix(why, "connection refused") {
-		return problem.New(problem.Unavailable, "nothing listens on the port: %s", why)
+		return problem.New(problem.Unavailable, "%s: %s", reach.NothingListens, why)
 	}
 	return problem.New(problem.Unavailable, "the port was not reached: %s", why)
 }

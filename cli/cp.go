@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"navix.sh/atoll/pkg/client"
+)
+
+func cpCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp LOCAL ID:PATH | ID:PATH LOCAL",
+		Short: "Copy a file or a folder into a sandbox, or out of it",
+		Long: `Copy a file or a folder into a sandbox, or out of it. PATH is absolute. A destination that ends with a slash, or is a folder of
+this machine, gets the file under its name; a folder's content becomes that of the destination. LOCAL may be -, for what atollctl reads or
+prints.
+
+A file goes by the sandbox's daemon. Folders, and what goes without a daemon, need tar in the sandbox's image, which exec runs.`,
+		Example: `  atollctl cp data.csv 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/tmp/
+  atollctl cp src 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/work/src
+  atollctl cp 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/work/result.json .`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, fromRemote := remoteOf(args[0])
+			to, toRemote := remoteOf(args[1])
+			if fromRemote == toRemote {
+				return usagef("cp copies between this machine and a sandbox: one of %q and %q must be ID:PATH", args[0], args[1])
+			}
+			there := from
+			if toRemote {
+				there = to
+			}
+			if !path.IsAbs(there.path) {
+				return usagef("path %q is not absolute", there.path)
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			c := &copying{app: a, sandbox: api.Of(there.id), in: cmd.InOrStdin(), out: cmd.OutOrStdout()}
+			if toRemote {
+				err = c.up(cmd.Context(), args[0], there.path)
+			} else {
+				err = c.down(cmd.Context(), there.path, args[1])
+			}
+			return a.explainGone(cmd.Context(), there.id, err)
+		},
+	}
+}
+
+// remote is a path in a sandbox.
+type remote struct{ id, path string }
+
+var sandboxID = regexp.MustCompile(`^[0-9a-z]{26}-[a-z][-a-z0-9]*$`)
+
+func remoteOf(argument string) (remote, bool) {
+	id, at, ok := strings.Cut(argument, ":")
+	return remote{id, at}, ok && sandboxID.MatchString(id)
+}
+
+// copying copies between this machine and a sandbox.
+type copying struct {
+	app     *app
+	sandbox *client.Sandbox
+	in      io.Reader
+	out     io.Writer
+}
+
+// up copies into the sandbox.
+func (c *copying) up(ctx context.Context, local, to string) error {
+	if local == "-" {
+		return c.sandbox.Write(ctx, to, c.in)
+	}
+	info, err := os.Stat(local)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", local, err)
+	}
+	if info.IsDir() {
+		return c.unpack(ctx, func(w io.Writer) error { return pack(w, local, strings.Trim(to, "/")) })
+	}
+	if strings.HasSuffix(to, "/") {
+		to += filepath.Base(local)
+	}
+	file, err := os.Open(local)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", local, err)
+	}
+	defer file.Close()
+	err = c.sandbox.Write(ctx, to, file)
+	if err != nil && withoutDaemon(err) {
+		return c.unpack(ctx, func(w io.Writer) error { return pack(w, local, strings.Trim(to, "/")) })
+	}
+	return err
+}
+
+// unpack runs tar in the sandbox, on what write writes.
+func (c *copying) unpack(ctx context.Context, write func(io.Writer) error) error {
+	from, to := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := write(to)
+		_ = to.CloseWithError(err)
+		packed <- err
+	}()
+	err := c.exec(ctx, from, io.Discard, "tar", "x", "-o", "-f", "-", "-C", "/")
+	_ = from.CloseWithError(errors.New("the sandbox takes no more"))
+	if local := <-packed; err == nil {
+		return local
+	}
+	return err
+}
+
+// down copies out of the sandbox.
+func (c *copying) down(ctx context.Context, from, local string) error {
+	if local == "-" {
+		return c.content(ctx, from, c.out)
+	}
+	info, err := c.sandbox.Stat(ctx, from)
+	folder := err == nil && info.Type == "DIRECTORY"
+	if err != nil && withoutDaemon(err) {
+		folder, err = c.exec(ctx, nil, io.Discard, "test", "-d", from) == nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if folder {
+		return c.folder(ctx, from, local)
+	}
+	if info, err := os.Stat(local); strings.HasSuffix(local, string(filepath.Separator)) || err == nil && info.IsDir() {
+		local = filepath.Join(local, path.Base(from))
+	}
+	file, err := os.Create(local)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", local, err)
+	}
+	if err := errors.Join(c.content(ctx, from, file), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(local)) // a part must not be taken for the whole
+	}
+	return nil
+}
+
+// content writes a file of the sandbox.
+func (c *copying) content(ctx context.Context, from string, to io.Writer) error {
+	file, err := c.sandbox.Open(ctx, from)
+	if err != nil && withoutDaemon(err) {
+		return c.exec(ctx, nil, to, "cat", from)
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := io.Copy(to, file); err != nil {
+		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	return nil
+}
+
+// folder copies a folder of the sandbox, by tar there.
+func (c *copying) folder(ctx context.Context, from, local string) error {
+	if err := os.MkdirAll(local, 0o777); err != nil { //nolint:gosec // the user's umask decides
+		return fmt.Errorf("writing %s: %w", local, err)
+	}
+	read, written := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := c.exec(ctx, nil, written, "tar", "c", "-f", "-", "-C", from, ".")
+		_ = written.CloseWithError(err)
+		done <- err
+	}()
+	err := unpackInto(read, local)
+	_ = read.CloseWithError(errors.New("nothing more is taken"))
+	if there := <-done; err == nil {
+		return there
+	}
+	return err
+}
+
+// exec runs a command in the sandbox, which must succeed.
+func (c *copying) exec(ctx context.Context, in io.Reader, out io.Writer, command ...string) error {
+	var said bytes.Buffer
+	e := &execution{in: in, out: out, errOut: &said, stdin: in != nil}
+	query := url.Values{"command": command}
+	if in != nil {
+		query.Set("stdin", "true")
+	}
+	code, err := e.run(ctx, c.app, c.sandbox.ID(), query)
+	switch {
+	case err != nil:
+		return fmt.Errorf("running %s in the sandbox: %w", command[0], err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case code != 0:
+		return fmt.Errorf("%s in the sandbox ended with %d: %s", command[0], code, oneLine(said.String()))
+	}
+	return nil
+}

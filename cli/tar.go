@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// pack writes a file or a folder as a tar stream, under another name. What is neither file, folder nor link is left out.
+func pack(w io.Writer, root, name string) error {
+	to := tar.NewWriter(w)
+	err := filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if at == root { // a link to what is copied is followed
+			if info, err = os.Stat(at); err != nil {
+				return err
+			}
+		}
+		rel, err := filepath.Rel(root, at)
+		if err != nil {
+			return err
+		}
+		return packOne(to, at, path.Join(name, filepath.ToSlash(rel)), info)
+	})
+	if err := errors.Join(err, to.Close()); err != nil {
+		return fmt.Errorf("reading %s: %w", root, err)
+	}
+	return nil
+}
+
+func packOne(to *tar.Writer, at, name string, info fs.FileInfo) error {
+	target := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		var err error
+		if target, err = os.Readlink(at); err != nil {
+			return err
+		}
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil
+	}
+	header, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	header.Name, header.Uid, header.Gid, header.Uname, header.Gname = name, 0, 0, "", ""
+	if info.IsDir() {
+		header.Name += "/"
+	}
+	if err := to.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	file, err := os.Open(at)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(to, file)
+	return err
+}
+
+// unpackInto writes a tar stream below a folder. A sandbox may send anything: nothing is written elsewhere, also not by way of a link.
+func unpackInto(r io.Reader, folder string) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", folder, err)
+	}
+	defer func() { _ = root.Close() }()
+	from := tar.NewReader(r)
+	for {
+		header, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			// tar pads its output; without a reader it would fail.
+			_, err = io.Copy(io.Discard, r)
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("reading what the sandbox sends: %w", err)
+		}
+		if err := unpackOne(root, from, header); err != nil {
+			return fmt.Errorf("writing %s: %w", filepath.Join(folder, header.Name), err)
+		}
+	}
+}
+
+func unpackOne(root *os.Root, from io.Reader, header *tar.Header) error {
+	name := filepath.FromSlash(path.Clean(header.Name))
+	if !filepath.IsLocal(name) {
+		return errors.New("the name leads out of the folder")
+	}
+	mode := fs.FileMode(header.Mode).Perm() //nolint:gosec // its low bits
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(name, mode|0o700)
+	case tar.TypeReg:
+		if err := root.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			return err
+		}
+		file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, from)
+		return errors.Join(err, file.Close())
+	case tar.TypeSymlink:
+		// A link that leads out of the folder would be followed by a reader of the copy.
+		if filepath.IsAbs(header.Linkname) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), header.Linkname)) {
+			return fmt.Errorf("the link leads to %s, out of the folder", strings.ToValidUTF8(header.Linkname, "?"))
+		}
+		for at := filepath.Dir(name); at != "."; at = filepath.Dir(at) {
+			if info, err := root.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+				return errors.New("a link lies behind another link")
+			}
+		}
+		_ = root.Remove(name)
+		return root.Symlink(header.Linkname, name)
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/client"
+)
+
+// releaseTimeout bounds the release of a session's sandboxes.
+const releaseTimeout = 30 * time.Second
+
+// Options configure a Session.
+type Options struct {
+	Client *client.Client
+	// Env is where sandboxes come from unless a call names another one: NAME or NAMESPACE/NAME. Empty: each call names it.
+	Env string
+	// IdleTimeout ends sandboxes that are not used for so long.
+	IdleTimeout time.Duration
+	// MaxSandboxes is how many a session has at a time.
+	MaxSandboxes int
+	Version      string
+}
+
+// Session is one agent's use of sandboxes.
+type Session struct {
+	opts   Options
+	server *mcp.Server
+
+	mu        sync.Mutex
+	sandboxes map[string]*client.Sandbox
+	creating  int
+	over      bool
+	calls     sync.WaitGroup // creates under way
+}
+
+// New returns a Session that has not begun.
+func New(o Options) *Session {
+	s := &Session{opts: o, sandboxes: map[string]*client.Sandbox{}}
+	s.server = mcp.NewServer(&mcp.Implementation{Name: "atoll", Title: "Atoll sandboxes", Version: o.Version}, &mcp.ServerOptions{
+		Instructions: "Create a sandbox, run commands in it, read and write its files, and release it. What is in it is gone after that.",
+	})
+	s.addTools()
+	return s
+}
+
+// Run serves the session until its agent leaves or ctx ends, and then releases its sandboxes.
+func (s *Session) Run(ctx context.Context, transport mcp.Transport) error {
+	err := s.server.Run(ctx, transport)
+	if ctx.Err() != nil {
+		err = nil // it was told to end
+	}
+	return errors.Join(err, s.leave(context.WithoutCancel(ctx)))
+}
+
+// leave releases what the session has, and what is still being created for it.
+func (s *Session) leave(ctx context.Context) error {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.calls.Wait()
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	s.mu.Lock()
+	left := slices.Collect(maps.Values(s.sandboxes))
+	s.sandboxes = map[string]*client.Sandbox{}
+	s.mu.Unlock()
+	errs := make([]error, len(left))
+	var group sync.WaitGroup
+	for i, sandbox := range left {
+		group.Go(func() {
+			if err := sandbox.Release(ctx); err != nil {
+				errs[i] = fmt.Errorf("releasing sandbox %s: %w", sandbox.ID(), err)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// create claims a sandbox for the session.
+func (s *Session) create(ctx context.Context, request *sandboxv1.CreateSandboxRequest) (*client.Sandbox, error) {
+	s.mu.Lock()
+	switch {
+	case s.over:
+		s.mu.Unlock()
+		return nil, errors.New("the session ends")
+	case len(s.sandboxes)+s.creating >= s.opts.MaxSandboxes:
+		s.mu.Unlock()
+		return nil, fmt.Errorf("this session has %d sandboxes, which is the most; release one first", s.opts.MaxSandboxes)
+	}
+	s.creating++
+	s.calls.Add(1)
+	s.mu.Unlock()
+	defer s.calls.Done()
+	if s.opts.IdleTimeout > 0 {
+		request.IdleTimeout = durationpb.New(s.opts.IdleTimeout)
+	}
+	sandbox, err := s.opts.Client.Create(ctx, request)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.creating--
+	if err == nil {
+		s.sandboxes[sandbox.ID()] = sandbox
+	}
+	return sandbox, err
+}
+
+// sandbox returns one of the session, which a call need not name if there is only one.
+func (s *Session) sandbox(id string) (*client.Sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.sandboxes[id]; found != nil {
+		return found, nil
+	}
+	all := slices.Sorted(maps.Keys(s.sandboxes))
+	switch {
+	case id == "" && len(all) == 1:
+		return s.sandboxes[all[0]], nil
+	case len(all) == 0:
+		return nil, errors.New("this session has no sandbox; create one first")
+	case id == "":
+		return nil, fmt.Errorf("sandbox is missing; this session has: %s", strings.Join(all, ", "))
+	default:
+		return nil, fmt.Errorf("sandbox %.64q is not of this session, which has: %s", id, strings.Join(all, ", "))
+	}
+}
+
+func (s *Session) release(ctx context.Context, id string) (string, error) {
+	sandbox, err := s.sandbox(id)
+	if err != nil {
+		return "", err
+	}
+	if err := sandbox.Release(ctx); err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sandboxes, sandbox.ID())
+	return sandbox.ID(), nil
+}

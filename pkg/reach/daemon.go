@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+
+	"navix.sh/atoll/api/envd"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/sandboxd"
+	"navix.sh/atoll/pkg/validate"
+)
+
+const (
+	maxPathBytes = 4096
+	maxUserBytes = 256
+	maxBody      = 256 << 10 // of a request in JSON
+	bodyTimeout  = 30 * time.Second
+	maxReply     = 4 << 20 // of the daemon, in one message
+)
+
+// NothingListens begins the message of a worker for a port without a listener.
+const NothingListens = "nothing listens on the port"
+
+// Tokens returns the token of a sandbox's daemon.
+type Tokens func(sandbox string) (string, error)
+
+// inside is a request to a sandbox's daemon.
+type inside struct {
+	*sandboxd.Client
+	context context.Context
+	w       http.ResponseWriter
+	request *http.Request
+	target  target
+	query   query
+	now     time.Time
+}
+
+type asKey struct{}
+
+// kindIn returns what a conversation is part of, if that is not the conversation itself.
+func kindIn(ctx context.Context) string {
+	kind, _ := ctx.Value(asKey{}).(string)
+	return kind
+}
+
+// direct makes requests by the tunnels of a handler, whose destinations are in their contexts.
+type direct struct{ http.RoundTripper }
+
+// Do implements connect.HTTPClient. It follows no redirects.
+func (d direct) Do(r *http.Request) (*http.Response, error) { return d.RoundTrip(r) }
+
+// daemon serves a request for files or processes by calls to the sandbox's daemon.
+func (h *Handler) daemon(w http.ResponseWriter, r *http.Request, t target) error {
+	serve := operations[t.what+":"+t.verb]
+	of, known := serve[r.Method]
+	if !known {
+		methodNotAllowed(w, r, serve)
+		return nil
+	}
+	if h.Tokens == nil {
+		return problem.New(problem.Unimplemented, "files and processes are served by the hub; ask it")
+	}
+	token, err := h.Tokens(t.id)
+	if err != nil {
+		return err
+	}
+	call, err := portCall(strconv.Itoa(envd.Port))
+	if err != nil {
+		return err
+	}
+	dialled := &dialled{}
+	defer dialled.close()
+	ctx := context.WithValue(r.Context(), asKey{}, t.what)
+	ctx = context.WithValue(ctx, forwarded{}, forwarded{target: t, host: r.Host, call: call, dialled: dialled})
+	i := &inside{
+		Client:  &sandboxd.Client{HTTP: direct{h.asking}, Base: "http://localhost:" + strconv.Itoa(envd.Port), Token: token},
+		context: ctx, w: w, request: r, target: t, query: query{values: r.URL.Query()}, now: time.Now(),
+	}
+	i.User = i.query.text("user", maxUserBytes)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+	w.Header().Set("Cache-Control", "no-store")
+	if err := of(i); err != nil {
+		return i.explain(err)
+	}
+	return nil
+}
+
+type operation func(*inside) error
+
+// operations are what is served, by what, verb and method.
+var operations = map[string]map[string]operation{
+	"files:":           {http.MethodGet: (*inside).download, http.MethodPut: (*inside).upload, http.MethodDelete: (*inside).remove},
+	"files:list":       {http.MethodGet: (*inside).list},
+	"files:stat":       {http.MethodGet: (*inside).stat},
+	"files:mkdir":      {http.MethodPost: (*inside).makeDir},
+	"files:move":       {http.MethodPost: (*inside).move},
+	"processes:":       {http.MethodGet: (*inside).processes, http.MethodPost: (*inside).run},
+	"processes:signal": {http.MethodPost: (*inside).signal},
+}
+
+func methodNotAllowed(w http.ResponseWriter, r *http.Request, of map[string]operation) {
+	var methods []string
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if of[method] != nil {
+			methods = append(methods, method)
+		}
+	}
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	problem.New(problem.Invalid, "%s is not a method of %s; there are: %s", r.Method, r.URL.Path, w.Header().Get("Allow")).
+		WriteStatus(w, http.StatusMethodNotAllowed)
+}
+
+// text returns a parameter of at most so many bytes.
+func (q *query) text(name string, most int) string {
+	text := q.values.Get(name)
+	q.bounded(name, text, most)
+	return text
+}
+
+// bounded notes a text that the daemon cannot take.
+func (q *query) bounded(name, text string, most int) {
+	if len(text) > most || strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+		q.fault(name, validate.Clip(text), fmt.Sprintf("UTF-8 of at most %d bytes, without NUL", most))
+	}
+}
+
+// path is a path in the sandbox, which must be given.
+func (q *query) path(name, text string) {
+	if text == "" {
+		q.fault(name, "", "a path in the sandbox; one that is not absolute is below the home of its user")
+	}
+	q.bounded(name, text, maxPathBytes)
+}
+
+// read decodes the body of a request.
+func (i *inside) read(into any) error {
+	control := http.NewResponseController(i.w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	text, err := io.ReadAll(io.LimitReader(i.request.Body, maxBody+1))
+	_ = control.SetReadDeadline(time.Time{})
+	switch {
+	case err != nil:
+		return problem.New(problem.Invalid, "the request's body broke off: %s", validate.Clip(err.Error()))
+	case len(text) > maxBody:
+		return problem.InvalidField("body", fmt.Sprintf("more than %d bytes", maxBody), fmt.Sprintf("at most %d bytes", maxBody))
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return problem.New(problem.Invalid, "the body is not valid: %s", validate.Clip(strings.TrimPrefix(err.Error(), "json: ")))
+	}
+	if decoder.More() {
+		return problem.New(problem.Invalid, "the body is not valid: text after the first value")
+	}
+	return nil
+}
+
+func (i *inside) reply(what any) error {
+	i.w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(i.w).Encode(what)
+	return nil
+}
+
+// ofStatus and ofCode are the reasons of what a daemon refuses.
+var ofStatus = map[int]problem.Reason{
+	http.StatusBadRequest: problem.Invalid, http.StatusForbidden: problem.Forbidden, http.StatusNotFound: problem.NotFound,
+	http.StatusInsufficientStorage: problem.Quota, http.StatusRequestEntityTooLarge: problem.Invalid,
+}
+
+var ofCode = map[connect.Code]problem.Reason{
+	connect.CodeInvalidArgument: problem.Invalid, connect.CodeAlreadyExists: problem.Invalid, connect.CodeFailedPrecondition: problem.Invalid,
+	connect.CodeOutOfRange: problem.Invalid, connect.CodePermissionDenied: problem.Forbidden, connect.CodeNotFound: problem.NotFound,
+	connect.CodeResourceExhausted: problem.Quota, connect.CodeDeadlineExceeded: problem.Deadline,
+	connect.CodeUnimplemented: problem.Unimplemented,
+}
+
+// explain returns the error of a call to the daemon as callers get it.
+func (i *inside) explain(err error) error {
+	var known *problem.Error
+	var status *sandboxd.StatusError
+	var call *connect.Error
+	switch {
+	case errors.As(err, &known) && known.Reason == problem.Unavailable && strings.HasPrefix(known.Message, NothingListens):
+		return problem.New(problem.Misconfigured, "sandbox %s has no daemon at port %d, so that its files and processes are not served; the "+
+			"Env's template needs atoll-sandboxd. Its exec works without", i.target.id, envd.Port)
+	case known != nil:
+		return known
+	case errors.Is(err, sandboxd.ErrForeignToken):
+		return problem.New(problem.Misconfigured, "%s; replicas and successors of a hub need the same --e2b-key-file", err)
+	case errors.As(err, &status) && status.Status == http.StatusUnauthorized:
+		return problem.InvalidField("user", i.User, validate.Clip(status.Error()))
+	case status != nil:
+		return problem.New(cmp.Or(ofStatus[status.Status], problem.Unavailable), "%s", validate.Clip(status.Error()))
+	case errors.As(err, &call) && call.Code() == connect.CodeUnauthenticated:
+		return problem.InvalidField("user", i.User, validate.Clip(call.Message()))
+	case call != nil:
+		return problem.New(cmp.Or(ofCode[call.Code()], problem.Unavailable), "%s", validate.Clip(call.Message()))
+	default:
+		return problem.New(problem.Unavailable, "the daemon of sandbox %s did not respond: %s", i.target.id, validate.Clip(err.Error()))
+	}
+}

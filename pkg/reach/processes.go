@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"navix.sh/atoll/api/envd"
+	processv1 "navix.sh/atoll/api/envd/process"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/sandboxd"
+	"navix.sh/atoll/pkg/serve"
+)
+
+const (
+	maxArguments = 1024
+	maxVariables = 256
+	// maxOutput is how much of stdout, and of stderr, a response has.
+	maxOutput = 256 << 10
+	// quiet is after how many seconds without output a stream tells that it is alive.
+	quiet = "20"
+	// grace is for how long a daemon may take to end a command at its timeout.
+	grace = 5 * time.Second
+)
+
+// check reads a command, and returns its timeout; zero: none.
+func check(c *sandboxv1.Command, q *query) (timeout time.Duration, err error) {
+	if len(c.Command) == 0 || c.Command[0] == "" {
+		q.fault("command", "", `the program and its arguments: ["ls", "-l"]`)
+	}
+	if len(c.Command) > maxArguments || len(c.EnvVars) > maxVariables {
+		q.fault("command", fmt.Sprintf("%d arguments, %d envVars", len(c.Command), len(c.EnvVars)),
+			fmt.Sprintf("at most %d arguments and %d envVars", maxArguments, maxVariables))
+	}
+	for name, value := range c.EnvVars {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			q.fault("envVars", name, "names without = and NUL, and values without NUL")
+		}
+	}
+	for _, word := range c.Command {
+		q.bounded("command", word, maxBody)
+	}
+	q.bounded("workdir", c.Workdir, maxPathBytes)
+	if c.Timeout != "" {
+		if timeout, err = time.ParseDuration(c.Timeout); err != nil || timeout <= 0 {
+			q.fault("timeout", c.Timeout, serve.ValidDuration)
+		}
+	}
+	return timeout, q.known("user")
+}
+
+// run runs a command. It answers once that has ended, or with events as they come. The command outlives a caller that leaves.
+func (i *inside) run() error {
+	var in sandboxv1.Command
+	if err := i.read(&in); err != nil {
+		return err
+	}
+	timeout, err := check(&in, &i.query)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(i.context)
+	defer cancel(nil)
+	header := http.Header{"Keepalive-Ping-Interval": {quiet}}
+	if timeout > 0 {
+		header.Set("Connect-Timeout-Ms", strconv.FormatInt(max(timeout.Milliseconds(), 1), 10))
+		defer time.AfterFunc(timeout+grace, func() { cancel(context.DeadlineExceeded) }).Stop()
+	}
+	start := &processv1.StartRequest{
+		Process: &processv1.ProcessConfig{Cmd: in.Command[0], Args: in.Command[1:], Envs: in.EnvVars}, Stdin: new(in.Stdin != ""),
+	}
+	if in.Workdir != "" {
+		start.Process.Cwd = &in.Workdir
+	}
+	stream, err := sandboxd.Stream[processv1.StartRequest, processv1.StartResponse](ctx, i.Client, envd.ProcessStart, i.now, start,
+		header)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	run := &running{ctx: ctx, stream: stream, pid: stream.Msg().GetEvent().GetStart().GetPid(), began: i.now, timeout: timeout}
+	if in.Stdin != "" {
+		fed := make(chan struct{})
+		go func() { defer close(fed); i.feed(ctx, run.pid, in.Stdin) }()
+		defer func() { cancel(nil); <-fed }()
+	}
+	if wantsEvents(i.request) {
+		i.stream(run)
+		return nil
+	}
+	result, err := run.collect()
+	if err != nil {
+		return err
+	}
+	return i.reply(result)
+}
+
+// feed gives a process its input. One that does not read it, or has ended, has no use for it.
+func (i *inside) feed(ctx context.Context, pid uint32, text string) {
+	of := &processv1.ProcessSelector{Selector: &processv1.ProcessSelector_Pid{Pid: pid}}
+	_, err := sandboxd.Call[processv1.SendInputRequest, processv1.SendInputResponse](ctx, i.Client, envd.ProcessSendInput, maxReply, i.now,
+		&processv1.SendInputRequest{Process: of, Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte(text)}}})
+	if err == nil {
+		_, _ = sandboxd.Call[processv1.CloseStdinRequest, processv1.CloseStdinResponse](ctx, i.Client, envd.ProcessCloseStdin, maxReply, i.now,
+			&processv1.CloseStdinRequest{Process: of})
+	}
+}
+
+// running is a command that runs.
+type running struct {
+	ctx     context.Context
+	stream  *connect.ServerStreamForClient[processv1.StartResponse]
+	pid     uint32
+	began   time.Time
+	timeout time.Duration // zero: none
+}
+
+// exit returns how a process ended, or the error of a stream that ended before it.
+func (r *running) exit(end *processv1.ProcessEvent_EndEvent) (sandboxv1.CommandExit, error) {
+	err := r.stream.Err()
+	switch {
+	case end != nil && end.GetExited():
+		return sandboxv1.CommandExit{ExitCode: end.GetExitCode()}, nil
+	case end != nil:
+		return sandboxv1.CommandExit{ExitCode: -1, Status: end.GetStatus(), TimedOut: r.timeout > 0 && time.Since(r.began) >= r.timeout}, nil
+	case errors.Is(context.Cause(r.ctx), context.DeadlineExceeded) || connect.CodeOf(err) == connect.CodeDeadlineExceeded:
+		return sandboxv1.CommandExit{ExitCode: -1, TimedOut: true}, nil
+	case err == nil:
+		return sandboxv1.CommandExit{}, problem.New(problem.Unavailable, "the sandbox did not tell how the command ended")
+	default:
+		return sandboxv1.CommandExit{}, err
+	}
+}
+
+// collect reads what a process prints until its end.
+func (r *running) collect() (*sandboxv1.CommandResult, error) {
+	var out, errOut bytes.Buffer
+	var end *processv1.ProcessEvent_EndEvent
+	result := &sandboxv1.CommandResult{PID: r.pid}
+	keep := func(to *bytes.Buffer, data []byte, truncated *bool) {
+		room := maxOutput - to.Len()
+		*truncated = *truncated || len(data) > room
+		to.Write(data[:min(len(data), room)])
+	}
+	for end == nil && r.stream.Receive() {
+		event := r.stream.Msg().GetEvent()
+		keep(&out, event.GetData().GetStdout(), &result.StdoutTruncated)
+		keep(&errOut, event.GetData().GetStderr(), &result.StderrTruncated)
+		end = event.GetEnd()
+	}
+	var err error
+	if result.CommandExit, err = r.exit(end); err != nil {
+		return nil, err
+	}
+	result.Stdout, result.Stderr = strings.ToValidUTF8(out.String(), "\uFFFD"), strings.ToValidUTF8(errOut.String(), "\uFFFD")
+	return result, nil
+}
+
+func wantsEvents(r *http.Request) bool {
+	for _, one := range strings.Split(r.Header.Get("Accept"), ",") {
+		if kind, _, err := mime.ParseMediaType(strings.TrimSpace(one)); err == nil && kind == "text/event-stream" {
+			return true
+		}
+	}
+	return false
+}
+
+// stream sends what a process prints as server-sent events. Output is bytes, which JSON has as base64.
+func (i *inside) stream(run *running) {
+	header := i.w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("X-Accel-Buffering", "no") // proxies must not hold events back
+	i.w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(i.w)
+	send := func(kind string, data any) bool {
+		text, err := json.Marshal(data)
+		if err == nil {
+			_, err = fmt.Fprintf(i.w, "event: %s\ndata: %s\n\n", kind, text)
+		}
+		return err == nil && control.Flush() == nil
+	}
+	going := send(sandboxv1.CommandStarted, sandboxv1.CommandStart{PID: run.pid})
+	var end *processv1.ProcessEvent_EndEvent
+	for going && end == nil && run.stream.Receive() {
+		event := run.stream.Msg().GetEvent()
+		switch {
+		case event.GetKeepalive() != nil:
+			_, err := fmt.Fprint(i.w, ": the command runs\n\n")
+			going = err == nil && control.Flush() == nil
+		case len(event.GetData().GetStdout()) > 0:
+			going = send(sandboxv1.CommandStdout, sandboxv1.CommandOutput{Data: event.GetData().GetStdout()})
+		case len(event.GetData().GetStderr()) > 0:
+			going = send(sandboxv1.CommandStderr, sandboxv1.CommandOutput{Data: event.GetData().GetStderr()})
+		}
+		end = event.GetEnd()
+	}
+	if !going {
+		return
+	}
+	exit, err := run.exit(end)
+	if err == nil {
+		send(sandboxv1.CommandExited, exit)
+		return
+	}
+	if text, err := problem.FromError(i.explain(err)).Document(); err == nil {
+		send(sandboxv1.CommandFailed, json.RawMessage(text))
+	}
+}
+
+func (i *inside) processes() error {
+	if err := i.query.known("user"); err != nil {
+		return err
+	}
+	out, err := sandboxd.Call[processv1.ListRequest, processv1.ListResponse](i.context, i.Client, envd.ProcessList, maxReply, i.now,
+		&processv1.ListRequest{})
+	if err != nil {
+		return err
+	}
+	list := sandboxv1.ProcessList{Processes: make([]sandboxv1.Process, len(out.GetProcesses()))}
+	for n, p := range out.GetProcesses() {
+		list.Processes[n] = sandboxv1.Process{
+			PID: p.GetPid(), Command: append([]string{p.GetConfig().GetCmd()}, p.GetConfig().GetArgs()...), Workdir: p.GetConfig().GetCwd(),
+		}
+	}
+	return i.reply(list)
+}
+
+func (i *inside) signal() error {
+	var in sandboxv1.Signal
+	if err := i.read(&in); err != nil {
+		return err
+	}
+	number := processv1.Signal(processv1.Signal_value["SIGNAL_"+in.Signal])
+	if number == processv1.Signal_SIGNAL_UNSPECIFIED {
+		i.query.fault("signal", in.Signal, "SIGTERM or SIGKILL")
+	}
+	pid, err := strconv.ParseUint(i.target.pid, 10, 32)
+	if err != nil {
+		i.query.fault("pid", i.target.pid, "the number of a process")
+	}
+	if err := i.query.known("user"); err != nil {
+		return err
+	}
+	if _, err := sandboxd.Call[processv1.SendSignalRequest, processv1.SendSignalResponse](i.context, i.Client, envd.ProcessSendSignal,
+		maxReply, i.now, &processv1.SendSignalRequest{
+			Process: &processv1.ProcessSelector{Selector: &processv1.ProcessSelector_Pid{Pid: uint32(pid)}}, Signal: number,
+		}); err != nil {
+		return err
+	}
+	i.w.WriteHeader(http.StatusNoContent)
+	return nil
+}

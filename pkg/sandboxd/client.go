@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+const (
+	maxError  = 64 << 10
+	maxStream = 1 << 20 // of one message of a stream
+)
+
+// A daemon that refuses a request closes the connection: what is still being written fails then, and its response is lost. So bodies that
+// are not written at once wait until the daemon reads them.
+const expect, proceed = "Expect", "100-continue"
+
+// Client calls the daemon of one sandbox.
+type Client struct {
+	// HTTP makes the requests.
+	HTTP connect.HTTPClient
+	// Base is the URL of the daemon's port, without a slash at its end.
+	Base  string
+	Token string
+	// User is who the calls act as; empty: the container's own.
+	User string
+}
+
+// StatusError is a response that is an error.
+type StatusError struct {
+	Status int
+	Header http.Header
+	Body   []byte // clipped
+}
+
+// Error implements error, with the message of the response.
+func (e *StatusError) Error() string {
+	var said struct{ Message, Detail, Title string }
+	_ = json.Unmarshal(e.Body, &said)
+	for _, text := range []string{said.Message, said.Detail, said.Title} {
+		if text != "" {
+			return text
+		}
+	}
+	return http.StatusText(e.Status)
+}
+
+// Init sets the daemon's token, if it has none, and adds to the environment of its processes.
+func (c *Client) Init(ctx context.Context, env map[string]string, now time.Time) error {
+	body := map[string]any{"accessToken": c.Token, "timestamp": now.UTC()}
+	if len(env) > 0 {
+		body["envVars"] = env
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("writing /init: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base+"/init", bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("writing /init: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.do(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+// Do makes an HTTP request. A response that is an error is a StatusError; else the caller closes its body.
+func (c *Client) Do(request *http.Request, now time.Time) (*http.Response, error) {
+	return again(request.Context(), c, now, func() (*http.Response, error) {
+		// A body of which nothing was sent can be sent again.
+		try := request.Clone(request.Context())
+		body := &untouched{Reader: request.Body}
+		if request.Body != nil && request.Body != http.NoBody {
+			try.Body = body
+			try.Header.Set(expect, proceed)
+		}
+		response, err := c.do(try)
+		if body.touched && tokenless(err) {
+			return nil, fmt.Errorf("the daemon refused a body that it had begun to take: %w", errors.New(err.Error()))
+		}
+		return response, err
+	})
+}
+
+// untouched is a body that the transport does not close, and that notes whether any of it was read.
+type untouched struct {
+	io.Reader
+	touched bool
+}
+
+func (u *untouched) Read(p []byte) (int, error) {
+	u.touched = true
+	return u.Reader.Read(p)
+}
+
+func (*untouched) Close() error { return nil }
+
+func (c *Client) do(request *http.Request) (*http.Response, error) {
+	c.authorize(request.Header)
+	response, err := c.HTTP.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode < http.StatusBadRequest {
+		return response, nil
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxError))
+	if err != nil {
+		return nil, err
+	}
+	return nil, &StatusError{Status: response.StatusCode, Header: response.Header, Body: text}
+}
+
+func (c *Client) authorize(header http.Header) {
+	header.Set(TokenHeader, c.Token)
+	if c.User != "" {
+		header.Set(UserHeader, c.User)
+	}
+}
+
+// Call makes a unary call of Connect, whose response has at most so many bytes.
+func Call[Q, R any](ctx context.Context, c *Client, path string, most int, now time.Time, q *Q) (*R, error) {
+	client := connect.NewClient[Q, R](c.HTTP, c.Base+path, connect.WithReadMaxBytes(most), plain)
+	return again(ctx, c, now, func() (*R, error) {
+		request := connect.NewRequest(q)
+		c.authorize(request.Header())
+		response, err := client.CallUnary(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		return response.Msg, nil
+	})
+}
+
+// plain asks for no compression: a tunnel carries what a sandbox sends, and no more is held here.
+var plain = connect.WithAcceptCompression("gzip", nil, nil)
+
+// Stream makes a call of Connect whose response is a stream, which has begun: its first message was received. The caller closes it.
+func Stream[Q, R any](ctx context.Context, c *Client, path string, now time.Time, q *Q, header http.Header) (
+	*connect.ServerStreamForClient[R], error,
+) {
+	client := connect.NewClient[Q, R](c.HTTP, c.Base+path, connect.WithReadMaxBytes(maxStream), plain)
+	return again(ctx, c, now, func() (*connect.ServerStreamForClient[R], error) {
+		request := connect.NewRequest(q)
+		for name, values := range header {
+			request.Header()[name] = values
+		}
+		c.authorize(request.Header())
+		request.Header().Set(expect, proceed)
+		stream, err := client.CallServerStream(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		if stream.Receive() {
+			return stream, nil
+		}
+		err = stream.Err()
+		_ = stream.Close()
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	})
+}
+
+// again makes a call, and a second time where the daemon had no token yet.
+func again[R any](ctx context.Context, c *Client, now time.Time, call func() (R, error)) (R, error) {
+	out, err := call()
+	if !tokenless(err) {
+		return out, err
+	}
+	if err := c.Init(ctx, nil, now); err != nil {
+		var refused *StatusError
+		if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusConflict) {
+			return out, ErrForeignToken
+		}
+		return out, err
+	}
+	return call()
+}
+
+// ErrForeignToken is the error of a daemon whose token was set by another caller.
+var ErrForeignToken = errors.New("the sandbox's daemon has a token that is not this hub's")
+
+// tokenless reports whether a daemon refused a call for its token, or for a user that it does not know.
+func tokenless(err error) bool {
+	var refused *StatusError
+	return errors.As(err, &refused) && refused.Status == http.StatusUnauthorized || connect.CodeOf(err) == connect.CodeUnauthenticated
+}
