@@ -61,7 +61,7 @@ build: ## Build atoll-hub, atoll-worker, atoll-sandboxd and atollctl into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-sandboxd ./sandboxd
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atollctl ./cli
 
-images: ## Images of hub and worker, as archives in bin/images, with SBOMs (ENGINE=docker or podman: built by that)
+images: ## Images of hub, worker and sandboxd, as archives in bin/images, with SBOMs (ENGINE=docker or podman: built by that)
 	go -C tools run ./images --out '$(IMAGES)' --version '$(VERSION)' --tag '$(APPVERSION)' $(if $(ENGINE),--engine '$(ENGINE)')
 
 quickstart: ## Run docs/quickstart.md in kind clusters, and remove them

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ type claimFlags struct {
 
 	idle, lifetime, firstActivity timeoutFlag // create's
 	hooks                         string      // a file
+	variables                     []string
 }
 
 func (f *claimFlags) bind(cmd *cobra.Command) {
@@ -56,6 +58,9 @@ func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error
 	if f.request.PostStartHooks, err = readHooks(f.hooks); err != nil {
 		return nil, err
 	}
+	if f.request.EnvVars, err = variablesOf(f.variables, os.LookupEnv); err != nil {
+		return nil, err
+	}
 	if f.wait != "" {
 		value, ok := sandboxv1.CreateSandboxRequest_Wait_value[strings.ToUpper(f.wait)]
 		if !ok {
@@ -64,6 +69,27 @@ func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error
 		f.request.Wait = sandboxv1.CreateSandboxRequest_Wait(value)
 	}
 	return &f.request, nil
+}
+
+// variablesOf reads variables as they are given; lookup returns atollctl's own. An error has no value, which may be a secret.
+func variablesOf(given []string, lookup func(string) (string, bool)) (map[string]string, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	variables := map[string]string{}
+	for _, one := range given {
+		name, value, has := strings.Cut(one, "=")
+		if !has {
+			if value, has = lookup(name); !has {
+				return nil, invalidFlag("env-var", name, "NAME=VALUE, or the NAME of a variable that is set here")
+			}
+		}
+		if _, twice := variables[name]; twice || name == "" {
+			return nil, invalidFlag("env-var", name, "each NAME once")
+		}
+		variables[name] = value
+	}
+	return variables, nil
 }
 
 func createCommand(a *app) *cobra.Command {
@@ -115,6 +141,8 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	flags.Var(&f.lifetime, "max-lifetime", "end it so long after its claim; default never")
 	flags.Var(&f.firstActivity, "first-activity-timeout",
 		"end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
+	flags.StringArrayVar(&f.variables, "env-var", nil,
+		"NAME=VALUE for the processes that the daemon of runtime e2b starts, or NAME for atollctl's own value; repeatable")
 	flags.StringVar(&f.hooks, "hooks", "", "a file with post-start hooks, a YAML or JSON list; - is standard input")
 	f.wait = "ready"
 	bindEnum(cmd, flags, &f.wait, "wait", "", "return when: ready, assigned, or none (needs --claim-key)", "ready", "assigned", "none")

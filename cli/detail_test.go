@@ -67,3 +67,19 @@ func TestReadHooks(t *testing.T) {
 		t.Errorf("no file: %v, %v", hooks, err)
 	}
 }
+
+func TestVariablesOf(t *testing.T) {
+	own := func(name string) (string, bool) { return "own", name == "OWN" }
+	got, err := variablesOf([]string{"A=b=c", "OWN", "E="}, own)
+	if err != nil || len(got) != 3 || got["A"] != "b=c" || got["OWN"] != "own" || got["E"] != "" {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range [][]string{{"NONE"}, {"=secret"}, {"A=secret", "A=x"}} {
+		if _, err := variablesOf(bad, own); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	if got, err := variablesOf(nil, own); got != nil || err != nil {
+		t.Errorf("none: %v, %v", got, err)
+	}
+}

@@ -90,23 +90,41 @@ func (o *e2bOptions) key(dataDir string) ([]byte, error) {
 	return key, nil
 }
 
-// tokens are those of sandboxes' daemons. Their key is read, or made, when the first one is needed.
-func (o *e2bOptions) tokens(dataDir string, shared bool) reach.Tokens {
+// daemonKey returns the key from which the tokens of sandboxes' daemons follow. It is read, or made, when it is needed first.
+func (o *e2bOptions) daemonKey(dataDir string, shared bool) func() ([]byte, error) {
 	var mu sync.Mutex
-	var key []byte
-	return func(sandbox string) (string, error) {
+	var known []byte
+	return func() ([]byte, error) {
 		if shared && o.keyFile == "" {
-			return "", problem.New(problem.Unimplemented, "files and processes need --e2b-key-file where replicas share an etcd")
+			return nil, errNoSharedKey
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if key == nil {
-			var err error
-			if key, err = o.key(dataDir); err != nil {
-				return "", fmt.Errorf("reading the key for sandboxes' daemons: %w", err)
-			}
+		if known != nil {
+			return known, nil
 		}
-		return sandboxd.Token(key, sandbox), nil
+		key, err := o.key(dataDir)
+		if err != nil {
+			return nil, fmt.Errorf("reading the key for sandboxes' daemons: %w", err)
+		}
+		known = key
+		return known, nil
+	}
+}
+
+var errNoSharedKey = errors.New("with etcd the hub needs --e2b-key-file, the same at each replica")
+
+// tokens are those of sandboxes' daemons.
+func tokens(key func() ([]byte, error)) reach.Tokens {
+	return func(sandbox string) (string, error) {
+		k, err := key()
+		if errors.Is(err, errNoSharedKey) {
+			return "", problem.New(problem.Unimplemented, "files and processes: %w", err)
+		}
+		if err != nil {
+			return "", err
+		}
+		return sandboxd.Token(k, sandbox), nil
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"navix.sh/atoll/hub/internal/authority"
 	"navix.sh/atoll/hub/internal/catalog"
 	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/environment"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/grants"
 	"navix.sh/atoll/hub/internal/kubeproxy"
@@ -304,13 +305,15 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 		Fleet: h.fleet, Dispatcher: h.lastKnown, Claims: h.claims, Tunnels: reaching, LastKnown: h.lastKnown, Feeds: reaching, Clock: real,
 		Watches: o.watches, Metrics: watches, Log: h.log.WithName("sandboxes"),
 	})
+	daemons := o.e2b.daemonKey(o.dataDir, place.Etcd != nil)
+	h.claims.SetEnvironment(environment.New(environment.Options{Opener: service, Key: daemons, Clock: real}))
 	if h.catalog, err = catalog.New(ctx, catalog.Options{
 		Store: h.registryStore, Fleet: h.fleet, Calls: reaching, Connected: h.workers.Connected, Clock: real, Log: h.log.WithName("catalog"),
 	}); err != nil {
 		return err
 	}
 	options := api.Options{
-		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Tokens: o.e2b.tokens(o.dataDir, place.Etcd != nil),
+		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Tokens: tokens(daemons),
 		Fleet: h.fleet, Hub: status, Auth: h.auth,
 		Catalog: h.catalog, Templates: catalog.Templates{Service: h.catalog},
 		Keys: grants.KeysAPI{Service: h.grants}, Access: grants.AccessAPI{Service: h.grants}, Limiter: h.grants,

@@ -3,10 +3,10 @@
 // Command atoll-sandboxd serves the processes and files of a sandbox to E2B clients, from inside.
 //
 //	atoll-sandboxd [--listen ADDRESS] [-- COMMAND ARGUMENT...]
+//	atoll-sandboxd --install DIRECTORY
 //
 // As PID 1 it starts itself once more to serve, runs the image's command if there is one, forwards signals to both, and reaps what loses
-// its
-// parent. Its exit code is the command's.
+// its parent. Its exit code is the command's. With --install it copies itself and ends, for a Pod's init container.
 package main
 
 import (
@@ -46,11 +46,18 @@ func run(args []string) (int, error) {
 	listen := flags.String("listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(envd.Port)),
 		"address to serve at, or unix:PATH; tunnels reach loopback")
 	init := flags.Bool("init", os.Getpid() == 1, "do the duties of PID 1")
+	into := flags.String("install", "", "copy this program to a directory, for every user to run, and end")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return 0, nil
 		}
 		return 2, err
+	}
+	if *into != "" {
+		if err := install(*into); err != nil {
+			return 1, err
+		}
+		return 0, nil
 	}
 	if *init {
 		self, err := os.Executable()

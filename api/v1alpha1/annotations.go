@@ -134,6 +134,13 @@ const (
 	// callers reach besides the sandbox's own, one a line. Users may set it.
 	AllowedContainersAnnotationKey = "agentbox.navix.sh/allowed-containers"
 
+	// SandboxdAnnotationKey with the value SandboxdFromImage, on the Pod template
+	// of a SandboxTemplate, says that its image brings atoll-sandboxd, so that
+	// Pods do not get it for the runtime e2b. Users may set it there.
+	SandboxdAnnotationKey = "agentbox.navix.sh/sandboxd"
+	// SandboxdFromImage is the one value that SandboxdAnnotationKey knows.
+	SandboxdFromImage = "image"
+
 	// AllowDrainAnnotationKey with the value AllowDrainForce lets running
 	// sandboxes be ended to drain what carries it. Users may set it.
 	AllowDrainAnnotationKey = "agentbox.navix.sh/allow-drain"

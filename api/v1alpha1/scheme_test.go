@@ -46,6 +46,7 @@ func TestKeysAreWhatTheServerTakes(t *testing.T) {
 		v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey,
 		v1alpha1.SandboxTemplateDocsAnnotationKey, v1alpha1.SandboxPoolTemplateNameAnnotationKey,
 		v1alpha1.SandboxPoolTemplateVersionAnnotationKey, v1alpha1.SandboxPoolOverridesAnnotationKey,
+		v1alpha1.SandboxdAnnotationKey,
 		v1alpha1.LastSandboxCreateTimeAnnotationKey, v1alpha1.HookSecretLabelKey, v1alpha1.HookSecretTeamsAnnotationKey,
 	}
 	for _, key := range keys {

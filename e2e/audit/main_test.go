@@ -44,7 +44,9 @@ func TestMain(m *testing.M) {
 		if err := stack.Build(ctx, bin, false); err != nil {
 			return 1, err
 		}
-		if planes, err = plane.Up(ctx, plane.Options{LogDir: filepath.Join(dir, "planes"), AuditLog: true}, cluster); err != nil {
+		if planes, err = plane.Up(ctx, plane.Options{
+			LogDir: filepath.Join(dir, "planes"), AuditLog: true, Sandboxd: filepath.Join(bin, "atoll-sandboxd"),
+		}, cluster); err != nil {
 			return 1, err
 		}
 		defer func() { err = errors.Join(err, planes.Down(ctx)) }()
@@ -114,7 +116,7 @@ spec:
     spec:
       terminationGracePeriodSeconds: 1
       containers: [{name: main, image: registry.example/python}]
-  runtimes: [{name: http, port: 8000}]
+  runtimes: [{name: http, port: 8000}, {name: e2b, port: 49983}]
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv

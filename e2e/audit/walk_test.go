@@ -114,6 +114,7 @@ func (w *walk) sandboxes() {
 		`{"env":"python","startupTimeout":"5s","postStartHooks":[{"http":{"port":8000,"path":"/",`+
 			`"headers":{"X":"`+canary+`header"},"body":"`+canary+`body"}}]}`)
 	w.call("create", "look", "POST", "/v1/sandboxes", request, key...)
+	w.environment()
 	at := "/v1/sandboxes/" + id
 	w.ok("", "GET", at, "")
 	w.ok("", "GET", "/v1/claims/"+canary+"key", "")
@@ -125,6 +126,24 @@ func (w *walk) sandboxes() {
 	w.call("release", "look", "DELETE", at, "")
 	w.ok("release", "DELETE", at, "")
 	w.ok("cancel", "DELETE", "/v1/claims/"+canary+"key", "")
+}
+
+// environment gives sandboxes secret variables, and looks for them in all that describes the sandboxes.
+func (w *walk) environment() {
+	w.t.Helper()
+	variables := `{"env":"python","envVars":{"SECRET":"` + canary + `variable"}`
+	id := idOf(w.t, w.ok("create", "POST", "/v1/sandboxes", variables+`}`))
+	w.call("create", "all", "POST", "/v1/sandboxes", variables+`,"wait":"ASSIGNED"}`)
+	for _, kind := range []string{"pods", "sandboxenvs", "sandboxpools", "configmaps", "secrets"} {
+		objects, err := atoll.Cluster(cluster).Kubectl(w.t.Context(), "get", kind, "-A", "-o", "yaml")
+		if err != nil || strings.Contains(objects, canary+"variable") {
+			w.t.Errorf("%s have the environment of a sandbox, or cannot be read: %v", kind, err)
+		}
+	}
+	if text := w.ok("", "GET", "/v1/sandboxes/"+id, ""); strings.Contains(text, canary+"variable") {
+		w.t.Errorf("the record has the environment of its sandbox: %s", text)
+	}
+	w.ok("release", "DELETE", "/v1/sandboxes/"+id, "")
 }
 
 // operations walks what operators do.

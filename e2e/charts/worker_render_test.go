@@ -257,6 +257,27 @@ func TestWorkerReadsSecretsOnlyIfAsked(t *testing.T) {
 	}
 }
 
+// The daemon's image stands beside the worker's, unless it is named or turned off.
+func TestWorkerDeliversTheDaemonOfItsRelease(t *testing.T) {
+	for values, want := range map[string]string{
+		"": "atoll-sandboxd:0.1.0",
+		"image: {registry: registry.example/, repository: team/atoll-worker, tag: 'v9@sha256:00'}": "registry.example/team/atoll-sandboxd:v9",
+		"sandboxd: {image: other/daemon:v1}": "other/daemon:v1",
+		"sandboxd: {enabled: false}":         "",
+	} {
+		var got []string
+		pod := as[appsv1.Deployment](t, renderWorker(t, values), "Deployment", "atoll-worker").Spec.Template.Spec
+		for _, arg := range pod.Containers[0].Args {
+			if image, ok := strings.CutPrefix(arg, "--sandboxd-image="); ok {
+				got = append(got, image)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: --sandboxd-image %q, want %q", values, got, want)
+		}
+	}
+}
+
 // Keys are mounted where the flag says, as a whole folder that follows its Secret, and not at all by default.
 func TestEncryptionKeysAreMounted(t *testing.T) {
 	for values, want := range map[string]bool{"": false, "history: {encryption: {secretName: keys}}": true} {
@@ -290,9 +311,12 @@ func TestWorkerPod(t *testing.T) {
 	}
 	serving := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192"}
 	const from = "--sandbox-network-from=app.kubernetes.io/name=atoll-worker,app.kubernetes.io/instance=atoll-worker"
-	closed := []string{"--pull-secrets=false", "--sandbox-network-policy=kubernetes", from}
+	closed := []string{
+		"--pull-secrets=false", "--sandboxd-image=atoll-sandboxd:0.1.0", "--sandbox-network-policy=kubernetes", from,
+	}
 	keeping := []string{
-		"--team-quotas", "--sandbox-network-policy=cilium", from, "--sandbox-egress=dns,10.0.0.0/8 443", "--adopt-pools=label",
+		"--team-quotas", "--sandboxd-image=registry.example/atoll/atoll-sandboxd:v9", "--sandbox-network-policy=cilium", from,
+		"--sandbox-egress=dns,10.0.0.0/8 443", "--adopt-pools=label",
 		"--rival-leases=box-system/box,box-system/old",
 	}
 	history := []string{"--data-dir=/var/lib/atoll-worker", "--history-retention=168h", "--history-records=100000"}

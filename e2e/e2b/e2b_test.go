@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -22,9 +23,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/envd"
 	processv1 "navix.sh/atoll/api/envd/process"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
@@ -37,6 +40,7 @@ var (
 	atoll  *stack.Stack
 	origin string // of the gateway
 	apiKey string // in E2B's form
+	bearer string // the same key
 	canary = "canary-7f3a9c"
 	logs   string
 
@@ -46,6 +50,23 @@ var (
 
 var env = stack.Env{
 	Name: "python", Image: "registry.example/python", Port: envd.Port, Members: []stack.Member{{Cluster: cluster, Replicas: 3}},
+}
+
+// delivered has an image that knows nothing of the daemon, and a command.
+var delivered = stack.Env{
+	Name: "plain", Image: "registry.example/plain", Runtime: "e2b", Port: envd.Port, Members: []stack.Member{{Cluster: cluster, Replicas: 2}},
+	Pod: []func(*corev1.PodSpec){func(pod *corev1.PodSpec) {
+		pod.Containers[0].Command, pod.Containers[0].Args = []string{"sh", "-c"}, []string{`echo "$0" > command && exec sleep 1000`, "started"}
+	}},
+}
+
+// reset has Pods that serve one sandbox after the other. Their image brings the daemon, as its command says.
+var reset = stack.Env{
+	Name: "reset", Image: "registry.example/idle", Runtime: "e2b", Port: envd.Port, Members: []stack.Member{{Cluster: cluster, Replicas: 1}},
+	AllowedImages: "registry.example/tenant",
+	Pod: []func(*corev1.PodSpec){stack.ClosedPod, func(pod *corev1.PodSpec) {
+		pod.Containers[0].Command = []string{"/usr/bin/atoll-sandboxd"}
+	}},
 }
 
 func TestMain(m *testing.M) {
@@ -72,12 +93,15 @@ func TestMain(m *testing.M) {
 		origin = "http://" + addresses[0]
 		if atoll, err = stack.Start(ctx, set, stack.Options{
 			BinDir: bin, LogDir: logDir, Log: os.Stderr, TokenFile: filepath.Join(dir, "all.token"),
-			HubArgs: []string{"--api-keys-file=" + file, "--e2b-listen=" + addresses[0]},
+			HubArgs:    []string{"--api-keys-file=" + file, "--e2b-listen=" + addresses[0]},
+			WorkerArgs: []string{"--sandboxd-image=registry.example/atoll-sandboxd:v1"},
 		}); err != nil {
 			return 1, err
 		}
-		if err := env.Apply(ctx, atoll.Cluster(cluster)); err != nil {
-			return 1, errors.Join(err, atoll.Close())
+		for _, e := range []stack.Env{env, delivered, reset} {
+			if err := e.Apply(ctx, atoll.Cluster(cluster)); err != nil {
+				return 1, errors.Join(err, atoll.Close())
+			}
 		}
 		code = m.Run()
 		return code, atoll.Close()
@@ -109,21 +133,34 @@ func writeKeys(ctx context.Context, dir string) (file string, err error) {
 		}
 		keys = append(keys, out...)
 	}
-	apiKey, err = e2b.ClientKey(tokens["all"])
+	bearer = tokens["all"]
+	apiKey, err = e2b.ClientKey(bearer)
 	return file, errors.Join(err, os.WriteFile(file, keys, 0o600))
 }
 
-// ready waits until the Env has idle Pods.
+// ready waits until the Envs have idle Pods.
 func ready(t *testing.T) {
+	t.Helper()
+	for _, e := range []stack.Env{env, delivered} {
+		readyOf(t, e)
+	}
+}
+
+func readyOf(t *testing.T, e stack.Env) {
+	t.Helper()
+	readyOfAtLeast(t, e, 2)
+}
+
+func readyOfAtLeast(t *testing.T, e stack.Env, n int) {
 	t.Helper()
 	client, err := atoll.HubClient()
 	if err != nil {
 		t.Fatal(err)
 	}
 	wait.For(t, time.Minute, "idle Pods", func(ctx context.Context) error {
-		idle, err := client.ReadyIdle(ctx, "default", env.Name)
-		if err == nil && idle[cluster] < 2 {
-			err = fmt.Errorf("%d are idle, want 2", idle[cluster])
+		idle, err := client.ReadyIdle(ctx, "default", e.Name)
+		if err == nil && idle[cluster] < n {
+			err = fmt.Errorf("%d of Env %s are idle, want %d", idle[cluster], e.Name, n)
 		}
 		return err
 	})
@@ -159,7 +196,12 @@ func call(t *testing.T, method, path, body string, header ...string) (int, map[s
 // create makes a sandbox, and returns its id and its token.
 func create(t *testing.T, path, extra string) (id, token string) {
 	t.Helper()
-	status, out := call(t, http.MethodPost, path, `{"templateID":"python","timeout":60`+extra+`}`)
+	return createOf(t, env, path, extra)
+}
+
+func createOf(t *testing.T, e stack.Env, path, extra string) (id, token string) {
+	t.Helper()
+	status, out := call(t, http.MethodPost, path, `{"templateID":"`+e.Name+`","timeout":60`+extra+`}`)
 	if status != http.StatusCreated {
 		t.Fatalf("create: %d %v", status, out)
 	}
@@ -205,28 +247,152 @@ func TestASandboxRunsCommandsWithItsEnvironment(t *testing.T) {
 		if status, out := call(t, http.MethodGet, "/sandboxes/"+id, ""); status != http.StatusOK || out["state"] != "running" {
 			t.Errorf("%s: details %d %v", path, status, out)
 		}
-		// The environment stands in no object of the cluster, and in no log.
-		for _, kind := range []string{"pods", "events", "sandboxenvs", "sandboxpools"} {
-			objects, err := atoll.Cluster(cluster).Kubectl(t.Context(), "get", kind, "-A", "-o", "yaml")
-			if err != nil || strings.Contains(objects, canary) {
-				t.Errorf("%s has the environment of a sandbox, or cannot be read: %v", kind, err)
-			}
-		}
-		files, err := filepath.Glob(filepath.Join(logs, "*"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no logs: %v", err)
-		}
-		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(canary)) {
-				t.Errorf("%s has the environment of a sandbox", file)
-			}
-		}
+		wantNoCanary(t)
 		if status, _ := call(t, http.MethodDelete, "/sandboxes/"+id, ""); status != http.StatusNoContent {
 			t.Errorf("kill: %d", status)
 		}
 		if status, _ := call(t, http.MethodDelete, "/sandboxes/"+id, ""); status != http.StatusNotFound {
 			t.Errorf("kill again: %d, want 404", status)
 		}
+	}
+}
+
+// wantNoCanary looks for the environment of a sandbox in the cluster's objects, the logs, and all that the hub keeps, which is not
+// encrypted.
+func wantNoCanary(t *testing.T) {
+	t.Helper()
+	for _, kind := range []string{"pods", "events", "sandboxenvs", "sandboxpools", "configmaps", "secrets"} {
+		objects, err := atoll.Cluster(cluster).Kubectl(t.Context(), "get", kind, "-A", "-o", "yaml")
+		if err != nil || strings.Contains(objects, canary) {
+			t.Errorf("%s has the environment of a sandbox, or cannot be read: %v", kind, err)
+		}
+	}
+	searched := 0
+	for _, dir := range []string{logs, atoll.HubData()} {
+		if err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() {
+				return err
+			}
+			searched++
+			text, err := os.ReadFile(path)
+			if bytes.Contains(text, []byte(canary)) {
+				t.Errorf("%s has the environment of a sandbox", path)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	if searched < 4 {
+		t.Errorf("only %d files were searched", searched)
+	}
+}
+
+// A template that lists the runtime e2b has the daemon in any image: its Pods get it.
+func TestThePodGetsTheDaemon(t *testing.T) {
+	ready(t)
+	id, token := createOf(t, delivered, "/sandboxes", `,"envVars":{"A":"of the claim"}`)
+	if out, err := run(t, id, token, `echo "$A"; cat command`); err != nil || out != "of the claim\nstarted\n" {
+		t.Errorf("printed %q, %v; the command of the template has run before", out, err)
+	}
+	header := []string{"E2b-Sandbox-Id", id, "X-Access-Token", token, "Content-Type", "application/octet-stream"}
+	if status, out := call(t, http.MethodPost, "/files?path=a/b", "text", header...); status != http.StatusOK {
+		t.Errorf("writing a file: %d %v", status, out)
+	}
+	if status, out := call(t, http.MethodGet, "/files?path=a/b", "", header[:4]...); status != http.StatusOK || out["text"] != "text" {
+		t.Errorf("reading it: %d %v", status, out)
+	}
+	pods, err := atoll.Cluster(cluster).Kubectl(t.Context(), "get", "pods", "-A", "-l", v1alpha1.SandboxIDLabelKey+"="+id, "-o",
+		"jsonpath={.items[*].spec.initContainers[*].image}")
+	if err != nil || pods != "registry.example/atoll-sandboxd:v1" {
+		t.Errorf("its Pod has init containers of %q, %v", pods, err)
+	}
+}
+
+// public makes a call of the hub's own API.
+func public(t *testing.T, method, path, body string) (int, map[string]any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, atoll.HubEndpoint().URL()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+bearer)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	out := map[string]any{}
+	if err := json.NewDecoder(response.Body).Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, out
+}
+
+// The environment of a claim of the hub's own API is in the processes of its sandbox, which was warm, and a repeated call sets its own.
+func TestAClaimsEnvironment(t *testing.T) {
+	ready(t)
+	const key = `,"claimKey":"environment","envVars":{`
+	status, made := public(t, http.MethodPost, "/v1/sandboxes", `{"env":"plain"`+key+`"A":"`+canary+`","B":"b"}}`)
+	if status != http.StatusOK || made["phase"] != "RUNNING" || strings.Contains(fmt.Sprint(made), canary) {
+		t.Fatalf("create: %d %v", status, made)
+	}
+	id := fmt.Sprint(made["id"])
+	defer public(t, http.MethodDelete, "/v1/sandboxes/"+id, "")
+	token := func() string {
+		status, out := call(t, http.MethodPost, "/sandboxes/"+id+"/connect", `{"timeout":60}`)
+		if status != http.StatusOK {
+			t.Fatalf("connect: %d %v", status, out)
+		}
+		return fmt.Sprint(out["envdAccessToken"])
+	}
+	if out, err := run(t, id, token(), `echo "$A $B"`); err != nil || out != canary+" b\n" {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	wantNoCanary(t)
+	status, again := public(t, http.MethodPost, "/v1/sandboxes", `{"env":"plain"`+key+`"A":"two"}}`)
+	if status != http.StatusOK || again["id"] != id {
+		t.Fatalf("again: %d %v", status, again)
+	}
+	if out, err := run(t, id, token(), `echo "$A $B"`); err != nil || out != "two b\n" {
+		t.Errorf("after a repeated call it printed %q, %v", out, err)
+	}
+	status, refused := public(t, http.MethodPost, "/v1/sandboxes", `{"env":"python","user":"ben","envVars":{"A":"`+canary+`"}}`)
+	if status != http.StatusBadRequest || refused["reason"] != "INVALID" || !strings.Contains(fmt.Sprint(refused["errors"]), "envVars") ||
+		strings.Contains(fmt.Sprint(refused), canary) {
+		t.Errorf("where no template has the daemon: %d %v", status, refused)
+	}
+	_, left := public(t, http.MethodGet, "/v1/sandboxes?user=ben&phase=RUNNING", "")
+	if len(left) > 0 && fmt.Sprint(left["sandboxes"]) != "[]" {
+		t.Errorf("the refused claim's sandbox is left: %v", left)
+	}
+	wantNoCanary(t)
+}
+
+// A daemon ends with its sandbox: in a Pod that is used again, the next one's is new, and takes the next sandbox's token.
+func TestI13ADaemonOutlivesNoSandbox(t *testing.T) {
+	readyOfAtLeast(t, reset, 1)
+	pods := map[string]bool{}
+	for i := range 2 {
+		status, made := public(t, http.MethodPost, "/v1/sandboxes",
+			fmt.Sprintf(`{"env":"reset","image":"registry.example/tenant","startupTimeout":"60s","envVars":{"V%d":"%s"}}`, i, canary))
+		if status != http.StatusOK {
+			t.Fatalf("create %d: %d %v", i, status, made)
+		}
+		pods[fmt.Sprint(made["pod"])] = true
+		id := fmt.Sprint(made["id"])
+		_, out := call(t, http.MethodPost, "/sandboxes/"+id+"/connect", `{"timeout":60}`)
+		if printed, err := run(t, id, fmt.Sprint(out["envdAccessToken"]), `echo "$V0,$V1"`); err != nil ||
+			printed != []string{canary + ",\n", "," + canary + "\n"}[i] {
+			t.Errorf("sandbox %d printed %q, %v", i, printed, err)
+		}
+		if status, out := public(t, http.MethodDelete, "/v1/sandboxes/"+id, ""); status != http.StatusOK {
+			t.Fatalf("release %d: %d %v", i, status, out)
+		}
+	}
+	if len(pods) != 1 {
+		t.Errorf("the sandboxes had Pods %v, want one after the other", pods)
 	}
 }
 

@@ -20,6 +20,10 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
@@ -42,6 +46,7 @@ type kubelet struct {
 	dir    string // of containers' logs
 	adopt  func(*exec.Cmd)
 	daemon *daemons // nil: there are none
+	pods   *kubernetes.Clientset
 	lis    *trackedListener
 	server *http.Server
 	ctx    context.Context
@@ -57,12 +62,21 @@ func newKubelet(dir, sandboxd string, adopt func(*exec.Cmd)) (*kubelet, error) {
 	k := &kubelet{dir: dir, adopt: adopt, lis: &trackedListener{Listener: lis, open: map[net.Conn]struct{}{}}}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	if sandboxd != "" {
-		k.daemon = &daemons{kubelet: k, path: sandboxd, byPod: map[string]*daemon{}}
+		k.daemon = &daemons{kubelet: k, path: sandboxd, byPod: map[types.NamespacedName]*daemon{}}
 	}
 	return k, nil
 }
 
 func (k *kubelet) port() int { return k.lis.Addr().(*net.TCPAddr).Port }
+
+// pod reads a Pod. A kubelet watches those of its node.
+func (k *kubelet) pod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+	pod, err := k.pods.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading a Pod: %w", err)
+	}
+	return pod, nil
+}
 
 // serve serves callers with a certificate of the plane's for API servers.
 func (k *kubelet) serve(certFile, keyFile string, caPEM []byte) error {
@@ -213,7 +227,7 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	pod := r.PathValue("namespace") + "_" + r.PathValue("pod")
+	pod := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("pod")}
 	portforward.ServePortForward(w, r, forwarder{k.ctx, k.daemon, pod}, r.PathValue("pod"), "", options,
 		streamIdleTimeout, streamOpenTimeout, portforward.SupportedProtocols)
 }
@@ -221,13 +235,13 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 type forwarder struct {
 	ctx    context.Context
 	daemon *daemons
-	pod    string
+	pod    types.NamespacedName
 }
 
-func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+func (f forwarder) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	network, address := "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
 	if port == envd.Port && f.daemon != nil {
-		socket, err := f.daemon.socket(f.pod)
+		socket, err := f.daemon.socket(ctx, f.pod)
 		if err != nil {
 			return err
 		}

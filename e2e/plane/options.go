@@ -50,8 +50,8 @@ type Options struct {
 	Nodes int
 	// AuditLog records every request to the API servers, for Plane.Audit.
 	AuditLog bool
-	// Sandboxd is the path of atoll-sandboxd. Forwards to its port in a Pod lead to a process of it that is the Pod's own; default: to that
-	// port of this machine.
+	// Sandboxd is the path of atoll-sandboxd. Forwards to its port in a Pod lead to a process of it that is the own of the Pod's first
+	// container; default: to that port of this machine.
 	Sandboxd string
 	// Delays of the imitated kubelet.
 	Delays Delays

@@ -110,6 +110,9 @@ func (p *Plane) configure(opts Options) error {
 	}
 	// The default client limit is 5 requests a second; tests should wait only for the server.
 	p.admin.QPS, p.admin.Burst = 1000, 2000
+	if p.kubelet.pods, err = kubernetes.NewForConfig(p.Config()); err != nil {
+		return fmt.Errorf("building a kubelet's client: %w", err)
+	}
 	if err := p.kubelet.serve(p.file("kubelet.crt"), p.file("kubelet.key"), p.caPEM); err != nil {
 		return err
 	}

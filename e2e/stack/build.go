@@ -53,7 +53,9 @@ func BuildImages(ctx context.Context, dir string, race bool, sandboxes ...TestIm
 	if err := goCommand(ctx, project...); err != nil {
 		return nil, fmt.Errorf("building the images of hub and worker: %w", err)
 	}
-	archives := []string{filepath.Join(dir, "atoll-hub.tar"), filepath.Join(dir, "atoll-worker.tar")}
+	archives := []string{
+		filepath.Join(dir, "atoll-hub.tar"), filepath.Join(dir, "atoll-worker.tar"), filepath.Join(dir, "atoll-sandboxd.tar"),
+	}
 	if len(sandboxes) == 0 {
 		return archives, nil
 	}

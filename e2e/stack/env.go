@@ -25,8 +25,10 @@ type Env struct {
 	Template string
 	// Image of the Pods' only container.
 	Image string
-	// Port of the template's runtime "http"; 0: it has none.
+	// Port of the template's runtime; 0: it has none.
 	Port int32
+	// Runtime is its name. Default: "http".
+	Runtime string
 	// AllowedImages are those that a claim may name, one a line.
 	AllowedImages string
 	Members       []Member
@@ -65,7 +67,7 @@ func (e Env) TemplateManifest() (string, error) {
 		change(pod)
 	}
 	if e.Port != 0 {
-		spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "http", Port: &e.Port}}
+		spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: cmp.Or(e.Runtime, "http"), Port: &e.Port}}
 	}
 	text, err := yaml.Marshal(&v1alpha1.SandboxTemplate{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SandboxTemplate"},

@@ -3,10 +3,12 @@
 package reach
 
 import (
+	"context"
 	"net"
 	"sync/atomic"
 	"time"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -31,6 +33,17 @@ func NewConn(t Tunnel) net.Conn {
 	})
 	c.arrival.Stop()
 	return c
+}
+
+// Prepare connects to a port of a sandbox that its caller does not have yet, for one HTTP response. It is no activity.
+func Prepare(ctx context.Context, o Opener, id string, port int32) (net.Conn, error) {
+	tunnel, err := o.Open(ctx, id, &federationv1.ReachCall{
+		Preparing: true, What: &federationv1.ReachCall_Port{Port: &federationv1.PortReach{Port: port}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(tunnel), nil
 }
 
 func (c *conn) Read(p []byte) (int, error) {

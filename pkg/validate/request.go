@@ -30,6 +30,9 @@ const (
 	maxMetadata       = 32 << 10 // bytes of keys and values
 	maxClusters       = 64
 	maxImage          = 512
+	maxVariables      = 1000
+	maxVariableBytes  = 64 << 10 // of names and values
+	maxVariableFaults = 16
 )
 
 var (
@@ -77,6 +80,7 @@ func Create(r *sandboxv1.CreateSandboxRequest) Faults {
 	f.Tenant("team", r.GetTeam())
 	f.Tenant("user", r.GetUser())
 	f.maps(r)
+	f.environment(r)
 	f.durations(r)
 	return append(f, hook.Faults(r.GetPostStartHooks())...)
 }
@@ -137,6 +141,28 @@ func (f *Faults) maps(r *sandboxv1.CreateSandboxRequest) {
 		f.Check(key != "", "metadata", Clip(value), "keys that are not empty")
 	}
 	f.Check(size <= maxMetadata, "metadata", fmt.Sprintf("%d bytes", size), "at most 32768 bytes of keys and values")
+}
+
+// environment checks names and sizes. No fault has a value, which may be a secret.
+func (f *Faults) environment(r *sandboxv1.CreateSandboxRequest) {
+	env := r.GetEnvVars()
+	if len(env) == 0 {
+		return
+	}
+	f.Check(len(env) <= maxVariables, "envVars", fmt.Sprintf("%d of them", len(env)), "at most 1000")
+	size := 0
+	for _, name := range sortedKeys(env) {
+		size += len(name) + len(env[name])
+		if len(*f) < maxVariableFaults {
+			f.Check(len(validation.IsEnvVarName(name)) == 0, "envVars", Clip(name),
+				"names of letters, digits, _, - and ., not beginning with a digit")
+			f.Check(!strings.ContainsRune(env[name], 0), "envVars["+Clip(name)+"]", "a value with a NUL", "text without NUL")
+		}
+	}
+	f.Check(size <= maxVariableBytes, "envVars", fmt.Sprintf("%d bytes", size), "at most 65536 bytes of names and values")
+	wait := r.GetWait()
+	f.Check(wait == sandboxv1.CreateSandboxRequest_WAIT_UNSPECIFIED || wait == sandboxv1.CreateSandboxRequest_READY, "wait", wait.String(),
+		"READY, where envVars are given: they are set once the sandbox runs")
 }
 
 // Labels returns the faults of a claim's labels.

@@ -66,7 +66,14 @@ func TestCreateRefuses(t *testing.T) {
 		"a life of over a year":   {func(r *create) { r.MaxLifetime = durationpb.New(validate.MaxTimeout + 1) }, "maxLifetime"},
 		"negative first activity": {func(r *create) { r.FirstActivityTimeout = durationpb.New(-1) }, "firstActivityTimeout"},
 		"first activity of a key": {func(r *create) { r.FirstActivityTimeout, r.ClaimKey = durationpb.New(1), "k" }, "firstActivityTimeout"},
-		"an empty hook":           {func(r *create) { r.PostStartHooks = []*structpb.Struct{{}} }, "postStartHooks[0]"},
+		"a variable's name":       {func(r *create) { r.EnvVars = map[string]string{"A=B": "secret"} }, "envVars"},
+		"a variable with NUL":     {func(r *create) { r.EnvVars = map[string]string{"A": "secret\x00"} }, "envVars[A]"},
+		"large variables":         {func(r *create) { r.EnvVars = map[string]string{"A": strings.Repeat("s", 64<<10)} }, "envVars"},
+		"many variables":          {func(r *create) { r.EnvVars = variables(1001) }, "envVars"},
+		"variables before it runs": {func(r *create) {
+			r.EnvVars, r.Wait = variables(1), sandboxv1.CreateSandboxRequest_ASSIGNED
+		}, "wait"},
+		"an empty hook": {func(r *create) { r.PostStartHooks = []*structpb.Struct{{}} }, "postStartHooks[0]"},
 	} {
 		r := &create{Namespace: "default", Env: "demo"}
 		tc.change(r)
@@ -76,10 +83,19 @@ func TestCreateRefuses(t *testing.T) {
 			continue
 		}
 		e := problem.FromError(err)
-		if e.Reason != problem.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != tc.field || e.Fields[0].Valid == "" {
+		if e.Reason != problem.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != tc.field || e.Fields[0].Valid == "" ||
+			strings.Contains(err.Error()+fmt.Sprint(e.Fields), "secret") {
 			t.Errorf("%s: %v with fields %+v, want %s", name, err, e.Fields, tc.field)
 		}
 	}
+}
+
+func variables(n int) map[string]string {
+	all := map[string]string{}
+	for i := range n {
+		all[fmt.Sprint("V", i)] = ""
+	}
+	return all
 }
 
 func TestCreateAccepts(t *testing.T) {
@@ -88,7 +104,8 @@ func TestCreateAccepts(t *testing.T) {
 		"localhost:5000/app@sha256:" + strings.Repeat("0f", 32), "app:v1@sha256:" + strings.Repeat("0f", 32), "ghcr.io/a/b.c",
 	} {
 		r := &create{Namespace: "default", Env: "demo.v1", Image: image, FirstActivityTimeout: durationpb.New(1), IdleTimeout: durationpb.New(0),
-			MaxLifetime: durationpb.New(validate.MaxTimeout), Labels: map[string]string{"app.v1_x": "", "b": "c"}}
+			MaxLifetime: durationpb.New(validate.MaxTimeout), Labels: map[string]string{"app.v1_x": "", "b": "c"},
+			EnvVars: variables(1000)}
 		if err := validate.Create(r).Err(); err != nil {
 			t.Errorf("%s: %v", image, err)
 		}

@@ -99,8 +99,8 @@ func TestProjectImagesHaveAllTags(t *testing.T) {
 	for _, s := range projectImages([]string{"v2", "2.0"}) {
 		refs = append(refs, s.refs...)
 	}
-	if want := []string{"atoll-hub:v2", "atoll-hub:2.0", "atoll-worker:v2", "atoll-worker:2.0", "atoll-hello:v2",
-		"atoll-hello:2.0"}; !slices.Equal(refs, want) {
+	if want := []string{"atoll-hub:v2", "atoll-hub:2.0", "atoll-worker:v2", "atoll-worker:2.0", "atoll-sandboxd:v2",
+		"atoll-sandboxd:2.0", "atoll-hello:v2", "atoll-hello:2.0"}; !slices.Equal(refs, want) {
 		t.Errorf("images are called %v, want %v", refs, want)
 	}
 }

@@ -80,7 +80,10 @@ func command(ctx context.Context, args []string) error {
 
 // projectImages are what a release consists of, and the quick start's sandbox.
 func projectImages(tags []string) []spec {
-	specs := []spec{{file: "atoll-hub", pkg: "./hub"}, {file: "atoll-worker", pkg: "./worker"}, {file: "atoll-hello", pkg: "./examples/hello"}}
+	specs := []spec{
+		{file: "atoll-hub", pkg: "./hub"}, {file: "atoll-worker", pkg: "./worker"}, {file: "atoll-sandboxd", pkg: "./sandboxd"},
+		{file: "atoll-hello", pkg: "./examples/hello"},
+	}
 	for i := range specs {
 		for _, tag := range tags {
 			specs[i].refs = append(specs[i].refs, specs[i].file+":"+tag)

@@ -212,7 +212,7 @@ func (x CatalogCall_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogCall_Mode.Descriptor instead.
 func (CatalogCall_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42, 0}
 }
 
 type CatalogOutcome_State int32
@@ -288,7 +288,7 @@ func (x CatalogOutcome_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogOutcome_State.Descriptor instead.
 func (CatalogOutcome_State) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45, 0}
 }
 
 type WorkerFrame struct {
@@ -1056,7 +1056,8 @@ type Welcome struct {
 	EtcdRestored       bool                   `protobuf:"varint,8,opt,name=etcd_restored,json=etcdRestored,proto3" json:"etcd_restored,omitempty"` // replace all idle Pods before serving
 	Recovering         bool                   `protobuf:"varint,9,opt,name=recovering,proto3" json:"recovering,omitempty"`                         // the hub has lost claim keys: complete reports list those of ended sandboxes as well
 	Ledger             *LedgerMark            `protobuf:"bytes,10,opt,name=ledger,proto3" json:"ledger,omitempty"`
-	Deltas             bool                   `protobuf:"varint,11,opt,name=deltas,proto3" json:"deltas,omitempty"` // the hub has the acknowledged view of the Hello: the stream starts with deltas to it
+	Deltas             bool                   `protobuf:"varint,11,opt,name=deltas,proto3" json:"deltas,omitempty"`         // the hub has the acknowledged view of the Hello: the stream starts with deltas to it
+	Allotments         bool                   `protobuf:"varint,12,opt,name=allotments,proto3" json:"allotments,omitempty"` // the hub divides maxReplicas of scaling groups over clusters: none grows without a room
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1164,6 +1165,13 @@ func (x *Welcome) GetLedger() *LedgerMark {
 func (x *Welcome) GetDeltas() bool {
 	if x != nil {
 		return x.Deltas
+	}
+	return false
+}
+
+func (x *Welcome) GetAllotments() bool {
+	if x != nil {
+		return x.Allotments
 	}
 	return false
 }
@@ -2012,6 +2020,8 @@ type Dispatch struct {
 	//	*Dispatch_Refresh
 	//	*Dispatch_Watch
 	//	*Dispatch_Catalog
+	//	*Dispatch_Kubernetes
+	//	*Dispatch_Allot
 	Call          isDispatch_Call `protobuf_oneof:"call"`
 	Ledger        *LedgerMark     `protobuf:"bytes,73,opt,name=ledger,proto3" json:"ledger,omitempty"` // as of what was written before the call; unset: the hub has none
 	unknownFields protoimpl.UnknownFields
@@ -2209,6 +2219,24 @@ func (x *Dispatch) GetCatalog() *CatalogCall {
 	return nil
 }
 
+func (x *Dispatch) GetKubernetes() *KubernetesCall {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Kubernetes); ok {
+			return x.Kubernetes
+		}
+	}
+	return nil
+}
+
+func (x *Dispatch) GetAllot() *AllotCall {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Allot); ok {
+			return x.Allot
+		}
+	}
+	return nil
+}
+
 func (x *Dispatch) GetLedger() *LedgerMark {
 	if x != nil {
 		return x.Ledger
@@ -2276,6 +2304,14 @@ type Dispatch_Catalog struct {
 	Catalog *CatalogCall `protobuf:"bytes,90,opt,name=catalog,proto3,oneof"`
 }
 
+type Dispatch_Kubernetes struct {
+	Kubernetes *KubernetesCall `protobuf:"bytes,110,opt,name=kubernetes,proto3,oneof"`
+}
+
+type Dispatch_Allot struct {
+	Allot *AllotCall `protobuf:"bytes,92,opt,name=allot,proto3,oneof"`
+}
+
 func (*Dispatch_Claim) isDispatch_Call() {}
 
 func (*Dispatch_Get) isDispatch_Call() {}
@@ -2303,6 +2339,10 @@ func (*Dispatch_Refresh) isDispatch_Call() {}
 func (*Dispatch_Watch) isDispatch_Call() {}
 
 func (*Dispatch_Catalog) isDispatch_Call() {}
+
+func (*Dispatch_Kubernetes) isDispatch_Call() {}
+
+func (*Dispatch_Allot) isDispatch_Call() {}
 
 type ClaimCall struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
@@ -2703,6 +2743,7 @@ type Answer struct {
 	//	*Answer_List
 	//	*Answer_Refreshed
 	//	*Answer_Catalog
+	//	*Answer_Allotted
 	Result        isAnswer_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2809,6 +2850,15 @@ func (x *Answer) GetCatalog() *CatalogResult {
 	return nil
 }
 
+func (x *Answer) GetAllotted() *AllotResult {
+	if x != nil {
+		if x, ok := x.Result.(*Answer_Allotted); ok {
+			return x.Allotted
+		}
+	}
+	return nil
+}
+
 type isAnswer_Result interface {
 	isAnswer_Result()
 }
@@ -2829,6 +2879,10 @@ type Answer_Catalog struct {
 	Catalog *CatalogResult `protobuf:"bytes,90,opt,name=catalog,proto3,oneof"`
 }
 
+type Answer_Allotted struct {
+	Allotted *AllotResult `protobuf:"bytes,92,opt,name=allotted,proto3,oneof"`
+}
+
 func (*Answer_Sandbox) isAnswer_Result() {}
 
 func (*Answer_List) isAnswer_Result() {}
@@ -2836,6 +2890,8 @@ func (*Answer_List) isAnswer_Result() {}
 func (*Answer_Refreshed) isAnswer_Result() {}
 
 func (*Answer_Catalog) isAnswer_Result() {}
+
+func (*Answer_Allotted) isAnswer_Result() {}
 
 // Ended carries terminal records of sandboxes with a claim key until the hub has stored them.
 type Ended struct {
@@ -3289,8 +3345,9 @@ func (x *ForeignSegment) GetMembers() []*MemberSegment {
 type ReachCall struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Token     string                 `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`   // used once, by the cluster that the call went to
-	Caller    string                 `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"` // who asked, for the audit of the cluster's API server; empty: not known
+	Token     string                 `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`          // used once, by the cluster that the call went to
+	Caller    string                 `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`        // who asked, for the audit of the cluster's API server; empty: not known
+	Preparing bool                   `protobuf:"varint,4,opt,name=preparing,proto3" json:"preparing,omitempty"` // before the caller has the sandbox: no activity. An older worker counts it as activity
 	// Types that are valid to be assigned to What:
 	//
 	//	*ReachCall_Exec
@@ -3350,6 +3407,13 @@ func (x *ReachCall) GetCaller() string {
 		return x.Caller
 	}
 	return ""
+}
+
+func (x *ReachCall) GetPreparing() bool {
+	if x != nil {
+		return x.Preparing
+	}
+	return false
 }
 
 func (x *ReachCall) GetWhat() isReachCall_What {
@@ -3685,6 +3749,68 @@ func (x *WatchCall) GetTeam() string {
 	return ""
 }
 
+// KubernetesCall asks the worker to open a Tunnel and to serve one HTTP request over it at its cluster's API server, as the caller. It is
+// answered without a result once the Tunnel is open, or with the reason why there is none. No credentials of the caller are in it.
+type KubernetesCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`   // used once, by the cluster that the call went to
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`     // user:NAME or key:NAME; the worker impersonates it with its own prefix before it
+	Groups        []string               `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"` // group:NAME or team:NAME, likewise
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KubernetesCall) Reset() {
+	*x = KubernetesCall{}
+	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubernetesCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubernetesCall) ProtoMessage() {}
+
+func (x *KubernetesCall) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubernetesCall.ProtoReflect.Descriptor instead.
+func (*KubernetesCall) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *KubernetesCall) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *KubernetesCall) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *KubernetesCall) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 // SandboxChanges are sandboxes as they are now. The worker sends no queue of changes: of several changes of a sandbox between two
 // messages only the last state is in one.
 type SandboxChanges struct {
@@ -3698,7 +3824,7 @@ type SandboxChanges struct {
 
 func (x *SandboxChanges) Reset() {
 	*x = SandboxChanges{}
-	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3836,7 @@ func (x *SandboxChanges) String() string {
 func (*SandboxChanges) ProtoMessage() {}
 
 func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3849,7 @@ func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxChanges.ProtoReflect.Descriptor instead.
 func (*SandboxChanges) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SandboxChanges) GetChanged() []*v1.Sandbox {
@@ -3767,7 +3893,7 @@ type TunnelFrame struct {
 
 func (x *TunnelFrame) Reset() {
 	*x = TunnelFrame{}
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3905,7 @@ func (x *TunnelFrame) String() string {
 func (*TunnelFrame) ProtoMessage() {}
 
 func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3918,7 @@ func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
 func (*TunnelFrame) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TunnelFrame) GetBody() isTunnelFrame_Body {
@@ -3940,7 +4066,7 @@ type PeerTunnel struct {
 
 func (x *PeerTunnel) Reset() {
 	*x = PeerTunnel{}
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4078,7 @@ func (x *PeerTunnel) String() string {
 func (*PeerTunnel) ProtoMessage() {}
 
 func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4091,7 @@ func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTunnel.ProtoReflect.Descriptor instead.
 func (*PeerTunnel) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PeerTunnel) GetClusterId() string {
@@ -4016,7 +4142,7 @@ type CatalogCall struct {
 
 func (x *CatalogCall) Reset() {
 	*x = CatalogCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4154,7 @@ func (x *CatalogCall) String() string {
 func (*CatalogCall) ProtoMessage() {}
 
 func (x *CatalogCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4167,7 @@ func (x *CatalogCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogCall.ProtoReflect.Descriptor instead.
 func (*CatalogCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CatalogCall) GetCatalog() string {
@@ -4086,7 +4212,7 @@ type CatalogObject struct {
 
 func (x *CatalogObject) Reset() {
 	*x = CatalogObject{}
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4224,7 @@ func (x *CatalogObject) String() string {
 func (*CatalogObject) ProtoMessage() {}
 
 func (x *CatalogObject) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4237,7 @@ func (x *CatalogObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogObject.ProtoReflect.Descriptor instead.
 func (*CatalogObject) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CatalogObject) GetKind() string {
@@ -4166,7 +4292,7 @@ type CatalogResult struct {
 
 func (x *CatalogResult) Reset() {
 	*x = CatalogResult{}
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4178,7 +4304,7 @@ func (x *CatalogResult) String() string {
 func (*CatalogResult) ProtoMessage() {}
 
 func (x *CatalogResult) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4191,7 +4317,7 @@ func (x *CatalogResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogResult.ProtoReflect.Descriptor instead.
 func (*CatalogResult) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CatalogResult) GetOutcomes() []*CatalogOutcome {
@@ -4225,7 +4351,7 @@ type CatalogOutcome struct {
 
 func (x *CatalogOutcome) Reset() {
 	*x = CatalogOutcome{}
-	mi := &file_federation_v1_federation_proto_msgTypes[44]
+	mi := &file_federation_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4363,7 @@ func (x *CatalogOutcome) String() string {
 func (*CatalogOutcome) ProtoMessage() {}
 
 func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[44]
+	mi := &file_federation_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4376,7 @@ func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogOutcome.ProtoReflect.Descriptor instead.
 func (*CatalogOutcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CatalogOutcome) GetKind() string {
@@ -4316,6 +4442,295 @@ func (x *CatalogOutcome) GetManifest() []byte {
 	return nil
 }
 
+// AllotCall gives a cluster its rooms: how far each scaling group may grow there.
+type AllotCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`             // of the replica that divides; counts from 1
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`           // of the call in the epoch; a worker follows the latest call by (epoch, number)
+	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // that the rooms are for
+	Rooms         []*Room                `protobuf:"bytes,4,rep,name=rooms,proto3" json:"rooms,omitempty"`              // all of the cluster: a group that is not named has none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllotCall) Reset() {
+	*x = AllotCall{}
+	mi := &file_federation_v1_federation_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllotCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllotCall) ProtoMessage() {}
+
+func (x *AllotCall) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllotCall.ProtoReflect.Descriptor instead.
+func (*AllotCall) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AllotCall) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AllotCall) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AllotCall) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *AllotCall) GetRooms() []*Room {
+	if x != nil {
+		return x.Rooms
+	}
+	return nil
+}
+
+type Room struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Env           string                 `protobuf:"bytes,2,opt,name=env,proto3" json:"env,omitempty"`
+	Group         string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	Room          int32                  `protobuf:"varint,4,opt,name=room,proto3" json:"room,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Room) Reset() {
+	*x = Room{}
+	mi := &file_federation_v1_federation_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Room) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Room) ProtoMessage() {}
+
+func (x *Room) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Room.ProtoReflect.Descriptor instead.
+func (*Room) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Room) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Room) GetEnv() string {
+	if x != nil {
+		return x.Env
+	}
+	return ""
+}
+
+func (x *Room) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Room) GetRoom() int32 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+type AllotResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the call that holds
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Holdings      []*Holding             `protobuf:"bytes,3,rep,name=holdings,proto3" json:"holdings,omitempty"` // of all enabled groups with maxReplicas
+	Unknown       []*EnvKey              `protobuf:"bytes,4,rep,name=unknown,proto3" json:"unknown,omitempty"`   // Envs whose groups the worker has not looked at yet
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllotResult) Reset() {
+	*x = AllotResult{}
+	mi := &file_federation_v1_federation_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllotResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllotResult) ProtoMessage() {}
+
+func (x *AllotResult) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllotResult.ProtoReflect.Descriptor instead.
+func (*AllotResult) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *AllotResult) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AllotResult) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AllotResult) GetHoldings() []*Holding {
+	if x != nil {
+		return x.Holdings
+	}
+	return nil
+}
+
+func (x *AllotResult) GetUnknown() []*EnvKey {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+type Holding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Env           string                 `protobuf:"bytes,2,opt,name=env,proto3" json:"env,omitempty"`
+	Group         string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`       // maxReplicas
+	Held          int32                  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`     // for each member the larger of replicas and live Pods, together; Pods that end count until they are gone
+	Demand        int32                  `protobuf:"varint,6,opt,name=demand,proto3" json:"demand,omitempty"` // what it would have to hold for its sandboxes, claims and floors
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holding) Reset() {
+	*x = Holding{}
+	mi := &file_federation_v1_federation_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holding) ProtoMessage() {}
+
+func (x *Holding) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holding.ProtoReflect.Descriptor instead.
+func (*Holding) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *Holding) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Holding) GetEnv() string {
+	if x != nil {
+		return x.Env
+	}
+	return ""
+}
+
+func (x *Holding) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Holding) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *Holding) GetHeld() int32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *Holding) GetDemand() int32 {
+	if x != nil {
+		return x.Demand
+	}
+	return 0
+}
+
 var File_federation_v1_federation_proto protoreflect.FileDescriptor
 
 const file_federation_v1_federation_proto_rawDesc = "" +
@@ -4376,7 +4791,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06stream\x18\x01 \x01(\x04R\x06stream\x12\x1a\n" +
 	"\bdispatch\x18\x02 \x01(\x04R\bdispatch\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\"\xcf\x03\n" +
+	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\"\xef\x03\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
@@ -4394,7 +4809,10 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"recovering\x127\n" +
 	"\x06ledger\x18\n" +
 	" \x01(\v2\x1f.atoll.federation.v1.LedgerMarkR\x06ledger\x12\x16\n" +
-	"\x06deltas\x18\v \x01(\bR\x06deltas\"w\n" +
+	"\x06deltas\x18\v \x01(\bR\x06deltas\x12\x1e\n" +
+	"\n" +
+	"allotments\x18\f \x01(\bR\n" +
+	"allotments\"w\n" +
 	"\aRefused\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12:\n" +
@@ -4470,7 +4888,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
 	"\x05ended\x18\x05 \x01(\bR\x05ended\x12\x14\n" +
-	"\x05proof\x18\x06 \x01(\tR\x05proof\"\x87\t\n" +
+	"\x05proof\x18\x06 \x01(\tR\x05proof\"\x86\n" +
+	"\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +
@@ -4490,7 +4909,11 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06resume\x18\x1f \x01(\v2&.atoll.sandbox.v1.ResumeSandboxRequestH\x00R\x06resume\x12?\n" +
 	"\arefresh\x18F \x01(\v2#.atoll.sandbox.v1.RefreshEnvRequestH\x00R\arefresh\x126\n" +
 	"\x05watch\x18G \x01(\v2\x1e.atoll.federation.v1.WatchCallH\x00R\x05watch\x12<\n" +
-	"\acatalog\x18Z \x01(\v2 .atoll.federation.v1.CatalogCallH\x00R\acatalog\x127\n" +
+	"\acatalog\x18Z \x01(\v2 .atoll.federation.v1.CatalogCallH\x00R\acatalog\x12E\n" +
+	"\n" +
+	"kubernetes\x18n \x01(\v2#.atoll.federation.v1.KubernetesCallH\x00R\n" +
+	"kubernetes\x126\n" +
+	"\x05allot\x18\\ \x01(\v2\x1e.atoll.federation.v1.AllotCallH\x00R\x05allot\x127\n" +
 	"\x06ledger\x18I \x01(\v2\x1f.atoll.federation.v1.LedgerMarkR\x06ledger\x1a8\n" +
 	"\n" +
 	"TraceEntry\x12\x10\n" +
@@ -4523,7 +4946,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\adetails\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xb3\x03\n" +
+	"\adetails\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xf3\x03\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12B\n" +
 	"\vdisposition\x18\x02 \x01(\x0e2 .atoll.federation.v1.DispositionR\vdisposition\x120\n" +
@@ -4533,7 +4956,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\asandbox\x18\x05 \x01(\v2\x19.atoll.sandbox.v1.SandboxH\x00R\asandbox\x12=\n" +
 	"\x04list\x18\x06 \x01(\v2'.atoll.sandbox.v1.ListSandboxesResponseH\x00R\x04list\x12D\n" +
 	"\trefreshed\x18F \x01(\v2$.atoll.sandbox.v1.RefreshEnvResponseH\x00R\trefreshed\x12>\n" +
-	"\acatalog\x18Z \x01(\v2\".atoll.federation.v1.CatalogResultH\x00R\acatalogB\b\n" +
+	"\acatalog\x18Z \x01(\v2\".atoll.federation.v1.CatalogResultH\x00R\acatalog\x12>\n" +
+	"\ballotted\x18\\ \x01(\v2 .atoll.federation.v1.AllotResultH\x00R\ballottedB\b\n" +
 	"\x06result\"^\n" +
 	"\x05Ended\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12?\n" +
@@ -4571,12 +4995,13 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
 	"\x05stale\x18\x02 \x01(\bR\x05stale\x12+\n" +
 	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12<\n" +
-	"\amembers\x18\x04 \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\"\x82\x02\n" +
+	"\amembers\x18\x04 \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\"\xa0\x02\n" +
 	"\tReachCall\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x16\n" +
-	"\x06caller\x18\x03 \x01(\tR\x06caller\x124\n" +
+	"\x06caller\x18\x03 \x01(\tR\x06caller\x12\x1c\n" +
+	"\tpreparing\x18\x04 \x01(\bR\tpreparing\x124\n" +
 	"\x04exec\x18\x19 \x01(\v2\x1e.atoll.federation.v1.ExecReachH\x00R\x04exec\x124\n" +
 	"\x04logs\x18\x1a \x01(\v2\x1e.atoll.federation.v1.LogsReachH\x00R\x04logs\x124\n" +
 	"\x04port\x18\x1b \x01(\v2\x1e.atoll.federation.v1.PortReachH\x00R\x04portB\x06\n" +
@@ -4603,7 +5028,11 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\tWatchCall\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04team\x18\x03 \x01(\tR\x04team\"\x90\x01\n" +
+	"\x04team\x18\x03 \x01(\tR\x04team\"R\n" +
+	"\x0eKubernetesCall\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups\"\x90\x01\n" +
 	"\x0eSandboxChanges\x123\n" +
 	"\achanged\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.SandboxR\achanged\x12-\n" +
 	"\x04gone\x18\x02 \x03(\v2\x19.atoll.sandbox.v1.SandboxR\x04gone\x12\x1a\n" +
@@ -4671,7 +5100,29 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05FOUND\x10\n" +
 	"\x12\n" +
 	"\n" +
-	"\x06ABSENT\x10\v*e\n" +
+	"\x06ABSENT\x10\v\"\x8c\x01\n" +
+	"\tAllotCall\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12/\n" +
+	"\x05rooms\x18\x04 \x03(\v2\x19.atoll.federation.v1.RoomR\x05rooms\"`\n" +
+	"\x04Room\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x12\n" +
+	"\x04room\x18\x04 \x01(\x05R\x04room\"\xac\x01\n" +
+	"\vAllotResult\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x128\n" +
+	"\bholdings\x18\x03 \x03(\v2\x1c.atoll.federation.v1.HoldingR\bholdings\x125\n" +
+	"\aunknown\x18\x04 \x03(\v2\x1b.atoll.federation.v1.EnvKeyR\aunknown\"\x8d\x01\n" +
+	"\aHolding\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x10\n" +
+	"\x03max\x18\x04 \x01(\x05R\x03max\x12\x12\n" +
+	"\x04held\x18\x05 \x01(\x05R\x04held\x12\x16\n" +
+	"\x06demand\x18\x06 \x01(\x05R\x06demand*e\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -4702,7 +5153,7 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
@@ -4746,34 +5197,39 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*LogsReach)(nil),                // 39: atoll.federation.v1.LogsReach
 	(*PortReach)(nil),                // 40: atoll.federation.v1.PortReach
 	(*WatchCall)(nil),                // 41: atoll.federation.v1.WatchCall
-	(*SandboxChanges)(nil),           // 42: atoll.federation.v1.SandboxChanges
-	(*TunnelFrame)(nil),              // 43: atoll.federation.v1.TunnelFrame
-	(*PeerTunnel)(nil),               // 44: atoll.federation.v1.PeerTunnel
-	(*CatalogCall)(nil),              // 45: atoll.federation.v1.CatalogCall
-	(*CatalogObject)(nil),            // 46: atoll.federation.v1.CatalogObject
-	(*CatalogResult)(nil),            // 47: atoll.federation.v1.CatalogResult
-	(*CatalogOutcome)(nil),           // 48: atoll.federation.v1.CatalogOutcome
-	nil,                              // 49: atoll.federation.v1.Dispatch.TraceEntry
-	(*TrustAck)(nil),                 // 50: atoll.federation.v1.TrustAck
-	(*CertificateRequest)(nil),       // 51: atoll.federation.v1.CertificateRequest
-	(*Trust)(nil),                    // 52: atoll.federation.v1.Trust
-	(*RenewCertificate)(nil),         // 53: atoll.federation.v1.RenewCertificate
-	(*Certificate)(nil),              // 54: atoll.federation.v1.Certificate
-	(*durationpb.Duration)(nil),      // 55: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 56: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 57: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 58: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 59: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 60: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.PauseSandboxRequest)(nil),   // 61: atoll.sandbox.v1.PauseSandboxRequest
-	(*v1.ResumeSandboxRequest)(nil),  // 62: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.RefreshEnvRequest)(nil),     // 63: atoll.sandbox.v1.RefreshEnvRequest
-	(*v1.CreateSandboxRequest)(nil),  // 64: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 65: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 66: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 67: atoll.sandbox.v1.ListSandboxesResponse
-	(*v1.RefreshEnvResponse)(nil),    // 68: atoll.sandbox.v1.RefreshEnvResponse
-	(*timestamppb.Timestamp)(nil),    // 69: google.protobuf.Timestamp
+	(*KubernetesCall)(nil),           // 42: atoll.federation.v1.KubernetesCall
+	(*SandboxChanges)(nil),           // 43: atoll.federation.v1.SandboxChanges
+	(*TunnelFrame)(nil),              // 44: atoll.federation.v1.TunnelFrame
+	(*PeerTunnel)(nil),               // 45: atoll.federation.v1.PeerTunnel
+	(*CatalogCall)(nil),              // 46: atoll.federation.v1.CatalogCall
+	(*CatalogObject)(nil),            // 47: atoll.federation.v1.CatalogObject
+	(*CatalogResult)(nil),            // 48: atoll.federation.v1.CatalogResult
+	(*CatalogOutcome)(nil),           // 49: atoll.federation.v1.CatalogOutcome
+	(*AllotCall)(nil),                // 50: atoll.federation.v1.AllotCall
+	(*Room)(nil),                     // 51: atoll.federation.v1.Room
+	(*AllotResult)(nil),              // 52: atoll.federation.v1.AllotResult
+	(*Holding)(nil),                  // 53: atoll.federation.v1.Holding
+	nil,                              // 54: atoll.federation.v1.Dispatch.TraceEntry
+	(*TrustAck)(nil),                 // 55: atoll.federation.v1.TrustAck
+	(*CertificateRequest)(nil),       // 56: atoll.federation.v1.CertificateRequest
+	(*Trust)(nil),                    // 57: atoll.federation.v1.Trust
+	(*RenewCertificate)(nil),         // 58: atoll.federation.v1.RenewCertificate
+	(*Certificate)(nil),              // 59: atoll.federation.v1.Certificate
+	(*durationpb.Duration)(nil),      // 60: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 61: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 62: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 63: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 64: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 65: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.PauseSandboxRequest)(nil),   // 66: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 67: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.RefreshEnvRequest)(nil),     // 68: atoll.sandbox.v1.RefreshEnvRequest
+	(*v1.CreateSandboxRequest)(nil),  // 69: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 70: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 71: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 72: atoll.sandbox.v1.ListSandboxesResponse
+	(*v1.RefreshEnvResponse)(nil),    // 73: atoll.sandbox.v1.RefreshEnvResponse
+	(*timestamppb.Timestamp)(nil),    // 74: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	6,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -4783,8 +5239,8 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	27, // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
 	29, // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
 	30, // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
-	50, // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
-	51, // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
+	55, // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
+	56, // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
 	10, // 9: atoll.federation.v1.HubFrame.welcome:type_name -> atoll.federation.v1.Welcome
 	11, // 10: atoll.federation.v1.HubFrame.refused:type_name -> atoll.federation.v1.Refused
 	15, // 11: atoll.federation.v1.HubFrame.report_ack:type_name -> atoll.federation.v1.ReportAck
@@ -4794,17 +5250,17 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	32, // 15: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
 	25, // 16: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
 	26, // 17: atoll.federation.v1.HubFrame.redirect:type_name -> atoll.federation.v1.Redirect
-	52, // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
-	53, // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
-	54, // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
+	57, // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
+	58, // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
+	59, // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
 	9,  // 21: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
 	8,  // 22: atoll.federation.v1.Hello.ledger:type_name -> atoll.federation.v1.LedgerMark
 	7,  // 23: atoll.federation.v1.Hello.hosting:type_name -> atoll.federation.v1.Hosting
-	55, // 24: atoll.federation.v1.Hosting.latency:type_name -> google.protobuf.Duration
-	55, // 25: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	60, // 24: atoll.federation.v1.Hosting.latency:type_name -> google.protobuf.Duration
+	60, // 25: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	13, // 26: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
 	8,  // 27: atoll.federation.v1.Welcome.ledger:type_name -> atoll.federation.v1.LedgerMark
-	55, // 28: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	60, // 28: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
 	18, // 29: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
 	13, // 30: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
 	20, // 31: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
@@ -4812,68 +5268,74 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	13, // 33: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
 	19, // 34: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
 	0,  // 35: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	55, // 36: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	55, // 37: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
-	55, // 38: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	49, // 39: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	60, // 36: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	60, // 37: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
+	60, // 38: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	54, // 39: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
 	22, // 40: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	56, // 41: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	57, // 42: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	58, // 43: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	61, // 41: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	62, // 42: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	63, // 43: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
 	23, // 44: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
 	24, // 45: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	59, // 46: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	60, // 47: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	64, // 46: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	65, // 47: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
 	37, // 48: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
-	61, // 49: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
-	62, // 50: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	63, // 51: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
+	66, // 49: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	67, // 50: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	68, // 51: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
 	41, // 52: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
-	45, // 53: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
-	8,  // 54: atoll.federation.v1.Dispatch.ledger:type_name -> atoll.federation.v1.LedgerMark
-	64, // 55: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	65, // 56: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 57: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	28, // 58: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	66, // 59: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	67, // 60: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	68, // 61: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
-	47, // 62: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
-	31, // 63: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	66, // 64: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	69, // 65: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	8,  // 66: atoll.federation.v1.EndedAck.ledger:type_name -> atoll.federation.v1.LedgerMark
-	35, // 67: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	34, // 68: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
-	13, // 69: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	36, // 70: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	55, // 71: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	19, // 72: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	38, // 73: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
-	39, // 74: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
-	40, // 75: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
-	55, // 76: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
-	66, // 77: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
-	66, // 78: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
-	28, // 79: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	37, // 80: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
-	42, // 81: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
-	44, // 82: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
-	2,  // 83: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
-	46, // 84: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
-	46, // 85: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
-	48, // 86: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
-	46, // 87: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
-	3,  // 88: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
-	4,  // 89: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	43, // 90: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	5,  // 91: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	43, // 92: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	91, // [91:93] is the sub-list for method output_type
-	89, // [89:91] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	46, // 53: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
+	42, // 54: atoll.federation.v1.Dispatch.kubernetes:type_name -> atoll.federation.v1.KubernetesCall
+	50, // 55: atoll.federation.v1.Dispatch.allot:type_name -> atoll.federation.v1.AllotCall
+	8,  // 56: atoll.federation.v1.Dispatch.ledger:type_name -> atoll.federation.v1.LedgerMark
+	69, // 57: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	70, // 58: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 59: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	28, // 60: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	71, // 61: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	72, // 62: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	73, // 63: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
+	48, // 64: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
+	52, // 65: atoll.federation.v1.Answer.allotted:type_name -> atoll.federation.v1.AllotResult
+	31, // 66: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	71, // 67: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	74, // 68: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	8,  // 69: atoll.federation.v1.EndedAck.ledger:type_name -> atoll.federation.v1.LedgerMark
+	35, // 70: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	34, // 71: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
+	13, // 72: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	36, // 73: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	60, // 74: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	19, // 75: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	38, // 76: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
+	39, // 77: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
+	40, // 78: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
+	60, // 79: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	71, // 80: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
+	71, // 81: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
+	28, // 82: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	37, // 83: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
+	43, // 84: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
+	45, // 85: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
+	2,  // 86: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
+	47, // 87: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
+	47, // 88: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
+	49, // 89: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
+	47, // 90: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
+	3,  // 91: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
+	51, // 92: atoll.federation.v1.AllotCall.rooms:type_name -> atoll.federation.v1.Room
+	53, // 93: atoll.federation.v1.AllotResult.holdings:type_name -> atoll.federation.v1.Holding
+	13, // 94: atoll.federation.v1.AllotResult.unknown:type_name -> atoll.federation.v1.EnvKey
+	4,  // 95: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	44, // 96: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	5,  // 97: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	44, // 98: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	97, // [97:99] is the sub-list for method output_type
+	95, // [95:97] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -4922,12 +5384,15 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Refresh)(nil),
 		(*Dispatch_Watch)(nil),
 		(*Dispatch_Catalog)(nil),
+		(*Dispatch_Kubernetes)(nil),
+		(*Dispatch_Allot)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[25].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),
 		(*Answer_List)(nil),
 		(*Answer_Refreshed)(nil),
 		(*Answer_Catalog)(nil),
+		(*Answer_Allotted)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[33].OneofWrappers = []any{
 		(*ReachCall_Exec)(nil),
@@ -4935,7 +5400,7 @@ func file_federation_v1_federation_proto_init() {
 		(*ReachCall_Port)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[35].OneofWrappers = []any{}
-	file_federation_v1_federation_proto_msgTypes[39].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[40].OneofWrappers = []any{
 		(*TunnelFrame_Token)(nil),
 		(*TunnelFrame_Data)(nil),
 		(*TunnelFrame_End)(nil),
@@ -4951,7 +5416,7 @@ func file_federation_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   46,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

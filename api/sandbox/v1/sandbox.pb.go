@@ -430,7 +430,7 @@ func (x RefreshedMember_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshedMember_Outcome.Descriptor instead.
 func (RefreshedMember_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{59, 0}
 }
 
 type CreateSandboxRequest struct {
@@ -464,8 +464,12 @@ type CreateSandboxRequest struct {
 	ClaimKey       string                    `protobuf:"bytes,18,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"` // 1-128 printable ASCII; header Idempotency-Key over REST
 	Wait           CreateSandboxRequest_Wait `protobuf:"varint,19,opt,name=wait,proto3,enum=atoll.sandbox.v1.CreateSandboxRequest_Wait" json:"wait,omitempty"`
 	NoQueue        bool                      `protobuf:"varint,20,opt,name=no_queue,json=noQueue,proto3" json:"no_queue,omitempty"` // refuse with NO_CAPACITY instead of waiting for an idle Pod
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Environment of the processes that the daemon of runtime e2b starts, set before the sandbox is returned, and kept nowhere else. INVALID
+	// where the template does not list that runtime, and without wait READY. At most 1000, of 64 KiB in all. A claim key does not stand for
+	// them: a repeated call sets those that it has.
+	EnvVars       map[string]string `protobuf:"bytes,21,rep,name=env_vars,json=envVars,proto3" json:"env_vars,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSandboxRequest) Reset() {
@@ -636,6 +640,13 @@ func (x *CreateSandboxRequest) GetNoQueue() bool {
 		return x.NoQueue
 	}
 	return false
+}
+
+func (x *CreateSandboxRequest) GetEnvVars() map[string]string {
+	if x != nil {
+		return x.EnvVars
+	}
+	return nil
 }
 
 type Sandbox struct {
@@ -2515,8 +2526,11 @@ func (x *UndrainClusterRequest) GetSuccessor() bool {
 }
 
 type ForgetClusterRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// With a hub that divides maxReplicas over clusters: give what the cluster may hold to others. Its Pods must be gone. It may be set for a
+	// cluster that was forgotten before.
+	ReclaimRoom   bool `protobuf:"varint,2,opt,name=reclaim_room,json=reclaimRoom,proto3" json:"reclaim_room,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2556,6 +2570,13 @@ func (x *ForgetClusterRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *ForgetClusterRequest) GetReclaimRoom() bool {
+	if x != nil {
+		return x.ReclaimRoom
+	}
+	return false
 }
 
 type Cluster struct {
@@ -3510,6 +3531,7 @@ type Env struct {
 	MissingClusters    []string               `protobuf:"bytes,8,rep,name=missing_clusters,json=missingClusters,proto3" json:"missing_clusters,omitempty"`            // the Env has members of them, and they are not registered
 	ClustersWithoutEnv []string               `protobuf:"bytes,9,rep,name=clusters_without_env,json=clustersWithoutEnv,proto3" json:"clusters_without_env,omitempty"` // the Env has members of them, and they have no such Env
 	Catalog            *CatalogEntry          `protobuf:"bytes,20,opt,name=catalog,proto3" json:"catalog,omitempty"`                                                  // unset: the catalogue does not have the Env
+	Allotments         []*Allotment           `protobuf:"bytes,21,rep,name=allotments,proto3" json:"allotments,omitempty"`                                            // by group; of a hub that divides maxReplicas over clusters
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -3614,6 +3636,142 @@ func (x *Env) GetCatalog() *CatalogEntry {
 	return nil
 }
 
+func (x *Env) GetAllotments() []*Allotment {
+	if x != nil {
+		return x.Allotments
+	}
+	return nil
+}
+
+// Allotment is how the maxReplicas of a scaling group is divided over clusters.
+type Allotment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	MaxReplicas   int32                  `protobuf:"varint,2,opt,name=max_replicas,json=maxReplicas,proto3" json:"max_replicas,omitempty"` // the smallest of the clusters that respond
+	Shares        []*AllotmentShare      `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                               // by cluster
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Allotment) Reset() {
+	*x = Allotment{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Allotment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Allotment) ProtoMessage() {}
+
+func (x *Allotment) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Allotment.ProtoReflect.Descriptor instead.
+func (*Allotment) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Allotment) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Allotment) GetMaxReplicas() int32 {
+	if x != nil {
+		return x.MaxReplicas
+	}
+	return 0
+}
+
+func (x *Allotment) GetShares() []*AllotmentShare {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+type AllotmentShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Room          int32                  `protobuf:"varint,2,opt,name=room,proto3" json:"room,omitempty"`                      // up to which the cluster may grow the group
+	MayHold       int32                  `protobuf:"varint,3,opt,name=may_hold,json=mayHold,proto3" json:"may_hold,omitempty"` // what it may hold: more than its room until it has confirmed that the rest is gone
+	Forgotten     bool                   `protobuf:"varint,4,opt,name=forgotten,proto3" json:"forgotten,omitempty"`            // the cluster was forgotten; what it may hold is missing until it is reclaimed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllotmentShare) Reset() {
+	*x = AllotmentShare{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllotmentShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllotmentShare) ProtoMessage() {}
+
+func (x *AllotmentShare) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllotmentShare.ProtoReflect.Descriptor instead.
+func (*AllotmentShare) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *AllotmentShare) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *AllotmentShare) GetRoom() int32 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *AllotmentShare) GetMayHold() int32 {
+	if x != nil {
+		return x.MayHold
+	}
+	return 0
+}
+
+func (x *AllotmentShare) GetForgotten() bool {
+	if x != nil {
+		return x.Forgotten
+	}
+	return false
+}
+
 type EnvCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -3627,7 +3785,7 @@ type EnvCluster struct {
 
 func (x *EnvCluster) Reset() {
 	*x = EnvCluster{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3797,7 @@ func (x *EnvCluster) String() string {
 func (*EnvCluster) ProtoMessage() {}
 
 func (x *EnvCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3810,7 @@ func (x *EnvCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvCluster.ProtoReflect.Descriptor instead.
 func (*EnvCluster) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EnvCluster) GetClusterId() string {
@@ -3711,7 +3869,7 @@ type EnvMember struct {
 
 func (x *EnvMember) Reset() {
 	*x = EnvMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +3881,7 @@ func (x *EnvMember) String() string {
 func (*EnvMember) ProtoMessage() {}
 
 func (x *EnvMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +3894,7 @@ func (x *EnvMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvMember.ProtoReflect.Descriptor instead.
 func (*EnvMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EnvMember) GetName() string {
@@ -3842,7 +4000,7 @@ type PutEnvRequest struct {
 
 func (x *PutEnvRequest) Reset() {
 	*x = PutEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +4012,7 @@ func (x *PutEnvRequest) String() string {
 func (*PutEnvRequest) ProtoMessage() {}
 
 func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +4025,7 @@ func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEnvRequest.ProtoReflect.Descriptor instead.
 func (*PutEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PutEnvRequest) GetNamespace() string {
@@ -3908,7 +4066,7 @@ type DeleteEnvRequest struct {
 
 func (x *DeleteEnvRequest) Reset() {
 	*x = DeleteEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4078,7 @@ func (x *DeleteEnvRequest) String() string {
 func (*DeleteEnvRequest) ProtoMessage() {}
 
 func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4091,7 @@ func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteEnvRequest) GetNamespace() string {
@@ -3963,7 +4121,7 @@ type ExplainEnvRequest struct {
 
 func (x *ExplainEnvRequest) Reset() {
 	*x = ExplainEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4133,7 @@ func (x *ExplainEnvRequest) String() string {
 func (*ExplainEnvRequest) ProtoMessage() {}
 
 func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4146,7 @@ func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainEnvRequest.ProtoReflect.Descriptor instead.
 func (*ExplainEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExplainEnvRequest) GetNamespace() string {
@@ -4037,7 +4195,7 @@ type PlanEnvRequest struct {
 
 func (x *PlanEnvRequest) Reset() {
 	*x = PlanEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4049,7 +4207,7 @@ func (x *PlanEnvRequest) String() string {
 func (*PlanEnvRequest) ProtoMessage() {}
 
 func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4062,7 +4220,7 @@ func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvRequest.ProtoReflect.Descriptor instead.
 func (*PlanEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PlanEnvRequest) GetNamespace() string {
@@ -4095,7 +4253,7 @@ type PlanEnvResponse struct {
 
 func (x *PlanEnvResponse) Reset() {
 	*x = PlanEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4107,7 +4265,7 @@ func (x *PlanEnvResponse) String() string {
 func (*PlanEnvResponse) ProtoMessage() {}
 
 func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4120,7 +4278,7 @@ func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvResponse.ProtoReflect.Descriptor instead.
 func (*PlanEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PlanEnvResponse) GetClusters() []*PlannedCluster {
@@ -4145,7 +4303,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4315,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4328,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Decision) GetClusterId() string {
@@ -4235,7 +4393,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4247,7 +4405,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4260,7 +4418,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Candidate) GetClusterId() string {
@@ -4358,7 +4516,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4370,7 +4528,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4383,7 +4541,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Template) GetName() string {
@@ -4417,7 +4575,7 @@ type ListTemplatesResponse struct {
 
 func (x *ListTemplatesResponse) Reset() {
 	*x = ListTemplatesResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4429,7 +4587,7 @@ func (x *ListTemplatesResponse) String() string {
 func (*ListTemplatesResponse) ProtoMessage() {}
 
 func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4442,7 +4600,7 @@ func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplatesResponse.ProtoReflect.Descriptor instead.
 func (*ListTemplatesResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListTemplatesResponse) GetTemplates() []*Template {
@@ -4468,7 +4626,7 @@ type GetTemplateRequest struct {
 
 func (x *GetTemplateRequest) Reset() {
 	*x = GetTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4480,7 +4638,7 @@ func (x *GetTemplateRequest) String() string {
 func (*GetTemplateRequest) ProtoMessage() {}
 
 func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4493,7 +4651,7 @@ func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateRequest.ProtoReflect.Descriptor instead.
 func (*GetTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetTemplateRequest) GetName() string {
@@ -4514,7 +4672,7 @@ type PutTemplateRequest struct {
 
 func (x *PutTemplateRequest) Reset() {
 	*x = PutTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4526,7 +4684,7 @@ func (x *PutTemplateRequest) String() string {
 func (*PutTemplateRequest) ProtoMessage() {}
 
 func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4539,7 +4697,7 @@ func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTemplateRequest.ProtoReflect.Descriptor instead.
 func (*PutTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PutTemplateRequest) GetName() string {
@@ -4572,7 +4730,7 @@ type DeleteTemplateRequest struct {
 
 func (x *DeleteTemplateRequest) Reset() {
 	*x = DeleteTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4584,7 +4742,7 @@ func (x *DeleteTemplateRequest) String() string {
 func (*DeleteTemplateRequest) ProtoMessage() {}
 
 func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4597,7 +4755,7 @@ func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTemplateRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DeleteTemplateRequest) GetName() string {
@@ -4623,7 +4781,7 @@ type RefreshEnvRequest struct {
 
 func (x *RefreshEnvRequest) Reset() {
 	*x = RefreshEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4635,7 +4793,7 @@ func (x *RefreshEnvRequest) String() string {
 func (*RefreshEnvRequest) ProtoMessage() {}
 
 func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4648,7 +4806,7 @@ func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvRequest.ProtoReflect.Descriptor instead.
 func (*RefreshEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RefreshEnvRequest) GetNamespace() string {
@@ -4704,7 +4862,7 @@ type RefreshEnvResponse struct {
 
 func (x *RefreshEnvResponse) Reset() {
 	*x = RefreshEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4716,7 +4874,7 @@ func (x *RefreshEnvResponse) String() string {
 func (*RefreshEnvResponse) ProtoMessage() {}
 
 func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4729,7 +4887,7 @@ func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvResponse.ProtoReflect.Descriptor instead.
 func (*RefreshEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RefreshEnvResponse) GetMembers() []*RefreshedMember {
@@ -4760,7 +4918,7 @@ type RefreshedMember struct {
 
 func (x *RefreshedMember) Reset() {
 	*x = RefreshedMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4772,7 +4930,7 @@ func (x *RefreshedMember) String() string {
 func (*RefreshedMember) ProtoMessage() {}
 
 func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4785,7 +4943,7 @@ func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedMember.ProtoReflect.Descriptor instead.
 func (*RefreshedMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RefreshedMember) GetClusterId() string {
@@ -4841,7 +4999,7 @@ type RefreshFailure struct {
 
 func (x *RefreshFailure) Reset() {
 	*x = RefreshFailure{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +5011,7 @@ func (x *RefreshFailure) String() string {
 func (*RefreshFailure) ProtoMessage() {}
 
 func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +5024,7 @@ func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshFailure.ProtoReflect.Descriptor instead.
 func (*RefreshFailure) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RefreshFailure) GetClusterId() string {
@@ -4894,7 +5052,7 @@ var File_sandbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18sandbox/v1/joining.proto\x1a\x18sandbox/v1/catalog.proto\"\xd9\b\n" +
+	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18sandbox/v1/joining.proto\x1a\x18sandbox/v1/catalog.proto\"\xe5\t\n" +
 	"\x14CreateSandboxRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
@@ -4918,11 +5076,15 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10post_start_hooks\x18\x11 \x03(\v2\x17.google.protobuf.StructR\x0epostStartHooks\x12\x1b\n" +
 	"\tclaim_key\x18\x12 \x01(\tR\bclaimKey\x12?\n" +
 	"\x04wait\x18\x13 \x01(\x0e2+.atoll.sandbox.v1.CreateSandboxRequest.WaitR\x04wait\x12\x19\n" +
-	"\bno_queue\x18\x14 \x01(\bR\anoQueue\x1a9\n" +
+	"\bno_queue\x18\x14 \x01(\bR\anoQueue\x12N\n" +
+	"\benv_vars\x18\x15 \x03(\v23.atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntryR\aenvVars\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
+	"\fEnvVarsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\x04Wait\x12\x14\n" +
@@ -5123,9 +5285,10 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"E\n" +
 	"\x15UndrainClusterRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
-	"\tsuccessor\x18\x02 \x01(\bR\tsuccessor\"&\n" +
+	"\tsuccessor\x18\x02 \x01(\bR\tsuccessor\"I\n" +
 	"\x14ForgetClusterRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xe3\x05\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
+	"\freclaim_room\x18\x02 \x01(\bR\vreclaimRoom\"\xe3\x05\n" +
 	"\aCluster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.atoll.sandbox.v1.ClusterStateR\x05state\x12\x18\n" +
@@ -5202,7 +5365,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"A\n" +
 	"\rGetEnvRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xea\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xa7\x03\n" +
 	"\x03Env\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -5213,7 +5376,20 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\bclusters\x18\a \x03(\v2\x1c.atoll.sandbox.v1.EnvClusterR\bclusters\x12)\n" +
 	"\x10missing_clusters\x18\b \x03(\tR\x0fmissingClusters\x120\n" +
 	"\x14clusters_without_env\x18\t \x03(\tR\x12clustersWithoutEnv\x128\n" +
-	"\acatalog\x18\x14 \x01(\v2\x1e.atoll.sandbox.v1.CatalogEntryR\acatalog\"\xdb\x01\n" +
+	"\acatalog\x18\x14 \x01(\v2\x1e.atoll.sandbox.v1.CatalogEntryR\acatalog\x12;\n" +
+	"\n" +
+	"allotments\x18\x15 \x03(\v2\x1b.atoll.sandbox.v1.AllotmentR\n" +
+	"allotments\"~\n" +
+	"\tAllotment\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12!\n" +
+	"\fmax_replicas\x18\x02 \x01(\x05R\vmaxReplicas\x128\n" +
+	"\x06shares\x18\x03 \x03(\v2 .atoll.sandbox.v1.AllotmentShareR\x06shares\"|\n" +
+	"\x0eAllotmentShare\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
+	"\x04room\x18\x02 \x01(\x05R\x04room\x12\x19\n" +
+	"\bmay_hold\x18\x03 \x01(\x05R\amayHold\x12\x1c\n" +
+	"\tforgotten\x18\x04 \x01(\bR\tforgotten\"\xdb\x01\n" +
 	"\n" +
 	"EnvCluster\x12\x1d\n" +
 	"\n" +
@@ -5415,7 +5591,7 @@ func file_sandbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(Phase)(0),                           // 0: atoll.sandbox.v1.Phase
 	(ClusterState)(0),                    // 1: atoll.sandbox.v1.ClusterState
@@ -5465,228 +5641,234 @@ var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(*ListEnvsResponse)(nil),             // 45: atoll.sandbox.v1.ListEnvsResponse
 	(*GetEnvRequest)(nil),                // 46: atoll.sandbox.v1.GetEnvRequest
 	(*Env)(nil),                          // 47: atoll.sandbox.v1.Env
-	(*EnvCluster)(nil),                   // 48: atoll.sandbox.v1.EnvCluster
-	(*EnvMember)(nil),                    // 49: atoll.sandbox.v1.EnvMember
-	(*PutEnvRequest)(nil),                // 50: atoll.sandbox.v1.PutEnvRequest
-	(*DeleteEnvRequest)(nil),             // 51: atoll.sandbox.v1.DeleteEnvRequest
-	(*ExplainEnvRequest)(nil),            // 52: atoll.sandbox.v1.ExplainEnvRequest
-	(*PlanEnvRequest)(nil),               // 53: atoll.sandbox.v1.PlanEnvRequest
-	(*PlanEnvResponse)(nil),              // 54: atoll.sandbox.v1.PlanEnvResponse
-	(*Decision)(nil),                     // 55: atoll.sandbox.v1.Decision
-	(*Candidate)(nil),                    // 56: atoll.sandbox.v1.Candidate
-	(*Template)(nil),                     // 57: atoll.sandbox.v1.Template
-	(*ListTemplatesResponse)(nil),        // 58: atoll.sandbox.v1.ListTemplatesResponse
-	(*GetTemplateRequest)(nil),           // 59: atoll.sandbox.v1.GetTemplateRequest
-	(*PutTemplateRequest)(nil),           // 60: atoll.sandbox.v1.PutTemplateRequest
-	(*DeleteTemplateRequest)(nil),        // 61: atoll.sandbox.v1.DeleteTemplateRequest
-	(*RefreshEnvRequest)(nil),            // 62: atoll.sandbox.v1.RefreshEnvRequest
-	(*RefreshEnvResponse)(nil),           // 63: atoll.sandbox.v1.RefreshEnvResponse
-	(*RefreshedMember)(nil),              // 64: atoll.sandbox.v1.RefreshedMember
-	(*RefreshFailure)(nil),               // 65: atoll.sandbox.v1.RefreshFailure
-	nil,                                  // 66: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	nil,                                  // 67: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	nil,                                  // 68: atoll.sandbox.v1.Sandbox.LabelsEntry
-	nil,                                  // 69: atoll.sandbox.v1.Sandbox.MetadataEntry
-	nil,                                  // 70: atoll.sandbox.v1.Sandbox.ImagesEntry
-	(*durationpb.Duration)(nil),          // 71: google.protobuf.Duration
-	(*structpb.Struct)(nil),              // 72: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),        // 73: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),        // 74: google.protobuf.FieldMask
-	(*JoinRequest)(nil),                  // 75: atoll.sandbox.v1.JoinRequest
-	(*ClusterScope)(nil),                 // 76: atoll.sandbox.v1.ClusterScope
-	(*CatalogEntry)(nil),                 // 77: atoll.sandbox.v1.CatalogEntry
-	(*PlannedCluster)(nil),               // 78: atoll.sandbox.v1.PlannedCluster
-	(*InviteClusterRequest)(nil),         // 79: atoll.sandbox.v1.InviteClusterRequest
-	(*ApproveClusterRequest)(nil),        // 80: atoll.sandbox.v1.ApproveClusterRequest
-	(*RevokeClusterRequest)(nil),         // 81: atoll.sandbox.v1.RevokeClusterRequest
-	(*UpdateClusterRequest)(nil),         // 82: atoll.sandbox.v1.UpdateClusterRequest
-	(*ListEnvRevisionsRequest)(nil),      // 83: atoll.sandbox.v1.ListEnvRevisionsRequest
-	(*GetRolloutRequest)(nil),            // 84: atoll.sandbox.v1.GetRolloutRequest
-	(*ControlRolloutRequest)(nil),        // 85: atoll.sandbox.v1.ControlRolloutRequest
-	(*ImportEnvRequest)(nil),             // 86: atoll.sandbox.v1.ImportEnvRequest
-	(*ListTemplatesRequest)(nil),         // 87: atoll.sandbox.v1.ListTemplatesRequest
-	(*PlanTemplateRequest)(nil),          // 88: atoll.sandbox.v1.PlanTemplateRequest
-	(*ListTemplateRevisionsRequest)(nil), // 89: atoll.sandbox.v1.ListTemplateRevisionsRequest
-	(*Invitation)(nil),                   // 90: atoll.sandbox.v1.Invitation
-	(*emptypb.Empty)(nil),                // 91: google.protobuf.Empty
-	(*ListRevisionsResponse)(nil),        // 92: atoll.sandbox.v1.ListRevisionsResponse
-	(*Rollout)(nil),                      // 93: atoll.sandbox.v1.Rollout
-	(*ImportEnvResponse)(nil),            // 94: atoll.sandbox.v1.ImportEnvResponse
+	(*Allotment)(nil),                    // 48: atoll.sandbox.v1.Allotment
+	(*AllotmentShare)(nil),               // 49: atoll.sandbox.v1.AllotmentShare
+	(*EnvCluster)(nil),                   // 50: atoll.sandbox.v1.EnvCluster
+	(*EnvMember)(nil),                    // 51: atoll.sandbox.v1.EnvMember
+	(*PutEnvRequest)(nil),                // 52: atoll.sandbox.v1.PutEnvRequest
+	(*DeleteEnvRequest)(nil),             // 53: atoll.sandbox.v1.DeleteEnvRequest
+	(*ExplainEnvRequest)(nil),            // 54: atoll.sandbox.v1.ExplainEnvRequest
+	(*PlanEnvRequest)(nil),               // 55: atoll.sandbox.v1.PlanEnvRequest
+	(*PlanEnvResponse)(nil),              // 56: atoll.sandbox.v1.PlanEnvResponse
+	(*Decision)(nil),                     // 57: atoll.sandbox.v1.Decision
+	(*Candidate)(nil),                    // 58: atoll.sandbox.v1.Candidate
+	(*Template)(nil),                     // 59: atoll.sandbox.v1.Template
+	(*ListTemplatesResponse)(nil),        // 60: atoll.sandbox.v1.ListTemplatesResponse
+	(*GetTemplateRequest)(nil),           // 61: atoll.sandbox.v1.GetTemplateRequest
+	(*PutTemplateRequest)(nil),           // 62: atoll.sandbox.v1.PutTemplateRequest
+	(*DeleteTemplateRequest)(nil),        // 63: atoll.sandbox.v1.DeleteTemplateRequest
+	(*RefreshEnvRequest)(nil),            // 64: atoll.sandbox.v1.RefreshEnvRequest
+	(*RefreshEnvResponse)(nil),           // 65: atoll.sandbox.v1.RefreshEnvResponse
+	(*RefreshedMember)(nil),              // 66: atoll.sandbox.v1.RefreshedMember
+	(*RefreshFailure)(nil),               // 67: atoll.sandbox.v1.RefreshFailure
+	nil,                                  // 68: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	nil,                                  // 69: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	nil,                                  // 70: atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntry
+	nil,                                  // 71: atoll.sandbox.v1.Sandbox.LabelsEntry
+	nil,                                  // 72: atoll.sandbox.v1.Sandbox.MetadataEntry
+	nil,                                  // 73: atoll.sandbox.v1.Sandbox.ImagesEntry
+	(*durationpb.Duration)(nil),          // 74: google.protobuf.Duration
+	(*structpb.Struct)(nil),              // 75: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),        // 76: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),        // 77: google.protobuf.FieldMask
+	(*JoinRequest)(nil),                  // 78: atoll.sandbox.v1.JoinRequest
+	(*ClusterScope)(nil),                 // 79: atoll.sandbox.v1.ClusterScope
+	(*CatalogEntry)(nil),                 // 80: atoll.sandbox.v1.CatalogEntry
+	(*PlannedCluster)(nil),               // 81: atoll.sandbox.v1.PlannedCluster
+	(*InviteClusterRequest)(nil),         // 82: atoll.sandbox.v1.InviteClusterRequest
+	(*ApproveClusterRequest)(nil),        // 83: atoll.sandbox.v1.ApproveClusterRequest
+	(*RevokeClusterRequest)(nil),         // 84: atoll.sandbox.v1.RevokeClusterRequest
+	(*UpdateClusterRequest)(nil),         // 85: atoll.sandbox.v1.UpdateClusterRequest
+	(*ListEnvRevisionsRequest)(nil),      // 86: atoll.sandbox.v1.ListEnvRevisionsRequest
+	(*GetRolloutRequest)(nil),            // 87: atoll.sandbox.v1.GetRolloutRequest
+	(*ControlRolloutRequest)(nil),        // 88: atoll.sandbox.v1.ControlRolloutRequest
+	(*ImportEnvRequest)(nil),             // 89: atoll.sandbox.v1.ImportEnvRequest
+	(*ListTemplatesRequest)(nil),         // 90: atoll.sandbox.v1.ListTemplatesRequest
+	(*PlanTemplateRequest)(nil),          // 91: atoll.sandbox.v1.PlanTemplateRequest
+	(*ListTemplateRevisionsRequest)(nil), // 92: atoll.sandbox.v1.ListTemplateRevisionsRequest
+	(*Invitation)(nil),                   // 93: atoll.sandbox.v1.Invitation
+	(*emptypb.Empty)(nil),                // 94: google.protobuf.Empty
+	(*ListRevisionsResponse)(nil),        // 95: atoll.sandbox.v1.ListRevisionsResponse
+	(*Rollout)(nil),                      // 96: atoll.sandbox.v1.Rollout
+	(*ImportEnvResponse)(nil),            // 97: atoll.sandbox.v1.ImportEnvResponse
 }
 var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
-	66,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	67,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	71,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	71,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
-	71,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	71,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
-	72,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
+	68,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	69,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	74,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	74,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
+	74,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	74,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
+	75,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
 	2,   // 7: atoll.sandbox.v1.CreateSandboxRequest.wait:type_name -> atoll.sandbox.v1.CreateSandboxRequest.Wait
-	13,  // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
-	0,   // 9: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
-	68,  // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
-	69,  // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
-	73,  // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
-	73,  // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
-	73,  // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
-	71,  // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	71,  // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
-	71,  // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
-	71,  // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
-	55,  // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	73,  // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
-	70,  // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
-	11,  // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
-	10,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
-	9,   // 24: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
-	71,  // 25: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
-	71,  // 26: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
-	3,   // 27: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
-	73,  // 28: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
-	12,  // 29: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
-	73,  // 30: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
-	0,   // 31: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	73,  // 32: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
-	73,  // 33: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
-	74,  // 34: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,   // 35: atoll.sandbox.v1.WatchSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	74,  // 36: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
-	4,   // 37: atoll.sandbox.v1.SandboxEvent.type:type_name -> atoll.sandbox.v1.SandboxEvent.Type
-	8,   // 38: atoll.sandbox.v1.SandboxEvent.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	8,   // 39: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	71,  // 40: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	71,  // 41: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	8,   // 42: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	73,  // 43: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
-	5,   // 44: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
-	73,  // 45: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
-	9,   // 46: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
-	33,  // 47: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	75,  // 48: atoll.sandbox.v1.ListClustersResponse.waiting:type_name -> atoll.sandbox.v1.JoinRequest
-	1,   // 49: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	71,  // 50: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	73,  // 51: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	73,  // 52: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	76,  // 53: atoll.sandbox.v1.Cluster.scope:type_name -> atoll.sandbox.v1.ClusterScope
-	71,  // 54: atoll.sandbox.v1.Cluster.certificate_lifetime:type_name -> google.protobuf.Duration
-	34,  // 55: atoll.sandbox.v1.Cluster.hosted:type_name -> atoll.sandbox.v1.HostedWorker
-	71,  // 56: atoll.sandbox.v1.HostedWorker.latency:type_name -> google.protobuf.Duration
-	37,  // 57: atoll.sandbox.v1.ListReplicasResponse.replicas:type_name -> atoll.sandbox.v1.Replica
-	73,  // 58: atoll.sandbox.v1.Replica.since:type_name -> google.protobuf.Timestamp
-	73,  // 59: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	73,  // 60: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	73,  // 61: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	73,  // 62: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	43,  // 63: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
-	71,  // 64: atoll.sandbox.v1.HubStatus.certificate_lifetime:type_name -> google.protobuf.Duration
-	47,  // 65: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	48,  // 66: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	77,  // 67: atoll.sandbox.v1.Env.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
-	1,   // 68: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	71,  // 69: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	49,  // 70: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	71,  // 71: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	72,  // 72: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	7,   // 73: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	72,  // 74: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	78,  // 75: atoll.sandbox.v1.PlanEnvResponse.clusters:type_name -> atoll.sandbox.v1.PlannedCluster
-	56,  // 76: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	73,  // 77: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	71,  // 78: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	72,  // 79: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	77,  // 80: atoll.sandbox.v1.Template.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
-	57,  // 81: atoll.sandbox.v1.ListTemplatesResponse.templates:type_name -> atoll.sandbox.v1.Template
-	72,  // 82: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	64,  // 83: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
-	65,  // 84: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
-	6,   // 85: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
-	7,   // 86: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	14,  // 87: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	15,  // 88: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	16,  // 89: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
-	19,  // 90: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	20,  // 91: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	21,  // 92: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	22,  // 93: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	23,  // 94: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	24,  // 95: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	25,  // 96: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	27,  // 97: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	29,  // 98: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	30,  // 99: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	31,  // 100: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	32,  // 101: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	79,  // 102: atoll.sandbox.v1.Clusters.InviteCluster:input_type -> atoll.sandbox.v1.InviteClusterRequest
-	80,  // 103: atoll.sandbox.v1.Clusters.ApproveCluster:input_type -> atoll.sandbox.v1.ApproveClusterRequest
-	81,  // 104: atoll.sandbox.v1.Clusters.RevokeCluster:input_type -> atoll.sandbox.v1.RevokeClusterRequest
-	82,  // 105: atoll.sandbox.v1.Clusters.UpdateCluster:input_type -> atoll.sandbox.v1.UpdateClusterRequest
-	38,  // 106: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	39,  // 107: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	40,  // 108: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	35,  // 109: atoll.sandbox.v1.Hub.ListReplicas:input_type -> atoll.sandbox.v1.ListReplicasRequest
-	44,  // 110: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	46,  // 111: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	50,  // 112: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	51,  // 113: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	52,  // 114: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	53,  // 115: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	83,  // 116: atoll.sandbox.v1.Envs.ListEnvRevisions:input_type -> atoll.sandbox.v1.ListEnvRevisionsRequest
-	84,  // 117: atoll.sandbox.v1.Envs.GetRollout:input_type -> atoll.sandbox.v1.GetRolloutRequest
-	85,  // 118: atoll.sandbox.v1.Envs.ControlRollout:input_type -> atoll.sandbox.v1.ControlRolloutRequest
-	86,  // 119: atoll.sandbox.v1.Envs.ImportEnv:input_type -> atoll.sandbox.v1.ImportEnvRequest
-	62,  // 120: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
-	87,  // 121: atoll.sandbox.v1.Templates.ListTemplates:input_type -> atoll.sandbox.v1.ListTemplatesRequest
-	59,  // 122: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	60,  // 123: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	61,  // 124: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	88,  // 125: atoll.sandbox.v1.Templates.PlanTemplate:input_type -> atoll.sandbox.v1.PlanTemplateRequest
-	89,  // 126: atoll.sandbox.v1.Templates.ListTemplateRevisions:input_type -> atoll.sandbox.v1.ListTemplateRevisionsRequest
-	8,   // 127: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 128: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	18,  // 129: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	17,  // 130: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
-	8,   // 131: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 132: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 133: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 134: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,   // 135: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	26,  // 136: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	26,  // 137: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	28,  // 138: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	33,  // 139: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 140: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 141: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 142: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	90,  // 143: atoll.sandbox.v1.Clusters.InviteCluster:output_type -> atoll.sandbox.v1.Invitation
-	33,  // 144: atoll.sandbox.v1.Clusters.ApproveCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 145: atoll.sandbox.v1.Clusters.RevokeCluster:output_type -> atoll.sandbox.v1.Cluster
-	33,  // 146: atoll.sandbox.v1.Clusters.UpdateCluster:output_type -> atoll.sandbox.v1.Cluster
-	42,  // 147: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	42,  // 148: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	41,  // 149: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	36,  // 150: atoll.sandbox.v1.Hub.ListReplicas:output_type -> atoll.sandbox.v1.ListReplicasResponse
-	45,  // 151: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	47,  // 152: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	47,  // 153: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	91,  // 154: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	55,  // 155: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	54,  // 156: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	92,  // 157: atoll.sandbox.v1.Envs.ListEnvRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
-	93,  // 158: atoll.sandbox.v1.Envs.GetRollout:output_type -> atoll.sandbox.v1.Rollout
-	93,  // 159: atoll.sandbox.v1.Envs.ControlRollout:output_type -> atoll.sandbox.v1.Rollout
-	94,  // 160: atoll.sandbox.v1.Envs.ImportEnv:output_type -> atoll.sandbox.v1.ImportEnvResponse
-	63,  // 161: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
-	58,  // 162: atoll.sandbox.v1.Templates.ListTemplates:output_type -> atoll.sandbox.v1.ListTemplatesResponse
-	57,  // 163: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	57,  // 164: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	91,  // 165: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	54,  // 166: atoll.sandbox.v1.Templates.PlanTemplate:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	92,  // 167: atoll.sandbox.v1.Templates.ListTemplateRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
-	127, // [127:168] is the sub-list for method output_type
-	86,  // [86:127] is the sub-list for method input_type
-	86,  // [86:86] is the sub-list for extension type_name
-	86,  // [86:86] is the sub-list for extension extendee
-	0,   // [0:86] is the sub-list for field type_name
+	70,  // 8: atoll.sandbox.v1.CreateSandboxRequest.env_vars:type_name -> atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntry
+	13,  // 9: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
+	0,   // 10: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
+	71,  // 11: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
+	72,  // 12: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
+	76,  // 13: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
+	76,  // 14: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
+	76,  // 15: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
+	74,  // 16: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	74,  // 17: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
+	74,  // 18: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
+	74,  // 19: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
+	57,  // 20: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
+	76,  // 21: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	73,  // 22: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
+	11,  // 23: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
+	10,  // 24: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
+	9,   // 25: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
+	74,  // 26: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
+	74,  // 27: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
+	3,   // 28: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
+	76,  // 29: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	12,  // 30: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
+	76,  // 31: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
+	0,   // 32: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	76,  // 33: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	76,  // 34: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	77,  // 35: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,   // 36: atoll.sandbox.v1.WatchSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	77,  // 37: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	4,   // 38: atoll.sandbox.v1.SandboxEvent.type:type_name -> atoll.sandbox.v1.SandboxEvent.Type
+	8,   // 39: atoll.sandbox.v1.SandboxEvent.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	8,   // 40: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
+	74,  // 41: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	74,  // 42: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	8,   // 43: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	76,  // 44: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	5,   // 45: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
+	76,  // 46: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
+	9,   // 47: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
+	33,  // 48: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
+	78,  // 49: atoll.sandbox.v1.ListClustersResponse.waiting:type_name -> atoll.sandbox.v1.JoinRequest
+	1,   // 50: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	74,  // 51: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	76,  // 52: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	76,  // 53: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	79,  // 54: atoll.sandbox.v1.Cluster.scope:type_name -> atoll.sandbox.v1.ClusterScope
+	74,  // 55: atoll.sandbox.v1.Cluster.certificate_lifetime:type_name -> google.protobuf.Duration
+	34,  // 56: atoll.sandbox.v1.Cluster.hosted:type_name -> atoll.sandbox.v1.HostedWorker
+	74,  // 57: atoll.sandbox.v1.HostedWorker.latency:type_name -> google.protobuf.Duration
+	37,  // 58: atoll.sandbox.v1.ListReplicasResponse.replicas:type_name -> atoll.sandbox.v1.Replica
+	76,  // 59: atoll.sandbox.v1.Replica.since:type_name -> google.protobuf.Timestamp
+	76,  // 60: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	76,  // 61: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	76,  // 62: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	76,  // 63: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	43,  // 64: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
+	74,  // 65: atoll.sandbox.v1.HubStatus.certificate_lifetime:type_name -> google.protobuf.Duration
+	47,  // 66: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	50,  // 67: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	80,  // 68: atoll.sandbox.v1.Env.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	48,  // 69: atoll.sandbox.v1.Env.allotments:type_name -> atoll.sandbox.v1.Allotment
+	49,  // 70: atoll.sandbox.v1.Allotment.shares:type_name -> atoll.sandbox.v1.AllotmentShare
+	1,   // 71: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	74,  // 72: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	51,  // 73: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	74,  // 74: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	75,  // 75: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	7,   // 76: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	75,  // 77: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	81,  // 78: atoll.sandbox.v1.PlanEnvResponse.clusters:type_name -> atoll.sandbox.v1.PlannedCluster
+	58,  // 79: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	76,  // 80: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	74,  // 81: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	75,  // 82: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	80,  // 83: atoll.sandbox.v1.Template.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	59,  // 84: atoll.sandbox.v1.ListTemplatesResponse.templates:type_name -> atoll.sandbox.v1.Template
+	75,  // 85: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	66,  // 86: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
+	67,  // 87: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
+	6,   // 88: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
+	7,   // 89: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	14,  // 90: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	15,  // 91: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	16,  // 92: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
+	19,  // 93: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	20,  // 94: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	21,  // 95: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	22,  // 96: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	23,  // 97: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	24,  // 98: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	25,  // 99: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	27,  // 100: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	29,  // 101: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	30,  // 102: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	31,  // 103: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	32,  // 104: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	82,  // 105: atoll.sandbox.v1.Clusters.InviteCluster:input_type -> atoll.sandbox.v1.InviteClusterRequest
+	83,  // 106: atoll.sandbox.v1.Clusters.ApproveCluster:input_type -> atoll.sandbox.v1.ApproveClusterRequest
+	84,  // 107: atoll.sandbox.v1.Clusters.RevokeCluster:input_type -> atoll.sandbox.v1.RevokeClusterRequest
+	85,  // 108: atoll.sandbox.v1.Clusters.UpdateCluster:input_type -> atoll.sandbox.v1.UpdateClusterRequest
+	38,  // 109: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	39,  // 110: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	40,  // 111: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	35,  // 112: atoll.sandbox.v1.Hub.ListReplicas:input_type -> atoll.sandbox.v1.ListReplicasRequest
+	44,  // 113: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	46,  // 114: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	52,  // 115: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	53,  // 116: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	54,  // 117: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	55,  // 118: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	86,  // 119: atoll.sandbox.v1.Envs.ListEnvRevisions:input_type -> atoll.sandbox.v1.ListEnvRevisionsRequest
+	87,  // 120: atoll.sandbox.v1.Envs.GetRollout:input_type -> atoll.sandbox.v1.GetRolloutRequest
+	88,  // 121: atoll.sandbox.v1.Envs.ControlRollout:input_type -> atoll.sandbox.v1.ControlRolloutRequest
+	89,  // 122: atoll.sandbox.v1.Envs.ImportEnv:input_type -> atoll.sandbox.v1.ImportEnvRequest
+	64,  // 123: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
+	90,  // 124: atoll.sandbox.v1.Templates.ListTemplates:input_type -> atoll.sandbox.v1.ListTemplatesRequest
+	61,  // 125: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	62,  // 126: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	63,  // 127: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	91,  // 128: atoll.sandbox.v1.Templates.PlanTemplate:input_type -> atoll.sandbox.v1.PlanTemplateRequest
+	92,  // 129: atoll.sandbox.v1.Templates.ListTemplateRevisions:input_type -> atoll.sandbox.v1.ListTemplateRevisionsRequest
+	8,   // 130: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 131: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	18,  // 132: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	17,  // 133: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
+	8,   // 134: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 135: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 136: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 137: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,   // 138: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	26,  // 139: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	26,  // 140: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	28,  // 141: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	33,  // 142: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 143: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 144: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 145: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	93,  // 146: atoll.sandbox.v1.Clusters.InviteCluster:output_type -> atoll.sandbox.v1.Invitation
+	33,  // 147: atoll.sandbox.v1.Clusters.ApproveCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 148: atoll.sandbox.v1.Clusters.RevokeCluster:output_type -> atoll.sandbox.v1.Cluster
+	33,  // 149: atoll.sandbox.v1.Clusters.UpdateCluster:output_type -> atoll.sandbox.v1.Cluster
+	42,  // 150: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	42,  // 151: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	41,  // 152: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	36,  // 153: atoll.sandbox.v1.Hub.ListReplicas:output_type -> atoll.sandbox.v1.ListReplicasResponse
+	45,  // 154: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	47,  // 155: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	47,  // 156: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	94,  // 157: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	57,  // 158: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	56,  // 159: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	95,  // 160: atoll.sandbox.v1.Envs.ListEnvRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	96,  // 161: atoll.sandbox.v1.Envs.GetRollout:output_type -> atoll.sandbox.v1.Rollout
+	96,  // 162: atoll.sandbox.v1.Envs.ControlRollout:output_type -> atoll.sandbox.v1.Rollout
+	97,  // 163: atoll.sandbox.v1.Envs.ImportEnv:output_type -> atoll.sandbox.v1.ImportEnvResponse
+	65,  // 164: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
+	60,  // 165: atoll.sandbox.v1.Templates.ListTemplates:output_type -> atoll.sandbox.v1.ListTemplatesResponse
+	59,  // 166: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	59,  // 167: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	94,  // 168: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	56,  // 169: atoll.sandbox.v1.Templates.PlanTemplate:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	95,  // 170: atoll.sandbox.v1.Templates.ListTemplateRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	130, // [130:171] is the sub-list for method output_type
+	89,  // [89:130] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
@@ -5703,7 +5885,7 @@ func file_sandbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_v1_sandbox_proto_rawDesc), len(file_sandbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   64,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

@@ -33,6 +33,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end }}
 
+{{/* A digest is that of one image, so it is left out of another's name. */}}
+{{- define "worker.sandboxd" -}}
+{{- if .Values.sandboxd.image }}{{ .Values.sandboxd.image }}{{ else }}
+{{- with .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}
+{{- with dir .Values.image.repository }}{{ if ne . "." }}{{ . }}/{{ end }}{{ end -}}
+atoll-sandboxd:{{ default .Chart.AppVersion (.Values.image.tag | splitList "@" | first) }}
+{{- end }}
+{{- end }}
+
 {{- define "worker.tlsSecret" -}}
 {{- default (printf "%s-tls" (include "worker.fullname" .)) .Values.tls.secretName }}
 {{- end }}

@@ -31,7 +31,7 @@ type Options struct {
 	Sandboxes Sandboxes
 	Reach     reach.Opener       // nil: sandboxes cannot be reached
 	Proxy     *kubeproxy.Options // nil: the API servers of clusters cannot be reached; Audit is set here
-	Tokens    reach.Tokens // of sandboxes' daemons; nil: files and processes are not served
+	Tokens    reach.Tokens       // of sandboxes' daemons; nil: files and processes are not served
 	Fleet     Fleet
 	Hub       Hub
 	Catalog   Catalog                   // nil: there is none

@@ -35,13 +35,33 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	if err != nil {
 		return nil, err
 	}
-	if req.GetClaimKey() != "" {
-		sandbox, err := s.createKeyed(ctx, req, in.GetWait())
-		if refusal := outcome.Refusal(sandbox); err == nil && refusal != nil {
-			return nil, refusal // as the call that waited for the sandbox got it
-		}
-		return sandbox, err
+	if err := s.checkEnvironment(in); err != nil {
+		return nil, err
 	}
+	var sandbox *sandboxv1.Sandbox
+	repeat := false
+	if req.GetClaimKey() != "" {
+		if sandbox, repeat, err = s.createKeyed(ctx, req, in.GetWait()); err == nil {
+			if refusal := outcome.Refusal(sandbox); refusal != nil {
+				return nil, refusal // as the call that waited for the sandbox got it
+			}
+		}
+	} else {
+		sandbox, err = s.createUnkeyed(ctx, req, in.GetWait())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.equip(ctx, sandbox, in.GetEnvVars(), repeat); err != nil {
+		return nil, err
+	}
+	return sandbox, nil
+}
+
+// createUnkeyed serves a claim without a key.
+func (s *Service) createUnkeyed(
+	ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
+) (*sandboxv1.Sandbox, error) {
 	timeout := s.startupTimeout(req, nil)
 	if left, ok := wallclock.Left(ctx); ok {
 		timeout = min(timeout, left)
@@ -56,7 +76,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 			leave(errLeft)
 		}
 	})()
-	sandbox, err := s.newPursuit(req, in.GetWait(), s.clock.Now().Add(timeout)).run(pursued)
+	sandbox, err := s.newPursuit(req, wait, s.clock.Now().Add(timeout)).run(pursued)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled) && err != nil:
 		return nil, gone(ctx)

@@ -104,6 +104,15 @@
 //   - startupTimeout bounds queueing and starting; by default the longest of the members that could serve, or of the one that holds the
 //     claim: TestMembersSayHowLongClaimsMayTake.
 //
+// # Environment
+//
+//   - A claim's variables are neither stored nor sent to a worker: the sandbox's daemon gets them (package environment) before the sandbox
+//     is returned: TestTheEnvironmentGoesNoFurther, TestAClaimsEnvironment of e2e/e2b.
+//   - A key does not stand for them; because a digest of a secret tells it. A repeated call sets its own.
+//   - Where they cannot be set, the sandbox is released, unless an earlier call with the key has returned it: TestEquip.
+//   - Only the sandbox's record tells whether its template has the daemon, so a claim without one is INVALID after its Pod was taken, and
+//     that Pod is released: TestAnEnvironmentThatCannotBeSet.
+//
 // # What differs from the design
 //
 //   - The record has the request, not its hash; because a restart resumes claims without a caller.

@@ -90,32 +90,32 @@ const (
 // errCanceled is the cause when a flight ends because its claim was durably cancelled.
 var errCanceled = errors.New("the claim was cancelled")
 
-// createKeyed serves a claim with a key through a flight, its own or another caller's.
+// createKeyed serves a claim with a key through a flight, its own or another caller's. It reports whether the claim is an earlier call's.
 func (s *Service) createKeyed(
 	ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
-) (*sandboxv1.Sandbox, error) {
+) (sandbox *sandboxv1.Sandbox, repeat bool, err error) {
 	hash := ledger.KeyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
 	s.awaitMemories(ctx)
 	if err := s.recovered(ctx); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for first := true; ; first = false {
 		if err := s.settle(ctx, hash); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		f, joins, err := s.join(ctx, hash, accountOf(principal.From(ctx), req.GetTeam()), req, wait)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if !joins {
 			if err := f.settled(ctx); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			continue
 		}
 		if !proto.Equal(f.request, req) {
 			if err := s.yield(ctx, f, req); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			continue
 		}
@@ -123,32 +123,35 @@ func (s *Service) createKeyed(
 			select {
 			case <-f.durable:
 				f.markRepeat(ctx, req, first)
-				return f.accepted()
+				sandbox, err = f.accepted()
+				return sandbox, false, err
 			case <-ctx.Done():
-				return nil, gone(ctx)
+				return nil, false, gone(ctx)
 			}
 		}
 		select {
 		case <-f.done:
 		case <-ctx.Done():
-			return nil, gone(ctx)
+			return nil, false, gone(ctx)
 		}
-		f.markRepeat(ctx, req, first)
+		repeat = f.markRepeat(ctx, req, first) || repeat
 		if f.err != nil {
-			return nil, f.err
+			return nil, false, f.err
 		}
 		if wait != waitAssigned && !settled(f.sandbox) {
 			continue // the flight was for callers with less time; the next one waits for the rest
 		}
-		return proto.CloneOf(f.sandbox), nil
+		return proto.CloneOf(f.sandbox), repeat, nil
 	}
 }
 
-// markRepeat tells the audit that a call's first flight is another call's, or that the key had a record before it.
-func (f *flight) markRepeat(ctx context.Context, req *sandboxv1.CreateSandboxRequest, first bool) {
-	if first && (f.request != req || f.repeat) {
+// markRepeat tells the audit, and returns, that a call's first flight is another call's, or that the key had a record before it.
+func (f *flight) markRepeat(ctx context.Context, req *sandboxv1.CreateSandboxRequest, first bool) bool {
+	repeat := first && (f.request != req || f.repeat)
+	if repeat {
 		audit.MarkRepeat(ctx)
 	}
+	return repeat
 }
 
 // yield returns the error of a call that meets a flight with other parameters. The call conflicts only if the record has the

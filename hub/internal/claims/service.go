@@ -107,6 +107,8 @@ type Service struct {
 	indexes    background.Latest // key indexes that are being added to the ledger
 	restored   background.Latest // what clusters lost whose etcd was restored
 	flights    *flights
+
+	environment Environment // nil: none is set
 }
 
 // New returns a service. Close it after the last call.

@@ -34,6 +34,7 @@
 //   - So a release returns after the last message, and closes a tunnel opened meanwhile: TestATunnelEndsBeforeItsReleaseIsAnswered.
 //   - Without the lease tunnels end at the next message, or within a second: TestAWorkerThatLostItsLeaseLetsGo.
 //   - A Pod with an unanswered exec is replaced (sandboxes.BeginExec): TestI13APodWithAnUnansweredExecIsReplaced.
+//   - What the hub sends before a caller has its sandbox is no activity: TestPreparingIsNoActivity.
 //   - Opening a tunnel is activity, and so is each message with content. The first after a pause is written at once:
 //     TestI11TalkIsWrittenDownInTime.
 package podtunnel

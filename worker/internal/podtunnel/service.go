@@ -162,9 +162,12 @@ func (s *Service) forget(session *session) {
 }
 
 func (s *Service) reach(ctx context.Context, session *session, what *federationv1.ReachCall) error {
-	// It waits for an end that is being written. A failed write of the activity does not keep the caller out.
-	if _, err := s.opts.Sandboxes.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
-		return err
+	session.quiet = what.GetPreparing()
+	if !session.quiet {
+		// It waits for an end that is being written. A failed write of the activity does not keep the caller out.
+		if _, err := s.opts.Sandboxes.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
+			return err
+		}
 	}
 	place, err := s.opts.Sandboxes.Locate(session.id)
 	if err != nil {

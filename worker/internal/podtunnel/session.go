@@ -17,6 +17,7 @@ type session struct {
 	cut     context.CancelCauseFunc // does not block
 	once    sync.Once
 	leave   func() // frees its place
+	quiet   bool   // what it carries is no activity
 
 	inner reach.Tunnel // set before any caller but the service has the session
 	stop  func() bool
@@ -44,6 +45,9 @@ func (s *session) check() error {
 
 // note notes activity, unless the session has been cut: a sandbox that has ended needs none.
 func (s *session) note() {
+	if s.quiet {
+		return
+	}
 	s.service.noteActive(s.id)
 	if s.ctx.Err() != nil {
 		s.service.opts.Activity.forget(s.id)

@@ -87,7 +87,7 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 		if over() {
 			break
 		}
-		pod := newPod(s.Pool, s.Revision, podName(s.Pool))
+		pod := newPod(s.Pool, s.Revision, podName(s.Pool), r.opts.SandboxdImage)
 		wg.Go(func() {
 			defer func() { <-slots }()
 			refusal, outcome, err := r.createPod(ctx, key, s, pod)

@@ -159,7 +159,7 @@ func readPool(t *testing.T, s *snapshot, w words) {
 // words say otherwise.
 func readPod(t *testing.T, s *snapshot, name, phase string, w words) {
 	t.Helper()
-	pod := newPod(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "default", UID: "pool"}}, "r1", name)
+	pod := newPod(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "default", UID: "pool"}}, "r1", name, "")
 	pod.UID = types.UID(name)
 	pod.Generation = 2
 	pod.CreationTimestamp = metav1.Unix(int64(w.number(t, "created")), 0)

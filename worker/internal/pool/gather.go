@@ -73,10 +73,10 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (snap
 	s.Preparations = r.opts.Hooks.Follow(key, jobs(&s))
 	s.CrashBackoff = r.crashes.remaining(key)
 	s.HeldBack, s.NewPod = r.backoffs.observe(s.Pods), newPodTime(s.Pods)
-	if s.Revision, err = revisionOf(&pool.Spec); err != nil {
+	if s.Revision, err = revisionOf(&pool.Spec, r.opts.SandboxdImage); err != nil {
 		return snapshot{}, err
 	}
-	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec); err != nil {
+	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec, r.opts.SandboxdImage); err != nil {
 		return snapshot{}, err
 	}
 	s.Refused = r.opts.Refusals.Hold(key, s.Revision)

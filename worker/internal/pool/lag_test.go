@@ -158,9 +158,9 @@ func TestWrongClocksEndNothing(t *testing.T) {
 	for name, began := range map[string]time.Time{"past": st.clock.Now().Add(-10 * time.Minute),
 		"future": st.clock.Now().Add(10 * time.Minute)} {
 		stamp := began.UTC().Format(time.RFC3339)
-		idle := newPod(st.pool, "r1", "idle-"+name)
+		idle := newPod(st.pool, "r1", "idle-"+name, "")
 		idle.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey] = stamp
-		starting := newPod(st.pool, "r1", "starting-"+name)
+		starting := newPod(st.pool, "r1", "starting-"+name, "")
 		starting.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseStarting
 		starting.Labels[v1alpha1.SandboxIDLabelKey] = "sb-" + name
 		starting.Annotations[v1alpha1.SandboxClaimedAtAnnotationKey] = stamp

@@ -64,7 +64,7 @@ func TestEventsNeverBurst(t *testing.T) {
 }
 
 func idlePodOf(name string, change ...func(*corev1.Pod)) *corev1.Pod {
-	pod := newPod(examplePool(), "r1", name)
+	pod := newPod(examplePool(), "r1", name, "")
 	pod.UID = types.UID(name)
 	for _, f := range change {
 		f(pod)

@@ -33,17 +33,20 @@ func podName(pool *v1alpha1.SandboxPool) string {
 	return base + "-" + rand.String(nameSuffix)
 }
 
-// revisionOf identifies what Pods are created from, the pool's runtimes included.
-func revisionOf(spec *v1alpha1.SandboxPoolSpec) (string, error) {
+// revisionOf identifies what Pods are created from, the pool's runtimes included, with the image of atoll-sandboxd.
+func revisionOf(spec *v1alpha1.SandboxPoolSpec, sandboxd string) (string, error) {
 	template := spec.Template.DeepCopy()
-	runtimes.Render(spec, &template.Spec)
+	runtimes.Render(spec, &template.Spec, sandboxd)
 	return hashOf(template, spec)
 }
 
 // unrenderedRevisionOf is revisionOf from before runtimes became part of Pods. Pods that carry it are not replaced for a missing
 // port and probe; because otherwise an update of the worker would replace every warm Pod. Any other change of the template
-// changes this revision as well.
-func unrenderedRevisionOf(spec *v1alpha1.SandboxPoolSpec) (string, error) {
+// changes this revision as well. For Pods that lack the daemon there is none.
+func unrenderedRevisionOf(spec *v1alpha1.SandboxPoolSpec, sandboxd string) (string, error) {
+	if runtimes.Delivers(spec, sandboxd) {
+		return "", nil
+	}
 	return hashOf(&spec.Template, spec)
 }
 
@@ -62,7 +65,7 @@ func hashOf(template *corev1.PodTemplateSpec, spec *v1alpha1.SandboxPoolSpec) (s
 
 // newPod returns an idle Pod with labels, annotations and finalizer; because a claim's patch cannot add to a missing map, and a
 // finalizer that is added later may be late.
-func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
+func newPod(pool *v1alpha1.SandboxPool, revision, name, sandboxd string) *corev1.Pod {
 	template := pool.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -94,6 +97,6 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 		pool.Spec.IdleImage != "" && len(pod.Spec.Containers) > 0 {
 		pod.Spec.Containers[0].Image = pool.Spec.IdleImage
 	}
-	runtimes.Render(&pool.Spec, &pod.Spec)
+	runtimes.Render(&pool.Spec, &pod.Spec, sandboxd)
 	return pod
 }

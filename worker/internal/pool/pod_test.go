@@ -35,7 +35,7 @@ func examplePool() *v1alpha1.SandboxPool {
 
 func TestNewPod(t *testing.T) {
 	pool := examplePool()
-	pod := newPod(pool, "r1", "pool-x")
+	pod := newPod(pool, "r1", "pool-x", "")
 	if pod.Labels[v1alpha1.SandboxPhaseLabelKey] != "idle" || pod.Labels["app"] != "x" || pod.Labels[v1alpha1.LabelEnv] != "env" {
 		t.Errorf("labels %v", pod.Labels)
 	}
@@ -53,14 +53,14 @@ func TestNewPod(t *testing.T) {
 	}
 
 	pool.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
-	if got := newPod(pool, "r1", "n").Spec.Containers[0].Image; got != "default:1" {
+	if got := newPod(pool, "r1", "n", "").Spec.Containers[0].Image; got != "default:1" {
 		t.Errorf("image %s by PoolDefaultImage", got)
 	}
 	pool.Spec.PodCreationImagePolicy, pool.Spec.IdleImage = "", ""
-	if got := newPod(pool, "r1", "n").Spec.Containers[0].Image; got != "default:1" {
+	if got := newPod(pool, "r1", "n", "").Spec.Containers[0].Image; got != "default:1" {
 		t.Errorf("image %s without an idle image", got)
 	}
-	if newPod(&v1alpha1.SandboxPool{}, "r1", "n").Annotations == nil {
+	if newPod(&v1alpha1.SandboxPool{}, "r1", "n", "").Annotations == nil {
 		t.Error("a Pod without annotations cannot be claimed")
 	}
 }
@@ -76,7 +76,7 @@ func TestRevisionFollowsWhatPodsAreMadeFrom(t *testing.T) {
 	revision := func(change func(*v1alpha1.SandboxPool)) string {
 		pool := examplePool()
 		change(pool)
-		r, err := revisionOf(&pool.Spec)
+		r, err := revisionOf(&pool.Spec, "")
 		must.Succeed(t, err)
 		return r
 	}
@@ -100,15 +100,15 @@ func TestRevisionFollowsWhatPodsAreMadeFrom(t *testing.T) {
 func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 	pool := examplePool()
 	pool.Spec.IdleImage = ""
-	plain, err := revisionOf(&pool.Spec)
+	plain, err := revisionOf(&pool.Spec, "")
 	if err != nil || plain != "384dea46b7177c0b" {
 		t.Fatalf("the revision of Pods without runtimes has become %s (%v)", plain, err)
 	}
-	made := map[string]*corev1.Pod{"before": newPod(pool, plain, "before")}
+	made := map[string]*corev1.Pod{"before": newPod(pool, plain, "before", "")}
 	snapshot := func() *snapshot {
-		now, err := revisionOf(&pool.Spec)
+		now, err := revisionOf(&pool.Spec, "")
 		must.Succeed(t, err)
-		before, err := unrenderedRevisionOf(&pool.Spec)
+		before, err := unrenderedRevisionOf(&pool.Spec, "")
 		must.Succeed(t, err)
 		return &snapshot{Revision: now, Unrendered: before}
 	}
@@ -123,7 +123,7 @@ func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 	}
 	check("no runtimes")
 	pool.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "e2b", Port: new(int32(1))}}
-	made["with"] = newPod(pool, snapshot().Revision, "with")
+	made["with"] = newPod(pool, snapshot().Revision, "with", "")
 	if c := made["with"].Spec.Containers[0]; len(c.Ports) != 1 || c.ReadinessProbe == nil {
 		t.Errorf("the runtime adds %v, %v", c.Ports, c.ReadinessProbe)
 	}
@@ -138,10 +138,53 @@ func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 	check("another template", "before", "with")
 }
 
+// A worker that delivers the daemon replaces the Pods that lack it, and no others.
+func TestTheDaemonChangesTheRevisionOfPodsThatGetIt(t *testing.T) {
+	const image = "atoll-sandboxd:v1"
+	plain := func(p *v1alpha1.SandboxPool) {
+		p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "web", Port: new(int32(80))}}
+	}
+	gets := func(p *v1alpha1.SandboxPool) { p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "e2b"}} }
+	brings := func(p *v1alpha1.SandboxPool) {
+		gets(p)
+		p.Spec.Template.Annotations = map[string]string{v1alpha1.SandboxdAnnotationKey: v1alpha1.SandboxdFromImage}
+	}
+	for name, tc := range map[string]struct {
+		change   func(*v1alpha1.SandboxPool)
+		replaced bool
+	}{
+		"no runtimes": {func(*v1alpha1.SandboxPool) {}, false}, "another runtime": {plain, false}, "brought": {brings, false},
+		"delivered": {gets, true},
+	} {
+		pool := examplePool()
+		tc.change(pool)
+		for _, of := range []func(*v1alpha1.SandboxPoolSpec, string) (string, error){revisionOf, unrenderedRevisionOf} {
+			before, err := of(&pool.Spec, "")
+			must.Succeed(t, err)
+			now, err := revisionOf(&pool.Spec, image)
+			must.Succeed(t, err)
+			unrendered, err := unrenderedRevisionOf(&pool.Spec, image)
+			must.Succeed(t, err)
+			if got := outdated(&snapshot{Revision: now, Unrendered: unrendered}, newPod(pool, before, "p", "")); got != tc.replaced {
+				t.Errorf("%s: a Pod from before is outdated: %t", name, got)
+			}
+			if pod := newPod(pool, now, "p", image); outdated(&snapshot{Revision: now, Unrendered: unrendered}, pod) ||
+				len(pod.Spec.InitContainers) > 0 != tc.replaced {
+				t.Errorf("%s: a new Pod is outdated, or has init containers %v", name, pod.Spec.InitContainers)
+			}
+		}
+	}
+	pool := examplePool()
+	gets(pool)
+	if r := sandbox.Recyclable(newPod(pool, "r", "p", image), &pool.Spec); r.Reset {
+		t.Error("a Pod with a volume that another container has written may be reset")
+	}
+}
+
 // TestPatchesApply applies each patch to the Pod that it was made for, and to one that has changed since.
 func TestPatchesApply(t *testing.T) {
 	pool := examplePool()
-	seen := newPod(pool, "r1", "pool-x")
+	seen := newPod(pool, "r1", "pool-x", "")
 	seen.UID, seen.ResourceVersion = "u", "5"
 	bare := seen.DeepCopy()
 	bare.Finalizers, bare.OwnerReferences = []string{"other"}, nil

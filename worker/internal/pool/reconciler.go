@@ -83,6 +83,8 @@ type Options struct {
 	Recorder  Recorder
 	Events    events.EventRecorder
 	ClusterID string
+	// SandboxdImage has atoll-sandboxd, for Pods with the runtime e2b; empty: their images bring it.
+	SandboxdImage string
 	// Queues are written into status.pendingRequests; nil: there are none.
 	Queues Queues
 	// Hooks run before a sandbox does; nil: there are none.

@@ -171,7 +171,7 @@ func TestLimitRange(t *testing.T) {
 
 func mustRevision(t *testing.T, pool *v1alpha1.SandboxPool) string {
 	t.Helper()
-	revision, err := revisionOf(&pool.Spec)
+	revision, err := revisionOf(&pool.Spec, "")
 	must.Succeed(t, err)
 	return revision
 }

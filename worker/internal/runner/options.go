@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -98,6 +99,8 @@ type poolOptions struct {
 
 	hookSecrets       bool
 	refuseCredentials bool // as text, in hooks
+
+	sandboxd string // image of atoll-sandboxd
 }
 
 // networkOptions are about the network of sandboxes.
@@ -152,6 +155,9 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.pools.hookSecrets, "hook-secrets", false,
 		"let post-start hooks refer to Secrets of their sandbox's namespace that have the label agentbox.navix.sh/hook-secret=true, "+
 			"which takes the right to get Secrets")
+	flags.StringVar(&o.pools.sandboxd, "sandboxd-image", "",
+		"image of atoll-sandboxd, which Pods of a template with the runtime e2b get from an init container; without it their own images "+
+			"bring it")
 	flags.BoolVar(&o.pools.refuseCredentials, "refuse-hook-credentials", false, validate.RefuseCredentialsUsage)
 	flags.StringVar((*string)(&o.pools.adopt), "adopt-pools", string(adoption.Off),
 		"SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
@@ -219,6 +225,13 @@ func (o *Options) Validate() error {
 	if o.pools.adopt != "" {
 		if _, err := adoption.ParseMode(string(o.pools.adopt)); err != nil {
 			errs = append(errs, fmt.Errorf("--adopt-pools %w", err))
+		}
+	}
+	if o.pools.sandboxd != "" {
+		if _, err := reference.ParseNormalizedNamed(o.pools.sandboxd); err != nil {
+			errs = append(errs, fmt.Errorf(
+				"--sandboxd-image %q is not valid, want the name of an image such as registry.example/atoll-sandboxd:v1: %w",
+				clip.Text(o.pools.sandboxd, 100), err))
 		}
 	}
 	errs = append(errs, o.network.validate(), o.listen.access.validate(o.listen.api))

@@ -137,7 +137,7 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 		gaters = append(gaters, closed)
 	}
 	pools, err := pool.New(pool.Options{
-		Client: w.mgr.GetClient(), Recorder: w.path.sandboxes, Events: w.events(), ClusterID: w.clusterID,
+		Client: w.mgr.GetClient(), Recorder: w.path.sandboxes, Events: w.events(), ClusterID: w.clusterID, SandboxdImage: w.pools.sandboxd,
 		Queues: w.path.claims, Hooks: runner, Admission: w.gate.chain, Refusals: w.gate.refusals,
 		Gaters: gaters, Latency: w.latency, Registry: w.registry, Times: w.serverTime,
 	})

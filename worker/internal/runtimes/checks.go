@@ -30,7 +30,7 @@ func Checks(pool *v1alpha1.SandboxPoolSpec) []Check {
 		return nil
 	}
 	var checks []Check
-	kubelets := probed(pool)
+	kubelets := probed(pool, false) // a runtime without a readinessProbe is not checked either
 	for i := range pool.Runtimes {
 		r := &pool.Runtimes[i]
 		if i == kubelets || r.ReadinessProbe == nil {

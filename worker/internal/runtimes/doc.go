@@ -5,6 +5,7 @@
 // In: a pool's spec. Out: Pods' ports and readiness probe, the worker's own checks, a runtime's log file.
 //
 //	render.go   ports and the readiness probe
+//	daemon.go   atoll-sandboxd, for the runtime e2b
 //	checks.go
 //	logfile.go
 //
@@ -16,5 +17,8 @@
 //   - The worker makes the other readinessProbes once (package hooks), but checks no bare port; because not every cluster has a path from
 //     worker to Pods.
 //   - Pods from before runtimes became probes are not replaced for that: package pool counts both renderings.
+//   - Pods of a template with the runtime e2b get the daemon by an init container, unless their image brings it: TestDelivery. It has the
+//     container's resources, so that the Pod's do not change, and the rights that the strictest Pod security standard permits.
+//   - Such Pods are never reset (package sandbox: init containers, a writable volume), so nothing in the daemon outlives a sandbox (I13).
 //   - Log returns container and file, read by Tail, a command there: TestLog. An image without tail has no logs.
 package runtimes

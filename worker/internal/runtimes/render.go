@@ -18,8 +18,8 @@ import (
 // maxPortName is Kubernetes' limit.
 const maxPortName = 15
 
-// Render adds the ports and the probe of a pool's runtimes to a Pod from its template.
-func Render(pool *v1alpha1.SandboxPoolSpec, pod *corev1.PodSpec) {
+// Render adds the ports and the probe of a pool's runtimes to a Pod from its template, and the daemon of E2B from its image; "" for none.
+func Render(pool *v1alpha1.SandboxPoolSpec, pod *corev1.PodSpec, sandboxd string) {
 	if len(pod.Containers) == 0 {
 		return
 	}
@@ -27,8 +27,12 @@ func Render(pool *v1alpha1.SandboxPoolSpec, pod *corev1.PodSpec) {
 	for i := range pool.Runtimes {
 		addPort(c, &pool.Runtimes[i])
 	}
-	if i := probed(pool); i >= 0 {
+	delivers := Delivers(pool, sandboxd)
+	if i := probed(pool, delivers); i >= 0 {
 		c.ReadinessProbe = probeOf(&pool.Runtimes[i])
+	}
+	if delivers {
+		deliver(pod, sandboxd)
 	}
 }
 
@@ -80,8 +84,9 @@ func protocolOf(r *v1alpha1.SandboxRuntimeSpec) corev1.Protocol {
 	return *r.Protocol
 }
 
-// probed returns the index of the runtime whose readiness is the container's; -1 for none.
-func probed(pool *v1alpha1.SandboxPoolSpec) int {
+// probed returns the index of the runtime whose readiness is the container's; -1 for none. A daemon that is delivered has no probe of
+// its own: it listens at loopback, where no kubelet connects, and serves as soon as its container runs.
+func probed(pool *v1alpha1.SandboxPoolSpec, delivers bool) int {
 	containers := pool.Template.Spec.Containers
 	if len(containers) == 0 || containers[0].ReadinessProbe != nil || !sandbox.SameImage(sandbox.IdleImage(pool), sandbox.DefaultImage(pool)) {
 		return -1
@@ -90,7 +95,9 @@ func probed(pool *v1alpha1.SandboxPoolSpec) int {
 	if first >= 0 {
 		return first
 	}
-	return slices.IndexFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool { return probeOf(&r) != nil })
+	return slices.IndexFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool {
+		return probeOf(&r) != nil && !(delivers && r.Name == E2B)
+	})
 }
 
 // probeOf returns the probe for a runtime's readiness; nil if there is none.

@@ -49,7 +49,7 @@ func get(path string, port intstr.IntOrString) corev1.Probe {
 // describe prints what was rendered and what is left to check.
 func describe(p *v1alpha1.SandboxPoolSpec) string {
 	pod := p.Template.Spec.DeepCopy()
-	Render(p, pod)
+	Render(p, pod, "")
 	var words []string
 	for _, c := range pod.Containers {
 		for _, port := range c.Ports {
@@ -125,7 +125,7 @@ func TestRenderLeavesThePoolAlone(t *testing.T) {
 	p := pool(with(port("a", 1, probe(get("/a", intstr.FromInt32(1))))))
 	before := p.DeepCopy()
 	pod := p.Template.Spec.DeepCopy()
-	Render(p, pod)
+	Render(p, pod, "")
 	pod.Containers[0].ReadinessProbe.HTTPGet.Path = "/changed"
 	if !reflect.DeepEqual(before, p) || p.Runtimes[0].ReadinessProbe.HTTPGet.Path != "/a" {
 		t.Error("rendering a Pod changed its pool")

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// sandboxesDaemons takes what is set.
+type sandboxesDaemons struct {
+	unready, failure error
+	set              []string
+}
+
+func (d *sandboxesDaemons) Ready() error { return d.unready }
+
+func (d *sandboxesDaemons) Set(_ context.Context, id string, variables map[string]string) error {
+	if d.failure == nil {
+		d.set = append(d.set, fmt.Sprint(id, variables))
+	}
+	return d.failure
+}
+
+func withDaemon(s *sandboxv1.Sandbox) *sandboxv1.Sandbox {
+	s.Runtimes, s.Phase = []*sandboxv1.Runtime{{Name: "e2b"}}, sandboxv1.Phase_RUNNING
+	return s
+}
+
+func variables(value string) func(*sandboxv1.CreateSandboxRequest) {
+	return func(r *sandboxv1.CreateSandboxRequest) { r.EnvVars = map[string]string{"A": value} }
+}
+
+func TestTheEnvironmentGoesNoFurther(t *testing.T) {
+	in := workertest.Request("k", variables("canary"))
+	out, err := resolve(in, principal.From(t.Context()))
+	must.Succeed(t, err)
+	if out.EnvVars != nil || strings.Contains(string(ledger.Marshal(out)), "canary") || in.GetEnvVars()["A"] != "canary" {
+		t.Errorf("what is stored and sent is %v, of %v", out, in)
+	}
+	plain, err := resolve(workertest.Request("k"), principal.From(t.Context()))
+	must.Succeed(t, err)
+	if !proto.Equal(out, plain) {
+		t.Error("a claim with other variables conflicts")
+	}
+}
+
+func TestAnEnvironmentThatCannotBeSet(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	daemons := &sandboxesDaemons{}
+	refused := func(what string, want problem.Reason) {
+		t.Helper()
+		_, err := f.hub.Create(t.Context(), workertest.Request("", variables("canary")))
+		workertest.WantReason(t, err, want)
+		if strings.Contains(fmt.Sprint(err), "canary") {
+			t.Errorf("%s: %v has a value", what, err)
+		}
+	}
+	refused("no way to set it", problem.Unimplemented)
+	f.hub.SetEnvironment(daemons)
+	daemons.unready = problem.New(problem.Misconfigured, "no key")
+	refused("no key", problem.Misconfigured)
+	if claims := f.Workers["east"].Claims(); len(claims) != 0 {
+		t.Fatalf("claimed %v for nothing", claims)
+	}
+	daemons.unready = nil
+	// The simulated worker's template lists no runtime. What was claimed is released.
+	refused("no daemon", problem.Invalid)
+	if n := f.Workers["east"].Releases(); n != 1 || len(daemons.set) != 0 {
+		t.Errorf("%d sandboxes were released, want 1; set %v", n, daemons.set)
+	}
+}
+
+func TestEquip(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	daemons := &sandboxesDaemons{}
+	f.hub.SetEnvironment(daemons)
+	env := map[string]string{"A": "a"}
+	made := withDaemon(f.create(workertest.Request("")))
+	must.Succeed(t, f.hub.equip(t.Context(), made, env, false))
+	if want := made.GetId() + "map[A:a]"; len(daemons.set) != 1 || daemons.set[0] != want {
+		t.Errorf("set %v, want %s", daemons.set, want)
+	}
+	must.Succeed(t, f.hub.equip(t.Context(), made, nil, false))
+	ended := withDaemon(proto.CloneOf(made))
+	ended.Phase = sandboxv1.Phase_ENDED
+	must.Succeed(t, f.hub.equip(t.Context(), ended, env, true))
+	if len(daemons.set) != 1 {
+		t.Errorf("set %v, where there is nothing to set", daemons.set)
+	}
+	daemons.failure = problem.New(problem.Misconfigured, "no word")
+	// An earlier call has returned it, so it stays.
+	workertest.WantReason(t, f.hub.equip(t.Context(), made, env, true), problem.Misconfigured)
+	if n := f.Workers["east"].Releases(); n != 0 {
+		t.Errorf("%d sandboxes were released that are in use", n)
+	}
+	workertest.WantReason(t, f.hub.equip(t.Context(), made, env, false), problem.Misconfigured)
+	if n := f.Workers["east"].Releases(); n != 1 {
+		t.Errorf("%d sandboxes were released, want 1", n)
+	}
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package environment
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/sandboxd"
+)
+
+const canary = "canary-5e1b"
+
+// daemon serves a sandbox's port. It refuses its first connections.
+type daemon struct {
+	status  int
+	refuse  int
+	refusal error
+
+	mu    sync.Mutex
+	asked int
+	body  string
+	token string
+}
+
+func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.body, d.token = r.Method+" "+r.URL.Path+" "+string(body), r.Header.Get("X-Access-Token")
+	w.WriteHeader(d.status)
+	_, _ = w.Write([]byte(canary))
+}
+
+func (d *daemon) Open(_ context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.asked++; d.asked <= d.refuse {
+		return nil, d.refusal
+	}
+	if id != "01-east" || what.GetPort().GetPort() != 49983 {
+		return nil, errors.New("another sandbox")
+	}
+	ours, theirs := net.Pipe()
+	go func() {
+		lis := &once{conn: theirs}
+		_ = (&http.Server{Handler: d}).Serve(lis)
+	}()
+	return &pipe{Conn: ours, cut: make(chan struct{})}, nil
+}
+
+// once accepts one connection.
+type once struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (o *once) Accept() (net.Conn, error) {
+	if o.conn == nil {
+		return nil, net.ErrClosed
+	}
+	conn := o.conn
+	o.conn = nil
+	return conn, nil
+}
+func (o *once) Close() error   { return nil }
+func (o *once) Addr() net.Addr { return &net.TCPAddr{} }
+
+// pipe is a connection as a tunnel.
+type pipe struct {
+	net.Conn
+	cut chan struct{}
+}
+
+func (p *pipe) Recv() ([]byte, error) {
+	buffer := make([]byte, 4096)
+	n, err := p.Read(buffer)
+	return buffer[:n], err
+}
+
+func (p *pipe) Send(message []byte) error {
+	_, err := p.Write(message)
+	return err
+}
+func (p *pipe) CloseSend() error     { return nil }
+func (p *pipe) Close(error)          { _ = p.Conn.Close() }
+func (p *pipe) Cut() <-chan struct{} { return p.cut }
+
+var key = make([]byte, 32)
+
+func setter(d *daemon) *Setter {
+	return New(Options{Opener: d, Key: func() ([]byte, error) { return key, nil }, Clock: clock.RealClock{}})
+}
+
+func TestTheDaemonGetsTheEnvironment(t *testing.T) {
+	// A container that has begun a moment ago refuses connections.
+	d := &daemon{status: http.StatusNoContent, refuse: 2, refusal: problem.New(problem.Unavailable, "starting")}
+	if err := setter(d).Set(t.Context(), "01-east", map[string]string{"A": canary}); err != nil {
+		t.Fatal(err)
+	}
+	token := sandboxd.Token(key, "01-east")
+	if want := `POST /init {"accessToken":"` + token + `","envVars":{"A":"` + canary + `"}}`; d.body != want || d.token != token {
+		t.Errorf("asked %q with token %q, want %q", d.body, d.token, want)
+	}
+}
+
+func TestNoErrorHasAValue(t *testing.T) {
+	for name, tc := range map[string]struct {
+		daemon *daemon
+		want   problem.Reason
+	}{
+		"a daemon with another token": {&daemon{status: http.StatusUnauthorized}, problem.Misconfigured},
+		"a redirect":                  {&daemon{status: http.StatusFound}, problem.Misconfigured},
+		"no access":                   {&daemon{refuse: 1, refusal: problem.New(problem.Forbidden, "closed")}, problem.Forbidden},
+		"no daemon":                   {&daemon{refuse: 1 << 20, refusal: errors.New("connection refused")}, problem.Misconfigured},
+	} {
+		ctx, leave := context.WithCancel(t.Context())
+		if name == "no daemon" {
+			leave() // before its patience is over
+		}
+		err := setter(tc.daemon).Set(ctx, "01-east", map[string]string{"A": canary})
+		leave()
+		if p := problem.FromError(err); p == nil || p.Reason != tc.want || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: %v, want %s", name, err, tc.want)
+		}
+	}
+	broken := New(Options{Key: func() ([]byte, error) { return nil, errors.New("no key") }})
+	for _, err := range []error{broken.Ready(), broken.Set(t.Context(), "01-east", nil)} {
+		if p := problem.FromError(err); p == nil || p.Reason != problem.Misconfigured {
+			t.Errorf("without a key: %v", err)
+		}
+	}
+}

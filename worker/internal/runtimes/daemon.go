@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimes
+
+import (
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// E2B is the runtime that atoll-sandboxd serves.
+const E2B = "e2b"
+
+const (
+	daemonName = "atoll-sandboxd" // of the program, the init container and the volume
+	// daemonFolder is in the root; because below another mount, which may be read-only, no folder could be made.
+	daemonFolder = "/.atoll"
+	// imageUser is that of Atoll's images. It is stated; because an init container would else have the Pod's, which may be root.
+	imageUser = 65532
+)
+
+// daemonSize is well above the program's.
+var daemonSize = resource.MustParse("128Mi")
+
+// lists reports whether a pool has the runtime of atoll-sandboxd.
+func lists(pool *v1alpha1.SandboxPoolSpec) bool {
+	return slices.ContainsFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool { return r.Name == E2B })
+}
+
+// Delivers reports whether Pods get atoll-sandboxd from an image of it. They do not if the sandbox's image brings it, which its
+// command tells, or an annotation, or arguments for an entrypoint that is not known here. On a node's network its port would be the node's.
+func Delivers(pool *v1alpha1.SandboxPoolSpec, image string) bool {
+	containers := pool.Template.Spec.Containers
+	if image == "" || !lists(pool) || len(containers) == 0 || pool.Template.Spec.HostNetwork ||
+		pool.Template.Annotations[v1alpha1.SandboxdAnnotationKey] == v1alpha1.SandboxdFromImage {
+		return false
+	}
+	if c := &containers[0]; len(c.Command) > 0 {
+		return path.Base(c.Command[0]) != daemonName
+	}
+	return len(containers[0].Args) == 0
+}
+
+// deliver adds the daemon: an init container copies it to a volume, from which the first container starts it, read-only, with its own
+// command behind it.
+func deliver(pod *corev1.PodSpec, image string) {
+	c := &pod.Containers[0]
+	pod.Volumes = append(pod.Volumes, corev1.Volume{
+		Name: daemonName, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &daemonSize}},
+	})
+	pod.InitContainers = append([]corev1.Container{{
+		Name: daemonName, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:      []string{"/" + daemonName, "--install", daemonFolder},
+		Resources:    sameResources(&c.Resources),
+		VolumeMounts: []corev1.VolumeMount{{Name: daemonName, MountPath: daemonFolder}},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsUser: new(int64(imageUser)), RunAsNonRoot: new(true), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+	}}, pod.InitContainers...)
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: daemonName, MountPath: daemonFolder, ReadOnly: true})
+	start := []string{path.Join(daemonFolder, daemonName), "--init"}
+	if len(c.Command) > 0 {
+		c.Args = slices.Concat([]string{"--"}, c.Command, c.Args)
+	}
+	c.Command = start
+}
+
+// sameResources are those of the container for which the daemon is. Then neither the Pod's requests nor its quality of service changes, and
+// a namespace in which containers must state them takes the Pod.
+func sameResources(r *corev1.ResourceRequirements) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: common(r.Requests), Limits: common(r.Limits)}
+}
+
+// common are the resources that no device has to be allocated for.
+func common(list corev1.ResourceList) corev1.ResourceList {
+	var out corev1.ResourceList
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		if quantity, ok := list[name]; ok {
+			if out == nil {
+				out = corev1.ResourceList{}
+			}
+			out[name] = quantity.DeepCopy()
+		}
+	}
+	return out
+}
