@@ -14,6 +14,7 @@ import (
 
 func mcpCommand(a *app) *cobra.Command {
 	o := mcpserver.Options{Version: version.String()}
+	var of envRef
 	cmd := &cobra.Command{
 		Use:   "mcp [--env [NAMESPACE/]NAME]",
 		Short: "Offer sandboxes to an agent by the Model Context Protocol, on standard input and output",
@@ -28,6 +29,13 @@ when the session ends. The Env's template needs atoll-sandboxd.`,
 			if o.MaxSandboxes < 1 || o.MaxSandboxes > 1000 {
 				return usagef("--max-sandboxes: %d is not valid, want 1 to 1000", o.MaxSandboxes)
 			}
+			if o.Env != "" {
+				namespace, name, err := of.resolve(o.Env)
+				if err != nil {
+					return err
+				}
+				o.Env = namespace + "/" + name
+			}
 			var err error
 			if o.Client, err = a.client(); err != nil {
 				return err
@@ -36,6 +44,7 @@ when the session ends. The Env's template needs atoll-sandboxd.`,
 		},
 	}
 	flags := cmd.Flags()
+	of.bind(flags)
 	flags.StringVar(&o.Env, "env", "", "the Env of sandboxes, unless the agent names another: NAME or NAMESPACE/NAME")
 	flags.DurationVar(&o.IdleTimeout, "idle-timeout", 30*time.Minute, "end a sandbox after so long without activity; 0: the pool's")
 	flags.IntVar(&o.MaxSandboxes, "max-sandboxes", 8, "how many sandboxes a session has at a time")
