@@ -30,10 +30,12 @@ func TestClusterFormats(t *testing.T) {
 east     FRESH        3     1        4        0        1     1s
 west     UNREACHABLE  0     0        0        0        0     3m
 `,
-		"wide": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN  POOLS  INCARNATION  VERSION  REPLICA  SERVES  WORKER                        MESSAGE
-east     FRESH        3     1        4        0        1     1s    1      7            v1       hub-1    all     inside                        -
-west     UNREACHABLE  0     0        0        0        0     3m    0      0            -        -        all     hosted by mgmt-0, 1.2ms away  silent
-`,
+		"wide": "CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN  " +
+			"POOLS  INCARNATION  VERSION  REPLICA  SERVES  WORKER                        MESSAGE\n" +
+			"east     FRESH        3     1        4        0        1     1s    " +
+			"1      7            v1       hub-1    all     inside                        -\n" +
+			"west     UNREACHABLE  0     0        0        0        0     3m    " +
+			"0      0            -        -        all     hosted by mgmt-0, 1.2ms away  silent\n",
 		"name": "east\nwest\n",
 		"yaml": `clusters:
 - desired: 4

@@ -193,7 +193,8 @@ func TestInstanceTypesAreWhatTheWorkerReads(t *testing.T) {
 // TestWorkerHasOneSource: what planes apply with kubectl is what the chart installs, but for namespace and cluster.
 func TestWorkerHasOneSource(t *testing.T) {
 	release := workerRelease("")
-	release.Namespace, release.Values = "elsewhere", "clusterID: north\npullSecrets: true\nhookSecrets: true\nserveKubernetes: {enabled: true}\n"+
+	release.Namespace = "elsewhere"
+	release.Values = "clusterID: north\npullSecrets: true\nhookSecrets: true\nserveKubernetes: {enabled: true}\n"+
 		"sandboxNetwork: {mode: cilium}\ntls: {fromHub: true}\nhub: {address: hub:8443}"
 	rendered, err := helm.Template(t.Context(), release)
 	must.Succeed(t, err)

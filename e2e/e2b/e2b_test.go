@@ -341,9 +341,9 @@ func TestAClaimsEnvironment(t *testing.T) {
 	id := fmt.Sprint(made["id"])
 	defer public(t, http.MethodDelete, "/v1/sandboxes/"+id, "")
 	token := func() string {
-		status, out := call(t, http.MethodPost, "/sandboxes/"+id+"/connect", `{"timeout":60}`)
-		if status != http.StatusOK {
-			t.Fatalf("connect: %d %v", status, out)
+		code, out := call(t, http.MethodPost, "/sandboxes/"+id+"/connect", `{"timeout":60}`)
+		if code != http.StatusOK {
+			t.Fatalf("connect: %d %v", code, out)
 		}
 		return fmt.Sprint(out["envdAccessToken"])
 	}

@@ -90,7 +90,8 @@ func OfMethod(full string) Method {
 	return Method{Permission: Permission{Hub, "unknown"}, Reach: All, Changes: true}
 }
 
-// OfConversation returns what a conversation needs: exec, logs, ports, files or processes of a sandbox; kubernetes, with the API server of a
+// OfConversation returns what a conversation needs: exec, logs, ports, files or processes of a sandbox; kubernetes, with the API
+// server of a
 // cluster.
 func OfConversation(kind string) (m Method, ok bool) {
 	m, ok = conversations[kind]

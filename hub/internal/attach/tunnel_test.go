@@ -57,7 +57,8 @@ func (h *hub) open(cluster string, by *link.Tunnels) (reach.Tunnel, *link.Tunnel
 	h.Helper()
 	var caller *link.TunnelCaller
 	opened := make(chan struct{})
-	tunnel, err := h.server.OpenTunnel(h.Context(), cluster, reach.Holder{Sandbox: "one"}, func(ctx context.Context, token string) (err error) {
+	holder := reach.Holder{Sandbox: "one"}
+	tunnel, err := h.server.OpenTunnel(h.Context(), cluster, holder, func(ctx context.Context, token string) (err error) {
 		defer close(opened)
 		caller, err = by.Open(ctx, token)
 		return err

@@ -11,7 +11,8 @@ import (
 	"navix.sh/atoll/worker/internal/rooms"
 )
 
-// I9: what the hub's Welcome says of allotments holds for the next leader too, while the hub is away. A hub that says nothing of them ends it,
+// I9: what the hub's Welcome says of allotments holds for the next leader too, while the hub is away. A hub that says nothing of them
+// ends it,
 // and a worker without a hub is limited by nothing.
 func TestI9TheHubsWordOnAllotmentsIsKept(t *testing.T) {
 	w := newWorld(t)

@@ -96,7 +96,7 @@ func probed(pool *v1alpha1.SandboxPoolSpec, delivers bool) int {
 		return first
 	}
 	return slices.IndexFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool {
-		return probeOf(&r) != nil && !(delivers && r.Name == E2B)
+		return probeOf(&r) != nil && (!delivers || r.Name != E2B)
 	})
 }
 
