@@ -194,7 +194,7 @@ func TestInstanceTypesAreWhatTheWorkerReads(t *testing.T) {
 func TestWorkerHasOneSource(t *testing.T) {
 	release := workerRelease("")
 	release.Namespace = "elsewhere"
-	release.Values = "clusterID: north\npullSecrets: true\nhookSecrets: true\nserveKubernetes: {enabled: true}\n"+
+	release.Values = "clusterID: north\npullSecrets: true\nhookSecrets: true\nserveKubernetes: {enabled: true}\n" +
 		"sandboxNetwork: {mode: cilium}\ntls: {fromHub: true}\nhub: {address: hub:8443}"
 	rendered, err := helm.Template(t.Context(), release)
 	must.Succeed(t, err)
