@@ -30,7 +30,7 @@ func TestAFolderIsCopiedWithItsModesAndLinks(t *testing.T) {
 	}
 }
 
-// A sandbox may send any stream: nothing comes to lie outside of the folder.
+// A sandbox may send any stream: nothing is written outside of the folder.
 func TestI14ASandboxWritesNowhereElse(t *testing.T) {
 	outside := t.TempDir()
 	for name, stream := range map[string][]tar.Header{

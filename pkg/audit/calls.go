@@ -98,9 +98,21 @@ func (c *Calls) Begin(ctx context.Context, call Call) Event {
 // Settle writes the outcome of a conversation's begin, or counts it among the refusals.
 func (c *Calls) Settle(ctx context.Context, e Event) { c.settle(ctx, Call{Changes: true}, e) }
 
+// RecordRefusal records a request that a handler has refused, by NoteRefusal; fill sets what the request was for. Without a refusal, or a
+// log, it does nothing.
+func (c *Calls) RecordRefusal(ctx context.Context, call Call, fill func(*Event)) {
+	who, err := Refusal(ctx)
+	if err == nil || c == nil || c.Log == nil {
+		return
+	}
+	e := c.Begin(ctx, call)
+	e.Stage, e.Who, e.Result = Done, who, ResultOf(err, e.Result)
+	fill(&e)
+	c.SettleRefusal(ctx, e)
+}
+
 // SettleRefusal is Settle for what was refused before it began. A caller that has too many conversations already may ask for more as often
-// as
-// it likes, so that these refusals are folded as well.
+// as it likes, so that these refusals are folded as well.
 func (c *Calls) SettleRefusal(ctx context.Context, e Event) {
 	switch problem.Reason(e.Reason) {
 	case problem.RateLimited, problem.Quota:

@@ -148,19 +148,14 @@ func (h *Handler) AuditRefusals(calls *audit.Calls, next http.Handler) http.Hand
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := audit.Watch(r.Context())
 		next.ServeHTTP(w, r.WithContext(ctx))
-		who, err := audit.Refusal(ctx)
-		if err == nil || calls.Log == nil {
-			return
-		}
 		t, _ := h.find(r)
 		kind := t.what
 		if kind == "ports" {
 			kind = "port"
 		}
-		e := calls.Begin(ctx, callOf(kind))
-		e.Stage, e.Who, e.Result = audit.Done, who, audit.ResultOf(err, e.Result)
-		e.Object.Sandbox, e.Cluster = t.id, clusterOf(t.id)
-		e.Conversation = &audit.Conversation{Kind: kind}
-		calls.SettleRefusal(ctx, e)
+		calls.RecordRefusal(ctx, callOf(kind), func(e *audit.Event) {
+			e.Object.Sandbox, e.Cluster = t.id, clusterOf(t.id)
+			e.Conversation = &audit.Conversation{Kind: kind}
+		})
 	})
 }

@@ -21,6 +21,9 @@ var originWide = []string{
 	"Service-Worker-Allowed", "Set-Cookie2", "Strict-Transport-Security",
 }
 
+// OriginWide returns the names of response headers that would affect a whole host.
+func OriginWide() []string { return slices.Clone(originWide) }
+
 // confine limits a sandbox's response to its own path and origin.
 func confine(r *http.Response) error {
 	f := forwardedOf(r.Request.Context())

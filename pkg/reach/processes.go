@@ -61,7 +61,7 @@ func check(c *sandboxv1.Command, q *query) (timeout time.Duration, err error) {
 	return timeout, q.known("user")
 }
 
-// run runs a command. It answers once that has ended, or with events as they come. The command outlives a caller that leaves.
+// run runs a command. It responds once that has ended, or with events as they come. The command outlives a caller that leaves.
 func (i *inside) run() error {
 	var in sandboxv1.Command
 	if err := i.read(&in); err != nil {

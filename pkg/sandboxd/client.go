@@ -54,9 +54,13 @@ func (e *StatusError) Error() string {
 	return http.StatusText(e.Status)
 }
 
-// Init sets the daemon's token, if it has none, and adds to the environment of its processes.
+// Init sets the daemon's token, if it has none, and adds to the environment of its processes. The daemon ignores what is older than what it
+// has; with the zero time it takes all.
 func (c *Client) Init(ctx context.Context, env map[string]string, now time.Time) error {
-	body := map[string]any{"accessToken": c.Token, "timestamp": now.UTC()}
+	body := map[string]any{"accessToken": c.Token}
+	if !now.IsZero() {
+		body["timestamp"] = now.UTC()
+	}
 	if len(env) > 0 {
 		body["envVars"] = env
 	}
@@ -72,6 +76,9 @@ func (c *Client) Init(ctx context.Context, env map[string]string, now time.Time)
 	response, err := c.do(request)
 	if err != nil {
 		return err
+	}
+	if response.StatusCode >= http.StatusMultipleChoices { // a redirect has set nothing
+		return errors.Join(&StatusError{Status: response.StatusCode, Header: response.Header}, response.Body.Close())
 	}
 	return response.Body.Close()
 }

@@ -3,9 +3,7 @@
 package environment
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -58,14 +56,10 @@ func (s *Setter) Set(ctx context.Context, id string, variables map[string]string
 	if err != nil {
 		return problem.New(problem.Misconfigured, "envVars: %w", err)
 	}
-	token := sandboxd.Token(key, id)
-	body, err := json.Marshal(map[string]any{"accessToken": token, "envVars": variables})
-	if err != nil {
-		return errors.New("writing the environment of a sandbox") // without the error, which may quote it
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	client := &http.Client{
+	daemon := &sandboxd.Client{Base: fmt.Sprintf("http://localhost:%d", envd.Port), Token: sandboxd.Token(key, id)}
+	daemon.HTTP = &http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true, DisableCompression: true,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -76,7 +70,7 @@ func (s *Setter) Set(ctx context.Context, id string, variables map[string]string
 	}
 	var last error
 	for {
-		again, err := try(ctx, client, token, body)
+		again, err := try(ctx, daemon, variables)
 		if !again {
 			return err
 		}
@@ -89,28 +83,20 @@ func (s *Setter) Set(ctx context.Context, id string, variables map[string]string
 	}
 }
 
-// try makes one request; again reports whether another one may help.
-func try(ctx context.Context, client *http.Client, token string, body []byte) (again bool, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://localhost:%d/init", envd.Port), bytes.NewReader(body))
-	if err != nil {
-		return false, fmt.Errorf("writing a request to a daemon: %w", err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-Access-Token", token)
-	response, err := client.Do(request)
-	var refused *problem.Error
+// try makes one request; again reports whether another one may help. No error quotes the daemon's response; because that may quote a value.
+func try(ctx context.Context, daemon *sandboxd.Client, variables map[string]string) (again bool, err error) {
+	err = daemon.Init(ctx, variables, time.Time{})
+	var unreached *problem.Error
+	var refused *sandboxd.StatusError
 	switch {
-	case errors.As(err, &refused) && refused.Reason != problem.Unavailable:
-		return false, refused
-	case err != nil:
-		return true, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode >= http.StatusMultipleChoices {
+	case errors.As(err, &unreached) && unreached.Reason != problem.Unavailable:
+		return false, unreached
+	case errors.As(err, &refused):
 		return false, problem.New(problem.Misconfigured, "envVars: the sandbox's daemon refused them with status %d at port %d",
-			response.StatusCode, envd.Port)
+			refused.Status, envd.Port)
+	default:
+		return err != nil, err
 	}
-	return false, nil
 }
 
 // silent is the error about a daemon that did not respond.

@@ -128,12 +128,8 @@ func (h *Handler) refused(t target, next http.Handler) http.Handler {
 		translated := &translator{ResponseWriter: w}
 		next.ServeHTTP(translated, r.WithContext(ctx))
 		translated.finish(t)
-		who, err := audit.Refusal(ctx)
-		if calls := h.opts.Audit; err != nil && calls != nil && calls.Log != nil {
-			e := calls.Begin(ctx, call)
-			e.Stage, e.Who, e.Result, e.Cluster = audit.Done, who, audit.ResultOf(err, e.Result), t.cluster
-			e.Conversation = &audit.Conversation{Kind: kind, Method: r.Method, Path: t.rest}
-			calls.SettleRefusal(ctx, e)
-		}
+		h.opts.Audit.RecordRefusal(ctx, call, func(e *audit.Event) {
+			e.Cluster, e.Conversation = t.cluster, &audit.Conversation{Kind: kind, Method: r.Method, Path: t.rest}
+		})
 	})
 }

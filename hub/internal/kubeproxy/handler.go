@@ -244,11 +244,7 @@ func rewrite(p *httputil.ProxyRequest) {
 }
 
 // originWide are response headers that would affect the whole host.
-var originWide = []string{
-	"Alt-Svc", "Clear-Site-Data", "Expect-Ct", "Nel", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Report-To",
-	"Service-Worker-Allowed", "Set-Cookie", "Set-Cookie2", "Strict-Transport-Security", "Access-Control-Allow-Origin",
-	"Access-Control-Allow-Credentials",
-}
+var originWide = append(reach.OriginWide(), "Set-Cookie", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials")
 
 // confine limits a cluster's response to its own path and origin.
 func confine(r *http.Response) error {

@@ -57,7 +57,7 @@ func (t *tunnel) Close(error) {
 	})
 }
 
-// world is the handler, with a worker behind it that answers all dispatches.
+// world is the handler, with a worker behind it that responds to all dispatches.
 type world struct {
 	t       *testing.T
 	handler *Handler
