@@ -132,11 +132,15 @@ type Server struct {
 
 // Serve serves lis until ctx ends. Conversations with sandboxes, and watches, end at once then.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
-	defer context.AfterFunc(ctx, s.reach.Close)()
-	defer context.AfterFunc(ctx, s.proxy.Close)()
-	if s.sandboxes != nil {
-		defer context.AfterFunc(ctx, s.sandboxes.CloseWatches)()
+	end := func() {
+		s.reach.Close()
+		s.proxy.Close()
+		if s.sandboxes != nil {
+			s.sandboxes.CloseWatches()
+		}
 	}
+	defer end() // the server may notice the end of ctx, and return, before AfterFunc calls it
+	defer context.AfterFunc(ctx, end)()
 	return s.Server.Serve(ctx, lis)
 }
 
