@@ -139,6 +139,7 @@ func TestLimits(t *testing.T) {
 	namespace := newNamespace(ctx, t)
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
+			ctx := testContext(t) // several megabytes take a while on a busy machine
 			dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 			r := resource(tt.file, namespace)
 			object := func(patch string) *unstructured.Unstructured {

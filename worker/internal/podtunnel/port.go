@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -45,7 +46,11 @@ func (a *APIServer) port(ctx context.Context, place sandboxes.Place, port int32)
 		return nil, refused(place, err)
 	}
 	tunnel, err := openPort(ctx, conn, port)
-	if err != nil {
+	var told *problem.Error
+	switch {
+	case errors.As(err, &told):
+		return nil, told
+	case err != nil:
 		return nil, refused(place, err)
 	}
 	return tunnel, nil
@@ -178,33 +183,38 @@ func newPortTunnel(conn httpstream.Connection, port int32) (*portTunnel, error) 
 	}
 	_ = errorStream.Close() // nothing is sent on it
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := conn.CreateStream(headers)
-	if err != nil {
-		return nil, fmt.Errorf("opening a stream: %w", err)
-	}
-	t := &portTunnel{conn: conn, data: data, failed: make(chan string, 1)}
+	t := &portTunnel{conn: conn, failed: make(chan string, 1)}
 	go func() {
 		text, _ := io.ReadAll(io.LimitReader(errorStream, maxErrorText)) // ends with the connection
 		t.failed <- string(text)
 		_, _ = io.Copy(io.Discard, errorStream)
 	}()
+	if t.data, err = conn.CreateStream(headers); err != nil {
+		// A kubelet that cannot connect may reset the stream before it has replied to it.
+		return nil, t.reason(fmt.Errorf("opening a stream: %w", err))
+	}
 	return t, nil
 }
 
 func (t *portTunnel) Recv() ([]byte, error) {
 	message, err := read(t.data, t.buffer[:])
-	if err == nil {
-		return message, nil
+	if err != nil {
+		return nil, t.reason(err)
 	}
+	return message, nil
+}
+
+// reason returns why the stream for data ended with err: the kubelet's message if it sends one.
+func (t *portTunnel) reason(err error) error {
 	select {
 	case why := <-t.failed:
 		t.failed <- why
 		if why != "" {
-			return nil, notReached(why)
+			return notReached(why)
 		}
 	case <-time.After(errorPatience): // the stream for errors outlives an orderly end
 	}
-	return nil, err
+	return err
 }
 
 // notReached is the error of a port, from what the kubelet says of it.
