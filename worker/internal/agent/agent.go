@@ -28,6 +28,7 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/kubeproxy"
+	"navix.sh/atoll/worker/internal/segments"
 )
 
 // Claims hands out sandboxes.
@@ -37,7 +38,7 @@ type Claims interface {
 	Decline(c claim.Claim, why *problem.Error) error
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
-	Stats(pool types.NamespacedName) (claim.Stats, bool)
+	segments.Claims
 	// Keys lists the holders of the hub's keys; AllKeys also those whose sandbox has ended.
 	Keys() []*federationv1.KeyHolder
 	AllKeys() []*federationv1.KeyHolder
@@ -79,23 +80,8 @@ type Inventory interface {
 	SetBack() <-chan struct{}
 	// NewestSeen returns the highest resourceVersion that was seen.
 	NewestSeen() uint64
-	// OnChange calls back when the Stats of a pool have changed. The callback does not block.
-	OnChange(changed func(pool types.NamespacedName))
+	segments.Inventory
 }
-
-// Outlooks are the autoscaler's.
-type Outlooks interface {
-	// Outlook returns whether a pool can grow, and for how long it is saturated.
-	Outlook(pool types.NamespacedName) (canGrow bool, saturated time.Duration)
-	// OnOutlook calls back when that has changed. The callback does not block.
-	OnOutlook(changed func(pool types.NamespacedName))
-}
-
-// noOutlooks is for a worker without an autoscaler: no pool grows.
-type noOutlooks struct{}
-
-func (noOutlooks) Outlook(types.NamespacedName) (bool, time.Duration) { return false, 0 }
-func (noOutlooks) OnOutlook(func(types.NamespacedName))               {}
 
 // Envs recreates members of Envs.
 type Envs interface {
@@ -145,7 +131,7 @@ type Options struct {
 	Sandboxes Sandboxes
 	Inventory Inventory
 	// Outlooks of pools; nil where nothing scales them.
-	Outlooks Outlooks
+	Outlooks segments.Outlooks
 	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
 	// Kubernetes serves requests at the API server; nil: not for the hub's callers.
 	Kubernetes *kubeproxy.Proxy
@@ -172,7 +158,7 @@ type Agent struct {
 	client   client.Client
 	reader   client.Reader // not cached
 	informer cache.Cache
-	source   *source
+	source   *segments.Source
 	metrics  metrics
 
 	leadership
@@ -213,9 +199,6 @@ type acrossStreams struct {
 
 // New returns an Agent for a client that reads from informers, and a reader that does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
-	if opts.Outlooks == nil {
-		opts.Outlooks = noOutlooks{}
-	}
 	if opts.Rooms == nil {
 		opts.Rooms = noRooms{}
 	}
@@ -227,10 +210,9 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		client:   cached,
 		reader:   live,
 		informer: informers,
-		source: &source{
-			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, inventory: opts.Inventory, outlooks: opts.Outlooks, paused: opts.Paused,
-			dirty: newMarks(),
-		},
+		source: segments.New(segments.Options{
+			Cache: cached, ClusterID: opts.ClusterID, Claims: opts.Claims, Inventory: opts.Inventory, Outlooks: opts.Outlooks, Paused: opts.Paused,
+		}),
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: stateConfigMap}},
 		metrics:    newMetrics(),

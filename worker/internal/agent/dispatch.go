@@ -151,7 +151,7 @@ func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 func (u *uplink) answer(ctx context.Context, o answeredDispatch) (err error) {
 	if c := o.dispatch.GetClaim(); c != nil && o.maybeTaken() {
 		r := c.GetRequest()
-		u.agent.source.dirty.mark(segment.Key{Namespace: r.GetNamespace(), Name: r.GetEnv()})
+		u.agent.source.Mark(segment.Key{Namespace: r.GetNamespace(), Name: r.GetEnv()})
 		o.answer.CoveredBy, err = u.cover(ctx)
 	}
 	if err == nil {

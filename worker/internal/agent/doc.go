@@ -2,7 +2,7 @@
 
 // Package agent is the worker's end of the link: it reports its cluster's state to the hub and carries out the hub's dispatches.
 //
-// In: Envs, pools, the inventory's counts, the hub's frames. Out: segments, answers, terminal records, and foreign segments for package
+// In: segments (package segments), the hub's frames. Out: reports, answers, terminal records, and foreign segments for package
 // sync. It runs on the leader. It keeps I1 across a restored etcd, and I5, I8 and I10.
 //
 //	start.go           a term of leadership
@@ -12,12 +12,11 @@
 //	reach.go           tunnels
 //	hello.go           a stream's first message
 //	ended.go           terminal records
-//	decide.go          Envs into segments (pure)
 //	outbox.go          reports
-//	source.go          changed Envs
+//	reporting.go       when they are sent
+//	segments.go        this cluster's segments, for the local API
 //	agent.go
 //	foreign.go         messages about other clusters
-//	standalone.go      pools without an Env
 //	unacknowledged.go  answers the hub may lack
 //	shutdown.go
 //	redirect.go        to another replica of the hub
@@ -61,15 +60,10 @@
 //
 // # Reports
 //
-//   - A report describes dirty Envs as they are when it is built; because a queue of events has no bound (I10).
 //   - Changes are collected for 100 ms. An edge (ready idle from or to 0, saturated on or off) is sent at once.
 //   - At most 16 reports are unacknowledged: TestCredit.
-//   - An Env is reported as removed only if the synced cache lacks it (I5). One without a local member is reported too; because the hub
-//     then sends foreign segments for it.
 //   - A stream's first report is complete, or, where the hub has the view of this term that a hub has acknowledged, of the differences,
 //     with the key index: TestAStreamResumes.
-//   - Without an autoscaler no pool can grow.
-//   - A pool without an Env is the one member of an Env of its name, unless that exists. Another controller's pool is Inconsistent.
 //
 // # Dispatches
 //

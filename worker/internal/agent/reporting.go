@@ -69,8 +69,8 @@ func (u *uplink) collect(ctx context.Context) error {
 }
 
 func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
-	for k := range u.agent.source.dirty.take() {
-		s, err := u.agent.source.segment(ctx, k)
+	for k := range u.agent.source.Take() {
+		s, err := u.agent.source.Segment(ctx, k)
 		if err != nil {
 			return false, err
 		}
@@ -91,7 +91,7 @@ func (u *uplink) flush(ctx context.Context) error {
 		return err
 	}
 	if u.complete || u.resume {
-		all, err := u.agent.source.all(ctx)
+		all, err := u.agent.source.All(ctx)
 		if err != nil {
 			return err
 		}

@@ -38,12 +38,12 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*
 func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
 	if a.opts.OnPausedChange != nil {
 		a.opts.OnPausedChange(func() {
-			if err := a.source.markAll(ctx, nil); err != nil {
+			if err := a.source.MarkAll(ctx, nil); err != nil {
 				a.opts.Log.Error(err, "cannot tell the hub yet of pools that another controller keeps")
 			}
 		})
 	}
-	return a.source.watch(ctx, informers)
+	return a.source.Watch(ctx, informers)
 }
 
 // Shutdown runs beside the agent, and ends its link to the hub when the process must end.

@@ -97,8 +97,8 @@ func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *err
 		return err
 	}
 	u.hear()
-	u.agent.source.dirty.setOpen(true)
-	defer u.agent.source.dirty.setOpen(false)
+	u.agent.source.SetOpen(true)
+	defer u.agent.source.SetOpen(false)
 	u.named = len(hello.GetUnacknowledged())
 	defer u.keepUnacknowledged(hello.GetStream())
 	u.out.sequence, u.out.acked = u.agent.sequence, u.agent.sequence
@@ -201,7 +201,7 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 			err = u.sendEnded()
 		case <-again.C():
 			err = u.sendEnded()
-		case <-u.agent.source.dirty.wake:
+		case <-u.agent.source.Marked():
 			err = u.collect(ctx)
 		case <-u.due():
 			u.disarm()
@@ -282,7 +282,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 func (u *uplink) heartbeat(ctx context.Context) error {
 	u.beats++
 	if u.beats%refreshBeats == 0 {
-		if err := u.agent.source.markAll(ctx, u.out.reported.Keys()); err != nil {
+		if err := u.agent.source.MarkAll(ctx, u.out.reported.Keys()); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package segments
 
 import (
 	"context"
@@ -26,9 +26,9 @@ func envOf(pool client.Object) segment.Key {
 }
 
 // standalone returns the Env that stands for a pool without one; nil if the pool does not exist.
-func (s *source) standalone(ctx context.Context, k segment.Key) (*v1alpha1.SandboxEnv, error) {
+func (s *Source) standalone(ctx context.Context, k segment.Key) (*v1alpha1.SandboxEnv, error) {
 	pool := &v1alpha1.SandboxPool{}
-	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, pool)
+	err := s.Cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, pool)
 	if apierrors.IsNotFound(err) || err == nil && envOf(pool) != k {
 		return nil, nil
 	}
@@ -39,18 +39,18 @@ func (s *source) standalone(ctx context.Context, k segment.Key) (*v1alpha1.Sandb
 }
 
 // standIn returns the Env that adoption would create for a pool, as far as it is reported.
-func (s *source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
+func (s *Source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pool.Namespace, Name: pool.Name, UID: pool.UID, Generation: pool.Generation,
 	}}
 	env.Spec.TemplateRef.Name = pool.Spec.TemplateName
 	member := v1alpha1.EnvClusterMember{Name: pool.Name}
 	member.Spec.Replicas = pool.Spec.Replicas
-	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: s.clusterID, Members: []v1alpha1.EnvClusterMember{member}}}
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: s.ClusterID, Members: []v1alpha1.EnvClusterMember{member}}}
 	if why := waitsForTemplate(pool); why != nil {
 		env.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxEnvConditionReady, Status: metav1.ConditionFalse,
 			Reason: why.Reason, Message: pool.Name + ": " + why.Message, ObservedGeneration: pool.Generation}}
-		env.Status.Clusters = []v1alpha1.EnvClusterStatus{{ClusterID: s.clusterID, IsLocal: true, ObservedMembers: []v1alpha1.EnvObservedMember{
+		env.Status.Clusters = []v1alpha1.EnvClusterStatus{{ClusterID: s.ClusterID, IsLocal: true, ObservedMembers: []v1alpha1.EnvObservedMember{
 			{Name: pool.Name, State: v1alpha1.ObservedMemberStateInconsistent}}}}
 	}
 	return env
@@ -70,9 +70,9 @@ func waitsForTemplate(pool *v1alpha1.SandboxPool) *metav1.Condition {
 }
 
 // eachStandalone calls do for each pool that stands for an Env which does not exist.
-func (s *source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPool) error) error {
+func (s *Source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPool) error) error {
 	pools := &v1alpha1.SandboxPoolList{}
-	if err := s.cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.Cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing pools: %w", err)
 	}
 	for i := range pools.Items {
@@ -80,7 +80,7 @@ func (s *source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPo
 		if envOf(pool) != (segment.Key{Namespace: pool.Namespace, Name: pool.Name}) {
 			continue
 		}
-		err := s.cache.Get(ctx, client.ObjectKeyFromObject(pool), &v1alpha1.SandboxEnv{})
+		err := s.Cache.Get(ctx, client.ObjectKeyFromObject(pool), &v1alpha1.SandboxEnv{})
 		if err == nil {
 			continue
 		}
@@ -94,18 +94,18 @@ func (s *source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPo
 	return nil
 }
 
-func (s *source) addStandalone(ctx context.Context, out []*segment.Segment) ([]*segment.Segment, error) {
+func (s *Source) addStandalone(ctx context.Context, out []*segment.Segment) ([]*segment.Segment, error) {
 	err := s.eachStandalone(ctx, func(pool *v1alpha1.SandboxPool) error {
-		one, err := s.segmentOf(ctx, s.standIn(pool))
+		one, err := s.describe(ctx, s.standIn(pool))
 		out = append(out, one)
 		return err
 	})
 	return out, err
 }
 
-func (s *source) markStandalone(ctx context.Context) error {
+func (s *Source) markStandalone(ctx context.Context) error {
 	return s.eachStandalone(ctx, func(pool *v1alpha1.SandboxPool) error {
-		s.dirty.mark(segment.Key{Namespace: pool.Namespace, Name: pool.Name})
+		s.Mark(segment.Key{Namespace: pool.Namespace, Name: pool.Name})
 		return nil
 	})
 }
