@@ -104,8 +104,8 @@ test: planes ## Every test: units, real API servers, several clusters; with the 
 openapi-client: planes ## Generate a TypeScript client from the OpenAPI document and call a federation with it (needs node 20 and npm)
 	go test -tags node -timeout 15m -count 1 -v -run TestTypeScriptClient ./e2e/openapi
 
-e2b-client: planes ## Create sandboxes with the stock npm package e2b, run commands in them and move files (needs node 20 and npm)
-	go test -tags node -timeout 15m -count 1 -v -run TestNpmClient ./e2e/e2b
+e2b-client: planes ## Every call of the stock npm packages e2b of four versions, and code by @e2b/code-interpreter (needs node 20, npm and Debian's python3-ipykernel, python3-matplotlib)
+	go test -tags node -timeout 30m -count 1 -v -run TestNpmClient ./e2e/e2b $(if $(UPDATE),-update)
 
 fuzz: ## Fuzz every decoder and input (TARGETS), one after the other, each for FUZZTIME; `make test` runs what was found before
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \

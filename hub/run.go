@@ -35,6 +35,7 @@ import (
 	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/hub/internal/sandboxes"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/e2b"
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
@@ -70,7 +71,7 @@ type hub struct {
 	link      *grpc.Server
 	public    *api.Server
 	publicTLS *tls.Config // nil: plain text
-	e2b       *gateway    // nil: there is none
+	e2b       *e2b.Front  // nil: there is none
 
 	background []runner // beside what serve names
 
@@ -107,7 +108,7 @@ func run(ctx context.Context, o *options, log logr.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := h.listenE2B(o); err != nil {
+	if err := h.listenE2B(ctx, o); err != nil {
 		for _, l := range listeners {
 			_ = l.Close()
 		}
@@ -356,7 +357,9 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 		h.leave()
 		return err
 	})
-	h.e2b.serve(ctx, h.public, group)
+	if h.e2b != nil {
+		group.Go(func() error { return h.e2b.Serve(ctx, h.public.ServeInside) })
+	}
 	h.servePeers(inner, group)
 	group.Go(func() error {
 		stopped := context.AfterFunc(inner, h.link.Stop)

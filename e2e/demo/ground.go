@@ -26,6 +26,8 @@ type ground interface {
 	down() error
 	// kubectl is the command for the clusters.
 	kubectl() string
+	// forE2B reports whether the hub serves E2B clients.
+	forE2B() bool
 	// exits returns a command for a sandbox that ends with an exit code.
 	exits(code int) []string
 }
@@ -43,7 +45,9 @@ func (w *world) options() stack.Options {
 type onPlanes struct{ set *plane.Set }
 
 func (g *onPlanes) up(ctx context.Context, w *world) (detail string, err error) {
-	g.set, err = plane.Up(ctx, plane.Options{Log: w.progress, LogDir: filepath.Join(w.logDir, "planes")}, clusters...)
+	g.set, err = plane.Up(ctx, plane.Options{
+		Log: w.progress, LogDir: filepath.Join(w.logDir, "planes"), Sandboxd: filepath.Join(w.binDir, "atoll-sandboxd"),
+	}, clusters...)
 	if err != nil {
 		return "", fmt.Errorf("bringing up planes: %w", err)
 	}
@@ -51,12 +55,17 @@ func (g *onPlanes) up(ctx context.Context, w *world) (detail string, err error) 
 }
 
 func (g *onPlanes) start(ctx context.Context, w *world) (*stack.Stack, error) {
-	return stack.Start(ctx, g.set, w.options())
+	opts := w.options()
+	opts.E2B = true
+	opts.WorkerArgs = append(opts.WorkerArgs, "--sandboxd-image=registry.example/atoll-sandboxd:v1")
+	return stack.Start(ctx, g.set, opts)
 }
 
 func (g *onPlanes) down() error { return g.set.Down(context.Background()) }
 
 func (g *onPlanes) kubectl() string { return g.set.KubectlPath() }
+
+func (g *onPlanes) forE2B() bool { return true }
 
 func (g *onPlanes) exits(code int) []string {
 	return []string{"sh", "-c", "exit " + strconv.Itoa(code)}
@@ -98,6 +107,9 @@ func (g *onKind) start(ctx context.Context, w *world) (*stack.Stack, error) {
 func (g *onKind) down() error { return g.set.Down(context.Background()) }
 
 func (g *onKind) kubectl() string { return "kubectl" }
+
+// The images of kind clusters have no shell, which the commands of E2B clients need.
+func (g *onKind) forE2B() bool { return false }
 
 func (g *onKind) exits(code int) []string { return []string{"/tenant", "exit", strconv.Itoa(code)} }
 

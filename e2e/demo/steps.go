@@ -50,6 +50,9 @@ func (w *world) steps(ctx context.Context) error {
 		{"a team's quota bounds it", w.quota},
 		{"every invariant that can be seen holds", w.verify},
 	}
+	if w.ground.forE2B() {
+		steps = slices.Insert(steps, len(steps)-1, step{"an E2B client, in one cluster and then in another", w.e2b})
+	}
 	if w.hubs > 1 {
 		at := slices.IndexFunc(steps, func(s step) bool { return s.name == "hub killed, local claims go on" })
 		steps = slices.Insert(steps, at, step{"one replica of the hub killed under claims", w.replicaKilled})

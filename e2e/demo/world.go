@@ -152,6 +152,9 @@ func (w *world) printUsage(on string) {
 	fmt.Fprintf(w.out, "  %s exec -it SANDBOX -- sh%s\n", atollctl, note)
 	fmt.Fprintf(w.out, "  %s explain python\n", atollctl)
 	fmt.Fprintf(w.out, "  %s %s/v1/clusters\n", curl, hub.URL())
+	if w.ground.forE2B() {
+		fmt.Fprint(w.out, e2bUsage(w.stack.E2BURL("")))
+	}
 	var kubeconfigs string
 	local := map[string]string{}
 	for _, id := range w.stack.Clusters() {

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"mime/multipart"
 	"net/http"
@@ -22,19 +21,21 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/envd"
-	processv1 "navix.sh/atoll/api/envd/process"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/e2b/wire"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/e2b"
 )
 
-const cluster = "east"
+const (
+	cluster = "east"
+	domain  = "atoll.test" // of sandboxes' ports
+)
 
 var (
 	atoll  *stack.Stack
@@ -86,18 +87,15 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			return 1, err
 		}
-		addresses, err := stack.FreeAddresses(1)
-		if err != nil {
-			return 1, err
-		}
-		origin = "http://" + addresses[0]
 		if atoll, err = stack.Start(ctx, set, stack.Options{
 			BinDir: bin, LogDir: logDir, Log: os.Stderr, TokenFile: filepath.Join(dir, "all.token"),
-			HubArgs:    []string{"--api-keys-file=" + file, "--e2b-listen=" + addresses[0]},
+			E2B:        true,
+			HubArgs:    []string{"--api-keys-file=" + file, "--e2b-domain=" + domain, "--e2b-build-env=" + reset.Name},
 			WorkerArgs: []string{"--sandboxd-image=registry.example/atoll-sandboxd:v1"},
 		}); err != nil {
 			return 1, err
 		}
+		origin = atoll.E2BURL("")
 		for _, e := range []stack.Env{env, delivered, reset} {
 			if err := e.Apply(ctx, atoll.Cluster(cluster)); err != nil {
 				return 1, errors.Join(err, atoll.Close())
@@ -169,20 +167,8 @@ func readyOfAtLeast(t *testing.T, e stack.Env, n int) {
 // call makes a request of an E2B client.
 func call(t *testing.T, method, path, body string, header ...string) (int, map[string]any) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, origin+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("X-API-KEY", apiKey)
-	for i := 0; i < len(header); i += 2 {
-		request.Header.Set(header[i], header[i+1])
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	client := &wire.Client{Origin: origin, Key: apiKey}
+	status, text, err := client.Do(t.Context(), method, path, strings.NewReader(body), header...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +176,7 @@ func call(t *testing.T, method, path, body string, header ...string) (int, map[s
 	if json.Unmarshal(text, &out) != nil {
 		out["text"] = string(text)
 	}
-	return response.StatusCode, out
+	return status, out
 }
 
 // create makes a sandbox, and returns its id and its token.
@@ -219,22 +205,8 @@ func createOf(t *testing.T, e stack.Env, path, extra string) (id, token string) 
 // run runs a command with a shell, and returns what it printed.
 func run(t *testing.T, id, token, command string) (string, error) {
 	t.Helper()
-	client := connect.NewClient[processv1.StartRequest, processv1.StartResponse](http.DefaultClient, origin+envd.ProcessStart,
-		connect.WithProtoJSON())
-	request := connect.NewRequest(&processv1.StartRequest{Process: &processv1.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", command}}})
-	for name, value := range map[string]string{"X-Access-Token": token, "E2b-Sandbox-Id": id, "E2b-Sandbox-Port": fmt.Sprint(envd.Port)} {
-		request.Header().Set(name, value)
-	}
-	stream, err := client.CallServerStream(t.Context(), request)
-	if err != nil {
-		return "", err
-	}
-	defer stream.Close()
-	var out bytes.Buffer
-	for stream.Receive() {
-		out.Write(stream.Msg().GetEvent().GetData().GetStdout())
-	}
-	return out.String(), stream.Err()
+	client := &wire.Client{Origin: origin, Key: apiKey}
+	return client.Run(t.Context(), &wire.Sandbox{ID: id, Token: token}, command)
 }
 
 func TestASandboxRunsCommandsWithItsEnvironment(t *testing.T) {
@@ -449,6 +421,19 @@ func TestWhatIsRefused(t *testing.T) {
 		{http.MethodPost, "/sandboxes", `{"templateID":"python","envVars":{"A=B":""}}`, http.StatusBadRequest},
 		{http.MethodPost, "/sandboxes", `{"templateID":"python","autoPause":true}`, http.StatusNotImplemented},
 		{http.MethodPost, "/sandboxes", `{"templateID":"python","allow_internet_access":false}`, http.StatusNotImplemented},
+		{http.MethodPost, "/sandboxes", `{"templateID":"python","network":{"denyOut":["0.0.0.0/0"]}}`, http.StatusNotImplemented},
+		{http.MethodPost, "/sandboxes", `{"templateID":"python","network":{"allowPublicTraffic":true}}`, http.StatusNotImplemented},
+		{http.MethodPost, "/sandboxes", `{"templateID":"none","network":{"allowPublicTraffic":false}}`, http.StatusNotFound},
+		{http.MethodPost, "/sandboxes", `{"templateID":"python","volumeMounts":[{"name":"v","path":"/v"}]}`, http.StatusNotImplemented},
+		{http.MethodPost, "/sandboxes", `{"templateID":"python","mcp":{"a":{}}}`, http.StatusNotImplemented},
+		{http.MethodPost, "/sandboxes", `{"templateID":"python","iam":{"a":{}}}`, http.StatusNotImplemented},
+		{http.MethodPost, "/sandboxes/x/snapshots", `{}`, http.StatusNotImplemented},
+		{http.MethodPost, "/sandboxes/x/fork", `{}`, http.StatusNotImplemented},
+		{http.MethodPut, "/sandboxes/x/network", `{}`, http.StatusNotImplemented},
+		{http.MethodGet, "/snapshots", "", http.StatusNotImplemented},
+		{http.MethodPost, "/volumes", `{}`, http.StatusNotImplemented},
+		{http.MethodGet, "/volumes/v", "", http.StatusNotImplemented},
+		{http.MethodPost, "/secrets", `{}`, http.StatusNotImplemented},
 		{http.MethodGet, "/sandboxes?limit=1000", "", http.StatusBadRequest},
 		{http.MethodGet, "/sandboxes/..%2f..%2fkeys", "", http.StatusNotFound},
 		{http.MethodGet, "/sandboxes/x/metrics", "", http.StatusNotImplemented},

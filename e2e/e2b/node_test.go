@@ -5,19 +5,267 @@
 package e2b_test
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"navix.sh/atoll/e2e/stack"
 )
 
-// The stock npm package works unchanged.
-func TestNpmClient(t *testing.T) {
-	ready(t)
-	cmd := exec.CommandContext(t.Context(), "../../tools/e2b-client/run", env.Name)
-	cmd.Env = append(os.Environ(), "E2B_API_URL="+origin, "E2B_SANDBOX_URL="+origin, "E2B_API_KEY="+apiKey)
-	out, err := cmd.CombinedOutput()
+var update = flag.Bool("update", false, "write the table of docs/e2b.md")
+
+// many is an Env for many creates at once.
+var many = stack.Env{
+	Name: "many", Image: "registry.example/many", Runtime: "e2b", Port: env.Port, Members: []stack.Member{{Cluster: cluster, Replicas: 40}},
+	Pod: delivered.Pod,
+}
+
+// interpreter applies examples/code-interpreter. The image's packages are this machine's.
+func interpreter(t *testing.T) {
+	t.Helper()
+	const modules = "import ipykernel, jupyter_client, matplotlib"
+	if out, err := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", modules).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s\nwant apt-get install --no-install-recommends python3-ipykernel python3-jupyter-client python3-matplotlib", err, out)
+	}
+	text, err := os.ReadFile("../../examples/code-interpreter/template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := filepath.Abs("../../examples/code-interpreter/server.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := strings.Replace(string(text), "/usr/local/bin/code-interpreter]", server+"]", 1)
+	if err := stack.Apply(t.Context(), atoll.Cluster(cluster), manifest); err != nil {
+		t.Fatal(err)
+	}
+	readyOfAtLeast(t, stack.Env{Name: "code-interpreter-v1"}, 1)
+}
+
+// The stock npm package @e2b/code-interpreter runs code in a sandbox of the example.
+func TestNpmClientRunsCode(t *testing.T) {
+	interpreter(t)
+	out, err := node(t, variables(origin), "interpreter.js", "code-interpreter-v1")
 	t.Logf("%s", out)
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Each snippet of docs/e2b.md runs.
+func TestNpmClientRunsTheDocs(t *testing.T) {
+	ready(t)
+	readyOfAtLeast(t, reset, 1)
+	text, err := os.ReadFile("../../docs/e2b.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll("../../bin/e2b-client", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(text), "```ts\n")[1:]
+	for i, block := range blocks {
+		program, _, _ := strings.Cut(block, "```")
+		path := filepath.Join("..", "..", "bin", "e2b-client", fmt.Sprintf("docs-%d.js", i))
+		if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := node(t, variables(origin), filepath.Base(path))
+		if err != nil || i == 0 && string(out) != "hello\n 1\n\n" {
+			t.Errorf("snippet %d printed %q, %v:\n%s", i, out, err, program)
+		}
+	}
+	if len(blocks) != 2 {
+		t.Errorf("%d snippets were run, want 2", len(blocks))
+	}
+}
+
+// node runs a program of tools/e2b-client, and returns what it printed.
+func node(t *testing.T, variables []string, args ...string) ([]byte, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "../../tools/e2b-client/run", args...)
+	cmd.Env = append(os.Environ(), variables...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	if err != nil {
+		t.Logf("%v: %s", args, errOut.Bytes())
+	}
+	return out.Bytes(), err
+}
+
+// variables are what a client needs of a gateway.
+func variables(origin string) []string {
+	return []string{"E2B_API_URL=" + origin, "E2B_SANDBOX_URL=" + origin, "E2B_API_KEY=" + apiKey}
+}
+
+// byNames is a gateway by wildcard names and TLS, as an Ingress has it: for versions of the SDK that know no E2B_SANDBOX_URL.
+func byNames(t *testing.T) []string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		DNSNames: []string{"*." + domain}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
+	})
+	front.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(front.Listener.Addr().String())
+	return []string{
+		"E2B_DOMAIN=" + domain, "E2B_API_KEY=" + apiKey, "NODE_EXTRA_CA_CERTS=" + ca, "NAMES_PORT=" + port, "NODE_OPTIONS=--import=./names.js",
+	}
+}
+
+// outcome is what a client says of one call.
+type outcome struct{ Call, Result, Detail string }
+
+// suite runs the client with a version of the SDK.
+func suite(t *testing.T, variables []string, name string) []outcome {
+	t.Helper()
+	out, err := node(t, variables, "client.js", env.Name, name)
+	var all []outcome
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var one outcome
+		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+			t.Fatalf("%s printed %q: %v", name, lines.Text(), err)
+		}
+		all = append(all, one)
+		if one.Result == "failed" {
+			t.Errorf("%s: %s: %s", name, one.Call, one.Detail)
+		}
+		t.Logf("%s: %s %s %s", name, one.Result, one.Call, one.Detail)
+	}
+	if err != nil || len(all) == 0 {
+		t.Errorf("%s: %d calls, %v", name, len(all), err)
+	}
+	return all
+}
+
+// The stock npm packages work unchanged as docs/e2b.md says, and a worker without a hub serves the newest one in the same way.
+func TestNpmClient(t *testing.T) {
+	ready(t)
+	columns := []string{"e2b", "e2b-2", "e2b-1", "e2b-0"}
+	got := map[string][]outcome{}
+	for _, name := range columns {
+		to := variables(origin)
+		if name == "e2b-1" || name == "e2b-0" {
+			to = byNames(t)
+		}
+		got[name] = suite(t, to, name)
+	}
+	atWorker := suite(t, variables(atoll.E2BURL(cluster)), columns[0])
+	same := func(a, b outcome) bool { return a.Call == b.Call && a.Result == b.Result }
+	if !slices.EqualFunc(got[columns[0]], atWorker, same) {
+		t.Errorf("at a worker it is otherwise:\n%v\n%v", got[columns[0]], atWorker)
+	}
+	if !t.Failed() {
+		checkTable(t, table(columns, got))
+	}
+}
+
+// table is the part of docs/e2b.md that the test has seen.
+func table(columns []string, got map[string][]outcome) string {
+	results, calls := map[string]map[string]string{}, []string(nil)
+	for _, name := range columns {
+		for _, one := range got[name] {
+			if results[one.Call] == nil {
+				results[one.Call] = map[string]string{}
+				calls = append(calls, one.Call)
+			}
+			results[one.Call][name] = strings.Replace(one.Result, "absent", "–", 1)
+		}
+	}
+	out := "| call | 2.51.0 | 2.26.0 | 1.13.2 | 0.16.2 |\n|---|---|---|---|---|\n"
+	for _, call := range calls {
+		out += "| `" + call + "` |"
+		for _, name := range columns {
+			if out += " " + results[call][name]; results[call][name] == "" {
+				out += "–"
+			}
+			out += " |"
+		}
+		out += "\n"
+	}
+	return out
+}
+
+const tableBegins, tableEnds = "<!-- make e2b-client writes and checks this table -->\n", "<!-- end -->"
+
+func checkTable(t *testing.T, want string) {
+	t.Helper()
+	const path = "../../docs/e2b.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(text), tableBegins)
+	has, after, ends := strings.Cut(rest, tableEnds)
+	if !begins || !ends {
+		t.Fatalf("%s has no table between its marks", path)
+	}
+	if *update {
+		err = os.WriteFile(path, []byte(before+tableBegins+want+tableEnds+after), 0o600)
+	}
+	if err != nil || has != want && !*update {
+		t.Errorf("%s has (%v)\n%s, want\n%s", path, err, has, want)
+	}
+}
+
+// As many creates at once as an agents' framework makes: those that find no warm Pod wait for one.
+func TestNpmClientMakesManyAtOnce(t *testing.T) {
+	const n = 200
+	if err := many.Apply(t.Context(), atoll.Cluster(cluster)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := atoll.Cluster(cluster).Kubectl(context.Background(), "delete", "sandboxenv", many.Name); err != nil {
+			t.Error(err)
+		}
+	})
+	readyOfAtLeast(t, many, many.Members[0].Replicas)
+	out, err := node(t, variables(origin), "many.js", many.Name, fmt.Sprint(n))
+	t.Logf("%d creates at once, %d warm Pods: %s", n, many.Members[0].Replicas, out)
+	var said struct{ Created int }
+	if json.Unmarshal(out, &said) != nil || said.Created != n || err != nil {
+		t.Errorf("%d of %d were created, %v", said.Created, n, err)
 	}
 }

@@ -85,7 +85,7 @@ func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 }
 
 func (p *planes) prepareHub() error {
-	addresses, err := FreeAddresses(4)
+	addresses, err := FreeAddresses(5)
 	if err != nil {
 		return err
 	}
@@ -107,13 +107,20 @@ func (p *planes) prepareHub() error {
 			"--metrics-listen=" + addresses[2], "--health-listen=" + addresses[3], "--data-dir=" + data,
 		}, append(p.certificateFlags(""), p.stack.opts.HubArgs...)...),
 	}
+	if p.stack.opts.E2B {
+		key, err := p.e2bKey()
+		if err != nil {
+			return err
+		}
+		hub.args, p.stack.e2b[""] = slices.Insert(hub.args, 0, key, "--e2b-listen="+addresses[4]), addresses[4]
+	}
 	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: public, TokenFile: p.stack.opts.TokenFile}
 	p.stack.metrics["hub"] = metricsURL(addresses[2])
 	return nil
 }
 
 func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
-	addresses, err := FreeAddresses(3)
+	addresses, err := FreeAddresses(4)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +141,13 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 			"--cluster-id=" + cluster, "--hub=" + hub, "--kubeconfig=" + p.stack.WorkerKubeconfig(cluster),
 			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
 		}, slices.Concat(p.certificateFlags(cluster), history, s.opts.WorkerArgs)...),
+	}
+	if s.opts.E2B {
+		key, err := p.e2bKey()
+		if err != nil {
+			return nil, err
+		}
+		worker.args, s.e2b[cluster] = slices.Insert(worker.args, 0, key, "--e2b-listen="+addresses[3]), addresses[3]
 	}
 	p.processes[cluster], s.workers[cluster], s.endpoints[cluster] = worker, worker, Endpoint{Address: addresses[0]}
 	s.metrics[cluster] = metricsURL(addresses[1])

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -84,6 +85,30 @@ func (p *planes) prepareEtcd() (members together, endpoints []string, err error)
 	return members, endpoints, nil
 }
 
+// e2bKey makes the key with which hub and workers seal the tokens of E2B clients, and returns its flag.
+func (p *planes) e2bKey() (string, error) {
+	path := filepath.Join(p.stack.dir, "e2b-key")
+	if _, err := os.Stat(path); err == nil {
+		return "--e2b-key-file=" + path, nil
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	if err := os.WriteFile(path, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("writing the key for E2B clients: %w", err)
+	}
+	return "--e2b-key-file=" + path, nil
+}
+
+// balance opens one address of several replicas, until the stack is closed.
+func (s *Stack) balance(to []string) (*balancer, error) {
+	balanced, err := newBalancer(to)
+	if err != nil {
+		return nil, fmt.Errorf("opening one address for %d replicas: %w", len(to), err)
+	}
+	s.clients = append(s.clients, balanced)
+	return balanced, nil
+}
+
 // prepareHubs prepares several replicas on an etcd, and one address for callers.
 func (p *planes) prepareHubs(n int) error {
 	s := p.stack
@@ -97,14 +122,18 @@ func (p *planes) prepareHubs(n int) error {
 	if err := os.WriteFile(keyring, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("writing the keys of gossip: %w", err)
 	}
-	const each = 6
+	const each = 7
 	addresses, err := FreeAddresses(each * n)
 	if err != nil {
 		return err
 	}
 	var hubs together
 	s.replicas = map[string]Endpoint{}
-	var public, links, gossip []string
+	var public, links, gossip, clients []string
+	forE2B, err := p.e2bKey()
+	if err != nil {
+		return err
+	}
 	for i := range n {
 		a := addresses[each*i : each*(i+1)]
 		public, links, gossip = append(public, a[0]), append(links, a[1]), append(gossip, a[5])
@@ -124,6 +153,10 @@ func (p *planes) prepareHubs(n int) error {
 				"--etcd-cert-file=" + s.certs[""].Cert, "--etcd-key-file=" + s.certs[""].Key, "--etcd-ca-file=" + s.certs[""].CA,
 			}, tlsFlags(s.certs[""]), s.opts.HubArgs),
 		})
+		if s.opts.E2B {
+			hubs[i].args = slices.Insert(hubs[i].args, 0, forE2B, "--e2b-listen="+a[6])
+			clients = append(clients, a[6])
+		}
 		s.metrics[metricsName(i)], s.replicas[name] = metricsURL(a[2]), Endpoint{Address: a[0], TokenFile: s.opts.TokenFile}
 	}
 	s.gossip = gossip
@@ -131,11 +164,17 @@ func (p *planes) prepareHubs(n int) error {
 		hub.args = append(hub.args, "--join="+strings.Join(slices.Delete(slices.Clone(gossip), i, i+1), ","))
 		p.hubs, s.hubs = append(p.hubs, hub), append(s.hubs, hub)
 	}
-	balanced, err := newBalancer(public)
+	balanced, err := s.balance(public)
 	if err != nil {
-		return fmt.Errorf("opening one address for %d replicas: %w", n, err)
+		return err
 	}
-	s.clients = append(s.clients, balanced)
+	if s.opts.E2B {
+		front, err := s.balance(clients)
+		if err != nil {
+			return err
+		}
+		s.e2b[""] = front.address()
+	}
 	p.etcd = members
 	for _, m := range members {
 		s.etcd = append(s.etcd, m)

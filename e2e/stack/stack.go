@@ -84,6 +84,8 @@ type Options struct {
 	Later []string
 	// HubArgs and WorkerArgs are added to the command lines.
 	HubArgs, WorkerArgs []string
+	// E2B has hub and workers on planes serve E2B clients, with one key, see Stack.E2BURL.
+	E2B bool
 	// TokenFile holds the API key by which HubClient calls the hub on planes, where HubArgs make that ask for one.
 	TokenFile string
 	// Via, if set, returns on planes the address to dial for a connection, so that a proxy can be put in it.
@@ -128,6 +130,7 @@ type Stack struct {
 	opts          Options
 	dir           string
 	hubData       string
+	e2b           map[string]string // addresses for E2B clients; "" is the hub's
 	metrics       map[string]string // URLs, by program, where this machine reaches them
 	passing       map[string]string // the same of programs created by WorkerAs, which may end
 	clients       []io.Closer
@@ -154,7 +157,7 @@ type platform interface {
 func newStack(dir string, opts Options) (*Stack, error) {
 	s := &Stack{
 		opts: opts, dir: dir, clusters: map[string]Cluster{}, workers: map[string]Program{},
-		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{}, metrics: map[string]string{}, passing: map[string]string{},
+		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{}, e2b: map[string]string{}, metrics: map[string]string{}, passing: map[string]string{},
 	}
 	if s.opts.LogDir == "" {
 		s.opts.LogDir = filepath.Join(dir, "logs")
@@ -246,6 +249,9 @@ func (s *Stack) HubEndpoint() Endpoint { return s.endpoints[""] }
 
 // WorkerEndpoint is the endpoint of a worker's local API.
 func (s *Stack) WorkerEndpoint(cluster string) Endpoint { return s.endpoints[cluster] }
+
+// E2BURL is where E2B clients reach the hub, or the worker of a cluster (Options.E2B): E2B_API_URL and E2B_SANDBOX_URL.
+func (s *Stack) E2BURL(cluster string) string { return "http://" + s.e2b[cluster] }
 
 // MetricsURLs returns where this machine reaches the metrics of each program: the hub, and a worker by its cluster.
 func (s *Stack) MetricsURLs() map[string]string { return maps.Clone(s.metrics) }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"navix.sh/atoll/api/envd"
@@ -51,6 +52,10 @@ func clip(text string) string { return text[:min(len(text), 63)] }
 
 // create claims a sandbox and hands its environment to the daemon. One whose daemon does not respond is released.
 func (g *Gateway) create(r *http.Request) (response, error) {
+	// Version 0 of the SDK speaks to another daemon, by JSON-RPC over WebSocket.
+	if version := r.Header.Get("Package_version"); strings.HasPrefix(version, "0.") && r.Header.Get("Publisher") == "e2b" {
+		return response{}, absent("version "+clip(version)+" of the SDK", "use version 1.0 or newer")
+	}
 	var in newSandbox
 	if err := read(r, &in); err != nil {
 		return response{}, err
@@ -58,8 +63,12 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 	if err := in.check(); err != nil {
 		return response{}, err
 	}
+	template, err := g.template(r, in.TemplateID)
+	if err != nil {
+		return response{}, err
+	}
 	sandbox := &sandboxv1.Sandbox{}
-	if err := g.call(r, http.MethodPost, sandboxesPath, in.request(), sandbox); err != nil {
+	if err := g.call(r, http.MethodPost, sandboxesPath, in.request(template), sandbox); err != nil {
 		return response{}, err
 	}
 	if err := g.init(r, sandbox.GetId(), in.EnvVars); err != nil {
@@ -101,14 +110,19 @@ func (g *Gateway) init(r *http.Request, id string, env map[string]string) error 
 
 // admit is the response to a client that may use a sandbox.
 func (g *Gateway) admit(r *http.Request, s *sandboxv1.Sandbox, status int) (response, error) {
-	token, err := g.sealer.seal(s.GetId(), apiKey(r.Header.Get("X-Api-Key")))
+	token, err := g.token(r, s.GetId())
 	if err != nil {
 		return response{}, err
 	}
 	return response{status: status, body: grant{
 		SandboxID: s.GetId(), TemplateID: templateOf(s), ClientID: s.GetClusterId(), EnvdVersion: daemonVersion, EnvdAccessToken: token,
-		Domain: g.opts.Domain,
+		TrafficAccessToken: token, Domain: g.opts.Domain,
 	}}, nil
+}
+
+// token is that with which a request's caller reaches a sandbox.
+func (g *Gateway) token(r *http.Request, id string) (string, error) {
+	return g.sealer.seal(id, apiKey(r.Header.Get("X-Api-Key")))
 }
 
 // over reports whether a sandbox has ended, or is about to.
@@ -137,7 +151,13 @@ func (g *Gateway) get(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return response{status: http.StatusOK, body: g.details(sandbox)}, nil
+	token, err := g.token(r, sandbox.GetId())
+	if err != nil {
+		return response{}, err
+	}
+	d := g.details(sandbox)
+	d.EnvdAccessToken = token // version 1 of the SDK connects by it
+	return response{status: http.StatusOK, body: d}, nil
 }
 
 func (g *Gateway) list(r *http.Request) (response, error) {
@@ -166,12 +186,14 @@ func (g *Gateway) list(r *http.Request) (response, error) {
 			to.Add("metadataSelector", name+"="+value)
 		}
 	}
-	if template := q.Get("template"); template != "" {
-		n := (&newSandbox{TemplateID: template}).request()
-		to.Set("env", fmt.Sprint(n["env"]))
-		if namespace, ok := n["namespace"].(string); ok {
-			to.Set("namespace", namespace)
+	if id := q.Get("template"); id != "" {
+		template, err := g.template(r, id)
+		if err != nil {
+			return response{}, err
 		}
+		namespace, env := envOf(template.Env)
+		to.Set("namespace", namespace)
+		to.Set("env", env)
 	}
 	page := &sandboxv1.ListSandboxesResponse{}
 	if err := g.call(r, http.MethodGet, sandboxesPath+"?"+to.Encode(), nil, page); err != nil {

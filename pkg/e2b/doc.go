@@ -7,9 +7,11 @@
 //	gateway.go  routes, errors
 //	control.go  create, list, get, timeout, connect, pause, kill
 //	model.go    what callers send and get
+//	builds.go   templates that name an image
 //	data.go     requests to sandboxes
 //	token.go    access tokens, keys of E2B's form
 //	inside.go   connections within the process
+//	front.go    flags, and a gateway at an address: of a hub, or of a worker
 //
 // # Rules
 //

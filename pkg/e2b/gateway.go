@@ -40,8 +40,12 @@ type Options struct {
 	Key []byte
 	// Domain is the parent of the names PORT-ID.DOMAIN; empty: clients name sandboxes by headers.
 	Domain string
-	Now    func() time.Time
-	Log    logr.Logger
+	// Templates keeps those that builds make; nil: there are none.
+	Templates Templates
+	// BuildEnv is the Env whose claims may have the images of builds, NAME or NAMESPACE/NAME; empty: there is none.
+	BuildEnv string
+	Now      func() time.Time
+	Log      logr.Logger
 }
 
 // Gateway is an http.Handler for E2B clients.
@@ -87,34 +91,38 @@ func (g *Gateway) Close() { g.transport.CloseIdleConnections() }
 func (g *Gateway) routes() {
 	g.control = http.NewServeMux()
 	handle := func(pattern string, f func(*http.Request) (response, error)) {
+		g.control.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			out, err := f(r)
+			if err != nil {
+				refuse(w, err)
+				return
+			}
+			out.write(w)
+		})
+	}
+	g.routeTemplates(handle)
+	both := func(pattern string, f func(*http.Request) (response, error)) {
 		method, path, _ := strings.Cut(pattern, " ")
 		for _, version := range []string{"", "/v2"} {
-			g.control.HandleFunc(method+" "+version+path, func(w http.ResponseWriter, r *http.Request) {
-				out, err := f(r)
-				if err != nil {
-					refuse(w, err)
-					return
-				}
-				out.write(w)
-			})
+			handle(method+" "+version+path, f)
 		}
 	}
-	handle("POST /sandboxes", g.create)
-	handle("GET /sandboxes", g.list)
-	handle("GET /sandboxes/{id}", g.get)
-	handle("DELETE /sandboxes/{id}", g.kill)
-	handle("POST /sandboxes/{id}/timeout", g.setTimeout)
-	handle("POST /sandboxes/{id}/refreshes", g.refresh)
-	handle("POST /sandboxes/{id}/connect", g.connect)
-	handle("POST /sandboxes/{id}/resume", g.connect)
-	handle("POST /sandboxes/{id}/pause", g.pause)
+	both("POST /sandboxes", g.create)
+	both("GET /sandboxes", g.list)
+	both("GET /sandboxes/{id}", g.get)
+	both("DELETE /sandboxes/{id}", g.kill)
+	both("POST /sandboxes/{id}/timeout", g.setTimeout)
+	both("POST /sandboxes/{id}/refreshes", g.refresh)
+	both("POST /sandboxes/{id}/connect", g.connect)
+	both("POST /sandboxes/{id}/resume", g.connect)
+	both("POST /sandboxes/{id}/pause", g.pause)
 	for what, advice := range map[string]string{
 		"GET /sandboxes/{id}/metrics": "read /metrics of the sandbox, or the cluster's metrics", "GET /sandboxes/{id}/logs": "use atollctl logs",
 		"POST /sandboxes/{id}/snapshots": "a snapshot of memory is not taken; pause keeps the sandbox",
 		"POST /sandboxes/{id}/fork":      "create another sandbox", "PUT /sandboxes/{id}/network": "the Env's annotation egress has the rules",
 		"GET /snapshots": "a snapshot of memory is not taken", "/volumes": "put volumes into the Env's template",
-		"/templates": "an Env is a template; apply a SandboxEnv", "/templates/": "an Env is a template; apply a SandboxEnv",
-		"/v3/templates": "an Env is a template; apply a SandboxEnv",
+		"/volumes/": "put volumes into the Env's template", "/volumecontent/": "put volumes into the Env's template",
+		"/secrets": "pass credentials by envVars", "/secrets/": "pass credentials by envVars",
 	} {
 		g.control.HandleFunc(what, func(w http.ResponseWriter, _ *http.Request) { refuse(w, absent(what, advice)) })
 	}

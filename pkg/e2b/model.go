@@ -61,7 +61,7 @@ func (n *newSandbox) check() error {
 	switch {
 	case n.AutoPause:
 		return absent("autoPause", "pause the sandbox yourself; its memory stays")
-	case n.AllowInternetAccess != nil && !*n.AllowInternetAccess, len(n.Network) > 0:
+	case n.AllowInternetAccess != nil && !*n.AllowInternetAccess, !asHere(n.Network):
 		return absent("a network for each sandbox", "choose an Env whose annotation egress denies it")
 	case len(n.VolumeMounts) > 0:
 		return absent("volumeMounts", "put volumes into the Env's template")
@@ -73,19 +73,24 @@ func (n *newSandbox) check() error {
 	return nil
 }
 
+// asHere reports whether a network is what every sandbox has: its ports need a token, and the Env's annotation egress says the rest.
+func asHere(network map[string]any) bool {
+	public, said := network["allowPublicTraffic"]
+	return len(network) == 0 || len(network) == 1 && said && public == false
+}
+
 // request is the same for the public API. The sandbox ends by its timeout alone.
-func (n *newSandbox) request() map[string]any {
-	namespace, env, ok := strings.Cut(n.TemplateID, "/")
-	if !ok {
-		namespace, env = "", n.TemplateID
-	}
+func (n *newSandbox) request(template Template) map[string]any {
+	namespace, env := envOf(template.Env)
 	timeout := int64(defaultTimeout)
 	if n.Timeout != nil {
 		timeout = *n.Timeout
 	}
-	out := map[string]any{"env": env, "metadata": n.Metadata, "maxLifetime": seconds(timeout), "idleTimeout": "0s"}
-	if namespace != "" {
-		out["namespace"] = namespace
+	out := map[string]any{
+		"namespace": namespace, "env": env, "metadata": n.Metadata, "maxLifetime": seconds(timeout), "idleTimeout": "0s",
+	}
+	if template.Image != "" {
+		out["image"] = template.Image
 	}
 	return out
 }
@@ -99,7 +104,9 @@ type grant struct {
 	ClientID        string `json:"clientID"`
 	EnvdVersion     string `json:"envdVersion"`
 	EnvdAccessToken string `json:"envdAccessToken"`
-	Domain          string `json:"domain,omitempty"`
+	// TrafficAccessToken is the same token, for ports other than the daemon's.
+	TrafficAccessToken string `json:"trafficAccessToken"`
+	Domain             string `json:"domain,omitempty"`
 }
 
 // details is a sandbox in lists and by itself.
@@ -116,6 +123,8 @@ type details struct {
 	DiskSizeMB  int64             `json:"diskSizeMB"`
 	Metadata    map[string]string `json:"metadata"`
 	Domain      string            `json:"domain,omitempty"`
+	// EnvdAccessToken is of a sandbox by itself, not in lists.
+	EnvdAccessToken string `json:"envdAccessToken,omitempty"`
 }
 
 func (g *Gateway) details(s *sandboxv1.Sandbox) details {

@@ -56,6 +56,7 @@ func (o *Options) ValidateHosting() error {
 		{"--cluster-id", o.clusterID}, {"--peer-listen", o.history.peerListen}, {"--peer-address", o.history.peerAddress},
 		{"--tls-cert-file", o.certificate.files.Cert}, {"--tls-key-file", o.certificate.files.Key},
 		{"--tls-ca-file", o.certificate.files.CA}, {"--auth", o.listen.access.auth},
+		{"--e2b-listen", o.listen.e2b.Listen},
 	} {
 		if f.value != "" {
 			errs = append(errs, fmt.Errorf("%s %q is not valid together with --provider, want it left out: it is one cluster's", f.flag, f.value))

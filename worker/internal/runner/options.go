@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/pkg/e2b"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/logging"
 	"navix.sh/atoll/pkg/reach"
@@ -76,6 +77,7 @@ type kubernetesOptions struct {
 // listenOptions are the addresses that this process serves.
 type listenOptions struct {
 	api     string
+	e2b     e2b.Flags // for E2B's clients
 	access  accessOptions
 	metrics string
 	health  string
@@ -139,6 +141,7 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.listen.api, "listen", localapi.DefaultAddress,
 		"address of the local API, gRPC and REST; plain text on loopback, else TLS and only with --auth")
 	o.listen.access.bind(flags)
+	o.listen.e2b.Bind(flags)
 	flags.StringVar(&o.listen.metrics, "metrics-listen", "127.0.0.1:9090", "address of /metrics; 0 is off")
 	flags.StringVar(&o.listen.health, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
@@ -234,7 +237,7 @@ func (o *Options) Validate() error {
 				clip.Text(o.pools.sandboxd, 100), err))
 		}
 	}
-	errs = append(errs, o.network.validate(), o.listen.access.validate(o.listen.api))
+	errs = append(errs, o.network.validate(), o.listen.access.validate(o.listen.api), o.validateE2B())
 	for _, lease := range o.pools.foreignLeases {
 		if namespace, name, ok := strings.Cut(lease, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 			errs = append(errs, fmt.Errorf("--rival-leases %q is not valid, want NAMESPACE/NAME", lease))

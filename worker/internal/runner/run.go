@@ -246,7 +246,7 @@ func (w *assembly) addLocalAPI(ctx context.Context) error {
 	if err := w.mgr.Add(front); err != nil {
 		return fmt.Errorf("adding the local API: %w", err)
 	}
-	return nil
+	return w.addE2B(front, opts.TLS)
 }
 
 // start runs the manager until ctx ends, or until the lease lapses. The process must then end as soon as possible, so that
