@@ -361,6 +361,7 @@ func TestI4AnObjectThatWentBack(t *testing.T) {
 	}
 	back.Generation, back.Manifest = 2, s.object(s.text("three"))
 	must.Succeed(t, s.catalog.Take(t.Context(), back))
+	s.start()
 }
 
 // I3: the hub's own cluster has the object itself: nothing is delivered there, and the user's object keeps its one writer.
