@@ -19,6 +19,11 @@ var files embed.FS
 //go:embed worker/files/crds
 var CRDs embed.FS
 
+// ArgoHealth is the script by which Argo CD tells the health of what the hub takes from its cluster.
+//
+//go:embed hub/files/argocd/health.lua
+var ArgoHealth string
+
 // Worker returns the files of the worker's chart that are applied without helm as well: rbac, crds, policies.
 func Worker() (fs.FS, error) { return fs.Sub(files, "worker/files") }
 

@@ -54,6 +54,7 @@ type options struct {
 	joining   joinOptions
 	e2b       e2bOptions
 
+	catalog       catalogOptions
 	clustersProxy bool
 	allotments    bool
 }
@@ -109,6 +110,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 		"serve the API servers of clusters at /v1/clusters/ID/proxy/, for callers with the permission to create clusters/proxy; a cluster's "+
 			"worker must allow it (--serve-kubernetes), and impersonates the caller")
 	o.e2b.bind(flags)
+	o.catalog.bind(flags)
 }
 
 func (o *options) validate() error {
@@ -121,6 +123,7 @@ func (o *options) validate() error {
 		errs = append(errs, errors.New("--clusters-proxy needs callers with credentials, want --auth or --api-keys-file"))
 	}
 	errs = append(errs, o.e2b.Validate(o.open(), strings.HasPrefix(o.store, "etcd:"), "--auth, --api-keys-file"))
+	errs = append(errs, o.catalog.validate())
 	if o.retention <= 0 {
 		errs = append(errs, fmt.Errorf("--claim-key-retention: %s is not valid, want more than 0", o.retention))
 	}

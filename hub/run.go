@@ -308,9 +308,7 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 	})
 	daemons := o.e2b.daemonKey(o.dataDir, place.Etcd != nil)
 	h.claims.SetEnvironment(environment.New(environment.Options{Opener: service, Key: daemons, Clock: real}))
-	if h.catalog, err = catalog.New(ctx, catalog.Options{
-		Store: h.registryStore, Fleet: h.fleet, Calls: reaching, Connected: h.workers.Connected, Clock: real, Log: h.log.WithName("catalog"),
-	}); err != nil {
+	if err := h.buildCatalog(ctx, &o.catalog, real, reaching); err != nil {
 		return err
 	}
 	options := api.Options{

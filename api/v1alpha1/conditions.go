@@ -22,6 +22,16 @@ const (
 	SandboxEnvConditionCatalogued = "Catalogued"
 )
 
+// Condition types of what the catalogue takes from the hub's own cluster, by
+// which Argo CD and Flux show health (kstatus). They are absent, not False.
+const (
+	// CatalogConditionReconciling: a cluster is yet to get it, or a rollout goes
+	// on.
+	CatalogConditionReconciling = "Reconciling"
+	// CatalogConditionStalled: nothing goes on until a person changes something.
+	CatalogConditionStalled = "Stalled"
+)
+
 // Condition types of a SandboxPool.
 const (
 	// SandboxPoolConditionAvailable: idle Pods can take requests.

@@ -75,3 +75,8 @@ const SandboxProtectionFinalizer = "agentbox.navix.sh/sandbox-protection"
 // SandboxPoolFinalizer is on every pool, so that its Pods are wound down, and
 // their sandboxes recorded, before the pool goes.
 const SandboxPoolFinalizer = "agentbox.navix.sh/finalizer"
+
+// CatalogFinalizer is on every object that the catalogue takes from the hub's
+// own cluster: a deletion is seen even if the hub is away, and what is merely
+// absent was not deleted (I5).
+const CatalogFinalizer = "agentbox.navix.sh/catalog"

@@ -123,8 +123,14 @@ type SandboxEnvSpec struct {
 
 // SandboxEnvStatus is the observed state of a SandboxEnv.
 type SandboxEnvStatus struct {
+	// ObservedGeneration is the generation that the hub's catalogue has told
+	// of in Catalogued, Reconciling and Stalled. Only what the catalogue takes
+	// from the hub's own cluster has it.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// Conditions tell the Env's health: Ready, TemplateConsistent,
-	// AutoscalingActive, Federated.
+	// AutoscalingActive, Federated, Catalogued.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -116,6 +116,10 @@ type SandboxTemplateSpec struct {
 
 // SandboxTemplateStatus is the observed state of a SandboxTemplate.
 type SandboxTemplateStatus struct {
+	// ObservedGeneration is as in SandboxEnvStatus.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// Conditions are Available (usable), Progressing (being created or updated)
 	// and Degraded (not in the desired state).
 	// +listType=map

@@ -30,7 +30,7 @@ func TestKeysAreWhatTheServerTakes(t *testing.T) {
 		v1alpha1.SandboxPoolLabelKey, v1alpha1.SandboxPhaseLabelKey, v1alpha1.SandboxIDLabelKey,
 		v1alpha1.ManagedByLabelKey, v1alpha1.ClaimKeyHashLabelKey, v1alpha1.LabelTeam, v1alpha1.LabelUser,
 		v1alpha1.LabelEnv, v1alpha1.LabelScalingGroup, v1alpha1.LabelSyncSource,
-		v1alpha1.SandboxProtectionFinalizer, v1alpha1.SandboxPoolFinalizer,
+		v1alpha1.SandboxProtectionFinalizer, v1alpha1.SandboxPoolFinalizer, v1alpha1.CatalogFinalizer,
 		v1alpha1.SandboxIDAnnotationKey, v1alpha1.SandboxClaimedAtAnnotationKey,
 		v1alpha1.SandboxStartedAtAnnotationKey, v1alpha1.SandboxIdleTimeoutAnnotationKey,
 		v1alpha1.SandboxStartupTimeoutAnnotationKey, v1alpha1.SandboxLastActiveAnnotationKey,

@@ -100,6 +100,7 @@ func TestHubRefusesValues(t *testing.T) {
 		"store: {etcd: {endpoints: [a:2379]}}":  "'/store/etcd/endpoints/0'",
 		"store: {etcd: {prefix: atoll}}":        "'/store/etcd/prefix'",
 		"migrate: {to: sqlite}":                 "'/migrate/to': value must be one of '', 'etcd', 'bbolt'",
+		"catalog: git":                          "'/catalog': value must be one of 'api', 'kubernetes'",
 		"migrate: {to: etcd}":                   "migrate.etcd.endpoints is missing",
 		"gossip: {secretname: x}":               "'/gossip': additional properties 'secretname' not allowed",
 		"persistence: {sizes: 1Gi}":             "'/persistence': additional properties 'sizes' not allowed",
@@ -389,6 +390,56 @@ func TestHubAuth(t *testing.T) {
 		}
 	}
 }
+
+// With its catalogue in its cluster the hub may read those objects, and write their status and finalizers; else it may do nothing of it.
+func TestHubTakesTheCatalogue(t *testing.T) {
+	if arguments := hubArguments(renderHubPod(t, "")); slices.Contains(arguments, "--catalog=kubernetes") {
+		t.Errorf("the default has %v", arguments)
+	}
+	if names := renderHub(t, "").Names(); slices.Contains(names, "ClusterRole/atoll-system-atoll-hub-catalog") {
+		t.Errorf("the default has %v", names)
+	}
+	for _, values := range []string{"catalog: kubernetes", "catalog: kubernetes\nregistryCopy: {enabled: false}"} {
+		objects := renderHub(t, values)
+		pod := as[appsv1.StatefulSet](t, objects, "StatefulSet", "atoll-hub").Spec.Template.Spec
+		if !slices.Contains(hubArguments(pod), "--catalog=kubernetes") || !*pod.AutomountServiceAccountToken ||
+			pod.ServiceAccountName != "atoll-hub" {
+			t.Errorf("%s: the Pod is %+v", values, pod)
+		}
+		role := as[rbacv1.ClusterRole](t, objects, "ClusterRole", "atoll-system-atoll-hub-catalog")
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs {
+				if !slices.Contains([]string{"get", "list", "watch", "patch"}, verb) {
+					t.Errorf("%s: the hub may %s %v", values, verb, rule.Resources)
+				}
+			}
+		}
+		binding := as[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding", "atoll-system-atoll-hub-catalog")
+		if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 || binding.Subjects[0].Name != "atoll-hub" {
+			t.Errorf("%s: binding %+v", values, binding)
+		}
+		accounts := 0
+		for _, name := range objects.Names() {
+			if name == "ServiceAccount/atoll-hub" {
+				accounts++
+			}
+		}
+		if accounts != 1 {
+			t.Errorf("%s: %d ServiceAccounts", values, accounts)
+		}
+		out := as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "atoll-hub").Spec.Egress
+		if len(out) != 2 || len(out[1].Ports) != 2 || out[1].Ports[1].Port.IntValue() != 6443 {
+			t.Errorf("%s: the hub cannot reach the API server: %+v", values, out)
+		}
+	}
+}
+
+func renderHubPod(t *testing.T, values string) corev1.PodSpec {
+	t.Helper()
+	return as[appsv1.StatefulSet](t, renderHub(t, values), "StatefulSet", "atoll-hub").Spec.Template.Spec
+}
+
+func hubArguments(pod corev1.PodSpec) []string { return pod.Containers[0].Args }
 
 func TestHubNetworkPolicy(t *testing.T) {
 	out := as[networkingv1.NetworkPolicy](t, renderHub(t, ""), "NetworkPolicy", "atoll-hub").Spec.Egress

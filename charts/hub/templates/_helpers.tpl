@@ -88,6 +88,11 @@ true
 {{- if has "kubernetes" .Values.auth.ways }}true{{ end -}}
 {{- end }}
 
+{{/* "true" where the hub takes the catalogue from its cluster. */}}
+{{- define "hub.takesCatalog" -}}
+{{- if eq .Values.catalog "kubernetes" }}true{{ end -}}
+{{- end }}
+
 {{/* Where Pods are spread without topologySpreadConstraints. */}}
 {{- define "hub.spread" -}}
 {{- $selector := include "hub.selector" . -}}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,18 +50,30 @@ func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	if o.Ref() != ref {
 		return nil, before, problem.InvalidField("metadata.name", clip.Text(o.Ref().String(), maxMessage), ref.String()+", as in the path")
 	}
+	if o, err = s.check(ctx, ref, o, before); err != nil {
+		return nil, before, err
+	}
+	var old manifest.Object
+	if before != nil {
+		old = before.object
+	}
+	return o, before, checkClusters(ctx, o, old)
+}
+
+// check returns a manifest as it is stored, after the checks that need no other cluster and no caller.
+func (s *Service) check(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record) (manifest.Object, error) {
 	var old manifest.Object
 	if before != nil {
 		old = before.object
 	}
 	if err := refused(ctx, o, old); err != nil {
-		return nil, before, err
+		return nil, err
 	}
 	o = o.Clean()
 	if _, err := manifest.PlanOf(o); err != nil {
-		return nil, before, problem.New(problem.Invalid, "%s: %w", ref, err)
+		return nil, problem.New(problem.Invalid, "%s: %w", ref, err)
 	}
-	return o, before, checkClusters(ctx, o, old)
+	return o, nil
 }
 
 // refused tells what an API server would refuse, in its words.
@@ -88,17 +101,33 @@ var open = []string{
 	v1alpha1.CatalogRolloutAnnotationKey, v1alpha1.CatalogAnnotationKey, v1alpha1.LabelSyncSource, // the last two are dropped
 }
 
+func isReserved(key string) bool {
+	return (strings.HasPrefix(key, "agentbox.navix.sh/") || strings.HasPrefix(key, "agentbox.io/")) && !slices.Contains(open, key)
+}
+
 func reserved(o manifest.Object) error {
 	for _, field := range []string{"labels", "annotations"} {
 		metadata, _ := o["metadata"].(map[string]any)
 		keys, _ := metadata[field].(map[string]any)
 		for key := range keys {
-			if (strings.HasPrefix(key, "agentbox.navix.sh/") || strings.HasPrefix(key, "agentbox.io/")) && !slices.Contains(open, key) {
+			if isReserved(key) {
 				return fmt.Errorf("metadata.%s: %s: reserved for Atoll; remove it", field, key)
 			}
 		}
 	}
 	return nil
+}
+
+// dropReserved removes the keys that reserved refuses.
+func dropReserved(o manifest.Object) {
+	metadata, _ := o["metadata"].(map[string]any)
+	for _, field := range []string{"labels", "annotations"} {
+		keys, _ := metadata[field].(map[string]any)
+		maps.DeleteFunc(keys, func(key string, _ any) bool { return isReserved(key) })
+		if len(keys) == 0 {
+			delete(metadata, field)
+		}
+	}
 }
 
 // checkClusters refuses a change of what clusters have that the caller may not see.
@@ -126,7 +155,7 @@ func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, 
 	if before != nil && expected != 0 && expected != before.Revision || before == nil && expected != 0 {
 		return problem.InvalidField("revision", fmt.Sprint(expected), "the revision that is there: get it, change that, and put it again")
 	}
-	r := &record{Ref: ref, Changed: s.opts.Clock.Now().UTC(), By: principal.From(ctx).Name}
+	r := &record{Ref: ref, object: o}
 	if o != nil {
 		data, err := o.Encode()
 		if err != nil {
@@ -134,22 +163,36 @@ func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, 
 		}
 		r.Manifest = data
 	}
-	s.mu.Lock()
-	floor := s.floors[keyOf(ref)]
-	s.mu.Unlock()
-	if before != nil && string(before.Manifest) == string(r.Manifest) && before.Revision >= floor {
+	if before != nil && string(before.Manifest) == string(r.Manifest) && before.Revision >= s.floor(ref) {
 		return nil
 	}
+	return s.replace(ctx, r, before)
+}
+
+// floor is the latest revision that a cluster was found to have.
+func (s *Service) floor(ref manifest.Ref) int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.floors[keyOf(ref)]
+}
+
+// replace stores a record as the next revision.
+func (s *Service) replace(ctx context.Context, r, before *record) error {
+	ref := r.Ref
+	r.Changed, r.By = s.opts.Clock.Now().UTC(), principal.From(ctx).Name
 	if before == nil || before.removed() {
 		if err := s.room(ref.Kind); err != nil {
 			return err
 		}
 	}
-	r.Revision = floor + 1
+	r.Revision = s.floor(ref) + 1
 	if before != nil {
-		r.Revision = max(floor, before.Revision) + 1
+		r.Revision = max(r.Revision, before.Revision+1)
 	}
-	if err := s.stage(r, o, before); err != nil {
+	if r.Source != nil {
+		r.Source.Revision = r.Revision
+	}
+	if err := s.stage(r, r.object, before); err != nil {
 		return err
 	}
 	history, err := s.history(ctx, ref)
@@ -187,6 +230,9 @@ func (s *Service) PutEnv(ctx context.Context, in *sandboxv1.PutEnvRequest) error
 		return err
 	}
 	ref := envRef(in.GetNamespace(), in.GetName())
+	if err := s.writable(ref); err != nil {
+		return err
+	}
 	o, before, err := s.read(ctx, ref, in.GetEnv())
 	if err != nil {
 		return err
@@ -204,6 +250,9 @@ func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest)
 		return err
 	}
 	if err := checkClusters(ctx, r.object); err != nil {
+		return err
+	}
+	if err := s.removable(ctx, r.Ref); err != nil {
 		return err
 	}
 	return s.put(ctx, r.Ref, nil, r, 0)
@@ -363,6 +412,9 @@ func (t Templates) ListTemplates(ctx context.Context, in *sandboxv1.ListTemplate
 // PutTemplate writes a template.
 func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateRequest) (*sandboxv1.Template, error) {
 	ref := templateRef(in.GetName())
+	if err := t.writable(ref); err != nil {
+		return nil, err
+	}
 	o, before, err := t.read(ctx, ref, in.GetTemplate())
 	if err != nil {
 		return nil, err
@@ -377,6 +429,9 @@ func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateReq
 func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTemplateRequest) (*emptypb.Empty, error) {
 	r, err := t.find(templateRef(in.GetName()))
 	if err != nil {
+		return nil, err
+	}
+	if err := t.removable(ctx, r.Ref); err != nil {
 		return nil, err
 	}
 	return &emptypb.Empty{}, t.put(ctx, r.Ref, nil, r, 0)

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,8 +42,10 @@ type Options struct {
 	Fleet     Fleet
 	Calls     calls.Dispatcher            // to every cluster
 	Connected func(clusterID string) bool // to this replica
-	Clock     clock.WithTicker
-	Log       logr.Logger
+	// Source is where manifests are written instead of by the API; nil: by the API.
+	Source Source
+	Clock  clock.WithTicker
+	Log    logr.Logger
 }
 
 // Service keeps the catalogue.
@@ -135,11 +136,16 @@ func (n *state) put(e store.Entry) error {
 // set makes a state the current one. The caller holds the lock.
 func (s *Service) set(next *state) {
 	s.state.Store(next)
-	for _, c := range append(slices.Collect(maps.Values(s.wakes)), s.changed) {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+	for _, c := range s.wakes {
+		wake(c)
+	}
+	wake(s.changed)
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -172,6 +178,7 @@ func (s *Service) apply(events []store.Event) {
 		return
 	}
 	s.state.Store(next)
+	wake(s.changed)
 }
 
 // Run follows the store, gives clusters their parts, and moves rollouts on, until ctx ends.

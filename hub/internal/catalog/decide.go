@@ -39,11 +39,16 @@ func (s *state) wanted(r *record, cluster string) int32 {
 	return p.revision
 }
 
-// parts returns what a cluster is to have, templates first, and what it is to have no more. serves: which Envs it was given.
-func (s *state) parts(cluster string, serves func(manifest.Ref) bool) (have, gone []part, withheld []manifest.Ref) {
+// parts returns what a cluster is to have, templates first, and what it is to have no more. serves: which Envs it was given. own: it is
+// the hub's own cluster, which has what was taken from it.
+func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) (have, gone []part, withheld []manifest.Ref) {
 	named := map[string]bool{}
 	for _, r := range s.records {
 		if r.Ref.Kind != manifest.EnvKind {
+			continue
+		}
+		if own && r.Source != nil {
+			named[r.object.Template()] = true
 			continue
 		}
 		p, known := r.target(cluster)
@@ -59,7 +64,7 @@ func (s *state) parts(cluster string, serves func(manifest.Ref) bool) (have, gon
 		}
 	}
 	for _, r := range s.records {
-		if r.Ref.Kind != manifest.TemplateKind {
+		if r.Ref.Kind != manifest.TemplateKind || own && r.Source != nil {
 			continue
 		}
 		if p := (part{ref: r.Ref, revision: r.Revision, object: r.object}); !r.removed() && named[r.Ref.Name] {

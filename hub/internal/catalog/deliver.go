@@ -5,6 +5,7 @@ package catalog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -103,7 +104,14 @@ func (c *courier) step(ctx context.Context) error {
 		}
 		c.asked = now
 	}
-	have, gone, withheld := state.parts(c.cluster, func(r manifest.Ref) bool {
+	own := false
+	if c.opts.Source != nil {
+		var known bool
+		if own, known = c.opts.Source.Own(c.cluster); !known {
+			return errors.New("which cluster is the hub's own is not known yet")
+		}
+	}
+	have, gone, withheld := state.parts(c.cluster, own, func(r manifest.Ref) bool {
 		return c.opts.Fleet.Serves(c.cluster, segment.Key{Namespace: r.Namespace, Name: r.Name})
 	})
 	todo := decide(have, gone, c.held, func(key string, revision int32) bool {
@@ -116,6 +124,9 @@ func (c *courier) step(ctx context.Context) error {
 	c.newer(todo.newer)
 	err := c.send(ctx, todo)
 	c.forget(have, withheld)
+	if own {
+		c.note(state)
+	}
 	c.save(ctx)
 	return err
 }
@@ -128,6 +139,15 @@ func (c *courier) newer(revisions map[string]int32) {
 		c.floors[key] = max(c.floors[key], at)
 		c.fates[key] = fate{Revision: at, State: sandboxv1.CatalogCluster_REFUSED, Reason: "NewerInCluster",
 			Message: "the cluster has a later revision: the hub's store was set back. Apply the manifest again to decide what holds"}
+	}
+}
+
+// note tells of what this cluster, the hub's own, has without being given it.
+func (c *courier) note(state *state) {
+	for key, r := range state.records {
+		if _, has := r.object.Part(c.cluster); r.Source != nil && r.Ref.Kind == manifest.EnvKind && has {
+			c.fates[key] = r.owned()
+		}
 	}
 }
 

@@ -163,6 +163,11 @@ func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest)
 		return nil, err
 	}
 	ref := envRef(in.GetNamespace(), in.GetName())
+	if !in.GetDryRun() {
+		if err := s.writable(ref); err != nil {
+			return nil, err
+		}
+	}
 	if r := s.state.Load().records[keyOf(ref)]; r != nil && !r.removed() {
 		return nil, problem.New(problem.Invalid, "the catalogue has %s already, as revision %d", ref, r.Revision)
 	}

@@ -41,6 +41,7 @@ type record struct {
 	By       string          `json:"by,omitempty"`
 	Manifest json.RawMessage `json:"manifest,omitempty"` // none: it is removed
 	Rollout  *rollout        `json:"rollout,omitempty"`
+	Source   *origin         `json:"source,omitempty"` // nil: it was put by the API
 
 	object manifest.Object // of Manifest
 	stored uint64          // revision of the entry

@@ -23,6 +23,9 @@ import (
 // rollEvery is how often rollouts are looked at.
 const rollEvery = time.Second
 
+// waitsForResume is the reason of a pause that the plan asks for.
+const waitsForResume = "WaitsForResume"
+
 // rollout is a change of an Env that goes in stages.
 type rollout struct {
 	Plan         manifest.Plan           `json:"plan"`
@@ -127,7 +130,7 @@ func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool)
 		out.State, out.Since, out.Reason, out.Message = sandboxv1.Rollout_DONE, now, "", ""
 		return out, true, false
 	case r.Plan.Manual:
-		out.State, out.Since, out.Reason = sandboxv1.Rollout_PAUSED, now, "WaitsForResume"
+		out.State, out.Since, out.Reason = sandboxv1.Rollout_PAUSED, now, waitsForResume
 		out.Message = "the stage is ready; the next one begins with resume"
 		return out, true, false
 	case now.Sub(r.ReadySince) < r.Plan.Pause:
@@ -202,7 +205,7 @@ func (s *Service) move(ctx context.Context, r *record, next rollout, undo bool) 
 // undo gives every cluster an earlier manifest, as a new revision; none: the Env is removed.
 func (s *Service) undo(ctx context.Context, r *record, reason, message, by string, to json.RawMessage) error {
 	now := s.opts.Clock.Now().UTC()
-	back := &record{Ref: r.Ref, Revision: r.Revision + 1, Changed: now, By: by, Manifest: to}
+	back := &record{Ref: r.Ref, Revision: r.Revision + 1, Changed: now, By: by, Manifest: to, Source: r.Source}
 	if r.Rollout != nil {
 		over := *r.Rollout
 		over.State, over.Since, over.Reason, over.Message = sandboxv1.Rollout_UNDONE, now, reason, message

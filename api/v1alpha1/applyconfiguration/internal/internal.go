@@ -734,6 +734,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: memberCount
       type:
         scalar: numeric
+    - name: observedGeneration
+      type:
+        scalar: numeric
     - name: runningReplicas
       type:
         scalar: numeric
@@ -970,6 +973,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: observedGeneration
+      type:
+        scalar: numeric
 - name: sh.navix.atoll.api.v1alpha1.TemplateVisibility
   map:
     fields:

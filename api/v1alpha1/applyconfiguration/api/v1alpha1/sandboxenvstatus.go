@@ -13,8 +13,12 @@ import (
 //
 // SandboxEnvStatus is the observed state of a SandboxEnv.
 type SandboxEnvStatusApplyConfiguration struct {
+	// ObservedGeneration is the generation that the hub's catalogue has told
+	// of in Catalogued, Reconciling and Stalled. Only what the catalogue takes
+	// from the hub's own cluster has it.
+	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions tell the Env's health: Ready, TemplateConsistent,
-	// AutoscalingActive, Federated.
+	// AutoscalingActive, Federated, Catalogued.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// Clusters holds what was observed, cluster by cluster. A worker writes its
 	// own segment (isLocal); the others come from the hub.
@@ -40,6 +44,14 @@ type SandboxEnvStatusApplyConfiguration struct {
 // apply.
 func SandboxEnvStatus() *SandboxEnvStatusApplyConfiguration {
 	return &SandboxEnvStatusApplyConfiguration{}
+}
+
+// WithObservedGeneration sets the ObservedGeneration field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ObservedGeneration field is set to the value of the last call.
+func (b *SandboxEnvStatusApplyConfiguration) WithObservedGeneration(value int64) *SandboxEnvStatusApplyConfiguration {
+	b.ObservedGeneration = &value
+	return b
 }
 
 // WithConditions adds the given value to the Conditions field in the declarative configuration

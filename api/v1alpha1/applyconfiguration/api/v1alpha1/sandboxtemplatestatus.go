@@ -13,6 +13,8 @@ import (
 //
 // SandboxTemplateStatus is the observed state of a SandboxTemplate.
 type SandboxTemplateStatusApplyConfiguration struct {
+	// ObservedGeneration is as in SandboxEnvStatus.
+	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions are Available (usable), Progressing (being created or updated)
 	// and Degraded (not in the desired state).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
@@ -22,6 +24,14 @@ type SandboxTemplateStatusApplyConfiguration struct {
 // apply.
 func SandboxTemplateStatus() *SandboxTemplateStatusApplyConfiguration {
 	return &SandboxTemplateStatusApplyConfiguration{}
+}
+
+// WithObservedGeneration sets the ObservedGeneration field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ObservedGeneration field is set to the value of the last call.
+func (b *SandboxTemplateStatusApplyConfiguration) WithObservedGeneration(value int64) *SandboxTemplateStatusApplyConfiguration {
+	b.ObservedGeneration = &value
+	return b
 }
 
 // WithConditions adds the given value to the Conditions field in the declarative configuration

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubecatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/hub/internal/catalog"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	fieldManager = "atoll-catalog"
+	office       = "catalogue" // of the replica that leads
+
+	workers     = 4
+	callTimeout = 10 * time.Second
+	again       = time.Second
+	// tellEvery is how often at most the conditions follow what clusters report.
+	tellEvery = time.Second
+	// resync is how often every object is looked at without an event.
+	resync = 10 * time.Minute
+)
+
+var resources = map[string]schema.GroupVersionResource{
+	manifest.EnvKind:      v1alpha1.GroupVersion.WithResource("sandboxenvs"),
+	manifest.TemplateKind: v1alpha1.GroupVersion.WithResource("sandboxtemplates"),
+}
+
+// Catalog is what takes objects.
+type Catalog interface {
+	Take(ctx context.Context, in catalog.Sourced) error
+	Drop(ctx context.Context, ref manifest.Ref, by string) error
+	Standing(ref manifest.Ref) (catalog.Standing, error)
+	Changes() <-chan struct{}
+}
+
+// Options configure a Source.
+type Options struct {
+	Config *rest.Config
+	// Registration is the uid of a cluster's kube-system, as the hub knows it.
+	Registration func(clusterID string) string
+	Store        store.Store
+	Clock        clock.WithTicker
+	Log          logr.Logger
+	// Catalog is set before Run.
+	Catalog Catalog
+}
+
+// Source takes objects from the hub's own cluster. It implements catalog.Source.
+type Source struct {
+	opts   Options
+	client dynamic.Interface
+	uid    atomic.Pointer[string] // of the hub's cluster; nil: not known yet
+}
+
+// New returns a Source, to be run once it has a Catalog. It asks the API server nothing yet.
+func New(o Options) (*Source, error) {
+	config := rest.CopyConfig(o.Config)
+	config.QPS, config.Burst = 50, 100
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("building a client of the hub's cluster: %w", err)
+	}
+	return &Source{opts: o, client: client}, nil
+}
+
+// Serve says whose objects they are.
+func (s *Source) Serve(c Catalog) { s.opts.Catalog = c }
+
+// Own implements catalog.Source.
+func (s *Source) Own(cluster string) (own, known bool) {
+	uid := s.uid.Load()
+	return uid != nil && *uid == s.opts.Registration(cluster), uid != nil
+}
+
+// Has implements catalog.Source.
+func (s *Source) Has(ctx context.Context, ref manifest.Ref) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	o, err := s.of(ref).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && isSource(o), err
+}
+
+// Run identifies the cluster, and takes objects while this replica leads, until ctx ends.
+func (s *Source) Run(ctx context.Context) error {
+	if !s.identify(ctx) {
+		return nil
+	}
+	shared, several := s.opts.Store.(store.Shared)
+	for ctx.Err() == nil {
+		if !several {
+			s.lead(ctx)
+		} else if err := shared.Lead(ctx, office, s.lead); errors.Is(err, store.ErrClosed) {
+			return nil
+		}
+		s.sleep(ctx, again)
+	}
+	return nil
+}
+
+func (s *Source) sleep(ctx context.Context, d time.Duration) {
+	timer := s.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+}
+
+// identify reads the uid of kube-system, as often as it takes.
+func (s *Source) identify(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		ns, err := s.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
+			Get(call, metav1.NamespaceSystem, metav1.GetOptions{})
+		cancel()
+		if err == nil {
+			uid := string(ns.GetUID())
+			s.uid.Store(&uid)
+			return true
+		}
+		s.opts.Log.Info("The catalogue is given to no cluster yet: the hub's own cluster cannot be asked", "error", err.Error())
+		s.sleep(ctx, again)
+	}
+	return false
+}
+
+// lead takes objects until ctx ends.
+func (s *Source) lead(ctx context.Context) {
+	ctx, end := context.WithCancel(ctx)
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[manifest.Ref](
+		50*time.Millisecond, 30*time.Second))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer queue.ShutDown()
+	defer end()
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(s.client, resync)
+	defer factory.Shutdown()
+	stores := map[string]cache.Store{}
+	var synced []cache.InformerSynced
+	for kind, resource := range resources {
+		informer := factory.ForResource(resource).Informer()
+		enqueue := func(v any) {
+			if o, ok := v.(*unstructured.Unstructured); ok {
+				queue.Add(manifest.Ref{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()})
+			}
+		}
+		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			s.opts.Log.Info("The hub's own cluster does not tell of its objects, yet", "kind", kind, "error", err.Error())
+		})
+		if err == nil {
+			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, v any) { enqueue(v) }})
+		}
+		if err != nil {
+			s.opts.Log.Error(err, "The informer of the catalogue was not set up", "kind", kind)
+			return
+		}
+		stores[kind], synced = informer.GetStore(), append(synced, informer.HasSynced)
+	}
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return
+	}
+	for range workers {
+		running.Go(func() { s.work(ctx, queue, stores) })
+	}
+	s.follow(ctx, func() {
+		for kind, known := range stores {
+			for _, v := range known.List() {
+				if o, ok := v.(*unstructured.Unstructured); ok {
+					queue.Add(manifest.Ref{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()})
+				}
+			}
+		}
+	})
+}
+
+// follow calls all after changes of what the catalogue knows, until ctx ends.
+func (s *Source) follow(ctx context.Context, all func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.opts.Catalog.Changes():
+			all()
+			s.sleep(ctx, tellEvery)
+		}
+	}
+}
+
+type queue = workqueue.TypedRateLimitingInterface[manifest.Ref]
+
+func (s *Source) work(ctx context.Context, q queue, stores map[string]cache.Store) {
+	for {
+		ref, down := q.Get()
+		if down || ctx.Err() != nil {
+			return
+		}
+		s.one(ctx, q, ref, stores[ref.Kind])
+	}
+}
+
+func (s *Source) one(ctx context.Context, q queue, ref manifest.Ref, known cache.Store) {
+	defer q.Done(ref)
+	key := ref.Name
+	if ref.Namespace != "" {
+		key = ref.Namespace + "/" + ref.Name
+	}
+	v, _, err := known.GetByKey(key)
+	if err == nil {
+		o, _ := v.(*unstructured.Unstructured)
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		err = s.reconcile(call, ref, o)
+		cancel()
+	}
+	if err == nil || ctx.Err() != nil {
+		q.Forget(ref)
+		return
+	}
+	s.opts.Log.Info("An object of the hub's own cluster was not taken up, yet", "object", ref.String(), "error", err.Error())
+	q.AddRateLimited(ref)
+}
