@@ -69,7 +69,8 @@ func plugin(t *testing.T) *protogen.Plugin {
 		}
 		request.ProtoFile = append(request.ProtoFile, protodesc.ToFileDescriptorProto(file))
 	}
-	protoregistry.GlobalFiles.RangeFilesByPackage(sandboxv1.File_sandbox_v1_sandbox_proto.Package(), func(file protoreflect.FileDescriptor) bool {
+	public := sandboxv1.File_sandbox_v1_sandbox_proto.Package()
+	protoregistry.GlobalFiles.RangeFilesByPackage(public, func(file protoreflect.FileDescriptor) bool {
 		add(file)
 		request.FileToGenerate = append(request.FileToGenerate, file.Path())
 		return true
