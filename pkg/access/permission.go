@@ -91,12 +91,14 @@ func OfMethod(full string) Method {
 }
 
 // OfConversation returns what a conversation needs: exec, logs, ports, files or processes of a sandbox; kubernetes, with the API
-// server of a
-// cluster.
+// server of a cluster.
 func OfConversation(kind string) (m Method, ok bool) {
 	m, ok = conversations[kind]
 	return m, ok
 }
+
+// Conversations lists all kinds of conversations, in order.
+func Conversations() []string { return slices.Sorted(maps.Keys(conversations)) }
 
 // permissions are all that methods and conversations need.
 var permissions = func() map[Permission]Reach {

@@ -14,13 +14,14 @@ import (
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/validate"
 )
 
 // keyRef is a claim key as a caller names it.
 type keyRef struct {
-	key, namespace, hash string
+	key, team, namespace, hash string
 }
 
 func resolveKey(p principal.Principal, key, namespace, team string) (keyRef, error) {
@@ -41,7 +42,7 @@ func resolveKey(p principal.Principal, key, namespace, team string) (keyRef, err
 	if err := p.CheckNamespace(namespace); err != nil {
 		return keyRef{}, err
 	}
-	return keyRef{key, namespace, ledger.KeyHash(team, namespace, key)}, nil
+	return keyRef{key, team, namespace, ledger.KeyHash(team, namespace, key)}, nil
 }
 
 // visible reads the record of a key that the caller may see.
@@ -102,14 +103,19 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 	claim := k.describe(h.Record)
 	if h.Record.State == ledger.Ended {
 		claim.Sandbox, err = s.ledger.Terminal(ctx, h.Record)
+		if err == nil && s.beyondScope(h.Record, k, claim.GetSandbox()) {
+			return k.unknown(h.Record), nil
+		}
 		tell(claim, standing{record: h.Record, sandbox: claim.GetSandbox()})
 		return claim, err
 	}
 	if h.Record.State == ledger.Unproven {
-		claim.State, claim.Message = sandboxv1.Claim_UNKNOWN, quarantined(h.Record).Message
-		return claim, nil
+		return k.unknown(h.Record), nil
 	}
 	sandbox, err := s.lookup(ctx, k.hash, h.Record)
+	if err == nil && s.beyondScope(h.Record, k, sandbox) {
+		return k.unknown(h.Record), nil
+	}
 	if err == nil {
 		claim.Sandbox = sandbox
 	}
@@ -118,6 +124,19 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 		forgotten: s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID), now: s.clock.Now(),
 	})
 	return claim, nil
+}
+
+// unknown describes a key in quarantine.
+func (k keyRef) unknown(r *ledger.Record) *sandboxv1.Claim {
+	claim := k.describe(r)
+	claim.State, claim.Message = sandboxv1.Claim_UNKNOWN, quarantined(r).Message
+	return claim
+}
+
+// beyondScope reports whether a sandbox that a recovery took for the key's is one that its cluster may not serve.
+func (s *Service) beyondScope(r *ledger.Record, k keyRef, sandbox *sandboxv1.Sandbox) bool {
+	env := segment.Key{Namespace: k.namespace, Name: sandbox.GetEnv()}
+	return beyond(r, s.fleet.ServesTeam(r.Cluster, k.team, env)) && !s.fleet.Forgotten(r.Cluster, r.ClusterUID)
 }
 
 func (k keyRef) describe(r *ledger.Record) *sandboxv1.Claim {
@@ -158,11 +177,15 @@ func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRe
 		if err != nil {
 			return nil, err
 		}
+		next := *h.Record
 		if h.Record.State == ledger.Ended {
-			return h.Record, nil
+			sandbox, err := s.ledger.Terminal(ctx, h.Record)
+			if err != nil || !s.beyondScope(h.Record, k, sandbox) {
+				return h.Record, err
+			}
+			next.SandboxID = "" // its record does not stand for the key
 		}
 		now := s.clock.Now()
-		next := *h.Record
 		next.State, next.ExpireAt = ledger.Ended, now.Add(s.retention)
 		next.Terminal = ledger.Marshal(canceled(req, &next, now))
 		_, err = s.ledger.Save(ctx, k.hash, h, &next)

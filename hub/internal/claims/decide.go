@@ -134,18 +134,32 @@ const (
 	endItself   approach = "EndItself"   // a sandbox was returned, by a cluster that was forgotten since: it counts as ended
 	showEnded   approach = "ShowEnded"   // return the terminal record
 	keyConflict approach = "KeyConflict" // the key stands for other parameters
-	quarantine  approach = "Quarantine"  // a cluster names the key without a proof
+	quarantine  approach = "Quarantine"  // a cluster names the key without a proof, or beyond what it may serve
 )
 
+// trust is what the cluster of a record is to a request.
+type trust struct {
+	allowed   bool // the request lets it serve
+	serves    bool // its operator lets it serve the request's team and Env
+	forgotten bool // an operator has forgotten it
+}
+
+// beyond reports whether a key was adopted on the word of a cluster that may not serve it (I15). What the hub itself wrote of its end
+// counts.
+func beyond(r *ledger.Record, serves bool) bool {
+	return r.Adopted && !serves && len(r.Terminal) == 0
+}
+
 // begin decides. An adopted record has no parameters: its sandbox is compared instead, and its cluster must be one that the
-// request allows.
-func begin(r *ledger.Record, sameParameters, allowed, forgotten bool) approach {
+// request allows, and that may serve it.
+func begin(r *ledger.Record, sameParameters bool, cluster trust) approach {
+	allowed, forgotten := cluster.allowed, cluster.forgotten
 	switch {
 	case r == nil:
 		return startAnew
 	case r.State == ledger.Unproven && forgotten:
 		return startAnew
-	case r.State == ledger.Unproven:
+	case r.State == ledger.Unproven, beyond(r, cluster.serves) && !forgotten:
 		return quarantine
 	case !sameParameters && !r.Adopted:
 		return keyConflict

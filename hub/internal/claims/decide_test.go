@@ -112,7 +112,7 @@ func TestI2Begin(t *testing.T) {
 		{"adopted with its Pod", &ledger.Record{State: ledger.Answered, Adopted: true}, false, false, lookUp},
 		{"adopted under way", &ledger.Record{State: ledger.Pending, Adopted: true}, false, false, askHolder},
 	} {
-		if got := begin(tc.r, tc.same, true, tc.forgotten); got != tc.want {
+		if got := begin(tc.r, tc.same, trust{true, true, tc.forgotten}); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
@@ -120,8 +120,25 @@ func TestI2Begin(t *testing.T) {
 	for want, r := range map[approach]*ledger.Record{
 		keyConflict: {State: ledger.Answered, Adopted: true}, lookUp: {State: ledger.Answered}, askHolder: {State: ledger.Pending},
 	} {
-		if got := begin(r, true, false, false); got != want {
+		if got := begin(r, true, trust{serves: true}); got != want {
 			t.Errorf("%+v in a forbidden cluster: %s, want %s", r, got, want)
+		}
+	}
+	// What was adopted beyond what its cluster may serve counts for nothing, until the hub has ended it (I15).
+	for _, tc := range []struct {
+		r         ledger.Record
+		forgotten bool
+		want      approach
+	}{
+		{ledger.Record{State: ledger.Answered, Adopted: true}, false, quarantine},
+		{ledger.Record{State: ledger.Pending, Adopted: true}, false, quarantine},
+		{ledger.Record{State: ledger.Ended, Adopted: true}, false, quarantine},
+		{ledger.Record{State: ledger.Ended, Adopted: true, Terminal: []byte("x")}, false, showEnded},
+		{ledger.Record{State: ledger.Answered, Adopted: true}, true, endItself},
+		{ledger.Record{State: ledger.Answered}, false, lookUp},
+	} {
+		if got := begin(&tc.r, true, trust{allowed: true, forgotten: tc.forgotten}); got != tc.want {
+			t.Errorf("%+v in a cluster that may not serve it, forgotten %t: %s, want %s", tc.r, tc.forgotten, got, tc.want)
 		}
 	}
 	for _, tc := range []struct {
@@ -131,7 +148,7 @@ func TestI2Begin(t *testing.T) {
 	}{
 		{ledger.Pending, true, startAnew}, {ledger.Pending, false, keyConflict}, {ledger.Answered, true, keyConflict},
 	} {
-		if got := begin(&ledger.Record{State: tc.state, Adopted: true}, true, false, tc.forgotten); got != tc.want {
+		if got := begin(&ledger.Record{State: tc.state, Adopted: true}, true, trust{serves: true, forgotten: tc.forgotten}); got != tc.want {
 			t.Errorf("adopted %s in a forbidden cluster, forgotten %t: %s, want %s", tc.state, tc.forgotten, got, tc.want)
 		}
 	}

@@ -93,6 +93,10 @@
 //   - requireClusters holds for what is adopted: TestI15RequireClustersHoldsForWhatIsAdopted.
 //   - During a recovery only keys with the hub's proof count (package recovery): TestI15ALyingClusterPlantsNothingDuringARecovery,
 //     TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed.
+//   - A key that was adopted from a cluster counts for nothing where that cluster may not serve it (team, namespace, Env); because what it
+//     may serve is the operator's word. It is compared at each call; because only the caller names all three. It is not claimed elsewhere
+//     either, as the cluster may hold it from before (I2): TestI15ARecoveryBelievesNoClusterBeyondItsScope,
+//     TestACancelEndsAKeyBeyondItsClustersScope.
 //   - An attempt that no ledger can have created is refused: TestI15EpochsAreNotUsedUp.
 //   - What is refused is logged, counted, shown in its cluster's state, and never stored: TestEndedRecordsOfOthers.
 //

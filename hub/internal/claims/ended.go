@@ -82,7 +82,10 @@ func (s *Service) endClaim(
 	if next.State != ledger.Ended {
 		next.ExpireAt = expireAt
 	}
-	next.State, next.SandboxID, next.Terminal = ledger.Ended, sandbox.GetId(), nil
+	next.State, next.SandboxID = ledger.Ended, sandbox.GetId()
+	if !next.Adopted {
+		next.Terminal = nil // that of an adopted claim says that the hub ended it, see beyond
+	}
 	put, err := ledger.PutID(sandbox.GetId(), ledger.IDRecord{KeyHash: hash, Ended: ledger.Marshal(sandbox)})
 	if err != nil {
 		return err

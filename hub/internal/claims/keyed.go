@@ -16,6 +16,7 @@ import (
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/wallclock"
 )
@@ -73,8 +74,7 @@ func (k *keyed) lap() (*sandboxv1.Sandbox, error) {
 		}
 	}
 	now := s.clock.Now()
-	forgotten := r != nil && s.fleet.Forgotten(r.Cluster, r.ClusterUID)
-	way := begin(r, same, r == nil || allows(f.request, r.Cluster), forgotten)
+	way := begin(r, same, s.trust(r, f.request))
 	if d := until(r, now, s.startupTimeout(f.request, holderOf(r, way))); k.deadline.IsZero() || d.Before(k.deadline) {
 		k.deadline = d
 	}
@@ -102,8 +102,24 @@ func (k *keyed) lap() (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// quarantined is the error about a key that a cluster names without a proof.
+// trust gathers what the cluster of a record is to a request.
+func (s *Service) trust(r *ledger.Record, req *sandboxv1.CreateSandboxRequest) trust {
+	if r == nil {
+		return trust{allowed: true, serves: true}
+	}
+	return trust{
+		allowed: allows(req, r.Cluster), forgotten: s.fleet.Forgotten(r.Cluster, r.ClusterUID),
+		serves: s.fleet.ServesTeam(r.Cluster, req.GetTeam(), segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()}),
+	}
+}
+
+// quarantined is the error about a key that a cluster names without a proof, or beyond what it may serve.
 func quarantined(r *ledger.Record) *problem.Error {
+	if r.State != ledger.Unproven {
+		return problem.New(problem.OutcomeUnknown, "cluster %s named this claim key after the hub had lost its records, and may not "+
+			"serve it (atollctl cluster set): the key is not used until its claim is canceled, or that cluster may serve it; another "+
+			"key is", r.Cluster)
+	}
 	return problem.New(problem.OutcomeUnknown, "cluster %s named this claim key after the hub had lost its records, without "+
 		"a proof that it was sent the claim: the key is not used until its claim is canceled, or that cluster holds it no more; "+
 		"another key is", r.Cluster)

@@ -43,6 +43,8 @@ type Fleet interface {
 	// Forgotten reports whether an operator has forgotten the cluster with a name and uid. An unknown uid means the cluster that
 	// had the name last.
 	Forgotten(clusterID, uid string) bool
+	// ServesTeam reports whether a cluster was given an Env for claims of a team.
+	ServesTeam(clusterID, team string, env segment.Key) bool
 	// NamedUnsent counts the claims that a cluster named and was not sent.
 	NamedUnsent(clusterID string, n int)
 	// Reserve counts a claim in flight against a candidate of the view until a report covers it.

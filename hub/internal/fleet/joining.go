@@ -186,3 +186,9 @@ func (f *Fleet) Serves(id string, key segment.Key) bool {
 	c := f.cluster(id)
 	return c == nil || c.Given(key)
 }
+
+// ServesTeam reports whether a cluster was given an Env for claims of a team.
+func (f *Fleet) ServesTeam(id, team string, key segment.Key) bool {
+	c := f.cluster(id)
+	return c == nil || c.Serves(team, key)
+}

@@ -49,6 +49,8 @@
 //   - A key without one is of an older hub or worker, or made up. It is neither returned (I15) nor claimed (I2) until another cluster
 //     proves it, its owner cancels it, or its cluster is forgotten or holds it no more:
 //     TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed.
+//   - Also with a proof, a key beyond what its cluster may serve now is neither: TestI15ARecoveryBelievesNoClusterBeyondItsScope of
+//     package claims.
 //   - For 7 days after an older hub's upgrade a loss takes keys without proofs; because older claims have none:
 //     TestKeysWithoutAProofAreTakenForAWhile.
 //

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/compiler/protogen"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/pluginpb"
 	"sigs.k8s.io/yaml"
 
@@ -28,6 +29,9 @@ func TestEveryMethodNeedsAnEntry(t *testing.T) {
 		"": func(map[string]entry) {},
 		"method Hub.BackupHub has no permission": func(m map[string]entry) {
 			delete(m, "Hub.BackupHub")
+		},
+		"method Pki.RotateCa has no permission": func(m map[string]entry) {
+			delete(m, "Pki.RotateCa")
 		},
 		"Hub.Nothing has a permission, and there is no such method": func(m map[string]entry) {
 			m["Hub.Nothing"] = entry{Resource: "hub", Verb: "get"}
@@ -65,12 +69,12 @@ func plugin(t *testing.T) *protogen.Plugin {
 		}
 		request.ProtoFile = append(request.ProtoFile, protodesc.ToFileDescriptorProto(file))
 	}
-	for _, file := range []protoreflect.FileDescriptor{
-		sandboxv1.File_sandbox_v1_access_proto, sandboxv1.File_sandbox_v1_joining_proto, sandboxv1.File_sandbox_v1_sandbox_proto,
-	} {
+	public := sandboxv1.File_sandbox_v1_sandbox_proto.Package()
+	protoregistry.GlobalFiles.RangeFilesByPackage(public, func(file protoreflect.FileDescriptor) bool {
 		add(file)
 		request.FileToGenerate = append(request.FileToGenerate, file.Path())
-	}
+		return true
+	})
 	out, err := protogen.Options{}.New(request)
 	must.Succeed(t, err)
 	return out
