@@ -53,6 +53,7 @@ type options struct {
 	replicas  replicaOptions
 	joining   joinOptions
 	e2b       e2bOptions
+	mcp       mcpOptions
 
 	clustersProxy bool
 	allotments    bool
@@ -109,6 +110,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 		"serve the API servers of clusters at /v1/clusters/ID/proxy/, for callers with the permission to create clusters/proxy; a cluster's "+
 			"worker must allow it (--serve-kubernetes), and impersonates the caller")
 	o.e2b.bind(flags)
+	o.mcp.bind(flags)
 }
 
 func (o *options) validate() error {
@@ -120,7 +122,7 @@ func (o *options) validate() error {
 	if o.clustersProxy && o.open() {
 		errs = append(errs, errors.New("--clusters-proxy needs callers with credentials, want --auth or --api-keys-file"))
 	}
-	errs = append(errs, o.e2b.validate(o.open(), strings.HasPrefix(o.store, "etcd:")))
+	errs = append(errs, o.e2b.validate(o.open(), strings.HasPrefix(o.store, "etcd:")), o.mcp.validate())
 	if o.retention <= 0 {
 		errs = append(errs, fmt.Errorf("--claim-key-retention: %s is not valid, want more than 0", o.retention))
 	}

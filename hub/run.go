@@ -35,6 +35,7 @@ import (
 	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/hub/internal/sandboxes"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/e2b"
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
@@ -71,6 +72,7 @@ type hub struct {
 	public    *api.Server
 	publicTLS *tls.Config // nil: plain text
 	e2b       *gateway    // nil: there is none
+	inside    *e2b.Inside // for sessions of agents; nil: there are none
 
 	background []runner // beside what serve names
 
@@ -332,6 +334,7 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 	if h.authority != nil {
 		options.Authority = h.authority
 	}
+	h.inside, options.MCP = o.mcp.handler(h.log.WithName("mcp"))
 	if o.clustersProxy {
 		options.Proxy = &kubeproxy.Options{Tunnels: reaching, Calls: reaching, Metrics: measures}
 	}
@@ -357,6 +360,9 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 		return err
 	})
 	h.e2b.serve(ctx, h.public, group)
+	if h.inside != nil {
+		group.Go(func() error { return h.public.ServeInside(inner, h.inside) })
+	}
 	h.servePeers(inner, group)
 	group.Go(func() error {
 		stopped := context.AfterFunc(inner, h.link.Stop)
