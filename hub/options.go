@@ -53,6 +53,7 @@ type options struct {
 	replicas  replicaOptions
 	joining   joinOptions
 	e2b       e2bOptions
+	mcp       mcpOptions
 
 	catalog       catalogOptions
 	clustersProxy bool
@@ -111,6 +112,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 			"worker must allow it (--serve-kubernetes), and impersonates the caller")
 	o.e2b.bind(flags)
 	o.catalog.bind(flags)
+	o.mcp.bind(flags)
 }
 
 func (o *options) validate() error {
@@ -124,6 +126,7 @@ func (o *options) validate() error {
 	}
 	errs = append(errs, o.e2b.Validate(o.open(), strings.HasPrefix(o.store, "etcd:"), "--auth, --api-keys-file"))
 	errs = append(errs, o.catalog.validate())
+	errs = append(errs, o.mcp.validate())
 	if o.retention <= 0 {
 		errs = append(errs, fmt.Errorf("--claim-key-retention: %s is not valid, want more than 0", o.retention))
 	}

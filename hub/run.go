@@ -72,6 +72,7 @@ type hub struct {
 	public    *api.Server
 	publicTLS *tls.Config // nil: plain text
 	e2b       *e2b.Front  // nil: there is none
+	inside    *e2b.Inside // for sessions of agents; nil: there are none
 
 	background []runner // beside what serve names
 
@@ -331,6 +332,7 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 	if h.authority != nil {
 		options.Authority = h.authority
 	}
+	h.inside, options.MCP = o.mcp.handler(h.log.WithName("mcp"))
 	if o.clustersProxy {
 		options.Proxy = &kubeproxy.Options{Tunnels: reaching, Calls: reaching, Metrics: measures}
 	}
@@ -357,6 +359,9 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	})
 	if h.e2b != nil {
 		group.Go(func() error { return h.e2b.Serve(ctx, h.public.ServeInside) })
+	}
+	if h.inside != nil {
+		group.Go(func() error { return h.public.ServeInside(inner, h.inside) })
 	}
 	h.servePeers(inner, group)
 	group.Go(func() error {

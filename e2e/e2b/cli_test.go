@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,6 +239,55 @@ func TestMCPSession(t *testing.T) {
 	none(t)
 	if failure := tool(t, session, "create", args{}, &created); failure != "" {
 		t.Fatalf("create: %s", failure)
+	}
+	must.Succeed(t, session.Close()) // the agent leaves
+	none(t)
+}
+
+// bearerOf is a transport with an API key.
+type bearerOf string
+
+func (b bearerOf) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func TestMCPOverHTTP(t *testing.T) {
+	ready(t)
+	none(t)
+	connect := func(token string) (*mcp.ClientSession, error) {
+		return mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{
+			Endpoint: atoll.HubEndpoint().URL() + "/mcp?env=" + env.Name, HTTPClient: &http.Client{Transport: bearerOf(token)},
+		}, nil)
+	}
+	if _, err := connect("atoll_none"); err == nil {
+		t.Error("a session without a key")
+	}
+	session, err := connect(tokens["red"])
+	must.Succeed(t, err)
+	type args map[string]any
+	var created struct{ Sandbox string }
+	if failure := tool(t, session, "create", args{}, &created); failure != "" || created.Sandbox == "" {
+		t.Fatalf("create: %s", failure)
+	}
+	if failure := tool(t, session, "write", args{"path": "hello", "text": "Hello\n"}, &struct{}{}); failure != "" {
+		t.Errorf("write: %s", failure)
+	}
+	var ran struct {
+		Stdout   string
+		ExitCode int
+	}
+	if failure := tool(t, session, "run", args{"command": []string{"sh", "-c", "cat hello; exit 4"}}, &ran); failure != "" ||
+		ran.Stdout != "Hello\n" || ran.ExitCode != 4 {
+		t.Errorf("run: %s %+v", failure, ran)
+	}
+	if failure := tool(t, session, "create", args{"env": "no-such-env"}, &created); !strings.Contains(failure, "no-such-env") {
+		t.Errorf("an Env that is not there: %q", failure)
+	}
+	// The sandbox is that of the key's team.
+	if all, err := as(t, "red").List(t.Context(), nil); err != nil || len(all) != 1 || all[0].GetTeam() != "red" {
+		t.Errorf("team red has %v, %v", all, err)
 	}
 	must.Succeed(t, session.Close()) // the agent leaves
 	none(t)

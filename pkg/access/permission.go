@@ -77,6 +77,8 @@ var conversations = map[string]Method{
 	// A caller that may run a command may do these as well.
 	"files":     {Permission: Exec},
 	"processes": {Permission: Exec},
+	// What a session's tools do needs the permissions of REST, each of its own.
+	"mcp": OfMethod(sandboxv1.Sandboxes_CreateSandbox_FullMethodName),
 }
 
 // OfMethod returns what a gRPC method needs, by its full name. One that is not known needs the role admin, for everything.
@@ -91,7 +93,7 @@ func OfMethod(full string) Method {
 }
 
 // OfConversation returns what a conversation needs: exec, logs, ports, files or processes of a sandbox; kubernetes, with the API
-// server of a cluster.
+// server of a cluster; mcp, with a session's sandboxes.
 func OfConversation(kind string) (m Method, ok bool) {
 	m, ok = conversations[kind]
 	return m, ok

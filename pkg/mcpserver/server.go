@@ -34,10 +34,16 @@ type Options struct {
 	Version      string
 }
 
+// maxCalls is how many tools a session uses at a time.
+const maxCalls = 8
+
 // Session is one agent's use of sandboxes.
 type Session struct {
 	opts   Options
 	server *mcp.Server
+	ending context.Context // ends when the session does, and so do the calls of its tools
+	end    context.CancelFunc
+	tools  chan struct{} // holds one for each call of a tool
 
 	mu        sync.Mutex
 	sandboxes map[string]*client.Sandbox
@@ -47,11 +53,13 @@ type Session struct {
 }
 
 // New returns a Session that has not begun.
-func New(o Options) *Session {
-	s := &Session{opts: o, sandboxes: map[string]*client.Sandbox{}}
-	s.server = mcp.NewServer(&mcp.Implementation{Name: "atoll", Title: "Atoll sandboxes", Version: o.Version}, &mcp.ServerOptions{
-		Instructions: "Create a sandbox, run commands in it, read and write its files, and release it. What is in it is gone after that.",
-	})
+func New(o Options) *Session { return newSession(o, mcp.ServerOptions{}) }
+
+func newSession(o Options, of mcp.ServerOptions) *Session {
+	s := &Session{opts: o, sandboxes: map[string]*client.Sandbox{}, tools: make(chan struct{}, maxCalls)}
+	s.ending, s.end = context.WithCancel(context.Background())
+	of.Instructions = "Create a sandbox, run commands in it, read and write its files, and release it. What is in it is gone after that."
+	s.server = mcp.NewServer(&mcp.Implementation{Name: "atoll", Title: "Atoll sandboxes", Version: o.Version}, &of)
 	s.addTools()
 	return s
 }
@@ -67,6 +75,7 @@ func (s *Session) Run(ctx context.Context, transport mcp.Transport) error {
 
 // leave releases what the session has, and what is still being created for it.
 func (s *Session) leave(ctx context.Context) error {
+	s.end()
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()

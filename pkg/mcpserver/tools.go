@@ -98,17 +98,26 @@ type released struct {
 }
 
 func (s *Session) addTools() {
-	add(s.server, "create", "Create a sandbox: a container of its own to run commands in.", s.toolCreate)
-	add(s.server, "run", "Run a command in a sandbox, and return what it printed and its exit code.", s.toolRun)
-	add(s.server, "read", fmt.Sprintf("Read a text file of at most %d KiB in a sandbox.", maxText>>10), s.toolRead)
-	add(s.server, "write", "Write a text file in a sandbox, with the folders that it needs.", s.toolWrite)
-	add(s.server, "list", "List a folder of a sandbox, or without a path the sandboxes of this session.", s.toolList)
-	add(s.server, "release", "Release a sandbox. All that is in it is gone.", s.toolRelease)
+	add(s, "create", "Create a sandbox: a container of its own to run commands in.", s.toolCreate)
+	add(s, "run", "Run a command in a sandbox, and return what it printed and its exit code.", s.toolRun)
+	add(s, "read", fmt.Sprintf("Read a text file of at most %d KiB in a sandbox.", maxText>>10), s.toolRead)
+	add(s, "write", "Write a text file in a sandbox, with the folders that it needs.", s.toolWrite)
+	add(s, "list", "List a folder of a sandbox, or without a path the sandboxes of this session.", s.toolList)
+	add(s, "release", "Release a sandbox. All that is in it is gone.", s.toolRelease)
 }
 
-func add[In, Out any](server *mcp.Server, name, description string, f func(context.Context, In) (Out, error)) {
-	mcp.AddTool(server, &mcp.Tool{Name: name, Description: description},
+func add[In, Out any](s *Session, name, description string, f func(context.Context, In) (Out, error)) {
+	mcp.AddTool(s.server, &mcp.Tool{Name: name, Description: description},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+			select {
+			case s.tools <- struct{}{}:
+				defer func() { <-s.tools }()
+			default:
+				return nil, *new(Out), fmt.Errorf("%d calls of tools are under way in this session, which is the most; wait for one", maxCalls)
+			}
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(s.ending, cancel)()
 			out, err := f(ctx, in)
 			return nil, out, err
 		})

@@ -4,10 +4,13 @@ package api
 
 import (
 	"context"
+	"net/http"
 
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/mcpserver"
 	"navix.sh/atoll/pkg/serve"
 )
 
@@ -22,4 +25,14 @@ func newAudit(log *audit.Log) *audit.Calls {
 func auditedFrom(ctx context.Context) (audit.From, string) {
 	o := serve.OriginOf(ctx)
 	return audit.From{Address: o.Address, UserAgent: o.UserAgent}, o.RequestID
+}
+
+// auditSession records the requests for sessions of agents that are refused. What a session does is recorded call by call.
+func auditSession(calls *audit.Calls, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := audit.Watch(r.Context())
+		next.ServeHTTP(w, r.WithContext(ctx))
+		call := audit.Call{Verb: "create", Resource: access.Sandboxes, Changes: true}
+		calls.RecordRefusal(ctx, call, func(e *audit.Event) { e.Conversation = &audit.Conversation{Kind: mcpserver.Kind} })
+	})
 }

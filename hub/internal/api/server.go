@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/mcpserver"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -48,7 +49,8 @@ type Options struct {
 	Clock     clock.PassiveClock
 	Limits    serve.Limits
 	Web       serve.Web
-	Audit     *audit.Log // nil: none
+	MCP       *mcpserver.Handler // nil: none
+	Audit     *audit.Log         // nil: none
 	Log       logr.Logger
 }
 
@@ -103,6 +105,13 @@ func New(o Options) (*Server, error) {
 	opts.Further = func(r *http.Request) http.Handler {
 		h := handler.Match(r) // first: a host of a sandbox serves nothing else
 		if h == nil {
+			h = o.MCP.Match(r)
+			if h != nil && o.Auth != nil {
+				h = auditSession(audited, o.Auth.HTTP(h))
+			}
+			if h != nil {
+				return h
+			}
 			return proxy.Match(r, o.Auth.HTTP)
 		}
 		if o.Auth == nil {
@@ -114,7 +123,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: server, reach: handler, proxy: proxy, sandboxes: o.Sandboxes}, nil
+	return &Server{Server: server, reach: handler, proxy: proxy, sandboxes: o.Sandboxes, mcp: o.MCP}, nil
 }
 
 func caller(ctx context.Context) serve.Caller {
@@ -128,10 +137,14 @@ type Server struct {
 	reach     *reach.Handler
 	proxy     *kubeproxy.Handler
 	sandboxes Sandboxes
+	mcp       *mcpserver.Handler
 }
 
-// Serve serves lis until ctx ends. Conversations with sandboxes, and watches, end at once then.
+// Serve serves lis until ctx ends. Sessions of agents release their sandboxes then, for which calls are served a moment longer.
+// Conversations with sandboxes, and watches, end at once after that.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
+	ctx, stop := afterwards(ctx, s.mcp.Close)
+	defer stop()
 	end := func() {
 		s.reach.Close()
 		s.proxy.Close()
@@ -142,6 +155,19 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	defer end() // the server may notice the end of ctx, and return, before AfterFunc calls it
 	defer context.AfterFunc(ctx, end)()
 	return s.Server.Serve(ctx, lis)
+}
+
+// afterwards returns a context that ends once last has been called, at the end of ctx.
+func afterwards(ctx context.Context, last func()) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		defer end()
+		last()
+	})
+	return longer, func() {
+		forget()
+		end()
+	}
 }
 
 func (o Options) templates() sandboxv1.TemplatesServer {
