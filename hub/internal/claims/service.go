@@ -109,7 +109,7 @@ type Service struct {
 	flights    *flights
 
 	environment Environment                                    // nil: none is set
-	sent        func(env segment.Key, cluster string, ok bool) // nil: nobody is told
+	sent        func(env segment.Key, cluster string, ok bool) // nil: none is told
 }
 
 // New returns a service. Close it after the last call.
