@@ -39,6 +39,7 @@ type scripted struct {
 	last   func()            // called at a look at the last phase; may be nil
 	claim  func() (*sandboxv1.Claim, error)
 	create func(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
+	env    *sandboxv1.Env // nil: one with a name alone
 }
 
 func (s *scripted) sandbox() *sandboxv1.Sandbox {
@@ -100,6 +101,9 @@ func (s *scripted) GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandb
 }
 
 func (s *scripted) GetEnv(_ context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
+	if s.env != nil {
+		return s.env, nil
+	}
 	return &sandboxv1.Env{Namespace: r.GetNamespace(), Name: r.GetName()}, nil
 }
 

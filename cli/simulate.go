@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/simulate"
@@ -32,6 +35,13 @@ type simulation struct {
 	seed                     uint64
 	out                      string
 	text                     bool
+	from                     beginning
+}
+
+// beginning is the Env that a run starts with, as the hub reports it.
+type beginning struct {
+	name string // NAMESPACE/NAME; empty: the manifest says how a run starts
+	env  *sandboxv1.Env
 }
 
 func simulateCommand(a *app) *cobra.Command {
@@ -46,12 +56,15 @@ func simulateCommand(a *app) *cobra.Command {
   # Two policies, side by side, on what came last Tuesday.
   atollctl simulate -f now.yaml -f proposed.yaml --trace tuesday.csv
 
+  # What a changed policy would do from here, at noon.
+  atollctl simulate -f proposed.yaml --cluster-state default/python --scenario bursts
+
   # tuesday.csv: claims a minute, each sandbox used for five minutes.
   time,over,claims,duration
   2026-01-06T08:00:00Z,60s,12,5m
   2026-01-06T08:01:00Z,60s,31,5m`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd, a.output) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.start(cmd, a) },
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&s.files, "file", "f", nil,
@@ -59,6 +72,8 @@ func simulateCommand(a *app) *cobra.Command {
 	flags.StringVar(&s.env, "env", "", "name of the Env, where a manifest has several")
 	flags.StringVar(&s.cluster, "cluster", "",
 		"simulate this cluster's members alone (default: those of all clusters, each with a worker of its own)")
+	flags.StringVar(&s.from.name, "cluster-state", "",
+		"start with the Pods and sandboxes that the hub reports of this Env, NAMESPACE/NAME; without --file its manifest is the catalogue's")
 	flags.StringVar(&s.trace, "trace", "", "CSV file with the claims, - for standard input")
 	flags.StringVar(&s.scenario, "scenario", "daily", "what happens, where there is no trace")
 	flags.DurationVar(&s.duration, "duration", 0, "how long is simulated (default: the scenario's own; a trace's, and a quarter of an hour)")
@@ -80,7 +95,7 @@ func simulateHelp() string {
 	b.WriteString(`Try the autoscaling policy of an Env, on days of load in seconds.
 
 The decisions are the worker's own; the cluster is a model: Pods take time to start, sandboxes are used for a while, claims
-queue until they lose patience, caches lag. Nothing is contacted. What comes out is how many claims waited and for how long,
+queue until they lose patience, caches lag. Nothing is contacted but with --cluster-state, which reads one Env. What comes out is how many claims waited and for how long,
 what the idle Pods cost, and why the autoscaler did what it did.
 
 Scenarios:
@@ -91,6 +106,56 @@ Scenarios:
 	}
 	b.WriteString("\n" + simulate.TraceHelp)
 	return b.String()
+}
+
+// start reads what the run starts with, and runs it.
+func (s *simulation) start(cmd *cobra.Command, a *app) error {
+	if s.from.name != "" {
+		namespace, name, ok := strings.Cut(s.from.name, "/")
+		if !ok || namespace == "" || name == "" {
+			return problem.InvalidField("--cluster-state", s.from.name, "NAMESPACE/NAME")
+		}
+		if err := a.call(cmd, func(ctx context.Context, c clients) (err error) {
+			s.from.env, err = c.envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: name})
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return s.run(cmd, a.output)
+}
+
+// members are what the hub reports of the Env that the run starts with.
+func (s *simulation) members() (out []simulate.MemberState) {
+	for _, c := range s.from.env.GetClusters() {
+		for _, m := range c.GetMembers() {
+			out = append(out, simulate.MemberState{Cluster: c.GetClusterId(), Name: m.GetName(), Replicas: m.GetDesired(), Running: m.GetRunning()})
+		}
+	}
+	return out
+}
+
+// manifest reads an Env from a file; without one, from the catalogue, or the example.
+func (s *simulation) manifest(cmd *cobra.Command, file string) (env simulate.Env, err error) {
+	if file == "" && s.from.env == nil {
+		return simulate.ExampleEnv(), nil
+	}
+	read := func(r io.Reader) (err error) {
+		env, err = simulate.ReadEnv(r, s.env, s.cluster)
+		return err
+	}
+	if file != "" {
+		return env, readFile(cmd, file, read)
+	}
+	kept := s.from.env.GetCatalog().GetManifest()
+	if kept == nil {
+		return env, problem.InvalidField("--file", "", "the manifest of "+s.from.name+", which the hub's catalogue does not have")
+	}
+	data, err := kept.MarshalJSON()
+	if err != nil {
+		return env, fmt.Errorf("reading the catalogue's manifest: %w", err)
+	}
+	return env, read(bytes.NewReader(data))
 }
 
 func (s *simulation) run(cmd *cobra.Command, output string) error {
@@ -119,7 +184,11 @@ func (s *simulation) run(cmd *cobra.Command, output string) error {
 				return err
 			}
 		}
-		names, summaries = append(names, nameOf(file)), append(summaries, run.Summarize())
+		name := nameOf(file)
+		if file == "" && s.from.env != nil {
+			name = s.from.name
+		}
+		names, summaries = append(names, name), append(summaries, run.Summarize())
 	}
 	return printSummaries(cmd.OutOrStdout(), output, names, summaries)
 }
@@ -158,13 +227,13 @@ func (s *simulation) check(output string) error {
 
 // simulate runs one manifest; without a name, the example.
 func (s *simulation) simulate(cmd *cobra.Command, file string) (*simulate.Run, error) {
-	env := simulate.ExampleEnv()
-	if file != "" {
-		err := readFile(cmd, file, func(r io.Reader) (err error) {
-			env, err = simulate.ReadEnv(r, s.env, s.cluster)
-			return err
-		})
-		if err != nil {
+	env, err := s.manifest(cmd, file)
+	if err != nil {
+		return nil, err
+	}
+	var running []simulate.Claim
+	if s.from.env != nil {
+		if env, running, err = env.Begin(s.members(), s.runs); err != nil {
 			return nil, err
 		}
 	}
@@ -177,6 +246,9 @@ func (s *simulation) simulate(cmd *cobra.Command, file string) (*simulate.Run, e
 	plan, err := s.plan(cmd, env)
 	if err != nil {
 		return nil, err
+	}
+	if plan.Claims = append(running, plan.Claims...); len(plan.Claims) > simulate.MaxClaims {
+		return nil, problem.InvalidField("--peak", fmt.Sprint(s.wanted), fmt.Sprintf("a demand of fewer than %d claims", simulate.MaxClaims))
 	}
 	plan.Model.PodStart, plan.Model.Patience, plan.Model.Quota = simulate.Typical(s.podStart), s.patience, s.quota
 	return simulate.Simulate(cmd.Context(), plan)

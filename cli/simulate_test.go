@@ -11,6 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/types/known/structpb"
+	"sigs.k8s.io/yaml"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 )
 
@@ -124,5 +128,41 @@ func TestSimulateEndsWhenItIsTold(t *testing.T) {
 	root.SetArgs([]string{"simulate", "--duration", "8000h"})
 	if err := root.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A run starts with what the hub reports, by the catalogue's manifest or another one.
+func TestSimulateStartsFromTheFederation(t *testing.T) {
+	data, err := yaml.YAMLToJSON([]byte(simulatedEnv))
+	must.Succeed(t, err)
+	kept := &structpb.Struct{}
+	must.Succeed(t, kept.UnmarshalJSON(data))
+	s := &scripted{env: &sandboxv1.Env{Namespace: "default", Name: "python", Catalog: &sandboxv1.CatalogEntry{Manifest: kept},
+		Clusters: []*sandboxv1.EnvCluster{{ClusterId: "east", Members: []*sandboxv1.EnvMember{{Name: "python-east", Desired: 7, Running: 4}}}}}}
+	address := string(serveScripted(t, s))
+	claims := func(args ...string) int {
+		t.Helper()
+		out, _, err := simulated(t, map[string]string{"env.yaml": simulatedEnv, "none.csv": "time,over,claims,duration\n" +
+			"2026-01-06T08:00:00Z,60s,1,5m\n"}, append([]string{"simulate", "--trace", "none.csv", "-o", "json", "--server", address}, args...)...)
+		must.Succeed(t, err)
+		var got []struct{ Claims, ServedAtOnce int }
+		must.Succeed(t, json.Unmarshal([]byte(out), &got))
+		if len(got) != 1 || got[0].Claims != got[0].ServedAtOnce {
+			t.Errorf("%v: got %+v, want all claims served at once by the Pods that are there", args, got)
+		}
+		return got[0].Claims
+	}
+	if n := claims("-f", "env.yaml"); n != 1 {
+		t.Errorf("without the federation's state: %d claims", n)
+	}
+	for _, args := range [][]string{{"--cluster-state", "default/python"}, {"--cluster-state", "default/python", "-f", "env.yaml"}} {
+		if n := claims(args...); n != 5 {
+			t.Errorf("%v: %d claims, want one, and one for each of 4 sandboxes that run", args, n)
+		}
+	}
+	s.env.Catalog = nil
+	if _, _, err := simulated(t, nil, "simulate", "--server", address, "--cluster-state", "default/python"); err == nil ||
+		!strings.Contains(err.Error(), "the manifest of default/python, which the hub's catalogue does not have") {
+		t.Errorf("without a manifest: %v", err)
 	}
 }

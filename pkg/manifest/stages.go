@@ -5,12 +5,15 @@ package manifest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/rollout"
 )
 
 // Bounds and defaults of a Plan.
@@ -19,6 +22,8 @@ const (
 	maxPause  = 30 * 24 * time.Hour
 	// DefaultPatience is how long a stage may take to be ready before it has failed.
 	DefaultPatience = 10 * time.Minute
+	// leastWatch is how long the claims of a stage are watched at least, once it is ready.
+	leastWatch = time.Minute
 
 	manual   = "manual"
 	rollback = "rollback"
@@ -32,6 +37,19 @@ type Plan struct {
 	Rollback bool          // a stage that fails takes everything back; else the rollout pauses
 	// NotReadyFor is how long a stage may take to be ready before it has failed.
 	NotReadyFor time.Duration
+	// ClaimFailures is the share of a stage's claims that may fail before it has failed; 0: claims are not looked at.
+	ClaimFailures float64 `json:",omitempty"`
+	// MaxUnavailable is how many clusters of a stage, or a percentage of them, may be not ready at a time; empty: all.
+	MaxUnavailable string `json:",omitempty"`
+}
+
+// AtOnce is how many of a number of clusters may be not ready at a time: at least one.
+func (p *Plan) AtOnce(clusters int) int {
+	limit, err := rollout.Parse(p.MaxUnavailable)
+	if p.MaxUnavailable == "" || err != nil {
+		return clusters
+	}
+	return min(max(limit.Of(int32(clusters)), 1), clusters)
 }
 
 // planText is a Plan as the annotation has it.
@@ -40,8 +58,10 @@ type planText struct {
 	Pause     string     `json:"pause"`
 	OnFailure string     `json:"onFailure"`
 	AbortOn   struct {
-		NotReadyFor string `json:"notReadyFor"`
+		NotReadyFor      string `json:"notReadyFor"`
+		ClaimFailureRate string `json:"claimFailureRate"`
 	} `json:"abortOn"`
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable"`
 }
 
 // PlanOf reads the plan of a rollout from an Env, nil if it has none.
@@ -86,7 +106,31 @@ func parsePlan(text string, clusters []string) (*Plan, error) {
 				map[bool]string{true: ", or manual"}[d.field == "pause"])
 		}
 	}
+	if err := p.readLimits(in); err != nil {
+		return nil, err
+	}
 	return p, p.complete(clusters)
+}
+
+// readLimits reads what says when a stage has failed, and how much of it may be missing.
+func (p *Plan) readLimits(in planText) error {
+	if text := in.AbortOn.ClaimFailureRate; text != "" {
+		number, isPercent := strings.CutSuffix(text, "%")
+		percent, err := strconv.ParseFloat(number, 64)
+		if err != nil || !isPercent || !(percent > 0 && percent <= 100) {
+			return fmt.Errorf("abortOn.claimFailureRate: %q is not valid, want a percentage such as 5%%, above 0%% to 100%%", text)
+		}
+		p.ClaimFailures = percent / 100
+		p.Pause = max(p.Pause, leastWatch)
+	}
+	if in.MaxUnavailable != nil {
+		p.MaxUnavailable = in.MaxUnavailable.String()
+		limit, err := rollout.Parse(p.MaxUnavailable)
+		if err != nil || p.MaxUnavailable == "" || limit.Of(100) < 1 {
+			return fmt.Errorf("maxUnavailable: %q is not valid, want a number of clusters from 1, or 1%% to 100%% of a stage", p.MaxUnavailable)
+		}
+	}
+	return nil
 }
 
 // complete checks the stages, and puts the clusters that none names into a last one.

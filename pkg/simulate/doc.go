@@ -5,6 +5,7 @@
 // In: a Plan: pools and policies, claims, disturbances. Out: a Run: points over time, every decision with its reason, the claims' outcomes.
 //
 //	plan.go                                        input
+//	state.go                                       a running federation as the start of a run
 //	load.go, trace.go, scenarios.go, manifest.go   sources of claims, disturbances and Envs
 //	events.go                                      simulated clock
 //	world.go, pods.go, claims.go, edits.go         state, Pods, claims, manual edits

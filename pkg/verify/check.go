@@ -15,6 +15,7 @@ func Check(s *Snapshot) []Finding {
 		sandboxesOnOnePod, claimsAreOrdered, keysOnOnePod, keysOfOneSpace, keysAsTheHubKnows, // I1, I2
 		segmentsHaveOneWriter,                                  // I3
 		foreignEqualsOwners, hubEqualsOwners, registrationsEnd, // I4
+		catalogueIsThere,               // I4, I5
 		hubListsSandboxes,              // I2, I5
 		sandboxesAreLeftAlone,          // I6
 		troubleStaysWhereItIs,          // I7

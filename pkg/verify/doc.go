@@ -20,9 +20,11 @@
 //	I3  isLocal; the worker's two field managers own nothing in      whether a re-apply lost something: e2e
 //	    each other's segments
 //	I4  foreign segments and the hub's view equal the owners'; no    clusters not read or heard, and Envs
-//	    segment of a gone Env or cluster                             without members there
+//	    segment of a gone Env or cluster; each cluster has the       without members there
+//	    revision that the hub's catalogue says is applied
 //	I5  nothing with an owner is missing in the hub's view; no       why something was deleted
-//	    sandbox without a Pod; incarnations never go back
+//	    sandbox without a Pod; incarnations never go back; the
+//	    catalogue knows what it has delivered
 //	I6  no sandbox is on a Pod marked for scale-down, or deleted     who deleted it: audit log
 //	    while its pool stays, evictions aside
 //	I7  a leading worker's cluster is heard, current, never stale;   slower claims: e2e, bench

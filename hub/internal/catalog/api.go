@@ -5,6 +5,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -51,6 +52,9 @@ func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 		return nil, before, problem.InvalidField("metadata.name", clip.Text(o.Ref().String(), maxMessage), ref.String()+", as in the path")
 	}
 	if o, err = s.check(ctx, ref, o, before); err != nil {
+		return nil, before, err
+	}
+	if err := s.checkVisible(ctx, o); err != nil {
 		return nil, before, err
 	}
 	var old manifest.Object
@@ -359,6 +363,25 @@ func visible(ctx context.Context, o manifest.Object) bool {
 	return visibility.Caller{Team: p.Team, User: p.User}.Sees(t.Spec.Visibility)
 }
 
+// checkVisible refuses an Env of a template that its author does not see. Workers check the same by the Env's namespace.
+func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
+	if o.Kind() != manifest.EnvKind {
+		return nil
+	}
+	if t := s.state.Load().records[keyOf(templateRef(o.Template()))]; t != nil && !t.removed() && !visible(ctx, t.object) {
+		return problem.InvalidField("spec.templateRef.name", o.Template(), "a template whose spec.visibility has the caller's team and user")
+	}
+	return nil
+}
+
+// seen refuses what is about a template that the caller does not see, in the words of one that is not there.
+func (t Templates) seen(ctx context.Context, name string) error {
+	if r := t.state.Load().records[keyOf(templateRef(name))]; r != nil && !r.removed() && !visible(ctx, r.object) {
+		return problem.New(problem.NotFound, "the catalogue has no %s", r.Ref)
+	}
+	return nil
+}
+
 // GetTemplate returns a template that the caller sees.
 func (t Templates) GetTemplate(ctx context.Context, in *sandboxv1.GetTemplateRequest) (*sandboxv1.Template, error) {
 	r, err := t.find(templateRef(in.GetName()))
@@ -412,7 +435,7 @@ func (t Templates) ListTemplates(ctx context.Context, in *sandboxv1.ListTemplate
 // PutTemplate writes a template.
 func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateRequest) (*sandboxv1.Template, error) {
 	ref := templateRef(in.GetName())
-	if err := t.writable(ref); err != nil {
+	if err := errors.Join(t.writable(ref), t.seen(ctx, in.GetName())); err != nil {
 		return nil, err
 	}
 	o, before, err := t.read(ctx, ref, in.GetTemplate())
@@ -431,6 +454,9 @@ func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTempl
 	if err != nil {
 		return nil, err
 	}
+	if err := t.seen(ctx, in.GetName()); err != nil {
+		return nil, err
+	}
 	if err := t.removable(ctx, r.Ref); err != nil {
 		return nil, err
 	}
@@ -441,5 +467,8 @@ func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTempl
 func (t Templates) ListTemplateRevisions(
 	ctx context.Context, in *sandboxv1.ListTemplateRevisionsRequest,
 ) (*sandboxv1.ListRevisionsResponse, error) {
+	if err := t.seen(ctx, in.GetName()); err != nil {
+		return nil, err
+	}
 	return t.revisions(ctx, templateRef(in.GetName()))
 }

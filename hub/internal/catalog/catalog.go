@@ -44,8 +44,10 @@ type Options struct {
 	Connected func(clusterID string) bool // to this replica
 	// Source is where manifests are written instead of by the API; nil: by the API.
 	Source Source
-	Clock  clock.WithTicker
-	Log    logr.Logger
+	// Figures judge the claims of a stage; nil: none are known.
+	Figures *Figures
+	Clock   clock.WithTicker
+	Log     logr.Logger
 }
 
 // Service keeps the catalogue.

@@ -32,6 +32,9 @@ func (s *Service) PlanEnv(ctx context.Context, in *sandboxv1.PlanEnvRequest) (*s
 
 // PlanTemplate is PlanEnv for a template, in each cluster that has Envs of it.
 func (t Templates) PlanTemplate(ctx context.Context, in *sandboxv1.PlanTemplateRequest) (*sandboxv1.PlanEnvResponse, error) {
+	if err := t.seen(ctx, in.GetName()); err != nil {
+		return nil, err
+	}
 	return t.plan(ctx, templateRef(in.GetName()), in.GetTemplate())
 }
 

@@ -33,6 +33,7 @@ type rollout struct {
 	FromRevision int32                   `json:"fromRevision,omitempty"`
 	State        sandboxv1.Rollout_State `json:"state"`
 	Stage        int                     `json:"stage"` // current one, from 0
+	Begun        int                     `json:"begun"` // how many of its clusters, in order; see Plan.AtOnce
 	Since        time.Time               `json:"since"` // of state or stage
 	ReadySince   time.Time               `json:"readySince,omitzero"`
 	Reason       string                  `json:"reason,omitempty"`
@@ -46,12 +47,16 @@ func (r *rollout) holdsBack(cluster string) bool {
 	if r == nil || r.State != sandboxv1.Rollout_RUNNING && r.State != sandboxv1.Rollout_PAUSED {
 		return false
 	}
-	for _, stage := range r.Plan.Stages[:r.Stage+1] {
-		if slices.Contains(stage, cluster) {
-			return false
-		}
+	return !slices.Contains(slices.Concat(r.begun()...), cluster)
+}
+
+// begun are the clusters of each stage that are to have the revision.
+func (r *rollout) begun() [][]string {
+	out := slices.Clone(r.Plan.Stages[:r.Stage+1])
+	if r.Plan.MaxUnavailable != "" {
+		out[r.Stage] = out[r.Stage][:min(r.Begun, len(out[r.Stage]))]
 	}
-	return true
+	return out
 }
 
 func (r *rollout) show(of *record) *sandboxv1.Rollout {
@@ -87,7 +92,8 @@ func (s *Service) stage(r *record, o manifest.Object, before *record) error {
 	if before.Rollout.open() { // clusters that were not reached have what was there before it
 		from, revision = before.Rollout.From, before.Rollout.FromRevision
 	}
-	r.Rollout = &rollout{Plan: *plan, From: from, FromRevision: revision, State: sandboxv1.Rollout_RUNNING, Since: r.Changed}
+	r.Rollout = &rollout{Plan: *plan, From: from, FromRevision: revision, State: sandboxv1.Rollout_RUNNING, Since: r.Changed,
+		Begun: plan.AtOnce(len(plan.Stages[0]))}
 	return nil
 }
 
@@ -97,8 +103,16 @@ func (r *rollout) open() bool {
 
 // health is what is known of the clusters of a stage.
 type health struct {
-	waiting []string // clusters that are not ready, and why
+	waiting []string // what is not ready, and why
+	unready int      // how many of the current stage's clusters are not
 	failed  string   // what a person must cure; empty: nothing
+	// Claims that the clusters were sent since the stage began.
+	sent, failures int
+}
+
+// fails reports whether too many claims of a stage failed.
+func (p health) fails(limit float64) bool {
+	return limit > 0 && p.sent >= fewClaims && float64(p.failures) > limit*float64(p.sent)
 }
 
 // next decides how a running rollout goes on, and whether that changes it. undo: everything goes back.
@@ -117,6 +131,13 @@ func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool)
 	case h.failed != "":
 		undo = fail("StageRefused", h.failed)
 		return out, true, undo
+	case h.fails(r.Plan.ClaimFailures):
+		undo = fail("ClaimsFail", fmt.Sprintf("%d of %d claims failed since the stage began, more than %g%%", h.failures, h.sent,
+			r.Plan.ClaimFailures*100))
+		return out, true, undo
+	case r.more(h) > r.Begun:
+		out.Begun, out.Since, out.ReadySince = r.more(h), now, time.Time{}
+		return out, true, false
 	case len(h.waiting) > 0 && now.Sub(r.Since) >= r.Plan.NotReadyFor:
 		undo = fail("StageNotReady", fmt.Sprintf("not ready for %s: %s", r.Plan.NotReadyFor, strings.Join(h.waiting, "; ")))
 		return out, true, undo
@@ -126,6 +147,8 @@ func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool)
 	case r.ReadySince.IsZero():
 		out.ReadySince = now
 		return out, true, false
+	case r.Plan.ClaimFailures > 0 && now.Sub(r.ReadySince) < r.Plan.Pause:
+		return r, false, false
 	case r.Stage == len(r.Plan.Stages)-1:
 		out.State, out.Since, out.Reason, out.Message = sandboxv1.Rollout_DONE, now, "", ""
 		return out, true, false
@@ -139,9 +162,19 @@ func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool)
 	return out.advance(now), true, false
 }
 
+// more is how many clusters of the stage may have begun, by how many of those that have are ready.
+func (r rollout) more(h health) int {
+	stage := len(r.Plan.Stages[r.Stage])
+	if r.Plan.MaxUnavailable == "" {
+		return r.Begun
+	}
+	return max(r.Begun, min(stage, r.Begun-h.unready+r.Plan.AtOnce(stage)))
+}
+
 func (r rollout) advance(now time.Time) rollout {
 	r.State, r.Since, r.ReadySince, r.Reason, r.Message = sandboxv1.Rollout_RUNNING, now, time.Time{}, "", ""
 	r.Stage = min(r.Stage+1, len(r.Plan.Stages)-1)
+	r.Begun = r.Plan.AtOnce(len(r.Plan.Stages[r.Stage]))
 	return r
 }
 
@@ -223,10 +256,15 @@ func (s *Service) undo(ctx context.Context, r *record, reason, message, by strin
 func (s *Service) health(r *record) (out health) {
 	state := s.state.Load()
 	reported := map[string]*sandboxv1.EnvCluster{}
-	for _, c := range s.opts.Fleet.Env(segment.Key{Namespace: r.Ref.Namespace, Name: r.Ref.Name}).GetClusters() {
+	key := segment.Key{Namespace: r.Ref.Namespace, Name: r.Ref.Name}
+	for _, c := range s.opts.Fleet.Env(key).GetClusters() {
 		reported[c.GetClusterId()] = c
 	}
-	for _, id := range slices.Concat(r.Rollout.Plan.Stages[:r.Rollout.Stage+1]...) {
+	clusters := slices.Concat(r.Rollout.begun()...)
+	out.sent, out.failures = s.opts.Figures.Since(key, clusters, r.Rollout.Since)
+	current := r.Rollout.Plan.Stages[r.Rollout.Stage]
+	for _, id := range clusters {
+		before := len(out.waiting)
 		f, c := state.fates[id][keyOf(r.Ref)], reported[id]
 		switch {
 		case f.State == sandboxv1.CatalogCluster_REFUSED || f.State == sandboxv1.CatalogCluster_CONFLICT:
@@ -243,6 +281,9 @@ func (s *Service) health(r *record) (out health) {
 					out.waiting = append(out.waiting, id+": "+m.GetName()+" is "+m.GetState())
 				}
 			}
+		}
+		if len(out.waiting) > before && slices.Contains(current, id) {
+			out.unready++
 		}
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
 )
 
 const (
@@ -29,6 +30,9 @@ type Environment interface {
 
 // SetEnvironment has e set the environment of claims. Call it before the first claim; without it claims with one are refused.
 func (s *Service) SetEnvironment(e Environment) { s.environment = e }
+
+// OnSent has f told of each claim that a cluster was sent: whether it was served. Call it before the first claim.
+func (s *Service) OnSent(f func(env segment.Key, cluster string, ok bool)) { s.sent = f }
 
 // checkEnvironment refuses a claim whose environment could not be set, before anything is claimed.
 func (s *Service) checkEnvironment(in *sandboxv1.CreateSandboxRequest) error {

@@ -261,9 +261,29 @@ func (p *pursuit) record(got dispatchOutcome, answer *federationv1.Answer, err e
 	}
 	p.outcomes[[2]string{p.target.cluster, p.target.pool}] = text
 	p.service.metrics.dispatched(got)
+	p.count(got, calls.ErrorOf(answer))
 	if got == granted {
 		p.target.reservation.Settle(answer.GetCoveredBy())
 	}
+}
+
+// count tells of a claim that a cluster has served, or has failed to. What is the caller's own fault says nothing of the cluster, and
+// neither does a refusal where only an idle Pod was asked for.
+func (p *pursuit) count(got dispatchOutcome, e *problem.Error) {
+	if p.service.sent == nil {
+		return
+	}
+	switch {
+	case got == granted:
+	case got == unclear, got == refused && !p.target.idleOnly, got == failed:
+		if e != nil && !e.Reason.OfClaim() && e.Reason != problem.Internal && e.Reason != problem.OutcomeUnknown || e != nil &&
+			e.Reason == problem.Forbidden {
+			return
+		}
+	default:
+		return
+	}
+	p.service.sent(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()}, p.target.cluster, got == granted)
 }
 
 // free stops counting a claim that was not granted where it was sent.

@@ -110,7 +110,8 @@ type Service struct {
 	restored   background.Latest // what clusters lost whose etcd was restored
 	flights    *flights
 
-	environment Environment // nil: none is set
+	environment Environment                                    // nil: none is set
+	sent        func(env segment.Key, cluster string, ok bool) // nil: none is told
 }
 
 // New returns a service. Close it after the last call.

@@ -26,7 +26,7 @@ func refOf(o *unstructured.Unstructured) manifest.Ref {
 	return manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// isSource reports whether an object is a user's. What a catalogue has delivered, and nobody else writes, is not.
+// isSource reports whether an object is a user's. What a catalogue has delivered, and no user writes, is not.
 func isSource(o *unstructured.Unstructured) bool {
 	return o.GetAnnotations()[v1alpha1.CatalogAnnotationKey] == "" || author(o) != ""
 }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+)
+
+var demo = segment.Key{Namespace: "default", Name: "demo"}
+
+// Claims count by Env and cluster, and not those from before a stage, or of long ago.
+func TestFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFigures(clock.RealClock{})
+		began := time.Now()
+		f.Sent(demo, "east", false) // in the step of the beginning: it may be from before
+		time.Sleep(figureStep)
+		f.Sent(demo, "east", false)
+		f.Sent(demo, "east", true)
+		f.Sent(demo, "west", false)
+		f.Sent(segment.Key{Namespace: "default", Name: "other"}, "east", false)
+		if sent, failed := f.Since(demo, []string{"east"}, began); sent != 2 || failed != 1 {
+			t.Errorf("%d of %d failed, want 1 of 2", failed, sent)
+		}
+		time.Sleep(figures * figureStep)
+		if sent, _ := f.Since(demo, []string{"east", "west"}, began); sent != 0 {
+			t.Errorf("%d claims of long ago count", sent)
+		}
+		f.drop(stepOf(time.Now()))
+		if len(f.rows) != 0 {
+			t.Errorf("%d rows of nothing are kept", len(f.rows))
+		}
+	})
+}
+
+func active(name string, state federationv1.MemberState) *federationv1.EnvSegment {
+	return &federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"},
+		Members: []*federationv1.MemberSegment{{Name: name, State: state}}}
+}
+
+func (w *world) change(plan, size string) {
+	w.Helper()
+	text := strings.Replace(envText, "namespace: default", `namespace: default, annotations: {agentbox.navix.sh/rollout: "`+plan+`"}`, 1)
+	must.Succeed(w, w.putEnv(strings.ReplaceAll(text, "instanceType: s", "instanceType: "+size)))
+}
+
+func (w *world) rollout() *sandboxv1.Rollout {
+	w.Helper()
+	r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"})
+	must.Succeed(w, err)
+	return r
+}
+
+// A change that breaks claims stops at its first stage and goes back, by the hub's own figures; one that does not goes on.
+func TestRolloutJudgesClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Service.opts.Figures = NewFigures(clock.RealClock{})
+		defer w.run()()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("the first", "demo@1", "demo@1")
+		for _, id := range []string{"east", "west"} {
+			w.federation.Report(id, active("pool", federationv1.MemberState_ACTIVE))
+		}
+		const plan = "{stages: [[east], [west]], pause: 5m, onFailure: rollback, abortOn: {claimFailureRate: 20%}}"
+		claims := func(good, bad int) {
+			time.Sleep(30 * time.Second)
+			for i := range good + bad {
+				w.Service.opts.Figures.Sent(demo, "east", i < good)
+			}
+		}
+		w.change(plan, "m")
+		claims(8, 2)
+		w.expect("a fifth fails", "demo@2", "demo@1")
+		time.Sleep(15 * time.Minute)
+		w.expect("that is not more than a fifth", "demo@2", "demo@2")
+		if r := w.rollout(); r.GetState() != sandboxv1.Rollout_DONE {
+			t.Errorf("got %v", r)
+		}
+		w.change(plan, "l")
+		claims(7, 3)
+		w.expect("more fail", "demo@4", "demo@4")
+		if r := w.rollout(); r.GetState() != sandboxv1.Rollout_UNDONE || r.GetReason() != "ClaimsFail" ||
+			!strings.Contains(r.GetMessage(), "3 of 10 claims failed since the stage began, more than 20%") {
+			t.Errorf("got %v", r)
+		}
+	})
+}
+
+// Of a stage, no more clusters change at a time than may be unavailable.
+func TestRolloutMaxUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.run()()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("the first", "demo@1", "demo@1")
+		w.federation.Report("east", active("pool", federationv1.MemberState_MISSING))
+		w.federation.Report("west", active("pool", federationv1.MemberState_ACTIVE))
+		w.change("{stages: [[east, west]], maxUnavailable: 1}", "m")
+		w.expect("east is not ready", "demo@2", "demo@1")
+		w.federation.Report("east", active("pool", federationv1.MemberState_ACTIVE))
+		w.expect("east is ready", "demo@2", "demo@2")
+		if r := w.rollout(); r.GetState() != sandboxv1.Rollout_DONE {
+			t.Errorf("got %v", r)
+		}
+	})
+}
+
+// A template that a caller does not see is not there for it, and no Env of its can name it.
+func TestVisibility(t *testing.T) {
+	w := newWorld(t)
+	hidden := strings.Replace(templateText, "spec: {", "spec: {visibility: {rules: [{team: red}]}, ", 1)
+	templates := Templates{Service: w.Service}
+	_, err := templates.PutTemplate(w.admin(), &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, hidden)})
+	must.Succeed(t, err)
+	of := func(team string) context.Context {
+		return principal.With(t.Context(), principal.Principal{Name: "bob", Team: team, AllNamespaces: true})
+	}
+	put := func(ctx context.Context) error {
+		return w.PutEnv(ctx, &sandboxv1.PutEnvRequest{Namespace: "default", Name: "demo", Env: object(t, envText)})
+	}
+	if err := put(of("blue")); err == nil || !strings.Contains(err.Error(), `spec.templateRef.name: "base" is not valid, want a template whose`) {
+		t.Errorf("an Env of a template that is hidden: %v", err)
+	}
+	must.Succeed(t, put(of("red")))
+	for what, call := range map[string]func(ctx context.Context) error{
+		"put": func(ctx context.Context) error {
+			_, err := templates.PutTemplate(ctx, &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, templateText)})
+			return err
+		},
+		"delete": func(ctx context.Context) error {
+			_, err := templates.DeleteTemplate(ctx, &sandboxv1.DeleteTemplateRequest{Name: "base"})
+			return err
+		},
+		"plan": func(ctx context.Context) error {
+			_, err := templates.PlanTemplate(ctx, &sandboxv1.PlanTemplateRequest{Name: "base", Template: object(t, templateText)})
+			return err
+		},
+		"revisions": func(ctx context.Context) error {
+			_, err := templates.ListTemplateRevisions(ctx, &sandboxv1.ListTemplateRevisionsRequest{Name: "base"})
+			return err
+		},
+		"get": func(ctx context.Context) error {
+			_, err := templates.GetTemplate(ctx, &sandboxv1.GetTemplateRequest{Name: "base"})
+			return err
+		},
+	} {
+		if p := problem.FromError(call(of("blue"))); p == nil || p.Reason != problem.NotFound {
+			t.Errorf("%s of a template that is hidden: %v", what, p)
+		}
+	}
+	list, err := templates.ListTemplates(of("blue"), &sandboxv1.ListTemplatesRequest{})
+	if err != nil || len(list.GetTemplates()) != 0 {
+		t.Errorf("the list has %v, %v", list.GetTemplates(), err)
+	}
+	if list, err = templates.ListTemplates(of("red"), &sandboxv1.ListTemplatesRequest{}); err != nil || len(list.GetTemplates()) != 1 {
+		t.Errorf("the team's list has %v, %v", list.GetTemplates(), err)
+	}
+}
