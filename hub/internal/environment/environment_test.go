@@ -35,7 +35,7 @@ type daemon struct {
 	body     string
 	token    string
 	paths    []string
-	nobody   bool // the default account is none of the image
+	strange  bool // the default account is none of the image
 }
 
 func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,15 +47,15 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.body, d.token = r.Method+" "+r.URL.Path+" "+string(body), r.Header.Get("X-Access-Token")
-	d.nobody = d.nobody || strings.Contains(d.body, "nobody-here")
+	d.strange = d.strange || strings.Contains(d.body, "no-account-here")
 	w.WriteHeader(d.status)
 	_, _ = w.Write([]byte(canary))
 }
 
-// serveMore takes files but for read-only ones, and has no account nobody-here.
+// serveMore takes files but for read-only ones, and has no account no-account-here.
 func (d *daemon) serveMore(w http.ResponseWriter, r *http.Request, body string) {
 	switch {
-	case r.URL.Path != "/files" && d.nobody:
+	case r.URL.Path != "/files" && d.strange:
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = w.Write([]byte(`{"code":"unauthenticated","message":"user ` + canary + `"}`))
@@ -157,8 +157,8 @@ func TestTheDaemonGetsFilesAndDefaults(t *testing.T) {
 		reason problem.Reason
 		says   string
 	}{
-		"an account that is not there": {d, &sandboxv1.CreateSandboxRequest{ExecUser: "nobody-here"}, problem.Invalid, "execUser"},
-		"the same, with a folder": {d, &sandboxv1.CreateSandboxRequest{ExecUser: "nobody-here", Workdir: "/" + canary}, problem.Invalid,
+		"an account that is not there": {d, &sandboxv1.CreateSandboxRequest{ExecUser: "no-account-here"}, problem.Invalid, "execUser"},
+		"the same, with a folder": {d, &sandboxv1.CreateSandboxRequest{ExecUser: "no-account-here", Workdir: "/" + canary}, problem.Invalid,
 			"execUser"},
 		"a file that cannot be written": {d, &sandboxv1.CreateSandboxRequest{Files: []*sandboxv1.SandboxFile{{Path: "/proc/" + canary}}},
 			problem.Invalid, "files[0]"},
