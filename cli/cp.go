@@ -28,7 +28,7 @@ func cpCommand(a *app) *cobra.Command {
 this machine, gets the file under its name; a folder's content becomes that of the destination. LOCAL may be -, for what atollctl reads or
 prints.
 
-A file goes by the sandbox's daemon. Folders, and what goes without a daemon, need tar in the sandbox's image, which exec runs.`,
+Files and folders go by the sandbox's daemon. Where there is none, or an older one, they need tar in the sandbox's image, which exec runs.`,
 		Example: `  atollctl cp data.csv 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/tmp/
   atollctl cp src 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/work/src
   atollctl cp 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/work/result.json .`,
@@ -89,7 +89,7 @@ func (c *copying) up(ctx context.Context, local, to string) error {
 		return fmt.Errorf("reading %s: %w", local, err)
 	}
 	if info.IsDir() {
-		return c.unpack(ctx, func(w io.Writer) error { return pack(w, local, strings.Trim(to, "/")) })
+		return c.folderUp(ctx, local, to)
 	}
 	if strings.HasSuffix(to, "/") {
 		to += filepath.Base(local)
@@ -106,21 +106,41 @@ func (c *copying) up(ctx context.Context, local, to string) error {
 	return err
 }
 
-// unpack runs tar in the sandbox, on what write writes.
-func (c *copying) unpack(ctx context.Context, write func(io.Writer) error) error {
+// folderUp copies a folder into the sandbox.
+func (c *copying) folderUp(ctx context.Context, local, to string) error {
+	// The daemon takes a body only when it can use it: one without archives has taken nothing.
+	err := streamed(func(w io.Writer) error { return pack(w, local, "") }, func(r io.Reader) error {
+		_, err := c.sandbox.Unpack(ctx, to, r)
+		return err
+	})
+	if err != nil && withoutDaemon(err) {
+		return c.unpack(ctx, func(w io.Writer) error { return pack(w, local, strings.Trim(to, "/")) })
+	}
+	return err
+}
+
+// streamed has read read what write writes. The error is read's, else write's.
+func streamed(write func(io.Writer) error, read func(io.Reader) error) error {
 	from, to := io.Pipe()
-	packed := make(chan error, 1)
+	written := make(chan error, 1)
 	go func() {
 		err := write(to)
 		_ = to.CloseWithError(err)
-		packed <- err
+		written <- err
 	}()
-	err := c.exec(ctx, from, io.Discard, "tar", "x", "-o", "-f", "-", "-C", "/")
-	_ = from.CloseWithError(errors.New("the sandbox takes no more"))
-	if local := <-packed; err == nil {
-		return local
+	err := read(from)
+	_ = from.CloseWithError(errors.New("nothing more is taken"))
+	if other := <-written; err == nil {
+		return other
 	}
 	return err
+}
+
+// unpack runs tar in the sandbox, on what write writes.
+func (c *copying) unpack(ctx context.Context, write func(io.Writer) error) error {
+	return streamed(write, func(r io.Reader) error {
+		return c.exec(ctx, r, io.Discard, "tar", "x", "-o", "-f", "-", "-C", "/")
+	})
 }
 
 // down copies out of the sandbox.
@@ -168,24 +188,21 @@ func (c *copying) content(ctx context.Context, from string, to io.Writer) error 
 	return nil
 }
 
-// folder copies a folder of the sandbox, by tar there.
+// folder copies a folder of the sandbox.
 func (c *copying) folder(ctx context.Context, from, local string) error {
 	if err := os.MkdirAll(local, 0o777); err != nil { //nolint:gosec // the user's umask decides
 		return fmt.Errorf("writing %s: %w", local, err)
 	}
-	read, written := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := c.exec(ctx, nil, written, "tar", "c", "-f", "-", "-C", from, ".")
-		_ = written.CloseWithError(err)
-		done <- err
-	}()
-	err := unpackInto(read, local)
-	_ = read.CloseWithError(errors.New("nothing more is taken"))
-	if there := <-done; err == nil {
-		return there
+	archive, err := c.sandbox.Pack(ctx, from)
+	if err == nil {
+		defer archive.Close()
+		return unpackInto(archive, local)
 	}
-	return err
+	if !withoutDaemon(err) {
+		return err
+	}
+	return streamed(func(w io.Writer) error { return c.exec(ctx, nil, w, "tar", "c", "-f", "-", "-C", from, ".") },
+		func(r io.Reader) error { return unpackInto(r, local) })
 }
 
 // exec runs a command in the sandbox, which must succeed.

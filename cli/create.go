@@ -28,6 +28,7 @@ type claimFlags struct {
 	idle, lifetime, firstActivity timeoutFlag // create's
 	hooks                         string      // a file
 	variables                     []string
+	files                         []string // LOCAL:PATH
 }
 
 func (f *claimFlags) bind(cmd *cobra.Command) {
@@ -61,6 +62,9 @@ func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error
 	if f.request.EnvVars, err = variablesOf(f.variables, os.LookupEnv); err != nil {
 		return nil, err
 	}
+	if f.request.Files, err = initialFiles(f.files); err != nil {
+		return nil, err
+	}
 	if f.wait != "" {
 		value, ok := sandboxv1.CreateSandboxRequest_Wait_value[strings.ToUpper(f.wait)]
 		if !ok {
@@ -90,6 +94,32 @@ func variablesOf(given []string, lookup func(string) (string, bool)) (map[string
 		variables[name] = value
 	}
 	return variables, nil
+}
+
+// maxFile bounds what is read of a file; the server bounds all of them.
+const maxFile = 1 << 20
+
+// initialFiles reads the files that a sandbox begins with.
+func initialFiles(given []string) (files []*sandboxv1.SandboxFile, err error) {
+	for _, one := range given {
+		local, path, ok := strings.Cut(one, ":")
+		if !ok || local == "" || path == "" {
+			return nil, invalidFlag("file", one, "LOCAL:PATH")
+		}
+		info, err := os.Stat(local)
+		if err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		if !info.Mode().IsRegular() || info.Size() > maxFile {
+			return nil, invalidFlag("file", local, "a file of at most 1 MiB; atollctl cp takes others")
+		}
+		content, err := os.ReadFile(local)
+		if err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		files = append(files, &sandboxv1.SandboxFile{Path: path, Content: content, Mode: fmt.Sprintf("%04o", info.Mode().Perm())})
+	}
+	return files, nil
 }
 
 func createCommand(a *app) *cobra.Command {
@@ -143,6 +173,10 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 		"end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
 	flags.StringArrayVar(&f.variables, "env-var", nil,
 		"NAME=VALUE for the processes that the daemon of runtime e2b starts, or NAME for atollctl's own value; repeatable")
+	flags.StringVar(&r.Workdir, "workdir", "", "where processes of the daemon start, and relative paths begin; it is made if it is missing")
+	flags.StringVar(&r.ExecUser, "exec-user", "", "the account that they run as, and that --file's files are of; default the container's")
+	flags.StringArrayVar(&f.files, "file", nil,
+		"LOCAL:PATH, a file to begin with, with its permissions, written by the daemon; repeatable, at most 32 of 1 MiB in all")
 	flags.StringVar(&f.hooks, "hooks", "", "a file with post-start hooks, a YAML or JSON list; - is standard input")
 	f.wait = "ready"
 	bindEnum(cmd, flags, &f.wait, "wait", "", "return when: ready, assigned, or none (needs --claim-key)", "ready", "assigned", "none")

@@ -83,3 +83,18 @@ func TestVariablesOf(t *testing.T) {
 		t.Errorf("none: %v, %v", got, err)
 	}
 }
+
+func TestInitialFiles(t *testing.T) {
+	tool := filepath.Join(t.TempDir(), "tool")
+	must.Succeed(t, os.WriteFile(tool, []byte("#!/bin/sh\n"), 0o755))
+	got, err := initialFiles([]string{tool + ":bin/tool"})
+	must.Succeed(t, err)
+	if len(got) != 1 || got[0].GetPath() != "bin/tool" || string(got[0].GetContent()) != "#!/bin/sh\n" || got[0].GetMode() != "0755" {
+		t.Errorf("%v", got)
+	}
+	for _, bad := range []string{tool, tool + ":", ":bin/tool", tool + ".none:a", filepath.Dir(tool) + ":a"} {
+		if _, err := initialFiles([]string{bad}); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}

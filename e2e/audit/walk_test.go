@@ -5,6 +5,7 @@ package audit_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,16 +132,19 @@ func (w *walk) sandboxes() {
 // environment gives sandboxes secret variables, and looks for them in all that describes the sandboxes.
 func (w *walk) environment() {
 	w.t.Helper()
-	variables := `{"env":"python","envVars":{"SECRET":"` + canary + `variable"}`
+	content := base64.StdEncoding.EncodeToString([]byte(canary + "variable content"))
+	variables := `{"env":"python","envVars":{"SECRET":"` + canary + `variable"},"workdir":"/tmp/` + canary + `variable-folder",` +
+		`"files":[{"path":"` + canary + `variable-file","content":"` + content + `","mode":"0600"}]`
 	id := idOf(w.t, w.ok("create", "POST", "/v1/sandboxes", variables+`}`))
 	w.call("create", "all", "POST", "/v1/sandboxes", variables+`,"wait":"ASSIGNED"}`)
 	for _, kind := range []string{"pods", "sandboxenvs", "sandboxpools", "configmaps", "secrets"} {
 		objects, err := atoll.Cluster(cluster).Kubectl(w.t.Context(), "get", kind, "-A", "-o", "yaml")
-		if err != nil || strings.Contains(objects, canary+"variable") {
+		if err != nil || strings.Contains(objects, canary+"variable") || strings.Contains(objects, content) {
 			w.t.Errorf("%s have the environment of a sandbox, or cannot be read: %v", kind, err)
 		}
 	}
-	if text := w.ok("", "GET", "/v1/sandboxes/"+id, ""); strings.Contains(text, canary+"variable") {
+	w.call("create", "all", "POST", "/v1/sandboxes", `{"env":"python","files":[{"path":"`+canary+`variable-folder/"}]}`)
+	if text := w.ok("", "GET", "/v1/sandboxes/"+id, ""); strings.Contains(text, canary+"variable") || strings.Contains(text, content) {
 		w.t.Errorf("the record has the environment of its sandbox: %s", text)
 	}
 	w.ok("release", "DELETE", "/v1/sandboxes/"+id, "")

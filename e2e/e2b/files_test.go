@@ -73,6 +73,36 @@ func TestFilesOfOurOwnAPI(t *testing.T) {
 	}
 }
 
+// What a sandbox begins with is there when the create returns, and in nothing that describes the sandbox.
+func TestASandboxBeginsWithFiles(t *testing.T) {
+	ctx, c := t.Context(), as(t, "red")
+	ready(t)
+	folder := filepath.Join(t.TempDir(), "work") // of this machine: a sandbox's processes are
+	s, err := c.Create(ctx, &sandboxv1.CreateSandboxRequest{
+		Env: delivered.Name, Workdir: folder, EnvVars: map[string]string{"SECRET": canary},
+		Files: []*sandboxv1.SandboxFile{{Path: "bin/tool", Content: []byte("#!/bin/sh\necho " + canary + " $SECRET\n"), Mode: "0755"}},
+	})
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, s.Close()) })
+	r, err := s.Run(ctx, "sh", "-c", "pwd; bin/tool")
+	must.Succeed(t, err)
+	if want := folder + "\n" + canary + " " + canary + "\n"; string(r.Stdout) != want {
+		t.Errorf("printed %q%q, want %q", r.Stdout, r.Stderr, want)
+	}
+	wantNoCanary(t)
+	_, err = c.Create(ctx, &sandboxv1.CreateSandboxRequest{
+		Env: env.Name, Files: []*sandboxv1.SandboxFile{{Path: "a", Content: []byte(canary)}},
+	})
+	if reasonOf(err) != problem.Invalid || !strings.Contains(err.Error(), "files") || strings.Contains(err.Error(), canary) {
+		t.Errorf("where no template has the daemon: %v", err)
+	}
+	_, err = c.Create(ctx, &sandboxv1.CreateSandboxRequest{Env: delivered.Name, ExecUser: "no-such-account"})
+	if reasonOf(err) != problem.Invalid || !strings.Contains(err.Error(), "execUser") {
+		t.Errorf("an account that is not there: %v", err)
+	}
+	must.Succeed(t, s.Remove(ctx, "bin"))
+}
+
 func TestCommandsOfOurOwnAPI(t *testing.T) {
 	ctx, s := t.Context(), claim(t, as(t, "red"))
 	got, err := s.Run(ctx, "sh", "-c", "echo out; echo err >&2; exit 7")

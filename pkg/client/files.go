@@ -5,6 +5,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -84,4 +85,28 @@ func (s *Sandbox) Move(ctx context.Context, from, to string) error {
 // Remove removes a file, or a folder with all that is in it.
 func (s *Sandbox) Remove(ctx context.Context, path string) error {
 	return s.client.call(ctx, http.MethodDelete, s.path("/files"), at(path), nil, nil)
+}
+
+// Pack returns what a folder has, as a tar stream, which the caller closes. One that breaks off is an error of its reader.
+func (s *Sandbox) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
+	response, err := s.client.send(ctx, http.MethodGet, s.path("/files:archive"), at(path), nil)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// Unpack writes the files of a tar stream below a folder, which is made if it is missing, and returns how many there are.
+func (s *Sandbox) Unpack(ctx context.Context, path string, archive io.Reader) (int, error) {
+	response, err := s.client.send(ctx, http.MethodPut, s.path("/files:archive"), at(path), archive, "Content-Type",
+		"application/x-tar", "Expect", "100-continue") // a daemon without archives is told of before the body is read
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	var out sandboxv1.Unpacked
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxResponse)).Decode(&out); err != nil {
+		return 0, fmt.Errorf("reading the response: %w", err)
+	}
+	return out.Files, nil
 }

@@ -91,7 +91,7 @@ func (g *Gateway) init(r *http.Request, id string, env map[string]string) error 
 		Token: sandboxd.Token(g.opts.Key, id),
 	}
 	for {
-		err := daemon.Init(ctx, env, g.opts.Now())
+		err := daemon.Init(ctx, sandboxd.Defaults{Env: env}, g.opts.Now())
 		var refused *sandboxd.StatusError
 		if err == nil {
 			return nil

@@ -12,13 +12,14 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// conn adapts a Tunnel to a port to a net.Conn for net/http, for one response. It has no deadlines; a caller that abandons it
-// closes it. The response's header is bounded in size and time.
+// conn adapts a Tunnel to a port to a net.Conn for net/http. It has no deadlines; a caller that abandons it closes it. The header of
+// each response is bounded in size and time.
 type conn struct {
 	tunnel Tunnel
 	rest   []byte
 	err    error
 
+	next    atomic.Bool // a request begins, whose response is read next
 	head    head
 	arrival *time.Timer // runs while a header arrives
 	late    atomic.Bool
@@ -34,6 +35,9 @@ func NewConn(t Tunnel) net.Conn {
 	c.arrival.Stop()
 	return c
 }
+
+// begin is called before a request is written, and no response is under way.
+func (c *conn) begin() { c.next.Store(true) }
 
 // Prepare connects to a port of a sandbox that its caller does not have yet, for one HTTP response. It is no activity.
 func Prepare(ctx context.Context, o Opener, id string, port int32) (net.Conn, error) {
@@ -52,6 +56,9 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, c.err
 		}
 		c.rest, c.err = c.tunnel.Recv()
+		if c.next.Swap(false) {
+			c.head = head{}
+		}
 		if !c.head.over {
 			c.watch()
 		}

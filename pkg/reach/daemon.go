@@ -84,7 +84,9 @@ func (h *Handler) daemon(w http.ResponseWriter, r *http.Request, t target) error
 	dialled := &dialled{}
 	defer dialled.close()
 	ctx := context.WithValue(r.Context(), asKey{}, t.what)
-	ctx = context.WithValue(ctx, forwarded{}, forwarded{target: t, host: r.Host, call: call, dialled: dialled})
+	ctx = context.WithValue(ctx, forwarded{}, forwarded{
+		target: t, host: r.Host, call: call, dialled: dialled, caller: h.caller(r.Context()),
+	})
 	i := &inside{
 		Client:  &sandboxd.Client{HTTP: direct{h.asking}, Base: "http://localhost:" + strconv.Itoa(envd.Port), Token: token},
 		context: ctx, w: w, request: r, target: t, query: query{values: r.URL.Query()}, now: time.Now(),
@@ -107,6 +109,7 @@ var operations = map[string]map[string]operation{
 	"files:list":       {http.MethodGet: (*inside).list},
 	"files:stat":       {http.MethodGet: (*inside).stat},
 	"files:mkdir":      {http.MethodPost: (*inside).makeDir},
+	"files:archive":    {http.MethodGet: (*inside).pack, http.MethodPut: (*inside).unpack},
 	"files:move":       {http.MethodPost: (*inside).move},
 	"processes:":       {http.MethodGet: (*inside).processes, http.MethodPost: (*inside).run},
 	"processes:signal": {http.MethodPost: (*inside).signal},

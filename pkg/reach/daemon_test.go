@@ -206,6 +206,30 @@ func TestFilesThroughTheDaemon(t *testing.T) {
 	a.want(404, "DELETE", "a-east/files?path=more", "")
 }
 
+func TestArchivesThroughTheDaemon(t *testing.T) {
+	a := newAPI(t)
+	a.want(200, "PUT", "a-east/files?path=from/sub/data", "some data")
+	for _, format := range []string{"tar", "zip"} {
+		status, header, archive := a.call("GET", "a-east/files:archive?path=from&format="+format, nil)
+		if status != 200 || header.Get("Content-Type") != archiveKinds[format] || header.Get("Content-Disposition") != "attachment" {
+			t.Fatalf("%s: %d %v", format, status, header)
+		}
+		to := "a-east/files:archive?path=to-" + format + "&format=" + format
+		if text := a.want(200, "PUT", to, archive); !strings.Contains(text, `"files":2`) {
+			t.Errorf("%s: %s", format, text)
+		}
+		if text := a.want(200, "GET", "a-east/files?path=to-"+format+"/sub/data", ""); text != "some data" {
+			t.Errorf("%s: %q came back", format, text)
+		}
+		a.want(400, "PUT", to, "nonsense that is longer than a header"+strings.Repeat("x", 512))
+	}
+	a.want(400, "GET", "a-east/files:archive?path=from&format=rar", "")
+	a.want(400, "GET", "a-east/files:archive?path=from/sub/data", "")
+	a.want(404, "GET", "a-east/files:archive?path=none", "")
+	a.want(405, "POST", "a-east/files:archive?path=from", "")
+	a.want(422, "PUT", "bare-east/files:archive?path=from", "x")
+}
+
 func TestProcessesThroughTheDaemon(t *testing.T) {
 	a := newAPI(t)
 	run := func(body string) (r sandboxv1.CommandResult) {

@@ -39,7 +39,10 @@
 //   - A request to a port has no Authorization header; because those are for Atoll.
 //   - Redirects and cookies stay below the port's path, headers for the whole host are dropped; because sandboxes share it:
 //     TestASandboxSpeaksForItselfAlone, TestRedirectsLeadBelowThePort.
-//   - A connection to a port serves one request; because each is authorized.
+//   - A connection to a port serves one request after the other of one caller, of one kind, while what that caller may do stays the same
+//     (Handler.Caller); because each is authorized. One that waits for 2 s is closed, as is one that another conversation's share needs. It
+//     ends with its sandbox: TestI13AReusedTunnelEndsWithItsSandbox, TestATunnelServesOneCaller, TestIdleTunnelsGiveWay.
+//   - The audit has a line for each connection, with all bytes that it carried.
 //   - Requests from pages of other origins are refused (permit).
 //   - At a path, a sandbox's page has an opaque origin (Content-Security-Policy: sandbox); because exec shares the host. It runs scripts,
 //     but reads no responses, keeps no session, opens no WebSockets.

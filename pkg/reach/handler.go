@@ -34,13 +34,16 @@ type Handler struct {
 	Domain string
 	// Tokens are those of sandboxes' daemons. Nil: files and processes are not served.
 	Tokens Tokens
+	// Caller names the caller of a request and what it may do, such that of two requests with the same name both may use a tunnel that one
+	// of them has opened. Empty: no other request may. Nil: that of every request is empty.
+	Caller func(context.Context) string
 
 	opener    Opener
 	log       logr.Logger
 	ctx       context.Context // of all conversations
 	end       context.CancelFunc
-	transport http.RoundTripper
-	asking    http.RoundTripper // of daemons
+	transport pooled
+	asking    pooled // of daemons
 	proxy     http.Handler
 }
 
@@ -54,7 +57,17 @@ func NewHandler(opener Opener, log logr.Logger) *Handler {
 }
 
 // Close ends every conversation, and refuses new ones. Running handlers return soon.
-func (h *Handler) Close() { h.end() }
+func (h *Handler) Close() {
+	h.end()
+	h.closeIdle()
+}
+
+func (h *Handler) caller(ctx context.Context) string {
+	if h.Caller == nil {
+		return ""
+	}
+	return h.Caller(ctx)
+}
 
 // target is the parsed path.
 type target struct {

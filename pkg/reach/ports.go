@@ -13,7 +13,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,36 +52,11 @@ func (h *Handler) port(w http.ResponseWriter, r *http.Request, t target) error {
 	_ = http.NewResponseController(w).EnableFullDuplex() // a port may respond before it has read the whole request
 	dialled := &dialled{}
 	defer dialled.close()
-	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{target: t, host: r.Host, call: call, dialled: dialled})
+	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{
+		target: t, host: r.Host, call: call, dialled: dialled, caller: h.caller(r.Context()),
+	})
 	h.proxy.ServeHTTP(final{w}, r.WithContext(ctx))
 	return nil
-}
-
-// dialled holds the tunnels of one proxied request, which end with it; because the proxy leaves one open whose port switches to a
-// protocol that was not asked for.
-type dialled struct {
-	mu      sync.Mutex
-	over    bool
-	tunnels []Tunnel
-}
-
-func (d *dialled) add(t Tunnel) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.over {
-		t.Close(nil)
-		return
-	}
-	d.tunnels = append(d.tunnels, t)
-}
-
-func (d *dialled) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.over = true
-	for _, t := range d.tunnels {
-		t.Close(nil)
-	}
 }
 
 // connect carries a TCP connection.
@@ -111,6 +85,7 @@ type forwarded struct {
 	host    string // that the caller used
 	call    *federationv1.ReachCall
 	dialled *dialled
+	caller  string // see Handler.Caller
 }
 
 func forwardedOf(ctx context.Context) forwarded {
@@ -118,7 +93,7 @@ func forwardedOf(ctx context.Context) forwarded {
 	return f
 }
 
-// newProxy forwards HTTP to the port in a request's context. Each request has a connection of its own.
+// newProxy forwards HTTP to the port in a request's context.
 func (h *Handler) newProxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -137,20 +112,31 @@ func (h *Handler) newProxy() http.Handler {
 	}
 }
 
-// newTransport connects to the port in a request's context, once a request. A body that expects 100-continue waits so long for it.
-func (h *Handler) newTransport(expect time.Duration) http.RoundTripper {
-	return &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeadBytes, ExpectContinueTimeout: expect,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			f := forwardedOf(ctx)
-			tunnel, err := h.open(ctx, f.id, f.call)
-			if err != nil {
-				return nil, err
-			}
-			f.dialled.add(tunnel)
-			return NewConn(tunnel), nil
-		},
+// newTransport makes requests to the port in their context. A body that expects 100-continue waits so long for it.
+func (h *Handler) newTransport(expect time.Duration) pooled {
+	transport := &http.Transport{
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeadBytes, ExpectContinueTimeout: expect,
+		MaxIdleConns: maxIdle, MaxIdleConnsPerHost: maxIdleOfPort, IdleConnTimeout: idleTunnel,
 	}
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		f := forwardedOf(ctx)
+		tunnel, err := h.open(ctx, f.id, f.call)
+		if known := (*problem.Error)(nil); errors.As(err, &known) && known.Reason == problem.RateLimited {
+			h.closeIdle() // those that wait have a share, which is another's if it is needed
+			tunnel, err = h.open(ctx, f.id, f.call)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return NewConn(tunnel), nil
+	}
+	return pooled{transport}
+}
+
+// closeIdle closes the tunnels that wait for a next request.
+func (h *Handler) closeIdle() {
+	h.transport.CloseIdleConnections()
+	h.asking.CloseIdleConnections()
 }
 
 // rewrite builds the request for the sandbox, whose port is one of localhost there.

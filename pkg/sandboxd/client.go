@@ -24,6 +24,10 @@ const (
 // are not written at once wait until the daemon reads them.
 const expect, proceed = "Expect", "100-continue"
 
+// A write of a file sets its permissions by ModeParameter, octal. The response repeats them as ModeHeader; daemons that do not know them
+// do not.
+const ModeParameter, ModeHeader = "mode", "X-Atoll-Mode"
+
 // Client calls the daemon of one sandbox.
 type Client struct {
 	// HTTP makes the requests.
@@ -54,15 +58,26 @@ func (e *StatusError) Error() string {
 	return http.StatusText(e.Status)
 }
 
-// Init sets the daemon's token, if it has none, and adds to the environment of its processes. The daemon ignores what is older than what it
-// has; with the zero time it takes all.
-func (c *Client) Init(ctx context.Context, env map[string]string, now time.Time) error {
+// Defaults are what processes and paths of a sandbox have, where a call says nothing else. Empty fields change nothing.
+type Defaults struct {
+	Env           map[string]string // beside what there is
+	User, Workdir string
+}
+
+// Init sets the daemon's token, if it has none, and defaults. The daemon ignores what is older than what it has; with the zero time it
+// takes all.
+func (c *Client) Init(ctx context.Context, d Defaults, now time.Time) error {
 	body := map[string]any{"accessToken": c.Token}
+	for field, value := range map[string]string{"defaultUser": d.User, "defaultWorkdir": d.Workdir} {
+		if value != "" {
+			body[field] = value
+		}
+	}
 	if !now.IsZero() {
 		body["timestamp"] = now.UTC()
 	}
-	if len(env) > 0 {
-		body["envVars"] = env
+	if len(d.Env) > 0 {
+		body["envVars"] = d.Env
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -189,7 +204,7 @@ func again[R any](ctx context.Context, c *Client, now time.Time, call func() (R,
 	if !tokenless(err) {
 		return out, err
 	}
-	if err := c.Init(ctx, nil, now); err != nil {
+	if err := c.Init(ctx, Defaults{}, now); err != nil {
 		var refused *StatusError
 		if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusConflict) {
 			return out, ErrForeignToken

@@ -81,6 +81,7 @@ func Create(r *sandboxv1.CreateSandboxRequest) Faults {
 	f.Tenant("user", r.GetUser())
 	f.maps(r)
 	f.environment(r)
+	f.belongings(r)
 	f.durations(r)
 	return append(f, hook.Faults(r.GetPostStartHooks())...)
 }
@@ -160,9 +161,6 @@ func (f *Faults) environment(r *sandboxv1.CreateSandboxRequest) {
 		}
 	}
 	f.Check(size <= maxVariableBytes, "envVars", fmt.Sprintf("%d bytes", size), "at most 65536 bytes of names and values")
-	wait := r.GetWait()
-	f.Check(wait == sandboxv1.CreateSandboxRequest_WAIT_UNSPECIFIED || wait == sandboxv1.CreateSandboxRequest_READY, "wait", wait.String(),
-		"READY, where envVars are given: they are set once the sandbox runs")
 }
 
 // Labels returns the faults of a claim's labels.

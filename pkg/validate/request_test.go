@@ -53,23 +53,36 @@ func TestCreateRefuses(t *testing.T) {
 			"labels[scheduling.navix.sh/user]"},
 		"label with a prefix": {func(r *create) { r.Labels = map[string]string{"app.kubernetes.io/name": "x"} },
 			"labels[app.kubernetes.io/name]"},
-		"label with our prefix":   {func(r *create) { r.Labels = map[string]string{"tenant.navix.sh/y": "x"} }, "labels[tenant.navix.sh/y]"},
-		"label key":               {func(r *create) { r.Labels = map[string]string{"a b": "x"} }, "labels[a b]"},
-		"label value":             {func(r *create) { r.Labels = map[string]string{"a": "x y"} }, "labels[a]"},
-		"many labels":             {func(r *create) { r.Labels = many }, "labels"},
-		"metadata without key":    {func(r *create) { r.Metadata = map[string]string{"": "x"} }, "metadata"},
-		"much metadata":           {func(r *create) { r.Metadata = map[string]string{"a": strings.Repeat("x", 32<<10)} }, "metadata"},
-		"zero startup timeout":    {func(r *create) { r.StartupTimeout = durationpb.New(0) }, "startupTimeout"},
-		"endless startup timeout": {func(r *create) { r.StartupTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "startupTimeout"},
-		"negative idle timeout":   {func(r *create) { r.IdleTimeout = durationpb.New(-1) }, "idleTimeout"},
-		"endless idle timeout":    {func(r *create) { r.IdleTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "idleTimeout"},
-		"a life of over a year":   {func(r *create) { r.MaxLifetime = durationpb.New(validate.MaxTimeout + 1) }, "maxLifetime"},
-		"negative first activity": {func(r *create) { r.FirstActivityTimeout = durationpb.New(-1) }, "firstActivityTimeout"},
-		"first activity of a key": {func(r *create) { r.FirstActivityTimeout, r.ClaimKey = durationpb.New(1), "k" }, "firstActivityTimeout"},
-		"a variable's name":       {func(r *create) { r.EnvVars = map[string]string{"A=B": "secret"} }, "envVars"},
-		"a variable with NUL":     {func(r *create) { r.EnvVars = map[string]string{"A": "secret\x00"} }, "envVars[A]"},
-		"large variables":         {func(r *create) { r.EnvVars = map[string]string{"A": strings.Repeat("s", 64<<10)} }, "envVars"},
-		"many variables":          {func(r *create) { r.EnvVars = variables(1001) }, "envVars"},
+		"label with our prefix":     {func(r *create) { r.Labels = map[string]string{"tenant.navix.sh/y": "x"} }, "labels[tenant.navix.sh/y]"},
+		"label key":                 {func(r *create) { r.Labels = map[string]string{"a b": "x"} }, "labels[a b]"},
+		"label value":               {func(r *create) { r.Labels = map[string]string{"a": "x y"} }, "labels[a]"},
+		"many labels":               {func(r *create) { r.Labels = many }, "labels"},
+		"metadata without key":      {func(r *create) { r.Metadata = map[string]string{"": "x"} }, "metadata"},
+		"much metadata":             {func(r *create) { r.Metadata = map[string]string{"a": strings.Repeat("x", 32<<10)} }, "metadata"},
+		"zero startup timeout":      {func(r *create) { r.StartupTimeout = durationpb.New(0) }, "startupTimeout"},
+		"endless startup timeout":   {func(r *create) { r.StartupTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "startupTimeout"},
+		"negative idle timeout":     {func(r *create) { r.IdleTimeout = durationpb.New(-1) }, "idleTimeout"},
+		"endless idle timeout":      {func(r *create) { r.IdleTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "idleTimeout"},
+		"a life of over a year":     {func(r *create) { r.MaxLifetime = durationpb.New(validate.MaxTimeout + 1) }, "maxLifetime"},
+		"negative first activity":   {func(r *create) { r.FirstActivityTimeout = durationpb.New(-1) }, "firstActivityTimeout"},
+		"first activity of a key":   {func(r *create) { r.FirstActivityTimeout, r.ClaimKey = durationpb.New(1), "k" }, "firstActivityTimeout"},
+		"a variable's name":         {func(r *create) { r.EnvVars = map[string]string{"A=B": "secret"} }, "envVars"},
+		"a variable with NUL":       {func(r *create) { r.EnvVars = map[string]string{"A": "secret\x00"} }, "envVars[A]"},
+		"large variables":           {func(r *create) { r.EnvVars = map[string]string{"A": strings.Repeat("s", 64<<10)} }, "envVars"},
+		"a relative workdir":        {func(r *create) { r.Workdir = "work" }, "workdir"},
+		"a workdir with NUL":        {func(r *create) { r.Workdir = "/a\x00" }, "workdir"},
+		"an account with a colon":   {func(r *create) { r.ExecUser = "a:b" }, "execUser"},
+		"a file without a path":     {func(r *create) { r.Files = files(1, ""); r.Files[0].Path = "" }, "files[0].path"},
+		"a file's path is long":     {func(r *create) { r.Files = files(1, ""); r.Files[0].Path = strings.Repeat("p", 4097) }, "files[0].path"},
+		"a folder among files":      {func(r *create) { r.Files = files(1, ""); r.Files[0].Path = "a/" }, "files[0].path"},
+		"a file's mode is decimal":  {func(r *create) { r.Files = files(1, ""); r.Files[0].Mode = "0888" }, "files[0].mode"},
+		"a file with a set-uid bit": {func(r *create) { r.Files = files(1, ""); r.Files[0].Mode = "4755" }, "files[0].mode"},
+		"large files":               {func(r *create) { r.Files = files(32, strings.Repeat("s", 32<<10+1)) }, "files"},
+		"many files":                {func(r *create) { r.Files = files(33, "") }, "files"},
+		"files of a sandbox that may not run": {func(r *create) {
+			r.Files, r.Wait = files(1, ""), sandboxv1.CreateSandboxRequest_ASSIGNED
+		}, "wait"},
+		"many variables": {func(r *create) { r.EnvVars = variables(1001) }, "envVars"},
 		"variables before it runs": {func(r *create) {
 			r.EnvVars, r.Wait = variables(1), sandboxv1.CreateSandboxRequest_ASSIGNED
 		}, "wait"},
@@ -90,6 +103,13 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
+func files(n int, content string) (out []*sandboxv1.SandboxFile) {
+	for i := range n {
+		out = append(out, &sandboxv1.SandboxFile{Path: fmt.Sprintf("f%d", i), Content: []byte(content), Mode: "0600"})
+	}
+	return out
+}
+
 func variables(n int) map[string]string {
 	all := map[string]string{}
 	for i := range n {
@@ -105,7 +125,8 @@ func TestCreateAccepts(t *testing.T) {
 	} {
 		r := &create{Namespace: "default", Env: "demo.v1", Image: image, FirstActivityTimeout: durationpb.New(1), IdleTimeout: durationpb.New(0),
 			MaxLifetime: durationpb.New(validate.MaxTimeout), Labels: map[string]string{"app.v1_x": "", "b": "c"},
-			EnvVars: variables(1000)}
+			EnvVars: variables(1000), Workdir: "/work", ExecUser: "agent", Files: append(files(31, strings.Repeat("s", 32<<10)),
+				&sandboxv1.SandboxFile{Path: "/bin/tool", Mode: "755"})}
 		if err := validate.Create(r).Err(); err != nil {
 			t.Errorf("%s: %v", image, err)
 		}

@@ -37,6 +37,12 @@ type Written struct {
 	Size int64  `json:"size"`
 }
 
+// Unpacked is the response to an archive that was written to a folder.
+type Unpacked struct {
+	Path  string `json:"path"`
+	Files int    `json:"files"` // folders and links included
+}
+
 // MakeFolder is a request for a folder.
 type MakeFolder struct {
 	Path string `json:"path"`

@@ -95,6 +95,7 @@ func New(o Options) (*Server, error) {
 	}
 	handler := reach.NewHandler(reach.Audit(o.Reach, audited), o.Log)
 	handler.Tokens = o.Tokens
+	handler.Caller = func(ctx context.Context) string { return principal.From(ctx).Fingerprint() }
 	handler.Domain = o.Web.Domain(serve.Access(o.Auth != nil))
 	var proxy *kubeproxy.Handler
 	if o.Proxy != nil && o.Auth != nil { // without credentials there is no caller to impersonate

@@ -52,7 +52,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := s.equip(ctx, sandbox, in.GetEnvVars(), repeat); err != nil {
+	if err := s.equip(ctx, sandbox, in, repeat); err != nil {
 		return nil, err
 	}
 	return sandbox, nil

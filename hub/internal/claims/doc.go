@@ -110,8 +110,8 @@
 //
 // # Environment
 //
-//   - A claim's variables are neither stored nor sent to a worker: the sandbox's daemon gets them (package environment) before the sandbox
-//     is returned: TestTheEnvironmentGoesNoFurther, TestAClaimsEnvironment of e2e/e2b.
+//   - A claim's variables, workdir, execUser and files are neither stored nor sent to a worker: the sandbox's daemon gets them (package
+//     environment) before the sandbox is returned: TestTheEnvironmentGoesNoFurther, TestAClaimsEnvironment of e2e/e2b.
 //   - A key does not stand for them; because a digest of a secret tells it. A repeated call sets its own.
 //   - Where they cannot be set, the sandbox is released, unless an earlier call with the key has returned it: TestEquip.
 //   - Only the sandbox's record tells whether its template has the daemon, so a claim without one is INVALID after its Pod was taken, and

@@ -4,13 +4,14 @@ package claims
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/validate"
 )
 
 const (
@@ -20,12 +21,12 @@ const (
 	endTimeout = 20 * time.Second
 )
 
-// Environment sets variables in sandboxes.
+// Environment gives sandboxes what their daemons take of a claim: validate.Belongings.
 type Environment interface {
-	// Ready returns why it cannot be set here; nil if it can.
+	// Ready returns why it cannot be given here; nil if it can.
 	Ready() error
-	// Set sets variables in a running sandbox. The context identifies the caller.
-	Set(ctx context.Context, id string, variables map[string]string) error
+	// Set gives it to a running sandbox. The context identifies the caller.
+	Set(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error
 }
 
 // SetEnvironment has e set the environment of claims. Call it before the first claim; without it claims with one are refused.
@@ -36,22 +37,27 @@ func (s *Service) OnSent(f func(env segment.Key, cluster string, ok bool)) { s.s
 
 // checkEnvironment refuses a claim whose environment could not be set, before anything is claimed.
 func (s *Service) checkEnvironment(in *sandboxv1.CreateSandboxRequest) error {
+	fields := validate.Belongings(in)
 	switch {
-	case len(in.GetEnvVars()) == 0:
+	case len(fields) == 0:
 		return nil
 	case s.environment == nil:
-		return problem.New(problem.Unimplemented, "envVars: this hub does not set them")
+		return problem.New(problem.Unimplemented, "%s: this hub does not set them", strings.Join(fields, ", "))
 	}
 	return s.environment.Ready()
 }
 
 // equip sets the environment of a sandbox before it is returned. If that fails, a sandbox that this call has made is released; because
 // no caller knows of it. One that an earlier call with its key has returned stays.
-func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, variables map[string]string, repeat bool) error {
-	if len(variables) == 0 || sandbox.GetPhase() != sandboxv1.Phase_RUNNING {
+func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, repeat bool) error {
+	fields := validate.Belongings(in)
+	if len(fields) == 0 || sandbox.GetPhase() != sandboxv1.Phase_RUNNING {
 		return nil // an end is returned as it is
 	}
-	err := s.set(ctx, sandbox, variables)
+	err := refuseWithoutDaemon(sandbox, fields)
+	if err == nil {
+		err = s.environment.Set(ctx, sandbox.GetId(), in)
+	}
 	if err == nil || repeat {
 		return err
 	}
@@ -63,11 +69,13 @@ func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, variabl
 	return err
 }
 
-func (s *Service) set(ctx context.Context, sandbox *sandboxv1.Sandbox, variables map[string]string) error {
-	has := slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == daemonRuntime })
-	if !has {
-		return problem.InvalidField("envVars", fmt.Sprintf("%d of them", len(variables)),
-			"none, for an Env whose template does not list the runtime "+daemonRuntime+": no daemon takes them")
+func refuseWithoutDaemon(sandbox *sandboxv1.Sandbox, fields []string) error {
+	if slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == daemonRuntime }) {
+		return nil
 	}
-	return s.environment.Set(ctx, sandbox.GetId(), variables)
+	var faults validate.Faults
+	for _, field := range fields {
+		faults.Add(field, "what was given", "none, for an Env whose template does not list the runtime "+daemonRuntime+": no daemon takes it")
+	}
+	return faults.Err()
 }

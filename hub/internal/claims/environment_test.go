@@ -16,6 +16,7 @@ import (
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
 )
 
 // sandboxesDaemons takes what is set.
@@ -26,9 +27,9 @@ type sandboxesDaemons struct {
 
 func (d *sandboxesDaemons) Ready() error { return d.unready }
 
-func (d *sandboxesDaemons) Set(_ context.Context, id string, variables map[string]string) error {
+func (d *sandboxesDaemons) Set(_ context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
 	if d.failure == nil {
-		d.set = append(d.set, fmt.Sprint(id, variables))
+		d.set = append(d.set, fmt.Sprint(id, of.GetEnvVars()))
 	}
 	return d.failure
 }
@@ -39,14 +40,17 @@ func withDaemon(s *sandboxv1.Sandbox) *sandboxv1.Sandbox {
 }
 
 func variables(value string) func(*sandboxv1.CreateSandboxRequest) {
-	return func(r *sandboxv1.CreateSandboxRequest) { r.EnvVars = map[string]string{"A": value} }
+	return func(r *sandboxv1.CreateSandboxRequest) {
+		r.EnvVars, r.Workdir, r.ExecUser = map[string]string{"A": value}, "/"+value, value
+		r.Files = []*sandboxv1.SandboxFile{{Path: value, Content: []byte(value)}}
+	}
 }
 
 func TestTheEnvironmentGoesNoFurther(t *testing.T) {
 	in := workertest.Request("k", variables("canary"))
 	out, err := resolve(in, principal.From(t.Context()))
 	must.Succeed(t, err)
-	if out.EnvVars != nil || strings.Contains(string(ledger.Marshal(out)), "canary") || in.GetEnvVars()["A"] != "canary" {
+	if len(validate.Belongings(out)) > 0 || strings.Contains(string(ledger.Marshal(out)), "canary") || in.GetEnvVars()["A"] != "canary" {
 		t.Errorf("what is stored and sent is %v, of %v", out, in)
 	}
 	plain, err := resolve(workertest.Request("k"), principal.From(t.Context()))
@@ -80,19 +84,31 @@ func TestAnEnvironmentThatCannotBeSet(t *testing.T) {
 	if n := f.Workers["east"].Releases(); n != 1 || len(daemons.set) != 0 {
 		t.Errorf("%d sandboxes were released, want 1; set %v", n, daemons.set)
 	}
+	// Each of them alone needs the daemon.
+	for i, change := range []func(*sandboxv1.CreateSandboxRequest){
+		func(r *sandboxv1.CreateSandboxRequest) { r.Workdir = "/work" },
+		func(r *sandboxv1.CreateSandboxRequest) { r.ExecUser = "agent" },
+		func(r *sandboxv1.CreateSandboxRequest) { r.Files = []*sandboxv1.SandboxFile{{Path: "a"}} },
+	} {
+		_, err := f.hub.Create(t.Context(), workertest.Request("", change))
+		workertest.WantReason(t, err, problem.Invalid)
+		if n := f.Workers["east"].Releases(); n != 2+i {
+			t.Errorf("%d sandboxes were released, want %d", n, 2+i)
+		}
+	}
 }
 
 func TestEquip(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	daemons := &sandboxesDaemons{}
 	f.hub.SetEnvironment(daemons)
-	env := map[string]string{"A": "a"}
+	env, none := workertest.Request("", variables("a")), workertest.Request("")
 	made := withDaemon(f.create(workertest.Request("")))
 	must.Succeed(t, f.hub.equip(t.Context(), made, env, false))
 	if want := made.GetId() + "map[A:a]"; len(daemons.set) != 1 || daemons.set[0] != want {
 		t.Errorf("set %v, want %s", daemons.set, want)
 	}
-	must.Succeed(t, f.hub.equip(t.Context(), made, nil, false))
+	must.Succeed(t, f.hub.equip(t.Context(), made, none, false))
 	ended := withDaemon(proto.CloneOf(made))
 	ended.Phase = sandboxv1.Phase_ENDED
 	must.Succeed(t, f.hub.equip(t.Context(), ended, env, true))

@@ -19,7 +19,7 @@ import (
 const DefaultStartupTimeout = 2 * time.Minute
 
 // resolve validates a create request and returns it with every default filled in, without its wait mode. The result is sent to
-// the worker, and a retry with the same key is compared to it; the environment is in neither.
+// the worker, and a retry with the same key is compared to it; what the sandbox's daemon gets is in neither.
 func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandboxv1.CreateSandboxRequest, error) {
 	if in.GetNamespace() == "" {
 		in = proto.CloneOf(in)
@@ -36,7 +36,7 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandbo
 		return nil, err
 	}
 	out := proto.CloneOf(in)
-	out.EnvVars = nil // it goes to the sandbox's daemon alone: it is neither stored nor sent to a worker
+	validate.DropBelongings(out) // they go to the sandbox's daemon alone: they are neither stored nor sent to a worker
 	if may := p.Clusters(team, in.GetNamespace(), in.GetEnv()); may != nil {
 		if out.Clusters, err = within(in, may); err != nil {
 			return nil, err

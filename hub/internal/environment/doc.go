@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package environment hands the environment of a claim to the daemon of its sandbox (atoll-sandboxd), at its port, through a tunnel.
+// Package environment hands the environment of a claim to the daemon of its sandbox (atoll-sandboxd), at its port, through a tunnel:
+// variables, the working directory, the account, and files.
 //
-// In: a running sandbox's id, variables. Out: an error, or processes that the daemon starts from then on have them.
+// In: a running sandbox's id, its claim. Out: an error, or processes that the daemon starts from then on have them.
 //
 // # Rules
 //
-//   - Variables are in the body of one request, and in no error, log or store: TestNoErrorHasAValue.
+//   - Variables are in the body of one request, and in no error, log or store; nor are paths and contents of files: TestNoErrorHasAValue.
+//   - The account and the working directory are set first; because files are the account's, below the directory.
 //   - The daemon's token is the one that the gateway for E2B clients derives (package sandboxd); because the first token of a
 //     daemon stays.
 //   - A daemon that does not respond is asked again for a while; because its container may have begun just now. One that

@@ -3,16 +3,22 @@
 package environment
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 
+	"connectrpc.com/connect"
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/envd"
+	filesystemv1 "navix.sh/atoll/api/envd/filesystem"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/sandboxd"
@@ -24,12 +30,13 @@ const (
 	// patience bounds how long the daemon of a sandbox that runs may take to respond.
 	patience = 20 * time.Second
 	pause    = 200 * time.Millisecond
+	maxReply = 64 << 10 // of the daemon, in one message
 )
 
 // Options configure a Setter. All are required.
 type Options struct {
 	Opener reach.Opener
-	// Key returns that of package e2b, the same at each replica. It is called where a claim has variables.
+	// Key returns that of package e2b, the same at each replica. It is called where a claim has what a daemon takes.
 	Key   func() ([]byte, error)
 	Clock clock.Clock
 }
@@ -45,32 +52,52 @@ func New(o Options) *Setter { return &Setter{o} }
 // Ready returns why no environment can be set here; nil if it can.
 func (s *Setter) Ready() error {
 	if _, err := s.opts.Key(); err != nil {
-		return problem.New(problem.Misconfigured, "envVars: %w", err)
+		return problem.New(problem.Misconfigured, "what a sandbox's daemon sets: %w", err)
 	}
 	return nil
 }
 
-// Set sets variables in a sandbox that runs. The context identifies the caller.
-func (s *Setter) Set(ctx context.Context, id string, variables map[string]string) error {
+// Set gives a sandbox that runs what its daemon takes of a claim. The context identifies the caller.
+func (s *Setter) Set(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
+	if err := s.Ready(); err != nil {
+		return err
+	}
 	key, err := s.opts.Key()
 	if err != nil {
-		return problem.New(problem.Misconfigured, "envVars: %w", err)
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	daemon := &sandboxd.Client{Base: fmt.Sprintf("http://localhost:%d", envd.Port), Token: sandboxd.Token(key, id)}
 	daemon.HTTP = &http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true, DisableCompression: true,
+			DisableKeepAlives: true, DisableCompression: true, ExpectContinueTimeout: patience,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return reach.Prepare(ctx, s.opts.Opener, id, envd.Port)
 			},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	if err := s.begin(ctx, daemon, of); err != nil {
+		return err
+	}
+	if err := enter(ctx, daemon, of); err != nil {
+		return err
+	}
+	for i, file := range of.GetFiles() {
+		if err := write(ctx, daemon, fmt.Sprintf("files[%d]", i), file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin sets variables and defaults, as soon as the daemon responds.
+func (s *Setter) begin(ctx context.Context, daemon *sandboxd.Client, of *sandboxv1.CreateSandboxRequest) error {
+	defaults := sandboxd.Defaults{Env: of.GetEnvVars(), User: of.GetExecUser(), Workdir: of.GetWorkdir()}
 	var last error
 	for {
-		again, err := try(ctx, daemon, variables)
+		again, err := try(ctx, daemon, defaults)
 		if !again {
 			return err
 		}
@@ -84,8 +111,8 @@ func (s *Setter) Set(ctx context.Context, id string, variables map[string]string
 }
 
 // try makes one request; again reports whether another one may help. No error quotes the daemon's response; because that may quote a value.
-func try(ctx context.Context, daemon *sandboxd.Client, variables map[string]string) (again bool, err error) {
-	err = daemon.Init(ctx, variables, time.Time{})
+func try(ctx context.Context, daemon *sandboxd.Client, defaults sandboxd.Defaults) (again bool, err error) {
+	err = daemon.Init(ctx, defaults, time.Time{})
 	var unreached *problem.Error
 	var refused *sandboxd.StatusError
 	switch {
@@ -97,6 +124,77 @@ func try(ctx context.Context, daemon *sandboxd.Client, variables map[string]stri
 	default:
 		return err != nil, err
 	}
+}
+
+// enter makes the working directory where it is missing, and finds out whether there is the account.
+func enter(ctx context.Context, daemon *sandboxd.Client, of *sandboxv1.CreateSandboxRequest) error {
+	var err error
+	field := "execUser"
+	switch {
+	case of.GetWorkdir() != "":
+		field = "workdir"
+		_, err = sandboxd.Call[filesystemv1.MakeDirRequest, filesystemv1.MakeDirResponse](ctx, daemon, envd.FilesystemMakeDir, maxReply,
+			time.Time{}, &filesystemv1.MakeDirRequest{Path: of.GetWorkdir()})
+	case of.GetExecUser() != "":
+		_, err = sandboxd.Call[filesystemv1.StatRequest, filesystemv1.StatResponse](ctx, daemon, envd.FilesystemStat, maxReply, time.Time{},
+			&filesystemv1.StatRequest{Path: "/"})
+	}
+	switch code := connect.CodeOf(err); {
+	case err == nil || code == connect.CodeAlreadyExists:
+		return nil
+	case code == connect.CodeUnauthenticated || field == "execUser" && code == connect.CodePermissionDenied:
+		return problem.InvalidField("execUser", of.GetExecUser(), "an account of the sandbox's image, as which its container may act")
+	case code == connect.CodePermissionDenied || code == connect.CodeInvalidArgument || code == connect.CodeResourceExhausted:
+		return problem.InvalidField("workdir", "", "a folder that is there, or can be made as execUser (the daemon says "+code.String()+")")
+	default:
+		return interrupted(field, err)
+	}
+}
+
+// write writes one file. No error quotes the daemon's response; because that has the path.
+func write(ctx context.Context, daemon *sandboxd.Client, field string, file *sandboxv1.SandboxFile) error {
+	mode := validate.FileMode(file)
+	to := daemon.Base + "/files?" + url.Values{"path": {file.GetPath()}, sandboxd.ModeParameter: {mode}}.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, to, bytes.NewReader(file.GetContent()))
+	if err != nil {
+		return interrupted(field, errors.New("it does not make a request"))
+	}
+	request.Header.Set("Content-Type", "application/octet-stream")
+	response, err := daemon.Do(request, time.Time{})
+	var refused *sandboxd.StatusError
+	switch {
+	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized:
+		return problem.New(problem.Misconfigured, "%s: the sandbox's daemon did not take it: it has another token", field)
+	case refused != nil && (refused.Status < http.StatusInternalServerError || refused.Status == http.StatusInsufficientStorage):
+		return problem.InvalidField(field, "", "a file that the sandbox's daemon can write as execUser; it refused this one with status "+
+			strconv.Itoa(refused.Status))
+	case err != nil:
+		return interrupted(field, err)
+	}
+	set := response.Header.Get(sandboxd.ModeHeader)
+	if err := response.Body.Close(); err != nil {
+		return interrupted(field, err)
+	}
+	if set != mode {
+		return problem.New(problem.Misconfigured, "%s: the sandbox's daemon does not set permissions; its image has an older one", field)
+	}
+	return nil
+}
+
+// interrupted is the error about a daemon that stopped responding.
+func interrupted(field string, err error) error {
+	var known *problem.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	var refused *sandboxd.StatusError
+	if errors.As(err, &refused) {
+		err = fmt.Errorf("status %d", refused.Status)
+	} else if call := (*connect.Error)(nil); errors.As(err, &call) {
+		err = errors.New(call.Code().String())
+	}
+	return problem.New(problem.Misconfigured, "%s: the sandbox's daemon did not take it at port %d: %s", field, envd.Port,
+		validate.Clip(err.Error()))
 }
 
 // silent is the error about a daemon that did not respond.

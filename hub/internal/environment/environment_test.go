@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/sandboxd"
@@ -28,19 +29,47 @@ type daemon struct {
 	refuse  int
 	refusal error
 
-	mu    sync.Mutex
-	asked int
-	body  string
-	token string
+	modeless bool // an older daemon
+	mu       sync.Mutex
+	asked    int
+	body     string
+	token    string
+	paths    []string
+	strange  bool // the default account is none of the image
 }
 
 func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.paths = append(d.paths, r.URL.Path); r.URL.Path != "/init" {
+		d.serveMore(w, r, string(body))
+		return
+	}
 	d.body, d.token = r.Method+" "+r.URL.Path+" "+string(body), r.Header.Get("X-Access-Token")
+	d.strange = d.strange || strings.Contains(d.body, "no-account-here")
 	w.WriteHeader(d.status)
 	_, _ = w.Write([]byte(canary))
+}
+
+// serveMore takes files but for read-only ones, and has no account no-account-here.
+func (d *daemon) serveMore(w http.ResponseWriter, r *http.Request, body string) {
+	switch {
+	case r.URL.Path != "/files" && d.strange:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(`{"code":"unauthenticated","message":"user ` + canary + `"}`))
+	case r.URL.Path != "/files":
+		w.Header().Set("Content-Type", "application/proto")
+	case strings.HasPrefix(r.URL.Query().Get("path"), "/proc/"):
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"message":"` + canary + `"}`))
+	default:
+		if !d.modeless {
+			w.Header().Set("X-Atoll-Mode", r.URL.Query().Get("mode"))
+		}
+		d.paths = append(d.paths, r.URL.RawQuery+" "+body)
+	}
 }
 
 func (d *daemon) Open(_ context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
@@ -103,10 +132,51 @@ func setter(d *daemon) *Setter {
 	return New(Options{Opener: d, Key: func() ([]byte, error) { return key, nil }, Clock: clock.RealClock{}})
 }
 
+func withVariable() *sandboxv1.CreateSandboxRequest {
+	return &sandboxv1.CreateSandboxRequest{EnvVars: map[string]string{"A": canary}}
+}
+
+func TestTheDaemonGetsFilesAndDefaults(t *testing.T) {
+	d := &daemon{status: http.StatusNoContent}
+	in := &sandboxv1.CreateSandboxRequest{Workdir: "/work", ExecUser: "agent", Files: []*sandboxv1.SandboxFile{
+		{Path: "a b", Content: []byte("one")}, {Path: "/bin/tool", Content: []byte("two"), Mode: "0755"},
+	}}
+	if err := setter(d).Set(t.Context(), "01-east", in); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(d.body, `"defaultUser":"agent","defaultWorkdir":"/work"`) {
+		t.Errorf("began with %s", d.body)
+	}
+	want := "/init,/filesystem.Filesystem/MakeDir,/files,mode=0644&path=a+b one,/files,mode=0755&path=%2Fbin%2Ftool two"
+	if got := strings.Join(d.paths, ","); got != want {
+		t.Errorf("asked %s, want %s", got, want)
+	}
+	for name, tc := range map[string]struct {
+		daemon *daemon
+		in     *sandboxv1.CreateSandboxRequest
+		reason problem.Reason
+		says   string
+	}{
+		"an account that is not there": {d, &sandboxv1.CreateSandboxRequest{ExecUser: "no-account-here"}, problem.Invalid, "execUser"},
+		"the same, with a folder": {d, &sandboxv1.CreateSandboxRequest{ExecUser: "no-account-here", Workdir: "/" + canary}, problem.Invalid,
+			"execUser"},
+		"a file that cannot be written": {d, &sandboxv1.CreateSandboxRequest{Files: []*sandboxv1.SandboxFile{{Path: "/proc/" + canary}}},
+			problem.Invalid, "files[0]"},
+		"an older daemon": {&daemon{status: http.StatusNoContent, modeless: true},
+			&sandboxv1.CreateSandboxRequest{Files: []*sandboxv1.SandboxFile{{Path: canary}}}, problem.Misconfigured, "older"},
+	} {
+		err := setter(tc.daemon).Set(t.Context(), "01-east", tc.in)
+		p := problem.FromError(err)
+		if err == nil || p.Reason != tc.reason || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: %v, want %s about %s", name, err, tc.reason, tc.says)
+		}
+	}
+}
+
 func TestTheDaemonGetsTheEnvironment(t *testing.T) {
 	// A container that has begun a moment ago refuses connections.
 	d := &daemon{status: http.StatusNoContent, refuse: 2, refusal: problem.New(problem.Unavailable, "starting")}
-	if err := setter(d).Set(t.Context(), "01-east", map[string]string{"A": canary}); err != nil {
+	if err := setter(d).Set(t.Context(), "01-east", withVariable()); err != nil {
 		t.Fatal(err)
 	}
 	token := sandboxd.Token(key, "01-east")
@@ -129,14 +199,14 @@ func TestNoErrorHasAValue(t *testing.T) {
 		if name == "no daemon" {
 			leave() // before its patience is over
 		}
-		err := setter(tc.daemon).Set(ctx, "01-east", map[string]string{"A": canary})
+		err := setter(tc.daemon).Set(ctx, "01-east", withVariable())
 		leave()
 		if p := problem.FromError(err); p == nil || p.Reason != tc.want || strings.Contains(err.Error(), canary) {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
 	}
 	broken := New(Options{Key: func() ([]byte, error) { return nil, errors.New("no key") }})
-	for _, err := range []error{broken.Ready(), broken.Set(t.Context(), "01-east", nil)} {
+	for _, err := range []error{broken.Ready(), broken.Set(t.Context(), "01-east", withVariable())} {
 		if p := problem.FromError(err); p == nil || p.Reason != problem.Misconfigured {
 			t.Errorf("without a key: %v", err)
 		}

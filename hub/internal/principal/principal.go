@@ -284,6 +284,26 @@ func (p Principal) wanted() string {
 	return ": you lack the permission to " + p.Permission.String() + " there"
 }
 
+// Fingerprint is the same for two principals that are the Same. It is empty where what a caller may do is asked elsewhere, call by call.
+func (p Principal) Fingerprint() string {
+	look := ""
+	if p.look != nil {
+		if look = p.look.Fingerprint(); look == "" {
+			return ""
+		}
+	}
+	if p.ask != nil {
+		return ""
+	}
+	who := access.Identity{}
+	if p.Identity != nil {
+		who = *p.Identity
+		who.Expires = nil
+	}
+	return fmt.Sprintf("%#v|%q|%q|%t|%q|%q|%t|%#v|%#v|%s", who, p.Name, p.Team, p.AllTeams, p.User, p.Namespaces, p.AllNamespaces,
+		p.Permission, p.narrow, look)
+}
+
 // Same reports whether two principals may do the same, as far as can be told without asking.
 func (p Principal) Same(other Principal) bool {
 	asks := (p.ask == nil) == (other.ask == nil) && (p.look == nil) == (other.look == nil)

@@ -70,6 +70,8 @@ func New(o Options) *Daemon {
 	d.mux.HandleFunc("POST /files", d.upload)
 	d.mux.HandleFunc("PUT /files", d.upload)
 	d.mux.HandleFunc("DELETE /files", d.remove)
+	d.mux.HandleFunc("GET /archive", d.pack)
+	d.mux.HandleFunc("PUT /archive", d.unpack)
 	limit := connect.WithReadMaxBytes(maxMessage)
 	unary(d.mux, envd.ProcessList, d.list, limit)
 	unary(d.mux, envd.ProcessUpdate, d.update, limit)

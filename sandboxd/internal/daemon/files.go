@@ -124,6 +124,9 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 	var out []written
 	if kind != "multipart/form-data" {
 		one, err := d.write(r, named, r.Body)
+		if err == nil {
+			err = setMode(w, r, one.Path)
+		}
 		if err != nil {
 			refuseError(w, err)
 			return
@@ -163,6 +166,25 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 		out = append(out, one)
 	}
 	refuse(w, http.StatusBadRequest, fmt.Errorf("the form has more than %d files", maxParts))
+}
+
+// modeParameter has the permissions of a file that is written, octal. The response repeats them as modeHeader.
+const modeParameter, modeHeader = "mode", "X-Atoll-Mode"
+
+func setMode(w http.ResponseWriter, r *http.Request, path string) error {
+	text := r.URL.Query().Get(modeParameter)
+	if text == "" {
+		return nil
+	}
+	mode, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || mode > 0o777 {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s %q is not valid, want 000 to 0777", modeParameter, text))
+	}
+	if err := os.Chmod(path, os.FileMode(mode)); err != nil {
+		return failed("setting the permissions of", path, err)
+	}
+	w.Header().Set(modeHeader, text)
+	return nil
 }
 
 // write streams a body to a file, with the folders that it needs.

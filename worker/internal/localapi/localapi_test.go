@@ -230,6 +230,10 @@ func TestI8LocalClaims(t *testing.T) {
 	if e := problem.FromError(err); e.Reason != problem.Unimplemented || !strings.Contains(e.Message, "envVars") {
 		t.Errorf("a claim with an environment: %v", err)
 	}
+	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", Files: []*sandboxv1.SandboxFile{{Path: "a"}}})
+	if e := problem.FromError(err); e.Reason != problem.Unimplemented || !strings.Contains(e.Message, "files") {
+		t.Errorf("a claim with files: %v", err)
+	}
 	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", Team: "a\x00b", Image: "a b"})
 	if e := problem.FromError(err); e.Reason != problem.Invalid || len(e.Fields) != 2 {
 		t.Errorf("a bad request is answered %v, want INVALID with two fields, as at the hub", err)

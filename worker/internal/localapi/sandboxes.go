@@ -40,9 +40,9 @@ func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequ
 }
 
 func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	if n := len(in.GetEnvVars()); n > 0 {
-		return nil, problem.New(problem.Unimplemented, "envVars: a cluster's own API does not set an environment (%d variables were given); "+
-			"create the sandbox at the hub", n)
+	if fields := validate.Belongings(in); len(fields) > 0 {
+		return nil, problem.New(problem.Unimplemented, "%s: a cluster's own API does not set them; create the sandbox at the hub",
+			strings.Join(fields, ", "))
 	}
 	r := proto.CloneOf(in)
 	r.Namespace = namespaceOf(in)

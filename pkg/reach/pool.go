@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+// Tunnels that wait for a next request.
+const (
+	maxIdle       = 256 // of a handler
+	maxIdleOfPort = 4   // of one caller to one port
+	idleTunnel    = 2 * time.Second
+)
+
+// pooled makes requests through tunnels to ports. A tunnel serves one request after the other of one caller, to one port, of one kind.
+type pooled struct{ *http.Transport }
+
+// RoundTrip implements http.RoundTripper, for a request whose destination is in its context.
+func (p pooled) RoundTrip(r *http.Request) (*http.Response, error) {
+	f := forwardedOf(r.Context())
+	out := r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if c, ok := info.Conn.(*conn); ok {
+				f.dialled.use(c)
+			}
+		},
+		PutIdleConn: func(err error) {
+			if err == nil {
+				f.dialled.forget()
+			}
+		},
+	}))
+	to := *r.URL
+	to.Host = f.pool(kindIn(r.Context()))
+	if out.URL = &to; out.Host == "" {
+		out.Host = r.URL.Host
+	}
+	out.Close = out.Close || f.caller == ""
+	response, err := p.Transport.RoundTrip(out)
+	if err != nil {
+		return nil, err
+	}
+	response.Request = r
+	return response, nil
+}
+
+// pool is the name of the tunnels that may serve a request, which no other caller can have.
+func (f forwarded) pool(kind string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", f.caller, f.id, f.call.GetPort().GetPort(), kind))
+	return hex.EncodeToString(sum[:])
+}
+
+// dialled holds the tunnels that a request uses. Those that do not wait for a next request by its end are closed then; because the proxy
+// leaves one open whose port switches to a protocol that was not asked for.
+type dialled struct {
+	mu    sync.Mutex
+	over  bool
+	using []*conn
+}
+
+func (d *dialled) use(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		_ = c.Close()
+		return
+	}
+	c.begin()
+	d.using = append(d.using, c)
+}
+
+// forget lets the tunnels go that wait for a next request, which may be another one's: a request has one at a time.
+func (d *dialled) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.using = nil
+}
+
+func (d *dialled) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	for _, c := range d.using {
+		_ = c.Close()
+	}
+}

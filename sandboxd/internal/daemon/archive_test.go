@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func archiveAt(path, format string) string {
+	return "/archive?" + url.Values{"path": {path}, "format": {format}}.Encode()
+}
+
+func TestArchivesGoBothWays(t *testing.T) {
+	s := opened(t)
+	from := t.TempDir()
+	for name, mode := range map[string]fs.FileMode{"a/b/tool": 0o755, "a/data": 0o600, "empty": 0o644} {
+		at := filepath.Join(from, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(strings.Repeat(name, 1000)), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc/hostname", filepath.Join(from, "a", "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600); err != nil { // reading it would block
+		t.Fatal(err)
+	}
+	for _, format := range []string{"tar", "zip"} {
+		to := filepath.Join(t.TempDir(), "new", "folder")
+		status, archive := s.http(http.MethodGet, archiveAt(from, format), testToken, "")
+		if status != http.StatusOK {
+			t.Fatalf("%s: %d %s", format, status, archive)
+		}
+		if status, text := s.http(http.MethodPut, archiveAt(to, format), testToken, archive); status != http.StatusOK ||
+			!strings.Contains(text, `"files":6`) {
+			t.Fatalf("%s: %d %s", format, status, text)
+		}
+		for name, mode := range map[string]fs.FileMode{"a/b/tool": 0o755, "a/data": 0o600, "empty": 0o644} {
+			got, err := os.ReadFile(filepath.Join(to, name))
+			if err != nil || string(got) != strings.Repeat(name, 1000) {
+				t.Errorf("%s: %s has %d bytes, %v", format, name, len(got), err)
+			}
+			if info, err := os.Stat(filepath.Join(to, name)); err != nil || info.Mode() != mode {
+				t.Errorf("%s: %s is %v, %v, want %v", format, name, info.Mode(), err, mode)
+			}
+		}
+		if link, err := os.Readlink(filepath.Join(to, "a", "link")); err != nil || link != "/etc/hostname" {
+			t.Errorf("%s: the link leads to %q, %v", format, link, err)
+		}
+		// Again, over what is there.
+		if status, text := s.http(http.MethodPut, archiveAt(to, format), testToken, archive); status != http.StatusOK {
+			t.Errorf("%s: again: %d %s", format, status, text)
+		}
+	}
+	for at, want := range map[string]int{
+		archiveAt(filepath.Join(from, "none"), "tar"): http.StatusNotFound, archiveAt(filepath.Join(from, "empty"), "tar"): http.StatusBadRequest,
+		archiveAt(from, "rar"): http.StatusBadRequest, archiveAt("", "tar"): http.StatusBadRequest,
+	} {
+		if status, text := s.http(http.MethodGet, at, testToken, ""); status != want {
+			t.Errorf("%s: %d %s, want %d", at, status, text, want)
+		}
+	}
+}
+
+func tarOf(headers ...*tar.Header) string {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range headers {
+		if h.Typeflag == tar.TypeReg {
+			h.Size = 4
+		}
+		_ = w.WriteHeader(h)
+		if h.Typeflag == tar.TypeReg {
+			_, _ = w.Write([]byte("evil"))
+		}
+	}
+	_ = w.Close()
+	return out.String()
+}
+
+func TestAnArchiveStaysInItsFolder(t *testing.T) {
+	s := opened(t)
+	base := t.TempDir()
+	outside := filepath.Join(base, "outside")
+	if err := os.Mkdir(outside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	target := filepath.Join(outside, "target")
+	if err := os.WriteFile(target, []byte("good"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var zipped bytes.Buffer
+	z := zip.NewWriter(&zipped)
+	w, _ := z.Create("../outside/target")
+	_, _ = w.Write([]byte("evil"))
+	_ = z.Close()
+	file := func(name string) *tar.Header { return &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644} }
+	link := func(name, to string) *tar.Header {
+		return &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
+	}
+	for name, tc := range map[string]struct {
+		format, archive string
+		want            int
+	}{
+		"a name with ..":             {"tar", tarOf(file("../outside/target")), http.StatusBadRequest},
+		"an absolute name":           {"tar", tarOf(file(target)), http.StatusBadRequest},
+		"a zip's name with ..":       {"zip", zipped.String(), http.StatusBadRequest},
+		"a folder that is a link":    {"tar", tarOf(link("d", outside), file("d/target")), http.StatusBadRequest},
+		"a link with ..":             {"tar", tarOf(link("d", "../outside"), file("d/target")), http.StatusBadRequest},
+		"a file that is a link":      {"tar", tarOf(link("f", target), file("f")), http.StatusOK}, // the link is replaced
+		"a hard link":                {"tar", tarOf(&tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../outside/target"}), http.StatusBadRequest},
+		"a device":                   {"tar", tarOf(&tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}), http.StatusBadRequest},
+		"no archive":                 {"zip", "nonsense", http.StatusBadRequest},
+		"an archive that breaks off": {"tar", tarOf(file("a"), file("b"))[:514], http.StatusBadRequest},
+	} {
+		to := filepath.Join(base, "inside", strings.ReplaceAll(name, "/", "-"))
+		if status, text := s.http(http.MethodPut, archiveAt(to, tc.format), testToken, tc.archive); status != tc.want {
+			t.Errorf("%s: %d %s, want %d", name, status, text, tc.want)
+		}
+		if got, err := os.ReadFile(target); err != nil || string(got) != "good" {
+			t.Fatalf("%s: what is outside has %q, %v", name, got, err)
+		}
+	}
+}
