@@ -85,6 +85,6 @@ func (w *world) e2b(ctx context.Context) (detail string, err error) {
 
 // e2bUsage is what E2B's clients need of the demo.
 func e2bUsage(origin string) string {
-	return fmt.Sprintf("  export E2B_API_URL=%s E2B_SANDBOX_URL=%s E2B_API_KEY=%s   # for E2B's clients; Sandbox.create('%s')\n", origin, origin,
-		e2bKey, agent.Name)
+	return fmt.Sprintf("  export E2B_API_URL=%s E2B_SANDBOX_URL=%s E2B_API_KEY=%s   # for E2B's clients; Sandbox.create('%s')\n",
+		origin, origin, e2bKey, agent.Name)
 }

@@ -28,13 +28,14 @@ func build(t *testing.T, name, body string) (status int, out map[string]any) {
 // A build that names an image alone is a name for it: sandboxes of that name have it.
 func TestATemplateBuildNamesAnImage(t *testing.T) {
 	readyOfAtLeast(t, reset, 1)
-	if status, out := build(t, "mine", `{"fromImage":"registry.example/tenant","steps":[]}`); status != http.StatusOK || out["status"] != "ready" {
+	status, out := build(t, "mine", `{"fromImage":"registry.example/tenant","steps":[]}`)
+	if status != http.StatusOK || out["status"] != "ready" {
 		t.Fatalf("build: %d %v", status, out)
 	}
 	if status, out := call(t, http.MethodGet, "/templates/aliases/mine", ""); status != http.StatusOK {
 		t.Errorf("its alias: %d %v", status, out)
 	}
-	status, out := call(t, http.MethodPost, "/v2/sandboxes", `{"templateID":"mine","timeout":60}`)
+	status, out = call(t, http.MethodPost, "/v2/sandboxes", `{"templateID":"mine","timeout":60}`)
 	if status != http.StatusCreated {
 		t.Fatalf("create: %d %v", status, out)
 	}

@@ -37,7 +37,7 @@ var update = flag.Bool("update", false, "write the table of docs/e2b.md")
 
 // many is an Env for many creates at once.
 var many = stack.Env{
-	Name: "many", Image: "registry.example/many", Runtime: "e2b", Port: env.Port, Members: []stack.Member{{Cluster: cluster, Replicas: 40}},
+	Name: "many", Image: "registry.example/many", Runtime: "e2b", Port: env.Port, Members: []stack.Member{{Cluster: cluster, Replicas: 200}},
 	Pod: delivered.Pod,
 }
 
@@ -129,7 +129,8 @@ func byNames(t *testing.T) []string {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		DNSNames: []string{"*." + domain}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		DNSNames: []string{"*." + domain}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -250,7 +251,7 @@ func checkTable(t *testing.T, want string) {
 	}
 }
 
-// As many creates at once as an agents' framework makes: those that find no warm Pod wait for one.
+// As many creates at once as an agents' framework makes. On a plane each starts a process of atoll-sandboxd on this machine.
 func TestNpmClientMakesManyAtOnce(t *testing.T) {
 	const n = 200
 	if err := many.Apply(t.Context(), atoll.Cluster(cluster)); err != nil {
@@ -264,8 +265,8 @@ func TestNpmClientMakesManyAtOnce(t *testing.T) {
 	readyOfAtLeast(t, many, many.Members[0].Replicas)
 	out, err := node(t, variables(origin), "many.js", many.Name, fmt.Sprint(n))
 	t.Logf("%d creates at once, %d warm Pods: %s", n, many.Members[0].Replicas, out)
-	var said struct{ Created int }
-	if json.Unmarshal(out, &said) != nil || said.Created != n || err != nil {
-		t.Errorf("%d of %d were created, %v", said.Created, n, err)
+	var said struct{ Created, Ran int }
+	if json.Unmarshal(out, &said) != nil || said.Created != n || said.Ran != n || err != nil {
+		t.Errorf("%d of %d were created, %d ran their command, %v", said.Created, n, said.Ran, err)
 	}
 }

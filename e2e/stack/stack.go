@@ -157,7 +157,8 @@ type platform interface {
 func newStack(dir string, opts Options) (*Stack, error) {
 	s := &Stack{
 		opts: opts, dir: dir, clusters: map[string]Cluster{}, workers: map[string]Program{},
-		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{}, e2b: map[string]string{}, metrics: map[string]string{}, passing: map[string]string{},
+		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{}, e2b: map[string]string{},
+		metrics: map[string]string{}, passing: map[string]string{},
 	}
 	if s.opts.LogDir == "" {
 		s.opts.LogDir = filepath.Join(dir, "logs")

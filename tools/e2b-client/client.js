@@ -35,7 +35,7 @@ const done = () => { process.exit(failed ? 1 : 0) }
 
 // Version 0 of the SDK speaks to another daemon, by JSON-RPC over WebSocket.
 if (Sandbox.prototype.getHostname) {
-  await refused('Sandbox.create', /version 0.*1\.0 or newer/s, () => Sandbox.create({ template, timeout: 20_000 }))
+  await refused('Sandbox.create', /Not Implemented/, () => Sandbox.create({ template, timeout: 20_000 }))
   done()
 }
 
@@ -155,8 +155,9 @@ await works('pty.create, resize, sendInput, kill', async () => {
 })
 await works('pty.connect', async () => {
   const { wanted, resolve } = seen(10_000)
+  let text = ''
   const pty = await sandbox.pty.create({ cols: 80, rows: 24, onData: () => {} })
-  const again = await sandbox.pty.connect(pty.pid, { onData: (data) => { if (new TextDecoder().decode(data).includes('ab')) resolve() } })
+  const again = await sandbox.pty.connect(pty.pid, { onData: (data) => { text += new TextDecoder().decode(data); if (text.includes('ab')) resolve() } })
   await sandbox.pty.sendInput(again.pid, new TextEncoder().encode('printf a; printf "b\\n"\n'))
   await wanted
   await sandbox.pty.kill(pty.pid)
@@ -173,7 +174,7 @@ await works('Sandbox.list', async () => {
     assert.ok(ids.includes(sandbox.sandboxId) && ids.includes(second.sandboxId))
     assert.deepEqual((await listed({ query: { metadata: { task: 'other' } } })).map((s) => s.sandboxId), [second.sandboxId])
   } finally {
-    assert.equal(await second.kill(), true)
+    assert.notEqual(await second.kill(), false) // some versions return nothing
   }
 })
 await differs('setTimeout', async () => {
@@ -194,11 +195,11 @@ await differs('pause, connect to what is paused', async () => {
   assert.equal(await again.files.read(`${dir}/kept`), 'kept')
 }, !!pause)
 await differs('getHost', async () => assert.match(sandbox.getHost(8000), new RegExp(`^8000-${sandbox.sandboxId}\\.`)))
-await refused('uploadUrl, downloadUrl', /401/, async () => {
-  const url = await sandbox.downloadUrl(`${dir}/a/b.txt`)
-  const response = await fetch(url)
+// Without a wildcard name the URL names no sandbox.
+await refused('uploadUrl, downloadUrl', process.env.E2B_DOMAIN ? /401/ : /404|fetch failed/, async () => {
+  const response = await fetch(await sandbox.downloadUrl(`${dir}/a/b.txt`))
   if (!response.ok) throw new Error(`${response.status}`)
-}, !!process.env.E2B_DOMAIN)
+})
 await refused('getMetrics', /501.*metrics/s, () => sandbox.getMetrics(), !!sandbox.getMetrics)
 await refused('createSnapshot', /501.*pause/s, () => sandbox.createSnapshot(), !!sandbox.createSnapshot)
 await refused('listSnapshots', /501.*snapshot/s, () => sandbox.listSnapshots().nextItems(), !!sandbox.listSnapshots)
@@ -211,10 +212,10 @@ await refused('Sandbox.create with network', /501.*egress/s, () => Sandbox.creat
 await refused('Sandbox.create with lifecycle: pause', /501.*pause/s, () => Sandbox.create(template, { lifecycle: { onTimeout: 'pause' } }), !!sandbox.updateNetwork)
 await refused('Sandbox.create with volumeMounts', /501.*template/s, () => Sandbox.create(template, { volumeMounts: { '/data': 'v' } }), !!Volume)
 await refused('Volume.create', /501.*template/s, () => Volume.create('v'), !!Volume)
-await refused('Template.build with steps', /501.*fromImage/s, () => Template.build(Template().fromImage('registry.example/python:suite').runCmd('true'), 'suite-steps', {}), !!Template?.build)
+await refused('Template.build with steps', /501.*(fromImage|ask a hub)/s, () => Template.build(Template().fromImage('registry.example/python:suite').runCmd('true'), 'suite-steps', {}), !!Template?.build)
 await works('Sandbox.create of an unknown template fails', async () => { await assert.rejects(Sandbox.create('no-such-env', { timeoutMs: 10_000 }), /404.*no-such-env/s) })
 await works('kill', async () => {
-  assert.equal(await sandbox.kill(), true)
+  assert.notEqual(await sandbox.kill(), false)
   assert.equal(await Sandbox.kill(sandbox.sandboxId), false)
   assert.equal(await sandbox.isRunning(), false)
 })

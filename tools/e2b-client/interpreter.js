@@ -5,6 +5,15 @@ import { Sandbox } from '@e2b/code-interpreter'
 
 const sandbox = await Sandbox.create(process.argv[2], { timeoutMs: 300_000 })
 try {
+  // On a plane a Pod's command starts with the first call of its sandbox.
+  for (const until = Date.now() + 60_000; ;) {
+    try {
+      await sandbox.listCodeContexts()
+      break
+    } catch (err) {
+      if (Date.now() > until) throw err
+    }
+  }
   const printed = []
   const one = await sandbox.runCode('x = 20\nprint("out")\nimport sys\nprint("err", file=sys.stderr)\nx + 1', { onStdout: (m) => printed.push(m.line) })
   assert.equal(one.text, '21')

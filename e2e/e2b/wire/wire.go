@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire speaks to a gateway as E2B's SDKs do: their control plane as JSON, and the daemon of a sandbox by Connect, with a sandbox named
-// in headers.
+// Package wire speaks to a gateway as E2B's SDKs do: their control plane as JSON, and the daemon of a sandbox by Connect, with a sandbox
+// named in headers.
 //
 // In: a gateway's address and an API key. Out: responses as they came; because suites look at what a client would see. Nothing is retried.
 package wire

@@ -476,3 +476,14 @@ func TestWatches(t *testing.T) {
 	must[filesystemv1.RemoveWatcherRequest, filesystemv1.RemoveWatcherResponse](s, envd.FilesystemRemoveWatcher,
 		&filesystemv1.RemoveWatcherRequest{WatcherId: fetched})
 }
+
+// Version 1 of E2B's SDK names the account "user" in every call; an image need not have it. Any other account has to be there.
+func TestTheAccountThatClientsName(t *testing.T) {
+	d := &Daemon{}
+	if got, err := d.account(clientsUser); err != nil || got.name == "" && got.home == "" {
+		t.Errorf("%s: %+v, %v", clientsUser, got, err)
+	}
+	if got, err := d.account("no-such-account"); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("an account that is not there: %+v, %v", got, err)
+	}
+}

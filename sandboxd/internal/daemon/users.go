@@ -28,6 +28,10 @@ type account struct {
 	other      bool // than the daemon's own
 }
 
+// clientsUser is the account that E2B's images have, and that version 1 of its SDK always names. Where an image has none, the container's
+// own stands for it.
+const clientsUser = "user"
+
 // userHeader names the user where a gateway keeps Authorization to itself.
 const userHeader = "X-Atoll-User"
 
@@ -46,7 +50,7 @@ func (d *Daemon) account(name string) (account, error) {
 	}
 	found, err := user.Lookup(name)
 	if err != nil {
-		if me := own(); name == me.name {
+		if me := own(); name == me.name || name == clientsUser {
 			return me, nil
 		}
 		return account{}, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("user %q: the image has no such account", name))
