@@ -19,6 +19,9 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
+// longPatience bounds how long the reports of all workers may take.
+const longPatience = 10 * time.Minute
+
 // awayCommand makes this program simulate remote workers: in a process of its own, with a low priority.
 const awayCommand = "workers"
 
@@ -164,8 +167,8 @@ func (o *outskirts) await(ctx context.Context, answer *told) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(patience):
-		return fmt.Errorf("the hub had %d of the awaited reports after %s", len(o.crowd.Arrivals()), patience)
+	case <-time.After(longPatience):
+		return fmt.Errorf("the hub had %d of the awaited reports after %s", len(o.crowd.Arrivals()), longPatience)
 	}
 }
 

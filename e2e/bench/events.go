@@ -84,7 +84,8 @@ func (r *reaching) steady(ctx context.Context) error {
 	rate := measured("all report: reports", "1/s", []float64{n / p.took})
 	rate.Errors = int(p.left)
 	r.add(rate, "")
-	r.add(measured("all report: the hub's processor time, a report", "µs", []float64{max(0, p.cpu-r.idle.cpu*part) * 1e6 / n}), "CPU a report")
+	cpu := max(0, p.cpu-r.idle.cpu*part) * 1e6 / n
+	r.add(measured("all report: the hub's processor time, a report", "µs", []float64{cpu}), "CPU a report")
 	r.add(measured("all report: bytes of the links both ways, a report", "B",
 		[]float64{max(0, float64(p.bytes)-float64(r.idle.bytes)*part) / n}), "bytes a report")
 	began := time.Now()

@@ -52,8 +52,8 @@ const hubProcessors = 2
 
 // hold limits a hub's memory and processors; after prlimit, taskset and the hub, the process is the same.
 func (s *scale) hold(p *program) {
-	p.args = slices.Concat([]string{fmt.Sprintf("--data=%d", s.memory<<20), "taskset", "--cpu-list", fmt.Sprintf("0-%d", hubProcessors-1), p.path},
-		p.args)
+	limits := []string{fmt.Sprintf("--data=%d", s.memory<<20), "taskset", "--cpu-list", fmt.Sprintf("0-%d", hubProcessors-1)}
+	p.args = slices.Concat(limits, []string{p.path}, p.args)
 	p.path = "prlimit"
 	p.env = []string{fmt.Sprintf("GOMEMLIMIT=%dMiB", s.memory*3/4), fmt.Sprintf("GOMAXPROCS=%d", hubProcessors)}
 }
