@@ -50,7 +50,9 @@ ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1
 REPLICATED   = $(shell echo $$(( $(COMMIT) % 5 + 31 )))
 
 .DEFAULT_GOAL := help
-.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
+comma := ,
+
+.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench reach demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -148,6 +150,10 @@ rotation: planes ## Four faults, one with several hubs, and ten attacks that cha
 
 bench: planes build ## Measure for about 35 minutes (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench $(if $(QUICK),-quick)
+
+reach: ## Measure a hub of 1 GB and two processors at 10 and 100 simulated clusters, in a few minutes (FULL=1: 1000 as well; ARGS); bin/reach/latest.json
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-hub ./hub
+	go run ./e2e/bench reach $(if $(FULL),-clusters 10$(comma)100$(comma)1000 -processes 4) $(ARGS)
 
 demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running, HUBS=3 for replicas, PLANE=kind on real kubelets)
 	go run ./e2e/demo $(if $(KEEP),--keep) $(if $(HUBS),--hubs $(HUBS)) --on $(PLANE)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,11 +11,16 @@ import (
 	"os"
 	"os/exec"
 	"sync/atomic"
+	"time"
 
 	"navix.sh/atoll/e2e/bench/crowd"
 	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/segment"
 )
+
+// longPatience bounds how long the reports of all workers may take.
+const longPatience = 10 * time.Minute
 
 // awayCommand makes this program simulate remote workers: in a process of its own, with a low priority.
 const awayCommand = "workers"
@@ -30,11 +34,60 @@ type away struct {
 	Hub, PKI string
 }
 
-// reported counts reports, and those skipped because a stream was lost.
-type reported struct{ Reports, Left int64 }
+// order is what such a process is told, and the answer follows when it is done.
+type order struct {
+	Do doing
+	// Interval between reports, and Envs that change in each, of doReport.
+	Interval time.Duration `json:",omitempty"`
+	Envs     int           `json:",omitempty"`
+	// Every says which clusters doSever loses, one in so many.
+	Every int `json:",omitempty"`
+	// Sample has pairs of a cluster's number in the process and of an Env's, of doShow.
+	Sample [][2]int `json:",omitempty"`
+}
 
-// playAway is that process. Each line of its input starts or stops its reports. It responds to each line, and to its start,
-// with the reports since the last start.
+type doing string
+
+const (
+	doAttach  doing = "attach"  // start all workers at once; done when the hub has all their reports
+	doReport  doing = "report"  // start to report
+	doStop    doing = "stop"    // stop that
+	doExpect  doing = "expect"  // every worker's next stream
+	doAwait   doing = "await"   // done when the hub has the first report of each of these
+	doSever   doing = "sever"   // lose some of the clusters
+	doHeal    doing = "heal"    // let them return; done when all are back
+	doUpgrade doing = "upgrade" // replace the workers one after the other; done when the last one's report counts
+	doShow    doing = "show"    // tell what the clusters have
+	doNothing doing = "nothing" // answer
+)
+
+// told is the answer.
+type told struct {
+	Error string `json:",omitempty"`
+	// Reports since doReport, and Left, those skipped because a stream was lost.
+	Reports, Left int64
+	// In and Out are bytes, as the workers see it, since the process began.
+	In, Out int64
+	// Arrivals are the times until each awaited report counted.
+	Arrivals []time.Duration `json:",omitempty"`
+	// Holdings by cluster, and what was asked of them, by cluster, Env and member.
+	Holdings map[string]crowd.Holding `json:",omitempty"`
+	Members  map[string]figures       `json:",omitempty"`
+}
+
+// figures are the counts of a member.
+type figures struct{ Idle, Ready, Running int32 }
+
+// outskirts is such a process.
+type outskirts struct {
+	network
+	crowd *crowd.Crowd
+	count atomic.Int64
+	stop  func() int64    // nil: nothing is reported
+	done  <-chan struct{} // of what is expected
+}
+
+// playAway carries out the orders in its input, one after the other. It responds to each, and to its start.
 func playAway(ctx context.Context, spec string, in io.Reader, out io.Writer) (err error) {
 	var a away
 	if err := json.Unmarshal([]byte(spec), &a); err != nil {
@@ -45,37 +98,102 @@ func playAway(ctx context.Context, spec string, in io.Reader, out io.Writer) (er
 	if err != nil {
 		return err
 	}
-	c, err := (&site{authority: authority}).gather(ctx, a.World, a.Hub, nil)
+	o := &outskirts{}
+	o.crowd, err = crowd.Prepare(a.World, (&site{authority: authority}).credentials(a.World, a.Hub, func(i int, opts *crowd.Options) {
+		opts.Open = o.dialer(i)
+	}))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	var count atomic.Int64
-	var stop func() int64
-	responses := json.NewEncoder(out)
-	err = responses.Encode(reported{})
-	for lines := bufio.NewScanner(in); err == nil && lines.Scan(); {
-		var r reported
-		if stop == nil {
-			count.Store(0)
-			stop = c.Report(reportInterval, reportedEnvs, &count)
-		} else {
-			r.Left, stop = stop(), nil
-			r.Reports = count.Load()
+	defer func() { err = errors.Join(err, o.crowd.Stop()) }()
+	responses, orders := json.NewEncoder(out), json.NewDecoder(in)
+	for err = responses.Encode(told{}); err == nil; {
+		var next order
+		if err := orders.Decode(&next); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("reading an order: %w", err)
 		}
-		err = responses.Encode(r)
+		var answer told
+		if err := o.obey(ctx, next, &answer); err != nil {
+			answer.Error = err.Error()
+		}
+		answer.In, answer.Out = o.in.Load(), o.out.Load()
+		err = responses.Encode(answer)
 	}
 	return err
 }
 
+func (o *outskirts) obey(ctx context.Context, next order, answer *told) error {
+	all := o.crowd.World.Clusters
+	switch next.Do {
+	case doAttach:
+		o.done = o.crowd.Expect(time.Now())
+		o.crowd.Start()
+		return o.await(ctx, answer)
+	case doReport:
+		o.count.Store(0)
+		o.stop = o.crowd.Report(next.Interval, next.Envs, &o.count)
+	case doStop:
+		answer.Left, o.stop = o.stop(), nil
+		answer.Reports = o.count.Load()
+	case doExpect:
+		o.done = o.crowd.Expect(time.Now())
+	case doAwait:
+		return o.await(ctx, answer)
+	case doSever:
+		lost := func(cluster int) bool { return cluster%next.Every == 0 }
+		o.done = o.crowd.ExpectSome(time.Now(), (all+next.Every-1)/next.Every)
+		o.sever(lost)
+	case doHeal:
+		o.crowd.Begin(time.Now())
+		o.heal()
+		return o.await(ctx, answer)
+	case doUpgrade:
+		return o.crowd.Upgrade(ctx)
+	case doShow:
+		o.show(next.Sample, answer)
+	case doNothing:
+	default:
+		return fmt.Errorf("order %q is not valid", next.Do)
+	}
+	return nil
+}
+
+func (o *outskirts) await(ctx context.Context, answer *told) error {
+	select {
+	case <-o.done:
+		answer.Arrivals = o.crowd.Arrivals()
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(longPatience):
+		return fmt.Errorf("the hub had %d of the awaited reports after %s", len(o.crowd.Arrivals()), longPatience)
+	}
+}
+
+func (o *outskirts) show(sample [][2]int, answer *told) {
+	answer.Holdings, answer.Members = map[string]crowd.Holding{}, map[string]figures{}
+	for i, w := range o.crowd.Workers {
+		answer.Holdings[o.crowd.World.ID(i)] = w.Holding()
+	}
+	for _, at := range sample {
+		name := o.crowd.World.Env(at[0], at[1])
+		for _, m := range o.crowd.Workers[at[0]].Env(segment.Key{Namespace: "default", Name: name}).GetMembers() {
+			answer.Members[o.crowd.World.ID(at[0])+"/"+name+"/"+m.GetName()] = figures{m.GetIdle(), m.GetReadyIdle(), m.GetRunning()}
+		}
+	}
+}
+
 // others are the workers of such a process.
 type others struct {
+	world     crowd.World
 	cmd       *exec.Cmd
 	in        io.WriteCloser
 	responses *json.Decoder
 }
 
-// sendAway starts them, and returns when the hub has applied all their reports.
+// sendAway starts the process, and returns when its workers could be started.
 func sendAway(ctx context.Context, a away) (*others, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -85,7 +203,7 @@ func sendAway(ctx context.Context, a away) (*others, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &others{cmd: exec.CommandContext(ctx, "nice", "-n", niceness, self, awayCommand, string(spec))}
+	o := &others{world: a.World, cmd: exec.CommandContext(ctx, "nice", "-n", niceness, self, awayCommand, string(spec))}
 	o.cmd.Stderr = os.Stderr
 	if o.in, err = o.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -98,21 +216,24 @@ func sendAway(ctx context.Context, a away) (*others, error) {
 	if err := o.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting workers: %w", err)
 	}
-	if err := o.responses.Decode(&reported{}); err != nil {
+	if err := o.responses.Decode(&told{}); err != nil {
 		return nil, errors.Join(fmt.Errorf("waiting for the workers' process: %w", err), o.end())
 	}
 	return o, nil
 }
 
-// toggle starts or stops the workers' reports.
-func (o *others) toggle() (r reported, err error) {
-	if _, err = io.WriteString(o.in, "\n"); err == nil {
-		err = o.responses.Decode(&r)
+// tell gives an order and returns what the process answers when it is done.
+func (o *others) tell(next order) (answer told, err error) {
+	if err = json.NewEncoder(o.in).Encode(next); err == nil {
+		err = o.responses.Decode(&answer)
+	}
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
 	}
 	if err != nil {
-		return r, fmt.Errorf("telling the workers' process to report or to stop: %w", err)
+		return answer, fmt.Errorf("telling the workers' process to %s: %w", next.Do, err)
 	}
-	return r, nil
+	return answer, nil
 }
 
 func (o *others) end() error { return errors.Join(o.in.Close(), o.cmd.Wait()) }

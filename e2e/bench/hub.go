@@ -66,7 +66,8 @@ func (s *site) pki() string { return filepath.Join(s.dir, "pki") }
 type program struct {
 	path string
 	args []string
-	link string // address for workers
+	env  []string // beside this program's
+	link string   // address for workers
 	log  string
 	cmd  *exec.Cmd
 }
@@ -81,7 +82,7 @@ func (p *program) start(ctx context.Context) error {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), p.env...)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s (`make build` makes it): %w", p.path, err)
 	}
@@ -113,14 +114,15 @@ func (p *program) kill() error {
 type federation struct {
 	sandboxv1.SandboxesClient
 	clusters sandboxv1.ClustersClient
+	envs     sandboxv1.EnvsClient
 	conn     *grpc.ClientConn
 	hub      *program
 	crowd    *crowd.Crowd
 	site     *site
 }
 
-// federate starts a hub and one worker for each cluster of a world. adjust may change a worker's options.
-func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust func(cluster int, o *crowd.Options)) (*federation, error) {
+// startHub starts a hub. adjust may change how.
+func (b *bench) startHub(ctx context.Context, name string, adjust func(*program)) (*federation, error) {
 	s, err := b.atSite()
 	if err != nil {
 		return nil, err
@@ -139,10 +141,23 @@ func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust
 		return nil, fmt.Errorf("preparing to call the hub: %w", err)
 	}
 	f.SandboxesClient, f.clusters = sandboxv1.NewSandboxesClient(f.conn), sandboxv1.NewClustersClient(f.conn)
+	f.envs = sandboxv1.NewEnvsClient(f.conn)
+	if adjust != nil {
+		adjust(f.hub)
+	}
 	if err := f.hub.start(ctx); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
-	if f.crowd, err = s.gather(ctx, w, f.hub.link, adjust); err != nil {
+	return f, nil
+}
+
+// federate starts a hub and one worker for each cluster of a world. adjust may change a worker's options.
+func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust func(cluster int, o *crowd.Options)) (*federation, error) {
+	f, err := b.startHub(ctx, name, nil)
+	if err != nil {
+		return nil, err
+	}
+	if f.crowd, err = f.site.gather(ctx, w, f.hub.link, adjust); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	if err := f.fresh(ctx, w.Clusters); err != nil {
@@ -153,7 +168,12 @@ func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust
 
 // gather starts the workers of a world.
 func (s *site) gather(ctx context.Context, w crowd.World, hub string, adjust func(cluster int, o *crowd.Options)) (*crowd.Crowd, error) {
-	return crowd.Gather(ctx, w, func(cluster int) (crowd.Options, error) {
+	return crowd.Gather(ctx, w, s.credentials(w, hub, adjust))
+}
+
+// credentials returns the options of a world's workers.
+func (s *site) credentials(w crowd.World, hub string, adjust func(cluster int, o *crowd.Options)) func(int) (crowd.Options, error) {
+	return func(cluster int) (crowd.Options, error) {
 		files, err := s.authority.Cluster(w.ID(cluster))
 		if err != nil {
 			return crowd.Options{}, err
@@ -164,7 +184,7 @@ func (s *site) gather(ctx context.Context, w crowd.World, hub string, adjust fun
 			adjust(cluster, &o)
 		}
 		return o, err
-	})
+	}
 }
 
 func (f *federation) close() error {

@@ -143,6 +143,9 @@ func (b *bench) reporting(ctx context.Context, add func(...result)) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, o.end()) }()
+	if _, err := o.tell(order{Do: doAttach}); err != nil {
+		return err
+	}
 	if err := f.fresh(ctx, claimedFrom+b.size.reporters); err != nil {
 		return err
 	}
@@ -158,13 +161,13 @@ func (b *bench) reporting(ctx context.Context, add func(...result)) (err error) 
 		var reports atomic.Int64
 		stop := f.crowd.Report(reportInterval, reportedEnvs, &reports)
 		began := time.Now()
-		if _, err := o.toggle(); err != nil {
+		if _, err := o.tell(order{Do: doReport, Interval: reportInterval, Envs: reportedEnvs}); err != nil {
 			stop()
 			return err
 		}
 		load.Sleep(ctx, reportInterval) // until all report
 		measure()
-		theirs, err := o.toggle()
+		theirs, err := o.tell(order{Do: doStop})
 		left += theirs.Left + stop()
 		rates = append(rates, float64(theirs.Reports+reports.Load())/time.Since(began).Seconds())
 		return err

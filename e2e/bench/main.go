@@ -92,6 +92,9 @@ func command() int {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if flag.Arg(0) == scaleCommand {
+		return measureScale(ctx, flag.Args()[1:])
+	}
 	if len(flag.Args()) > 0 {
 		return exitCode(child(ctx, flag.Args()))
 	}

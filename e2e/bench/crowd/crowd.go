@@ -18,6 +18,8 @@ type World struct {
 	Clusters, Envs int
 	Shared         int // clusters that have an Env
 	First          int // number of the first cluster, a multiple of Shared; another World may have the lower numbers
+	Members        int // of each Env in each cluster; 0: one
+	Pods           int // of each cluster, over its members; 0: 120 of each member
 }
 
 // ID returns a cluster's name.
@@ -31,6 +33,9 @@ func (w World) Env(cluster, n int) string {
 // Segment is a cluster's part of its n-th Env. Its counts change with the round.
 func (w World) Segment(cluster, n, round int) *federationv1.EnvSegment {
 	env := w.Env(cluster, n)
+	if w.Members > 0 {
+		return w.counted(cluster, n, round)
+	}
 	return &federationv1.EnvSegment{
 		Key: &federationv1.EnvKey{Namespace: "default", Name: env}, Uid: fmt.Sprintf("6f9619ff-8b86-d011-b42d-%05d%07d", w.First+cluster, n),
 		Generation: 3, Template: "python", DefaultInstanceType: "small", DefaultMultiplier: 1,
@@ -40,6 +45,42 @@ func (w World) Segment(cluster, n, round int) *federationv1.EnvSegment {
 			Desired: 120, Current: 120, QueueCapacity: 100, CanGrow: true,
 		}},
 	}
+}
+
+// instanceTypes name the members of an Env.
+var instanceTypes = [...]string{"small", "medium", "large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge"}
+
+// MaxMembers is the most members that an Env of a World may have in a cluster.
+const MaxMembers = len(instanceTypes)
+
+// counted is a segment with the cluster's share of Pods. In odd rounds one of two or more has been claimed, so that a member may have
+// none left.
+func (w World) counted(cluster, n, round int) *federationv1.EnvSegment {
+	env := w.Env(cluster, n)
+	pods := w.Pods*(n+1)/w.Envs - w.Pods*n/w.Envs
+	claimed := round%2 == 1 && pods > 1
+	out := &federationv1.EnvSegment{
+		Key: &federationv1.EnvKey{Namespace: "default", Name: env}, Uid: fmt.Sprintf("6f9619ff-8b86-d011-b42d-%05d%07d", w.First+cluster, n),
+		Generation: 3, Template: "python", DefaultInstanceType: instanceTypes[0], DefaultMultiplier: 1,
+	}
+	for i := range w.Members {
+		m := &federationv1.MemberSegment{
+			Name: env + "-" + instanceTypes[i], InstanceType: instanceTypes[i], Multiplier: 1, Image: "registry.example.com/sandbox/python:3.13",
+			State: federationv1.MemberState_ACTIVE, QueueCapacity: 100, CanGrow: true,
+		}
+		share := int32(pods / w.Members)
+		if i < pods%w.Members {
+			share++
+		}
+		m.Idle, m.Desired, m.Current = share, share, share
+		if claimed && share > 0 {
+			claimed = false
+			m.Idle, m.Running = share-1, 1
+		}
+		m.ReadyIdle = m.Idle
+		out.Members = append(out.Members, m)
+	}
+	return out
 }
 
 // Segments returns all segments of a cluster.
@@ -56,7 +97,7 @@ type Crowd struct {
 	World   World
 	Workers []*Worker
 
-	rounds []int // of reports, by worker
+	rounds []int // of reports, by worker; each has its own goroutine
 
 	mu       sync.Mutex
 	awaited  int
@@ -67,25 +108,42 @@ type Crowd struct {
 
 // Gather starts the workers with the given options, and returns when the hub has applied all their reports.
 func Gather(ctx context.Context, w World, options func(cluster int) (Options, error)) (*Crowd, error) {
-	c := &Crowd{World: w, rounds: make([]int, w.Clusters)}
-	done := c.Expect(time.Now())
-	for i := range w.Clusters {
-		o, err := options(i)
-		if err != nil {
-			return nil, errors.Join(err, c.Stop())
-		}
-		o.ID, o.Envs, o.Fresh = w.ID(i), w.Segments(i), c.arrive
-		worker, err := Start(o)
-		if err != nil {
-			return nil, errors.Join(err, c.Stop())
-		}
-		c.Workers = append(c.Workers, worker)
+	c, err := Prepare(w, options)
+	if err != nil {
+		return nil, err
 	}
+	done := c.Expect(time.Now())
+	c.Start()
 	select {
 	case <-done:
 		return c, nil
 	case <-ctx.Done():
 		return nil, errors.Join(fmt.Errorf("gathering %d workers: %w", w.Clusters, context.Cause(ctx)), c.Stop())
+	}
+}
+
+// Prepare returns the workers with the given options, not yet started.
+func Prepare(w World, options func(cluster int) (Options, error)) (*Crowd, error) {
+	c := &Crowd{World: w, rounds: make([]int, w.Clusters)}
+	for i := range w.Clusters {
+		o, err := options(i)
+		if err != nil {
+			return nil, err
+		}
+		o.ID, o.Envs, o.Fresh = w.ID(i), w.Segments(i), c.arrive
+		worker, err := New(o)
+		if err != nil {
+			return nil, err
+		}
+		c.Workers = append(c.Workers, worker)
+	}
+	return c, nil
+}
+
+// Start starts all workers at once.
+func (c *Crowd) Start() {
+	for _, w := range c.Workers {
+		w.Start()
 	}
 }
 
@@ -129,13 +187,30 @@ func (c *Crowd) Arrivals() []time.Duration {
 // Stop ends all workers.
 func (c *Crowd) Stop() error {
 	for _, w := range c.Workers {
-		w.cancel()
+		w.end()
 	}
 	var errs []error
 	for _, w := range c.Workers {
 		errs = append(errs, w.Stop())
 	}
 	return errors.Join(errs...)
+}
+
+// Upgrade replaces the workers one after the other, as a rolling upgrade does: each by another leader, whose first report the hub has
+// applied before the next one goes.
+func (c *Crowd) Upgrade(ctx context.Context) error {
+	for _, w := range c.Workers {
+		done := c.ExpectSome(time.Now(), 1)
+		if err := w.Succeed(); err != nil {
+			return fmt.Errorf("replacing the worker of %s: %w", w.opts.ID, err)
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return fmt.Errorf("replacing the worker of %s: %w", w.opts.ID, context.Cause(ctx))
+		}
+	}
+	return nil
 }
 
 // Report makes every worker report changes of n Envs at each interval, spread evenly over it, until stopped. A worker without a

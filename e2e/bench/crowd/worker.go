@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,11 +47,9 @@ type Options struct {
 
 // Worker is one cluster's simulated worker.
 type Worker struct {
-	opts   Options
-	cancel context.CancelFunc
-	ended  chan error
-
-	streams uint64 // of the goroutine that runs the link
+	opts Options
+	end  context.CancelFunc
+	life lives
 
 	mu       sync.Mutex // of all below, and of sending: a stream has one sender at a time
 	stream   link.Stream
@@ -60,27 +60,61 @@ type Worker struct {
 	first    uint64                        // sequence of the stream's first report
 	acked    uint64                        // of the last report that the hub has acknowledged
 	keys     map[string]*sandboxv1.Sandbox // by hash
+	catalog  map[string]*federationv1.CatalogObject
 }
 
-// Start starts a worker.
-func Start(o Options) (*Worker, error) {
-	w := &Worker{opts: o, ended: make(chan error, 1), envs: map[segment.Key]*federationv1.EnvSegment{}, keys: map[string]*sandboxv1.Sandbox{}}
+// lives are the leaders that a worker has had. A term's goroutine counts its streams.
+type lives struct {
+	ended       chan error
+	incarnation uint64
+	streams     uint64
+}
+
+// New returns a worker, which Start starts.
+func New(o Options) (*Worker, error) {
+	w := &Worker{
+		opts: o, end: func() {}, envs: map[segment.Key]*federationv1.EnvSegment{}, keys: map[string]*sandboxv1.Sandbox{},
+		catalog: map[string]*federationv1.CatalogObject{},
+	}
 	for _, p := range o.Envs {
 		if err := w.put(p); err != nil {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w.cancel = cancel
-	dial := link.Dial{Target: o.Hub, Credentials: o.Credentials, Clock: clock.RealClock{}, Log: logr.Discard(), Open: o.Open}
-	go func() { w.ended <- link.Run(ctx, dial, w.serve) }()
 	return w, nil
 }
 
-// Stop ends the worker.
+// Start starts the worker's next leader: a new term, with a higher incarnation.
+func (w *Worker) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	o := &w.opts
+	dial := link.Dial{Target: o.Hub, Credentials: o.Credentials, Clock: clock.RealClock{}, Log: logr.Discard(), Open: o.Open}
+	w.end, w.life = cancel, lives{ended: make(chan error, 1), incarnation: w.life.incarnation + 1}
+	ended := w.life.ended
+	go func() { ended <- link.Run(ctx, dial, w.serve) }()
+}
+
+// Stop ends the worker, if it was started.
 func (w *Worker) Stop() error {
-	w.cancel()
-	return <-w.ended
+	w.end()
+	if w.life.ended == nil {
+		return nil
+	}
+	err := <-w.life.ended
+	w.life.ended = nil
+	return err
+}
+
+// Succeed ends the worker's leader, and starts another one, of which the hub has no report.
+func (w *Worker) Succeed() error {
+	if err := w.Stop(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.sequence, w.first, w.acked = 0, 0, 0
+	w.mu.Unlock()
+	w.Start()
+	return nil
 }
 
 func (w *Worker) put(p *federationv1.EnvSegment) error {
@@ -127,17 +161,11 @@ func (w *Worker) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	return w.read(stream)
 }
 
-// The term and incarnation never change: for the hub, the same leader always reconnects.
-const (
-	term        = "crowd"
-	incarnation = 1
-)
-
 // introduce covers Hello to Begin. It returns whether the hub has what it has acknowledged.
 func (w *Worker) introduce(stream link.Stream) (deltas bool, err error) {
-	w.streams++
-	hello := &federationv1.Hello{Protocol: 1, Version: "bench", ClusterUid: "uid-" + w.opts.ID, Term: term, Incarnation: incarnation,
-		Stream: w.streams}
+	w.life.streams++
+	hello := &federationv1.Hello{Protocol: 1, Version: "bench", ClusterUid: "uid-" + w.opts.ID, Term: fmt.Sprint("crowd-", w.life.incarnation),
+		Incarnation: w.life.incarnation, Stream: w.life.streams}
 	w.mu.Lock()
 	if w.acked == w.sequence {
 		hello.Acknowledged, hello.Digest = w.acked, w.snapshot.Digest()
@@ -153,7 +181,7 @@ func (w *Worker) introduce(stream link.Stream) (deltas bool, err error) {
 	if frame.GetWelcome() == nil {
 		return false, fmt.Errorf("not welcome: %v", frame)
 	}
-	begin := &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: incarnation}}
+	begin := &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: w.life.incarnation}}
 	return frame.GetWelcome().GetDeltas(), stream.Send(&federationv1.WorkerFrame{Body: begin})
 }
 
@@ -284,11 +312,65 @@ func (w *Worker) answer(d *federationv1.Dispatch) error {
 		return err
 	}
 	a := &federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_REFUSED}
-	sandbox := w.carryOut(d)
-	if sandbox != nil {
+	if call := d.GetCatalog(); call != nil {
+		a.Disposition, a.Result = federationv1.Disposition_DONE, &federationv1.Answer_Catalog{Catalog: w.take(call)}
+	} else if sandbox := w.carryOut(d); sandbox != nil {
 		a.Disposition, a.Result = federationv1.Disposition_DONE, &federationv1.Answer_Sandbox{Sandbox: sandbox}
+		a.CoveredBy = w.next()
 	}
 	return w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}})
+}
+
+// next is the number of the next report.
+func (w *Worker) next() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sequence + 1
+}
+
+// take keeps its part of the hub's catalogue, or tells what it has.
+func (w *Worker) take(call *federationv1.CatalogCall) *federationv1.CatalogResult {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := &federationv1.CatalogResult{}
+	for _, o := range call.GetObjects() {
+		w.catalog[o.GetKind()+"/"+o.GetName()] = &federationv1.CatalogObject{
+			Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), Revision: o.GetRevision(), Catalog: call.GetCatalog(),
+		}
+		out.Outcomes = append(out.Outcomes, &federationv1.CatalogOutcome{
+			Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), Revision: o.GetRevision(),
+			State: federationv1.CatalogOutcome_APPLIED,
+		})
+	}
+	if call.GetMode() == federationv1.CatalogCall_LIST {
+		out.Held = slices.Collect(maps.Values(w.catalog))
+	}
+	return out
+}
+
+// Holding is what a cluster has, as ListClusters shows it.
+type Holding struct{ Envs, Members, Idle, Running int32 }
+
+// Holding returns what the cluster of the worker has.
+func (w *Worker) Holding() Holding {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := Holding{Envs: int32(len(w.envs))}
+	for _, env := range w.envs {
+		for _, m := range env.GetMembers() {
+			h.Members++
+			h.Idle += m.GetIdle()
+			h.Running += m.GetRunning()
+		}
+	}
+	return h
+}
+
+// Env returns the segment of an Env.
+func (w *Worker) Env(key segment.Key) *federationv1.EnvSegment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.envs[key]
 }
 
 // carryOut returns the sandbox of a claim, the same one for a known key; nil for other calls.
@@ -320,11 +402,12 @@ func (w *Worker) carryOut(d *federationv1.Dispatch) *sandboxv1.Sandbox {
 	return sandbox
 }
 
-// empty reports whether the hub was sent that a pool has nothing left. mu is held.
+// empty reports whether the hub was sent that a pool has nothing left, and will not have. Where it can grow, a claim would wait for a
+// Pod, and counts as served at once. mu is held.
 func (w *Worker) empty(env segment.Key, pool string) bool {
 	for _, m := range w.envs[env].GetMembers() {
 		if m.GetName() == pool {
-			return m.GetReadyIdle() == 0
+			return m.GetReadyIdle() == 0 && !m.GetCanGrow()
 		}
 	}
 	return true

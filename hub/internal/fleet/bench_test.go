@@ -87,7 +87,9 @@ func benchRandom(rnd *rand.Rand, buf []byte) (uint64, []byte) {
 }
 
 func newRouteBench() *routeBench {
-	f, err := New(context.Background(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}})
+	f, err := New(context.Background(), Options{
+		Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Limits: Limits{Envs: benchEnvs, Members: benchEnvs}, // more than by default
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -108,9 +110,15 @@ func newRouteBench() *routeBench {
 			for n := at; n < at+chunk; n++ {
 				r.Segments = append(r.Segments, b.segment(c, n))
 			}
+			r.Digest = b.digests[c].Digest()
 			s.Report(r)
 		}
 		b.sequence[c] = 1
+	}
+	for n := range benchEnvs { // or the figure would be that of claims for Envs that are not there
+		if got := f.View(segment.Key{Namespace: "default", Name: string(benchName(nil, n))}).Len(); got != benchClusters {
+			panic(fmt.Sprintf("Env %d has %d members in the view, not %d", n, got, benchClusters))
+		}
 	}
 	return b
 }
