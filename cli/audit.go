@@ -31,6 +31,7 @@ type auditFlags struct {
 	since, until string
 	follow       bool
 	output       string
+	read, shown  int // lines
 }
 
 // auditCommand reads the files of --audit. It asks no server.
@@ -76,6 +77,9 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 		return usageError{err}
 	}
 	if len(files) == 0 {
+		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+			return usagef("a file is missing: atollctl audit FILE, or pipe an audit in; it asks no server")
+		}
 		files = []string{"-"}
 	}
 	if f.follow && (len(files) != 1 || files[0] == "-" || strings.HasSuffix(files[0], ".gz")) {
@@ -84,13 +88,17 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 	out := f.printer(cmd.OutOrStdout())
 	bad := 0
 	for _, name := range files {
-		n, err := f.read(cmd, name, out)
+		n, err := f.readFile(cmd, name, out)
 		if bad += n; err != nil {
 			return err
 		}
 	}
 	if bad > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: %d lines are no lines of an audit, such as one that a crash has cut\n", bad)
+		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: %s of an audit, such as one that a crash has cut\n", map[bool]string{
+			true: "1 line is no line", false: fmt.Sprintf("%d lines are no lines", bad)}[bad == 1])
+	}
+	if f.shown == 0 && f.read > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: none of %s matches\n", count(f.read, "line"))
 	}
 	return out.flush()
 }
@@ -109,18 +117,20 @@ func instant(flag, text string, now time.Time) (time.Time, error) {
 	return time.Time{}, invalidFlag(flag, text, "a time such as 2026-01-02T15:04:05Z, or how long ago, such as 24h")
 }
 
-func (f *auditFlags) read(cmd *cobra.Command, name string, out printer) (bad int, err error) {
+func (f *auditFlags) readFile(cmd *cobra.Command, name string, out printer) (bad int, err error) {
 	show := func(e audit.Event) error {
-		if !f.filter.Matches(&e) {
+		if f.read++; !f.filter.Matches(&e) {
 			return nil
 		}
+		f.shown++
 		return out.print(&e)
 	}
 	if name == "-" {
-		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
-			fmt.Fprintln(cmd.ErrOrStderr(), "atollctl: reading standard input; give the audit's files as arguments, or pipe them in")
-		}
-		return audit.Read(cmd.InOrStdin(), show)
+		in := &hesitant{Reader: cmd.InOrStdin(), quiet: time.AfterFunc(stdinPatience, func() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "atollctl: waiting for lines of an audit on standard input; files are arguments: atollctl audit FILE")
+		})}
+		defer in.quiet.Stop()
+		return audit.Read(in, show)
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -142,6 +152,23 @@ func (f *auditFlags) read(cmd *cobra.Command, name string, out printer) (bad int
 		return bad, nil // the user has seen enough
 	}
 	return bad, err
+}
+
+// stdinPatience is how long nothing may come from standard input before a user is told what is waited for.
+const stdinPatience = 2 * time.Second
+
+// hesitant is a reader whose timer ends with the first bytes, or with the end.
+type hesitant struct {
+	io.Reader
+	quiet *time.Timer
+}
+
+func (h *hesitant) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 || err != nil {
+		h.quiet.Stop()
+	}
+	return n, err
 }
 
 // followed is a file that grows, and is replaced when it is rotated.

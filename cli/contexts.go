@@ -153,6 +153,9 @@ func (f *contextFile) must(name string) (*hubSide, error) {
 	if found := f.find(name); found != nil {
 		return found, nil
 	}
+	if name == "" {
+		return nil, usagef("no context is in use; name one with --context, or make one by atollctl config set-context")
+	}
 	return nil, usagef("no context %q, want one of: %s", name, cmp.Or(strings.Join(f.names(), ", "), "none; see atollctl config set-context"))
 }
 

@@ -139,6 +139,9 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 		Example: "  atollctl create --env python --claim-key build-17 -o name",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
+				if env != "" {
+					return usagef("create takes no arguments, and %q is one; a command is run by exec in the sandbox, or by run", args[0])
+				}
 				return usagef("create takes no arguments; did you mean --env %s?", args[0])
 			}
 			return nil

@@ -465,8 +465,8 @@ func TestCommandsThatAreIncomplete(t *testing.T) {
 		"get":                  "atollctl get needs one of: claim, clusters, envs, sandboxes",
 		"describe":             "atollctl describe needs one of: claim, cluster, env, sandbox",
 		"pki frobnicate":       "there is no atollctl pki frobnicate; there are: ",
-		"envs refresh":         "accepts 1 arg(s), received 0; usage: atollctl envs refresh ",
-		"get sandbox one more": "accepts at most 1 arg(s), received 2; usage: atollctl get sandboxes [ID]",
+		"envs refresh":         "refresh takes 1 argument, and 0 were given; usage: atollctl envs refresh ",
+		"get sandbox one more": "sandboxes takes at most 1 argument, and 2 were given; usage: atollctl get sandboxes [ID]",
 	} {
 		_, stderr, code := server.run(t.Context(), line)
 		if code != 2 || !strings.Contains(stderr, want) {

@@ -32,7 +32,7 @@ func execCommand(a *app) *cobra.Command {
 	var stdin, tty bool
 	var container string
 	cmd := &cobra.Command{
-		Use:   "exec [-i] [-t] ID -- COMMAND [ARG...]",
+		Use:   "exec [flags] ID -- COMMAND [ARG...]",
 		Short: "Run a command in a sandbox, in whatever cluster it is",
 		Long: `Run a command in a sandbox, in whatever cluster it is.
 

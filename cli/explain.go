@@ -42,22 +42,25 @@ func explainCommand(a *app) *cobra.Command {
 		Use:   "explain [[NAMESPACE/]ENV]",
 		Short: "Tell where a claim would go, or why a past one went where it did",
 		Example: `  atollctl explain python --clusters west
+  atollctl explain --claim-key build-17
   atollctl explain --sandbox 01j9zq3p3k5m8x7c2v4b6n8d0f-east`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeEnvs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && sandbox == "" {
-				return usagef("an Env is missing, or --sandbox; `atollctl envs` lists the Envs")
+			if len(args) == 0 && sandbox == "" && key == "" {
+				return usagef("an Env is missing, or --sandbox, or --claim-key; `atollctl envs` lists the Envs")
 			}
 			return a.call(cmd, func(ctx context.Context, c clients) error {
-				if len(args) == 0 {
-					s, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox})
-					if err != nil {
+				env := strings.Join(args, "")
+				if env == "" {
+					var err error
+					if env, err = envOf(ctx, c, sandbox, &sandboxv1.GetClaimRequest{
+						ClaimKey: key, Namespace: f.of.namespace, Team: f.request.GetTeam(),
+					}); err != nil {
 						return err
 					}
-					args = []string{s.GetNamespace() + "/" + s.GetEnv()}
 				}
-				request, err := f.message(args[0])
+				request, err := f.message(env)
 				if err != nil {
 					return err
 				}
@@ -77,7 +80,24 @@ func explainCommand(a *app) *cobra.Command {
 	f.bind(cmd)
 	cmd.Flags().StringVar(&sandbox, "sandbox", "", "explain the claim that made this sandbox")
 	cmd.Flags().StringVar(&key, "claim-key", "", "explain the claim with this key")
+	cmd.MarkFlagsMutuallyExclusive("sandbox", "claim-key")
 	return cmd
+}
+
+// envOf returns the Env of a past claim, which its sandbox or its key names.
+func envOf(ctx context.Context, c clients, sandbox string, claim *sandboxv1.GetClaimRequest) (string, error) {
+	if sandbox != "" {
+		s, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox})
+		return s.GetNamespace() + "/" + s.GetEnv(), err
+	}
+	found, err := c.claims.GetClaim(ctx, claim)
+	if err != nil {
+		return "", err
+	}
+	if found.GetSandbox().GetEnv() == "" {
+		return "", usagef("the Env of claim %s is not known now; name it as well: explain [NAMESPACE/]ENV --claim-key …", claim.GetClaimKey())
+	}
+	return found.GetNamespace() + "/" + found.GetSandbox().GetEnv(), nil
 }
 
 func headline(d *sandboxv1.Decision) string {

@@ -91,7 +91,11 @@ func reportError(w io.Writer, err error) {
 		p = problem.FromError(err)
 	}
 	if p == nil {
-		fmt.Fprintln(w, "atollctl:", problem.Plain(err.Error()))
+		text := problem.Plain(err.Error())
+		if ours, of := explainGroup(text); of {
+			text = ours
+		}
+		fmt.Fprintln(w, "atollctl:", text)
 		return
 	}
 	text := strings.Replace(problem.Plain(err.Error()), p.Error(), p.Message, 1) // with what was done before it

@@ -18,6 +18,9 @@ type endedError struct {
 
 func (e *endedError) Error() string {
 	text := fmt.Sprintf("sandbox %s has ended", e.id)
+	if e.id == "" { // cancelled before it had one
+		text = "the claim has ended"
+	}
 	if e.cause != "" {
 		text += ": " + oneLine(e.cause)
 	}

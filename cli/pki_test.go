@@ -144,7 +144,7 @@ func TestPKIRefuses(t *testing.T) {
 		"pki init --dir " + dir:                           "there is a CA already",
 		"pki hub --dir " + elsewhere:                      "atollctl pki init --dir",
 		"pki cluster east --dir " + elsewhere:             "atollctl pki init --dir",
-		"pki cluster --dir " + dir:                        "accepts 1 arg",
+		"pki cluster --dir " + dir:                        "takes 1 argument",
 		"pki cluster East --dir " + dir:                   "is no cluster id",
 		"pki hub --host hub:8443 --dir " + dir:            "without a port",
 		"pki hub --host https://hub.example --dir " + dir: "want a DNS name",

@@ -34,7 +34,7 @@ func runCommand(a *app) *cobra.Command {
 	var env string
 	job := &oneJob{app: a}
 	cmd := &cobra.Command{
-		Use:   "run --env [NAMESPACE/]NAME [-i] [-t] -- COMMAND [ARG...]",
+		Use:   "run --env [NAMESPACE/]NAME [flags] -- COMMAND [ARG...]",
 		Short: "Create a sandbox, run a command in it, and release it",
 		Long: `Create a sandbox, run a command in it, and release it, also after Ctrl-C; ten minutes after atollctl was killed it
 ends by itself. What the command prints comes out here as it does, and atollctl exits with the command's exit code. Where there

@@ -99,7 +99,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 		{"--trace t.csv", `t.csv: line 2 of the trace, column claims: got "many", want a whole number`},
 		{"--trace none.csv", "opening none.csv"},
 		{"--scenario war", "scenario"},
-		{"--scenario daily --trace t.csv", "[scenario trace]"},
+		{"--scenario daily --trace t.csv", "only one of --trace, --scenario"},
 		{"-f bad.yaml", "bad.yaml: spec.autoscaling.groups[0].maxReplicas"},
 		{"-f env.yaml --cluster west", "cluster"},
 		{"-f env.yaml -f env.yaml --out x.svg", "--out"},

@@ -5,7 +5,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,7 +77,7 @@ func explainArguments(cmd *cobra.Command) {
 	} else if valid := cmd.Args; valid != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := valid(cmd, args); err != nil {
-				return usagef("%w; usage: %s", err, cmd.UseLine())
+				return usagef("%s; usage: %s", arity(cmd.Name(), err.Error()), cmd.UseLine())
 			}
 			return nil
 		}
@@ -83,6 +85,42 @@ func explainArguments(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		explainArguments(child)
 	}
+}
+
+// cobraArity are the errors of cobra's checks of how many arguments there are, which have no types.
+var cobraArity = regexp.MustCompile(`^(?:requires|accepts)( at least| at most)? (\d+)(?: arg\(s\))?, (?:only )?received (\d+)$`)
+
+// arity says how many arguments a command takes and was given.
+func arity(name, text string) string {
+	m := cobraArity.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	want, _ := strconv.Atoi(m[2])
+	given := m[3] + " were"
+	if m[3] == "1" {
+		given = "1 was"
+	}
+	return fmt.Sprintf("%s takes%s %s, and %s given", name, m[1], count(want, "argument"), given)
+}
+
+// explainGroup says what is wrong with flags that belong together; cobra names them as a group.
+func explainGroup(text string) (string, bool) {
+	for _, rule := range []struct {
+		form *regexp.Regexp
+		say  string
+	}{
+		{regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`), "one of %s is needed"},
+		{regexp.MustCompile(`^if any flags in the group \[(.*)\] are set none of the others can be; .*$`), "only one of %s can be given"},
+		{regexp.MustCompile(`^if any flags in the group \[(.*)\] are set they must all be set; .*$`), "%s are given together or not at all"},
+		{regexp.MustCompile(`^required flag\(s\) (.*) not set$`), "missing: %s"},
+	} {
+		if m := rule.form.FindStringSubmatch(text); m != nil {
+			names := strings.Fields(strings.NewReplacer(`"`, "", ",", " ").Replace(m[1]))
+			return fmt.Sprintf(rule.say, "--"+strings.Join(names, ", --")), true
+		}
+	}
+	return "", false
 }
 
 // unknownCommand names the command that is most like a wrong one, or that does what other tools call so.

@@ -14,7 +14,46 @@ func keyFaults() []scenario {
 	return []scenario{
 		{fault: 9, name: "a thousand creates with one key", run: thousandCreates},
 		{fault: 10, name: "release, cancel and retry race create", clusters: map[string]int32{"east": 2, "west": 1}, run: races},
+		{fault: 50, name: "claims leave full clusters", clusters: crowd, allowed: allowance{orphans: true}, run: crowded},
+		{fault: 51, name: "claims leave full clusters, with replicas", clusters: crowd, replicas: 3, allowed: allowance{orphans: true}, run: crowded},
 	}
+}
+
+// crowd has fewer Pods than claims, so that these wait while Pods become idle elsewhere.
+var crowd = map[string]int32{"east": 2, "north": 1, "west": 2}
+
+// crowded has more claims than Pods, which are released one after the other, while clusters are parted and dispatches come late.
+func crowded(w *world, draw *rand.Rand) {
+	var all sync.WaitGroup
+	for i := range 40 {
+		own := w.dice(fmt.Sprint("crowd", i))
+		all.Go(func() {
+			time.Sleep(between(own, 0, 40*time.Second))
+			key := ""
+			if own.IntN(4) > 0 {
+				key = fmt.Sprint("crowd", i)
+			}
+			if a := w.claim(30+i, own, key, 1); a.said == live {
+				time.Sleep(between(own, 0, 6*time.Second))
+				w.history.mu.Lock()
+				g := w.history.given[a.id]
+				w.history.mu.Unlock()
+				w.release(30+i, g)
+			}
+		})
+	}
+	for range 6 {
+		time.Sleep(between(draw, time.Second, 8*time.Second))
+		switch s := w.anySite(draw); draw.IntN(3) {
+		case 0:
+			w.path(s.ID).Break()
+		case 1:
+			w.path(s.ID).Stall()
+			time.Sleep(between(draw, time.Second, 4*time.Second))
+			w.path(s.ID).Heal()
+		}
+	}
+	all.Wait()
 }
 
 func thousandCreates(w *world, draw *rand.Rand) {

@@ -137,6 +137,18 @@ func standingOf(e *sandboxv1.Env) (s standing) {
 	return s
 }
 
+// unserving says what is wrong with members of which none can serve.
+func (s *standing) unserving() string {
+	var parts []string
+	if s.misplaced > 0 {
+		parts = append(parts, fmt.Sprintf("%d without a pool", s.misplaced))
+	}
+	if s.deficits > 0 {
+		parts = append(parts, fmt.Sprintf("%d with a pool that is not as the Env asks, or is another Env's", s.deficits))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // room finds Envs that cannot serve one more claim, or cannot grow. Do is what helps next to looking at the candidates.
 func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 	const more = "\nraise replicas (or maxReplicas) of a member, or add one in another cluster"
@@ -150,9 +162,8 @@ func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 			Do: "\nname clusters in spec.clusters that there are: atollctl clusters"}, true
 	case s.serving == 0:
 		return Diagnosis{Reason: EnvNotReady, Severity: Critical,
-			What: fmt.Sprintf("no member can serve: %d have no pool, %d have one that is not as the Env asks, or is another Env's", s.misplaced,
-				s.deficits),
-			Do: "\nmore replicas do not help; see the members: atollctl envs " + envName(e)}, true
+			What: "no member can serve: " + s.unserving(),
+			Do:   "\nmore replicas do not help; see the members: atollctl envs " + envName(e)}, true
 	case s.ready == 0 && e.GetDesired() > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical,
 				What: fmt.Sprintf("no member has an idle Pod that is ready; %d claims wait, %d sandboxes run", s.pending, e.GetRunning()), Do: more},

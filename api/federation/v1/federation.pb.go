@@ -212,7 +212,7 @@ func (x CatalogCall_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogCall_Mode.Descriptor instead.
 func (CatalogCall_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type CatalogOutcome_State int32
@@ -288,7 +288,7 @@ func (x CatalogOutcome_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogOutcome_State.Descriptor instead.
 func (CatalogOutcome_State) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{46, 0}
 }
 
 type WorkerFrame struct {
@@ -2022,6 +2022,7 @@ type Dispatch struct {
 	//	*Dispatch_Catalog
 	//	*Dispatch_Kubernetes
 	//	*Dispatch_Allot
+	//	*Dispatch_Withdraw
 	Call          isDispatch_Call `protobuf_oneof:"call"`
 	Ledger        *LedgerMark     `protobuf:"bytes,73,opt,name=ledger,proto3" json:"ledger,omitempty"` // as of what was written before the call; unset: the hub has none
 	unknownFields protoimpl.UnknownFields
@@ -2237,6 +2238,15 @@ func (x *Dispatch) GetAllot() *AllotCall {
 	return nil
 }
 
+func (x *Dispatch) GetWithdraw() *WithdrawCall {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Withdraw); ok {
+			return x.Withdraw
+		}
+	}
+	return nil
+}
+
 func (x *Dispatch) GetLedger() *LedgerMark {
 	if x != nil {
 		return x.Ledger
@@ -2312,6 +2322,10 @@ type Dispatch_Allot struct {
 	Allot *AllotCall `protobuf:"bytes,92,opt,name=allot,proto3,oneof"`
 }
 
+type Dispatch_Withdraw struct {
+	Withdraw *WithdrawCall `protobuf:"bytes,120,opt,name=withdraw,proto3,oneof"`
+}
+
 func (*Dispatch_Claim) isDispatch_Call() {}
 
 func (*Dispatch_Get) isDispatch_Call() {}
@@ -2343,6 +2357,8 @@ func (*Dispatch_Catalog) isDispatch_Call() {}
 func (*Dispatch_Kubernetes) isDispatch_Call() {}
 
 func (*Dispatch_Allot) isDispatch_Call() {}
+
+func (*Dispatch_Withdraw) isDispatch_Call() {}
 
 type ClaimCall struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
@@ -2534,6 +2550,60 @@ func (x *CancelCall) GetAttempt() int32 {
 	return 0
 }
 
+// WithdrawCall refuses (key, attempt) if it waits in a queue, because another cluster has an idle Pod: the ClaimCall is answered with
+// REFUSED. A claim that does not wait is left as it is, and the call is NOT_FOUND.
+type WithdrawCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	KeyHash       string                 `protobuf:"bytes,1,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WithdrawCall) Reset() {
+	*x = WithdrawCall{}
+	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithdrawCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithdrawCall) ProtoMessage() {}
+
+func (x *WithdrawCall) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithdrawCall.ProtoReflect.Descriptor instead.
+func (*WithdrawCall) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *WithdrawCall) GetKeyHash() string {
+	if x != nil {
+		return x.KeyHash
+	}
+	return ""
+}
+
+func (x *WithdrawCall) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 // Leave names claims without a key whose callers wait no more, so that they give up their places in the queue. Each is still
 // answered, and the hub releases a sandbox that was granted in the meantime. An older worker ignores it.
 type Leave struct {
@@ -2545,7 +2615,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	mi := &file_federation_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2627,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	mi := &file_federation_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +2640,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Leave) GetDispatches() []uint64 {
@@ -2591,7 +2661,7 @@ type Redirect struct {
 
 func (x *Redirect) Reset() {
 	*x = Redirect{}
-	mi := &file_federation_v1_federation_proto_msgTypes[22]
+	mi := &file_federation_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2673,7 @@ func (x *Redirect) String() string {
 func (*Redirect) ProtoMessage() {}
 
 func (x *Redirect) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[22]
+	mi := &file_federation_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2686,7 @@ func (x *Redirect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Redirect.ProtoReflect.Descriptor instead.
 func (*Redirect) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Redirect) GetReason() string {
@@ -2635,7 +2705,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_federation_v1_federation_proto_msgTypes[23]
+	mi := &file_federation_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2717,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[23]
+	mi := &file_federation_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2730,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Receipt) GetId() uint64 {
@@ -2682,7 +2752,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_federation_v1_federation_proto_msgTypes[24]
+	mi := &file_federation_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2764,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[24]
+	mi := &file_federation_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2777,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Error) GetCode() int32 {
@@ -2751,7 +2821,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_federation_v1_federation_proto_msgTypes[25]
+	mi := &file_federation_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2833,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[25]
+	mi := &file_federation_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2846,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -2904,7 +2974,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_federation_v1_federation_proto_msgTypes[26]
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +2986,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[26]
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +2999,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Ended) GetBatch() uint64 {
@@ -2959,7 +3029,7 @@ type EndedSandbox struct {
 
 func (x *EndedSandbox) Reset() {
 	*x = EndedSandbox{}
-	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3041,7 @@ func (x *EndedSandbox) String() string {
 func (*EndedSandbox) ProtoMessage() {}
 
 func (x *EndedSandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[27]
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3054,7 @@ func (x *EndedSandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedSandbox.ProtoReflect.Descriptor instead.
 func (*EndedSandbox) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EndedSandbox) GetSandbox() *v1.Sandbox {
@@ -3032,7 +3102,7 @@ type EndedAck struct {
 
 func (x *EndedAck) Reset() {
 	*x = EndedAck{}
-	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3114,7 @@ func (x *EndedAck) String() string {
 func (*EndedAck) ProtoMessage() {}
 
 func (x *EndedAck) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3127,7 @@ func (x *EndedAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedAck.ProtoReflect.Descriptor instead.
 func (*EndedAck) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EndedAck) GetBatch() uint64 {
@@ -3090,7 +3160,7 @@ type Foreign struct {
 
 func (x *Foreign) Reset() {
 	*x = Foreign{}
-	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3102,7 +3172,7 @@ func (x *Foreign) String() string {
 func (*Foreign) ProtoMessage() {}
 
 func (x *Foreign) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3115,7 +3185,7 @@ func (x *Foreign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Foreign.ProtoReflect.Descriptor instead.
 func (*Foreign) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Foreign) GetComplete() bool {
@@ -3177,7 +3247,7 @@ type Registered struct {
 
 func (x *Registered) Reset() {
 	*x = Registered{}
-	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3259,7 @@ func (x *Registered) String() string {
 func (*Registered) ProtoMessage() {}
 
 func (x *Registered) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3272,7 @@ func (x *Registered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registered.ProtoReflect.Descriptor instead.
 func (*Registered) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Registered) GetClusters() []string {
@@ -3223,7 +3293,7 @@ type ForeignEnv struct {
 
 func (x *ForeignEnv) Reset() {
 	*x = ForeignEnv{}
-	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3305,7 @@ func (x *ForeignEnv) String() string {
 func (*ForeignEnv) ProtoMessage() {}
 
 func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3318,7 @@ func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignEnv.ProtoReflect.Descriptor instead.
 func (*ForeignEnv) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ForeignEnv) GetKey() *EnvKey {
@@ -3284,7 +3354,7 @@ type ForeignSegment struct {
 
 func (x *ForeignSegment) Reset() {
 	*x = ForeignSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	mi := &file_federation_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3366,7 @@ func (x *ForeignSegment) String() string {
 func (*ForeignSegment) ProtoMessage() {}
 
 func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	mi := &file_federation_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3379,7 @@ func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignSegment.ProtoReflect.Descriptor instead.
 func (*ForeignSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ForeignSegment) GetClusterId() string {
@@ -3360,7 +3430,7 @@ type ReachCall struct {
 
 func (x *ReachCall) Reset() {
 	*x = ReachCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[33]
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3372,7 +3442,7 @@ func (x *ReachCall) String() string {
 func (*ReachCall) ProtoMessage() {}
 
 func (x *ReachCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[33]
+	mi := &file_federation_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3455,7 @@ func (x *ReachCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReachCall.ProtoReflect.Descriptor instead.
 func (*ReachCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReachCall) GetSandboxId() string {
@@ -3487,7 +3557,7 @@ type ExecReach struct {
 
 func (x *ExecReach) Reset() {
 	*x = ExecReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	mi := &file_federation_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3569,7 @@ func (x *ExecReach) String() string {
 func (*ExecReach) ProtoMessage() {}
 
 func (x *ExecReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[34]
+	mi := &file_federation_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3582,7 @@ func (x *ExecReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReach.ProtoReflect.Descriptor instead.
 func (*ExecReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExecReach) GetCommand() []string {
@@ -3572,7 +3642,7 @@ type LogsReach struct {
 
 func (x *LogsReach) Reset() {
 	*x = LogsReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[35]
+	mi := &file_federation_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3654,7 @@ func (x *LogsReach) String() string {
 func (*LogsReach) ProtoMessage() {}
 
 func (x *LogsReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[35]
+	mi := &file_federation_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3667,7 @@ func (x *LogsReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsReach.ProtoReflect.Descriptor instead.
 func (*LogsReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{35}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LogsReach) GetContainer() string {
@@ -3652,7 +3722,7 @@ type PortReach struct {
 
 func (x *PortReach) Reset() {
 	*x = PortReach{}
-	mi := &file_federation_v1_federation_proto_msgTypes[36]
+	mi := &file_federation_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3734,7 @@ func (x *PortReach) String() string {
 func (*PortReach) ProtoMessage() {}
 
 func (x *PortReach) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[36]
+	mi := &file_federation_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3747,7 @@ func (x *PortReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortReach.ProtoReflect.Descriptor instead.
 func (*PortReach) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{36}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PortReach) GetPort() int32 {
@@ -3700,7 +3770,7 @@ type WatchCall struct {
 
 func (x *WatchCall) Reset() {
 	*x = WatchCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[37]
+	mi := &file_federation_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3782,7 @@ func (x *WatchCall) String() string {
 func (*WatchCall) ProtoMessage() {}
 
 func (x *WatchCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[37]
+	mi := &file_federation_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3795,7 @@ func (x *WatchCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCall.ProtoReflect.Descriptor instead.
 func (*WatchCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{37}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchCall) GetToken() string {
@@ -3762,7 +3832,7 @@ type KubernetesCall struct {
 
 func (x *KubernetesCall) Reset() {
 	*x = KubernetesCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3844,7 @@ func (x *KubernetesCall) String() string {
 func (*KubernetesCall) ProtoMessage() {}
 
 func (x *KubernetesCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[38]
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3857,7 @@ func (x *KubernetesCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesCall.ProtoReflect.Descriptor instead.
 func (*KubernetesCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *KubernetesCall) GetToken() string {
@@ -3824,7 +3894,7 @@ type SandboxChanges struct {
 
 func (x *SandboxChanges) Reset() {
 	*x = SandboxChanges{}
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +3906,7 @@ func (x *SandboxChanges) String() string {
 func (*SandboxChanges) ProtoMessage() {}
 
 func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +3919,7 @@ func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxChanges.ProtoReflect.Descriptor instead.
 func (*SandboxChanges) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SandboxChanges) GetChanged() []*v1.Sandbox {
@@ -3893,7 +3963,7 @@ type TunnelFrame struct {
 
 func (x *TunnelFrame) Reset() {
 	*x = TunnelFrame{}
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +3975,7 @@ func (x *TunnelFrame) String() string {
 func (*TunnelFrame) ProtoMessage() {}
 
 func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +3988,7 @@ func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
 func (*TunnelFrame) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TunnelFrame) GetBody() isTunnelFrame_Body {
@@ -4066,7 +4136,7 @@ type PeerTunnel struct {
 
 func (x *PeerTunnel) Reset() {
 	*x = PeerTunnel{}
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4078,7 +4148,7 @@ func (x *PeerTunnel) String() string {
 func (*PeerTunnel) ProtoMessage() {}
 
 func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4091,7 +4161,7 @@ func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTunnel.ProtoReflect.Descriptor instead.
 func (*PeerTunnel) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PeerTunnel) GetClusterId() string {
@@ -4142,7 +4212,7 @@ type CatalogCall struct {
 
 func (x *CatalogCall) Reset() {
 	*x = CatalogCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4154,7 +4224,7 @@ func (x *CatalogCall) String() string {
 func (*CatalogCall) ProtoMessage() {}
 
 func (x *CatalogCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4167,7 +4237,7 @@ func (x *CatalogCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogCall.ProtoReflect.Descriptor instead.
 func (*CatalogCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CatalogCall) GetCatalog() string {
@@ -4212,7 +4282,7 @@ type CatalogObject struct {
 
 func (x *CatalogObject) Reset() {
 	*x = CatalogObject{}
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4224,7 +4294,7 @@ func (x *CatalogObject) String() string {
 func (*CatalogObject) ProtoMessage() {}
 
 func (x *CatalogObject) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4237,7 +4307,7 @@ func (x *CatalogObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogObject.ProtoReflect.Descriptor instead.
 func (*CatalogObject) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CatalogObject) GetKind() string {
@@ -4292,7 +4362,7 @@ type CatalogResult struct {
 
 func (x *CatalogResult) Reset() {
 	*x = CatalogResult{}
-	mi := &file_federation_v1_federation_proto_msgTypes[44]
+	mi := &file_federation_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4304,7 +4374,7 @@ func (x *CatalogResult) String() string {
 func (*CatalogResult) ProtoMessage() {}
 
 func (x *CatalogResult) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[44]
+	mi := &file_federation_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4317,7 +4387,7 @@ func (x *CatalogResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogResult.ProtoReflect.Descriptor instead.
 func (*CatalogResult) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CatalogResult) GetOutcomes() []*CatalogOutcome {
@@ -4351,7 +4421,7 @@ type CatalogOutcome struct {
 
 func (x *CatalogOutcome) Reset() {
 	*x = CatalogOutcome{}
-	mi := &file_federation_v1_federation_proto_msgTypes[45]
+	mi := &file_federation_v1_federation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4433,7 @@ func (x *CatalogOutcome) String() string {
 func (*CatalogOutcome) ProtoMessage() {}
 
 func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[45]
+	mi := &file_federation_v1_federation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4446,7 @@ func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogOutcome.ProtoReflect.Descriptor instead.
 func (*CatalogOutcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CatalogOutcome) GetKind() string {
@@ -4455,7 +4525,7 @@ type AllotCall struct {
 
 func (x *AllotCall) Reset() {
 	*x = AllotCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[46]
+	mi := &file_federation_v1_federation_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4537,7 @@ func (x *AllotCall) String() string {
 func (*AllotCall) ProtoMessage() {}
 
 func (x *AllotCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[46]
+	mi := &file_federation_v1_federation_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4550,7 @@ func (x *AllotCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllotCall.ProtoReflect.Descriptor instead.
 func (*AllotCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{46}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AllotCall) GetEpoch() uint64 {
@@ -4523,7 +4593,7 @@ type Room struct {
 
 func (x *Room) Reset() {
 	*x = Room{}
-	mi := &file_federation_v1_federation_proto_msgTypes[47]
+	mi := &file_federation_v1_federation_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4535,7 +4605,7 @@ func (x *Room) String() string {
 func (*Room) ProtoMessage() {}
 
 func (x *Room) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[47]
+	mi := &file_federation_v1_federation_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4548,7 +4618,7 @@ func (x *Room) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Room.ProtoReflect.Descriptor instead.
 func (*Room) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{47}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Room) GetNamespace() string {
@@ -4591,7 +4661,7 @@ type AllotResult struct {
 
 func (x *AllotResult) Reset() {
 	*x = AllotResult{}
-	mi := &file_federation_v1_federation_proto_msgTypes[48]
+	mi := &file_federation_v1_federation_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4603,7 +4673,7 @@ func (x *AllotResult) String() string {
 func (*AllotResult) ProtoMessage() {}
 
 func (x *AllotResult) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[48]
+	mi := &file_federation_v1_federation_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4616,7 +4686,7 @@ func (x *AllotResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllotResult.ProtoReflect.Descriptor instead.
 func (*AllotResult) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{48}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AllotResult) GetEpoch() uint64 {
@@ -4661,7 +4731,7 @@ type Holding struct {
 
 func (x *Holding) Reset() {
 	*x = Holding{}
-	mi := &file_federation_v1_federation_proto_msgTypes[49]
+	mi := &file_federation_v1_federation_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4673,7 +4743,7 @@ func (x *Holding) String() string {
 func (*Holding) ProtoMessage() {}
 
 func (x *Holding) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[49]
+	mi := &file_federation_v1_federation_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4686,7 +4756,7 @@ func (x *Holding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holding.ProtoReflect.Descriptor instead.
 func (*Holding) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{49}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Holding) GetNamespace() string {
@@ -4888,7 +4958,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
 	"\x05ended\x18\x05 \x01(\bR\x05ended\x12\x14\n" +
-	"\x05proof\x18\x06 \x01(\tR\x05proof\"\x86\n" +
+	"\x05proof\x18\x06 \x01(\tR\x05proof\"\xc7\n" +
 	"\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
@@ -4913,7 +4983,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"kubernetes\x18n \x01(\v2#.atoll.federation.v1.KubernetesCallH\x00R\n" +
 	"kubernetes\x126\n" +
-	"\x05allot\x18\\ \x01(\v2\x1e.atoll.federation.v1.AllotCallH\x00R\x05allot\x127\n" +
+	"\x05allot\x18\\ \x01(\v2\x1e.atoll.federation.v1.AllotCallH\x00R\x05allot\x12?\n" +
+	"\bwithdraw\x18x \x01(\v2!.atoll.federation.v1.WithdrawCallH\x00R\bwithdraw\x127\n" +
 	"\x06ledger\x18I \x01(\v2\x1f.atoll.federation.v1.LedgerMarkR\x06ledger\x1a8\n" +
 	"\n" +
 	"TraceEntry\x12\x10\n" +
@@ -4933,6 +5004,9 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"A\n" +
 	"\n" +
 	"CancelCall\x12\x19\n" +
+	"\bkey_hash\x18\x01 \x01(\tR\akeyHash\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"C\n" +
+	"\fWithdrawCall\x12\x19\n" +
 	"\bkey_hash\x18\x01 \x01(\tR\akeyHash\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"'\n" +
 	"\x05Leave\x12\x1e\n" +
@@ -5153,7 +5227,7 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
@@ -5180,87 +5254,88 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*ClaimCall)(nil),                // 22: atoll.federation.v1.ClaimCall
 	(*LookupCall)(nil),               // 23: atoll.federation.v1.LookupCall
 	(*CancelCall)(nil),               // 24: atoll.federation.v1.CancelCall
-	(*Leave)(nil),                    // 25: atoll.federation.v1.Leave
-	(*Redirect)(nil),                 // 26: atoll.federation.v1.Redirect
-	(*Receipt)(nil),                  // 27: atoll.federation.v1.Receipt
-	(*Error)(nil),                    // 28: atoll.federation.v1.Error
-	(*Answer)(nil),                   // 29: atoll.federation.v1.Answer
-	(*Ended)(nil),                    // 30: atoll.federation.v1.Ended
-	(*EndedSandbox)(nil),             // 31: atoll.federation.v1.EndedSandbox
-	(*EndedAck)(nil),                 // 32: atoll.federation.v1.EndedAck
-	(*Foreign)(nil),                  // 33: atoll.federation.v1.Foreign
-	(*Registered)(nil),               // 34: atoll.federation.v1.Registered
-	(*ForeignEnv)(nil),               // 35: atoll.federation.v1.ForeignEnv
-	(*ForeignSegment)(nil),           // 36: atoll.federation.v1.ForeignSegment
-	(*ReachCall)(nil),                // 37: atoll.federation.v1.ReachCall
-	(*ExecReach)(nil),                // 38: atoll.federation.v1.ExecReach
-	(*LogsReach)(nil),                // 39: atoll.federation.v1.LogsReach
-	(*PortReach)(nil),                // 40: atoll.federation.v1.PortReach
-	(*WatchCall)(nil),                // 41: atoll.federation.v1.WatchCall
-	(*KubernetesCall)(nil),           // 42: atoll.federation.v1.KubernetesCall
-	(*SandboxChanges)(nil),           // 43: atoll.federation.v1.SandboxChanges
-	(*TunnelFrame)(nil),              // 44: atoll.federation.v1.TunnelFrame
-	(*PeerTunnel)(nil),               // 45: atoll.federation.v1.PeerTunnel
-	(*CatalogCall)(nil),              // 46: atoll.federation.v1.CatalogCall
-	(*CatalogObject)(nil),            // 47: atoll.federation.v1.CatalogObject
-	(*CatalogResult)(nil),            // 48: atoll.federation.v1.CatalogResult
-	(*CatalogOutcome)(nil),           // 49: atoll.federation.v1.CatalogOutcome
-	(*AllotCall)(nil),                // 50: atoll.federation.v1.AllotCall
-	(*Room)(nil),                     // 51: atoll.federation.v1.Room
-	(*AllotResult)(nil),              // 52: atoll.federation.v1.AllotResult
-	(*Holding)(nil),                  // 53: atoll.federation.v1.Holding
-	nil,                              // 54: atoll.federation.v1.Dispatch.TraceEntry
-	(*TrustAck)(nil),                 // 55: atoll.federation.v1.TrustAck
-	(*CertificateRequest)(nil),       // 56: atoll.federation.v1.CertificateRequest
-	(*Trust)(nil),                    // 57: atoll.federation.v1.Trust
-	(*RenewCertificate)(nil),         // 58: atoll.federation.v1.RenewCertificate
-	(*Certificate)(nil),              // 59: atoll.federation.v1.Certificate
-	(*durationpb.Duration)(nil),      // 60: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 61: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 62: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 63: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 64: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 65: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.PauseSandboxRequest)(nil),   // 66: atoll.sandbox.v1.PauseSandboxRequest
-	(*v1.ResumeSandboxRequest)(nil),  // 67: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.RefreshEnvRequest)(nil),     // 68: atoll.sandbox.v1.RefreshEnvRequest
-	(*v1.CreateSandboxRequest)(nil),  // 69: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 70: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 71: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 72: atoll.sandbox.v1.ListSandboxesResponse
-	(*v1.RefreshEnvResponse)(nil),    // 73: atoll.sandbox.v1.RefreshEnvResponse
-	(*timestamppb.Timestamp)(nil),    // 74: google.protobuf.Timestamp
+	(*WithdrawCall)(nil),             // 25: atoll.federation.v1.WithdrawCall
+	(*Leave)(nil),                    // 26: atoll.federation.v1.Leave
+	(*Redirect)(nil),                 // 27: atoll.federation.v1.Redirect
+	(*Receipt)(nil),                  // 28: atoll.federation.v1.Receipt
+	(*Error)(nil),                    // 29: atoll.federation.v1.Error
+	(*Answer)(nil),                   // 30: atoll.federation.v1.Answer
+	(*Ended)(nil),                    // 31: atoll.federation.v1.Ended
+	(*EndedSandbox)(nil),             // 32: atoll.federation.v1.EndedSandbox
+	(*EndedAck)(nil),                 // 33: atoll.federation.v1.EndedAck
+	(*Foreign)(nil),                  // 34: atoll.federation.v1.Foreign
+	(*Registered)(nil),               // 35: atoll.federation.v1.Registered
+	(*ForeignEnv)(nil),               // 36: atoll.federation.v1.ForeignEnv
+	(*ForeignSegment)(nil),           // 37: atoll.federation.v1.ForeignSegment
+	(*ReachCall)(nil),                // 38: atoll.federation.v1.ReachCall
+	(*ExecReach)(nil),                // 39: atoll.federation.v1.ExecReach
+	(*LogsReach)(nil),                // 40: atoll.federation.v1.LogsReach
+	(*PortReach)(nil),                // 41: atoll.federation.v1.PortReach
+	(*WatchCall)(nil),                // 42: atoll.federation.v1.WatchCall
+	(*KubernetesCall)(nil),           // 43: atoll.federation.v1.KubernetesCall
+	(*SandboxChanges)(nil),           // 44: atoll.federation.v1.SandboxChanges
+	(*TunnelFrame)(nil),              // 45: atoll.federation.v1.TunnelFrame
+	(*PeerTunnel)(nil),               // 46: atoll.federation.v1.PeerTunnel
+	(*CatalogCall)(nil),              // 47: atoll.federation.v1.CatalogCall
+	(*CatalogObject)(nil),            // 48: atoll.federation.v1.CatalogObject
+	(*CatalogResult)(nil),            // 49: atoll.federation.v1.CatalogResult
+	(*CatalogOutcome)(nil),           // 50: atoll.federation.v1.CatalogOutcome
+	(*AllotCall)(nil),                // 51: atoll.federation.v1.AllotCall
+	(*Room)(nil),                     // 52: atoll.federation.v1.Room
+	(*AllotResult)(nil),              // 53: atoll.federation.v1.AllotResult
+	(*Holding)(nil),                  // 54: atoll.federation.v1.Holding
+	nil,                              // 55: atoll.federation.v1.Dispatch.TraceEntry
+	(*TrustAck)(nil),                 // 56: atoll.federation.v1.TrustAck
+	(*CertificateRequest)(nil),       // 57: atoll.federation.v1.CertificateRequest
+	(*Trust)(nil),                    // 58: atoll.federation.v1.Trust
+	(*RenewCertificate)(nil),         // 59: atoll.federation.v1.RenewCertificate
+	(*Certificate)(nil),              // 60: atoll.federation.v1.Certificate
+	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 62: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 63: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 64: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 65: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 66: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.PauseSandboxRequest)(nil),   // 67: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 68: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.RefreshEnvRequest)(nil),     // 69: atoll.sandbox.v1.RefreshEnvRequest
+	(*v1.CreateSandboxRequest)(nil),  // 70: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 71: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 72: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 73: atoll.sandbox.v1.ListSandboxesResponse
+	(*v1.RefreshEnvResponse)(nil),    // 74: atoll.sandbox.v1.RefreshEnvResponse
+	(*timestamppb.Timestamp)(nil),    // 75: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	6,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
 	12, // 1: atoll.federation.v1.WorkerFrame.begin:type_name -> atoll.federation.v1.Begin
 	14, // 2: atoll.federation.v1.WorkerFrame.report:type_name -> atoll.federation.v1.Report
 	16, // 3: atoll.federation.v1.WorkerFrame.heartbeat:type_name -> atoll.federation.v1.Heartbeat
-	27, // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
-	29, // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
-	30, // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
-	55, // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
-	56, // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
+	28, // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
+	30, // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
+	31, // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
+	56, // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
+	57, // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
 	10, // 9: atoll.federation.v1.HubFrame.welcome:type_name -> atoll.federation.v1.Welcome
 	11, // 10: atoll.federation.v1.HubFrame.refused:type_name -> atoll.federation.v1.Refused
 	15, // 11: atoll.federation.v1.HubFrame.report_ack:type_name -> atoll.federation.v1.ReportAck
 	17, // 12: atoll.federation.v1.HubFrame.heartbeat_ack:type_name -> atoll.federation.v1.HeartbeatAck
 	21, // 13: atoll.federation.v1.HubFrame.dispatch:type_name -> atoll.federation.v1.Dispatch
-	33, // 14: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
-	32, // 15: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
-	25, // 16: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
-	26, // 17: atoll.federation.v1.HubFrame.redirect:type_name -> atoll.federation.v1.Redirect
-	57, // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
-	58, // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
-	59, // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
+	34, // 14: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
+	33, // 15: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
+	26, // 16: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
+	27, // 17: atoll.federation.v1.HubFrame.redirect:type_name -> atoll.federation.v1.Redirect
+	58, // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
+	59, // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
+	60, // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
 	9,  // 21: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
 	8,  // 22: atoll.federation.v1.Hello.ledger:type_name -> atoll.federation.v1.LedgerMark
 	7,  // 23: atoll.federation.v1.Hello.hosting:type_name -> atoll.federation.v1.Hosting
-	60, // 24: atoll.federation.v1.Hosting.latency:type_name -> google.protobuf.Duration
-	60, // 25: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	61, // 24: atoll.federation.v1.Hosting.latency:type_name -> google.protobuf.Duration
+	61, // 25: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	13, // 26: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
 	8,  // 27: atoll.federation.v1.Welcome.ledger:type_name -> atoll.federation.v1.LedgerMark
-	60, // 28: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	61, // 28: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
 	18, // 29: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
 	13, // 30: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
 	20, // 31: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
@@ -5268,74 +5343,75 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	13, // 33: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
 	19, // 34: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
 	0,  // 35: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	60, // 36: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	60, // 37: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
-	60, // 38: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	54, // 39: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	61, // 36: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	61, // 37: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
+	61, // 38: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	55, // 39: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
 	22, // 40: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	61, // 41: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	62, // 42: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	63, // 43: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	62, // 41: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	63, // 42: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	64, // 43: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
 	23, // 44: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
 	24, // 45: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	64, // 46: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	65, // 47: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
-	37, // 48: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
-	66, // 49: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
-	67, // 50: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	68, // 51: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
-	41, // 52: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
-	46, // 53: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
-	42, // 54: atoll.federation.v1.Dispatch.kubernetes:type_name -> atoll.federation.v1.KubernetesCall
-	50, // 55: atoll.federation.v1.Dispatch.allot:type_name -> atoll.federation.v1.AllotCall
-	8,  // 56: atoll.federation.v1.Dispatch.ledger:type_name -> atoll.federation.v1.LedgerMark
-	69, // 57: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	70, // 58: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 59: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	28, // 60: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	71, // 61: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	72, // 62: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	73, // 63: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
-	48, // 64: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
-	52, // 65: atoll.federation.v1.Answer.allotted:type_name -> atoll.federation.v1.AllotResult
-	31, // 66: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	71, // 67: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	74, // 68: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	8,  // 69: atoll.federation.v1.EndedAck.ledger:type_name -> atoll.federation.v1.LedgerMark
-	35, // 70: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	34, // 71: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
-	13, // 72: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	36, // 73: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	60, // 74: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	19, // 75: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	38, // 76: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
-	39, // 77: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
-	40, // 78: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
-	60, // 79: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
-	71, // 80: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
-	71, // 81: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
-	28, // 82: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	37, // 83: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
-	43, // 84: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
-	45, // 85: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
-	2,  // 86: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
-	47, // 87: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
-	47, // 88: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
-	49, // 89: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
-	47, // 90: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
-	3,  // 91: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
-	51, // 92: atoll.federation.v1.AllotCall.rooms:type_name -> atoll.federation.v1.Room
-	53, // 93: atoll.federation.v1.AllotResult.holdings:type_name -> atoll.federation.v1.Holding
-	13, // 94: atoll.federation.v1.AllotResult.unknown:type_name -> atoll.federation.v1.EnvKey
-	4,  // 95: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	44, // 96: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	5,  // 97: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	44, // 98: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	97, // [97:99] is the sub-list for method output_type
-	95, // [95:97] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	65, // 46: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	66, // 47: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	38, // 48: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
+	67, // 49: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	68, // 50: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	69, // 51: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
+	42, // 52: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
+	47, // 53: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
+	43, // 54: atoll.federation.v1.Dispatch.kubernetes:type_name -> atoll.federation.v1.KubernetesCall
+	51, // 55: atoll.federation.v1.Dispatch.allot:type_name -> atoll.federation.v1.AllotCall
+	25, // 56: atoll.federation.v1.Dispatch.withdraw:type_name -> atoll.federation.v1.WithdrawCall
+	8,  // 57: atoll.federation.v1.Dispatch.ledger:type_name -> atoll.federation.v1.LedgerMark
+	70, // 58: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	71, // 59: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 60: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	29, // 61: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	72, // 62: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	73, // 63: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	74, // 64: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
+	49, // 65: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
+	53, // 66: atoll.federation.v1.Answer.allotted:type_name -> atoll.federation.v1.AllotResult
+	32, // 67: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	72, // 68: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	75, // 69: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	8,  // 70: atoll.federation.v1.EndedAck.ledger:type_name -> atoll.federation.v1.LedgerMark
+	36, // 71: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	35, // 72: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
+	13, // 73: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	37, // 74: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	61, // 75: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	19, // 76: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	39, // 77: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
+	40, // 78: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
+	41, // 79: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
+	61, // 80: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	72, // 81: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
+	72, // 82: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
+	29, // 83: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	38, // 84: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
+	44, // 85: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
+	46, // 86: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
+	2,  // 87: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
+	48, // 88: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
+	48, // 89: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
+	50, // 90: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
+	48, // 91: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
+	3,  // 92: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
+	52, // 93: atoll.federation.v1.AllotCall.rooms:type_name -> atoll.federation.v1.Room
+	54, // 94: atoll.federation.v1.AllotResult.holdings:type_name -> atoll.federation.v1.Holding
+	13, // 95: atoll.federation.v1.AllotResult.unknown:type_name -> atoll.federation.v1.EnvKey
+	4,  // 96: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	45, // 97: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	5,  // 98: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	45, // 99: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	98, // [98:100] is the sub-list for method output_type
+	96, // [96:98] is the sub-list for method input_type
+	96, // [96:96] is the sub-list for extension type_name
+	96, // [96:96] is the sub-list for extension extendee
+	0,  // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -5386,21 +5462,22 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Catalog)(nil),
 		(*Dispatch_Kubernetes)(nil),
 		(*Dispatch_Allot)(nil),
+		(*Dispatch_Withdraw)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[25].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[26].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),
 		(*Answer_List)(nil),
 		(*Answer_Refreshed)(nil),
 		(*Answer_Catalog)(nil),
 		(*Answer_Allotted)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[33].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[34].OneofWrappers = []any{
 		(*ReachCall_Exec)(nil),
 		(*ReachCall_Logs)(nil),
 		(*ReachCall_Port)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[35].OneofWrappers = []any{}
-	file_federation_v1_federation_proto_msgTypes[40].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[36].OneofWrappers = []any{}
+	file_federation_v1_federation_proto_msgTypes[41].OneofWrappers = []any{
 		(*TunnelFrame_Token)(nil),
 		(*TunnelFrame_Data)(nil),
 		(*TunnelFrame_End)(nil),
@@ -5416,7 +5493,7 @@ func file_federation_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

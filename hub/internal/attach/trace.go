@@ -36,6 +36,8 @@ func keyOf(d *federationv1.Dispatch) (keyed, bool) {
 		return c.Lookup, true
 	case *federationv1.Dispatch_Cancel:
 		return c.Cancel, true
+	case *federationv1.Dispatch_Withdraw:
+		return c.Withdraw, true
 	}
 	return nil, false
 }

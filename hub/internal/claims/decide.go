@@ -28,6 +28,8 @@ const (
 	left    dispatchOutcome = "Left"    // as unclear, because the caller has left; metrics show it separately
 	// gaveUp: a Pod may carry the claim, in a cluster that an operator has forgotten, which permits another cluster.
 	gaveUp dispatchOutcome = "Forgotten"
+	// moved: it waited, was withdrawn, and goes where a Pod is idle.
+	moved dispatchOutcome = "Moved"
 )
 
 // readAnswer reads a dispatch's result. A result that it does not understand is unclear, which is safe.
@@ -92,6 +94,9 @@ func next(s situation, o dispatchOutcome) step {
 	case stale:
 		return askAgain
 	case refused, gaveUp:
+		return s.leave()
+	case moved:
+		s.tried = 0 // a place that it had is no refusal
 		return s.leave()
 	case notSent:
 		if s.keyed && s.open {

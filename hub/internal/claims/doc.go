@@ -64,6 +64,14 @@
 // Pod, or two had none, it may wait: TestAClaimWhoseIdlePodIsTakenGoesOnBeforeItWaits, TestOnlyACandidateWithoutAnIdlePodIsAskedAgain.
 // So may a claim that another replica or process chose the cluster for: TestAClaimOfADeadReplicaWaitsForNoPodWhileOthersAreIdle.
 //
+// # A Pod that becomes idle elsewhere
+//
+// A claim that may wait looks every second whether another candidate has had an idle Pod for that long. It reserves the Pod, so that one
+// Pod moves one claim, and asks the worker to refuse the claim if it still waits (Withdraw). Only that refusal moves a claim with a key; a
+// claim without one leaves as if its caller had: TestAWaitingClaimGoesWhereAPodIsIdle, TestI2AClaimThatWasGrantedIsNotMoved,
+// TestOneIdlePodMovesOneClaim, TestWhatKeepsAWaitingClaim; of the worker TestI2OnlyAWaitingClaimIsWithdrawn. Which of the claims that
+// wait goes is chance; because their turns are known to the worker alone.
+//
 // # A ledger that was lost, or restored from a backup
 //
 // Package recovery detects it. Clusters' key indexes, with ended sandboxes and running claims, complete it (bearingOf). They are believed;

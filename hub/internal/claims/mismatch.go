@@ -52,6 +52,10 @@ func mismatch(req *sandboxv1.CreateSandboxRequest, reason router.Reason, view *r
 		has, more = has[:maxChoices], fmt.Sprintf(" and %d more", len(has)-maxChoices)
 	}
 	for i := range has {
+		if has[i] == "" {
+			has[i] = "none"
+			continue
+		}
 		has[i] = fmt.Sprintf("%q", validate.Clip(has[i]))
 	}
 	return fmt.Sprintf("%s: %q is not valid, its members have %s%s", field, validate.Clip(asked), strings.Join(has, ", "), more)

@@ -49,15 +49,17 @@ type pursuit struct {
 	// check, with a key, returns an error once the claim is not what it was, while the pursuit waits to ask again.
 	check func(ctx context.Context) error
 
-	route    router.Request
-	busy     *router.Request // route without what had no idle Pod when it was asked; nil if there is none
-	at       situation
-	target   *target
-	released bool // certainly no cluster holds the latest attempt
-	decision *sandboxv1.Decision
-	outcomes map[[2]string]string
-	refusal  *problem.Error // the latest one
-	doubt    *problem.Error // what a worker reported about the latest unclear outcome
+	route     router.Request
+	busy      *router.Request // route without what had no idle Pod when it was asked; nil if there is none
+	at        situation
+	target    *target
+	elsewhere *move // the claim goes there next, because it waited and an idle Pod was found
+	moves     int
+	released  bool // certainly no cluster holds the latest attempt
+	decision  *sandboxv1.Decision
+	outcomes  map[[2]string]string
+	refusal   *problem.Error // the latest one
+	doubt     *problem.Error // what a worker reported about the latest unclear outcome
 }
 
 // target is the candidate being asked.
@@ -80,6 +82,7 @@ func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1
 // deadline by grace; its end leaves the outcome unclear.
 func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	defer p.free()
+	defer p.stay()
 	pause := firstPause
 	for {
 		if p.target == nil {
@@ -87,8 +90,8 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 				return nil, err
 			}
 		}
-		answer, err := p.ask(ctx)
-		got := readAnswer(answer, err)
+		answer, err := p.askAndLookElsewhere(ctx)
+		got := p.whetherMoved(readAnswer(answer, err))
 		if (got == notSent || got == unclear) && p.service.fleet.Forgotten(p.target.cluster, p.target.uid) {
 			got = gaveUp
 		}
@@ -136,7 +139,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 func (p *pursuit) choose(ctx context.Context) error {
 	s := p.service
 	began := s.clock.Now()
-	var t *target
+	t := p.takeMove()
 	for try := 0; t == nil; try++ {
 		view, picked, again := p.pickSettled(ctx)
 		if view == nil {
@@ -300,6 +303,8 @@ func (p *pursuit) remaining() time.Duration { return p.deadline.Sub(p.service.cl
 func (p *pursuit) exclude(got dispatchOutcome) {
 	t := p.target
 	switch {
+	case got == moved:
+		return
 	case got == refused && t.idleOnly && p.refusal.Reason == problem.NoCapacity:
 		if p.busy == nil {
 			route := p.route

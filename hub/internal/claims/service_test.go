@@ -215,9 +215,9 @@ func TestNoCandidate(t *testing.T) {
 				r.Clusters, r.RequireClusters = []string{"mars"}, true
 			}, problem.Misconfigured, `ClusterNotRequested: clusters: "mars" is not valid, its members have "east"`},
 			"no such instance type": {func(r *sandboxv1.CreateSandboxRequest) { r.InstanceType = "huge" }, problem.Misconfigured,
-				`InstanceTypeMismatch: instanceType: "huge" is not valid, its members have ""`},
+				`InstanceTypeMismatch: instanceType: "huge" is not valid, its members have none`},
 			"no such scaling group": {func(r *sandboxv1.CreateSandboxRequest) { r.ScalingGroup = "gpu" }, problem.Misconfigured,
-				`ScalingGroupMismatch: scalingGroup: "gpu" is not valid, its members have ""`},
+				`ScalingGroupMismatch: scalingGroup: "gpu" is not valid, its members have none`},
 		} {
 			for _, key := range []string{"", "k"} {
 				_, err := f.hub.Create(t.Context(), workertest.Request(key, tc.change))

@@ -9,6 +9,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
@@ -27,7 +28,7 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	case err != nil:
 		return nil, principal.From(ctx).Settle(true, err)
 	case ended != nil:
-		return nil, problem.New(problem.NotFound, "sandbox %s has ended: %s", id, ended.GetStopReason())
+		return nil, problem.New(problem.NotFound, "sandbox %s has ended: %s", id, outcome.Cause(ended))
 	}
 	holder := reach.Holder{Account: principal.From(ctx).Account(), Sandbox: id}
 	return s.tunnels.OpenTunnel(ctx, cluster, holder, func(ctx context.Context, token string) error {

@@ -5,6 +5,7 @@ package sandboxes
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -48,6 +49,23 @@ func TestOnlyTheOwnerReachesASandbox(t *testing.T) {
 		}
 		if call.GetSandboxId() != "" || call.GetToken() != "" {
 			t.Errorf("the caller's request was changed: %v", call)
+		}
+	})
+}
+
+// What cannot be reached because it has ended says why it has.
+func TestAnEndedSandboxSaysWhyItCannotBeReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		s, err := f.claims.Create(t.Context(), workertest.Request("k"))
+		must.Succeed(t, err)
+		synctest.Wait()
+		end := workertest.Ended(s, "k", 1)
+		end.GetSandboxes()[0].Sandbox.FailureReason, end.GetSandboxes()[0].Sandbox.FailureMessage = "IdleTimeout", "no activity for 5s"
+		must.Succeed(t, f.claims.OnEnded(t.Context(), "east", end))
+		_, err = f.hub.Open(t.Context(), s.GetId(), &federationv1.ReachCall{})
+		if want := "has ended: Completed: IdleTimeout: no activity for 5s"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	})
 }

@@ -38,6 +38,7 @@ type Claims interface {
 	Decline(c claim.Claim, why *problem.Error) error
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+	Withdraw(keyHash string, attempt int32) error
 	segments.Claims
 	// Keys lists the holders of the hub's keys; AllKeys also those whose sandbox has ended.
 	Keys() []*federationv1.KeyHolder

@@ -279,6 +279,8 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch, timeout time
 		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:
 		sandbox, err = claims.Cancel(ctx, call.Cancel.GetKeyHash(), call.Cancel.GetAttempt())
+	case *federationv1.Dispatch_Withdraw:
+		return &federationv1.Answer{}, claims.Withdraw(call.Withdraw.GetKeyHash(), call.Withdraw.GetAttempt())
 	}
 	return &federationv1.Answer{Result: &federationv1.Answer_Sandbox{Sandbox: sandbox}}, err
 }

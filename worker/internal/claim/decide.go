@@ -53,6 +53,8 @@ const (
 	queueFull admission = "QueueFull"
 	// displaced: it waited, and made room for a claim of a tenant with fewer in the queue.
 	displaced admission = "Displaced"
+	// withdrawn: it waited, and the hub takes it to another cluster.
+	withdrawn admission = "Withdrawn"
 )
 
 // asking is a claim that asks for a Pod, and the state that it finds.

@@ -233,6 +233,29 @@ func (l locked) rememberRefusal(hash string, attempt int32, err error) {
 	l.refused.Put(now, hash, refusal{attempt: attempt, err: err})
 }
 
+// Withdraw refuses (key, attempt) if it waits in a queue, because the hub has found an idle Pod elsewhere. NOT_FOUND means that nothing has
+// changed: the claim has a Pod, has ended, or is not known.
+func (s *Service) Withdraw(hash string, attempt int32) (err error) {
+	s.update(func(l locked) { err = l.withdraw(hash, attempt) })
+	return err
+}
+
+func (l locked) withdraw(hash string, attempt int32) error {
+	if !l.Serving() {
+		return disposition.NotServing()
+	}
+	o := l.ops[hash]
+	if o == nil || o.claim.Local || o.claim.Attempt != attempt || o.line == nil {
+		return disposition.NotFound("no claim waits under this key and attempt %d", attempt)
+	}
+	o.queue.remove(&o.waiter)
+	o.refused <- l.turnAway(o.queue, withdrawn)
+	if p := l.Pool(o.queue.pool); p != nil {
+		l.Touch(p)
+	}
+	return nil
+}
+
 // Lookup returns the sandbox of (key, attempt), live or ended. A claim under way is a PENDING sandbox. NOT_FOUND is no refusal.
 func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown *sandboxv1.Sandbox, err error) {
 	var ended string

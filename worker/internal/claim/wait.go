@@ -160,6 +160,8 @@ func (l locked) turnAway(q *queue, why admission) error {
 	case displaced:
 		return disposition.Refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's, or this user's of the team",
 			name)
+	case withdrawn:
+		return disposition.Refuse(problem.NoCapacity, "pool %s has no idle Pod, and another cluster has one", name)
 	default:
 		return disposition.Refuse(problem.NoCapacity, "the claim was canceled")
 	}
