@@ -230,7 +230,7 @@ func TestMigrationOnline(t *testing.T) {
 		})
 		must.Succeed(t, err)
 		if shared, is := claims.(*store.Etcd); is {
-			reached = shared.Committed()
+			reached = shared.Committed().Revision
 		} else {
 			reached, err = claims.(*store.Bolt).Revision()
 			must.Succeed(t, err)

@@ -79,6 +79,7 @@ type Recovery struct {
 type Mark struct {
 	ID       string `json:"id"`
 	Revision uint64 `json:"revision"`
+	Commits  uint64 `json:"commits,omitempty"` // of the store; 0: it does not count them
 }
 
 // LoadMark reads the registry's mark, nil if there is none.

@@ -239,7 +239,8 @@ func transfer(ctx context.Context, from, to map[Kind]Store, out *Migrated) error
 // progress is how far a ledger has come, as workers remember it.
 func progress(ctx context.Context, claims Store) (uint64, error) {
 	if etcd, is := claims.(*store.Etcd); is {
-		return etcd.Reached(ctx)
+		at, err := etcd.Reached(ctx)
+		return at.Revision, err
 	}
 	if file, is := claims.(*store.Bolt); is {
 		return file.Revision()

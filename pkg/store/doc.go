@@ -23,7 +23,7 @@
 //	<prefix>/offices/<kind>/    who leads, with a lease
 //
 // A process that finds etcd at an earlier revision than it has seen uses it no more, and starts anew:
-// TestI2AnEtcdThatWasSetBackIsNotUsed.
+// TestI2AnEtcdThatWasSetBackIsNotUsed, TestI2AnEtcdWhoseRevisionsRoseIsNotUsed.
 //
 // A store is encrypted from its first entry on, or never; another prefix and a migration change that. CopyTo writes a bbolt file of the
 // same content: a backup.

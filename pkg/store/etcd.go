@@ -35,8 +35,8 @@ const (
 	keepAliveTimeout = 3 * time.Second
 	// pageSize is how many entries one response has: etcd serves nothing else while it builds one.
 	pageSize = 500
-	// etcd's defaults for --max-txn-ops and --max-request-bytes, the latter less what frames a request.
-	maxOps   = 128
+	// etcd's defaults for --max-txn-ops, less the count of commits, and for --max-request-bytes, less what frames a request.
+	maxOps   = 128 - 1
 	maxBytes = 1536<<10 - 16<<10
 )
 
@@ -124,7 +124,10 @@ type Etcd struct {
 	ending  chan struct{}
 	failure atomic.Pointer[error] // of the last call, nil when etcd responded
 	highest atomic.Uint64         // the highest revision of a response
-	written atomic.Uint64         // that of this process's last commit
+	counted atomic.Uint64         // the highest number of commits of a response
+
+	progress sync.Mutex
+	written  Position // of this process's last commit
 }
 
 var _ Shared = (*Etcd)(nil)
@@ -300,16 +303,43 @@ func (e *Etcd) Schema() uint64 { return e.options.Schema }
 // Revision is the highest that this process has seen.
 func (e *Etcd) Revision() (uint64, error) { return e.highest.Load(), nil }
 
-// Committed is the revision of this process's last commit; 0 if it made none.
-func (e *Etcd) Committed() uint64 { return e.written.Load() }
+// Position is how far a store has come.
+type Position struct {
+	Revision uint64
+	// Commits counts the store's own commits, of builds that count them. Unlike a revision it does not rise where etcd is restored
+	// from a snapshot with --bump-revision, nor by what others write to it.
+	Commits uint64
+}
 
-// Reached is the revision of etcd now, whichever process made it.
-func (e *Etcd) Reached(ctx context.Context) (uint64, error) {
-	response, err := e.read(ctx, e.layoutKey())
+// Committed is how far the store had come with this process's last commit; zero if it made none.
+func (e *Etcd) Committed() Position {
+	e.progress.Lock()
+	defer e.progress.Unlock()
+	return e.written
+}
+
+// Reached is how far the store has come now, whichever process wrote it.
+func (e *Etcd) Reached(ctx context.Context) (Position, error) {
+	before := e.counted.Load()
+	response, err := e.read(ctx, e.commitsKey())
 	if err != nil {
-		return 0, err
+		return Position{}, err
 	}
-	return uint64(response.Header.Revision), nil
+	at := Position{Revision: uint64(response.Header.Revision)}
+	if len(response.Kvs) > 0 {
+		at.Commits = uint64(response.Kvs[0].Version)
+	}
+	return at, e.countsOn(before, at)
+}
+
+// commitsKey is the entry that each commit writes: etcd counts its versions.
+func (e *Etcd) commitsKey() string { return e.options.Prefix + "/commits/" + e.options.Kind }
+
+// committed notes a commit of this process.
+func (e *Etcd) committed(at Position) {
+	e.progress.Lock()
+	defer e.progress.Unlock()
+	e.written.Revision, e.written.Commits = max(e.written.Revision, at.Revision), max(e.written.Commits, at.Commits)
 }
 
 // Failure is why the last call failed; nil when etcd responded.
@@ -345,8 +375,21 @@ func (e *Etcd) follows(before uint64, revision int64) error {
 		e.saw(revision)
 		return nil
 	}
+	return e.wasSetBack("revision", uint64(revision), before)
+}
+
+// countsOn checks the number of commits of such a response, which shows an etcd whose revisions rose as it was set back.
+func (e *Etcd) countsOn(before uint64, at Position) error {
+	if at.Commits < before {
+		return e.wasSetBack("commit", at.Commits, before)
+	}
+	raise(&e.counted, int64(at.Commits))
+	return nil
+}
+
+func (e *Etcd) wasSetBack(what string, at, before uint64) error {
 	e.noted.Do(func() { close(e.setBack) })
-	err := fmt.Errorf("%w: revision %d, after %d", ErrSetBack, revision, before)
+	err := fmt.Errorf("%w: %s %d, after %d", ErrSetBack, what, at, before)
 	e.failure.Store(&err)
 	return err
 }

@@ -70,10 +70,10 @@ func etcdProgress(t *testing.T, o store.EtcdOptions) {
 	a, b := openEtcd(t, o), openEtcd(t, o)
 	first, err := store.CompareAndSwap(t.Context(), a, "k", 0, []byte("v"))
 	must.Succeed(t, err)
-	if a.Committed() != first || b.Committed() != 0 {
-		t.Errorf("after revision %d, a has committed %d and b %d", first, a.Committed(), b.Committed())
+	if a.Committed() != (store.Position{Revision: first, Commits: 1}) || b.Committed() != (store.Position{}) {
+		t.Errorf("after revision %d, a has committed %+v and b %+v", first, a.Committed(), b.Committed())
 	}
-	if reached, err := b.Reached(t.Context()); err != nil || reached < first {
+	if reached, err := b.Reached(t.Context()); err != nil || reached.Revision < first || reached.Commits != 1 {
 		t.Errorf("b finds revision %d, want %d at least: %v", reached, first, err)
 	}
 }
@@ -401,5 +401,50 @@ func TestI2AnEtcdThatWasSetBackIsNotUsed(t *testing.T) {
 	again := openEtcd(t, o)
 	if entries, err := again.Range(t.Context(), "", "", 0); err != nil || len(entries) != 1 {
 		t.Errorf("a process that starts then has %d entries, %v", len(entries), err)
+	}
+}
+
+// TestI2AnEtcdWhoseRevisionsRoseIsNotUsed: it was set back, and its revision is higher than before, as after a restore with
+// --bump-revision or after writes of others.
+func TestI2AnEtcdWhoseRevisionsRoseIsNotUsed(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{})
+	o := inEtcd(e)
+	stores := []*store.Etcd{openEtcd(t, o), openEtcd(t, o)}
+	put := func(s *store.Etcd, key string) error {
+		_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: key}}})
+		return err
+	}
+	must.Succeed(t, put(stores[0], "before"))
+	backup := filepath.Join(t.TempDir(), "backup")
+	e.Backup(backup)
+	for i := range 20 {
+		for _, s := range stores {
+			must.Succeed(t, put(s, fmt.Sprint(i)))
+		}
+	}
+	before := stores[1].Committed()
+	e.Restore(backup)
+	other := o
+	other.Prefix = "/other"
+	s := openEtcd(t, other)
+	for s.Committed().Revision <= before.Revision+1 {
+		must.Succeed(t, put(s, "x"))
+	}
+	wait.For(t, time.Minute, "the set back to be noticed by a read", func(ctx context.Context) error {
+		at, err := stores[0].Reached(ctx)
+		if err == nil {
+			t.Fatalf("it has come to %+v, from %+v", at, before)
+		}
+		return wait.If(errors.Is(err, store.ErrSetBack), err)
+	})
+	wait.For(t, time.Minute, "the set back to be noticed by a commit", func(context.Context) error {
+		err := put(stores[1], "after")
+		if err == nil {
+			t.Fatalf("it has committed as if nothing had been: %+v", stores[1].Committed())
+		}
+		return wait.If(errors.Is(err, store.ErrSetBack), err)
+	})
+	if stores[1].Committed() != before {
+		t.Errorf("its progress is %+v, and was %+v", stores[1].Committed(), before)
 	}
 }

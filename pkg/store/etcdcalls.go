@@ -208,9 +208,10 @@ func (e *Etcd) transact(ctx context.Context, txn Txn) (uint64, error) {
 	for _, key := range txn.Deletes {
 		changes = append(changes, clientv3.OpDelete(e.base+key))
 	}
+	changes = append(changes, clientv3.OpPut(e.commitsKey(), "", clientv3.WithPrevKV())) // last, see commitsOf
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	before := e.highest.Load()
+	before, counted := e.highest.Load(), e.counted.Load()
 	response, err := e.client.Txn(bounded).If(conditions...).Then(changes...).Commit()
 	if err != nil {
 		return 0, e.responded(ctx, err)
@@ -222,8 +223,21 @@ func (e *Etcd) transact(ctx context.Context, txn Txn) (uint64, error) {
 	if !response.Succeeded {
 		return 0, ErrConflict
 	}
-	raise(&e.written, response.Header.Revision)
-	return uint64(response.Header.Revision), nil
+	at := Position{Revision: uint64(response.Header.Revision), Commits: commitsOf(response)}
+	if err := e.countsOn(counted+1, at); err != nil {
+		return 0, err
+	}
+	e.committed(at)
+	return at.Revision, nil
+}
+
+// commitsOf is the number of a commit: one more than before it.
+func commitsOf(response *clientv3.TxnResponse) uint64 {
+	before := response.Responses[len(response.Responses)-1].GetResponsePut().PrevKv
+	if before == nil {
+		return 1
+	}
+	return uint64(before.Version) + 1
 }
 
 // rewatchPause is between two attempts to watch.

@@ -923,10 +923,13 @@ func (x *Hosting) GetLatency() *durationpb.Duration {
 // LedgerMark is how far a hub's ledger of claim keys had come. A worker keeps the furthest, so that a hub whose store was set back
 // learns it.
 type LedgerMark struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`              // of the ledger
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of its store
-	Proof         string                 `protobuf:"bytes,3,opt,name=proof,proto3" json:"proof,omitempty"`        // the hub's MAC over both; because a cluster could invent them (I15)
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`              // of the ledger
+	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of its store
+	Proof    string                 `protobuf:"bytes,3,opt,name=proof,proto3" json:"proof,omitempty"`        // the hub's MAC over both; because a cluster could invent them (I15)
+	// How many commits the store had, which a restore with a higher revision does not raise; 0: it does not count them.
+	Commits       uint64 `protobuf:"varint,4,opt,name=commits,proto3" json:"commits,omitempty"`
+	CommitsProof  string `protobuf:"bytes,5,opt,name=commits_proof,json=commitsProof,proto3" json:"commits_proof,omitempty"` // the hub's MAC over id, revision and commits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -978,6 +981,20 @@ func (x *LedgerMark) GetRevision() uint64 {
 func (x *LedgerMark) GetProof() string {
 	if x != nil {
 		return x.Proof
+	}
+	return ""
+}
+
+func (x *LedgerMark) GetCommits() uint64 {
+	if x != nil {
+		return x.Commits
+	}
+	return 0
+}
+
+func (x *LedgerMark) GetCommitsProof() string {
+	if x != nil {
+		return x.CommitsProof
 	}
 	return ""
 }
@@ -4851,12 +4868,14 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\ahosting\x18\x14 \x01(\v2\x1c.atoll.federation.v1.HostingR\ahosting\"R\n" +
 	"\aHosting\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x123\n" +
-	"\alatency\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\alatency\"N\n" +
+	"\alatency\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\alatency\"\x8d\x01\n" +
 	"\n" +
 	"LedgerMark\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05proof\x18\x03 \x01(\tR\x05proof\"c\n" +
+	"\x05proof\x18\x03 \x01(\tR\x05proof\x12\x18\n" +
+	"\acommits\x18\x04 \x01(\x04R\acommits\x12#\n" +
+	"\rcommits_proof\x18\x05 \x01(\tR\fcommitsProof\"c\n" +
 	"\x0eUnacknowledged\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\x04R\x06stream\x12\x1a\n" +
 	"\bdispatch\x18\x02 \x01(\x04R\bdispatch\x12\x1d\n" +

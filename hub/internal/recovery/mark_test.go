@@ -24,19 +24,23 @@ func TestDecideMark(t *testing.T) {
 		revision uint64
 		proof    Verdict
 		want     remembered
+		commits  uint64
 	}{
-		"as far":                  {"l2", 10, Proven, isFine},
-		"less far":                {"l2", 3, Proven, isFine},
-		"further":                 {"l2", 11, Proven, isBehind},
-		"of the one before":       {"l1", 99, Proven, isFine},
-		"of where it was copied":  {"l0", 50, Proven, isFine},
-		"of a hub that went on":   {"l0", 51, Proven, isBehind},
-		"of a later one":          {"l3", 1, Proven, isOther},
-		"further, without proof":  {"l2", 11, Unproven, isAlien},
-		"further, with a forgery": {"l2", 11, Forged, isAlien},
-		"of another hub":          {"l9", 1, Unproven, isAlien},
+		"as far":                  {"l2", 10, Proven, isFine, 0},
+		"less far":                {"l2", 3, Proven, isFine, 0},
+		"further":                 {"l2", 11, Proven, isBehind, 0},
+		"of the one before":       {"l1", 99, Proven, isFine, 0},
+		"of where it was copied":  {"l0", 50, Proven, isFine, 0},
+		"of a hub that went on":   {"l0", 51, Proven, isBehind, 0},
+		"of a later one":          {"l3", 1, Proven, isOther, 0},
+		"further, without proof":  {"l2", 11, Unproven, isAlien, 0},
+		"further, with a forgery": {"l2", 11, Forged, isAlien, 0},
+		"of another hub":          {"l9", 1, Unproven, isAlien, 0},
+		"as many commits":         {"l2", 10, Proven, isFine, 4},
+		"more commits":            {"l2", 3, Proven, isBehind, 5}, // its revision was bumped
 	} {
-		if got := decideMark(own, 10, hubstate.Mark{ID: c.id, Revision: c.revision}, c.proof); got != c.want {
+		if got := decideMark(own, store.Position{Revision: 10, Commits: 4}, hubstate.Mark{ID: c.id, Revision: c.revision, Commits: c.commits},
+			c.proof); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -79,11 +83,11 @@ func TestI2AVolumeThatWasSetBackIsNoticed(t *testing.T) {
 	d.want(s.text(), "epoch 0")
 
 	forged := hubstate.Mark{ID: late.GetId(), Revision: late.GetRevision() + 1000}
-	if got, because, err := s.Remembered(t.Context(), Mark{forged, late.GetProof()}, time.Now()); err != nil || because != "" ||
+	if got, because, err := s.Remembered(t.Context(), Mark{Mark: forged, Proof: late.GetProof()}, time.Now()); err != nil || because != "" ||
 		got != Forged {
 		t.Errorf("a forged mark counts as %s, %q: %v", got, because, err)
 	}
-	if got, because, err := s.Remembered(t.Context(), Mark{forged, "other." + late.GetProof()}, time.Now()); err != nil || because != "" ||
+	if got, because, err := s.Remembered(t.Context(), Mark{Mark: forged, Proof: "other." + late.GetProof()}, time.Now()); err != nil || because != "" ||
 		got != Unproven {
 		t.Errorf("an unproven mark counts as %s, %q: %v", got, because, err)
 	}

@@ -162,9 +162,9 @@ func (s *State) later(m Mark) {
 	if s.marks == nil {
 		s.marks = map[string]Mark{}
 	}
-	if known, ok := s.marks[m.ID]; !ok || known.Revision < m.Revision {
-		s.marks[m.ID] = m
-	}
+	known := s.marks[m.ID] // of proven marks the furthest in each
+	m.Revision, m.Commits = max(m.Revision, known.Revision), max(m.Commits, known.Commits)
+	s.marks[m.ID] = m
 	s.unchecked.Store(true)
 }
 

@@ -4,6 +4,8 @@ package recovery
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,8 +13,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/utils/clock"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/etcdtest"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
@@ -79,6 +83,52 @@ func TestReplicasMakeOneLedger(t *testing.T) {
 	})
 }
 
+// TestI2AnEtcdWhoseRevisionsRoseIsNoticed: a restore with --bump-revision, or others' writes, raise it beyond every mark. What workers
+// remember of its commits shows that it was set back.
+func TestI2AnEtcdWhoseRevisionsRoseIsNoticed(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{})
+	open := func(prefix string, kind hubstate.Kind) *store.Etcd {
+		s, err := store.OpenEtcd(t.Context(), store.EtcdOptions{Endpoints: e.Endpoints(), Prefix: prefix, Kind: string(kind), Schema: 2})
+		must.Succeed(t, err)
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	put := func(s *store.Etcd, key string) uint64 {
+		at, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: key}}})
+		must.Succeed(t, err)
+		return at
+	}
+	marks := func(s *State) Marks { return Marks{State: s, Clock: clock.RealClock{}, Log: logr.Discard()} }
+	claims, registry := open("/atoll", hubstate.Claims), open("/atoll", hubstate.Registry)
+	before := opened(t, claims, registry)
+	backup := filepath.Join(t.TempDir(), "backup")
+	e.Backup(backup)
+	put(claims, "claim/k")
+	mark := marks(before).Mark()
+	if lost, err := marks(before).Remembered(t.Context(), "east", mark); lost || err != nil {
+		t.Fatalf("it was set back, and is not: %t, %v", lost, err)
+	}
+	must.Succeed(t, errors.Join(claims.Close(), registry.Close()))
+	e.Restore(backup)
+	for other := open("/other", hubstate.Claims); put(other, "x") <= mark.GetRevision()+10; {
+	}
+	after := opened(t, open("/atoll", hubstate.Claims), open("/atoll", hubstate.Registry))
+	for what, change := range map[string]func(*federationv1.LedgerMark){
+		"of a worker of before": func(m *federationv1.LedgerMark) { m.Commits, m.CommitsProof = 0, "" },
+		"with invented commits": func(m *federationv1.LedgerMark) { m.Commits++ },
+	} {
+		m := proto.CloneOf(mark)
+		change(m)
+		if lost, err := marks(after).Remembered(t.Context(), "east", m); lost || err != nil {
+			t.Errorf("the mark %s: lost %t, %v", what, lost, err)
+		}
+	}
+	lost, err := marks(after).Remembered(t.Context(), "east", mark)
+	if err != nil || !lost || after.text("east") != "epoch 1 LedgerSetBack recovering=true accepted=false over=false east" {
+		t.Errorf("I2: lost %t, %s, %v", lost, after.text("east"), err)
+	}
+}
+
 // TestI2ARecoveryIsOneForAllReplicas: what one notices, all wait for; what one hears, counts for all.
 func TestI2ARecoveryIsOneForAllReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -120,13 +170,14 @@ type away struct {
 	gone atomic.Bool
 }
 
-func (a *away) Committed() uint64 { return 1 }
+func (a *away) Committed() store.Position { return store.Position{Revision: 1} }
 
-func (a *away) Reached(context.Context) (uint64, error) {
+func (a *away) Reached(context.Context) (store.Position, error) {
 	if a.gone.Load() {
-		return 0, store.ErrUnavailable
+		return store.Position{}, store.ErrUnavailable
 	}
-	return a.Revision()
+	revision, err := a.Revision()
+	return store.Position{Revision: revision}, err
 }
 
 // TestI2AMarkIsComparedOnceTheStoreResponds: a worker attaches without the store, and no claim with a key is served before.

@@ -39,12 +39,13 @@ func (m Marks) Remembered(ctx context.Context, cluster string, mark *federationv
 	if mark == nil {
 		return false, nil
 	}
-	if len(mark.GetId()) > maxMarkID || len(mark.GetProof()) > maxMarkProof {
+	if proof := max(len(mark.GetProof()), len(mark.GetCommitsProof())); len(mark.GetId()) > maxMarkID || proof > maxMarkProof {
 		return false, fmt.Errorf("the ledger's mark has an id of %d bytes and a proof of %d, want at most %d and %d",
-			len(mark.GetId()), len(mark.GetProof()), maxMarkID, maxMarkProof)
+			len(mark.GetId()), proof, maxMarkID, maxMarkProof)
 	}
-	got, because, err := m.State.Remembered(ctx, Mark{hubstate.Mark{ID: mark.GetId(), Revision: mark.GetRevision()}, mark.GetProof()},
-		m.Clock.Now())
+	got, because, err := m.State.Remembered(ctx, Mark{
+		hubstate.Mark{ID: mark.GetId(), Revision: mark.GetRevision(), Commits: mark.GetCommits()}, mark.GetProof(), mark.GetCommitsProof(),
+	}, m.Clock.Now())
 	switch {
 	case err != nil:
 		return false, err

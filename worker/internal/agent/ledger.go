@@ -16,18 +16,21 @@ import (
 )
 
 const (
-	ledgerKey = "ledger" // of stateConfigMap
+	ledgerKey  = "ledger"         // of stateConfigMap
+	commitsKey = "ledger-commits" // beside it; because workers of before read three fields
 	// keepLedgerEvery is how often the mark of the hub's ledger is stored, if it has changed. A successor remembers an older one, which
 	// still shows a ledger that was set back further.
 	keepLedgerEvery = 5 * time.Minute
 	maxLedgerText   = 512
 )
 
-// remember takes a mark of the hub's ledger: the furthest, or that of a new ledger.
+// remember takes a mark of the hub's ledger: the furthest, or that of a new ledger. One with a higher revision and fewer commits is of a
+// store that was set back.
 func (a *Agent) remember(mark *federationv1.LedgerMark) {
 	for mark != nil {
 		known := a.ledger.Load()
-		if known.GetId() == mark.GetId() && known.GetRevision() >= mark.GetRevision() || a.ledger.CompareAndSwap(known, mark) {
+		if known.GetId() == mark.GetId() && (known.GetRevision() >= mark.GetRevision() ||
+			known.GetCommits() > mark.GetCommits()) || a.ledger.CompareAndSwap(known, mark) {
 			return
 		}
 	}
@@ -66,6 +69,7 @@ func (s incarnations) keepLedger(ctx context.Context, mark *federationv1.LedgerM
 			state.Data = map[string]string{}
 		}
 		state.Data[ledgerKey] = formatLedger(mark)
+		state.Data[commitsKey] = formatCommits(mark)
 		return s.client.Update(ctx, state)
 	})
 	if err != nil {
@@ -80,11 +84,28 @@ func (s incarnations) loadLedger(ctx context.Context) (*federationv1.LedgerMark,
 	if err := s.reader.Get(ctx, s.name, state); err != nil {
 		return nil, fmt.Errorf("reading the mark of the hub's ledger: %w", err)
 	}
-	return parseLedger(state.Data[ledgerKey]), nil
+	return withCommits(parseLedger(state.Data[ledgerKey]), state.Data[commitsKey]), nil
+}
+
+// withCommits adds the stored number of commits, if there is one that can be read. The hub drops one that is not of the same mark.
+func withCommits(mark *federationv1.LedgerMark, text string) *federationv1.LedgerMark {
+	fields := strings.Fields(text)
+	if mark == nil || len(fields) != 2 || len(text) > maxLedgerText {
+		return mark
+	}
+	commits, err := strconv.ParseUint(fields[0], 10, 64)
+	if err == nil {
+		mark.Commits, mark.CommitsProof = commits, fields[1]
+	}
+	return mark
 }
 
 func formatLedger(mark *federationv1.LedgerMark) string {
 	return mark.GetId() + " " + strconv.FormatUint(mark.GetRevision(), 10) + " " + mark.GetProof()
+}
+
+func formatCommits(mark *federationv1.LedgerMark) string {
+	return strconv.FormatUint(mark.GetCommits(), 10) + " " + mark.GetCommitsProof()
 }
 
 func parseLedger(text string) *federationv1.LedgerMark {

@@ -21,7 +21,7 @@ func TestTheLedgersMarkIsRemembered(t *testing.T) {
 		t.Fatalf("a new worker remembers %v", s.hello.GetLedger())
 	}
 	mark := func(id string, revision uint64) *federationv1.LedgerMark {
-		return &federationv1.LedgerMark{Id: id, Revision: revision, Proof: "p." + id}
+		return &federationv1.LedgerMark{Id: id, Revision: revision, Proof: "p." + id, Commits: revision, CommitsProof: "c." + id}
 	}
 	beat := uint64(100)
 	tell := func(m *federationv1.LedgerMark) {
@@ -30,7 +30,8 @@ func TestTheLedgersMarkIsRemembered(t *testing.T) {
 		s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: ack}})
 	}
 	tell(mark("a", 7))
-	tell(mark("a", 5)) // of another replica
+	tell(mark("a", 5))                                                 // of another replica
+	tell(&federationv1.LedgerMark{Id: "a", Revision: 9, Proof: "p.a"}) // of a store that was set back, with higher revisions
 	tell(nil)
 	w.Eventually("the mark", func() error { return remembers(first.agent, mark("a", 7)) })
 	close(s.hangUp)
@@ -58,6 +59,15 @@ func remembers(a *Agent, want *federationv1.LedgerMark) error {
 
 func TestParseLedger(t *testing.T) {
 	mark := &federationv1.LedgerMark{Id: "a", Revision: 1 << 60, Proof: "x.y"}
+	counted := &federationv1.LedgerMark{Id: "a", Revision: 1 << 60, Proof: "x.y", Commits: 1 << 50, CommitsProof: "z"}
+	if got := withCommits(parseLedger(formatLedger(counted)), formatCommits(counted)); !proto.Equal(got, counted) {
+		t.Errorf("%v came back as %v", counted, got)
+	}
+	for _, text := range []string{"", " ", "0 ", "1", "1 2 3", "-1 z", "1 " + strings.Repeat("x", maxLedgerText)} {
+		if got := withCommits(parseLedger(formatLedger(mark)), text); !proto.Equal(got, mark) || withCommits(nil, text) != nil {
+			t.Errorf("%.20q was read as %v", text, got)
+		}
+	}
 	if got := parseLedger(formatLedger(mark)); !proto.Equal(got, mark) {
 		t.Errorf("%v came back as %v", mark, got)
 	}
