@@ -42,6 +42,13 @@ func crowded(w *world, draw *rand.Rand) {
 			}
 		})
 	}
+	for _, id := range []string{"north", "west"} { // claims wait in east, until these are back with idle Pods
+		w.path(id).Stall()
+	}
+	time.Sleep(between(draw, 10*time.Second, 20*time.Second))
+	for _, id := range []string{"north", "west"} {
+		w.path(id).Heal()
+	}
 	for range 6 {
 		time.Sleep(between(draw, time.Second, 8*time.Second))
 		switch s := w.anySite(draw); draw.IntN(3) {
