@@ -50,7 +50,7 @@ ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1
 REPLICATED   = $(shell echo $$(( $(COMMIT) % 5 + 31 )))
 
 .DEFAULT_GOAL := help
-.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -106,6 +106,9 @@ openapi-client: planes ## Generate a TypeScript client from the OpenAPI document
 
 e2b-client: planes ## Create sandboxes with the stock npm package e2b, run commands in them and move files (needs node 20 and npm)
 	go test -tags node -timeout 15m -count 1 -v -run TestNpmClient ./e2e/e2b
+
+login-browser: ## Sign in with atollctl login in headless Chromium, at dex (needs node 20, npm and Debian's package chromium)
+	go test -tags browser -timeout 15m -count 1 -v -run 'TestLoginByABrowser' ./cli
 
 fuzz: ## Fuzz every decoder and input (TARGETS), one after the other, each for FUZZTIME; `make test` runs what was found before
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \
