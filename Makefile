@@ -52,7 +52,7 @@ REPLICATED   = $(shell echo $$(( $(COMMIT) % 5 + 31 )))
 .DEFAULT_GOAL := help
 comma := ,
 
-.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench reach demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench reach demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ openapi-client: planes ## Generate a TypeScript client from the OpenAPI document
 
 e2b-client: planes ## Every call of the stock npm packages e2b of four versions, and code by @e2b/code-interpreter (needs node 20, npm and Debian's python3-ipykernel, python3-matplotlib)
 	go test -tags node -timeout 30m -count 1 -v -run TestNpmClient ./e2e/e2b $(if $(UPDATE),-update)
+
+login-browser: ## Sign in with atollctl login in headless Chromium, at dex (needs node 20, npm and Debian's package chromium)
+	go test -tags browser -timeout 15m -count 1 -v -run 'TestLoginByABrowser' ./cli
 
 fuzz: ## Fuzz every decoder and input (TARGETS), one after the other, each for FUZZTIME; `make test` runs what was found before
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \

@@ -186,6 +186,54 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// renewedAtEachCall is so short a life of a token that each call renews it.
+const renewedAtEachCall = 45 * time.Second
+
+// calledWith returns the token of a call.
+func calledWith(t *testing.T, hub *tokenHub) string {
+	t.Helper()
+	succeed(t, "clusters")
+	token := hub.last(t)
+	if !strings.HasPrefix(token, "Bearer ey") {
+		t.Errorf("the hub saw %q", token)
+	}
+	return token
+}
+
+// Dex renews by refresh tokens (offline_access), each good once. Without any left, as after its restart, its user signs in again.
+func TestDexRenewsTokens(t *testing.T) {
+	atHome(t)
+	hub, address := startTokenHub(t)
+	dex := oidctest.Start(t, renewedAtEachCall)
+	signIn := func() {
+		printed, err := login(t, func(where string) error {
+			_, err := dex.Visit(t.Context(), where, "alice", "password")
+			return err
+		}, "--no-browser", "--server", address, "--issuer", dex.Issuer, "--client-id", oidctest.Client)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, printed)
+		}
+	}
+	signIn()
+	seen := map[string]bool{}
+	for range 3 {
+		seen[calledWith(t, hub)] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d tokens in 3 calls", len(seen))
+	}
+	dex.Stop()
+	dex.Start()
+	if err := command(t.Context(), io.Discard, io.Discard, "clusters"); err == nil || exitCodeOf(err) != 7 ||
+		!strings.Contains(err.Error(), "the sign-in has ended") {
+		t.Errorf("a sign-in that the issuer has forgotten: %v", err)
+	}
+	signIn()
+	if seen[calledWith(t, hub)] {
+		t.Error("a token of before")
+	}
+}
+
 // What other pages and programs send to the redirect is refused, and the sign-in goes on.
 func TestRedirectsThatDoNotFitEndNothing(t *testing.T) {
 	atHome(t)

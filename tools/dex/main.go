@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +29,29 @@ import (
 	"github.com/dexidp/dex/storage/memory"
 	"github.com/prometheus/client_golang/prometheus"
 )
+
+// unlocked renews refresh tokens without the lock of the storage in memory, which the server asks for something else meanwhile: it would
+// wait for itself.
+type unlocked struct {
+	storage.Storage
+	mu *sync.Mutex
+}
+
+func (u unlocked) UpdateRefreshToken(
+	ctx context.Context, id string, update func(storage.RefreshToken) (storage.RefreshToken, error),
+) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	old, err := u.GetRefresh(ctx, id)
+	if err != nil {
+		return err
+	}
+	next, err := update(old)
+	if err != nil {
+		return err
+	}
+	return u.Storage.UpdateRefreshToken(ctx, id, func(storage.RefreshToken) (storage.RefreshToken, error) { return next, nil })
+}
 
 // hash is bcrypt of "password".
 const hash = "$2a$10$2b2cU8CPhOTaGrs1HRQuAueS7JTT5ZHsHSzYiFPm1leZck7Mc8T4W"
@@ -48,7 +72,7 @@ func main() {
 
 func serve(ctx context.Context, listen, issuer, cert, key string, valid time.Duration) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	store := storage.WithStaticClients(memory.New(log), []storage.Client{
+	store := storage.WithStaticClients(unlocked{memory.New(log), &sync.Mutex{}}, []storage.Client{
 		{ID: "atollctl", Name: "atollctl", Public: true}, // without redirect URIs, so that any port of loopback is one
 		{ID: "other", Name: "other", Public: true},
 	})
