@@ -192,6 +192,9 @@ func whoCanCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if out.GetAllowed() { // without naming a subject: everybody may
+					fmt.Fprintln(cmd.ErrOrStderr(), out.GetReason())
+				}
 				return subjectView.list(cmd.OutOrStdout(), a.output, out.GetSubjects(), out)
 			})
 		},

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"navix.sh/atoll/pkg/client"
+	"navix.sh/atoll/pkg/problem"
 )
 
 func cpCommand(a *app) *cobra.Command {
@@ -151,7 +152,7 @@ func (c *copying) down(ctx context.Context, from, local string) error {
 	info, err := c.sandbox.Stat(ctx, from)
 	folder := err == nil && info.Type == "DIRECTORY"
 	if err != nil && withoutDaemon(err) {
-		folder, err = c.exec(ctx, nil, io.Discard, "test", "-d", from) == nil, nil
+		folder, err = c.isFolder(ctx, from)
 	}
 	if err != nil {
 		return err
@@ -170,6 +171,18 @@ func (c *copying) down(ctx context.Context, from, local string) error {
 		return errors.Join(err, os.Remove(local)) // a part must not be taken for the whole
 	}
 	return nil
+}
+
+// isFolder asks the sandbox's image, where there is no daemon.
+func (c *copying) isFolder(ctx context.Context, from string) (bool, error) {
+	if c.exec(ctx, nil, io.Discard, "test", "-d", from) == nil {
+		return true, nil
+	}
+	var failed *exitError
+	if err := c.exec(ctx, nil, io.Discard, "test", "-e", from); errors.As(err, &failed) && failed.code == 1 {
+		return false, problem.New(problem.NotFound, "the sandbox has no %s", from)
+	}
+	return false, nil // an image without test may have cat
 }
 
 // content writes a file of the sandbox.
@@ -220,7 +233,18 @@ func (c *copying) exec(ctx context.Context, in io.Reader, out io.Writer, command
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case code != 0:
-		return fmt.Errorf("%s in the sandbox ended with %d: %s", command[0], code, oneLine(said.String()))
+		return &exitError{command: command[0], code: code, said: oneLine(said.String())}
 	}
 	return nil
+}
+
+// exitError is a command of a sandbox that has failed.
+type exitError struct {
+	command string
+	code    int
+	said    string
+}
+
+func (e *exitError) Error() string {
+	return fmt.Sprintf("%s in the sandbox ended with %d: %s", e.command, e.code, e.said)
 }

@@ -104,6 +104,10 @@ func TestWithoutADaemonExecIsTheWay(t *testing.T) {
 			t.Errorf("cp %v exits with %d: %s", args, code, &c.stderr)
 		}
 	}
+	c = ctlFor(ctx, at, "cp", id+":"+there+"/absent", here)
+	if code := c.run(t, ""); code != 3 || !strings.Contains(c.stderr.String(), "NOT_FOUND") {
+		t.Errorf("cp of a file that is not there exits with %d: %s", code, &c.stderr)
+	}
 	if back, err := os.ReadFile(filepath.Join(here, "back")); err != nil || string(back) != "content" {
 		t.Errorf("%q came back, %v", back, err)
 	}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
+)
+
+// openAccess is the policy of a hub that asks for no credentials.
+type openAccess struct {
+	sandboxv1.UnimplementedAccessServer
+}
+
+const everybody = "this hub asks for no credentials: every caller may do everything"
+
+func (openAccess) CheckAccess(context.Context, *sandboxv1.CheckAccessRequest) (*sandboxv1.CheckAccessResponse, error) {
+	return &sandboxv1.CheckAccessResponse{Allowed: true, Reason: everybody}, nil
+}
+
+// An empty list of who may do something would be read as: nobody may.
+func TestWhoCanAtAnOpenHubIsEverybody(t *testing.T) {
+	server := grpc.NewServer()
+	sandboxv1.RegisterAccessServer(server, openAccess{})
+	address := testserver.ServeGRPC(t, server)
+	root := newRoot()
+	var out, diagnostics bytes.Buffer
+	root.SetArgs([]string{"access", "who-can", "drain", "clusters", "--server", address})
+	root.SetOut(&out)
+	root.SetErr(&diagnostics)
+	must.Succeed(t, root.ExecuteContext(t.Context()))
+	if !strings.Contains(diagnostics.String(), everybody) {
+		t.Errorf("who-can tells %q and %q", &out, &diagnostics)
+	}
+}
