@@ -26,7 +26,7 @@ func (openAccess) CheckAccess(context.Context, *sandboxv1.CheckAccessRequest) (*
 	return &sandboxv1.CheckAccessResponse{Allowed: true, Reason: everybody}, nil
 }
 
-// An empty list of who may do something would be read as: nobody may.
+// An empty list of who may do something would mean that no caller may.
 func TestWhoCanAtAnOpenHubIsEverybody(t *testing.T) {
 	server := grpc.NewServer()
 	sandboxv1.RegisterAccessServer(server, openAccess{})

@@ -95,8 +95,8 @@ func simulateHelp() string {
 	b.WriteString(`Try the autoscaling policy of an Env, on days of load in seconds.
 
 The decisions are the worker's own; the cluster is a model: Pods take time to start, sandboxes are used for a while, claims
-queue until they lose patience, caches lag. Nothing is contacted but with --cluster-state, which reads one Env. What comes out is how many claims waited and for how long,
-what the idle Pods cost, and why the autoscaler did what it did.
+queue until they lose patience, caches lag. Nothing is contacted but with --cluster-state, which reads one Env. What comes out is
+how many claims waited and for how long, what the idle Pods cost, and why the autoscaler did what it did.
 
 Scenarios:
 

@@ -24,7 +24,8 @@ type mcpOptions struct {
 }
 
 func (o *mcpOptions) bind(flags *pflag.FlagSet) {
-	flags.IntVar(&o.sessions, "mcp-max-sessions", 256, "how many sessions agents may have at /mcp, by the Model Context Protocol; 0: none is served")
+	flags.IntVar(&o.sessions, "mcp-max-sessions", 256,
+		"how many sessions agents may have at /mcp, by the Model Context Protocol; 0: none is served")
 	flags.IntVar(&o.perCaller, "mcp-max-sessions-per-caller", 32, "how many of them one caller may have")
 	flags.IntVar(&o.sandboxes, "mcp-max-sandboxes", 8, "how many sandboxes a session may have at a time")
 	flags.DurationVar(&o.patience, "mcp-session-timeout", 5*time.Minute,

@@ -9,7 +9,8 @@ import (
 )
 
 func TestPlanLimits(t *testing.T) {
-	p, err := parsePlan("{stages: [[a, b, c, d]], pause: 10s, maxUnavailable: 25%, abortOn: {claimFailureRate: 2.5%}}", []string{"a", "b", "c", "d"})
+	p, err := parsePlan("{stages: [[a, b, c, d]], pause: 10s, maxUnavailable: 25%, abortOn: {claimFailureRate: 2.5%}}",
+		[]string{"a", "b", "c", "d"})
 	if err != nil || p.ClaimFailures != 0.025 || p.Pause != time.Minute || p.AtOnce(4) != 1 || p.AtOnce(8) != 2 || p.AtOnce(1) != 1 {
 		t.Errorf("got %+v, %v", p, err)
 	}

@@ -132,7 +132,8 @@ func TestVisibility(t *testing.T) {
 	put := func(ctx context.Context) error {
 		return w.PutEnv(ctx, &sandboxv1.PutEnvRequest{Namespace: "default", Name: "demo", Env: object(t, envText)})
 	}
-	if err := put(of("blue")); err == nil || !strings.Contains(err.Error(), `spec.templateRef.name: "base" is not valid, want a template whose`) {
+	if err := put(of("blue")); err == nil ||
+		!strings.Contains(err.Error(), `spec.templateRef.name: "base" is not valid, want a template whose`) {
 		t.Errorf("an Env of a template that is hidden: %v", err)
 	}
 	must.Succeed(t, put(of("red")))

@@ -98,7 +98,9 @@ func current(o *unstructured.Unstructured) (out []metav1.Condition, generation i
 		if !slices.Contains(ours, text("type")) {
 			continue
 		}
-		c := metav1.Condition{Type: text("type"), Status: metav1.ConditionStatus(text("status")), Reason: text("reason"), Message: text("message")}
+		c := metav1.Condition{
+			Type: text("type"), Status: metav1.ConditionStatus(text("status")), Reason: text("reason"), Message: text("message"),
+		}
 		c.ObservedGeneration, _ = m["observedGeneration"].(int64)
 		if at, err := time.Parse(time.RFC3339, text("lastTransitionTime")); err == nil {
 			c.LastTransitionTime = metav1.NewTime(at)

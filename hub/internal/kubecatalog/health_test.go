@@ -76,7 +76,8 @@ func TestHealth(t *testing.T) {
 		{"a stage failed", "", standing(sandboxv1.CatalogCluster_APPLIED, "", "StageNotReady"), 0, nil, "Degraded", "m"},
 		{"a conflict", "", standing(sandboxv1.CatalogCluster_CONFLICT, "", "Conflict"), 0, nil, "Degraded", "m"},
 		{"refused", "bad", catalog.Standing{}, 0, nil, "Degraded", "bad"},
-		{"an older generation", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 1, nil, "Progressing", "The hub has not looked at it yet"},
+		{"an older generation", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 1, nil, "Progressing",
+			"The hub has not looked at it yet"},
 		{"members start", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, notReady("MembersMissing"), "Progressing", "r"},
 		{"members are invalid", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, notReady("MembersInvalid"), "Degraded", "r"},
 	} {

@@ -65,8 +65,8 @@ func TestTaken(t *testing.T) {
 
 func (s *site) expectElsewhere(what string, err error) {
 	s.Helper()
-	if p := problem.FromError(err); p == nil || p.Reason != problem.Misconfigured || !strings.Contains(p.Message, "change sandboxenv "+s.Namespace+
-		"/shell there") {
+	if p := problem.FromError(err); p == nil || p.Reason != problem.Misconfigured ||
+		!strings.Contains(p.Message, "change sandboxenv "+s.Namespace+"/shell there") {
 		s.Errorf("%s: %v", what, err)
 	}
 }

@@ -63,8 +63,8 @@
 //     TestDecideMark, TestI2AVolumeThatWasSetBackIsNoticed, TestI2AWorkerNoticesThatTheStoreWasSetBack of package attach, fault 26 of
 //     e2e/sim.
 //   - A mark has the number of the store's commits beside its revision; because a restore with --bump-revision, or others' writes to the
-//     etcd, raise the revision: TestI2AnEtcdWhoseRevisionsRoseIsNoticed. Builds before do not count, nor do they drop the marks of those that
-//     do.
+//     etcd, raise the revision: TestI2AnEtcdWhoseRevisionsRoseIsNoticed. Builds before do not count, nor do they drop the marks of
+//     those that do.
 //   - A mark without this hub's MAC changes nothing and is logged; because a cluster could invent it (I15).
 //   - Calls about keys wait up to 5 s after the hub's start for registered clusters. A cluster that is away for longer tells later; until
 //     then a key that only it holds can get a second sandbox.

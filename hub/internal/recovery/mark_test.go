@@ -87,8 +87,8 @@ func TestI2AVolumeThatWasSetBackIsNoticed(t *testing.T) {
 		got != Forged {
 		t.Errorf("a forged mark counts as %s, %q: %v", got, because, err)
 	}
-	if got, because, err := s.Remembered(t.Context(), Mark{Mark: forged, Proof: "other." + late.GetProof()}, time.Now()); err != nil || because != "" ||
-		got != Unproven {
+	if got, because, err := s.Remembered(t.Context(), Mark{Mark: forged, Proof: "other." + late.GetProof()}, time.Now()); err != nil ||
+		because != "" || got != Unproven {
 		t.Errorf("an unproven mark counts as %s, %q: %v", got, because, err)
 	}
 	lost(s, true)

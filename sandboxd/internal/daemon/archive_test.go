@@ -115,14 +115,16 @@ func TestAnArchiveStaysInItsFolder(t *testing.T) {
 		format, archive string
 		want            int
 	}{
-		"a name with ..":             {"tar", tarOf(file("../outside/target")), http.StatusBadRequest},
-		"an absolute name":           {"tar", tarOf(file(target)), http.StatusBadRequest},
-		"a zip's name with ..":       {"zip", zipped.String(), http.StatusBadRequest},
-		"a folder that is a link":    {"tar", tarOf(link("d", outside), file("d/target")), http.StatusBadRequest},
-		"a link with ..":             {"tar", tarOf(link("d", "../outside"), file("d/target")), http.StatusBadRequest},
-		"a file that is a link":      {"tar", tarOf(link("f", target), file("f")), http.StatusOK}, // the link is replaced
-		"a hard link":                {"tar", tarOf(&tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../outside/target"}), http.StatusBadRequest},
-		"a device":                   {"tar", tarOf(&tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}), http.StatusBadRequest},
+		"a name with ..":          {"tar", tarOf(file("../outside/target")), http.StatusBadRequest},
+		"an absolute name":        {"tar", tarOf(file(target)), http.StatusBadRequest},
+		"a zip's name with ..":    {"zip", zipped.String(), http.StatusBadRequest},
+		"a folder that is a link": {"tar", tarOf(link("d", outside), file("d/target")), http.StatusBadRequest},
+		"a link with ..":          {"tar", tarOf(link("d", "../outside"), file("d/target")), http.StatusBadRequest},
+		"a file that is a link":   {"tar", tarOf(link("f", target), file("f")), http.StatusOK}, // the link is replaced
+		"a hard link": {"tar", tarOf(&tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../outside/target"}),
+			http.StatusBadRequest},
+		"a device": {"tar", tarOf(&tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}),
+			http.StatusBadRequest},
 		"no archive":                 {"zip", "nonsense", http.StatusBadRequest},
 		"an archive that breaks off": {"tar", tarOf(file("a"), file("b"))[:514], http.StatusBadRequest},
 	} {

@@ -204,7 +204,9 @@ func (a *API) Serve(ctx context.Context, lis net.Listener) error {
 }
 
 // ServeInside serves REST to callers within the process, until ctx ends. It closes lis.
-func (a *API) ServeInside(ctx context.Context, lis net.Listener) error { return a.server.ServeInside(ctx, lis) }
+func (a *API) ServeInside(ctx context.Context, lis net.Listener) error {
+	return a.server.ServeInside(ctx, lis)
+}
 
 const (
 	onlyHub   = "a worker knows its own cluster only; ask the hub"
