@@ -99,7 +99,7 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 # A suite that compiles the programs or installs the charts has them in its binary (sources.go, charts/charts.go), so that go
 # caches what it found for as long as they are the same. tools is another module and cannot have them.
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
-	go test -race -timeout 30m -p 3 ./...
+	go test -race -timeout 45m -p 2 ./...
 	go -C tools test -count 1 ./images
 	go -C tools/openapi test -count 1 .
 

