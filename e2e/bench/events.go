@@ -192,7 +192,7 @@ func (r *reaching) change(ctx context.Context) error {
 		return r.verify(ctx, began, p)
 	})
 	if err != nil {
-		return fmt.Errorf("Envs changed: %w", err)
+		return fmt.Errorf("changing Envs: %w", err)
 	}
 	return r.tell("Envs changed by the catalogue", p)
 }

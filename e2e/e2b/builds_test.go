@@ -32,7 +32,7 @@ func TestATemplateBuildNamesAnImage(t *testing.T) {
 	if status != http.StatusOK || out["status"] != "ready" {
 		t.Fatalf("build: %d %v", status, out)
 	}
-	if status, out := call(t, http.MethodGet, "/templates/aliases/mine", ""); status != http.StatusOK {
+	if status, out = call(t, http.MethodGet, "/templates/aliases/mine", ""); status != http.StatusOK {
 		t.Errorf("its alias: %d %v", status, out)
 	}
 	status, out = call(t, http.MethodPost, "/v2/sandboxes", `{"templateID":"mine","timeout":60}`)

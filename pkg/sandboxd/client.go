@@ -24,9 +24,12 @@ const (
 // are not written at once wait until the daemon reads them.
 const expect, proceed = "Expect", "100-continue"
 
-// A write of a file sets its permissions by ModeParameter, octal. The response repeats them as ModeHeader; daemons that do not know them
-// do not.
-const ModeParameter, ModeHeader = "mode", "X-Atoll-Mode"
+const (
+	// ModeParameter sets the permissions of a file that is written, octal.
+	ModeParameter = "mode"
+	// ModeHeader of the response repeats them; daemons that do not know them do not.
+	ModeHeader = "X-Atoll-Mode"
+)
 
 // Client calls the daemon of one sandbox.
 type Client struct {

@@ -111,7 +111,7 @@ func (c *Client) Run(ctx context.Context, s *Sandbox, command string) (string, e
 	if err != nil {
 		return "", err
 	}
-	defer stream.Close()
+	defer func() { _ = stream.Close() }()
 	var out strings.Builder
 	for stream.Receive() {
 		out.Write(stream.Msg().GetEvent().GetData().GetStdout())

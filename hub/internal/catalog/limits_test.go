@@ -68,7 +68,7 @@ func (w *world) rollout() *sandboxv1.Rollout {
 func TestRolloutJudgesClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.Service.opts.Figures = NewFigures(clock.RealClock{})
+		w.opts.Figures = NewFigures(clock.RealClock{})
 		defer w.run()()
 		must.Succeed(t, w.putEnv(envText))
 		w.expect("the first", "demo@1", "demo@1")
@@ -79,7 +79,7 @@ func TestRolloutJudgesClaims(t *testing.T) {
 		claims := func(good, bad int) {
 			time.Sleep(30 * time.Second)
 			for i := range good + bad {
-				w.Service.opts.Figures.Sent(demo, "east", i < good)
+				w.opts.Figures.Sent(demo, "east", i < good)
 			}
 		}
 		w.change(plan, "m")

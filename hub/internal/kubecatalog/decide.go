@@ -14,17 +14,12 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/hub/internal/catalog"
 	"navix.sh/atoll/pkg/clip"
-	"navix.sh/atoll/pkg/manifest"
 )
 
 const maxMessage = 1024
 
 // ours are the conditions that the hub writes.
 var ours = []string{v1alpha1.SandboxEnvConditionCatalogued, v1alpha1.CatalogConditionReconciling, v1alpha1.CatalogConditionStalled}
-
-func refOf(o *unstructured.Unstructured) manifest.Ref {
-	return manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-}
 
 // isSource reports whether an object is a user's. What a catalogue has delivered, and no user writes, is not.
 func isSource(o *unstructured.Unstructured) bool {

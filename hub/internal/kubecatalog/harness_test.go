@@ -4,6 +4,7 @@ package kubecatalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -118,10 +119,11 @@ func newSiteOn(t *testing.T, eastIsOwn bool, shared store.Store) *site {
 		env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Name: "shell", Namespace: s.Namespace}}
 		_ = s.Live.Delete(context.Background(), env)
 		s.Eventually("the test's Env to go", func() error {
-			if err := s.Live.Get(context.Background(), s.Key("shell"), env); client.IgnoreNotFound(err) != nil || err == nil {
-				return fmt.Errorf("it is there: %v", err)
+			err := s.Live.Get(context.Background(), s.Key("shell"), env)
+			if err == nil {
+				return errors.New("it is there")
 			}
-			return nil
+			return client.IgnoreNotFound(err)
 		})
 		s.stop()
 	})

@@ -75,7 +75,7 @@ func (d *Daemon) pack(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it was read, or written by files of their own
 	var to packer
 	if format == formatZip {
 		w.Header().Set("Content-Type", "application/zip")
@@ -192,7 +192,7 @@ func (d *Daemon) unpack(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it was read, or written by files of their own
 	u := &unpacker{root: root, account: a}
 	if format == formatZip {
 		err = u.zip(r.Body)
