@@ -122,7 +122,7 @@ func (e *east) receive(stream link.Stream) error {
 			return err
 		}
 		switch {
-		case frame.GetDispatch() != nil:
+		case frame.GetDispatch().GetClaim() != nil: // the hub lists sandboxes as well, from time to time
 			e.claims <- frame.GetDispatch()
 		case frame.GetEndedAck() != nil:
 			e.acks <- frame.GetEndedAck()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -29,6 +30,7 @@ import (
 	"navix.sh/atoll/hub/internal/grants"
 	"navix.sh/atoll/hub/internal/kubeproxy"
 	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/mcpserver"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
@@ -59,6 +61,7 @@ var conversing = map[string]struct{ path, roles string }{
 	"ports":      {ofSandboxX + "ports/80/", "da"},
 	"files":      {ofSandboxX + "files?path=/x", "da"},
 	"processes":  {ofSandboxX + "processes", "da"},
+	"mcp":        {"/mcp", "uda"},
 	"kubernetes": {"/v1/clusters/east/proxy/version", "a"},
 }
 
@@ -87,6 +90,7 @@ func governed(t *testing.T) (base string, tokens map[string]string, policy *gran
 		Claims: service, Sandboxes: passed, Fleet: f, Auth: auth, Limiter: policy,
 		Keys: grants.KeysAPI{Service: policy}, Access: grants.AccessAPI{Service: policy},
 		Reach: &visitors{}, Proxy: &kubeproxy.Options{Tunnels: unreached{}, Metrics: measures},
+		MCP: mcpserver.NewHandler(mcpserver.HandlerOptions{MaxSessions: 1, MaxPerCaller: 1, Patience: time.Minute, Log: testlog.New(t)}),
 	})
 	tokens = map[string]string{}
 	bindings := &sandboxv1.AccessPolicy{}

@@ -235,7 +235,7 @@ func TestI14UnnamedTunnelsAreFew(t *testing.T) {
 		h.must(err)
 	}
 	h.eventually(func() error { // the streams arrive one after the other
-		ctx, cancel := context.WithTimeout(h.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(h.Context(), 5*time.Second)
 		defer cancel()
 		stream, err := client.Tunnel(ctx)
 		h.must(err)
