@@ -101,6 +101,8 @@ func (f *Federation) JoinAs(id string, idle int32, stream uint64) {
 // Report reports segments of a cluster in full, as its next sequence.
 func (f *Federation) Report(id string, segments ...*federationv1.EnvSegment) {
 	w := f.Workers[id]
+	w.reporting.Lock()
+	defer w.reporting.Unlock()
 	w.sequence++
 	w.session.Report(&federationv1.Report{Sequence: w.sequence, Last: true, Complete: true, Segments: segments})
 }
@@ -119,9 +121,10 @@ var ErrBroken = errors.New("the stream broke")
 
 // Worker simulates a worker: Pods with keys outlive its memory, as they do in a cluster.
 type Worker struct {
-	id       string
-	session  *fleet.Session
-	sequence uint64 // of its last report
+	id        string
+	session   *fleet.Session
+	reporting sync.Mutex // held while a report is sent
+	sequence  uint64     // of its last report
 	// OnClaim intercepts a claim; carryOut is what an undisturbed worker does.
 	OnClaim func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error)
 	// OnCall runs before every other call.
