@@ -222,7 +222,7 @@ func sendAway(ctx context.Context, a away) (*others, error) {
 	return o, nil
 }
 
-// tell gives an order and returns what the process answers when it is done.
+// tell gives an order and returns its response once the process is done.
 func (o *others) tell(next order) (answer told, err error) {
 	if err = json.NewEncoder(o.in).Encode(next); err == nil {
 		err = o.responses.Decode(&answer)

@@ -88,7 +88,7 @@ func (g *Gateway) teamFor(r *http.Request, env string) (string, error) {
 	return said.GetTeam(), nil
 }
 
-// newTemplate answers the first call of a build. Nothing is kept yet.
+// newTemplate serves the first call of a build. Nothing is kept yet.
 func (g *Gateway) newTemplate(r *http.Request) (response, error) {
 	var in struct {
 		Name  string   `json:"name"`
