@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ const eastSandbox = "01hzzzzzzzzzzzzzzzzzzz0001-east"
 type east struct {
 	t      *testing.T
 	claims chan *federationv1.Dispatch
+	all    atomic.Bool // claims has every dispatch: the hub lists sandboxes as well, from time to time
 	acks   chan *federationv1.EndedAck
 	send   chan *federationv1.WorkerFrame
 	cut    chan struct{} // ends the current stream
@@ -122,7 +124,7 @@ func (e *east) receive(stream link.Stream) error {
 			return err
 		}
 		switch {
-		case frame.GetDispatch().GetClaim() != nil: // the hub lists sandboxes as well, from time to time
+		case frame.GetDispatch().GetClaim() != nil, frame.GetDispatch() != nil && e.all.Load():
 			e.claims <- frame.GetDispatch()
 		case frame.GetEndedAck() != nil:
 			e.acks <- frame.GetEndedAck()

@@ -51,6 +51,7 @@ func (e *east) serveReach(files link.Files, address string) {
 	tunnels := link.Dial{Target: address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}.NewTunnels(nil)
 	done := make(chan struct{})
 	var feeds sync.WaitGroup
+	e.all.Store(true)
 	go func() {
 		defer close(done)
 		for {

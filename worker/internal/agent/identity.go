@@ -105,13 +105,18 @@ func (p *papers) take(frame *federationv1.HubFrame) {
 	}
 }
 
-// keepIdentity handles papers until the stream ends. No failure of them ends the stream.
+// keepIdentity handles papers until the stream ends. No failure of them ends the stream. It first stores that the hub has accepted the
+// certificate of this stream: after a renewal, the certificate in use is another one, which no hub has seen.
 func (u *uplink) keepIdentity(ctx context.Context) error {
 	ticker := u.clock.NewTicker(identityPause)
 	defer ticker.Stop()
 	accepted, confirmed := u.papers.accepted, false
 	for {
 		var err error
+		var in <-chan *federationv1.HubFrame
+		if confirmed {
+			in = u.papers.in
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -119,7 +124,7 @@ func (u *uplink) keepIdentity(ctx context.Context) error {
 			accepted = nil
 			err = u.agent.opts.Identity.Attached(ctx)
 			confirmed = err == nil
-		case frame := <-u.papers.in:
+		case frame := <-in:
 			err = u.paper(ctx, frame)
 		case <-ticker.C():
 			switch {

@@ -13,7 +13,9 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +45,23 @@ func (w *world) read(path string) []byte {
 // leadIssued starts a worker whose certificate, as if the hub had issued it, is in its Secret.
 func (w *world) leadIssued() (*worker, *identity.Identity) {
 	w.Helper()
+	own := w.newIdentity()
+	return w.leadIdentity(own), own
+}
+
+func (w *world) leadIdentity(own interface {
+	Identity
+	link.Source
+}) *worker {
+	w.Helper()
+	return w.leadWith(clusterID, func(o *Options) {
+		o.Identity, o.Hub.Credentials = own, link.AwaitCredentials(own, logr.Discard())
+	})
+}
+
+// newIdentity stores a certificate in the worker's Secret, and reads it.
+func (w *world) newIdentity() *identity.Identity {
+	w.Helper()
 	files, err := w.ca.Cluster(clusterID)
 	w.Must(err)
 	name := types.NamespacedName{Namespace: w.Namespace, Name: identity.SecretName}
@@ -58,9 +77,30 @@ func (w *world) leadIssued() (*worker, *identity.Identity) {
 	})
 	w.Must(err)
 	w.Must(own.Load(w.Context()))
-	return w.leadWith(clusterID, func(o *Options) {
-		o.Identity, o.Hub.Credentials = own, link.AwaitCredentials(own, logr.Discard())
-	}), own
+	return own
+}
+
+// ordered records the order of calls.
+type ordered struct {
+	*identity.Identity
+	mu    sync.Mutex
+	calls []string
+}
+
+func (o *ordered) record(call string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls = append(o.calls, call)
+}
+
+func (o *ordered) Attached(ctx context.Context) error {
+	o.record("Attached")
+	return o.Identity.Attached(ctx)
+}
+
+func (o *ordered) Request() ([]byte, error) {
+	o.record("Request")
+	return o.Identity.Request()
 }
 
 func (w *world) secret() *corev1.Secret {
@@ -165,6 +205,26 @@ func TestAWorkerGoesBackToItsOldCertificate(t *testing.T) {
 	<-s.over
 	if next := w.hub.session(); next.key != s.key {
 		t.Error("it has attached with the refused certificate")
+	}
+}
+
+// A certificate that comes before the hub has accepted the stream is not the one that it accepts.
+func TestAStreamIsAcceptedBeforeItsCertificateIsRenewed(t *testing.T) {
+	w := newWorld(t)
+	w.hub.mu.Lock()
+	w.hub.muted, w.hub.noAcks = true, true
+	w.hub.mu.Unlock()
+	own := &ordered{Identity: w.newIdentity()}
+	w.leadIdentity(own)
+	s := w.hub.session()
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
+	s.beats(3)
+	w.hub.mute(false)
+	s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil })
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if !slices.Equal(own.calls, []string{"Attached", "Request"}) {
+		t.Errorf("the worker calls %v", own.calls)
 	}
 }
 
