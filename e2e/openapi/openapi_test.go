@@ -393,6 +393,11 @@ func callFiles(r *recorder, at string) {
 	r.call(400, "GET", at+"/files:list?path=dir&depth=99", "")
 	r.call(200, "POST", at+"/files:mkdir", `{"path": "dir/b"}`)
 	r.call(200, "POST", at+"/files:move", `{"from": "dir/a", "to": "dir/b/a"}`)
+	r.call(200, "GET", at+"/files:archive?path=dir", "")
+	archive := r.exchanges[len(r.exchanges)-1].ResponseBody
+	r.call(200, "PUT", at+"/files:archive?path=copy", archive, "Content-Type", "application/x-tar")
+	r.call(400, "GET", at+"/files:archive?path=dir/b/a", "")
+	r.call(404, "GET", at+"/files:archive?path=none", "")
 	r.call(204, "DELETE", at+"/files?path=dir", "")
 	r.call(200, "POST", at+"/processes", `{"command": ["sh", "-c", "echo out; exit 3"], "envVars": {"A": "b"}, "timeout": "30s"}`)
 	r.call(200, "POST", at+"/processes", `{"command": ["sleep", "100"], "timeout": "0.2s"}`)
