@@ -195,7 +195,7 @@ func whoCanCommand(a *app) *cobra.Command {
 				if out.GetAllowed() { // without naming a subject: everybody may
 					fmt.Fprintln(cmd.ErrOrStderr(), out.GetReason())
 				}
-				return subjectView.list(cmd.OutOrStdout(), a.output, out.GetSubjects(), out)
+				return subjectView.all(cmd, a.output, "subjects", out.GetSubjects(), out)
 			})
 		},
 	}
@@ -261,7 +261,7 @@ func quotaCommand(a *app) *cobra.Command {
 				for _, one := range out.GetKeys() {
 					all = append(all, quota{one, "key"})
 				}
-				return quotaView.list(cmd.OutOrStdout(), a.output, all, out)
+				return quotaView.all(cmd, a.output, "quotas", all, out)
 			})
 		},
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/plural"
 )
 
 // followEvery is how often a followed file is looked at.
@@ -98,7 +99,7 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 			true: "1 line is no line", false: fmt.Sprintf("%d lines are no lines", bad)}[bad == 1])
 	}
 	if f.shown == 0 && f.read > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: none of %s matches\n", count(f.read, "line"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: none of %s matches\n", plural.Of(f.read, "line"))
 	}
 	return out.flush()
 }

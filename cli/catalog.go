@@ -74,7 +74,7 @@ func templatesCommand(a *app) *cobra.Command {
 					}
 					whole.Templates = append(whole.Templates, got.GetTemplates()...)
 					if page.PageToken = got.GetNextPageToken(); page.PageToken == "" {
-						return templateView.list(cmd.OutOrStdout(), a.output, whole.GetTemplates(), whole)
+						return templateView.all(cmd, a.output, "templates", whole.GetTemplates(), whole)
 					}
 				}
 			})
@@ -116,7 +116,7 @@ func revisionsCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return revisionView.list(cmd.OutOrStdout(), a.output, got.GetRevisions(), got)
+				return revisionView.all(cmd, a.output, "revisions", got.GetRevisions(), got)
 			})
 		},
 	}

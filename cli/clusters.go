@@ -72,7 +72,7 @@ func clustersCommand(a *app) *cobra.Command {
 				return err
 			}
 			d.print = func(got fetched[*sandboxv1.Cluster]) error {
-				err := clusterView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+				err := clusterView.all(cmd, a.output, "clusters", got.items, got.whole)
 				if list, ok := got.whole.(*sandboxv1.ListClustersResponse); ok && err == nil && (a.output == "table" || a.output == "wide") {
 					printWaiting(cmd.ErrOrStderr(), list.GetWaiting())
 				}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -466,12 +467,32 @@ func TestCommandsThatAreIncomplete(t *testing.T) {
 		"describe":             "atollctl describe needs one of: claim, cluster, env, sandbox",
 		"pki frobnicate":       "there is no atollctl pki frobnicate; there are: ",
 		"envs refresh":         "refresh takes 1 argument, and 0 were given; usage: atollctl envs refresh ",
+		"keys create ci":       "atollctl keys create needs --namespaces, --all-namespaces or --all: where the scopes hold",
 		"get sandbox one more": "sandboxes takes at most 1 argument, and 2 were given; usage: atollctl get sandboxes [ID]",
 	} {
 		_, stderr, code := server.run(t.Context(), line)
 		if code != 2 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", line, code, stderr, want)
 		}
+	}
+}
+
+// An empty table is explained; what programs read is not.
+func TestEmptyLists(t *testing.T) {
+	server := serveScripted(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_ENDED}})
+	for output, want := range map[string]string{"table": "no sandboxes found\n", "json": ""} {
+		if stdout, stderr, code := server.run(t.Context(), "sandboxes -o "+output); code != 0 || stderr != want || stdout == "" {
+			t.Errorf("%s: exit code %d, %q, %q", output, code, stdout, stderr)
+		}
+	}
+}
+
+// A command that cannot start is not an internal error.
+func TestWhyACommandDoesNotStart(t *testing.T) {
+	const said = `Internal error occurred: Internal error occurred: error executing command in container: exec: "nope": executable file not found`
+	code, err := exitOf([]byte(`{"status": "Failure", "reason": "InternalError", "message": ` + strconv.Quote(said) + `}`))
+	if code != exitNotRun || err == nil || !strings.HasPrefix(err.Error(), "error executing command") {
+		t.Errorf("exit code %d, %v", code, err)
 	}
 }
 

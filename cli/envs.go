@@ -116,7 +116,7 @@ func envsCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := display[*sandboxv1.Env]{app: a, cmd: cmd, view: envView}
 			d.print = func(got fetched[*sandboxv1.Env]) error {
-				return envView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+				return envView.all(cmd, a.output, "envs", got.items, got.whole)
 			}
 			d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Env], error) {
 				got, err := allEnvs(ctx, c, &sandboxv1.ListEnvsRequest{Namespace: of.namespace, ClusterId: cluster})

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gorilla/websocket"
@@ -178,6 +179,15 @@ func (e *execution) feed() {
 
 var errBroke = errors.New("the connection broke before the command had ended")
 
+// withoutInternal removes what API server and kubelet each put before why a command did not start.
+func withoutInternal(message string) string {
+	const said = "Internal error occurred: "
+	for strings.HasPrefix(message, said) {
+		message = strings.TrimPrefix(message, said)
+	}
+	return message
+}
+
 // hear prints the command's output until its exit status arrives.
 func (e *execution) hear() (code int, err error) {
 	var status []byte
@@ -220,5 +230,5 @@ func exitOf(text []byte) (code int, err error) {
 			}
 		}
 	}
-	return exitNotRun, errors.New(status.Message)
+	return exitNotRun, errors.New(withoutInternal(status.Message))
 }

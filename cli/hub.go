@@ -131,6 +131,9 @@ will never come back is better forgotten: atollctl cluster forget.`,
 				if err != nil {
 					return err
 				}
+				if !status.GetAccepted() {
+					fmt.Fprintln(cmd.ErrOrStderr(), "nothing was lost: the hub serves every claim key")
+				}
 				return hubView.one(cmd.OutOrStdout(), a.output, status)
 			})
 		},

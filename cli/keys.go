@@ -110,6 +110,9 @@ to it, or to its team: see "atollctl access".`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Name = args[0]
 			in.AllTeams, in.AllNamespaces = in.AllTeams || all, in.AllNamespaces || all
+			if len(in.GetScopes()) > 0 && len(in.GetNamespaces()) == 0 && !in.GetAllNamespaces() {
+				return usagef("%s needs --namespaces, --all-namespaces or --all: where the scopes hold", cmd.CommandPath())
+			}
 			if cmd.Flags().Changed("valid-for") {
 				in.ValidFor = durationpb.New(valid)
 			}
@@ -197,7 +200,7 @@ func listKeysCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return keyView.list(cmd.OutOrStdout(), a.output, list.GetKeys(), list)
+				return keyView.all(cmd, a.output, "API keys", list.GetKeys(), list)
 			})
 		},
 	}

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -50,6 +51,14 @@ func (v view[T]) list(w io.Writer, output string, items []T, whole proto.Message
 	default:
 		return encode(w, output, whole)
 	}
+}
+
+// all prints a list as a command's result. An empty table is explained on stderr, where programs do not read it.
+func (v view[T]) all(cmd *cobra.Command, output, what string, items []T, whole proto.Message) error {
+	if len(items) == 0 && (output == "table" || output == "wide") {
+		fmt.Fprintf(cmd.ErrOrStderr(), "no %s found\n", what)
+	}
+	return v.list(cmd.OutOrStdout(), output, items, whole)
 }
 
 // one prints a single item.

@@ -83,7 +83,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := display[*sandboxv1.Sandbox]{app: a, cmd: cmd, view: sandboxView}
 			d.print = func(got fetched[*sandboxv1.Sandbox]) error {
-				return sandboxView.list(cmd.OutOrStdout(), a.output, got.items, got.whole)
+				return sandboxView.all(cmd, a.output, "sandboxes", got.items, got.whole)
 			}
 			d.gone = func(ctx context.Context, c clients, s *sandboxv1.Sandbox) (*sandboxv1.Sandbox, error) {
 				return c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: s.GetId()})

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -108,14 +109,6 @@ func (l *look) running() (n int32) {
 	return n
 }
 
-// count is a number of things whose plural has an s.
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 func (l *look) print(w io.Writer, previous *look) error {
 	var out bytes.Buffer
 	change := ""
@@ -123,7 +116,7 @@ func (l *look) print(w io.Writer, previous *look) error {
 		change = fmt.Sprintf(" (%+d)", l.running()-previous.running())
 	}
 	fmt.Fprintf(&out, "%s   %s, %s, %d running%s\n\n", l.at.Format(time.TimeOnly),
-		count(len(l.clusters.GetClusters()), "cluster"), count(len(l.envs.GetEnvs()), "env"), l.running(), change)
+		plural.Of(len(l.clusters.GetClusters()), "cluster"), plural.Of(len(l.envs.GetEnvs()), "env"), l.running(), change)
 	if len(l.replicas) > 1 {
 		if err := replicaView.list(&out, "table", l.replicas, nil); err != nil {
 			return err

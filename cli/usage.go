@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -101,7 +102,7 @@ func arity(name, text string) string {
 	if m[3] == "1" {
 		given = "1 was"
 	}
-	return fmt.Sprintf("%s takes%s %s, and %s given", name, m[1], count(want, "argument"), given)
+	return fmt.Sprintf("%s takes%s %s, and %s given", name, m[1], plural.Of(want, "argument"), given)
 }
 
 // explainGroup says what is wrong with flags that belong together; cobra names them as a group.

@@ -96,7 +96,7 @@ func hubItself(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	if len(s.Hub.Clusters) == 0 {
 		out = append(out, Diagnosis{Reason: NoClusters, Severity: Critical, Object: "hub", What: "no cluster has ever registered",
-			Do: "install a worker: helm install atoll-worker charts/worker -n atoll-system --set clusterID=…,hub.address=…:8443"})
+			Do: "invite one, and install its worker with what that prints: atollctl cluster invite CLUSTER"})
 	}
 	status := s.Hub.Status
 	if status == nil {

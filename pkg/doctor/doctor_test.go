@@ -262,6 +262,12 @@ func TestDiagnose(t *testing.T) {
 			}
 			s.Hub.Envs[0].Running = 4
 		},
+		"env-without-idle": func(s *Snapshot) {
+			for _, c := range s.Hub.Envs[0].Clusters {
+				c.Members[0].Idle, c.Members[0].ReadyIdle = 0, 0
+			}
+			s.Hub.Envs[0].Running = 4
+		},
 		"env-saturated": func(s *Snapshot) {
 			for _, c := range s.Hub.Envs[0].Clusters {
 				c.Members[0].State = "Saturated"

@@ -164,6 +164,11 @@ func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 		return Diagnosis{Reason: EnvNotReady, Severity: Critical,
 			What: "no member can serve: " + s.unserving(),
 			Do:   "\nmore replicas do not help; see the members: atollctl envs " + envName(e)}, true
+	case s.ready == 0 && s.pending == 0 && s.saturated < s.serving && e.GetDesired() > 0:
+		return Diagnosis{Reason: EnvExhausted, Severity: Warning,
+				What: fmt.Sprintf("no member has an idle Pod that is ready; %d sandboxes run, the next claim waits for a new Pod", e.GetRunning()),
+				Do:   "\nan Env that does not grow by itself needs more replicas of a member, or fewer sandboxes"},
+			true
 	case s.ready == 0 && e.GetDesired() > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical,
 				What: fmt.Sprintf("no member has an idle Pod that is ready; %d claims wait, %d sandboxes run", s.pending, e.GetRunning()), Do: more},

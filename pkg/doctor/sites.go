@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -172,7 +173,7 @@ func (s *Snapshot) ofTrouble(c *verify.Cluster, t *trouble) Diagnosis {
 		What: t.message, Do: fmt.Sprintf("%s -n %s describe pod %s", s.kubectl(c.ID), t.first.Namespace, t.first.Name)}
 	if pool := t.first.Labels[v1alpha1.SandboxPoolLabelKey]; pool != "" {
 		d.Object = "pool " + t.first.Namespace + "/" + pool
-		d.What = fmt.Sprintf("%s: %s", count(t.count, "Pod"), t.message)
+		d.What = fmt.Sprintf("%s: %s", plural.Of(t.count, "Pod"), t.message)
 	}
 	return d
 }
@@ -212,11 +213,4 @@ func some(items []string) string {
 
 func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

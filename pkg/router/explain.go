@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"navix.sh/atoll/pkg/plural"
 )
 
 // Explanation lists every candidate of a request: the eligible ones first, in the order in which they are tried.
@@ -130,15 +132,17 @@ func reasonBehind(first, c *Explained) Reason {
 func (c *Explained) Message() string {
 	switch {
 	case c.Rank > 0 && c.Tier.Idle():
-		return fmt.Sprintf("%d idle Pods free%s", c.Free, c.lateness())
+		return fmt.Sprintf("%s free%s", plural.Of(c.Free, "idle Pod"), c.lateness())
 	case c.Rank > 0:
-		return fmt.Sprintf("no idle Pod free, and %d claims wait in a queue of %d%s", c.Waiting, c.Member().QueueCapacity, c.lateness())
+		return fmt.Sprintf("no idle Pod free, and %s in a queue of %d%s",
+			plural.Form(c.Waiting, "claim waits", "claims wait"), c.Member().QueueCapacity, c.lateness())
 	}
 	switch c.Reason {
 	case NoIdlePod:
 		return "no idle Pod free, and the request does not queue"
 	case QueueFull:
-		return fmt.Sprintf("no idle Pod free, and %d claims wait in a queue of %d", c.Member().Pending, c.Member().QueueCapacity)
+		return fmt.Sprintf("no idle Pod free, and %s in a queue of %d",
+			plural.Form(c.Member().Pending, "claim waits", "claims wait"), c.Member().QueueCapacity)
 	case ClusterUnreachable:
 		return fmt.Sprintf("nothing heard of the cluster for %s", c.Age.Round(time.Second))
 	case ClusterQuarantined:

@@ -127,7 +127,7 @@ var policies = []struct {
 			east/full  queue=4 pending=4`},
 		want: lines(
 			"BetterTier",
-			"1 east/idle FreshIdle BetterTier 0s: 1 idle Pods free",
+			"1 east/idle FreshIdle BetterTier 0s: 1 idle Pod free",
 			"2 east/sati SaturatedIdle WorseTier 0s: 9 idle Pods free",
 			"3 east/grow CanGrow WorseTier 0s: no idle Pod free, and 0 claims wait in a queue of 4",
 			"4 east/queue CanQueue WorseTier 0s: no idle Pod free, and 0 claims wait in a queue of 4",
@@ -150,7 +150,7 @@ var policies = []struct {
 			"1 south/a SaturatedQueue FresherCluster 1s: no idle Pod free, and 0 claims wait in a queue of 1",
 			"2 east/a FreshIdle ClusterSuspect 20s: 9 idle Pods free; nothing heard of the cluster for 20s",
 			"3 north/a FreshIdle ClusterSuspect 1m0s: 8 idle Pods free; the cluster did not confirm a dispatch in time",
-			"4 west/a FreshIdle ClusterSuspect 1m0s: 1 idle Pods free; the cluster is not connected"),
+			"4 west/a FreshIdle ClusterSuspect 1m0s: 1 idle Pod free; the cluster is not connected"),
 	},
 	{
 		name: "not eligible",
@@ -197,7 +197,7 @@ var policies = []struct {
 		want: lines(
 			"PreferredByCall",
 			"1 west/a FreshIdle PreferredByCall 0s: 2 idle Pods free",
-			"2 north/a FreshIdle LessPreferred 0s: 1 idle Pods free",
+			"2 north/a FreshIdle LessPreferred 0s: 1 idle Pod free",
 			"3 east/a FreshIdle LessPreferred 0s: 9 idle Pods free"),
 	},
 	{
@@ -208,7 +208,7 @@ var policies = []struct {
 		req: Request{Clusters: []string{"west"}},
 		want: lines(
 			"BetterTier",
-			"1 east/a FreshIdle BetterTier 0s: 1 idle Pods free",
+			"1 east/a FreshIdle BetterTier 0s: 1 idle Pod free",
 			"2 west/a CanQueue WorseTier 0s: no idle Pod free, and 0 claims wait in a queue of 4"),
 	},
 	{
@@ -260,9 +260,9 @@ var policies = []struct {
 		want: lines(
 			"MostFree",
 			"1 west/a FreshIdle MostFree 0s: 2 idle Pods free",
-			"2 east/a FreshIdle LessFree 0s: 1 idle Pods free",
+			"2 east/a FreshIdle LessFree 0s: 1 idle Pod free",
 			"3 east/b CanQueue WorseTier 0s: no idle Pod free, and 4 claims wait in a queue of 5",
-			"0 east/c CanQueue QueueFull 0s: no idle Pod free, and 1 claims wait in a queue of 5"),
+			"0 east/c CanQueue QueueFull 0s: no idle Pod free, and 1 claim waits in a queue of 5"),
 	},
 	{
 		name: "a request that does not queue does not wait for growth either",
@@ -288,7 +288,7 @@ var policies = []struct {
 		req: Request{InstanceType: "cpu", Multiplier: 2, ScalingGroup: "g"},
 		want: lines(
 			"OnlyCandidate",
-			"1 east/a FreshIdle OnlyCandidate 0s: 1 idle Pods free",
+			"1 east/a FreshIdle OnlyCandidate 0s: 1 idle Pod free",
 			"0 east/b FreshIdle MultiplierMismatch 0s: multiplier is 4",
 			`0 east/c FreshIdle InstanceTypeMismatch 0s: instance type is "gpu"`,
 			`0 east/d FreshIdle InstanceTypeMismatch 0s: instance type is ""`,
@@ -307,7 +307,7 @@ var policies = []struct {
 		want: lines(
 			"MostFree",
 			"1 east/a FreshIdle MostFree 0s: 4 idle Pods free",
-			"2 east/d FreshIdle LessFree 0s: 1 idle Pods free",
+			"2 east/d FreshIdle LessFree 0s: 1 idle Pod free",
 			"0 east/b FreshIdle MultiplierMismatch 0s: multiplier is 4",
 			`0 east/c FreshIdle InstanceTypeMismatch 0s: instance type is "gpu"`),
 	},
@@ -323,7 +323,7 @@ var policies = []struct {
 		want: lines(
 			"MostFree",
 			"1 east/a FreshIdle MostFree 0s: 8 idle Pods free",
-			"2 east/b FreshIdle LessFree 0s: 1 idle Pods free"),
+			"2 east/b FreshIdle LessFree 0s: 1 idle Pod free"),
 	},
 	{
 		name: "a type alone, where the Env has none",
@@ -333,7 +333,7 @@ var policies = []struct {
 		req: Request{InstanceType: "gpu"},
 		want: lines(
 			"OnlyCandidate",
-			"1 east/b FreshIdle OnlyCandidate 0s: 1 idle Pods free",
+			"1 east/b FreshIdle OnlyCandidate 0s: 1 idle Pod free",
 			`0 east/a FreshIdle InstanceTypeMismatch 0s: instance type is "cpu"`),
 	},
 	{
@@ -347,7 +347,7 @@ var policies = []struct {
 		req: Request{Multiplier: 4},
 		want: lines(
 			"OnlyCandidate",
-			"1 east/b FreshIdle OnlyCandidate 0s: 1 idle Pods free",
+			"1 east/b FreshIdle OnlyCandidate 0s: 1 idle Pod free",
 			"0 east/a FreshIdle MultiplierMismatch 0s: multiplier is 2"),
 	},
 	{
@@ -367,7 +367,7 @@ var policies = []struct {
 		req:   Request{RequireClusters: true, ScalingGroup: "g"},
 		want: lines(
 			"OnlyCandidate",
-			"1 east/a FreshIdle OnlyCandidate 0s: 1 idle Pods free"),
+			"1 east/a FreshIdle OnlyCandidate 0s: 1 idle Pod free"),
 	},
 	{
 		name:  "the longest queue and the most claims in flight",

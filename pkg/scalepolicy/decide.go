@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/plural"
 )
 
 // Decide returns what to do about a group. The order of the members makes no difference.
@@ -233,9 +234,9 @@ func (d *deciding) trigger(m *member) (reason Reason, why string) {
 	}
 	switch policy := &d.Policy.ScaleUpPolicy; {
 	case m.Pods.ReadyIdle > 0:
-		m.stop(ReasonNoTrigger, "%s idle", plural(m.Pods.ReadyIdle, "Pod is", "Pods are"))
+		m.stop(ReasonNoTrigger, "%s idle", plural.Form(m.Pods.ReadyIdle, "Pod is", "Pods are"))
 	case m.Provisioning > 0:
-		m.stop(ReasonNoTrigger, "%s on the way", plural(m.Provisioning, "Pod is", "Pods are"))
+		m.stop(ReasonNoTrigger, "%s on the way", plural.Form(m.Provisioning, "Pod is", "Pods are"))
 	case policy.IdleThresholdSeconds == 0:
 		m.stop(ReasonProactiveOff, "no claim waits, and idleThresholdSeconds is 0")
 	case !d.recent(m):

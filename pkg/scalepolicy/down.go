@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"navix.sh/atoll/pkg/plural"
 )
 
 // maxBatch bounds how many Pods are marked at once.
@@ -62,7 +64,7 @@ func (d *deciding) follow(m *member) {
 		wait = max(wait, seconds(policy.ProtectionWindowSeconds)-pod.MarkedFor)
 	}
 	if due > 0 && wait > 0 {
-		m.stop(ReasonProtectionWindow, "%s marked and can be claimed for %d s", plural(due, "Pod is", "Pods are"), policy.ProtectionWindowSeconds)
+		m.stop(ReasonProtectionWindow, "%s marked and can be claimed for %d s", plural.Form(due, "Pod is", "Pods are"), policy.ProtectionWindowSeconds)
 		d.wake(wait)
 		return
 	}
@@ -70,7 +72,7 @@ func (d *deciding) follow(m *member) {
 	if wait := left(m.out.Status.LastScaleDownTime, policy.StabilizationSeconds, d.Now); due > 0 && wait > 0 {
 		m.out.Unmark = append(m.out.Unmark, marked...)
 		m.stop(ReasonStabilizing, "%s kept: it last shrank %s ago, and stabilizationSeconds is %d",
-			plural(due, "marked Pod is", "marked Pods are"), d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
+			plural.Form(due, "marked Pod is", "marked Pods are"), d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
 		d.wake(wait)
 		return
 	}
@@ -78,13 +80,13 @@ func (d *deciding) follow(m *member) {
 	by := max(0, min(due, d.spare(m), d.groupSpare(), d.beyondBuffer(m, marked)-going))
 	if by < due {
 		m.out.Unmark = append(m.out.Unmark, marked[int32(len(marked))-(due-by):]...)
-		m.stop(ReasonMemberFloor, "%s kept: a floor is reached, or creates are recent", plural(due-by, "marked Pod is", "marked Pods are"))
+		m.stop(ReasonMemberFloor, "%s kept: a floor is reached, or creates are recent", plural.Form(due-by, "marked Pod is", "marked Pods are"))
 	}
 	if by == 0 {
 		return
 	}
 	m.out.Direction, m.out.To = Down, m.out.To-by
-	m.out.Reason, m.out.Text = ReasonWindowOver, plural(by, "idle Pod was", "idle Pods were")+" marked and not claimed"
+	m.out.Reason, m.out.Text = ReasonWindowOver, plural.Form(by, "idle Pod was", "idle Pods were")+" marked and not claimed"
 }
 
 // mark chooses the next batch: idle Pods of the members that shrink first.
@@ -143,7 +145,7 @@ func (d *deciding) mark(under bool) {
 	for _, m := range d.members {
 		if n := int32(len(m.out.Mark)); n > 0 && m.out.Reason == "" {
 			m.out.Reason = ReasonIdleTimeout
-			m.out.Text = plural(n, "Pod has", "Pods have") + " been idle for long enough"
+			m.out.Text = plural.Form(n, "Pod has", "Pods have") + " been idle for long enough"
 		}
 	}
 }

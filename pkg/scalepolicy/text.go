@@ -3,7 +3,6 @@
 package scalepolicy
 
 import (
-	"fmt"
 	"strings"
 )
 
@@ -16,11 +15,4 @@ func oneLine(text string) string {
 		text = strings.ToValidUTF8(text[:longestMessage], "") + "…"
 	}
 	return text
-}
-
-func plural(n int32, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -64,7 +65,7 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 		}
 	}
 	missing := problem.New(problem.NotFound, "no claim with key %q in namespace %s; keys are kept until %s after their sandbox ended",
-		k.key, k.namespace, s.retention)
+		k.key, k.namespace, duration.HumanDuration(s.retention))
 	if h.Record == nil {
 		return ledger.Held{}, nil, missing
 	}
