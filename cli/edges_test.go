@@ -489,7 +489,8 @@ func TestEmptyLists(t *testing.T) {
 
 // A command that cannot start is not an internal error.
 func TestWhyACommandDoesNotStart(t *testing.T) {
-	const said = `Internal error occurred: Internal error occurred: error executing command in container: exec: "nope": executable file not found`
+	const said = `Internal error occurred: Internal error occurred: error executing command in container: ` +
+		`exec: "nope": executable file not found`
 	code, err := exitOf([]byte(`{"status": "Failure", "reason": "InternalError", "message": ` + strconv.Quote(said) + `}`))
 	if code != exitNotRun || err == nil || !strings.HasPrefix(err.Error(), "error executing command") {
 		t.Errorf("exit code %d, %v", code, err)
