@@ -4,25 +4,17 @@ package store
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-
-	"navix.sh/atoll/pkg/envelope"
 )
 
 const (
@@ -53,58 +45,6 @@ var (
 	// ErrMigrating means that a migration has not filled the store yet.
 	ErrMigrating = errors.New("a migration into it has not ended; run it again to its end")
 )
-
-// EtcdOptions say where an etcd is, and which part of it a store is.
-type EtcdOptions struct {
-	Endpoints                 []string // URLs
-	CertFile, KeyFile, CAFile string
-	Username, Password        string
-	Prefix                    string // of all stores of a hub, as /atoll
-	Kind                      string // of the content, as claims; a part of every key
-	Schema                    uint64 // of the content
-	Sealer                    *envelope.Sealer
-	// Migrating opens a store that a migration fills. Without it such a store is refused.
-	Migrating bool
-	// Existing opens a store that is there, and makes none: ErrNone.
-	Existing bool
-}
-
-// Validate names what is wrong with the options.
-func (o EtcdOptions) Validate() error {
-	if len(o.Endpoints) == 0 || slices.Contains(o.Endpoints, "") {
-		return fmt.Errorf("etcd endpoints: %q is not valid, want URLs with commas between them", strings.Join(o.Endpoints, ","))
-	}
-	secure := 0
-	for _, endpoint := range o.Endpoints {
-		u, err := url.Parse(endpoint)
-		if err != nil || u.Host == "" || u.Port() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil ||
-			u.Scheme != "https" && u.Scheme != "http" {
-			return fmt.Errorf("etcd endpoint: %q is not valid, want https://HOST:PORT", endpoint)
-		}
-		if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return fmt.Errorf("etcd endpoint: %q is not valid, want https, or an address of loopback", endpoint)
-		}
-		if u.Scheme == "https" {
-			secure++
-		}
-	}
-	if secure != 0 && secure != len(o.Endpoints) {
-		return fmt.Errorf("etcd endpoints: %q is not valid, want either https or http for all", strings.Join(o.Endpoints, ","))
-	}
-	if secure == 0 && (o.CertFile != "" || o.CAFile != "") {
-		return errors.New("etcd certificate files need https endpoints")
-	}
-	if (o.CertFile == "") != (o.KeyFile == "") {
-		return errors.New("etcd client certificate: want both the certificate and its key")
-	}
-	if (o.Username == "") != (o.Password == "") {
-		return errors.New("etcd user: want both a name and a password")
-	}
-	if !strings.HasPrefix(o.Prefix, "/") || strings.HasSuffix(o.Prefix, "/") || len(o.Prefix) > 128 {
-		return fmt.Errorf("etcd prefix: %q is not valid, want 1 to 128 bytes that begin and do not end with /", o.Prefix)
-	}
-	return nil
-}
 
 // Etcd is a Store in etcd, shared by several processes. Entries' keys stand below "<prefix>/<kind>/"; revisions are etcd's.
 type Etcd struct {
@@ -157,26 +97,6 @@ func OpenEtcd(ctx context.Context, o EtcdOptions) (*Etcd, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", e, err), e.Close())
 	}
 	return e, nil
-}
-
-func (o EtcdOptions) tls() (*tls.Config, error) {
-	if !strings.HasPrefix(o.Endpoints[0], "https:") {
-		return nil, nil // plain text, on loopback
-	}
-	for _, file := range []string{o.CertFile, o.KeyFile, o.CAFile} {
-		if file == "" {
-			continue
-		}
-		if _, err := os.ReadFile(file); err != nil {
-			return nil, fmt.Errorf("etcd certificate: %w", err)
-		}
-	}
-	info := transport.TLSInfo{CertFile: o.CertFile, KeyFile: o.KeyFile, TrustedCAFile: o.CAFile}
-	config, err := info.ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("etcd certificates: %w", err)
-	}
-	return config, nil
 }
 
 func (e *Etcd) String() string {
@@ -300,48 +220,6 @@ func EndMigration(ctx context.Context, stores ...*Etcd) error {
 // Schema is the version of the content's layout.
 func (e *Etcd) Schema() uint64 { return e.options.Schema }
 
-// Revision is the highest that this process has seen.
-func (e *Etcd) Revision() (uint64, error) { return e.highest.Load(), nil }
-
-// Position is how far a store has come.
-type Position struct {
-	Revision uint64
-	// Commits counts the store's own commits, of builds that count them. Unlike a revision it does not rise where etcd is restored
-	// from a snapshot with --bump-revision, nor by what others write to it.
-	Commits uint64
-}
-
-// Committed is how far the store had come with this process's last commit; zero if it made none.
-func (e *Etcd) Committed() Position {
-	e.progress.Lock()
-	defer e.progress.Unlock()
-	return e.written
-}
-
-// Reached is how far the store has come now, whichever process wrote it.
-func (e *Etcd) Reached(ctx context.Context) (Position, error) {
-	before := e.counted.Load()
-	response, err := e.read(ctx, e.commitsKey())
-	if err != nil {
-		return Position{}, err
-	}
-	at := Position{Revision: uint64(response.Header.Revision)}
-	if len(response.Kvs) > 0 {
-		at.Commits = uint64(response.Kvs[0].Version)
-	}
-	return at, e.countsOn(before, at)
-}
-
-// commitsKey is the entry that each commit writes: etcd counts its versions.
-func (e *Etcd) commitsKey() string { return e.options.Prefix + "/commits/" + e.options.Kind }
-
-// committed notes a commit of this process.
-func (e *Etcd) committed(at Position) {
-	e.progress.Lock()
-	defer e.progress.Unlock()
-	e.written.Revision, e.written.Commits = max(e.written.Revision, at.Revision), max(e.written.Commits, at.Commits)
-}
-
 // Failure is why the last call failed; nil when etcd responded.
 func (e *Etcd) Failure() error {
 	if err := e.failure.Load(); err != nil {
@@ -364,34 +242,6 @@ func (e *Etcd) enter() (leave func(), err error) {
 	default:
 		return e.mu.RUnlock, nil
 	}
-}
-
-// SetBack is closed when etcd turns out to have been set back. The process has to start anew; because what it knows is of no use.
-func (e *Etcd) SetBack() <-chan struct{} { return e.setBack }
-
-// follows checks the revision of a response that is as late as etcd's quorum, against the highest one seen before the call.
-func (e *Etcd) follows(before uint64, revision int64) error {
-	if uint64(revision) >= before {
-		e.saw(revision)
-		return nil
-	}
-	return e.wasSetBack("revision", uint64(revision), before)
-}
-
-// countsOn checks the number of commits of such a response, which shows an etcd whose revisions rose as it was set back.
-func (e *Etcd) countsOn(before uint64, at Position) error {
-	if at.Commits < before {
-		return e.wasSetBack("commit", at.Commits, before)
-	}
-	raise(&e.counted, int64(at.Commits))
-	return nil
-}
-
-func (e *Etcd) wasSetBack(what string, at, before uint64) error {
-	e.noted.Do(func() { close(e.setBack) })
-	err := fmt.Errorf("%w: %s %d, after %d", ErrSetBack, what, at, before)
-	e.failure.Store(&err)
-	return err
 }
 
 // Close implements Store.

@@ -7,6 +7,7 @@
 //	record.go   what is stored
 //	catalog.go  the Service: what it knows of the store, and how it learns of changes
 //	api.go      manifests put, shown and removed; revisions
+//	templates.go the service Templates, and who sees a template
 //	decide.go   what a cluster is to have, and what has to be sent for that (pure)
 //	deliver.go  one goroutine a cluster that sends it
 //	plan.go     dry runs in the clusters; Envs taken over from them

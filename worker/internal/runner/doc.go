@@ -6,6 +6,8 @@
 // In: rest.Config, Options, a logger. Out: Run.
 //
 //	run.go         the wiring, with the one list of what is added in which order
+//	manager.go     the manager and its caches
+//	link.go        what needs a hub: the agent, its tunnels and its catalogue
 //	options.go     the flags
 //	reconcilers.go the controllers
 //	identity.go    the certificate

@@ -7,28 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
@@ -38,23 +27,19 @@ import (
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/autoscale"
-	"navix.sh/atoll/worker/internal/catalog"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
-	"navix.sh/atoll/worker/internal/kubeproxy"
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/rooms"
-	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/sandboxes"
-	"navix.sh/atoll/worker/internal/sync"
 )
 
 // Leader election as in Kubernetes' own controllers, except that followers try eight times as often; because the cluster has no
@@ -283,192 +268,3 @@ func (o *Options) Cluster() (cfg *rest.Config, err error) {
 
 // Logger returns the logger that the flags describe.
 func (o *Options) Logger(to io.Writer) (logr.Logger, error) { return o.logging.Logger(to) }
-
-// newManager returns a manager whose caches and live lists are of these namespaces; without any, of all.
-func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log logr.Logger) (*probed, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("building the scheme: %w", err)
-		}
-	}
-	inner, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:                              scheme,
-		Logger:                              log,
-		Metrics:                             metricsserver.Options{BindAddress: off},
-		HealthProbeBindAddress:              off,
-		LeaderElection:                      true,
-		LeaderElectionResourceLockInterface: lock,
-		LeaderElectionReleaseOnCancel:       true,
-		LeaseDuration:                       duration(leaseDuration),
-		RenewDeadline:                       duration(renewDeadline),
-		RetryPeriod:                         duration(retryPeriod),
-		Cache:                               cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: cached(namespaces)},
-		NewCache: func(cfg *rest.Config, opts cache.Options) (cache.Cache, error) {
-			inner, err := cache.New(cfg, opts)
-			if err != nil {
-				return nil, fmt.Errorf("building the cache: %w", err)
-			}
-			return sandboxcache.Only(inner, namespaces), nil
-		},
-		// The worker's own state is read live, never from a cache.
-		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
-		NewClient: newClient,
-		// One process may run several workers, one after the other in tests; names need not differ between managers.
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("building the manager: %w", err)
-	}
-	mgr := &probed{Manager: inner, reader: sandboxcache.Within(inner.GetAPIReader(), namespaces), live: map[string]healthz.Checker{},
-		ready: map[string]healthz.Checker{}}
-	if err := sandboxcache.AddIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
-		return nil, fmt.Errorf("preparing the cache: %w", err)
-	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("adding the liveness check: %w", err)
-	}
-	err = mgr.AddReadyzCheck("caches", func(r *http.Request) error {
-		// A follower is ready, too; because it takes over when the leader is gone.
-		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-		defer cancel()
-		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the caches are not filled yet")
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("adding the readiness check: %w", err)
-	}
-	return mgr, nil
-}
-
-// cached returns the setting of a cache of these namespaces.
-func cached(namespaces []string) map[string]cache.Config {
-	if len(namespaces) == 0 {
-		return nil
-	}
-	out := map[string]cache.Config{}
-	for _, namespace := range namespaces {
-		out[namespace] = cache.Config{}
-	}
-	return out
-}
-
-// addTunnels adds the tunnels into sandboxes, for callers of this cluster and of the hub.
-func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error) {
-	upstream, err := podtunnel.NewAPIServer(w.cfg)
-	if err != nil {
-		return nil, err
-	}
-	service, err := podtunnel.New(podtunnel.Options{
-		Sandboxes: w.path.sandboxes, Activity: activity, Lease: w.lock, Upstream: upstream, Shares: w.shares, Clock: w.local,
-		Log: w.log.WithName("reach"),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("building the way into sandboxes: %w", err)
-	}
-	if err := w.mgr.Add(service); err != nil {
-		return nil, fmt.Errorf("adding the way into sandboxes: %w", err)
-	}
-	measures, err := reach.NewMetrics(w.registry, "atoll_worker")
-	if err != nil {
-		return nil, err
-	}
-	return measures.Measure(service), nil
-}
-
-// addAgent adds the link to the hub and the sync path that it feeds.
-func (w *assembly) addAgent(ctx context.Context) (err error) {
-	opts := agent.Options{
-		ClusterID: w.clusterID, Version: version.String(), Host: w.host(), Namespace: w.namespace,
-		Claims: w.path.claims, Sandboxes: w.path.sandboxes, Inventory: w.path.inventory, Outlooks: w.scaler, Envs: w.envs, Reach: w.tunnels,
-		Rooms:  w.rooms,
-		Paused: w.others.PausedPool, OnPausedChange: w.others.OnChange,
-		Clock: w.local, Traces: w.traces, Metrics: w.registry, Log: w.log.WithName("agent"),
-	}
-	if w.hub.address != "" {
-		if err := w.addHub(ctx, &opts); err != nil {
-			return err
-		}
-	}
-	if w.agent, err = agent.SetupWithManager(ctx, w.mgr, opts); err != nil {
-		return fmt.Errorf("adding the agent: %w", err)
-	}
-	return nil
-}
-
-// +kubebuilder:rbac:groups="",namespace=atoll-system,resources=serviceaccounts/token,resourceNames=atoll-sync;atoll-catalog,verbs=create
-
-// addHub requests the sync path's identity, which the worker's identity may do.
-func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
-	credentials, err := w.loadCredentials()
-	if err != nil {
-		return fmt.Errorf("loading the certificate for the hub: %w", err)
-	}
-	if err := w.checkIdentity(credentials); err != nil {
-		return err
-	}
-	linkMetrics, err := link.NewMetrics(w.registry)
-	if err := errors.Join(err, credentials.Register(w.registry), w.registerCause()); err != nil {
-		return fmt.Errorf("registering the link's metrics: %w", err)
-	}
-	opts.Hub = link.Dial{
-		Target: w.hub.address, ServerName: w.hub.name, Credentials: credentials, Clock: opts.Clock, Metrics: linkMetrics,
-		Log: w.log.WithName("link"),
-	}
-	if w.issued.identity != nil {
-		opts.Identity, opts.Hub.Wake = w.issued.identity, w.issued.identity.Wake()
-	}
-	syncConfig, err := sync.Config(w.cfg, w.namespace, sync.ServiceAccount)
-	if err != nil {
-		return fmt.Errorf("taking on the sync path's identity: %w", err)
-	}
-	syncer, err := sync.New(ctx, sync.Options{
-		ClusterID: w.clusterID, Config: syncConfig, Cache: w.mgr.GetCache(), Cause: w.cause, Clock: opts.Clock, Metrics: w.registry,
-		Log: w.log.WithName("sync"),
-	})
-	if err != nil {
-		return fmt.Errorf("building the sync path: %w", err)
-	}
-	if err := w.mgr.Add(syncer); err != nil {
-		return fmt.Errorf("adding the sync path: %w", err)
-	}
-	opts.Foreign = syncer
-	if opts.Catalog, err = w.catalogWriter(); err != nil {
-		return err
-	}
-	if w.kubernetes.serve {
-		if opts.Kubernetes, err = w.kubeProxy(ctx); err != nil {
-			return err
-		}
-	}
-	w.issued.syncer.Store(syncer)
-	return nil
-}
-
-// kubeProxy returns what serves the hub's callers at the API server, under an identity of its own, until ctx ends.
-func (w *assembly) kubeProxy(ctx context.Context) (*kubeproxy.Proxy, error) {
-	cfg, err := sync.Config(w.cfg, w.namespace, kubeproxy.ServiceAccount)
-	if err != nil {
-		return nil, fmt.Errorf("taking on the proxy's identity: %w", err)
-	}
-	proxy, err := kubeproxy.New(kubeproxy.Options{Config: cfg, Prefix: w.kubernetes.prefix, Log: w.log.WithName("kubeproxy")})
-	if err != nil {
-		return nil, fmt.Errorf("building the proxy to the API server: %w", err)
-	}
-	context.AfterFunc(ctx, proxy.Close)
-	return proxy, nil
-}
-
-// catalogWriter returns what writes this cluster's part of the hub's catalogue, under an identity of its own.
-func (w *assembly) catalogWriter() (agent.Catalog, error) {
-	cfg, err := sync.Config(w.cfg, w.namespace, catalog.ServiceAccount)
-	if err != nil {
-		return nil, fmt.Errorf("taking on the catalogue's identity: %w", err)
-	}
-	return catalog.New(catalog.Options{ClusterID: w.clusterID, Config: cfg, Namespaces: w.namespaces, Leads: w.lock.Held,
-		Log: w.log.WithName("catalog")})
-}
-
-func duration(d time.Duration) *time.Duration { return &d }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/visibility"
+)
+
+// Templates serves the service Templates.
+type Templates struct {
+	sandboxv1.UnimplementedTemplatesServer
+	*Service
+}
+
+// visible reports whether the caller sees a template: by its visibility, unless all teams are its own.
+func visible(ctx context.Context, o manifest.Object) bool {
+	p := principal.From(ctx)
+	if p.AllTeams && p.User == "" {
+		return true
+	}
+	data, err := o.Encode()
+	if err != nil {
+		return false
+	}
+	var t struct {
+		Spec struct {
+			Visibility *v1alpha1.TemplateVisibility `json:"visibility"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(data, &t); err != nil {
+		return false
+	}
+	return visibility.Caller{Team: p.Team, User: p.User}.Sees(t.Spec.Visibility)
+}
+
+// checkVisible refuses an Env of a template that its author does not see. Workers check the same by the Env's namespace.
+func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
+	if o.Kind() != manifest.EnvKind {
+		return nil
+	}
+	if t := s.state.Load().records[keyOf(templateRef(o.Template()))]; t != nil && !t.removed() && !visible(ctx, t.object) {
+		return problem.InvalidField("spec.templateRef.name", o.Template(), "a template whose spec.visibility has the caller's team and user")
+	}
+	return nil
+}
+
+// seen refuses what is about a template that the caller does not see, in the words of one that is not there.
+func (t Templates) seen(ctx context.Context, name string) error {
+	if r := t.state.Load().records[keyOf(templateRef(name))]; r != nil && !r.removed() && !visible(ctx, r.object) {
+		return problem.New(problem.NotFound, "the catalogue has no %s", r.Ref)
+	}
+	return nil
+}
+
+// GetTemplate returns a template that the caller sees.
+func (t Templates) GetTemplate(ctx context.Context, in *sandboxv1.GetTemplateRequest) (*sandboxv1.Template, error) {
+	r, err := t.find(templateRef(in.GetName()))
+	if err != nil {
+		return nil, err
+	}
+	if !visible(ctx, r.object) { // in the words of one that is not there
+		return nil, problem.New(problem.NotFound, "the catalogue has no %s", r.Ref)
+	}
+	return t.shown(ctx, r, true)
+}
+
+func (t Templates) shown(ctx context.Context, r *record, full bool) (out *sandboxv1.Template, err error) {
+	out = &sandboxv1.Template{Name: r.Ref.Name}
+	if full {
+		if out.Template, err = toStruct(r.Manifest); err != nil {
+			return nil, err
+		}
+	}
+	out.Catalog, err = t.state.Load().show(r, false, principal.From(ctx).SeesCluster)
+	return out, err
+}
+
+// ListTemplates pages by name.
+func (t Templates) ListTemplates(ctx context.Context, in *sandboxv1.ListTemplatesRequest) (*sandboxv1.ListTemplatesResponse, error) {
+	if size := in.GetPageSize(); size < 0 || size > maxPage {
+		return nil, problem.InvalidField("pageSize", fmt.Sprint(size), "0 to 1000")
+	}
+	var all []*record
+	for _, r := range t.state.Load().records {
+		if r.Ref.Kind == manifest.TemplateKind && !r.removed() && r.Ref.Name > in.GetPageToken() && visible(ctx, r.object) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b *record) int { return strings.Compare(a.Ref.Name, b.Ref.Name) })
+	out := &sandboxv1.ListTemplatesResponse{}
+	if size := int(cmp.Or(in.GetPageSize(), defaultPage)); len(all) > size {
+		all = all[:size]
+		out.NextPageToken = all[size-1].Ref.Name
+	}
+	for _, r := range all {
+		one, err := t.shown(ctx, r, false)
+		if err != nil {
+			return nil, err
+		}
+		out.Templates = append(out.Templates, one)
+	}
+	return out, nil
+}
+
+// PutTemplate writes a template.
+func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateRequest) (*sandboxv1.Template, error) {
+	ref := templateRef(in.GetName())
+	if err := errors.Join(t.writable(ref), t.seen(ctx, in.GetName())); err != nil {
+		return nil, err
+	}
+	o, before, err := t.read(ctx, ref, in.GetTemplate())
+	if err != nil {
+		return nil, err
+	}
+	if err := t.put(ctx, ref, o, before, in.GetRevision()); err != nil {
+		return nil, err
+	}
+	return t.shown(ctx, t.state.Load().records[keyOf(ref)], true)
+}
+
+// DeleteTemplate removes a template.
+func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTemplateRequest) (*emptypb.Empty, error) {
+	r, err := t.find(templateRef(in.GetName()))
+	if err != nil {
+		return nil, err
+	}
+	if err := t.seen(ctx, in.GetName()); err != nil {
+		return nil, err
+	}
+	if err := t.removable(ctx, r.Ref); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, t.put(ctx, r.Ref, nil, r, 0)
+}
+
+// ListTemplateRevisions returns the last revisions of a template.
+func (t Templates) ListTemplateRevisions(
+	ctx context.Context, in *sandboxv1.ListTemplateRevisionsRequest,
+) (*sandboxv1.ListRevisionsResponse, error) {
+	if err := t.seen(ctx, in.GetName()); err != nil {
+		return nil, err
+	}
+	return t.revisions(ctx, templateRef(in.GetName()))
+}
