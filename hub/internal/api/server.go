@@ -146,15 +146,13 @@ type Server struct {
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	ctx, stop := afterwards(ctx, s.mcp.Close)
 	defer stop()
-	end := func() {
+	defer serve.AtEnd(ctx, func() {
 		s.reach.Close()
 		s.proxy.Close()
 		if s.sandboxes != nil {
 			s.sandboxes.CloseWatches()
 		}
-	}
-	defer end() // the server may notice the end of ctx, and return, before AfterFunc calls it
-	defer context.AfterFunc(ctx, end)()
+	})()
 	return s.Server.Serve(ctx, lis)
 }
 

@@ -194,12 +194,10 @@ func (a *API) Start(ctx context.Context) error {
 
 // Serve serves on lis until ctx ends, and closes it.
 func (a *API) Serve(ctx context.Context, lis net.Listener) error {
-	end := func() {
+	defer serve.AtEnd(ctx, func() {
 		a.reach.Close()
 		a.watches.Close()
-	}
-	defer end() // the server may notice the end of ctx, and return, before AfterFunc calls it
-	defer context.AfterFunc(ctx, end)()
+	})()
 	return a.server.Serve(ctx, lis)
 }
 
