@@ -190,6 +190,21 @@ func TestI7AStalledStreamDelaysNoOther(t *testing.T) {
 			}
 		}
 	}()
+	// p99 of dispatches to the other cluster; one that is not confirmed counts as long.
+	measure := func() time.Duration {
+		var took []time.Duration
+		for range 500 {
+			start := time.Now()
+			if o, err := h.server.Dispatch(t.Context(), "fast", claimOf("")); err != nil && !errors.Is(err, ErrUnclear) {
+				t.Fatalf("a dispatch to the other cluster: %v, %v", o, err)
+			}
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		t.Logf("dispatches to the other cluster: p50 %s, p99 %s, max %s", took[250], took[495], took[499])
+		return took[495]
+	}
+	control := measure()
 	// Fill what the transport takes without its peer reading.
 	var refused atomic.Int32
 	var crowd sync.WaitGroup
@@ -206,18 +221,8 @@ func TestI7AStalledStreamDelaysNoOther(t *testing.T) {
 		})
 	}
 	h.eventually(func() error { return wait.If(refused.Load() != 0, "the stalled stream still takes dispatches") })
-	var took []time.Duration
-	for range 500 {
-		start := time.Now()
-		if o, err := h.server.Dispatch(t.Context(), "fast", claimOf("")); err != nil {
-			t.Fatalf("a dispatch to the other cluster: %v, %v", o, err)
-		}
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	t.Logf("dispatches to the other cluster: p50 %s, p99 %s, max %s", took[250], took[495], took[499])
-	if took[495] > receiptTimeout/2 {
-		t.Errorf("p99 of dispatches to the other cluster is %s", took[495])
+	if p99 := measure(); p99 > max(receiptTimeout/2, 4*control) {
+		t.Errorf("p99 of dispatches to the other cluster is %s, before the other stalled %s", p99, control)
 	}
 }
 
