@@ -65,16 +65,18 @@ func TestMain(m *testing.M) {
 		}
 		defer collected.server.Stop()
 		if atoll, err = stack.Start(ctx, planes, stack.Options{
-			BinDir: bin, LogDir: logDir, Log: os.Stderr, TokenFile: filepath.Join(dir, "all.token"),
+			BinDir: bin, LogDir: logDir, Log: os.Stderr, Invited: true, TokenFile: filepath.Join(dir, "all.token"),
 			HubArgs: []string{
 				"--api-keys-file=" + keys, "--encryption-key-file=" + sealing, "--otlp-endpoint=" + endpoint, "--audit=file:" + auditFile() + ",otlp",
-				"--log-level=debug",
+				"--log-level=debug", "--clusters-proxy",
 			},
-			WorkerArgs: []string{"--otlp-endpoint=" + endpoint, "--log-level=debug"},
+			WorkerArgs: []string{
+				"--otlp-endpoint=" + endpoint, "--log-level=debug", "--serve-kubernetes", "--audit=file:" + workerAuditFile(),
+			},
 		}); err != nil {
 			return 1, err
 		}
-		if _, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
+		if err := prepare(ctx); err != nil {
 			return 1, errors.Join(err, atoll.Close())
 		}
 		code = m.Run()
@@ -82,7 +84,20 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// prepare applies the Env, and lets the key all write Secrets of its cluster through the hub.
+func prepare(ctx context.Context) error {
+	direct := atoll.Cluster(cluster)
+	if _, err := direct.Kubectl(ctx, "apply", "--server-side", "-f",
+		filepath.Join("..", "..", "charts", "worker", "files", "optional", "kubernetes_proxy.yaml")); err != nil {
+		return err
+	}
+	_, err := direct.KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-")
+	return err
+}
+
 func auditFile() string { return filepath.Join(scratch, "audit", "audit.log") }
+
+func workerAuditFile() string { return filepath.Join(scratch, "audit", "worker.log") }
 
 // apiKeys writes a key for everything, and one that may only look.
 func apiKeys(ctx context.Context, bin string) (file string, err error) {
@@ -107,6 +122,12 @@ func apiKeys(ctx context.Context, bin string) (file string, err error) {
 }
 
 const manifest = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: walker, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "atoll:key:all"}]
+---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxTemplate
 metadata: {name: python}

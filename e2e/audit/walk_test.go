@@ -4,6 +4,7 @@ package audit_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -14,25 +15,18 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/dynamicpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // canary begins every secret of the walk. A claim key is printable ASCII; the others are whatever their place allows.
@@ -43,18 +37,40 @@ type walk struct {
 	t    *testing.T
 	root string
 	n    int
-	// calls are the changes and refusals that were made, by request id: each has so many lines.
+	// calls are the changes and refusals that were made, by request id: each has a line of that verb. Other calls have none.
 	calls map[string]string
+	// talks are requests for files and processes, by request id: each has a connection to the sandbox, which has a line when it begins and
+	// when it ends, or uses one of its caller's again.
+	talks map[string]string
+	// secrets are the tokens that the hub has made.
+	secrets []string
+}
+
+func newWalk(t *testing.T) *walk {
+	return &walk{
+		t: t, root: atoll.HubEndpoint().URL(), calls: map[string]string{}, talks: map[string]string{},
+		secrets: []string{canary, tokens["all"], tokens["look"]},
+	}
+}
+
+// id returns the request id of the next call. verb is that of its line, empty: it has none.
+func (w *walk) id(verb string) string {
+	w.n++
+	id := fmt.Sprintf("%s-%d", w.t.Name(), w.n)
+	switch verb {
+	case "":
+	case "files", "processes":
+		w.talks[id] = verb
+	default:
+		w.calls[id] = verb
+	}
+	return id
 }
 
 // call makes a REST call. verb is that of its line, empty: it has none.
 func (w *walk) call(verb, key, method, path, body string, header ...string) (code int, text string) {
 	w.t.Helper()
-	w.n++
-	id := fmt.Sprintf("walk-%d", w.n)
-	if verb != "" {
-		w.calls[id] = verb
-	}
+	id := w.id(verb)
 	request, err := http.NewRequestWithContext(w.t.Context(), method, w.root+path, strings.NewReader(body))
 	must.Succeed(w.t, err)
 	request.Header.Set("Authorization", "Bearer "+tokens[key])
@@ -75,7 +91,7 @@ func (w *walk) call(verb, key, method, path, body string, header ...string) (cod
 func (w *walk) ok(verb, method, path, body string, header ...string) string {
 	w.t.Helper()
 	code, text := w.call(verb, "all", method, path, body, header...)
-	if code != http.StatusOK {
+	if code != http.StatusOK && code != http.StatusNoContent {
 		w.t.Fatalf("%s %s: %d %s", method, path, code, text)
 	}
 	return text
@@ -96,7 +112,7 @@ func (w *walk) exec(id string) {
 	dialer := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: time.Minute}
 	conn, _, err := dialer.DialContext( //nolint:bodyclose // the connection has it
 		w.t.Context(), "ws"+strings.TrimPrefix(w.root, "http")+"/v1/sandboxes/"+id+"/exec?stdin=true&stdout=true&command="+canary+"command",
-		http.Header{"Authorization": {"Bearer " + tokens["all"]}})
+		http.Header{"Authorization": {"Bearer " + tokens["all"]}, "X-Request-Id": {w.id("exec")}})
 	must.Succeed(w.t, err)
 	must.Succeed(w.t, conn.WriteMessage(websocket.BinaryMessage, append([]byte{0}, canary+"stdin"...)))
 	must.Succeed(w.t, conn.Close())
@@ -124,6 +140,8 @@ func (w *walk) sandboxes() {
 	w.ok("pause", "POST", at+":pause", "{}")
 	w.ok("resume", "POST", at+":resume", "{}")
 	w.exec(id)
+	w.ok("logs", "GET", at+"/logs?tail=5", "")
+	w.call("connect", "all", "GET", at+"/ports/9/", "") // nothing listens there
 	w.call("release", "look", "DELETE", at, "")
 	w.ok("release", "DELETE", at, "")
 	w.ok("cancel", "DELETE", "/v1/claims/"+canary+"key", "")
@@ -147,6 +165,7 @@ func (w *walk) environment() {
 	if text := w.ok("", "GET", "/v1/sandboxes/"+id, ""); strings.Contains(text, canary+"variable") || strings.Contains(text, content) {
 		w.t.Errorf("the record has the environment of its sandbox: %s", text)
 	}
+	w.inside(id)
 	w.ok("release", "DELETE", "/v1/sandboxes/"+id, "")
 }
 
@@ -161,74 +180,32 @@ func (w *walk) operations() {
 	w.ok("accept", "POST", "/v1/hub:acceptLoss", "{}")
 }
 
-// rest calls every method that changes something and was not called yet, over gRPC, with a canary in each text that may be secret.
-func (w *walk) rest(conn *grpc.ClientConn, walked []string) {
-	w.t.Helper()
-	for method, needs := range sandboxv1.MethodPermissions {
-		if !needs.Changes || slices.Contains(walked, method) {
-			continue
-		}
-		name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
-		found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
-		must.Succeed(w.t, err)
-		of, ok := found.(protoreflect.MethodDescriptor)
-		if !ok {
-			w.t.Fatalf("%s is no method", name)
-		}
-		w.n++
-		id := fmt.Sprintf("walk-%d", w.n)
-		ctx := metadata.AppendToOutgoingContext(w.t.Context(), "authorization", "Bearer "+tokens["all"], "x-request-id", id)
-		err = conn.Invoke(ctx, method, filled(of.Input()), dynamicpb.NewMessage(of.Output()))
-		if st := status.Convert(err); st.Code() == codes.Unimplemented && strings.HasPrefix(st.Message(), "unknown service") {
-			w.t.Logf("the hub does not serve %s", method)
-			continue
-		}
-		call, _ := audit.Of(method)
-		w.calls[id] = call.Verb
-	}
-}
-
-// filled returns a message with a canary in each text but those that name something.
-func filled(of protoreflect.MessageDescriptor) *dynamicpb.Message {
-	m := dynamicpb.NewMessage(of)
-	for i := range of.Fields().Len() {
-		field := of.Fields().Get(i)
-		if field.Kind() != protoreflect.StringKind || field.IsList() || field.IsMap() {
-			continue
-		}
-		value := "walk"
-		if strings.Contains(string(field.Name()), "token") || field.Name() == "claim_key" {
-			value = canary + string(field.Name())
-		}
-		m.Set(field, protoreflect.ValueOfString(value))
-	}
-	return m
-}
-
 // backup returns the archive of all that the hub keeps.
-func (w *walk) backup(conn *grpc.ClientConn) []byte {
-	w.t.Helper()
-	w.n++
-	id := fmt.Sprintf("walk-%d", w.n)
-	w.calls[id] = "backup"
-	ctx := metadata.AppendToOutgoingContext(w.t.Context(), "authorization", "Bearer "+tokens["all"], "x-request-id", id)
-	stream, err := sandboxv1.NewHubClient(conn).BackupHub(ctx, &sandboxv1.BackupHubRequest{})
-	must.Succeed(w.t, err)
+func (m *methods) backup() []byte {
+	m.t.Helper()
+	id := m.id("backup")
+	m.called[sandboxv1.Hub_BackupHub_FullMethodName] = true
+	m.lines[id] = audit.Event{
+		Stage: audit.End, Who: m.who, Verb: "backup", Object: audit.Object{Resource: "hub"},
+		Result: audit.Result{Outcome: audit.OK, Code: codes.OK.String()},
+	}
+	stream, err := sandboxv1.NewHubClient(m.conn).BackupHub(m.outgoing(id), &sandboxv1.BackupHubRequest{})
+	must.Succeed(m.t, err)
 	var archive bytes.Buffer
 	for {
 		chunk, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return archive.Bytes()
 		}
-		must.Succeed(w.t, err)
+		must.Succeed(m.t, err)
 		archive.Write(chunk.GetData())
 	}
 }
 
-// events reads the audit file.
-func events(t *testing.T) (all []audit.Event) {
+// events reads an audit file.
+func events(t *testing.T, file string) (all []audit.Event) {
 	t.Helper()
-	f, err := os.Open(auditFile())
+	f, err := os.Open(file)
 	must.Succeed(t, err)
 	defer f.Close()
 	bad, err := audit.Read(f, func(e audit.Event) error { all = append(all, e); return nil })
@@ -241,41 +218,66 @@ func events(t *testing.T) (all []audit.Event) {
 // Each change that is made through the API has one line, complete, each refusal as well; a read has none. No secret is in any place that
 // outlives a call or leaves the process.
 func TestTheWalkFindsNoSecret(t *testing.T) {
-	w := &walk{t: t, root: atoll.HubEndpoint().URL(), calls: map[string]string{}}
+	w := newWalk(t)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	ready(t, w)
 	w.sandboxes()
 	w.operations()
+	w.catalogue()
+	w.access()
+	w.kubernetes()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.root+"/v1/sandboxes/x", http.NoBody)
 	must.Succeed(t, err)
 	request.Header.Set("Authorization", "Bearer atoll_"+canary+"token")
 	response, err := http.DefaultClient.Do(request)
 	must.Succeed(t, err)
 	_ = response.Body.Close()
-	conn, err := grpc.NewClient(atoll.HubEndpoint().Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	defer conn.Close()
-	w.rest(conn, []string{sandboxv1.Sandboxes_TouchSandbox_FullMethodName, sandboxv1.Hub_BackupHub_FullMethodName})
-	archive := w.backup(conn)
+	m := newMethods(w, atoll.HubEndpoint().Address, audit.Who{Name: "all", Kind: audit.Key, Proof: audit.ByKey})
+	m.lives(canary + "hub")
+	m.envs()
+	m.changes()
+	m.clusters()
+	m.policy()
+	archive := m.backup()
 
-	want := len(w.calls)
-	wait.For(t, time.Minute, "the lines of all calls", func(context.Context) error {
+	all := w.settled(auditFile())
+	m.complete(all)
+	w.complete(all)
+	w.search(archive)
+}
+
+// settled waits until each call of the walk has its one line, and returns all lines.
+func (w *walk) settled(file string) (all []audit.Event) {
+	w.t.Helper()
+	wait.For(w.t, time.Minute, "the lines of all calls", func(context.Context) error {
+		all = events(w.t, file)
 		lines := map[string]int{}
-		for _, e := range events(t) {
-			if e.Stage == audit.Done || e.Stage == audit.End && e.Verb == "backup" {
+		for _, e := range all {
+			if e.Stage == audit.Done || e.Stage == audit.End {
 				lines[e.RequestID]++
 			}
 		}
-		missing := []string{}
+		wrong := []string{}
 		for id, verb := range w.calls {
 			if lines[id] != 1 {
-				missing = append(missing, fmt.Sprintf("%s %s has %d", id, verb, lines[id]))
+				wrong = append(wrong, fmt.Sprintf("%s %s has %d", id, verb, lines[id]))
 			}
 		}
-		return wait.If(len(missing) == 0, fmt.Sprintf("of %d calls: %v", want, missing))
+		return wait.If(len(wrong) == 0, fmt.Sprintf("of %d calls: %v", len(w.calls), wrong))
 	})
-	w.complete(events(t))
-	w.search(archive)
+	return all
+}
+
+// called checks the line of a call.
+func (w *walk) called(e audit.Event, verb string) {
+	w.t.Helper()
+	caller := "all"
+	if e.Reason == string(problem.Forbidden) {
+		caller = "look"
+	}
+	if e.Verb != verb || e.Who.Name != caller || e.Who.Kind != audit.Key || e.Who.Proof != audit.ByKey {
+		w.t.Errorf("a call of %s that is %q has the line %+v", caller, verb, e)
+	}
 }
 
 // complete checks what each line has.
@@ -283,8 +285,8 @@ func (w *walk) complete(all []audit.Event) {
 	w.t.Helper()
 	seen := map[string]int{}
 	for _, e := range all {
-		if id := e.RequestID; strings.HasPrefix(id, "walk-") && w.calls[id] != e.Verb {
-			w.t.Errorf("a call that is %q has a line that is %q: %+v", w.calls[id], e.Verb, e)
+		if id := e.RequestID; strings.HasPrefix(id, w.t.Name()+"-") {
+			w.called(e, cmp.Or(w.calls[id], w.talks[id]))
 		}
 		switch {
 		case e.Schema != audit.Schema || e.Time.IsZero() || e.Replica == "" || e.From.Address == "" || e.Who.Kind == "" || e.Who.Proof == "" ||
@@ -292,6 +294,8 @@ func (w *walk) complete(all []audit.Event) {
 			w.t.Errorf("a line lacks something: %+v", e)
 		case e.Who.Kind == audit.Key && e.TraceID == "" && e.Stage == audit.Done && e.Reason != "FORBIDDEN" && e.Conversation == nil:
 			w.t.Errorf("a line lacks its trace: %+v", e)
+		case e.Stage == audit.End && e.Outcome == audit.Refused:
+			w.t.Errorf("a conversation that had begun is refused: %+v", e)
 		}
 		seen[string(e.Stage)+" "+e.Verb+" "+string(e.Outcome)]++
 		if e.Repeat {
@@ -303,7 +307,8 @@ func (w *walk) complete(all []audit.Event) {
 		}
 	}
 	for what, n := range map[string]int{"repeat": 1, "done create ok": 2, "done release ok": 1, "done pause ok": 1, "done attach ok": 1,
-		"begin exec ok": 1, "done release refused": 1, "begin backup ok": 1, "end backup ok": 1} {
+		"begin exec ok": 1, "done release refused": 1, "begin backup ok": 1, "end backup ok": 1, "begin files ok": 1, "end files ok": 1,
+		"begin processes ok": 1, "done put ok": 3, "done delete ok": 3, "done import ok": 1, "done rotate ok": 2, "done invite ok": 1} {
 		if seen[what] < n || what == "repeat" && seen[what] != n {
 			w.t.Errorf("%d lines are %q, want %d: %v", seen[what], what, n, seen)
 		}
@@ -337,7 +342,7 @@ func (w *walk) search(archive []byte) {
 		w.t.Errorf("only %d places were searched", len(places))
 	}
 	for place, text := range places {
-		for _, secret := range []string{canary, tokens["all"], tokens["look"]} {
+		for _, secret := range w.secrets {
 			if i := strings.Index(text, secret); i >= 0 {
 				w.t.Errorf("%s has a secret: %q", place, text[max(0, i-200):min(len(text), i+100)])
 			}
@@ -347,7 +352,7 @@ func (w *walk) search(archive []byte) {
 
 // An exec's event in the audit of the cluster's API server names the hub's caller, in its user agent.
 func TestAnExecsAuditEventNamesTheCaller(t *testing.T) {
-	w := &walk{t: t, root: atoll.HubEndpoint().URL(), calls: map[string]string{}}
+	w := newWalk(t)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	ready(t, w)
 	id := idOf(t, w.ok("create", "POST", "/v1/sandboxes", `{"env":"python"}`))

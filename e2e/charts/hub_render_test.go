@@ -260,6 +260,45 @@ func TestHubPod(t *testing.T) {
 	}
 }
 
+// The Secret with API keys is mounted where the hub reads them; without keys as a way in, it is not needed.
+func TestHubReadsItsAPIKeys(t *testing.T) {
+	for values, want := range map[string]string{
+		"":                             "atoll-hub-api-keys",
+		"nameOverride: x":              "atoll-hub-x-api-keys",
+		"apiKeys: {secretName: teams}": "teams",
+		"auth: {ways: [kubernetes]}\napiKeys: {secretName: teams}":       "",
+		"auth: {ways: [keys, kubernetes]}\napiKeys: {secretName: teams}": "teams",
+	} {
+		fullname := "atoll-hub"
+		if strings.HasPrefix(values, "nameOverride") {
+			fullname = "atoll-hub-x"
+		}
+		pod := as[appsv1.StatefulSet](t, renderHub(t, values), "StatefulSet", fullname).Spec.Template.Spec
+		secret, folder, file := "", "", ""
+		for _, v := range pod.Volumes {
+			if v.Name == "api-keys" {
+				secret = v.Secret.SecretName
+				if len(v.Secret.Items) != 1 || v.Secret.Items[0].Path != "keys.yaml" {
+					t.Errorf("%s: the volume has %+v", values, v.Secret.Items)
+				}
+			}
+		}
+		for _, m := range pod.Containers[0].VolumeMounts {
+			if m.Name == "api-keys" && m.ReadOnly {
+				folder = m.MountPath
+			}
+		}
+		for _, arg := range pod.Containers[0].Args {
+			if path, ok := strings.CutPrefix(arg, "--api-keys-file="); ok {
+				file = path
+			}
+		}
+		if secret != want || want == "" && (folder != "" || file != "") || want != "" && (folder == "" || file != folder+"/keys.yaml") {
+			t.Errorf("%s: the hub reads %q, and Secret %q is mounted at %q, want Secret %q", values, file, secret, folder, want)
+		}
+	}
+}
+
 // E2B's port is reached by who reaches the API, and by no one where it is off.
 func TestHubServesE2B(t *testing.T) {
 	for values, want := range map[string]struct {

@@ -64,7 +64,7 @@ func (a auditing) Open(ctx context.Context, id string, what *federationv1.ReachC
 	t := &audited{Tunnel: tunnel}
 	t.over = sync.OnceFunc(func() {
 		e.Stage, e.Time, e.Millis = audit.End, log.Now(), log.Now().Sub(began).Milliseconds()
-		e.Result = audit.ResultOf(t.failure(), audit.Result{Millis: e.Millis})
+		e.Result = ended(t.failure(), e.Millis)
 		e.Conversation = &audit.Conversation{
 			Kind: kind, Container: e.Conversation.Container, Port: e.Conversation.Port, BytesIn: t.in.Load(), BytesOut: t.out.Load(),
 			Cause: t.cause(),
@@ -72,6 +72,16 @@ func (a auditing) Open(ctx context.Context, id string, what *federationv1.ReachC
 		log.Record(e)
 	})
 	return t, nil
+}
+
+// ended is how a conversation has ended. None is refused once it has begun, such as by its sandbox's release; because that would say that it
+// has changed nothing.
+func ended(err error, millis int64) audit.Result {
+	r := audit.ResultOf(err, audit.Result{Millis: millis})
+	if r.Outcome == audit.Refused {
+		r.Outcome = audit.Unknown
+	}
+	return r
 }
 
 // clusterOf is the cluster that has minted a sandbox id.

@@ -177,10 +177,11 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	return handler(srv, &gated{ServerStream: stream, ctx: ctx, check: func(req any) error {
 		again := func() error {
 			who, err := g.identify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"))
-			if err == nil {
-				err = g.check(ctx, who, access.OfMethod(info.FullMethod), req)
+			if err != nil {
+				return err
 			}
-			return err
+			audit.Identify(ctx, audit.As(who))
+			return g.check(ctx, who, access.OfMethod(info.FullMethod), req)
 		}
 		if err := again(); err != nil {
 			return err

@@ -152,6 +152,7 @@ func checkAudit(t *testing.T, path, id string) {
 		"create serviceaccount system:serviceaccount:default:user  " + id,
 		"release serviceaccount system:serviceaccount:default:viewer FORBIDDEN " + id,
 		"exec serviceaccount system:serviceaccount:default:user FORBIDDEN " + id,
+		"watch serviceaccount system:serviceaccount:default:elsewhere FORBIDDEN ",
 	} {
 		if !seen[want] {
 			t.Errorf("the audit lacks %q: %v", want, seen)
