@@ -43,6 +43,7 @@ import (
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/kubeproxy"
@@ -54,6 +55,7 @@ import (
 	"navix.sh/atoll/worker/internal/rooms"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/sandboxes"
+	"navix.sh/atoll/worker/internal/secretenv"
 	"navix.sh/atoll/worker/internal/sync"
 )
 
@@ -193,16 +195,33 @@ func (w *assembly) prepare() (err error) {
 // addClaimPath adds the claim path and the tunnels into sandboxes.
 func (w *assembly) addClaimPath(context.Context) (err error) {
 	activity := podtunnel.NewActivity(w.local)
+	secrets, err := w.sandboxSecrets()
+	if err != nil {
+		return err
+	}
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
 		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
 		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity}},
-		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry},
+		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets},
 	}, w.log)
 	if err != nil {
 		return err
 	}
-	w.tunnels, err = w.addTunnels(activity)
+	w.tunnels, err = w.addTunnels(activity, secrets)
 	return err
+}
+
+// sandboxSecrets returns the Secrets that claims may refer to.
+func (w *assembly) sandboxSecrets() (*secretenv.Source, error) {
+	rules, err := secretenv.ParseRules(w.pools.sandboxSecrets)
+	if err != nil {
+		return nil, fmt.Errorf("reading --sandbox-secrets: %w", err)
+	}
+	cluster, err := hooks.NewCluster(w.cfg)
+	if err != nil {
+		return nil, err
+	}
+	return secretenv.New(rules, cluster), nil
 }
 
 func (w *assembly) feedInventory(ctx context.Context) error {
@@ -356,14 +375,14 @@ func cached(namespaces []string) map[string]cache.Config {
 }
 
 // addTunnels adds the tunnels into sandboxes, for callers of this cluster and of the hub.
-func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error) {
+func (w *assembly) addTunnels(activity *podtunnel.Activity, secrets *secretenv.Source) (reach.Opener, error) {
 	upstream, err := podtunnel.NewAPIServer(w.cfg)
 	if err != nil {
 		return nil, err
 	}
 	service, err := podtunnel.New(podtunnel.Options{
 		Sandboxes: w.path.sandboxes, Activity: activity, Lease: w.lock, Upstream: upstream, Shares: w.shares, Clock: w.local,
-		Log: w.log.WithName("reach"),
+		Secrets: secrets, Log: w.log.WithName("reach"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the way into sandboxes: %w", err)
