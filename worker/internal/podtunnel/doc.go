@@ -24,7 +24,7 @@
 //   - Each conversation has its own HTTP/1.1 connection; because one that is not read must block no other (I10):
 //     TestASlowReaderHoldsUpItselfAlone.
 //   - Values of Secrets go from here to the sandbox's daemon, by one request to its port. The hub's tunnel carries none of them, and no
-//     error has one: TestSecretsReachTheDaemonAlone.
+//     error has one: TestSecretsOfAClaim (e2e/e2b).
 //   - What a caller does not read stays where it comes from, but for a message of an exec or log, and 128 KiB of a port; because the
 //     library for SPDY has no flow control and would queue 1.6 MiB (I14): TestI14WhatIsNotReadIsNotTaken.
 //   - I14: only what package allowed allows is reached. The rest is FORBIDDEN, sent nowhere, and no activity:

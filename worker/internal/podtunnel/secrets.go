@@ -63,7 +63,8 @@ func notGiven(err error) error {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &refused):
-		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon refused them with status %d at port %d", refused.Status, envd.Port)
+		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon refused them with status %d at port %d",
+			refused.Status, envd.Port)
 	default:
 		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon did not take them at port %d", envd.Port)
 	}
