@@ -206,7 +206,7 @@ func TestTheWorkerGivesSecrets(t *testing.T) {
 	if err := setter(d).Set(t.Context(), "01-east", in); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(d.secrets, ","); got != "A=creds/token,B=creds/b" || len(d.paths) != 2 {
+	if got := strings.Join(d.secrets, ","); got != "A=creds/token,B=creds/b" || len(d.paths) != 3 {
 		t.Errorf("the worker was asked for %s, the daemon for %s", got, d.paths)
 	}
 	for _, unread := range []*problem.Error{
