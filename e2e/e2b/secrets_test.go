@@ -4,6 +4,7 @@ package e2b_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -11,8 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // secretCanary is the value of a Secret. Only this Secret and the sandbox's processes have it.
@@ -27,6 +30,14 @@ func TestSecretsOfAClaim(t *testing.T) {
 		must.Succeed(t, err)
 		return out
 	}
+	// As the chart's sandboxSecrets does for the worker.
+	const role, account = "atoll-worker-sandbox-secrets", "atoll-system:atoll-worker"
+	kubectl("create", "role", role, "-n", "default", "--verb=get", "--resource=secrets")
+	kubectl("create", "rolebinding", role, "-n", "default", "--role="+role, "--serviceaccount="+account)
+	wait.For(t, 20*time.Second, "the worker's right", func(ctx context.Context) error {
+		_, err := atoll.Cluster(cluster).Kubectl(ctx, "auth", "can-i", "get", "secrets", "-n", "default", "--as=system:serviceaccount:"+account)
+		return err
+	})
 	kubectl("create", "secret", "generic", "llm-openai", "-n", "default", "--from-literal=token="+secretCanary, "--from-literal=b=two")
 	kubectl("create", "secret", "generic", "identity", "-n", "default", "--from-literal=token="+secretCanary)
 	create := func(env, secrets string) (int, map[string]any) {
