@@ -29,6 +29,7 @@ type claimFlags struct {
 	hooks                         string      // a file
 	variables                     []string
 	files                         []string // LOCAL:PATH
+	secrets                       []string // ENV=NAME/KEY
 }
 
 func (f *claimFlags) bind(cmd *cobra.Command) {
@@ -60,6 +61,9 @@ func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error
 		return nil, err
 	}
 	if f.request.EnvVars, err = variablesOf(f.variables, os.LookupEnv); err != nil {
+		return nil, err
+	}
+	if f.request.Secrets, err = secretsOf(f.secrets); err != nil {
 		return nil, err
 	}
 	if f.request.Files, err = initialFiles(f.files); err != nil {
@@ -94,6 +98,19 @@ func variablesOf(given []string, lookup func(string) (string, bool)) (map[string
 		variables[name] = value
 	}
 	return variables, nil
+}
+
+// secretsOf reads references to Secrets.
+func secretsOf(given []string) (secrets []*sandboxv1.SandboxSecret, err error) {
+	for _, one := range given {
+		env, from, _ := strings.Cut(one, "=")
+		name, key, _ := strings.Cut(from, "/")
+		if env == "" || name == "" || key == "" {
+			return nil, invalidFlag("secret", one, "ENV=NAME/KEY: a variable, a Secret of the Env's namespace, and its key")
+		}
+		secrets = append(secrets, &sandboxv1.SandboxSecret{Env: env, Name: name, Key: key})
+	}
+	return secrets, nil
 }
 
 // maxFile bounds what is read of a file; the server bounds all of them.
@@ -176,6 +193,8 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 		"end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
 	flags.StringArrayVar(&f.variables, "env-var", nil,
 		"NAME=VALUE for the processes that the daemon of runtime e2b starts, or NAME for atollctl's own value; repeatable")
+	flags.StringArrayVar(&f.secrets, "secret", nil,
+		"ENV=NAME/KEY, a variable whose value is a key of a Secret in the Env's namespace, which the platform team allows; repeatable")
 	flags.StringVar(&r.Workdir, "workdir", "", "where processes of the daemon start, and relative paths begin; it is made if it is missing")
 	flags.StringVar(&r.ExecUser, "exec-user", "", "the account that they run as, and that --file's files are of; default the container's")
 	flags.StringArrayVar(&f.files, "file", nil,

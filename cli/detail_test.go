@@ -84,6 +84,19 @@ func TestVariablesOf(t *testing.T) {
 	}
 }
 
+func TestSecretsOf(t *testing.T) {
+	got, err := secretsOf([]string{"TOKEN=creds/token", "A=b.c/d"})
+	must.Succeed(t, err)
+	if len(got) != 2 || got[0].GetEnv() != "TOKEN" || got[0].GetName() != "creds" || got[0].GetKey() != "token" || got[1].GetName() != "b.c" {
+		t.Errorf("%v", got)
+	}
+	for _, bad := range []string{"", "TOKEN", "TOKEN=creds", "TOKEN=creds/", "TOKEN=/token", "=creds/token"} {
+		if _, err := secretsOf([]string{bad}); err == nil || !strings.Contains(err.Error(), "ENV=NAME/KEY") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
 func TestInitialFiles(t *testing.T) {
 	tool := filepath.Join(t.TempDir(), "tool")
 	must.Succeed(t, os.WriteFile(tool, []byte("#!/bin/sh\n"), 0o755))

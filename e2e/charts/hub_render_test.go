@@ -46,7 +46,8 @@ networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{names
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
 audit: {to: [stdout, otlp, strict]}
-e2b: {enabled: true, port: 3000, domain: sandboxes.example.org, keySecretName: e2b}
+e2b: {enabled: true, port: 3000, domain: sandboxes.example.org, keySecretName: e2b, buildEnv: agents/python}
+mcp: {maxSessions: 9, sessionTimeout: 1m}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 grafanaDashboard: {enabled: true}
 `
@@ -139,6 +140,9 @@ func TestHubRefusesValues(t *testing.T) {
 		"tls: {certManager: {uris: [x]}}":       "'/tls/certManager': additional properties 'uris' not allowed",
 		"e2b: {port: 0}":                        "'/e2b/port'",
 		"e2b: {domain: A}":                      "'/e2b/domain'",
+		"e2b: {buildEnv: A}":                    "'/e2b/buildEnv'",
+		"mcp: {maxSandboxes: 0}":                "'/mcp/maxSandboxes'",
+		"mcp: {idleTimeout: long}":              "'/mcp/idleTimeout'",
 		"e2b: {enabled: true}\nstore: {etcd: {endpoints: ['https://a:2379']}}": "e2b.keySecretName is missing",
 		"auth: {ways: [ldap]}":                 "'/auth/ways/0'",
 		"auth: {ways: []}":                     "'/auth/ways'",
@@ -311,7 +315,8 @@ func TestHubServesE2B(t *testing.T) {
 		"e2b: {domain: a, keySecretName: e2b}": {args: []string{"--e2b-key-file=/etc/atoll/e2b/key"}, sealed: true},
 		"e2b: {enabled: true}":                 {args: []string{"--e2b-listen=:8083"}, port: 8083},
 		everything: {
-			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-key-file=/etc/atoll/e2b/key"},
+			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-build-env=agents/python",
+				"--e2b-key-file=/etc/atoll/e2b/key"},
 			port: 3000, sealed: true,
 		},
 	} {
@@ -331,6 +336,21 @@ func TestHubServesE2B(t *testing.T) {
 		mounted := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "e2b" && v.Secret.SecretName == "e2b" })
 		if mounted != want.sealed {
 			t.Errorf("%s: the key is mounted: %t", values, mounted)
+		}
+	}
+}
+
+func TestHubServesSessionsOfAgents(t *testing.T) {
+	for values, want := range map[string][]string{
+		"": {"--mcp-max-sessions=256", "--mcp-max-sessions-per-caller=32", "--mcp-max-sandboxes=8", "--mcp-session-timeout=5m",
+			"--mcp-idle-timeout=30m"},
+		everything: {"--mcp-max-sessions=9", "--mcp-max-sessions-per-caller=32", "--mcp-max-sandboxes=8", "--mcp-session-timeout=1m",
+			"--mcp-idle-timeout=30m"},
+	} {
+		pod := as[appsv1.StatefulSet](t, renderHub(t, values), "StatefulSet", "atoll-hub").Spec.Template.Spec
+		args := slices.DeleteFunc(slices.Clone(pod.Containers[0].Args), func(arg string) bool { return !strings.HasPrefix(arg, "--mcp") })
+		if !slices.Equal(args, want) {
+			t.Errorf("%s: args %q, want %q", values, args, want)
 		}
 	}
 }

@@ -159,6 +159,9 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 			"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 10,
 		}),
 		"hookSecrets: true": without(map[string]int{"ClusterRole": 4, "ClusterRoleBinding": 4}),
+		"sandboxSecrets: [a/x, a/y, b/*]": without(map[string]int{
+			"Role": always["Role"] + 2, "RoleBinding": always["RoleBinding"] + 2,
+		}),
 		"serveKubernetes: {enabled: true}\nhub: {address: hub:8443}": without(map[string]int{
 			"ClusterRole": 4, "ClusterRoleBinding": 4, "ServiceAccount": 4, "Role": 2, "RoleBinding": 2,
 		}),
@@ -617,4 +620,32 @@ func TestWorkerLocalAPI(t *testing.T) {
 		t.Error("there is no Service")
 	}
 	wantRefusals(t, workerRelease(""), "clusterID: east\n", map[string]string{"localAPI: {enabled: true}": "'/localAPI/tlsSecretName'"})
+}
+
+// TestWorkerReadsTheSecretsOfSandboxesThatAreListed: no other ones where all are listed by name, and in no other namespace.
+func TestWorkerReadsTheSecretsOfSandboxesThatAreListed(t *testing.T) {
+	for _, more := range []string{"", "\nnamespaces: [a, b]"} {
+		objects := renderWorker(t, "sandboxSecrets: [a/x, a/y, a/x, b/x, b/llm-*]"+more)
+		args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
+		if !slices.Contains(args, "--sandbox-secrets=a/x,a/y,a/x,b/x,b/llm-*") {
+			t.Errorf("the worker's arguments are %q", args)
+		}
+		names := map[string][]string{}
+		for _, o := range objects {
+			if o.GetKind() == "RoleBinding" && o.GetName() == "atoll-worker-sandbox-secrets" {
+				names[o.GetNamespace()] = append(names[o.GetNamespace()], "bound")
+			}
+			if o.GetKind() != "Role" || o.GetName() != "atoll-worker-sandbox-secrets" {
+				continue
+			}
+			rules, _, err := unstructured.NestedSlice(o.Object, "rules")
+			must.Succeed(t, err)
+			listed, _, err := unstructured.NestedStringSlice(rules[0].(map[string]any), "resourceNames")
+			must.Succeed(t, err)
+			names[o.GetNamespace()] = append(names[o.GetNamespace()], listed...)
+		}
+		if diff := cmp.Diff(map[string][]string{"a": {"x", "y", "bound"}, "b": {"bound"}}, names); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
 }

@@ -91,7 +91,7 @@ func TestMain(m *testing.M) {
 			BinDir: bin, LogDir: logDir, Log: os.Stderr, TokenFile: filepath.Join(dir, "all.token"),
 			E2B:        true,
 			HubArgs:    []string{"--api-keys-file=" + file, "--e2b-domain=" + domain, "--e2b-build-env=" + reset.Name},
-			WorkerArgs: []string{"--sandboxd-image=registry.example/atoll-sandboxd:v1"},
+			WorkerArgs: []string{"--sandboxd-image=registry.example/atoll-sandboxd:v1", "--sandbox-secrets=default/llm-*"},
 		}); err != nil {
 			return 1, err
 		}

@@ -134,6 +134,8 @@ func Kind(what *federationv1.ReachCall) string {
 		return "logs"
 	case *federationv1.ReachCall_Port:
 		return "port"
+	case *federationv1.ReachCall_Secrets:
+		return "secrets"
 	default:
 		return "unknown"
 	}

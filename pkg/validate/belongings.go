@@ -7,6 +7,8 @@ import (
 	"path"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
@@ -16,6 +18,7 @@ const (
 	maxFileBytes = 1 << 20 // of all contents
 	maxPath      = 4096
 	maxExecUser  = 256
+	maxSecrets   = 32
 	defaultMode  = "0644"
 )
 
@@ -26,7 +29,7 @@ func Belongings(r *sandboxv1.CreateSandboxRequest) (fields []string) {
 		given bool
 	}{
 		{"envVars", len(r.GetEnvVars()) > 0}, {"workdir", r.GetWorkdir() != ""}, {"execUser", r.GetExecUser() != ""},
-		{"files", len(r.GetFiles()) > 0},
+		{"files", len(r.GetFiles()) > 0}, {"secrets", len(r.GetSecrets()) > 0},
 	} {
 		if field.given {
 			fields = append(fields, field.name)
@@ -35,7 +38,8 @@ func Belongings(r *sandboxv1.CreateSandboxRequest) (fields []string) {
 	return fields
 }
 
-// DropBelongings takes from a request what the daemon of its sandbox alone may get.
+// DropBelongings takes from a request what the daemon of its sandbox alone may get. Secrets stay; because they are references, by which the
+// worker decides.
 func DropBelongings(r *sandboxv1.CreateSandboxRequest) {
 	r.EnvVars, r.Workdir, r.ExecUser, r.Files = nil, "", "", nil
 }
@@ -76,7 +80,35 @@ func (f *Faults) belongings(r *sandboxv1.CreateSandboxRequest) {
 			fmt.Sprintf("%d bytes", len(file.GetPath())), "the path of a file, 1 to 4096 bytes without NUL")
 		f.Check(file.GetMode() == "" || isMode(file.GetMode()), at+".mode", Clip(file.GetMode()), "octal permissions, 000 to 0777")
 	}
+	f.secrets(r)
 	f.Check(size <= maxFileBytes, "files", fmt.Sprintf("%d bytes", size), "at most 1048576 bytes of contents")
+}
+
+func (f *Faults) secrets(r *sandboxv1.CreateSandboxRequest) {
+	*f = append(*f, Secrets(r.GetSecrets())...)
+	for i, ref := range r.GetSecrets()[:min(len(r.GetSecrets()), maxSecrets)] {
+		_, twice := r.GetEnvVars()[ref.GetEnv()]
+		f.Check(!twice, fmt.Sprintf("secrets[%d].env", i), Clip(ref.GetEnv()), "a variable that envVars do not set")
+	}
+}
+
+// Secrets returns the faults of references to Secrets.
+func Secrets(refs []*sandboxv1.SandboxSecret) Faults {
+	var f Faults
+	f.Check(len(refs) <= maxSecrets, "secrets", fmt.Sprintf("%d of them", len(refs)), "at most 32")
+	seen := map[string]bool{}
+	for i, ref := range refs[:min(len(refs), maxSecrets)] {
+		at := fmt.Sprintf("secrets[%d]", i)
+		f.Check(len(validation.IsEnvVarName(ref.GetEnv())) == 0, at+".env", Clip(ref.GetEnv()),
+			"a variable's name of letters, digits, _, - and ., not beginning with a digit")
+		f.Check(!seen[ref.GetEnv()], at+".env", Clip(ref.GetEnv()), "each variable once")
+		f.Check(len(validation.IsDNS1123Subdomain(ref.GetName())) == 0, at+".name", Clip(ref.GetName()),
+			"the name of a Secret in the Env's namespace: a DNS name of at most 253 characters")
+		f.Check(len(validation.IsConfigMapKey(ref.GetKey())) == 0, at+".key", Clip(ref.GetKey()),
+			"a key of the Secret: letters, digits, -, _ and ., at most 253")
+		seen[ref.GetEnv()] = true
+	}
+	return f
 }
 
 func isPath(text string) bool { return len(text) <= maxPath && !strings.ContainsRune(text, 0) }

@@ -103,6 +103,34 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
+func TestReferencesToSecrets(t *testing.T) {
+	ref := func(env, name, key string) *sandboxv1.SandboxSecret { return &sandboxv1.SandboxSecret{Env: env, Name: name, Key: key} }
+	refs := func(n int) (out []*sandboxv1.SandboxSecret) {
+		for i := range n {
+			out = append(out, ref(fmt.Sprint("S", i), "creds", "token"))
+		}
+		return out
+	}
+	good := &create{Namespace: "default", Env: "demo", EnvVars: variables(1), Secrets: append(refs(31), ref("a-b.c", "a.b-c", ".dockercfg_A"))}
+	if err := validate.Create(good).Err(); err != nil {
+		t.Errorf("good ones: %v", err)
+	}
+	for field, secrets := range map[string][]*sandboxv1.SandboxSecret{
+		"secrets": refs(33), "secrets[0].env": {ref("A=B", "creds", "token")}, "secrets[1].env": {ref("A", "creds", "token"), ref("A", "x", "y")},
+		"secrets[0].name": {ref("A", "other/creds", "token")}, "secrets[0].key": {ref("A", "creds", "")}, "secrets[2].env": append(refs(2),
+			ref("V0", "creds", "token")),
+	} {
+		e := problem.FromError(validate.Create(&create{Namespace: "default", Env: "demo", EnvVars: variables(1), Secrets: secrets}).Err())
+		if e == nil || e.Reason != problem.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != field || e.Fields[0].Valid == "" {
+			t.Errorf("%s: %v", field, e)
+		}
+	}
+	early := &create{Namespace: "default", Env: "demo", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED, Secrets: refs(1)}
+	if e := problem.FromError(validate.Create(early).Err()); e == nil || len(e.Fields) != 1 || e.Fields[0].Field != "wait" {
+		t.Errorf("before it runs: %v", e)
+	}
+}
+
 func files(n int, content string) (out []*sandboxv1.SandboxFile) {
 	for i := range n {
 		out = append(out, &sandboxv1.SandboxFile{Path: fmt.Sprintf("f%d", i), Content: []byte(content), Mode: "0600"})

@@ -258,7 +258,7 @@ func (x Pause_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pause_State.Descriptor instead.
 func (Pause_State) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{4, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type SandboxEvent_Type int32
@@ -314,7 +314,7 @@ func (x SandboxEvent_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SandboxEvent_Type.Descriptor instead.
 func (SandboxEvent_Type) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{11, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type Claim_State int32
@@ -375,7 +375,7 @@ func (x Claim_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Claim_State.Descriptor instead.
 func (Claim_State) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{20, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{21, 0}
 }
 
 type RefreshedMember_Outcome int32
@@ -430,7 +430,7 @@ func (x RefreshedMember_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshedMember_Outcome.Descriptor instead.
 func (RefreshedMember_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{60, 0}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{61, 0}
 }
 
 type CreateSandboxRequest struct {
@@ -473,7 +473,11 @@ type CreateSandboxRequest struct {
 	Workdir  string `protobuf:"bytes,22,opt,name=workdir,proto3" json:"workdir,omitempty"`                   // absolute, at most 4096 bytes
 	ExecUser string `protobuf:"bytes,23,opt,name=exec_user,json=execUser,proto3" json:"exec_user,omitempty"` // an account of the image, at most 256 bytes
 	// Written by the daemon as exec_user, before the sandbox is returned. As env_vars, they are kept nowhere else. At most 32, of 1 MiB in all.
-	Files         []*SandboxFile `protobuf:"bytes,24,rep,name=files,proto3" json:"files,omitempty"`
+	Files []*SandboxFile `protobuf:"bytes,24,rep,name=files,proto3" json:"files,omitempty"`
+	// As env_vars, with values of Secrets, which the cluster's worker reads: in the sandbox's namespace, and of the names that its flag
+	// --sandbox-secrets allows. Callers and the hub have the references alone, which are part of what a claim key stands for. MISCONFIGURED
+	// where one may not be read, or is missing. At most 32, of 64 KiB in all.
+	Secrets       []*SandboxSecret `protobuf:"bytes,25,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -676,6 +680,13 @@ func (x *CreateSandboxRequest) GetFiles() []*SandboxFile {
 	return nil
 }
 
+func (x *CreateSandboxRequest) GetSecrets() []*SandboxSecret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
 // SandboxFile is a file that a sandbox begins with.
 type SandboxFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -737,6 +748,67 @@ func (x *SandboxFile) GetMode() string {
 	return ""
 }
 
+// SandboxSecret is a variable whose value a Secret has.
+type SandboxSecret struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Env           string                 `protobuf:"bytes,1,opt,name=env,proto3" json:"env,omitempty"`   // the variable's name; not one of env_vars
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the Secret
+	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`   // in its data; the value is text without NUL
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxSecret) Reset() {
+	*x = SandboxSecret{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxSecret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxSecret) ProtoMessage() {}
+
+func (x *SandboxSecret) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxSecret.ProtoReflect.Descriptor instead.
+func (*SandboxSecret) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SandboxSecret) GetEnv() string {
+	if x != nil {
+		return x.Env
+	}
+	return ""
+}
+
+func (x *SandboxSecret) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SandboxSecret) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 type Sandbox struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Id                   string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -786,7 +858,7 @@ type Sandbox struct {
 
 func (x *Sandbox) Reset() {
 	*x = Sandbox{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +870,7 @@ func (x *Sandbox) String() string {
 func (*Sandbox) ProtoMessage() {}
 
 func (x *Sandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[2]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +883,7 @@ func (x *Sandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
 func (*Sandbox) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Sandbox) GetId() string {
@@ -1100,7 +1172,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1184,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[3]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1197,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Waiting) GetPosition() int32 {
@@ -1169,7 +1241,7 @@ type Pause struct {
 
 func (x *Pause) Reset() {
 	*x = Pause{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1253,7 @@ func (x *Pause) String() string {
 func (*Pause) ProtoMessage() {}
 
 func (x *Pause) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[4]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1266,7 @@ func (x *Pause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pause.ProtoReflect.Descriptor instead.
 func (*Pause) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{4}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Pause) GetState() Pause_State {
@@ -1237,7 +1309,7 @@ type StatusDetail struct {
 
 func (x *StatusDetail) Reset() {
 	*x = StatusDetail{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1321,7 @@ func (x *StatusDetail) String() string {
 func (*StatusDetail) ProtoMessage() {}
 
 func (x *StatusDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[5]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1334,7 @@ func (x *StatusDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusDetail.ProtoReflect.Descriptor instead.
 func (*StatusDetail) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{5}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StatusDetail) GetReason() string {
@@ -1299,7 +1371,7 @@ type PodEvent struct {
 
 func (x *PodEvent) Reset() {
 	*x = PodEvent{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1383,7 @@ func (x *PodEvent) String() string {
 func (*PodEvent) ProtoMessage() {}
 
 func (x *PodEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1396,7 @@ func (x *PodEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodEvent.ProtoReflect.Descriptor instead.
 func (*PodEvent) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PodEvent) GetReason() string {
@@ -1366,7 +1438,7 @@ type Runtime struct {
 
 func (x *Runtime) Reset() {
 	*x = Runtime{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1450,7 @@ func (x *Runtime) String() string {
 func (*Runtime) ProtoMessage() {}
 
 func (x *Runtime) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1463,7 @@ func (x *Runtime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
 func (*Runtime) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Runtime) GetName() string {
@@ -1424,7 +1496,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1508,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1521,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -1491,7 +1563,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1575,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1588,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListSandboxesRequest) GetNamespace() string {
@@ -1665,7 +1737,7 @@ type WatchSandboxesRequest struct {
 
 func (x *WatchSandboxesRequest) Reset() {
 	*x = WatchSandboxesRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1749,7 @@ func (x *WatchSandboxesRequest) String() string {
 func (*WatchSandboxesRequest) ProtoMessage() {}
 
 func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1762,7 @@ func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*WatchSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchSandboxesRequest) GetNamespace() string {
@@ -1785,7 +1857,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1869,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1882,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SandboxEvent) GetType() SandboxEvent_Type {
@@ -1852,7 +1924,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1936,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +1949,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -1910,7 +1982,7 @@ type ReleaseSandboxRequest struct {
 
 func (x *ReleaseSandboxRequest) Reset() {
 	*x = ReleaseSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +1994,7 @@ func (x *ReleaseSandboxRequest) String() string {
 func (*ReleaseSandboxRequest) ProtoMessage() {}
 
 func (x *ReleaseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2007,7 @@ func (x *ReleaseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReleaseSandboxRequest) GetId() string {
@@ -1957,7 +2029,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2041,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2054,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateSandboxRequest) GetId() string {
@@ -2015,7 +2087,7 @@ type TouchSandboxRequest struct {
 
 func (x *TouchSandboxRequest) Reset() {
 	*x = TouchSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2099,7 @@ func (x *TouchSandboxRequest) String() string {
 func (*TouchSandboxRequest) ProtoMessage() {}
 
 func (x *TouchSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2112,7 @@ func (x *TouchSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchSandboxRequest.ProtoReflect.Descriptor instead.
 func (*TouchSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TouchSandboxRequest) GetId() string {
@@ -2059,7 +2131,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2143,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2156,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PauseSandboxRequest) GetId() string {
@@ -2103,7 +2175,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2187,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2200,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResumeSandboxRequest) GetId() string {
@@ -2149,7 +2221,7 @@ type GetClaimRequest struct {
 
 func (x *GetClaimRequest) Reset() {
 	*x = GetClaimRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2233,7 @@ func (x *GetClaimRequest) String() string {
 func (*GetClaimRequest) ProtoMessage() {}
 
 func (x *GetClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2246,7 @@ func (x *GetClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClaimRequest.ProtoReflect.Descriptor instead.
 func (*GetClaimRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetClaimRequest) GetClaimKey() string {
@@ -2209,7 +2281,7 @@ type CancelClaimRequest struct {
 
 func (x *CancelClaimRequest) Reset() {
 	*x = CancelClaimRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2293,7 @@ func (x *CancelClaimRequest) String() string {
 func (*CancelClaimRequest) ProtoMessage() {}
 
 func (x *CancelClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2306,7 @@ func (x *CancelClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelClaimRequest.ProtoReflect.Descriptor instead.
 func (*CancelClaimRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CancelClaimRequest) GetClaimKey() string {
@@ -2278,7 +2350,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2362,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2375,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Claim) GetClaimKey() string {
@@ -2391,7 +2463,7 @@ type ListClustersRequest struct {
 
 func (x *ListClustersRequest) Reset() {
 	*x = ListClustersRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2475,7 @@ func (x *ListClustersRequest) String() string {
 func (*ListClustersRequest) ProtoMessage() {}
 
 func (x *ListClustersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2488,7 @@ func (x *ListClustersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClustersRequest.ProtoReflect.Descriptor instead.
 func (*ListClustersRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 type ListClustersResponse struct {
@@ -2429,7 +2501,7 @@ type ListClustersResponse struct {
 
 func (x *ListClustersResponse) Reset() {
 	*x = ListClustersResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2513,7 @@ func (x *ListClustersResponse) String() string {
 func (*ListClustersResponse) ProtoMessage() {}
 
 func (x *ListClustersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2526,7 @@ func (x *ListClustersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClustersResponse.ProtoReflect.Descriptor instead.
 func (*ListClustersResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListClustersResponse) GetClusters() []*Cluster {
@@ -2480,7 +2552,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2564,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2577,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetClusterRequest) GetId() string {
@@ -2524,7 +2596,7 @@ type DrainClusterRequest struct {
 
 func (x *DrainClusterRequest) Reset() {
 	*x = DrainClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2608,7 @@ func (x *DrainClusterRequest) String() string {
 func (*DrainClusterRequest) ProtoMessage() {}
 
 func (x *DrainClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2621,7 @@ func (x *DrainClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainClusterRequest.ProtoReflect.Descriptor instead.
 func (*DrainClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainClusterRequest) GetId() string {
@@ -2571,7 +2643,7 @@ type UndrainClusterRequest struct {
 
 func (x *UndrainClusterRequest) Reset() {
 	*x = UndrainClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2655,7 @@ func (x *UndrainClusterRequest) String() string {
 func (*UndrainClusterRequest) ProtoMessage() {}
 
 func (x *UndrainClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2668,7 @@ func (x *UndrainClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainClusterRequest.ProtoReflect.Descriptor instead.
 func (*UndrainClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UndrainClusterRequest) GetId() string {
@@ -2625,7 +2697,7 @@ type ForgetClusterRequest struct {
 
 func (x *ForgetClusterRequest) Reset() {
 	*x = ForgetClusterRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2637,7 +2709,7 @@ func (x *ForgetClusterRequest) String() string {
 func (*ForgetClusterRequest) ProtoMessage() {}
 
 func (x *ForgetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2650,7 +2722,7 @@ func (x *ForgetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClusterRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ForgetClusterRequest) GetId() string {
@@ -2694,7 +2766,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +2778,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +2791,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Cluster) GetId() string {
@@ -2866,7 +2938,7 @@ type HostedWorker struct {
 
 func (x *HostedWorker) Reset() {
 	*x = HostedWorker{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +2950,7 @@ func (x *HostedWorker) String() string {
 func (*HostedWorker) ProtoMessage() {}
 
 func (x *HostedWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +2963,7 @@ func (x *HostedWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostedWorker.ProtoReflect.Descriptor instead.
 func (*HostedWorker) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HostedWorker) GetHost() string {
@@ -2916,7 +2988,7 @@ type ListReplicasRequest struct {
 
 func (x *ListReplicasRequest) Reset() {
 	*x = ListReplicasRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2928,7 +3000,7 @@ func (x *ListReplicasRequest) String() string {
 func (*ListReplicasRequest) ProtoMessage() {}
 
 func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2941,7 +3013,7 @@ func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ListReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 type ListReplicasResponse struct {
@@ -2953,7 +3025,7 @@ type ListReplicasResponse struct {
 
 func (x *ListReplicasResponse) Reset() {
 	*x = ListReplicasResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3037,7 @@ func (x *ListReplicasResponse) String() string {
 func (*ListReplicasResponse) ProtoMessage() {}
 
 func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3050,7 @@ func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ListReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListReplicasResponse) GetReplicas() []*Replica {
@@ -3004,7 +3076,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3088,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3101,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Replica) GetName() string {
@@ -3089,7 +3161,7 @@ type GetHubRequest struct {
 
 func (x *GetHubRequest) Reset() {
 	*x = GetHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3173,7 @@ func (x *GetHubRequest) String() string {
 func (*GetHubRequest) ProtoMessage() {}
 
 func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3186,7 @@ func (x *GetHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHubRequest.ProtoReflect.Descriptor instead.
 func (*GetHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 type AcceptLossRequest struct {
@@ -3125,7 +3197,7 @@ type AcceptLossRequest struct {
 
 func (x *AcceptLossRequest) Reset() {
 	*x = AcceptLossRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3209,7 @@ func (x *AcceptLossRequest) String() string {
 func (*AcceptLossRequest) ProtoMessage() {}
 
 func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3222,7 @@ func (x *AcceptLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptLossRequest.ProtoReflect.Descriptor instead.
 func (*AcceptLossRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 type BackupHubRequest struct {
@@ -3161,7 +3233,7 @@ type BackupHubRequest struct {
 
 func (x *BackupHubRequest) Reset() {
 	*x = BackupHubRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3245,7 @@ func (x *BackupHubRequest) String() string {
 func (*BackupHubRequest) ProtoMessage() {}
 
 func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3258,7 @@ func (x *BackupHubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHubRequest.ProtoReflect.Descriptor instead.
 func (*BackupHubRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 type BackupChunk struct {
@@ -3198,7 +3270,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3282,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3295,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -3254,7 +3326,7 @@ type HubStatus struct {
 
 func (x *HubStatus) Reset() {
 	*x = HubStatus{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3338,7 @@ func (x *HubStatus) String() string {
 func (*HubStatus) ProtoMessage() {}
 
 func (x *HubStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3351,7 @@ func (x *HubStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HubStatus.ProtoReflect.Descriptor instead.
 func (*HubStatus) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HubStatus) GetVersion() string {
@@ -3385,7 +3457,7 @@ type Encryption struct {
 
 func (x *Encryption) Reset() {
 	*x = Encryption{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3469,7 @@ func (x *Encryption) String() string {
 func (*Encryption) ProtoMessage() {}
 
 func (x *Encryption) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3482,7 @@ func (x *Encryption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
 func (*Encryption) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Encryption) GetKey() string {
@@ -3446,7 +3518,7 @@ type ListEnvsRequest struct {
 
 func (x *ListEnvsRequest) Reset() {
 	*x = ListEnvsRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3530,7 @@ func (x *ListEnvsRequest) String() string {
 func (*ListEnvsRequest) ProtoMessage() {}
 
 func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3543,7 @@ func (x *ListEnvsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsRequest.ProtoReflect.Descriptor instead.
 func (*ListEnvsRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListEnvsRequest) GetNamespace() string {
@@ -3512,7 +3584,7 @@ type ListEnvsResponse struct {
 
 func (x *ListEnvsResponse) Reset() {
 	*x = ListEnvsResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3596,7 @@ func (x *ListEnvsResponse) String() string {
 func (*ListEnvsResponse) ProtoMessage() {}
 
 func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3609,7 @@ func (x *ListEnvsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvsResponse.ProtoReflect.Descriptor instead.
 func (*ListEnvsResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListEnvsResponse) GetEnvs() []*Env {
@@ -3564,7 +3636,7 @@ type GetEnvRequest struct {
 
 func (x *GetEnvRequest) Reset() {
 	*x = GetEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3576,7 +3648,7 @@ func (x *GetEnvRequest) String() string {
 func (*GetEnvRequest) ProtoMessage() {}
 
 func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3589,7 +3661,7 @@ func (x *GetEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvRequest.ProtoReflect.Descriptor instead.
 func (*GetEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetEnvRequest) GetNamespace() string {
@@ -3626,7 +3698,7 @@ type Env struct {
 
 func (x *Env) Reset() {
 	*x = Env{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3710,7 @@ func (x *Env) String() string {
 func (*Env) ProtoMessage() {}
 
 func (x *Env) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3723,7 @@ func (x *Env) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Env.ProtoReflect.Descriptor instead.
 func (*Env) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Env) GetNamespace() string {
@@ -3743,7 +3815,7 @@ type Allotment struct {
 
 func (x *Allotment) Reset() {
 	*x = Allotment{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3827,7 @@ func (x *Allotment) String() string {
 func (*Allotment) ProtoMessage() {}
 
 func (x *Allotment) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3840,7 @@ func (x *Allotment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allotment.ProtoReflect.Descriptor instead.
 func (*Allotment) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Allotment) GetGroup() string {
@@ -3804,7 +3876,7 @@ type AllotmentShare struct {
 
 func (x *AllotmentShare) Reset() {
 	*x = AllotmentShare{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3816,7 +3888,7 @@ func (x *AllotmentShare) String() string {
 func (*AllotmentShare) ProtoMessage() {}
 
 func (x *AllotmentShare) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3829,7 +3901,7 @@ func (x *AllotmentShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllotmentShare.ProtoReflect.Descriptor instead.
 func (*AllotmentShare) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AllotmentShare) GetClusterId() string {
@@ -3873,7 +3945,7 @@ type EnvCluster struct {
 
 func (x *EnvCluster) Reset() {
 	*x = EnvCluster{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +3957,7 @@ func (x *EnvCluster) String() string {
 func (*EnvCluster) ProtoMessage() {}
 
 func (x *EnvCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +3970,7 @@ func (x *EnvCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvCluster.ProtoReflect.Descriptor instead.
 func (*EnvCluster) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EnvCluster) GetClusterId() string {
@@ -3957,7 +4029,7 @@ type EnvMember struct {
 
 func (x *EnvMember) Reset() {
 	*x = EnvMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4041,7 @@ func (x *EnvMember) String() string {
 func (*EnvMember) ProtoMessage() {}
 
 func (x *EnvMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4054,7 @@ func (x *EnvMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvMember.ProtoReflect.Descriptor instead.
 func (*EnvMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EnvMember) GetName() string {
@@ -4088,7 +4160,7 @@ type PutEnvRequest struct {
 
 func (x *PutEnvRequest) Reset() {
 	*x = PutEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4100,7 +4172,7 @@ func (x *PutEnvRequest) String() string {
 func (*PutEnvRequest) ProtoMessage() {}
 
 func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4113,7 +4185,7 @@ func (x *PutEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEnvRequest.ProtoReflect.Descriptor instead.
 func (*PutEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PutEnvRequest) GetNamespace() string {
@@ -4154,7 +4226,7 @@ type DeleteEnvRequest struct {
 
 func (x *DeleteEnvRequest) Reset() {
 	*x = DeleteEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4238,7 @@ func (x *DeleteEnvRequest) String() string {
 func (*DeleteEnvRequest) ProtoMessage() {}
 
 func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4251,7 @@ func (x *DeleteEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteEnvRequest) GetNamespace() string {
@@ -4209,7 +4281,7 @@ type ExplainEnvRequest struct {
 
 func (x *ExplainEnvRequest) Reset() {
 	*x = ExplainEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4293,7 @@ func (x *ExplainEnvRequest) String() string {
 func (*ExplainEnvRequest) ProtoMessage() {}
 
 func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4306,7 @@ func (x *ExplainEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainEnvRequest.ProtoReflect.Descriptor instead.
 func (*ExplainEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExplainEnvRequest) GetNamespace() string {
@@ -4283,7 +4355,7 @@ type PlanEnvRequest struct {
 
 func (x *PlanEnvRequest) Reset() {
 	*x = PlanEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4367,7 @@ func (x *PlanEnvRequest) String() string {
 func (*PlanEnvRequest) ProtoMessage() {}
 
 func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4380,7 @@ func (x *PlanEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvRequest.ProtoReflect.Descriptor instead.
 func (*PlanEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PlanEnvRequest) GetNamespace() string {
@@ -4341,7 +4413,7 @@ type PlanEnvResponse struct {
 
 func (x *PlanEnvResponse) Reset() {
 	*x = PlanEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4425,7 @@ func (x *PlanEnvResponse) String() string {
 func (*PlanEnvResponse) ProtoMessage() {}
 
 func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4438,7 @@ func (x *PlanEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEnvResponse.ProtoReflect.Descriptor instead.
 func (*PlanEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PlanEnvResponse) GetClusters() []*PlannedCluster {
@@ -4391,7 +4463,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4475,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4488,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Decision) GetClusterId() string {
@@ -4481,7 +4553,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4493,7 +4565,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4506,7 +4578,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Candidate) GetClusterId() string {
@@ -4604,7 +4676,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4688,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4701,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Template) GetName() string {
@@ -4663,7 +4735,7 @@ type ListTemplatesResponse struct {
 
 func (x *ListTemplatesResponse) Reset() {
 	*x = ListTemplatesResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4675,7 +4747,7 @@ func (x *ListTemplatesResponse) String() string {
 func (*ListTemplatesResponse) ProtoMessage() {}
 
 func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4688,7 +4760,7 @@ func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplatesResponse.ProtoReflect.Descriptor instead.
 func (*ListTemplatesResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListTemplatesResponse) GetTemplates() []*Template {
@@ -4714,7 +4786,7 @@ type GetTemplateRequest struct {
 
 func (x *GetTemplateRequest) Reset() {
 	*x = GetTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4726,7 +4798,7 @@ func (x *GetTemplateRequest) String() string {
 func (*GetTemplateRequest) ProtoMessage() {}
 
 func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4739,7 +4811,7 @@ func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateRequest.ProtoReflect.Descriptor instead.
 func (*GetTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetTemplateRequest) GetName() string {
@@ -4760,7 +4832,7 @@ type PutTemplateRequest struct {
 
 func (x *PutTemplateRequest) Reset() {
 	*x = PutTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4772,7 +4844,7 @@ func (x *PutTemplateRequest) String() string {
 func (*PutTemplateRequest) ProtoMessage() {}
 
 func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4785,7 +4857,7 @@ func (x *PutTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTemplateRequest.ProtoReflect.Descriptor instead.
 func (*PutTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PutTemplateRequest) GetName() string {
@@ -4818,7 +4890,7 @@ type DeleteTemplateRequest struct {
 
 func (x *DeleteTemplateRequest) Reset() {
 	*x = DeleteTemplateRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4830,7 +4902,7 @@ func (x *DeleteTemplateRequest) String() string {
 func (*DeleteTemplateRequest) ProtoMessage() {}
 
 func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4843,7 +4915,7 @@ func (x *DeleteTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTemplateRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DeleteTemplateRequest) GetName() string {
@@ -4869,7 +4941,7 @@ type RefreshEnvRequest struct {
 
 func (x *RefreshEnvRequest) Reset() {
 	*x = RefreshEnvRequest{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4881,7 +4953,7 @@ func (x *RefreshEnvRequest) String() string {
 func (*RefreshEnvRequest) ProtoMessage() {}
 
 func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4894,7 +4966,7 @@ func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvRequest.ProtoReflect.Descriptor instead.
 func (*RefreshEnvRequest) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RefreshEnvRequest) GetNamespace() string {
@@ -4950,7 +5022,7 @@ type RefreshEnvResponse struct {
 
 func (x *RefreshEnvResponse) Reset() {
 	*x = RefreshEnvResponse{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4962,7 +5034,7 @@ func (x *RefreshEnvResponse) String() string {
 func (*RefreshEnvResponse) ProtoMessage() {}
 
 func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4975,7 +5047,7 @@ func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshEnvResponse.ProtoReflect.Descriptor instead.
 func (*RefreshEnvResponse) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RefreshEnvResponse) GetMembers() []*RefreshedMember {
@@ -5006,7 +5078,7 @@ type RefreshedMember struct {
 
 func (x *RefreshedMember) Reset() {
 	*x = RefreshedMember{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5018,7 +5090,7 @@ func (x *RefreshedMember) String() string {
 func (*RefreshedMember) ProtoMessage() {}
 
 func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5031,7 +5103,7 @@ func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedMember.ProtoReflect.Descriptor instead.
 func (*RefreshedMember) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RefreshedMember) GetClusterId() string {
@@ -5087,7 +5159,7 @@ type RefreshFailure struct {
 
 func (x *RefreshFailure) Reset() {
 	*x = RefreshFailure{}
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5099,7 +5171,7 @@ func (x *RefreshFailure) String() string {
 func (*RefreshFailure) ProtoMessage() {}
 
 func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_sandbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5112,7 +5184,7 @@ func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshFailure.ProtoReflect.Descriptor instead.
 func (*RefreshFailure) Descriptor() ([]byte, []int) {
-	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RefreshFailure) GetClusterId() string {
@@ -5140,8 +5212,7 @@ var File_sandbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18sandbox/v1/joining.proto\x1a\x18sandbox/v1/catalog.proto\"\xd1\n" +
-	"\n" +
+	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18sandbox/v1/joining.proto\x1a\x18sandbox/v1/catalog.proto\"\x8c\v\n" +
 	"\x14CreateSandboxRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
@@ -5169,7 +5240,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\benv_vars\x18\x15 \x03(\v23.atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntryR\aenvVars\x12\x18\n" +
 	"\aworkdir\x18\x16 \x01(\tR\aworkdir\x12\x1b\n" +
 	"\texec_user\x18\x17 \x01(\tR\bexecUser\x123\n" +
-	"\x05files\x18\x18 \x03(\v2\x1d.atoll.sandbox.v1.SandboxFileR\x05files\x1a9\n" +
+	"\x05files\x18\x18 \x03(\v2\x1d.atoll.sandbox.v1.SandboxFileR\x05files\x129\n" +
+	"\asecrets\x18\x19 \x03(\v2\x1f.atoll.sandbox.v1.SandboxSecretR\asecrets\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
@@ -5187,7 +5259,11 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\vSandboxFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x12\n" +
-	"\x04mode\x18\x03 \x01(\tR\x04mode\"\xc8\x0e\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\"G\n" +
+	"\rSandboxSecret\x12\x10\n" +
+	"\x03env\x18\x01 \x01(\tR\x03env\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\"\xc8\x0e\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -5687,7 +5763,7 @@ func file_sandbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(Phase)(0),                           // 0: atoll.sandbox.v1.Phase
 	(ClusterState)(0),                    // 1: atoll.sandbox.v1.ClusterState
@@ -5698,275 +5774,277 @@ var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(RefreshedMember_Outcome)(0),         // 6: atoll.sandbox.v1.RefreshedMember.Outcome
 	(*CreateSandboxRequest)(nil),         // 7: atoll.sandbox.v1.CreateSandboxRequest
 	(*SandboxFile)(nil),                  // 8: atoll.sandbox.v1.SandboxFile
-	(*Sandbox)(nil),                      // 9: atoll.sandbox.v1.Sandbox
-	(*Waiting)(nil),                      // 10: atoll.sandbox.v1.Waiting
-	(*Pause)(nil),                        // 11: atoll.sandbox.v1.Pause
-	(*StatusDetail)(nil),                 // 12: atoll.sandbox.v1.StatusDetail
-	(*PodEvent)(nil),                     // 13: atoll.sandbox.v1.PodEvent
-	(*Runtime)(nil),                      // 14: atoll.sandbox.v1.Runtime
-	(*GetSandboxRequest)(nil),            // 15: atoll.sandbox.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),         // 16: atoll.sandbox.v1.ListSandboxesRequest
-	(*WatchSandboxesRequest)(nil),        // 17: atoll.sandbox.v1.WatchSandboxesRequest
-	(*SandboxEvent)(nil),                 // 18: atoll.sandbox.v1.SandboxEvent
-	(*ListSandboxesResponse)(nil),        // 19: atoll.sandbox.v1.ListSandboxesResponse
-	(*ReleaseSandboxRequest)(nil),        // 20: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*UpdateSandboxRequest)(nil),         // 21: atoll.sandbox.v1.UpdateSandboxRequest
-	(*TouchSandboxRequest)(nil),          // 22: atoll.sandbox.v1.TouchSandboxRequest
-	(*PauseSandboxRequest)(nil),          // 23: atoll.sandbox.v1.PauseSandboxRequest
-	(*ResumeSandboxRequest)(nil),         // 24: atoll.sandbox.v1.ResumeSandboxRequest
-	(*GetClaimRequest)(nil),              // 25: atoll.sandbox.v1.GetClaimRequest
-	(*CancelClaimRequest)(nil),           // 26: atoll.sandbox.v1.CancelClaimRequest
-	(*Claim)(nil),                        // 27: atoll.sandbox.v1.Claim
-	(*ListClustersRequest)(nil),          // 28: atoll.sandbox.v1.ListClustersRequest
-	(*ListClustersResponse)(nil),         // 29: atoll.sandbox.v1.ListClustersResponse
-	(*GetClusterRequest)(nil),            // 30: atoll.sandbox.v1.GetClusterRequest
-	(*DrainClusterRequest)(nil),          // 31: atoll.sandbox.v1.DrainClusterRequest
-	(*UndrainClusterRequest)(nil),        // 32: atoll.sandbox.v1.UndrainClusterRequest
-	(*ForgetClusterRequest)(nil),         // 33: atoll.sandbox.v1.ForgetClusterRequest
-	(*Cluster)(nil),                      // 34: atoll.sandbox.v1.Cluster
-	(*HostedWorker)(nil),                 // 35: atoll.sandbox.v1.HostedWorker
-	(*ListReplicasRequest)(nil),          // 36: atoll.sandbox.v1.ListReplicasRequest
-	(*ListReplicasResponse)(nil),         // 37: atoll.sandbox.v1.ListReplicasResponse
-	(*Replica)(nil),                      // 38: atoll.sandbox.v1.Replica
-	(*GetHubRequest)(nil),                // 39: atoll.sandbox.v1.GetHubRequest
-	(*AcceptLossRequest)(nil),            // 40: atoll.sandbox.v1.AcceptLossRequest
-	(*BackupHubRequest)(nil),             // 41: atoll.sandbox.v1.BackupHubRequest
-	(*BackupChunk)(nil),                  // 42: atoll.sandbox.v1.BackupChunk
-	(*HubStatus)(nil),                    // 43: atoll.sandbox.v1.HubStatus
-	(*Encryption)(nil),                   // 44: atoll.sandbox.v1.Encryption
-	(*ListEnvsRequest)(nil),              // 45: atoll.sandbox.v1.ListEnvsRequest
-	(*ListEnvsResponse)(nil),             // 46: atoll.sandbox.v1.ListEnvsResponse
-	(*GetEnvRequest)(nil),                // 47: atoll.sandbox.v1.GetEnvRequest
-	(*Env)(nil),                          // 48: atoll.sandbox.v1.Env
-	(*Allotment)(nil),                    // 49: atoll.sandbox.v1.Allotment
-	(*AllotmentShare)(nil),               // 50: atoll.sandbox.v1.AllotmentShare
-	(*EnvCluster)(nil),                   // 51: atoll.sandbox.v1.EnvCluster
-	(*EnvMember)(nil),                    // 52: atoll.sandbox.v1.EnvMember
-	(*PutEnvRequest)(nil),                // 53: atoll.sandbox.v1.PutEnvRequest
-	(*DeleteEnvRequest)(nil),             // 54: atoll.sandbox.v1.DeleteEnvRequest
-	(*ExplainEnvRequest)(nil),            // 55: atoll.sandbox.v1.ExplainEnvRequest
-	(*PlanEnvRequest)(nil),               // 56: atoll.sandbox.v1.PlanEnvRequest
-	(*PlanEnvResponse)(nil),              // 57: atoll.sandbox.v1.PlanEnvResponse
-	(*Decision)(nil),                     // 58: atoll.sandbox.v1.Decision
-	(*Candidate)(nil),                    // 59: atoll.sandbox.v1.Candidate
-	(*Template)(nil),                     // 60: atoll.sandbox.v1.Template
-	(*ListTemplatesResponse)(nil),        // 61: atoll.sandbox.v1.ListTemplatesResponse
-	(*GetTemplateRequest)(nil),           // 62: atoll.sandbox.v1.GetTemplateRequest
-	(*PutTemplateRequest)(nil),           // 63: atoll.sandbox.v1.PutTemplateRequest
-	(*DeleteTemplateRequest)(nil),        // 64: atoll.sandbox.v1.DeleteTemplateRequest
-	(*RefreshEnvRequest)(nil),            // 65: atoll.sandbox.v1.RefreshEnvRequest
-	(*RefreshEnvResponse)(nil),           // 66: atoll.sandbox.v1.RefreshEnvResponse
-	(*RefreshedMember)(nil),              // 67: atoll.sandbox.v1.RefreshedMember
-	(*RefreshFailure)(nil),               // 68: atoll.sandbox.v1.RefreshFailure
-	nil,                                  // 69: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	nil,                                  // 70: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	nil,                                  // 71: atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntry
-	nil,                                  // 72: atoll.sandbox.v1.Sandbox.LabelsEntry
-	nil,                                  // 73: atoll.sandbox.v1.Sandbox.MetadataEntry
-	nil,                                  // 74: atoll.sandbox.v1.Sandbox.ImagesEntry
-	(*durationpb.Duration)(nil),          // 75: google.protobuf.Duration
-	(*structpb.Struct)(nil),              // 76: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),        // 77: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),        // 78: google.protobuf.FieldMask
-	(*JoinRequest)(nil),                  // 79: atoll.sandbox.v1.JoinRequest
-	(*ClusterScope)(nil),                 // 80: atoll.sandbox.v1.ClusterScope
-	(*CatalogEntry)(nil),                 // 81: atoll.sandbox.v1.CatalogEntry
-	(*PlannedCluster)(nil),               // 82: atoll.sandbox.v1.PlannedCluster
-	(*InviteClusterRequest)(nil),         // 83: atoll.sandbox.v1.InviteClusterRequest
-	(*ApproveClusterRequest)(nil),        // 84: atoll.sandbox.v1.ApproveClusterRequest
-	(*RevokeClusterRequest)(nil),         // 85: atoll.sandbox.v1.RevokeClusterRequest
-	(*UpdateClusterRequest)(nil),         // 86: atoll.sandbox.v1.UpdateClusterRequest
-	(*ListEnvRevisionsRequest)(nil),      // 87: atoll.sandbox.v1.ListEnvRevisionsRequest
-	(*GetRolloutRequest)(nil),            // 88: atoll.sandbox.v1.GetRolloutRequest
-	(*ControlRolloutRequest)(nil),        // 89: atoll.sandbox.v1.ControlRolloutRequest
-	(*ImportEnvRequest)(nil),             // 90: atoll.sandbox.v1.ImportEnvRequest
-	(*ListTemplatesRequest)(nil),         // 91: atoll.sandbox.v1.ListTemplatesRequest
-	(*PlanTemplateRequest)(nil),          // 92: atoll.sandbox.v1.PlanTemplateRequest
-	(*ListTemplateRevisionsRequest)(nil), // 93: atoll.sandbox.v1.ListTemplateRevisionsRequest
-	(*Invitation)(nil),                   // 94: atoll.sandbox.v1.Invitation
-	(*emptypb.Empty)(nil),                // 95: google.protobuf.Empty
-	(*ListRevisionsResponse)(nil),        // 96: atoll.sandbox.v1.ListRevisionsResponse
-	(*Rollout)(nil),                      // 97: atoll.sandbox.v1.Rollout
-	(*ImportEnvResponse)(nil),            // 98: atoll.sandbox.v1.ImportEnvResponse
+	(*SandboxSecret)(nil),                // 9: atoll.sandbox.v1.SandboxSecret
+	(*Sandbox)(nil),                      // 10: atoll.sandbox.v1.Sandbox
+	(*Waiting)(nil),                      // 11: atoll.sandbox.v1.Waiting
+	(*Pause)(nil),                        // 12: atoll.sandbox.v1.Pause
+	(*StatusDetail)(nil),                 // 13: atoll.sandbox.v1.StatusDetail
+	(*PodEvent)(nil),                     // 14: atoll.sandbox.v1.PodEvent
+	(*Runtime)(nil),                      // 15: atoll.sandbox.v1.Runtime
+	(*GetSandboxRequest)(nil),            // 16: atoll.sandbox.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),         // 17: atoll.sandbox.v1.ListSandboxesRequest
+	(*WatchSandboxesRequest)(nil),        // 18: atoll.sandbox.v1.WatchSandboxesRequest
+	(*SandboxEvent)(nil),                 // 19: atoll.sandbox.v1.SandboxEvent
+	(*ListSandboxesResponse)(nil),        // 20: atoll.sandbox.v1.ListSandboxesResponse
+	(*ReleaseSandboxRequest)(nil),        // 21: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*UpdateSandboxRequest)(nil),         // 22: atoll.sandbox.v1.UpdateSandboxRequest
+	(*TouchSandboxRequest)(nil),          // 23: atoll.sandbox.v1.TouchSandboxRequest
+	(*PauseSandboxRequest)(nil),          // 24: atoll.sandbox.v1.PauseSandboxRequest
+	(*ResumeSandboxRequest)(nil),         // 25: atoll.sandbox.v1.ResumeSandboxRequest
+	(*GetClaimRequest)(nil),              // 26: atoll.sandbox.v1.GetClaimRequest
+	(*CancelClaimRequest)(nil),           // 27: atoll.sandbox.v1.CancelClaimRequest
+	(*Claim)(nil),                        // 28: atoll.sandbox.v1.Claim
+	(*ListClustersRequest)(nil),          // 29: atoll.sandbox.v1.ListClustersRequest
+	(*ListClustersResponse)(nil),         // 30: atoll.sandbox.v1.ListClustersResponse
+	(*GetClusterRequest)(nil),            // 31: atoll.sandbox.v1.GetClusterRequest
+	(*DrainClusterRequest)(nil),          // 32: atoll.sandbox.v1.DrainClusterRequest
+	(*UndrainClusterRequest)(nil),        // 33: atoll.sandbox.v1.UndrainClusterRequest
+	(*ForgetClusterRequest)(nil),         // 34: atoll.sandbox.v1.ForgetClusterRequest
+	(*Cluster)(nil),                      // 35: atoll.sandbox.v1.Cluster
+	(*HostedWorker)(nil),                 // 36: atoll.sandbox.v1.HostedWorker
+	(*ListReplicasRequest)(nil),          // 37: atoll.sandbox.v1.ListReplicasRequest
+	(*ListReplicasResponse)(nil),         // 38: atoll.sandbox.v1.ListReplicasResponse
+	(*Replica)(nil),                      // 39: atoll.sandbox.v1.Replica
+	(*GetHubRequest)(nil),                // 40: atoll.sandbox.v1.GetHubRequest
+	(*AcceptLossRequest)(nil),            // 41: atoll.sandbox.v1.AcceptLossRequest
+	(*BackupHubRequest)(nil),             // 42: atoll.sandbox.v1.BackupHubRequest
+	(*BackupChunk)(nil),                  // 43: atoll.sandbox.v1.BackupChunk
+	(*HubStatus)(nil),                    // 44: atoll.sandbox.v1.HubStatus
+	(*Encryption)(nil),                   // 45: atoll.sandbox.v1.Encryption
+	(*ListEnvsRequest)(nil),              // 46: atoll.sandbox.v1.ListEnvsRequest
+	(*ListEnvsResponse)(nil),             // 47: atoll.sandbox.v1.ListEnvsResponse
+	(*GetEnvRequest)(nil),                // 48: atoll.sandbox.v1.GetEnvRequest
+	(*Env)(nil),                          // 49: atoll.sandbox.v1.Env
+	(*Allotment)(nil),                    // 50: atoll.sandbox.v1.Allotment
+	(*AllotmentShare)(nil),               // 51: atoll.sandbox.v1.AllotmentShare
+	(*EnvCluster)(nil),                   // 52: atoll.sandbox.v1.EnvCluster
+	(*EnvMember)(nil),                    // 53: atoll.sandbox.v1.EnvMember
+	(*PutEnvRequest)(nil),                // 54: atoll.sandbox.v1.PutEnvRequest
+	(*DeleteEnvRequest)(nil),             // 55: atoll.sandbox.v1.DeleteEnvRequest
+	(*ExplainEnvRequest)(nil),            // 56: atoll.sandbox.v1.ExplainEnvRequest
+	(*PlanEnvRequest)(nil),               // 57: atoll.sandbox.v1.PlanEnvRequest
+	(*PlanEnvResponse)(nil),              // 58: atoll.sandbox.v1.PlanEnvResponse
+	(*Decision)(nil),                     // 59: atoll.sandbox.v1.Decision
+	(*Candidate)(nil),                    // 60: atoll.sandbox.v1.Candidate
+	(*Template)(nil),                     // 61: atoll.sandbox.v1.Template
+	(*ListTemplatesResponse)(nil),        // 62: atoll.sandbox.v1.ListTemplatesResponse
+	(*GetTemplateRequest)(nil),           // 63: atoll.sandbox.v1.GetTemplateRequest
+	(*PutTemplateRequest)(nil),           // 64: atoll.sandbox.v1.PutTemplateRequest
+	(*DeleteTemplateRequest)(nil),        // 65: atoll.sandbox.v1.DeleteTemplateRequest
+	(*RefreshEnvRequest)(nil),            // 66: atoll.sandbox.v1.RefreshEnvRequest
+	(*RefreshEnvResponse)(nil),           // 67: atoll.sandbox.v1.RefreshEnvResponse
+	(*RefreshedMember)(nil),              // 68: atoll.sandbox.v1.RefreshedMember
+	(*RefreshFailure)(nil),               // 69: atoll.sandbox.v1.RefreshFailure
+	nil,                                  // 70: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	nil,                                  // 71: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	nil,                                  // 72: atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntry
+	nil,                                  // 73: atoll.sandbox.v1.Sandbox.LabelsEntry
+	nil,                                  // 74: atoll.sandbox.v1.Sandbox.MetadataEntry
+	nil,                                  // 75: atoll.sandbox.v1.Sandbox.ImagesEntry
+	(*durationpb.Duration)(nil),          // 76: google.protobuf.Duration
+	(*structpb.Struct)(nil),              // 77: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),        // 78: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),        // 79: google.protobuf.FieldMask
+	(*JoinRequest)(nil),                  // 80: atoll.sandbox.v1.JoinRequest
+	(*ClusterScope)(nil),                 // 81: atoll.sandbox.v1.ClusterScope
+	(*CatalogEntry)(nil),                 // 82: atoll.sandbox.v1.CatalogEntry
+	(*PlannedCluster)(nil),               // 83: atoll.sandbox.v1.PlannedCluster
+	(*InviteClusterRequest)(nil),         // 84: atoll.sandbox.v1.InviteClusterRequest
+	(*ApproveClusterRequest)(nil),        // 85: atoll.sandbox.v1.ApproveClusterRequest
+	(*RevokeClusterRequest)(nil),         // 86: atoll.sandbox.v1.RevokeClusterRequest
+	(*UpdateClusterRequest)(nil),         // 87: atoll.sandbox.v1.UpdateClusterRequest
+	(*ListEnvRevisionsRequest)(nil),      // 88: atoll.sandbox.v1.ListEnvRevisionsRequest
+	(*GetRolloutRequest)(nil),            // 89: atoll.sandbox.v1.GetRolloutRequest
+	(*ControlRolloutRequest)(nil),        // 90: atoll.sandbox.v1.ControlRolloutRequest
+	(*ImportEnvRequest)(nil),             // 91: atoll.sandbox.v1.ImportEnvRequest
+	(*ListTemplatesRequest)(nil),         // 92: atoll.sandbox.v1.ListTemplatesRequest
+	(*PlanTemplateRequest)(nil),          // 93: atoll.sandbox.v1.PlanTemplateRequest
+	(*ListTemplateRevisionsRequest)(nil), // 94: atoll.sandbox.v1.ListTemplateRevisionsRequest
+	(*Invitation)(nil),                   // 95: atoll.sandbox.v1.Invitation
+	(*emptypb.Empty)(nil),                // 96: google.protobuf.Empty
+	(*ListRevisionsResponse)(nil),        // 97: atoll.sandbox.v1.ListRevisionsResponse
+	(*Rollout)(nil),                      // 98: atoll.sandbox.v1.Rollout
+	(*ImportEnvResponse)(nil),            // 99: atoll.sandbox.v1.ImportEnvResponse
 }
 var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
-	69,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	70,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	75,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	75,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
-	75,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	75,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
-	76,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
+	70,  // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	71,  // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	76,  // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	76,  // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
+	76,  // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	76,  // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
+	77,  // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
 	2,   // 7: atoll.sandbox.v1.CreateSandboxRequest.wait:type_name -> atoll.sandbox.v1.CreateSandboxRequest.Wait
-	71,  // 8: atoll.sandbox.v1.CreateSandboxRequest.env_vars:type_name -> atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntry
+	72,  // 8: atoll.sandbox.v1.CreateSandboxRequest.env_vars:type_name -> atoll.sandbox.v1.CreateSandboxRequest.EnvVarsEntry
 	8,   // 9: atoll.sandbox.v1.CreateSandboxRequest.files:type_name -> atoll.sandbox.v1.SandboxFile
-	14,  // 10: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
-	0,   // 11: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
-	72,  // 12: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
-	73,  // 13: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
-	77,  // 14: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
-	77,  // 15: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
-	77,  // 16: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
-	75,  // 17: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	75,  // 18: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
-	75,  // 19: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
-	75,  // 20: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
-	58,  // 21: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	77,  // 22: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
-	74,  // 23: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
-	12,  // 24: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
-	11,  // 25: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
-	10,  // 26: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
-	75,  // 27: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
-	75,  // 28: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
-	3,   // 29: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
-	77,  // 30: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
-	13,  // 31: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
-	77,  // 32: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
-	0,   // 33: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	77,  // 34: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
-	77,  // 35: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
-	78,  // 36: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,   // 37: atoll.sandbox.v1.WatchSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	78,  // 38: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
-	4,   // 39: atoll.sandbox.v1.SandboxEvent.type:type_name -> atoll.sandbox.v1.SandboxEvent.Type
-	9,   // 40: atoll.sandbox.v1.SandboxEvent.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	9,   // 41: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	75,  // 42: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	75,  // 43: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	9,   // 44: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	77,  // 45: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
-	5,   // 46: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
-	77,  // 47: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
-	10,  // 48: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
-	34,  // 49: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	79,  // 50: atoll.sandbox.v1.ListClustersResponse.waiting:type_name -> atoll.sandbox.v1.JoinRequest
-	1,   // 51: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	75,  // 52: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	77,  // 53: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	77,  // 54: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	80,  // 55: atoll.sandbox.v1.Cluster.scope:type_name -> atoll.sandbox.v1.ClusterScope
-	75,  // 56: atoll.sandbox.v1.Cluster.certificate_lifetime:type_name -> google.protobuf.Duration
-	35,  // 57: atoll.sandbox.v1.Cluster.hosted:type_name -> atoll.sandbox.v1.HostedWorker
-	75,  // 58: atoll.sandbox.v1.HostedWorker.latency:type_name -> google.protobuf.Duration
-	38,  // 59: atoll.sandbox.v1.ListReplicasResponse.replicas:type_name -> atoll.sandbox.v1.Replica
-	77,  // 60: atoll.sandbox.v1.Replica.since:type_name -> google.protobuf.Timestamp
-	77,  // 61: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	77,  // 62: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	77,  // 63: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	77,  // 64: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	44,  // 65: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
-	75,  // 66: atoll.sandbox.v1.HubStatus.certificate_lifetime:type_name -> google.protobuf.Duration
-	48,  // 67: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	51,  // 68: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	81,  // 69: atoll.sandbox.v1.Env.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
-	49,  // 70: atoll.sandbox.v1.Env.allotments:type_name -> atoll.sandbox.v1.Allotment
-	50,  // 71: atoll.sandbox.v1.Allotment.shares:type_name -> atoll.sandbox.v1.AllotmentShare
-	1,   // 72: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	75,  // 73: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	52,  // 74: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	75,  // 75: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	76,  // 76: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	7,   // 77: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	76,  // 78: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	82,  // 79: atoll.sandbox.v1.PlanEnvResponse.clusters:type_name -> atoll.sandbox.v1.PlannedCluster
-	59,  // 80: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	77,  // 81: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	75,  // 82: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	76,  // 83: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	81,  // 84: atoll.sandbox.v1.Template.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
-	60,  // 85: atoll.sandbox.v1.ListTemplatesResponse.templates:type_name -> atoll.sandbox.v1.Template
-	76,  // 86: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	67,  // 87: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
-	68,  // 88: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
-	6,   // 89: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
-	7,   // 90: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	15,  // 91: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	16,  // 92: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	17,  // 93: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
-	20,  // 94: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	21,  // 95: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	22,  // 96: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	23,  // 97: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	24,  // 98: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	25,  // 99: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	26,  // 100: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	28,  // 101: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	30,  // 102: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	31,  // 103: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	32,  // 104: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	33,  // 105: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	83,  // 106: atoll.sandbox.v1.Clusters.InviteCluster:input_type -> atoll.sandbox.v1.InviteClusterRequest
-	84,  // 107: atoll.sandbox.v1.Clusters.ApproveCluster:input_type -> atoll.sandbox.v1.ApproveClusterRequest
-	85,  // 108: atoll.sandbox.v1.Clusters.RevokeCluster:input_type -> atoll.sandbox.v1.RevokeClusterRequest
-	86,  // 109: atoll.sandbox.v1.Clusters.UpdateCluster:input_type -> atoll.sandbox.v1.UpdateClusterRequest
-	39,  // 110: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	40,  // 111: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	41,  // 112: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	36,  // 113: atoll.sandbox.v1.Hub.ListReplicas:input_type -> atoll.sandbox.v1.ListReplicasRequest
-	45,  // 114: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	47,  // 115: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	53,  // 116: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	54,  // 117: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	55,  // 118: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	56,  // 119: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	87,  // 120: atoll.sandbox.v1.Envs.ListEnvRevisions:input_type -> atoll.sandbox.v1.ListEnvRevisionsRequest
-	88,  // 121: atoll.sandbox.v1.Envs.GetRollout:input_type -> atoll.sandbox.v1.GetRolloutRequest
-	89,  // 122: atoll.sandbox.v1.Envs.ControlRollout:input_type -> atoll.sandbox.v1.ControlRolloutRequest
-	90,  // 123: atoll.sandbox.v1.Envs.ImportEnv:input_type -> atoll.sandbox.v1.ImportEnvRequest
-	65,  // 124: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
-	91,  // 125: atoll.sandbox.v1.Templates.ListTemplates:input_type -> atoll.sandbox.v1.ListTemplatesRequest
-	62,  // 126: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	63,  // 127: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	64,  // 128: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	92,  // 129: atoll.sandbox.v1.Templates.PlanTemplate:input_type -> atoll.sandbox.v1.PlanTemplateRequest
-	93,  // 130: atoll.sandbox.v1.Templates.ListTemplateRevisions:input_type -> atoll.sandbox.v1.ListTemplateRevisionsRequest
-	9,   // 131: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	9,   // 132: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	19,  // 133: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	18,  // 134: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
-	9,   // 135: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	9,   // 136: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	9,   // 137: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	9,   // 138: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	9,   // 139: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	27,  // 140: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	27,  // 141: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	29,  // 142: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	34,  // 143: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	34,  // 144: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	34,  // 145: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	34,  // 146: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	94,  // 147: atoll.sandbox.v1.Clusters.InviteCluster:output_type -> atoll.sandbox.v1.Invitation
-	34,  // 148: atoll.sandbox.v1.Clusters.ApproveCluster:output_type -> atoll.sandbox.v1.Cluster
-	34,  // 149: atoll.sandbox.v1.Clusters.RevokeCluster:output_type -> atoll.sandbox.v1.Cluster
-	34,  // 150: atoll.sandbox.v1.Clusters.UpdateCluster:output_type -> atoll.sandbox.v1.Cluster
-	43,  // 151: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	43,  // 152: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	42,  // 153: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	37,  // 154: atoll.sandbox.v1.Hub.ListReplicas:output_type -> atoll.sandbox.v1.ListReplicasResponse
-	46,  // 155: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	48,  // 156: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	48,  // 157: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	95,  // 158: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	58,  // 159: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	57,  // 160: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	96,  // 161: atoll.sandbox.v1.Envs.ListEnvRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
-	97,  // 162: atoll.sandbox.v1.Envs.GetRollout:output_type -> atoll.sandbox.v1.Rollout
-	97,  // 163: atoll.sandbox.v1.Envs.ControlRollout:output_type -> atoll.sandbox.v1.Rollout
-	98,  // 164: atoll.sandbox.v1.Envs.ImportEnv:output_type -> atoll.sandbox.v1.ImportEnvResponse
-	66,  // 165: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
-	61,  // 166: atoll.sandbox.v1.Templates.ListTemplates:output_type -> atoll.sandbox.v1.ListTemplatesResponse
-	60,  // 167: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	60,  // 168: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	95,  // 169: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	57,  // 170: atoll.sandbox.v1.Templates.PlanTemplate:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	96,  // 171: atoll.sandbox.v1.Templates.ListTemplateRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
-	131, // [131:172] is the sub-list for method output_type
-	90,  // [90:131] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	9,   // 10: atoll.sandbox.v1.CreateSandboxRequest.secrets:type_name -> atoll.sandbox.v1.SandboxSecret
+	15,  // 11: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
+	0,   // 12: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
+	73,  // 13: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
+	74,  // 14: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
+	78,  // 15: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
+	78,  // 16: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
+	78,  // 17: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
+	76,  // 18: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	76,  // 19: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
+	76,  // 20: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
+	76,  // 21: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
+	59,  // 22: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
+	78,  // 23: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	75,  // 24: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
+	13,  // 25: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
+	12,  // 26: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
+	11,  // 27: atoll.sandbox.v1.Sandbox.waiting:type_name -> atoll.sandbox.v1.Waiting
+	76,  // 28: atoll.sandbox.v1.Sandbox.stale_age:type_name -> google.protobuf.Duration
+	76,  // 29: atoll.sandbox.v1.Waiting.waited:type_name -> google.protobuf.Duration
+	3,   // 30: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
+	78,  // 31: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	14,  // 32: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
+	78,  // 33: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
+	0,   // 34: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	78,  // 35: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	78,  // 36: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	79,  // 37: atoll.sandbox.v1.ListSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,   // 38: atoll.sandbox.v1.WatchSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	79,  // 39: atoll.sandbox.v1.WatchSandboxesRequest.read_mask:type_name -> google.protobuf.FieldMask
+	4,   // 40: atoll.sandbox.v1.SandboxEvent.type:type_name -> atoll.sandbox.v1.SandboxEvent.Type
+	10,  // 41: atoll.sandbox.v1.SandboxEvent.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	10,  // 42: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
+	76,  // 43: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	76,  // 44: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	10,  // 45: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	78,  // 46: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	5,   // 47: atoll.sandbox.v1.Claim.state:type_name -> atoll.sandbox.v1.Claim.State
+	78,  // 48: atoll.sandbox.v1.Claim.since:type_name -> google.protobuf.Timestamp
+	11,  // 49: atoll.sandbox.v1.Claim.waiting:type_name -> atoll.sandbox.v1.Waiting
+	35,  // 50: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
+	80,  // 51: atoll.sandbox.v1.ListClustersResponse.waiting:type_name -> atoll.sandbox.v1.JoinRequest
+	1,   // 52: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	76,  // 53: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	78,  // 54: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	78,  // 55: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	81,  // 56: atoll.sandbox.v1.Cluster.scope:type_name -> atoll.sandbox.v1.ClusterScope
+	76,  // 57: atoll.sandbox.v1.Cluster.certificate_lifetime:type_name -> google.protobuf.Duration
+	36,  // 58: atoll.sandbox.v1.Cluster.hosted:type_name -> atoll.sandbox.v1.HostedWorker
+	76,  // 59: atoll.sandbox.v1.HostedWorker.latency:type_name -> google.protobuf.Duration
+	39,  // 60: atoll.sandbox.v1.ListReplicasResponse.replicas:type_name -> atoll.sandbox.v1.Replica
+	78,  // 61: atoll.sandbox.v1.Replica.since:type_name -> google.protobuf.Timestamp
+	78,  // 62: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	78,  // 63: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	78,  // 64: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	78,  // 65: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	45,  // 66: atoll.sandbox.v1.HubStatus.encryption:type_name -> atoll.sandbox.v1.Encryption
+	76,  // 67: atoll.sandbox.v1.HubStatus.certificate_lifetime:type_name -> google.protobuf.Duration
+	49,  // 68: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	52,  // 69: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	82,  // 70: atoll.sandbox.v1.Env.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	50,  // 71: atoll.sandbox.v1.Env.allotments:type_name -> atoll.sandbox.v1.Allotment
+	51,  // 72: atoll.sandbox.v1.Allotment.shares:type_name -> atoll.sandbox.v1.AllotmentShare
+	1,   // 73: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	76,  // 74: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	53,  // 75: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	76,  // 76: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	77,  // 77: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	7,   // 78: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	77,  // 79: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	83,  // 80: atoll.sandbox.v1.PlanEnvResponse.clusters:type_name -> atoll.sandbox.v1.PlannedCluster
+	60,  // 81: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	78,  // 82: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	76,  // 83: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	77,  // 84: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	82,  // 85: atoll.sandbox.v1.Template.catalog:type_name -> atoll.sandbox.v1.CatalogEntry
+	61,  // 86: atoll.sandbox.v1.ListTemplatesResponse.templates:type_name -> atoll.sandbox.v1.Template
+	77,  // 87: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	68,  // 88: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
+	69,  // 89: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
+	6,   // 90: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
+	7,   // 91: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	16,  // 92: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	17,  // 93: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	18,  // 94: atoll.sandbox.v1.Sandboxes.WatchSandboxes:input_type -> atoll.sandbox.v1.WatchSandboxesRequest
+	21,  // 95: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	22,  // 96: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	23,  // 97: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	24,  // 98: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	25,  // 99: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	26,  // 100: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	27,  // 101: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	29,  // 102: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	31,  // 103: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	32,  // 104: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	33,  // 105: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	34,  // 106: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	84,  // 107: atoll.sandbox.v1.Clusters.InviteCluster:input_type -> atoll.sandbox.v1.InviteClusterRequest
+	85,  // 108: atoll.sandbox.v1.Clusters.ApproveCluster:input_type -> atoll.sandbox.v1.ApproveClusterRequest
+	86,  // 109: atoll.sandbox.v1.Clusters.RevokeCluster:input_type -> atoll.sandbox.v1.RevokeClusterRequest
+	87,  // 110: atoll.sandbox.v1.Clusters.UpdateCluster:input_type -> atoll.sandbox.v1.UpdateClusterRequest
+	40,  // 111: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	41,  // 112: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	42,  // 113: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	37,  // 114: atoll.sandbox.v1.Hub.ListReplicas:input_type -> atoll.sandbox.v1.ListReplicasRequest
+	46,  // 115: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	48,  // 116: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	54,  // 117: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	55,  // 118: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	56,  // 119: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	57,  // 120: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	88,  // 121: atoll.sandbox.v1.Envs.ListEnvRevisions:input_type -> atoll.sandbox.v1.ListEnvRevisionsRequest
+	89,  // 122: atoll.sandbox.v1.Envs.GetRollout:input_type -> atoll.sandbox.v1.GetRolloutRequest
+	90,  // 123: atoll.sandbox.v1.Envs.ControlRollout:input_type -> atoll.sandbox.v1.ControlRolloutRequest
+	91,  // 124: atoll.sandbox.v1.Envs.ImportEnv:input_type -> atoll.sandbox.v1.ImportEnvRequest
+	66,  // 125: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
+	92,  // 126: atoll.sandbox.v1.Templates.ListTemplates:input_type -> atoll.sandbox.v1.ListTemplatesRequest
+	63,  // 127: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	64,  // 128: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	65,  // 129: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	93,  // 130: atoll.sandbox.v1.Templates.PlanTemplate:input_type -> atoll.sandbox.v1.PlanTemplateRequest
+	94,  // 131: atoll.sandbox.v1.Templates.ListTemplateRevisions:input_type -> atoll.sandbox.v1.ListTemplateRevisionsRequest
+	10,  // 132: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	10,  // 133: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	20,  // 134: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	19,  // 135: atoll.sandbox.v1.Sandboxes.WatchSandboxes:output_type -> atoll.sandbox.v1.SandboxEvent
+	10,  // 136: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	10,  // 137: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	10,  // 138: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	10,  // 139: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	10,  // 140: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	28,  // 141: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	28,  // 142: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	30,  // 143: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	35,  // 144: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	35,  // 145: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	35,  // 146: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	35,  // 147: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	95,  // 148: atoll.sandbox.v1.Clusters.InviteCluster:output_type -> atoll.sandbox.v1.Invitation
+	35,  // 149: atoll.sandbox.v1.Clusters.ApproveCluster:output_type -> atoll.sandbox.v1.Cluster
+	35,  // 150: atoll.sandbox.v1.Clusters.RevokeCluster:output_type -> atoll.sandbox.v1.Cluster
+	35,  // 151: atoll.sandbox.v1.Clusters.UpdateCluster:output_type -> atoll.sandbox.v1.Cluster
+	44,  // 152: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	44,  // 153: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	43,  // 154: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	38,  // 155: atoll.sandbox.v1.Hub.ListReplicas:output_type -> atoll.sandbox.v1.ListReplicasResponse
+	47,  // 156: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	49,  // 157: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	49,  // 158: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	96,  // 159: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	59,  // 160: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	58,  // 161: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	97,  // 162: atoll.sandbox.v1.Envs.ListEnvRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	98,  // 163: atoll.sandbox.v1.Envs.GetRollout:output_type -> atoll.sandbox.v1.Rollout
+	98,  // 164: atoll.sandbox.v1.Envs.ControlRollout:output_type -> atoll.sandbox.v1.Rollout
+	99,  // 165: atoll.sandbox.v1.Envs.ImportEnv:output_type -> atoll.sandbox.v1.ImportEnvResponse
+	67,  // 166: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
+	62,  // 167: atoll.sandbox.v1.Templates.ListTemplates:output_type -> atoll.sandbox.v1.ListTemplatesResponse
+	61,  // 168: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	61,  // 169: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	96,  // 170: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	58,  // 171: atoll.sandbox.v1.Templates.PlanTemplate:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	97,  // 172: atoll.sandbox.v1.Templates.ListTemplateRevisions:output_type -> atoll.sandbox.v1.ListRevisionsResponse
+	132, // [132:173] is the sub-list for method output_type
+	91,  // [91:132] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
@@ -5976,14 +6054,14 @@ func file_sandbox_v1_sandbox_proto_init() {
 	}
 	file_sandbox_v1_joining_proto_init()
 	file_sandbox_v1_catalog_proto_init()
-	file_sandbox_v1_sandbox_proto_msgTypes[2].OneofWrappers = []any{}
+	file_sandbox_v1_sandbox_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_v1_sandbox_proto_rawDesc), len(file_sandbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

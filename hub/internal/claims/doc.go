@@ -120,7 +120,9 @@
 //
 //   - A claim's variables, workdir, execUser and files are neither stored nor sent to a worker: the sandbox's daemon gets them (package
 //     environment) before the sandbox is returned: TestTheEnvironmentGoesNoFurther, TestAClaimsEnvironment of e2e/e2b.
-//   - A key does not stand for them; because a digest of a secret tells it. A repeated call sets its own.
+//   - References to Secrets are stored and sent, as other parameters are: the worker decides by them before it takes a Pod, and reads the
+//     values. A key stands for the references, not for the values; because a Secret may change.
+//   - A key does not stand for variables, files and the rest; because a digest of a secret tells it. A repeated call sets its own.
 //   - Where they cannot be set, the sandbox is released, unless an earlier call with the key has returned it: TestEquip.
 //   - Only the sandbox's record tells whether its template has the daemon, so a claim without one is INVALID after its Pod was taken, and
 //     that Pod is released: TestAnEnvironmentThatCannotBeSet.

@@ -8,6 +8,7 @@
 // # Rules
 //
 //   - Variables are in the body of one request, and in no error, log or store; nor are paths and contents of files: TestNoErrorHasAValue.
+//   - Values of Secrets do not pass here: the sandbox's worker reads them, and gives them to the daemon, at the daemon's token.
 //   - The account and the working directory are set first; because files are the account's, below the directory.
 //   - The daemon's token is the one that the gateway for E2B clients derives (package sandboxd); because the first token of a
 //     daemon stays.

@@ -18,6 +18,7 @@ import (
 
 	"navix.sh/atoll/api/envd"
 	filesystemv1 "navix.sh/atoll/api/envd/filesystem"
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -81,6 +82,9 @@ func (s *Setter) Set(ctx context.Context, id string, of *sandboxv1.CreateSandbox
 	if err := s.begin(ctx, daemon, of); err != nil {
 		return err
 	}
+	if err := s.give(ctx, id, daemon.Token, of.GetSecrets()); err != nil {
+		return err
+	}
 	if err := enter(ctx, daemon, of); err != nil {
 		return err
 	}
@@ -108,6 +112,21 @@ func (s *Setter) begin(ctx context.Context, daemon *sandboxd.Client, of *sandbox
 			return silent(last)
 		}
 	}
+}
+
+// give has the sandbox's worker give values of Secrets to the daemon, which has the token since begin. None of them is seen here.
+func (s *Setter) give(ctx context.Context, id, token string, refs []*sandboxv1.SandboxSecret) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	tunnel, err := s.opts.Opener.Open(ctx, id, &federationv1.ReachCall{
+		Preparing: true, What: &federationv1.ReachCall_Secrets{Secrets: &federationv1.SecretsReach{Secrets: refs, Token: token}},
+	})
+	if err != nil {
+		return interrupted("secrets", err)
+	}
+	tunnel.Close(nil)
+	return nil
 }
 
 // try makes one request; again reports whether another one may help. No error quotes the daemon's response; because that may quote a value.

@@ -36,6 +36,8 @@ type daemon struct {
 	token    string
 	paths    []string
 	strange  bool // the default account is none of the image
+	secrets  []string
+	unread   error // of Secrets
 }
 
 func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -77,6 +79,16 @@ func (d *daemon) Open(_ context.Context, id string, what *federationv1.ReachCall
 	defer d.mu.Unlock()
 	if d.asked++; d.asked <= d.refuse {
 		return nil, d.refusal
+	}
+	if secrets := what.GetSecrets(); secrets != nil && id == "01-east" && what.GetPreparing() {
+		for _, ref := range secrets.GetSecrets() {
+			d.secrets = append(d.secrets, ref.GetEnv()+"="+ref.GetName()+"/"+ref.GetKey())
+		}
+		if secrets.GetToken() != d.token || d.token == "" {
+			return nil, errors.New("another token than the daemon got before")
+		}
+		ours, theirs := net.Pipe()
+		return &pipe{Conn: ours, cut: make(chan struct{})}, errors.Join(d.unread, theirs.Close())
 	}
 	if id != "01-east" || what.GetPort().GetPort() != 49983 {
 		return nil, errors.New("another sandbox")
@@ -182,6 +194,29 @@ func TestTheDaemonGetsTheEnvironment(t *testing.T) {
 	token := sandboxd.Token(key, "01-east")
 	if want := `POST /init {"accessToken":"` + token + `","envVars":{"A":"` + canary + `"}}`; d.body != want || d.token != token {
 		t.Errorf("asked %q with token %q, want %q", d.body, d.token, want)
+	}
+}
+
+func TestTheWorkerGivesSecrets(t *testing.T) {
+	in := &sandboxv1.CreateSandboxRequest{
+		Secrets: []*sandboxv1.SandboxSecret{{Env: "A", Name: "creds", Key: "token"}, {Env: "B", Name: "creds", Key: "b"}},
+		Files:   []*sandboxv1.SandboxFile{{Path: "a"}},
+	}
+	d := &daemon{status: http.StatusNoContent}
+	if err := setter(d).Set(t.Context(), "01-east", in); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(d.secrets, ","); got != "A=creds/token,B=creds/b" || len(d.paths) != 3 {
+		t.Errorf("the worker was asked for %s, the daemon for %s", got, d.paths)
+	}
+	for _, unread := range []*problem.Error{
+		problem.New(problem.Misconfigured, "secrets[0]: there is none"), problem.New(problem.Unimplemented, "an older worker"),
+	} {
+		d := &daemon{status: http.StatusNoContent, unread: unread}
+		err := setter(d).Set(t.Context(), "01-east", in)
+		if p := problem.FromError(err); err == nil || p.Reason != unread.Reason || len(d.paths) != 1 {
+			t.Errorf("%v after %s, want %v", err, d.paths, unread)
+		}
 	}
 }
 

@@ -44,6 +44,9 @@ func (s *Service) carry(ctx context.Context, o *op) {
 // obtain gets a Pod and writes the claim on it. When another writer takes a Pod, it tries the next one from the same place in the
 // queue.
 func (s *Service) obtain(ctx context.Context, o *op) error {
+	if err := s.lookAtSecrets(ctx, &o.claim); err != nil {
+		return err
+	}
 	for range maxTries {
 		hold, err := s.acquire(ctx, o)
 		if err != nil {

@@ -10,6 +10,7 @@
 //	keys.go     what exists for a claim key
 //	op.go       a claim under way
 //	carry.go    the same, to its end
+//	secrets.go  references to Secrets
 //	wait.go     a Pod, now or later
 //	queue.go    which claim is next
 //	write.go
@@ -45,6 +46,8 @@
 //   - An image that package allowed refuses is FORBIDDEN before any write; other clusters, with other lists, may be tried:
 //     TestI14AClaimGetsOnlyAnImageThatIsAllowed, TestAnEnvsListHoldsAtOnce.
 //   - So is a post-start hook's container: TestI14AHookRunsInTheSandboxsContainerAlone.
+//   - A Secret that package secretenv does not allow, or that is missing, is MISCONFIGURED before a Pod is taken; other clusters may be
+//     tried: TestSecretsAreRefusedBeforeAPodIsTaken.
 //
 // # The queue of a pool
 //

@@ -56,6 +56,9 @@ func (l locked) newOp(c Claim, p *inventory.Pool) (*op, error) {
 	if err := containersOf(c.Request, p.Spec(), lists); err != nil {
 		return nil, err
 	}
+	if err := l.secretsOf(&c, p.Spec()); err != nil {
+		return nil, err
+	}
 	o := &op{
 		claim: c, queue: l.queueOf(c.Pool), waiter: newWaiter(&c, image), hooks: hooks,
 		id:       strings.ToLower(id.String()) + "-" + l.clusterID,

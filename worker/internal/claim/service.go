@@ -16,6 +16,7 @@ import (
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/memory"
 	"navix.sh/atoll/worker/internal/sandboxes"
+	"navix.sh/atoll/worker/internal/secretenv"
 )
 
 const (
@@ -31,8 +32,10 @@ const (
 type Options struct {
 	QueueCapacity int32             // claims waiting for one pool; DefaultQueueCapacity if 0
 	Latency       *latency.Recorder // nil: not recorded
-	Metrics       prometheus.Registerer
-	Log           logr.Logger
+	// Secrets are those that claims may refer to; nil: none.
+	Secrets *secretenv.Source
+	Metrics prometheus.Registerer
+	Log     logr.Logger
 }
 
 // Service hands out Pods. Its methods are safe for concurrent use.

@@ -11,6 +11,7 @@
 //	upstream.go  exec and logs
 //	logfile.go   runtimes' logs, by exec
 //	port.go      ports
+//	secrets.go   values of Secrets for a sandbox's daemon
 //	unread.go    how much of a port waits here
 //	caller.go    who asked, in the user agent
 //
@@ -22,6 +23,8 @@
 //   - Exec messages pass unparsed (v5.channel.k8s.io).
 //   - Each conversation has its own HTTP/1.1 connection; because one that is not read must block no other (I10):
 //     TestASlowReaderHoldsUpItselfAlone.
+//   - Values of Secrets go from here to the sandbox's daemon, by one request to its port. The hub's tunnel carries none of them, and no
+//     error has one: TestSecretsOfAClaim (e2e/e2b).
 //   - What a caller does not read stays where it comes from, but for a message of an exec or log, and 128 KiB of a port; because the
 //     library for SPDY has no flow control and would queue 1.6 MiB (I14): TestI14WhatIsNotReadIsNotTaken.
 //   - I14: only what package allowed allows is reached. The rest is FORBIDDEN, sent nowhere, and no activity:

@@ -42,12 +42,19 @@ type Upstream interface {
 	Dial(ctx context.Context, place sandboxes.Place, what *federationv1.ReachCall) (reach.Tunnel, error)
 }
 
+// Secrets has the values that SecretsReach refers to.
+type Secrets interface {
+	Read(ctx context.Context, namespace, team string, refs []*sandboxv1.SandboxSecret) (map[string]string, error)
+}
+
 // Options configure a Service. Sandboxes, Activity, Lease and Upstream are required.
 type Options struct {
 	Sandboxes Sandboxes
 	Activity  *Activity
 	Lease     inventory.Lease
 	Upstream  Upstream
+	// Secrets are those that sandboxes may have; nil: none.
+	Secrets Secrets
 	// Shares bound the tunnels: each has buffers, and a connection to the API server.
 	Shares reach.Shares
 	Clock  clock.WithTicker
@@ -204,6 +211,9 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		if known, ok = s.opts.Sandboxes.BeginExec(place.UID, session.id); !ok {
 			return errShut(session.id)
 		}
+	}
+	if secrets := what.GetSecrets(); secrets != nil {
+		return s.give(session, place, secrets, what.GetCaller())
 	}
 	inner, err := s.opts.Upstream.Dial(session.ctx, place, what)
 	if err == nil || session.ctx.Err() == nil {

@@ -86,7 +86,7 @@ func permit(place sandboxes.Place, what *federationv1.ReachCall) error {
 		_, err = container(place, call.Exec.GetContainer())
 	case *federationv1.ReachCall_Logs:
 		_, err = container(place, call.Logs.GetContainer())
-	case *federationv1.ReachCall_Port:
+	case *federationv1.ReachCall_Port, *federationv1.ReachCall_Secrets:
 		if place.PortFault != nil {
 			err = place.PortFault
 		}

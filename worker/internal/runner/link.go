@@ -15,18 +15,19 @@ import (
 	"navix.sh/atoll/worker/internal/catalog"
 	"navix.sh/atoll/worker/internal/kubeproxy"
 	"navix.sh/atoll/worker/internal/podtunnel"
+	"navix.sh/atoll/worker/internal/secretenv"
 	"navix.sh/atoll/worker/internal/sync"
 )
 
 // addTunnels adds the tunnels into sandboxes, for callers of this cluster and of the hub.
-func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error) {
+func (w *assembly) addTunnels(activity *podtunnel.Activity, secrets *secretenv.Source) (reach.Opener, error) {
 	upstream, err := podtunnel.NewAPIServer(w.cfg)
 	if err != nil {
 		return nil, err
 	}
 	service, err := podtunnel.New(podtunnel.Options{
 		Sandboxes: w.path.sandboxes, Activity: activity, Lease: w.lock, Upstream: upstream, Shares: w.shares, Clock: w.local,
-		Log: w.log.WithName("reach"),
+		Secrets: secrets, Log: w.log.WithName("reach"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the way into sandboxes: %w", err)

@@ -30,6 +30,7 @@ import (
 	"navix.sh/atoll/worker/internal/kubeproxy"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/netpolicy"
+	"navix.sh/atoll/worker/internal/secretenv"
 )
 
 // Options are the flags of a worker.
@@ -100,7 +101,8 @@ type poolOptions struct {
 	foreignLeases []string
 
 	hookSecrets       bool
-	refuseCredentials bool // as text, in hooks
+	sandboxSecrets    []string // what claims may refer to
+	refuseCredentials bool     // as text, in hooks
 
 	sandboxd string // image of atoll-sandboxd
 }
@@ -158,6 +160,9 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.pools.hookSecrets, "hook-secrets", false,
 		"let post-start hooks refer to Secrets of their sandbox's namespace that have the label agentbox.navix.sh/hook-secret=true, "+
 			"which takes the right to get Secrets")
+	flags.StringSliceVar(&o.pools.sandboxSecrets, "sandbox-secrets", nil,
+		"NAMESPACE/PATTERN of Secrets whose values claims of that namespace may have in their sandboxes' environment, in which * stands for "+
+			"any characters, such as agents/llm-*; takes the right to get Secrets there. Without it claims may refer to none")
 	flags.StringVar(&o.pools.sandboxd, "sandboxd-image", "",
 		"image of atoll-sandboxd, which Pods of a template with the runtime e2b get from an init container; without it their own images "+
 			"bring it")
@@ -236,6 +241,9 @@ func (o *Options) Validate() error {
 				"--sandboxd-image %q is not valid, want the name of an image such as registry.example/atoll-sandboxd:v1: %w",
 				clip.Text(o.pools.sandboxd, 100), err))
 		}
+	}
+	if _, err := secretenv.ParseRules(o.pools.sandboxSecrets); err != nil {
+		errs = append(errs, fmt.Errorf("--sandbox-secrets: %w", err))
 	}
 	errs = append(errs, o.network.validate(), o.listen.access.validate(o.listen.api), o.validateE2B())
 	for _, lease := range o.pools.foreignLeases {

@@ -31,6 +31,7 @@ import (
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/latency"
@@ -40,6 +41,7 @@ import (
 	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/rooms"
 	"navix.sh/atoll/worker/internal/sandboxes"
+	"navix.sh/atoll/worker/internal/secretenv"
 )
 
 // Leader election as in Kubernetes' own controllers, except that followers try eight times as often; because the cluster has no
@@ -178,16 +180,33 @@ func (w *assembly) prepare() (err error) {
 // addClaimPath adds the claim path and the tunnels into sandboxes.
 func (w *assembly) addClaimPath(context.Context) (err error) {
 	activity := podtunnel.NewActivity(w.local)
+	secrets, err := w.sandboxSecrets()
+	if err != nil {
+		return err
+	}
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
 		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
 		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity}},
-		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry},
+		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets},
 	}, w.log)
 	if err != nil {
 		return err
 	}
-	w.tunnels, err = w.addTunnels(activity)
+	w.tunnels, err = w.addTunnels(activity, secrets)
 	return err
+}
+
+// sandboxSecrets returns the Secrets that claims may refer to.
+func (w *assembly) sandboxSecrets() (*secretenv.Source, error) {
+	rules, err := secretenv.ParseRules(w.pools.sandboxSecrets)
+	if err != nil {
+		return nil, fmt.Errorf("reading --sandbox-secrets: %w", err)
+	}
+	cluster, err := hooks.NewCluster(w.cfg)
+	if err != nil {
+		return nil, err
+	}
+	return secretenv.New(rules, cluster), nil
 }
 
 func (w *assembly) feedInventory(ctx context.Context) error {

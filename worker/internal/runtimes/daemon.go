@@ -26,8 +26,8 @@ const (
 // daemonSize is well above the program's.
 var daemonSize = resource.MustParse("128Mi")
 
-// lists reports whether a pool has the runtime of atoll-sandboxd.
-func lists(pool *v1alpha1.SandboxPoolSpec) bool {
+// Lists reports whether a pool has the runtime of atoll-sandboxd.
+func Lists(pool *v1alpha1.SandboxPoolSpec) bool {
 	return slices.ContainsFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool { return r.Name == E2B })
 }
 
@@ -35,7 +35,7 @@ func lists(pool *v1alpha1.SandboxPoolSpec) bool {
 // command tells, or an annotation, or arguments for an entrypoint that is not known here. On a node's network its port would be the node's.
 func Delivers(pool *v1alpha1.SandboxPoolSpec, image string) bool {
 	containers := pool.Template.Spec.Containers
-	if image == "" || !lists(pool) || len(containers) == 0 || pool.Template.Spec.HostNetwork ||
+	if image == "" || !Lists(pool) || len(containers) == 0 || pool.Template.Spec.HostNetwork ||
 		pool.Template.Annotations[v1alpha1.SandboxdAnnotationKey] == v1alpha1.SandboxdFromImage {
 		return false
 	}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"errors"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/runtimes"
+)
+
+// secretsOf refuses references to Secrets that no sandbox of the pool can have. Another cluster may allow what this one does not.
+func (s *Service) secretsOf(c *Claim, spec *v1alpha1.SandboxPoolSpec) error {
+	refs := c.Request.GetSecrets()
+	if len(refs) == 0 {
+		return nil
+	}
+	if !runtimes.Lists(spec) {
+		return disposition.Fault(problem.InvalidField("secrets", "what was given",
+			"none, for an Env whose template does not list the runtime "+runtimes.E2B+": no daemon takes them"))
+	}
+	fault := s.opts.Secrets.Permit(c.Pool.Namespace, refs)
+	switch {
+	case fault == nil:
+		return nil
+	case fault.Reason == problem.Invalid:
+		return disposition.Fault(fault)
+	default:
+		return disposition.Refusal(fault)
+	}
+}
+
+// lookAtSecrets refuses a claim that refers to what only a person can put there, before a Pod is taken for it. The values are read again
+// when the sandbox runs. That the API server does not respond now refuses nothing.
+func (s *Service) lookAtSecrets(ctx context.Context, c *Claim) error {
+	refs := c.Request.GetSecrets()
+	if len(refs) == 0 {
+		return nil
+	}
+	_, err := s.opts.Secrets.Read(ctx, c.Pool.Namespace, c.Request.GetTeam(), refs)
+	var fault *problem.Error
+	if errors.As(err, &fault) && fault.Reason == problem.Misconfigured {
+		return disposition.Refusal(fault)
+	}
+	return nil
+}

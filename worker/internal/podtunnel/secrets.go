@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podtunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"navix.sh/atoll/api/envd"
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/sandboxd"
+	"navix.sh/atoll/worker/internal/sandboxes"
+)
+
+// give gives values of Secrets to the daemon of a session's sandbox. The session, which any end of the sandbox cuts, carries the request;
+// so no other sandbox gets it (I13). After it the session has nothing more to say.
+func (s *Service) give(session *session, place sandboxes.Place, what *federationv1.SecretsReach, caller string) error {
+	if s.opts.Secrets == nil {
+		return problem.New(problem.Unimplemented, "this worker reads no Secrets for sandboxes")
+	}
+	values, err := s.opts.Secrets.Read(session.ctx, place.Pod.Namespace, place.Team, what.GetSecrets())
+	if err != nil {
+		return err
+	}
+	inner, err := s.opts.Upstream.Dial(session.ctx, place, &federationv1.ReachCall{
+		SandboxId: session.id, Caller: caller, What: &federationv1.ReachCall_Port{Port: &federationv1.PortReach{Port: envd.Port}},
+	})
+	if err != nil {
+		return err
+	}
+	defer inner.Close(nil)
+	cut := context.AfterFunc(session.ctx, func() { inner.Close(nil) })
+	defer cut()
+	daemon := &sandboxd.Client{Base: fmt.Sprintf("http://localhost:%d", envd.Port), Token: what.GetToken()}
+	daemon.HTTP = &http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true, DisableCompression: true,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return reach.NewConn(&request{Tunnel: inner, session: session}), nil
+			},
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if err := daemon.Init(session.ctx, sandboxd.Defaults{Env: values}, time.Time{}); err != nil {
+		return notGiven(err)
+	}
+	session.attach(given{})
+	return nil
+}
+
+// notGiven is the error of a daemon that did not take variables. It does not quote the daemon, which may quote a value.
+func notGiven(err error) error {
+	var known *problem.Error
+	var refused *sandboxd.StatusError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &refused):
+		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon refused them with status %d at port %d",
+			refused.Status, envd.Port)
+	default:
+		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon did not take them at port %d", envd.Port)
+	}
+}
+
+// request is the connection of one request, whose messages pass as a session's do.
+type request struct {
+	reach.Tunnel
+	session *session
+}
+
+func (r *request) Recv() ([]byte, error) {
+	message, err := r.Tunnel.Recv()
+	if cause := r.session.check(); cause != nil {
+		return nil, cause
+	}
+	return message, err
+}
+
+func (r *request) Send(message []byte) error {
+	if err := r.session.check(); err != nil {
+		return err
+	}
+	return r.Tunnel.Send(message)
+}
+
+// given is what a session carries after its values were given: nothing.
+type given struct{}
+
+func (given) Recv() ([]byte, error) { return nil, io.EOF }
+func (given) Send([]byte) error     { return nil }
+func (given) CloseSend() error      { return nil }
+func (given) Close(error)           {}
+func (given) Cut() <-chan struct{}  { return nil }
