@@ -196,6 +196,7 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	flags.StringArrayVar(&f.secrets, "secret", nil,
 		"ENV=NAME/KEY, a variable whose value is a key of a Secret in the Env's namespace, which the platform team allows; repeatable")
 	flags.StringVar(&r.Workdir, "workdir", "", "where processes of the daemon start, and relative paths begin; it is made if it is missing")
+	flags.BoolVar(&r.DenyEgress, "deny-egress", false, "the sandbox may connect to nothing, whatever its Env opens")
 	flags.StringVar(&r.ExecUser, "exec-user", "", "the account that they run as, and that --file's files are of; default the container's")
 	flags.StringArrayVar(&f.files, "file", nil,
 		"LOCAL:PATH, a file to begin with, with its permissions, written by the daemon; repeatable, at most 32 of 1 MiB in all")

@@ -186,6 +186,11 @@ const (
 	// ports. Pools have it from their template. Users may set it.
 	EgressAnnotationKey = "agentbox.navix.sh/egress"
 
+	// EgressLabelKey is EgressDenied on the Pod of a sandbox whose claim asked
+	// that it may connect to nothing. The worker writes it with the claim.
+	EgressLabelKey = "agentbox.navix.sh/egress"
+	EgressDenied   = "denied"
+
 	// LastSandboxCreateTimeAnnotationKey is the RFC 3339 UTC time of the pool's
 	// latest create. The worker keeps it in memory and flushes it about every
 	// 5 s if it moved; the autoscaler reads the annotation only when memory is

@@ -5,6 +5,7 @@ package e2b
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/sandboxd"
 )
@@ -162,5 +164,29 @@ func TestInsideEndsWithItsListener(t *testing.T) {
 	_ = inside.Close()
 	if _, err := inside.Dial(context.Background(), "10.0.0.1"); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a connection to a closed listener: %v", err)
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	for body, want := range map[string]struct{ known, denies bool }{
+		`{}`:                                      {true, false},
+		`{"allow_internet_access": true}`:         {true, false},
+		`{"allow_internet_access": false}`:        {true, true},
+		`{"network": {}}`:                         {true, false},
+		`{"network": {"denyOut": ["0.0.0.0/0"]}}`: {true, true},
+		`{"network": {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": false}}`: {true, true},
+		`{"network": {"denyOut": ["10.0.0.0/8"]}}`:                             {false, false},
+		`{"network": {"denyOut": "0.0.0.0/0"}}`:                                {false, false},
+		`{"network": {"denyOut": ["0.0.0.0/0"], "allowOut": ["10.0.0.1"]}}`:    {false, false},
+		`{"network": {"allowPublicTraffic": true}}`:                            {false, false},
+	} {
+		n := &newSandbox{TemplateID: "python"}
+		must.Succeed(t, json.Unmarshal([]byte(body), n))
+		if err := n.check(); (err == nil) != want.known {
+			t.Errorf("%s: %v", body, err)
+		}
+		if got := n.request(Template{Env: "python"})["denyEgress"] == true; want.known && got != want.denies {
+			t.Errorf("%s: egress denied %t", body, got)
+		}
 	}
 }

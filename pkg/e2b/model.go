@@ -61,8 +61,8 @@ func (n *newSandbox) check() error {
 	switch {
 	case n.AutoPause:
 		return absent("autoPause", "pause the sandbox yourself; its memory stays")
-	case n.AllowInternetAccess != nil && !*n.AllowInternetAccess, !asHere(n.Network):
-		return absent("a network for each sandbox", "choose an Env whose annotation egress denies it")
+	case !asHere(n.Network):
+		return absent("network but denyOut of all addresses", "choose an Env whose annotation egress opens what the sandbox needs")
 	case len(n.VolumeMounts) > 0:
 		return absent("volumeMounts", "put volumes into the Env's template")
 	case len(n.MCP) > 0:
@@ -73,10 +73,35 @@ func (n *newSandbox) check() error {
 	return nil
 }
 
-// asHere reports whether a network is what every sandbox has: its ports need a token, and the Env's annotation egress says the rest.
+// asHere reports whether a network is one that a sandbox can have: its ports need a token, and what the Env's annotation egress opens is
+// open, or nothing is.
 func asHere(network map[string]any) bool {
-	public, said := network["allowPublicTraffic"]
-	return len(network) == 0 || len(network) == 1 && said && public == false
+	for name, value := range network {
+		switch name {
+		case "allowPublicTraffic":
+			if value != false {
+				return false
+			}
+		case "denyOut":
+			if !deniesAll(value) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// deniesAll reports whether a list of addresses is the one of all.
+func deniesAll(list any) bool {
+	addresses, _ := list.([]any)
+	return len(addresses) == 1 && addresses[0] == "0.0.0.0/0"
+}
+
+// deniesEgress reports whether the sandbox may connect to nothing.
+func (n *newSandbox) deniesEgress() bool {
+	return n.AllowInternetAccess != nil && !*n.AllowInternetAccess || deniesAll(n.Network["denyOut"])
 }
 
 // request is the same for the public API. The sandbox ends by its timeout alone.
@@ -91,6 +116,9 @@ func (n *newSandbox) request(template Template) map[string]any {
 	}
 	if template.Image != "" {
 		out["image"] = template.Image
+	}
+	if n.deniesEgress() {
+		out["denyEgress"] = true
 	}
 	return out
 }

@@ -477,7 +477,10 @@ type CreateSandboxRequest struct {
 	// As env_vars, with values of Secrets, which the cluster's worker reads: in the sandbox's namespace, and of the names that its flag
 	// --sandbox-secrets allows. Callers and the hub have the references alone, which are part of what a claim key stands for. MISCONFIGURED
 	// where one may not be read, or is missing. At most 32, of 64 KiB in all.
-	Secrets       []*SandboxSecret `protobuf:"bytes,25,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Secrets []*SandboxSecret `protobuf:"bytes,25,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// The sandbox may connect to nothing, whatever its pool's annotation egress opens. MISCONFIGURED where the cluster's worker makes no network
+	// policies (its flag --sandbox-network-policy).
+	DenyEgress    bool `protobuf:"varint,26,opt,name=deny_egress,json=denyEgress,proto3" json:"deny_egress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +690,13 @@ func (x *CreateSandboxRequest) GetSecrets() []*SandboxSecret {
 	return nil
 }
 
+func (x *CreateSandboxRequest) GetDenyEgress() bool {
+	if x != nil {
+		return x.DenyEgress
+	}
+	return false
+}
+
 // SandboxFile is a file that a sandbox begins with.
 type SandboxFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -852,6 +862,7 @@ type Sandbox struct {
 	// In a list or an event, where the sandbox's cluster does not respond: how long ago the cluster said this. The sandbox may have changed or
 	// ended since. Unset: it is as it is now.
 	StaleAge      *durationpb.Duration `protobuf:"bytes,62,opt,name=stale_age,json=staleAge,proto3" json:"stale_age,omitempty"`
+	EgressDenied  bool                 `protobuf:"varint,63,opt,name=egress_denied,json=egressDenied,proto3" json:"egress_denied,omitempty"` // it may connect to nothing, as its claim asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1157,6 +1168,13 @@ func (x *Sandbox) GetStaleAge() *durationpb.Duration {
 		return x.StaleAge
 	}
 	return nil
+}
+
+func (x *Sandbox) GetEgressDenied() bool {
+	if x != nil {
+		return x.EgressDenied
+	}
+	return false
 }
 
 // Waiting is the place of a claim in the queue of its pool.
@@ -5212,7 +5230,7 @@ var File_sandbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18sandbox/v1/joining.proto\x1a\x18sandbox/v1/catalog.proto\"\x8c\v\n" +
+	"\x18sandbox/v1/sandbox.proto\x12\x10atoll.sandbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18sandbox/v1/joining.proto\x1a\x18sandbox/v1/catalog.proto\"\xad\v\n" +
 	"\x14CreateSandboxRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
@@ -5241,7 +5259,9 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\aworkdir\x18\x16 \x01(\tR\aworkdir\x12\x1b\n" +
 	"\texec_user\x18\x17 \x01(\tR\bexecUser\x123\n" +
 	"\x05files\x18\x18 \x03(\v2\x1d.atoll.sandbox.v1.SandboxFileR\x05files\x129\n" +
-	"\asecrets\x18\x19 \x03(\v2\x1f.atoll.sandbox.v1.SandboxSecretR\asecrets\x1a9\n" +
+	"\asecrets\x18\x19 \x03(\v2\x1f.atoll.sandbox.v1.SandboxSecretR\asecrets\x12\x1f\n" +
+	"\vdeny_egress\x18\x1a \x01(\bR\n" +
+	"denyEgress\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
@@ -5263,7 +5283,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\rSandboxSecret\x12\x10\n" +
 	"\x03env\x18\x01 \x01(\tR\x03env\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\"\xc8\x0e\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\"\xed\x0e\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -5308,7 +5328,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\rstatus_detail\x182 \x01(\v2\x1e.atoll.sandbox.v1.StatusDetailR\fstatusDetail\x12-\n" +
 	"\x05pause\x18< \x01(\v2\x17.atoll.sandbox.v1.PauseR\x05pause\x123\n" +
 	"\awaiting\x18= \x01(\v2\x19.atoll.sandbox.v1.WaitingR\awaiting\x126\n" +
-	"\tstale_age\x18> \x01(\v2\x19.google.protobuf.DurationR\bstaleAge\x1a9\n" +
+	"\tstale_age\x18> \x01(\v2\x19.google.protobuf.DurationR\bstaleAge\x12#\n" +
+	"\regress_denied\x18? \x01(\bR\fegressDenied\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +

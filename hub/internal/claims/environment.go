@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
@@ -51,12 +52,14 @@ func (s *Service) checkEnvironment(in *sandboxv1.CreateSandboxRequest) error {
 // no caller knows of it. One that an earlier call with its key has returned stays.
 func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, repeat bool) error {
 	fields := validate.Belongings(in)
-	if len(fields) == 0 || sandbox.GetPhase() != sandboxv1.Phase_RUNNING {
+	if outcome.Ended(sandbox) || sandbox.GetPhase() == sandboxv1.Phase_PENDING {
 		return nil // an end is returned as it is
 	}
-	err := refuseWithoutDaemon(sandbox, fields)
-	if err == nil {
-		err = s.environment.Set(ctx, sandbox.GetId(), in)
+	err := refuseOpenNetwork(sandbox, in)
+	if err == nil && len(fields) > 0 && sandbox.GetPhase() == sandboxv1.Phase_RUNNING {
+		if err = refuseWithoutDaemon(sandbox, fields); err == nil {
+			err = s.environment.Set(ctx, sandbox.GetId(), in)
+		}
 	}
 	if err == nil || repeat {
 		return err
@@ -67,6 +70,15 @@ func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *san
 		s.log.Info("A sandbox without its environment was not released, yet", "sandbox", sandbox.GetId(), "error", ending.Error())
 	}
 	return err
+}
+
+// refuseOpenNetwork refuses a sandbox whose worker does not know that a claim may deny egress.
+func refuseOpenNetwork(sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest) error {
+	if !in.GetDenyEgress() || sandbox.GetEgressDenied() {
+		return nil
+	}
+	return problem.New(problem.Misconfigured, "denyEgress: the worker of cluster %s is of an earlier version, which does not deny it",
+		sandbox.GetClusterId())
 }
 
 func refuseWithoutDaemon(sandbox *sandboxv1.Sandbox, fields []string) error {

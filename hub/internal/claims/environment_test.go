@@ -115,6 +115,11 @@ func TestEquip(t *testing.T) {
 	if len(daemons.set) != 1 {
 		t.Errorf("set %v, where there is nothing to set", daemons.set)
 	}
+	denied := workertest.Request("", func(r *sandboxv1.CreateSandboxRequest) { r.DenyEgress = true })
+	closed := proto.CloneOf(made)
+	closed.EgressDenied = true
+	must.Succeed(t, f.hub.equip(t.Context(), closed, denied, false))
+	workertest.WantReason(t, f.hub.equip(t.Context(), made, denied, true), problem.Misconfigured) // its worker is older
 	daemons.failure = problem.New(problem.Misconfigured, "no word")
 	// An earlier call has returned it, so it stays.
 	workertest.WantReason(t, f.hub.equip(t.Context(), made, env, true), problem.Misconfigured)

@@ -97,6 +97,27 @@ func TestI14AClaimGetsOnlyAnImageThatIsAllowed(t *testing.T) {
 	}
 }
 
+// A claim that denies egress is refused where nothing closes the network, here and not for other clusters.
+func TestDenyEgressNeedsNetworkPolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation(t, 8)
+		s.allows(nil, nil)
+		pod := s.IdlePod("a")
+		s.API.Put(pod)
+		s.See(pod)
+		request := &sandboxv1.CreateSandboxRequest{DenyEgress: true, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED}
+		_, err := s.Create(t.Context(), Claim{Request: request, Pool: inventorytest.Pool})
+		if problem.FromError(err).Reason != problem.Misconfigured || !disposition.Refused(err) || s.API.Patches() > 0 {
+			t.Errorf("%v after %d writes", err, s.API.Patches())
+		}
+		s.opts.DeniesEgress = true
+		got, err := s.Create(t.Context(), Claim{Request: request, Pool: inventorytest.Pool})
+		if err != nil || !got.GetEgressDenied() {
+			t.Errorf("with network policies: %v, %v", got, err)
+		}
+	})
+}
+
 // What an Env allows holds at once, and no longer than it says so.
 func TestAnEnvsListHoldsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

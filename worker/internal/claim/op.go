@@ -59,6 +59,10 @@ func (l locked) newOp(c Claim, p *inventory.Pool) (*op, error) {
 	if err := l.secretsOf(&c, p.Spec()); err != nil {
 		return nil, err
 	}
+	if c.Request.GetDenyEgress() && !l.opts.DeniesEgress {
+		return nil, disposition.Refuse(problem.Misconfigured, "denyEgress: cluster %s makes no network policies "+
+			"(the worker's --sandbox-network-policy)", l.clusterID)
+	}
 	o := &op{
 		claim: c, queue: l.queueOf(c.Pool), waiter: newWaiter(&c, image), hooks: hooks,
 		id:       strings.ToLower(id.String()) + "-" + l.clusterID,

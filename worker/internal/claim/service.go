@@ -34,8 +34,10 @@ type Options struct {
 	Latency       *latency.Recorder // nil: not recorded
 	// Secrets are those that claims may refer to; nil: none.
 	Secrets *secretenv.Source
-	Metrics prometheus.Registerer
-	Log     logr.Logger
+	// DeniesEgress says that the network policies of pools can close the network of one sandbox.
+	DeniesEgress bool
+	Metrics      prometheus.Registerer
+	Log          logr.Logger
 }
 
 // Service hands out Pods. Its methods are safe for concurrent use.

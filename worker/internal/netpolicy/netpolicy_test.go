@@ -12,6 +12,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -43,31 +44,43 @@ func poolTold() *v1alpha1.SandboxPool {
 	return &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "told", UID: "u"}}
 }
 
-// policyFor renders an annotation as the API server would read it.
-func policyFor(t *testing.T, egress string) *networkingv1.NetworkPolicy {
+// policiesFor renders an annotation as the API server would read it.
+func policiesFor(t *testing.T, egress string) (out []*networkingv1.NetworkPolicy) {
 	t.Helper()
 	e, err := ParseEgress(egress)
 	must.Succeed(t, err)
-	rendered := Policy(poolTold(), e, Worker{Namespace: "atoll-system", Labels: map[string]string{"app": "worker"}})
-	policy := &networkingv1.NetworkPolicy{}
-	must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(rendered.Object, policy, true))
-	return policy
+	for _, rendered := range []*unstructured.Unstructured{
+		Policy(poolTold(), Worker{Namespace: "atoll-system", Labels: map[string]string{"app": "worker"}}), Opening(poolTold(), e),
+	} {
+		if rendered == nil {
+			continue
+		}
+		policy := &networkingv1.NetworkPolicy{}
+		must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(rendered.Object, policy, true))
+		out = append(out, policy)
+	}
+	return out
 }
 
-// allows decides as the specification of NetworkPolicies does, for one policy: whether a connection is let out of from, and into to.
-func allows(p *networkingv1.NetworkPolicy, from, to peer, port string) bool {
-	selected := func(x peer) bool {
-		return x.namespace == p.Namespace && matches(&p.Spec.PodSelector, x.labels)
+// allows decides as the specification of NetworkPolicies does: whether a connection is let out of from, and into to.
+func allows(policies []*networkingv1.NetworkPolicy, from, to peer, port string) bool {
+	outClosed, out, inClosed, in := false, false, false, false
+	for _, p := range policies {
+		selected := func(x peer) bool {
+			return x.namespace == p.Namespace && matches(&p.Spec.PodSelector, x.labels)
+		}
+		if selected(from) && slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+			outClosed = true
+			out = out || slices.ContainsFunc(p.Spec.Egress,
+				func(r networkingv1.NetworkPolicyEgressRule) bool { return ruled(p, r.To, r.Ports, to, port) })
+		}
+		if selected(to) && slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+			inClosed = true
+			in = in || slices.ContainsFunc(p.Spec.Ingress,
+				func(r networkingv1.NetworkPolicyIngressRule) bool { return ruled(p, r.From, r.Ports, from, port) })
+		}
 	}
-	out, in := true, true
-	if selected(from) && slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
-		out = slices.ContainsFunc(p.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool { return ruled(p, r.To, r.Ports, to, port) })
-	}
-	if selected(to) && slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
-		in = slices.ContainsFunc(p.Spec.Ingress,
-			func(r networkingv1.NetworkPolicyIngressRule) bool { return ruled(p, r.From, r.Ports, from, port) })
-	}
-	return out && in
+	return (out || !outClosed) && (in || !inClosed)
 }
 
 func matches(selector *metav1.LabelSelector, set labels.Set) bool {
@@ -138,15 +151,23 @@ func TestI14SandboxesReachWhatIsListed(t *testing.T) {
 		"169.254.169.254/32 80": {open: []connection{to(cloud, "80/TCP")}, closed: []connection{to(cloud, "443/TCP"),
 			to("169.254.169.253", "80/TCP")}},
 	} {
-		policy := policyFor(t, egress)
+		policies := policiesFor(t, egress)
 		for _, c := range want.open {
-			if !allows(policy, c.from, c.to, c.port) {
+			if !allows(policies, c.from, c.to, c.port) {
 				t.Errorf("%q: %v → %v %s is closed", egress, c.from, c.to, c.port)
 			}
 		}
 		for _, c := range want.closed {
-			if allows(policy, c.from, c.to, c.port) {
+			if allows(policies, c.from, c.to, c.port) {
 				t.Errorf("%q: %v → %v %s is open", egress, c.from, c.to, c.port)
+			}
+		}
+		for _, c := range want.open {
+			if c.from.address == sandbox.address {
+				c.from.labels = labels.Merge(c.from.labels, labels.Set{v1alpha1.EgressLabelKey: v1alpha1.EgressDenied})
+				if allows(policies, c.from, c.to, c.port) {
+					t.Errorf("%q: %v → %v %s is open for a sandbox whose claim denies it", egress, c.from, c.to, c.port)
+				}
 			}
 		}
 	}
@@ -199,12 +220,13 @@ func TestNames(t *testing.T) {
 		`"toPorts":[{"ports":[{"port":"53","protocol":"ANY"}],"rules":{"dns":[{"matchName":"pypi.org"},{"matchPattern":"*.example.org"}]}}]},` +
 		`{"toFQDNs":[{"matchName":"pypi.org"}],"toPorts":[{"ports":[{"port":"443","protocol":"TCP"}]}]},` +
 		`{"toFQDNs":[{"matchPattern":"*.example.org"}]}],` +
-		`"endpointSelector":{"matchLabels":{"agentbox.navix.sh/managed-by":"sandbox-api-server","agentbox.navix.sh/sandbox-pool":"told"}}}`
+		`"endpointSelector":{"matchExpressions":[{"key":"agentbox.navix.sh/egress","operator":"NotIn","values":["denied"]}],` +
+		`"matchLabels":{"agentbox.navix.sh/managed-by":"sandbox-api-server","agentbox.navix.sh/sandbox-pool":"told"}}}`
 	if err != nil || string(got) != want {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
-	if policy := policyFor(t, "pypi.org 443"); len(policy.Spec.Egress) > 0 {
-		t.Errorf("without Cilium a name opens %+v", policy.Spec.Egress)
+	if policies := policiesFor(t, "pypi.org 443"); len(policies) > 1 {
+		t.Errorf("without Cilium a name opens %+v", policies[1].Spec.Egress)
 	}
 }
 

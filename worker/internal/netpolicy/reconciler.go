@@ -129,22 +129,30 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.apply(ctx, w.policy); err != nil {
+	// What is open stays open while the policy that opened it before becomes the one that closes.
+	if err := r.applyOrRemove(ctx, w.opening, policyKind, pool, OpeningNameOf(pool.Name)); err != nil {
 		return ctrl.Result{}, err
 	}
-	if r.opts.Mode != Cilium {
-		return ctrl.Result{}, nil
+	if err := r.apply(ctx, w.policy); err != nil || r.opts.Mode != Cilium {
+		return ctrl.Result{}, err
 	}
-	if w.names != nil {
-		return ctrl.Result{}, r.apply(ctx, w.names)
+	return ctrl.Result{}, r.applyOrRemove(ctx, w.names, ciliumKind, pool, NameOf(pool.Name))
+}
+
+// applyOrRemove keeps a policy that a pool may not need: nil is none.
+func (r *Reconciler) applyOrRemove(ctx context.Context, policy *unstructured.Unstructured, kind schema.GroupVersionKind,
+	pool *v1alpha1.SandboxPool, name string) error {
+	if policy != nil {
+		return r.apply(ctx, policy)
 	}
-	return ctrl.Result{}, r.remove(ctx, ciliumKind, pool)
+	return r.remove(ctx, kind, pool, name)
 }
 
 // want is what a pool's policies are to be.
 type want struct {
-	policy, names *unstructured.Unstructured
-	condition     patch.Condition
+	policy         *unstructured.Unstructured
+	opening, names *unstructured.Unstructured // nil: none
+	condition      patch.Condition
 }
 
 // gather reads the pool's template, if it matters, and renders.
@@ -177,7 +185,7 @@ func (r *Reconciler) gather(ctx context.Context, pool *v1alpha1.SandboxPool) (*w
 
 func (r *Reconciler) render(pool *v1alpha1.SandboxPool, e *Egress, value string, fault error) *want {
 	const applied = v1alpha1.SandboxPoolConditionNetworkPolicyApplied
-	w := &want{policy: Policy(pool, e, r.opts.Worker)}
+	w := &want{policy: Policy(pool, r.opts.Worker), opening: Opening(pool, e)}
 	if r.opts.Mode == Cilium {
 		w.names = Names(pool, e)
 	} else if len(e.Names) > 0 {
@@ -238,10 +246,10 @@ func same(have, policy *unstructured.Unstructured) bool {
 		equality.Semantic.DeepEqual(have.GetOwnerReferences(), policy.GetOwnerReferences())
 }
 
-func (r *Reconciler) remove(ctx context.Context, kind schema.GroupVersionKind, pool *v1alpha1.SandboxPool) error {
+func (r *Reconciler) remove(ctx context.Context, kind schema.GroupVersionKind, pool *v1alpha1.SandboxPool, name string) error {
 	have := &unstructured.Unstructured{}
 	have.SetGroupVersionKind(kind)
-	err := r.cached(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: NameOf(pool.Name)}, have)
+	err := r.cached(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: name}, have)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

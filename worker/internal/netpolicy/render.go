@@ -31,11 +31,28 @@ type Worker struct {
 
 type doc = map[string]any
 
-// NameOf returns the name of a pool's policies.
+// NameOf returns the name of a pool's policy, and of its CiliumNetworkPolicy.
 func NameOf(pool string) string { return "atoll-pool-" + pool }
 
-// Policy renders a pool's NetworkPolicy. All fields that the API server would fill in are set, so that it can be compared.
-func Policy(pool *v1alpha1.SandboxPool, e *Egress, worker Worker) *unstructured.Unstructured {
+// OpeningNameOf returns the name of the policy that opens what a pool lists.
+func OpeningNameOf(pool string) string { return NameOf(pool) + "-egress" }
+
+// Policy renders the NetworkPolicy that closes the network of all of a pool's Pods, but for the worker. All fields that the API server
+// would fill in are set, so that it can be compared.
+func Policy(pool *v1alpha1.SandboxPool, worker Worker) *unstructured.Unstructured {
+	from := doc{"namespaceSelector": labelled(map[string]string{namespaceName: worker.Namespace})}
+	if len(worker.Labels) > 0 {
+		from["podSelector"] = labelled(worker.Labels)
+	}
+	return object(policyKind, NameOf(pool.Name), pool, doc{
+		"podSelector": labelled(podsOf(pool)),
+		"policyTypes": []any{"Ingress", "Egress"},
+		"ingress":     []any{doc{"from": []any{from}}},
+	})
+}
+
+// Opening renders the NetworkPolicy that opens what a pool lists, but for sandboxes whose claim denies it; nil if it lists nothing.
+func Opening(pool *v1alpha1.SandboxPool, e *Egress) *unstructured.Unstructured {
 	egress := []any{}
 	if e.DNS {
 		ports := portList([]Port{{"UDP", 53}, {"TCP", 53}})
@@ -54,19 +71,19 @@ func Policy(pool *v1alpha1.SandboxPool, e *Egress, worker Worker) *unstructured.
 		}
 		egress = append(egress, rule)
 	}
-	from := doc{"namespaceSelector": labelled(map[string]string{namespaceName: worker.Namespace})}
-	if len(worker.Labels) > 0 {
-		from["podSelector"] = labelled(worker.Labels)
+	if len(egress) == 0 {
+		return nil
 	}
-	spec := doc{
-		"podSelector": labelled(podsOf(pool)),
-		"policyTypes": []any{"Ingress", "Egress"},
-		"ingress":     []any{doc{"from": []any{from}}},
-	}
-	if len(egress) > 0 { // the API server drops an empty list
-		spec["egress"] = egress
-	}
-	return object(policyKind, pool, spec)
+	return object(policyKind, OpeningNameOf(pool.Name), pool, doc{
+		"podSelector": undenied(pool), "policyTypes": []any{"Egress"}, "egress": egress,
+	})
+}
+
+// undenied selects the Pods of a pool whose sandbox, if they have one, may connect to what the pool lists.
+func undenied(pool *v1alpha1.SandboxPool) doc {
+	selector := labelled(podsOf(pool))
+	selector["matchExpressions"] = []any{doc{"key": v1alpha1.EgressLabelKey, "operator": "NotIn", "values": []any{v1alpha1.EgressDenied}}}
+	return selector
 }
 
 const namespaceName = "kubernetes.io/metadata.name"
@@ -98,7 +115,7 @@ func Names(pool *v1alpha1.SandboxPool, e *Egress) *unstructured.Unstructured {
 		"toEndpoints": []any{doc{"matchLabels": doc{"k8s:io.kubernetes.pod.namespace": metav1.NamespaceSystem, "k8s:k8s-app": "kube-dns"}}},
 		"toPorts":     []any{doc{"ports": []any{doc{"port": "53", "protocol": "ANY"}}, "rules": doc{"dns": queries}}},
 	}
-	return object(ciliumKind, pool, doc{"endpointSelector": labelled(podsOf(pool)), "egress": append([]any{dns}, rules...)})
+	return object(ciliumKind, NameOf(pool.Name), pool, doc{"endpointSelector": undenied(pool), "egress": append([]any{dns}, rules...)})
 }
 
 func podsOf(pool *v1alpha1.SandboxPool) map[string]string {
@@ -107,11 +124,11 @@ func podsOf(pool *v1alpha1.SandboxPool) map[string]string {
 	}
 }
 
-func object(kind schema.GroupVersionKind, pool *v1alpha1.SandboxPool, spec doc) *unstructured.Unstructured {
+func object(kind schema.GroupVersionKind, name string, pool *v1alpha1.SandboxPool, spec doc) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: doc{"spec": spec}}
 	o.SetGroupVersionKind(kind)
 	o.SetNamespace(pool.Namespace)
-	o.SetName(NameOf(pool.Name))
+	o.SetName(name)
 	o.SetLabels(podsOf(pool))
 	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("SandboxPool"))})
 	return o

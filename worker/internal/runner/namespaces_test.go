@@ -186,6 +186,11 @@ func testNetworkPolicies(p *place) {
 		p.Must(p.live.Get(p.ctx, p.Key(netpolicy.NameOf(pool)), found))
 		return found
 	}
+	opened := func(pool string) []networkingv1.NetworkPolicyEgressRule {
+		found := &networkingv1.NetworkPolicy{}
+		p.Must(client.IgnoreNotFound(p.live.Get(p.ctx, p.Key(netpolicy.OpeningNameOf(pool)), found)))
+		return found.Spec.Egress
+	}
 	closed := policy("member") // of before
 	if ingress := closed.Spec.Ingress; len(closed.Spec.Egress) > 0 || len(closed.Spec.PolicyTypes) != 2 || len(ingress) != 1 ||
 		len(ingress[0].From) != 1 ||
@@ -205,18 +210,24 @@ func testNetworkPolicies(p *place) {
 	p.apply(aloneManifest)
 	p.awaitIdle("alone", 2)
 	message := p.awaitCondition("pool", "alone", applied, metav1.ConditionTrue, v1alpha1.ReasonNetworkPolicyApplied)
-	if open := policy("alone"); !strings.Contains(message, "10.0.0.0/8 443") || len(open.Spec.Egress) != 4 ||
-		open.Spec.Egress[2].To[0].IPBlock.CIDR != "10.0.0.0/8" ||
-		open.Spec.Egress[3].To[0].IPBlock.CIDR != "169.254.169.254/32" {
-		p.t.Errorf("%q opens %+v", message, open.Spec.Egress)
+	if open := opened("alone"); !strings.Contains(message, "10.0.0.0/8 443") || len(open) != 4 ||
+		open[2].To[0].IPBlock.CIDR != "10.0.0.0/8" || open[3].To[0].IPBlock.CIDR != "169.254.169.254/32" {
+		p.t.Errorf("%q opens %+v", message, open)
 	}
+	denied, err := p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.Namespace, Env: "env", DenyEgress: true})
+	p.Must(err)
+	if pod := p.pods("member")[denied.GetPod()]; !denied.GetEgressDenied() || pod.Labels[v1alpha1.EgressLabelKey] != v1alpha1.EgressDenied {
+		p.t.Errorf("a claim that denies egress gets %v in a Pod with labels %v", denied, pod.Labels)
+	}
+	_, err = p.sandboxes.ReleaseSandbox(p.ctx, &sandboxv1.ReleaseSandboxRequest{Id: denied.GetId()})
+	p.Must(err)
 	p.kubectl("", "annotate", "sandboxpool", "member", "agentbox.navix.sh/egress=192.0.2.0/24, 169.254.169.0/24")
 	if message = p.awaitCondition("pool", "member", applied, metav1.ConditionFalse, v1alpha1.ReasonEgressInvalid); !strings.Contains(message,
 		"169.254.169.0/24") {
 		p.t.Errorf("a pool that opens metadata services tells %q", message)
 	}
 	planetest.Eventually(p.t, "the readable part", func() error {
-		egress := policy("member").Spec.Egress
+		egress := opened("member")
 		return wait.If(len(egress) == 1 && egress[0].To[0].IPBlock.CIDR == "192.0.2.0/24", egress)
 	})
 	before := p.pods("alone")
@@ -226,7 +237,7 @@ func testNetworkPolicies(p *place) {
 		p.t.Errorf("an annotation that cannot be read: %q", message)
 	}
 	planetest.Eventually(p.t, "closed", func() error {
-		egress := policy("alone").Spec.Egress
+		egress := opened("alone")
 		return wait.If(len(egress) == 0, egress)
 	})
 

@@ -37,6 +37,7 @@ import (
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
+	"navix.sh/atoll/worker/internal/netpolicy"
 	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/rooms"
@@ -187,7 +188,8 @@ func (w *assembly) addClaimPath(context.Context) (err error) {
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
 		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
 		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity}},
-		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets},
+		claims: claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets,
+			DeniesEgress: w.network.mode != netpolicy.Off},
 	}, w.log)
 	if err != nil {
 		return err

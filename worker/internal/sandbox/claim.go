@@ -25,6 +25,8 @@ type Grant struct {
 	Labels   map[string]string
 	Metadata map[string]string
 	Image    string // image of the sandbox
+	// DenyEgress has the pool's network policies open nothing for the Pod.
+	DenyEgress bool
 	// Hooks are the post-start hooks, as package hook encodes them.
 	Hooks string
 	// Hold keeps a sandbox starting even if its image is right; because hooks or checks must run first.
@@ -57,6 +59,9 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.setPhase(phase)
 	p.setLabel(v1alpha1.SandboxIDLabelKey, g.ID)
 	p.setAnnotation(v1alpha1.SandboxIDAnnotationKey, g.ID)
+	if g.DenyEgress {
+		p.setLabel(v1alpha1.EgressLabelKey, v1alpha1.EgressDenied)
+	}
 	if g.KeyHash != "" {
 		p.setLabel(v1alpha1.ClaimKeyHashLabelKey, g.KeyHash)
 		p.setAnnotation(v1alpha1.ClaimKeyAnnotationKey, g.Key)

@@ -127,9 +127,12 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 		pod = next
 	}
 	grant := fullGrant(tenantImage)
-	grant.Hooks = `[{"http":{"port":1,"body":"secret"}}]`
+	grant.Hooks, grant.DenyEgress = `[{"http":{"port":1,"body":"secret"}}]`, true
 	patch, _ := mustClaim(t, pod, grant)
 	step(patch)
+	if pod.Labels[v1alpha1.EgressLabelKey] != v1alpha1.EgressDenied || !Record(pod, nil, "east").GetEgressDenied() {
+		t.Errorf("a claim that denies egress has the labels %v", pod.Labels)
+	}
 	if got := Read(pod).Hooks; got != grant.Hooks {
 		t.Errorf("the hooks are %q", got)
 	}

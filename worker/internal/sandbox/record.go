@@ -35,7 +35,7 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		Team: s.Team, User: s.User,
 		Labels:   userLabels(pod),
 		Metadata: parseStringMap(pod.Annotations[v1alpha1.SandboxMetadataAnnotationKey]),
-		ClaimKey: s.Key,
+		ClaimKey: s.Key, EgressDenied: pod.Labels[v1alpha1.EgressLabelKey] == v1alpha1.EgressDenied,
 
 		ClaimedAt: timestamp(s.ClaimedAt), StartedAt: timestamp(s.StartedAt), TerminatedAt: timestamp(s.TerminatedAt),
 		StopReason:    string(s.End.StopReason),

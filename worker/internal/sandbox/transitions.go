@@ -142,7 +142,7 @@ func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, now time.Time) [
 	p.testAlive()
 	p.testImage(IdleImage(pool))
 	p.setPhase(Idle)
-	for _, key := range []string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimKeyHashLabelKey} {
+	for _, key := range []string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimKeyHashLabelKey, v1alpha1.EgressLabelKey} {
 		p.dropLabel(pod, key)
 	}
 	for _, key := range []string{v1alpha1.LabelTeam, v1alpha1.LabelUser} {
