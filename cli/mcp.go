@@ -21,7 +21,7 @@ func mcpCommand(a *app) *cobra.Command {
 		Long: `Offer sandboxes to an agent by the Model Context Protocol, on standard input and output. Agents start it themselves: name it as a
 server of type stdio in their settings.
 
-The tools are create, run, read, write, list and release. An agent uses the sandboxes of its own session alone, and they are released
+The tools are create, run, read, write, list, port and release. An agent uses the sandboxes of its own session alone, and they are released
 when the session ends. The Env's template needs atoll-sandboxd.`,
 		Example: `  atollctl mcp --env default/python --token-file ~/.config/atoll/key`,
 		Args:    cobra.NoArgs,

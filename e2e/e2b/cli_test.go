@@ -190,7 +190,7 @@ func TestMCPSession(t *testing.T) {
 		must.Succeed(t, err)
 		names = append(names, one.Name)
 	}
-	if got := strings.Join(names, " "); got != "create list read release run write" {
+	if got := strings.Join(names, " "); got != "create list port read release run write" {
 		t.Errorf("the tools are %s", got)
 	}
 	type args map[string]any
@@ -215,6 +215,14 @@ func TestMCPSession(t *testing.T) {
 	var read struct{ Text string }
 	if failure := tool(t, session, "read", args{"path": "dir/hello"}, &read); failure != "" || read.Text != "Hello\n" {
 		t.Errorf("read: %s %+v", failure, read)
+	}
+	var exposed struct{ URL string }
+	if failure := tool(t, session, "port", args{"port": 8000}, &exposed); failure != "" ||
+		!strings.HasSuffix(exposed.URL, "/v1/sandboxes/"+created.Sandbox+"/ports/8000/") || !strings.HasPrefix(exposed.URL, "http") {
+		t.Errorf("port: %s %+v", failure, exposed)
+	}
+	if failure := tool(t, session, "port", args{"port": 0}, &exposed); !strings.Contains(failure, "want 1 to 65535") {
+		t.Errorf("a port that is none: %q", failure)
 	}
 	var listed struct {
 		Files     []struct{ Path string }

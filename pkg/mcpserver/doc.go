@@ -5,7 +5,7 @@
 // In: a client of a hub (package client), and calls of tools. Out: sandboxes, and what commands and files in them say.
 //
 //	server.go   a session and its sandboxes
-//	tools.go    the tools: create, run, read, write, list, release
+//	tools.go    the tools: create, run, read, write, list, port, release
 //	handler.go  sessions over HTTP, at the hub's /mcp
 //	remote.go   one of them, its requests and its calls of the API
 //

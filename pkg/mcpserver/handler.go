@@ -181,7 +181,7 @@ func (h *Handler) open(r *http.Request, env string) (*remote, error) {
 	s := &remote{id: rand.Text(), caller: caller, patience: h.opts.Patience}
 	s.transport = newTransport(h.opts.Dial, s)
 	o := h.opts.Session
-	o.Env = env
+	o.Env, o.Origin = env, originOf(r)
 	var err error
 	if o.Client, err = client.New(client.Options{
 		Server: insideURL, TokenSource: s.currentToken, HTTP: &http.Client{Transport: s.transport},
@@ -194,6 +194,16 @@ func (h *Handler) open(r *http.Request, env string) (*remote, error) {
 	h.count++
 	h.leaving.Add(1)
 	return s, nil
+}
+
+// originOf returns the origin by which a request came, as a proxy before this server or the connection tells. Its host has been checked
+// (--allowed-hosts); it serves to tell the same caller where ports are.
+func originOf(r *http.Request) string {
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host
 }
 
 // drop ends a session, and releases its sandboxes.

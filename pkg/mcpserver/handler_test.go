@@ -127,6 +127,13 @@ func TestASessionOverHTTP(t *testing.T) {
 		t.Errorf("created as %v", w.live)
 	}
 	w.mu.Unlock()
+	// Where the agent reaches a port: by the origin that it called, not by the one that the session calls.
+	r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "port", Arguments: map[string]any{"port": 8000}})
+	must.Succeed(t, err)
+	want := strings.TrimSuffix(w.url, Path) + "/v1/sandboxes/sandbox-1/ports/8000/"
+	if got, _ := r.StructuredContent.(map[string]any); r.IsError || got["url"] != want {
+		t.Errorf("the port is at %v, want %s", r.StructuredContent, want)
+	}
 	must.Succeed(t, s.Close())
 	w.wantLive(t, 0)
 }

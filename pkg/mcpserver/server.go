@@ -31,7 +31,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// MaxSandboxes is how many a session has at a time.
 	MaxSandboxes int
-	Version      string
+	// Origin is the API's, as the agent reaches it, such as https://hub.example. Empty: the client's.
+	Origin  string
+	Version string
 }
 
 // maxCalls is how many tools a session uses at a time.

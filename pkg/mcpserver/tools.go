@@ -89,6 +89,16 @@ type file struct {
 	Size int64  `json:"size"`
 }
 
+type portIn struct {
+	Sandbox string `json:"sandbox,omitempty" jsonschema:"a sandbox of this session; may be left out if there is one"`
+	Port    int    `json:"port" jsonschema:"where a server in the sandbox listens, 1 to 65535"`
+}
+
+type exposed struct {
+	URL  string `json:"url" jsonschema:"where the port's HTTP is reached, while the sandbox lasts"`
+	Note string `json:"note"`
+}
+
 type releaseIn struct {
 	Sandbox string `json:"sandbox,omitempty" jsonschema:"a sandbox of this session; may be left out if there is one"`
 }
@@ -103,6 +113,7 @@ func (s *Session) addTools() {
 	add(s, "read", fmt.Sprintf("Read a text file of at most %d KiB in a sandbox.", maxText>>10), s.toolRead)
 	add(s, "write", "Write a text file in a sandbox, with the folders that it needs.", s.toolWrite)
 	add(s, "list", "List a folder of a sandbox, or without a path the sandboxes of this session.", s.toolList)
+	add(s, "port", "Return the URL of a port of a sandbox, where an HTTP server in it is reached.", s.toolPort)
 	add(s, "release", "Release a sandbox. All that is in it is gone.", s.toolRelease)
 }
 
@@ -217,6 +228,25 @@ func (s *Session) own() (out listed) {
 		out.Sandboxes = append(out.Sandboxes, shown(sandbox))
 	}
 	return out
+}
+
+// portNote says what a request to a port's URL needs. The credentials themselves are not told; because a model need not see them.
+const portNote = "requests need the API key of this session's user, as the header Authorization: Bearer KEY"
+
+// toolPort makes nothing: each port of a sandbox can be reached by those who may reach the sandbox.
+func (s *Session) toolPort(_ context.Context, in portIn) (exposed, error) {
+	sandbox, err := s.sandbox(in.Sandbox)
+	if err != nil {
+		return exposed{}, err
+	}
+	if in.Port < 1 || in.Port > 65535 {
+		return exposed{}, fmt.Errorf("port: %d is not valid, want 1 to 65535", in.Port)
+	}
+	url := sandbox.PortURL(in.Port)
+	if s.opts.Origin != "" {
+		url = s.opts.Origin + strings.TrimPrefix(url, insideURL)
+	}
+	return exposed{url, portNote}, nil
 }
 
 func (s *Session) toolRelease(ctx context.Context, in releaseIn) (released, error) {
