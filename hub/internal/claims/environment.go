@@ -52,7 +52,7 @@ func (s *Service) checkEnvironment(in *sandboxv1.CreateSandboxRequest) error {
 // no caller knows of it. One that an earlier call with its key has returned stays.
 func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, repeat bool) error {
 	fields := validate.Belongings(in)
-	if outcome.Ended(sandbox) || sandbox.GetPhase() == sandboxv1.Phase_PENDING {
+	if outcome.Over(sandbox) || sandbox.GetPhase() == sandboxv1.Phase_PENDING {
 		return nil // an end is returned as it is
 	}
 	err := refuseOpenNetwork(sandbox, in)
