@@ -74,8 +74,8 @@ func (a auditing) Open(ctx context.Context, id string, what *federationv1.ReachC
 	return t, nil
 }
 
-// ended is how a conversation has ended. None is refused once it has begun, such as by its sandbox's release; because that would say that it
-// has changed nothing.
+// ended is how a conversation has ended. None is refused once it has begun, such as by its sandbox's release; because that would say that
+// it has changed nothing.
 func ended(err error, millis int64) audit.Result {
 	r := audit.ResultOf(err, audit.Result{Millis: millis})
 	if r.Outcome == audit.Refused {

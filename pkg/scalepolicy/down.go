@@ -64,7 +64,8 @@ func (d *deciding) follow(m *member) {
 		wait = max(wait, seconds(policy.ProtectionWindowSeconds)-pod.MarkedFor)
 	}
 	if due > 0 && wait > 0 {
-		m.stop(ReasonProtectionWindow, "%s marked and can be claimed for %d s", plural.Form(due, "Pod is", "Pods are"), policy.ProtectionWindowSeconds)
+		m.stop(ReasonProtectionWindow, "%s marked and can be claimed for %d s", plural.Form(due, "Pod is", "Pods are"),
+			policy.ProtectionWindowSeconds)
 		d.wake(wait)
 		return
 	}

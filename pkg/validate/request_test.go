@@ -104,7 +104,9 @@ func TestCreateRefuses(t *testing.T) {
 }
 
 func TestReferencesToSecrets(t *testing.T) {
-	ref := func(env, name, key string) *sandboxv1.SandboxSecret { return &sandboxv1.SandboxSecret{Env: env, Name: name, Key: key} }
+	ref := func(env, name, key string) *sandboxv1.SandboxSecret {
+		return &sandboxv1.SandboxSecret{Env: env, Name: name, Key: key}
+	}
 	refs := func(n int) (out []*sandboxv1.SandboxSecret) {
 		for i := range n {
 			out = append(out, ref(fmt.Sprint("S", i), "creds", "token"))

@@ -6,8 +6,8 @@
 //
 // # Rules
 //
-//   - A Secret is read in the sandbox's namespace alone, and if a rule allows its name there: TestRules, TestSecretsOfAnAPIServer. Without rules
-//     none is read.
+//   - A Secret is read in the sandbox's namespace alone, and if a rule allows its name there: TestRules, TestSecretsOfAnAPIServer. Without
+//     rules none is read.
 //   - The annotation agentbox.navix.sh/hook-secret-teams limits a Secret to teams, as it does for hooks. Another team's is the same as
 //     none; because a caller must not learn which Secrets a namespace has.
 //   - A claim that refers to what may not be read, or is missing, is refused before it has a Pod. It may go to another cluster; because

@@ -35,7 +35,9 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: allowed %t, want %t", name, got, want)
 		}
 	}
-	for _, bad := range []string{"", "agents", "agents/", "/token", "*/token", "agents/a/b", "agents/[a-z]", "agents/?", "agents/A", "Agents/a"} {
+	for _, bad := range []string{
+		"", "agents", "agents/", "/token", "*/token", "agents/a/b", "agents/[a-z]", "agents/?", "agents/A", "Agents/a",
+	} {
 		if _, err := ParseRules([]string{"a/b", bad}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", bad)) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -100,18 +102,24 @@ func TestNoErrorHasAValue(t *testing.T) {
 		reason problem.Reason
 		says   string
 	}{
-		"no such Secret":          {shelf{}, a, "default", problem.Misconfigured, none},
-		"of other teams":          {shelf{secret: creds(map[string]string{"a": canary}, "blue")}, a, "default", problem.Misconfigured, none},
-		"of no team":              {shelf{secret: creds(map[string]string{"a": canary}, "")}, a, "default", problem.Misconfigured, none},
-		"no such key":             {shelf{secret: creds(map[string]string{"b": canary})}, a, "default", problem.Misconfigured, `has no key "a"`},
-		"no text":                 {shelf{secret: creds(map[string]string{"a": canary + "\xff"})}, a, "default", problem.Misconfigured, "is not text"},
-		"a NUL":                   {shelf{secret: creds(map[string]string{"a": canary + "\x00"})}, a, "default", problem.Misconfigured, "without NUL"},
-		"too much":                {shelf{secret: creds(map[string]string{"a": strings.Repeat(canary, 6000)})}, a, "default", problem.Misconfigured, "65536"},
-		"no right":                {shelf{err: apierrors.NewForbidden(schema.GroupResource{}, "creds", errors.New(canary))}, a, "default", problem.Misconfigured, "may not read"},
-		"no word":                 {shelf{err: errors.New(canary)}, a, "default", problem.Unavailable, "reading Secret"},
-		"another namespace":       {shelf{secret: good}, a, "other", problem.Misconfigured, `sandboxes of namespace "other"`},
-		"a name that is not open": {shelf{secret: good}, []*sandboxv1.SandboxSecret{ref("A", "identity", "a")}, "default", problem.Misconfigured, `"identity" is not`},
-		"what is no name":         {shelf{secret: good}, []*sandboxv1.SandboxSecret{ref("A", "../creds", "a")}, "default", problem.Invalid, "secrets[0].name"},
+		"no such Secret": {shelf{}, a, "default", problem.Misconfigured, none},
+		"of other teams": {shelf{secret: creds(map[string]string{"a": canary}, "blue")}, a, "default", problem.Misconfigured, none},
+		"of no team":     {shelf{secret: creds(map[string]string{"a": canary}, "")}, a, "default", problem.Misconfigured, none},
+		"no such key":    {shelf{secret: creds(map[string]string{"b": canary})}, a, "default", problem.Misconfigured, `has no key "a"`},
+		"no text": {shelf{secret: creds(map[string]string{"a": canary + "\xff"})}, a, "default",
+			problem.Misconfigured, "is not text"},
+		"a NUL": {shelf{secret: creds(map[string]string{"a": canary + "\x00"})}, a, "default",
+			problem.Misconfigured, "without NUL"},
+		"too much": {shelf{secret: creds(map[string]string{"a": strings.Repeat(canary, 6000)})}, a, "default",
+			problem.Misconfigured, "65536"},
+		"no right": {shelf{err: apierrors.NewForbidden(schema.GroupResource{}, "creds", errors.New(canary))}, a, "default",
+			problem.Misconfigured, "may not read"},
+		"no word":           {shelf{err: errors.New(canary)}, a, "default", problem.Unavailable, "reading Secret"},
+		"another namespace": {shelf{secret: good}, a, "other", problem.Misconfigured, `sandboxes of namespace "other"`},
+		"a name that is not open": {shelf{secret: good}, []*sandboxv1.SandboxSecret{ref("A", "identity", "a")}, "default",
+			problem.Misconfigured, `"identity" is not`},
+		"what is no name": {shelf{secret: good}, []*sandboxv1.SandboxSecret{ref("A", "../creds", "a")}, "default",
+			problem.Invalid, "secrets[0].name"},
 	} {
 		rules, err := ParseRules([]string{"default/creds"})
 		must.Succeed(t, err)
