@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -112,7 +113,7 @@ func (c *Client) Do(request *http.Request, now time.Time) (*http.Response, error
 			try.Header.Set(expect, proceed)
 		}
 		response, err := c.do(try)
-		if body.touched && tokenless(err) {
+		if body.touched.Load() && tokenless(err) {
 			return nil, fmt.Errorf("the daemon refused a body that it had begun to take: %w", errors.New(err.Error()))
 		}
 		return response, err
@@ -122,11 +123,11 @@ func (c *Client) Do(request *http.Request, now time.Time) (*http.Response, error
 // untouched is a body that the transport does not close, and that notes whether any of it was read.
 type untouched struct {
 	io.Reader
-	touched bool
+	touched atomic.Bool // the transport may read on after the response
 }
 
 func (u *untouched) Read(p []byte) (int, error) {
-	u.touched = true
+	u.touched.Store(true)
 	return u.Reader.Read(p)
 }
 
