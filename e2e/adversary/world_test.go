@@ -243,10 +243,10 @@ func (w *world) programs() map[string]stack.Measured {
 }
 
 // ground is what the attacker of a row is given.
-func (w *world) ground(ctx context.Context, r row) (g *ground, err error) {
+func (w *world) ground(ctx context.Context, r row, long time.Duration) (g *ground, err error) {
 	w.attempts++
 	g = &ground{
-		Row: r.name, Full: *fullFlag, Seconds: attackFor.Seconds(), Nice: *niceFlag,
+		Row: r.name, Full: *fullFlag, Seconds: long.Seconds(), Nice: *niceFlag,
 		Source: fmt.Sprintf("127.0.%d.%d", 70+w.attempts/250, 1+w.attempts%250),
 		API:    w.HubEndpoint().Address, Link: w.link, WorkerAPI: w.WorkerEndpoint("east").Address,
 		Tokens: map[string]string{}, Sandbox: w.own, Node: w.node, Canary: w.canary.GetId(),
