@@ -68,7 +68,7 @@ func TestWrongRequestsNameFieldValueAndWhatIsValid(t *testing.T) {
 		{"POST", "/v1/sandboxes", `{"env":["demo"]}`, "env", "a list", "a string"},
 		{"POST", "/v1/sandboxes", `{"env":"demo","clusters":"east"}`, "clusters", "east", "a list"},
 		{"POST", "/v1/sandboxes", `{"env":"demo","clusters":["east",7]}`, "clusters[1]", "7", "a string"},
-		{"POST", "/v1/sandboxes", `{"env":"demo","labels":{"a":{"secret":"x"}}}`, "labels.a", "an object", "a string"},
+		{"POST", "/v1/sandboxes", `{"env":"demo","labels":{"a":{"hidden":"x"}}}`, "labels.a", "an object", "a string"},
 		{"POST", "/v1/sandboxes", `{"env":"demo","postStartHooks":["ls"]}`, "postStartHooks[0]", "ls", "an object"},
 		{"POST", "/v1/sandboxes", "{\"env\":\"demo\",\"user\":\"canary\xff\"}", "user", "canary\ufffd", "text in UTF-8"},
 		{"POST", "/v1/sandboxes", `{"env":"demo","user":"canary\ud800","startupTimeout":"10m"}`, "user", "canary\ufffd", "text in UTF-8"},
@@ -91,7 +91,7 @@ func TestWrongRequestsNameFieldValueAndWhatIsValid(t *testing.T) {
 			continue
 		}
 		e := got.Errors[0]
-		if e.Field != tc.field || e.Value != tc.value || !strings.HasPrefix(e.Valid, tc.valid) || strings.Contains(body, "secret") {
+		if e.Field != tc.field || e.Value != tc.value || !strings.HasPrefix(e.Valid, tc.valid) || strings.Contains(body, "hidden") {
 			t.Errorf("%s %s %s: %s", tc.method, tc.path, tc.body, body)
 		}
 		if strings.Contains(body, "proto:") || strings.Contains(body, "rpc error") {
