@@ -19,5 +19,7 @@
 //   - After a slow response the lease is 15 s long. A renewal may take RequestTimeout, 6.5 s of the deadline of 10 s; because one
 //     sent at 0 s is valid for 14 s, and the next is there by 13.5 s: TestASlowAPIServerCostsNoLease.
 //   - The Address of a predecessor at the own address is none; because it is no other replica: TestTheLeaseTellsWhereItsHolderIs.
+//   - A release that conflicts with a renewal of this process is sent again; because a cancelled renewal may still be carried out:
+//     TestAReleaseThatARenewalCrosses.
 //   - Each renewal carries the API server's clock (package apitime); because that costs no write.
 package lease

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -34,6 +35,8 @@ const (
 	// quick is how long a renewal may take for the next one to be short: two of them, and the pause between them, fit into
 	// shortDuration.
 	quick = time.Second
+	// releases is how often a release is tried that conflicts.
+	releases = 3
 )
 
 // Lock is a Lease lock that knows until when it is held. Leader election uses it as its lock.
@@ -157,7 +160,7 @@ func (l *Lock) lapsed() bool { return l.led.Load() && !l.Held() }
 
 // Update acquires, renews or releases the lease.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	before := l.now()
+	before, update := l.now(), l.Interface.Update
 	switch mine := record.HolderIdentity == l.Identity(); {
 	case mine && l.lapsed() && !l.unbroken(before, &record):
 		return l.end()
@@ -166,9 +169,23 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	case !mine:
 		// Released from the moment of the request: the write may succeed and its response be lost.
 		l.until.Store(0)
-		l.term = nil
+		l.term, update = nil, l.release
 	}
-	return l.write(before, record, func(record resourcelock.LeaderElectionRecord) error { return l.Interface.Update(ctx, record) })
+	return l.write(before, record, func(record resourcelock.LeaderElectionRecord) error { return update(ctx, record) })
+}
+
+// release writes a record that has no holder, while the lease names this process. A renewal that was cancelled under way may be carried out
+// before it, so that it conflicts.
+func (l *Lock) release(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	for try := 1; ; try++ {
+		err := l.Interface.Update(ctx, record)
+		if record.HolderIdentity != "" || !apierrors.IsConflict(err) || try == releases {
+			return err
+		}
+		if now, _, readErr := l.Get(ctx); readErr != nil || now.HolderIdentity != l.Identity() {
+			return err
+		}
+	}
 }
 
 // unbroken reports whether a renewal continues the term that has lapsed: no other process has led since. Leader election counts

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"navix.sh/atoll/e2e/must"
@@ -191,6 +193,47 @@ func TestRenewsNoMoreThanNeeded(t *testing.T) {
 	// A release does not wait.
 	now = last
 	update(resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}, 3)
+}
+
+// crossed is a lease whose API server carries out a renewal when it gets a release; so often.
+type crossed struct {
+	resourcelock.Interface
+	holder   string
+	renewals int
+	other    bool // another process leads by then
+}
+
+func (c *crossed) Identity() string { return "me" }
+
+func (c *crossed) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: c.holder}, nil, nil
+}
+
+func (c *crossed) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	if c.renewals > 0 {
+		c.renewals--
+		if c.other {
+			c.holder = "another"
+		}
+		return apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "atoll-worker", errors.New("modified"))
+	}
+	c.holder = record.HolderIdentity
+	return nil
+}
+
+// A lease is released also if a renewal that was cancelled is carried out before; that of another process never.
+func TestAReleaseThatARenewalCrosses(t *testing.T) {
+	for _, tc := range []struct {
+		renewals int
+		other    bool
+		holder   string
+	}{{0, false, ""}, {1, false, ""}, {2, false, ""}, {3, false, "me"}, {1, true, "another"}} {
+		c := &crossed{holder: "me", renewals: tc.renewals, other: tc.other}
+		err := Wrap(c).Update(t.Context(), resourcelock.LeaderElectionRecord{})
+		if c.holder != tc.holder || (err == nil) != (tc.holder == "") {
+			t.Errorf("%+v: the holder is %q, %v", tc, c.holder, err)
+		}
+	}
 }
 
 func closed(ch <-chan struct{}) bool {
