@@ -43,7 +43,7 @@ type measured struct {
 
 var (
 	errSlow       = errors.New("honest callers were slowed")
-	errNotArrived = errors.New("the attack did not arrive")
+	errNotArrived = errors.New("the attack did not arrive") // or not fast enough to reach a limit
 )
 
 // run carries out a row, and checks everything that it asserts.
@@ -112,7 +112,7 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 	})
 	both.Wait()
 	m.note(honest)
-	errs := []error{honestErr, attackErr, peakErr, cpuErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx), m.Attack.want(r)}
+	errs := []error{honestErr, attackErr, peakErr, cpuErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx)}
 	if r.check != nil {
 		errs = append(errs, r.check(ctx, w, g))
 	}
@@ -124,8 +124,12 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 		errs = append(errs, err)
 		m.Goroutines[name] = sum(text, "go_goroutines ")
 	}
-	if err := errors.Join(errs...); err != nil {
-		return m, err
+	arrived, wrong := m.Attack.want(r), errors.Join(errs...)
+	switch {
+	case wrong != nil && arrived != nil && m.Attack.Attempts > 0: // it is not tried again
+		return m, fmt.Errorf("%w; %s", wrong, arrived.Error())
+	case wrong != nil || arrived != nil:
+		return m, errors.Join(wrong, arrived)
 	}
 	return m, honest.wantSpeed()
 }
@@ -193,12 +197,12 @@ func (r report) want(of row) error {
 	}
 	for _, pattern := range of.told {
 		if len(matched(pattern)) == 0 {
-			errs = append(errs, fmt.Errorf("the attacker was not told %q, but %q", pattern, heard))
+			errs = append(errs, fmt.Errorf("%w: the attacker was not told %q, but %q", errNotArrived, pattern, heard))
 		}
 	}
 	for _, pattern := range of.never {
 		if got := matched(pattern); len(got) > 0 {
-			errs = append(errs, fmt.Errorf("the attacker was told %q", got))
+			return fmt.Errorf("the attacker was told %q", got)
 		}
 	}
 	return errors.Join(errs...)
