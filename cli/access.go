@@ -33,7 +33,7 @@ func accessCommand(a *app) *cobra.Command {
 
 // documentOutput is the format of what has no table.
 func (a *app) documentOutput() string {
-	if a.output == "table" || a.output == "wide" {
+	if tabular(a.output) {
 		return "yaml"
 	}
 	return a.output
@@ -81,7 +81,7 @@ if the policy was changed since; without one it replaces whatever is there.`,
 				if err != nil {
 					return err
 				}
-				if a.output != "table" && a.output != "wide" {
+				if !tabular(a.output) {
 					return encode(cmd.OutOrStdout(), a.output, now)
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "applied: %d roles, %d bindings, limits of %d teams, revision %s\n", len(now.GetRoles()),

@@ -95,8 +95,8 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 		}
 	}
 	if bad > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: %s of an audit, such as one that a crash has cut\n", map[bool]string{
-			true: "1 line is no line", false: fmt.Sprintf("%d lines are no lines", bad)}[bad == 1])
+		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: %s of an audit, such as one that a crash has cut\n",
+			plural.Form(bad, "line is no line", "lines are no lines"))
 	}
 	if f.shown == 0 && f.read > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: none of %s matches\n", plural.Of(f.read, "line"))

@@ -73,7 +73,7 @@ func clustersCommand(a *app) *cobra.Command {
 			}
 			d.print = func(got fetched[*sandboxv1.Cluster]) error {
 				err := clusterView.all(cmd, a.output, "clusters", got.items, got.whole)
-				if list, ok := got.whole.(*sandboxv1.ListClustersResponse); ok && err == nil && (a.output == "table" || a.output == "wide") {
+				if list, ok := got.whole.(*sandboxv1.ListClustersResponse); ok && err == nil && tabular(a.output) {
 					printWaiting(cmd.ErrOrStderr(), list.GetWaiting())
 				}
 				return err

@@ -13,7 +13,7 @@ import (
 
 // showSandbox prints one sandbox, and in a table also why it does not run, or how it failed.
 func showSandbox(w io.Writer, output string, s *sandboxv1.Sandbox) error {
-	if err := sandboxView.one(w, output, s); err != nil || output != "table" && output != "wide" {
+	if err := sandboxView.one(w, output, s); err != nil || !tabular(output) {
 		return err
 	}
 	detail := s.GetStatusDetail()

@@ -57,7 +57,7 @@ Exit code: 0 all is well, 1 something is wrong, 2 nothing wrong was found and no
 
 func report(w io.Writer, output string, seen *doctor.Snapshot) error {
 	found := doctor.Diagnose(seen)
-	if output != "table" && output != "wide" {
+	if !tabular(output) {
 		if found == nil {
 			found = []doctor.Diagnosis{}
 		}

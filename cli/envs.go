@@ -170,7 +170,7 @@ func allEnvs(ctx context.Context, c clients, r *sandboxv1.ListEnvsRequest) (fetc
 
 // showEnv prints one Env member by member, and in a table also what a person must cure, and which clusters do not serve it.
 func showEnv(w io.Writer, output string, env *sandboxv1.Env) error {
-	if err := memberView.list(w, output, membersOf(env), env); err != nil || output != "table" && output != "wide" {
+	if err := memberView.list(w, output, membersOf(env), env); err != nil || !tabular(output) {
 		return err
 	}
 	for _, fault := range slices.Concat(faultsOf(env), lackedBy(env), troubles(env.GetCatalog())) {

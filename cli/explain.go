@@ -70,7 +70,7 @@ func explainCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.output == "table" || a.output == "wide" {
+				if tabular(a.output) {
 					fmt.Fprintln(cmd.OutOrStdout(), headline(decision))
 				}
 				return candidateView.list(cmd.OutOrStdout(), a.output, decision.GetCandidates(), decision)

@@ -175,7 +175,7 @@ func (a *app) hand(cmd *cobra.Command, key *sandboxv1.ApiKey, file *os.File) err
 		}
 		key.Token = ""
 	}
-	if a.output != "table" && a.output != "wide" {
+	if !tabular(a.output) {
 		return keyView.one(cmd.OutOrStdout(), a.output, key)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "API key %s expires: %s. Its token, which is kept nowhere:\n", key.GetName(),

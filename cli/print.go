@@ -30,6 +30,9 @@ type column[T any] struct {
 // outputs are the formats of -o.
 var outputs = []string{"table", "wide", "json", "yaml", "name"}
 
+// tabular reports whether an output is for people.
+func tabular(output string) bool { return output == "table" || output == "wide" }
+
 // view defines how a kind of object is printed.
 type view[T proto.Message] struct {
 	columns []column[T]
@@ -55,7 +58,7 @@ func (v view[T]) list(w io.Writer, output string, items []T, whole proto.Message
 
 // all prints a list as a command's result. An empty table is explained on stderr, where programs do not read it.
 func (v view[T]) all(cmd *cobra.Command, output, what string, items []T, whole proto.Message) error {
-	if len(items) == 0 && (output == "table" || output == "wide") {
+	if len(items) == 0 && tabular(output) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "no %s found\n", what)
 	}
 	return v.list(cmd.OutOrStdout(), output, items, whole)

@@ -76,7 +76,7 @@ func showRefresh(out io.Writer, format string, got *sandboxv1.RefreshEnvResponse
 		if m.GetOutcome() == sandboxv1.RefreshedMember_REFUSED {
 			errs = append(errs, fmt.Errorf("%s/%s was not refreshed: %s", m.GetClusterId(), m.GetName(), m.GetMessage()))
 		}
-		if len(m.GetChanges()) > 0 && (format == "table" || format == "wide") {
+		if len(m.GetChanges()) > 0 && tabular(format) {
 			if _, err := fmt.Fprintf(out, "\n%s/%s\n  %s\n", m.GetClusterId(), m.GetName(), strings.Join(m.GetChanges(), "\n  ")); err != nil {
 				return err
 			}

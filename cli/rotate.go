@@ -28,7 +28,7 @@ var caView = view[*sandboxv1.Ca]{
 }
 
 func (a *app) printPki(cmd *cobra.Command, s *sandboxv1.PkiStatus) error {
-	if err := caView.list(cmd.OutOrStdout(), a.output, s.GetCas(), s); err != nil || a.output != "table" && a.output != "wide" {
+	if err := caView.list(cmd.OutOrStdout(), a.output, s.GetCas(), s); err != nil || !tabular(a.output) {
 		return err
 	}
 	w := cmd.OutOrStdout()

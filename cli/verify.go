@@ -79,7 +79,7 @@ func blindUnless(cmd *cobra.Command, err error) error {
 }
 
 func printResult(w io.Writer, output string, r verify.Result) error {
-	if output != "table" && output != "wide" {
+	if !tabular(output) {
 		return encodePlain(w, output, r)
 	}
 	for _, f := range r.Findings {
