@@ -82,7 +82,7 @@ func (r *Runner) read(ctx context.Context, pod *corev1.Pod, v hook.Value) (hook.
 // textOf returns the value of a Secret's key for a team. A Secret that is not for hooks, or not for the team, is the same as none;
 // because a caller must not learn which Secrets a namespace has.
 func textOf(secret *corev1.Secret, of hook.SecretKey, team string) (string, error) {
-	if secret == nil || secret.Labels[v1alpha1.HookSecretLabelKey] != "true" || !isFor(secret, team) {
+	if secret == nil || secret.Labels[v1alpha1.HookSecretLabelKey] != "true" || !IsFor(secret, team) {
 		return "", fmt.Errorf("%w: there is no Secret %q with the label %s=true for hooks of this team", errSecret, of.Name,
 			v1alpha1.HookSecretLabelKey)
 	}
@@ -96,8 +96,8 @@ func textOf(secret *corev1.Secret, of hook.SecretKey, team string) (string, erro
 	return string(value), nil
 }
 
-// isFor reports whether hooks of a team may use a Secret: all teams', unless an annotation lists them.
-func isFor(secret *corev1.Secret, team string) bool {
+// IsFor reports whether hooks and sandboxes of a team may have a Secret: all teams', unless an annotation lists them.
+func IsFor(secret *corev1.Secret, team string) bool {
 	teams, limited := secret.Annotations[v1alpha1.HookSecretTeamsAnnotationKey]
 	return !limited || team != "" &&
 		slices.ContainsFunc(strings.Split(teams, ","), func(t string) bool { return strings.TrimSpace(t) == team })

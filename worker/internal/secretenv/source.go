@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -16,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/worker/internal/hooks"
 )
 
 const (
@@ -116,7 +115,7 @@ func (s *Source) get(ctx context.Context, name types.NamespacedName) (*corev1.Se
 
 // valueOf returns the value of a reference. No error has it.
 func valueOf(secret *corev1.Secret, ref *sandboxv1.SandboxSecret, namespace, team string) (string, error) {
-	if secret == nil || !isFor(secret, team) {
+	if secret == nil || !hooks.IsFor(secret, team) {
 		return "", fmt.Errorf("there is no Secret %q in namespace %q for sandboxes of this team", ref.GetName(), namespace)
 	}
 	value, ok := secret.Data[ref.GetKey()]
@@ -127,11 +126,4 @@ func valueOf(secret *corev1.Secret, ref *sandboxv1.SandboxSecret, namespace, tea
 		return "", fmt.Errorf("key %q of Secret %q is not text without NUL, as a variable's value must be", ref.GetKey(), ref.GetName())
 	}
 	return string(value), nil
-}
-
-// isFor reports whether sandboxes of a team may have a Secret: all teams', unless an annotation lists them.
-func isFor(secret *corev1.Secret, team string) bool {
-	teams, limited := secret.Annotations[v1alpha1.HookSecretTeamsAnnotationKey]
-	return !limited || team != "" &&
-		slices.ContainsFunc(strings.Split(teams, ","), func(t string) bool { return strings.TrimSpace(t) == team })
 }
