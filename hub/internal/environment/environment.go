@@ -69,16 +69,9 @@ func (s *Setter) Set(ctx context.Context, id string, of *sandboxv1.CreateSandbox
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	daemon := &sandboxd.Client{Base: fmt.Sprintf("http://localhost:%d", envd.Port), Token: sandboxd.Token(key, id)}
-	daemon.HTTP = &http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true, DisableCompression: true, ExpectContinueTimeout: patience,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return reach.Prepare(ctx, s.opts.Opener, id, envd.Port)
-			},
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	daemon := sandboxd.Dial(sandboxd.Token(key, id), patience, func(ctx context.Context) (net.Conn, error) {
+		return reach.Prepare(ctx, s.opts.Opener, id, envd.Port)
+	})
 	if err := s.begin(ctx, daemon, of); err != nil {
 		return err
 	}

@@ -5,10 +5,8 @@ package podtunnel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"time"
 
 	"navix.sh/atoll/api/envd"
@@ -38,16 +36,9 @@ func (s *Service) give(session *session, place sandboxes.Place, what *federation
 	defer inner.Close(nil)
 	cut := context.AfterFunc(session.ctx, func() { inner.Close(nil) })
 	defer cut()
-	daemon := &sandboxd.Client{Base: fmt.Sprintf("http://localhost:%d", envd.Port), Token: what.GetToken()}
-	daemon.HTTP = &http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true, DisableCompression: true,
-			DialContext: func(context.Context, string, string) (net.Conn, error) {
-				return reach.NewConn(&request{Tunnel: inner, session: session}), nil
-			},
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	daemon := sandboxd.Dial(what.GetToken(), 0, func(context.Context) (net.Conn, error) {
+		return reach.NewConn(&request{Tunnel: inner, session: session}), nil
+	})
 	if err := daemon.Init(session.ctx, sandboxd.Defaults{Env: values}, time.Time{}); err != nil {
 		return notGiven(err)
 	}
