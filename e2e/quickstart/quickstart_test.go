@@ -45,7 +45,7 @@ func TestQuickStart(t *testing.T) {
 	for _, name := range []string{"charts", "examples", "kind-configs", "Makefile", "tools"} {
 		links[name] = filepath.Join(root, name)
 	}
-	for _, name := range []string{"kind", "kubectl", "helm", "make", "curl"} {
+	for _, name := range []string{"kind", "kubectl", "helm", "make", "curl", "openssl"} {
 		links["path/"+name] = played
 	}
 	for link, target := range links {
