@@ -27,8 +27,8 @@ const namespace = "default"
 
 // env is one test's Env, with a single pool in one cluster.
 type env struct {
-	name, cluster string
-	replicas      int
+	name, cluster, image string
+	replicas             int
 }
 
 // newEnv applies an Env whose Pods are as the changes make them, waits until they are warm, and takes it away again at the
@@ -43,11 +43,17 @@ func newEnvOf(
 	ctx context.Context, t *testing.T, cluster, name string, replicas int, resources string, change ...func(*corev1.PodSpec),
 ) *env {
 	t.Helper()
-	e := &env{name: name, cluster: cluster, replicas: replicas}
-	manifest := stack.Env{
-		Name: name, Namespace: namespace, Image: idleImage, AllowedImages: "registry.example/*", Pod: change,
-		Members: []stack.Member{{Cluster: cluster, Name: name, Replicas: replicas, Resources: resources}},
-	}
+	return newEnvFrom(ctx, t, cluster, replicas, stack.Env{
+		Name: name, Image: idleImage, AllowedImages: "registry.example/*", Pod: change,
+	}, resources)
+}
+
+// newEnvFrom is newEnv with what else the manifest has.
+func newEnvFrom(ctx context.Context, t *testing.T, cluster string, replicas int, manifest stack.Env, resources string) *env {
+	t.Helper()
+	e := &env{name: manifest.Name, cluster: cluster, image: manifest.Image, replicas: replicas}
+	manifest.Namespace = namespace
+	manifest.Members = []stack.Member{{Cluster: cluster, Name: e.name, Replicas: replicas, Resources: resources}}
 	t.Cleanup(func() { e.remove(t) })
 	must.Succeed(t, manifest.Apply(ctx, nodes[cluster]))
 	e.waitWarm(ctx, t)
@@ -111,7 +117,7 @@ func (e *env) waitWarm(ctx context.Context, t *testing.T) []corev1.Pod {
 		}
 		pods := e.pods(ctx, t)
 		for i := range pods {
-			if !warm(&pods[i]) {
+			if !e.warm(&pods[i]) {
 				return errors.New(show(pods))
 			}
 		}
@@ -120,10 +126,10 @@ func (e *env) waitWarm(ctx context.Context, t *testing.T) []corev1.Pod {
 	return e.pods(ctx, t)
 }
 
-func warm(pod *corev1.Pod) bool {
+func (e *env) warm(pod *corev1.Pod) bool {
 	statuses := pod.Status.ContainerStatuses
 	return pod.DeletionTimestamp == nil && pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle &&
-		len(statuses) == 1 && statuses[0].Ready && statuses[0].Image == idleImage
+		len(statuses) == 1 && statuses[0].Ready && strings.HasSuffix(statuses[0].Image, e.image)
 }
 
 func (e *env) pods(ctx context.Context, t *testing.T) []corev1.Pod {

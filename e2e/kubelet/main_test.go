@@ -7,6 +7,7 @@ package kubelet_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,6 +46,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	stack.RunSuite("kubelet", func(ctx context.Context, dir, logDir string) (code int, err error) {
 		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
 		defer cancel()
@@ -80,7 +82,7 @@ func bringUp(ctx context.Context, dir, logDir string) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("preparing: %w", err)
 	}
-	if err := set.Load(ctx, archives...); err != nil {
+	if err := set.Load(ctx, append(archives, listOf(*daemonArchives)...)...); err != nil {
 		return err
 	}
 	var err error

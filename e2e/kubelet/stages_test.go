@@ -71,7 +71,7 @@ func TestStages(t *testing.T) {
 		figures.add("claim without swap: call to answer", time.Since(begin))
 		begin = time.Now()
 		release(ctx, t, sandbox)
-		successor := func(p *corev1.Pod) bool { return warm(p) && !there[p.Name] }
+		successor := func(p *corev1.Pod) bool { return e.warm(p) && !there[p.Name] }
 		figures.add("replace: release to the new Pod ready", seen.first(ctx, t, "", successor, begin).Sub(begin))
 		e.waitWarm(ctx, t)
 	}
