@@ -347,7 +347,7 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {%s}}]}`, 
 func TestFilesAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) { must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
-	f := &Files{Dir: dir, Clock: clock.RealClock{}, Log: testlog.New(t), clusters: map[multicluster.ClusterName]fileCluster{}}
+	f := &Files{Dir: dir, Clock: clock.RealClock{}, Log: testlog.New(t)}
 	host := &engagements{}
 	scan := func(want, fault string) {
 		t.Helper()
@@ -402,7 +402,7 @@ func TestSecretsAreFollowed(t *testing.T) {
 	one := secret("one", "token: a")
 	must.Succeed(t, c.Create(ctx, one))
 	state("one1true")
-	if id, err := LabelledID(c, "atoll-system")(ctx, "one"); err != nil || id != "labelled" {
+	if id, err := LabelledID(c, corev1.SchemeGroupVersion.WithKind("Secret"), "atoll-system")(ctx, "one"); err != nil || id != "labelled" {
 		t.Errorf("the cluster id is %q, %v", id, err)
 	}
 	one.StringData = secret("one", "token: b").StringData
