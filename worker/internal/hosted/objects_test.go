@@ -216,7 +216,7 @@ func TestI7ClusterAPI(t *testing.T) {
 		t.Errorf("the cluster id is %q, %v", id, err)
 	}
 
-	secret := capiSecret(place, "good", strings.ReplaceAll(string(kubeconfig), "name: east", "name: renewed"))
+	secret := capiSecret(place, "good", strings.ReplaceAll(string(kubeconfig), ": east", ": renewed"))
 	must.Succeed(t, c.Update(t.Context(), secret))
 	f.reaches("dead1true good2true")
 	second := first

@@ -176,7 +176,7 @@ func (f *Flags) provider(opts *Options, o runner.Options, log logr.Logger) (func
 	}
 	// A replica that starts anew is another one; because the workers of the old one are gone.
 	self := fmt.Sprintf("%.40s-%s", opts.Self, uuid.NewString()[:8])
-	opts.Share = NewShare(live, o.Namespace(), self, opts.Clock, opts.Log.WithName("share"))
+	opts.Share = NewShare(live, o.Namespace(), self, f.Provider, opts.Clock, opts.Log.WithName("share"))
 	objects, err := f.objects(hosting, &o, log)
 	if err != nil {
 		return nil, err
