@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,7 +82,9 @@ subjects: [{kind: ServiceAccount, name: hosting, namespace: `+place.Namespace+`}
 	must.Succeed(t, err)
 	f.kubectl("", "apply", "--server-side", "-f", filepath.Join("testdata", "crds"))
 	f.kubectl("", "wait", "--for=condition=Established", "crd/clusters.cluster.x-k8s.io", "crd/clusterprofiles.multicluster.x-k8s.io")
-	p := &Objects{Config: cfg, Namespace: place.Namespace, Secrets: secrets, Log: testlog.New(t), source: s}
+	served, err := labels.Parse("served!=no")
+	must.Succeed(t, err)
+	p := &Objects{Config: cfg, Namespace: place.Namespace, Selector: served, Secrets: secrets, Log: testlog.New(t), source: s}
 	place.Run("the provider", func(ctx context.Context) error { return p.Start(ctx, f) })
 	return f
 }
@@ -172,7 +175,8 @@ func capiSecret(place *planetest.Place, name, kubeconfig string) *corev1.Secret 
 }
 
 // TestI7ClusterAPI: a cluster is served once its control plane accepts requests, as the ServiceAccount of workers, anew with other
-// credentials, and until its Cluster is being deleted; others that cannot be used change none of that, nor does damage of its Secret.
+// credentials, and until its Cluster is being deleted; others that cannot be used change none of that, nor does damage of its Secret. A
+// Cluster that loses the labels is no longer served.
 func TestI7ClusterAPI(t *testing.T) {
 	place, c := east.Place(t), admin(t)
 	f := follow(t, clusterAPI("system:serviceaccount:atoll-system:atoll-worker"), place, place.Namespace)
@@ -227,9 +231,9 @@ func TestI7ClusterAPI(t *testing.T) {
 	must.Succeed(t, c.Update(t.Context(), secret))
 	f.refused("good", "reading key value of Secret good-kubeconfig")
 	must.Succeed(t, c.Delete(t.Context(), secret))
-	f.kubectl("", "delete", namespace, "cluster.cluster.x-k8s.io", "dead", "--wait=false") // its finalizer stays
+	f.kubectl("", "label", namespace, "cluster.cluster.x-k8s.io", "dead", "served=no")
 	f.reaches("dead1false good2true")
-	f.kubectl("", "delete", namespace, "cluster.cluster.x-k8s.io", "good", "--wait=false")
+	f.kubectl("", "delete", namespace, "cluster.cluster.x-k8s.io", "good", "--wait=false") // its finalizer stays
 	f.reaches("dead1false good2false")
 	if after := holder(t, c, second); after != "" {
 		t.Errorf("a cluster that is being deleted is led by %q", after)
