@@ -3,7 +3,6 @@
 package hosted
 
 import (
-	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,7 @@ func clusterAPI(account string) source {
 	return source{
 		kind:       schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Cluster"},
 		ownerLabel: "cluster.x-k8s.io/cluster-name",
-		kubeconfig: func(_ context.Context, object *unstructured.Unstructured, read readSecret) ([]byte, error) {
+		kubeconfig: func(object *unstructured.Unstructured, read readSecret) ([]byte, error) {
 			// The field is never set back, unlike conditions, which are of the moment.
 			ready, _, err := unstructured.NestedBool(object.Object, "status", "initialization", "controlPlaneInitialized")
 			if err != nil {

@@ -3,7 +3,6 @@
 package hosted
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -38,7 +37,7 @@ func clusterInventory() source {
 	return source{
 		kind:       schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: "ClusterProfile"},
 		ownerLabel: profileLabel,
-		kubeconfig: func(_ context.Context, object *unstructured.Unstructured, read readSecret) ([]byte, error) {
+		kubeconfig: func(object *unstructured.Unstructured, read readSecret) ([]byte, error) {
 			access, err := secretAccess(object)
 			if err != nil {
 				return nil, err

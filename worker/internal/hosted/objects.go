@@ -64,7 +64,7 @@ type source struct {
 	// ownerLabel on a Secret has the name of the object whose credentials are in it.
 	ownerLabel string
 	// kubeconfig is how the cluster of an object is reached. It returns errNotYet for what is about to come.
-	kubeconfig func(ctx context.Context, object *unstructured.Unstructured, read readSecret) ([]byte, error)
+	kubeconfig func(object *unstructured.Unstructured, read readSecret) ([]byte, error)
 }
 
 // readSecret returns a Secret if its ownerLabel names the object.
@@ -134,7 +134,7 @@ func (o *Objects) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading the %s: %w", o.kind.Kind, err)
 	}
-	kubeconfig, err := o.kubeconfig(ctx, object, func(name string) (*corev1.Secret, error) { return o.secret(ctx, name, object.GetName()) })
+	kubeconfig, err := o.kubeconfig(object, func(name string) (*corev1.Secret, error) { return o.secret(ctx, name, object.GetName()) })
 	if err == nil {
 		err = o.engage(name, kubeconfig)
 	}
