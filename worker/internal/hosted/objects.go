@@ -76,8 +76,8 @@ var (
 	errRefused = errors.New("refused")
 )
 
-// Start implements multicluster.ProviderRunnable. Of Secrets it keeps the metadata alone; because the label that Cluster API gives to
-// kubeconfigs is on the keys of CAs as well.
+// Start implements multicluster.ProviderRunnable. Of Secrets it keeps no data; because the label that Cluster API gives to kubeconfigs is
+// on the keys of CAs as well. A watch of their metadata alone would leave a goroutine behind when it ends.
 func (o *Objects) Start(ctx context.Context, host multicluster.Aware) error {
 	owned, err := labels.NewRequirement(o.ownerLabel, selection.Exists, nil)
 	if err != nil {
@@ -90,8 +90,10 @@ func (o *Objects) Start(ctx context.Context, host multicluster.Aware) error {
 	mgr, err := ctrl.NewManager(o.Config, ctrl.Options{
 		Logger: o.Log, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			o.object():       {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: selector}}},
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Secrets: {LabelSelector: labels.NewSelector().Add(*owned)}}},
+			o.object(): {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: selector}}},
+			&corev1.Secret{}: {
+				Namespaces: map[string]cache.Config{o.Secrets: {LabelSelector: labels.NewSelector().Add(*owned)}}, Transform: withoutData,
+			},
 		}},
 		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Controller: config.Controller{SkipNameValidation: new(true)},
@@ -105,12 +107,20 @@ func (o *Objects) Start(ctx context.Context, host multicluster.Aware) error {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: secret.GetLabels()[o.ownerLabel]}}}
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("provider").For(o.object()).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(owner)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(owner)).
 		Complete(o)
 	if err != nil {
 		return fmt.Errorf("adding the controller of %ss: %w", o.kind.Kind, err)
 	}
 	return mgr.Start(ctx)
+}
+
+// withoutData is what the cache keeps of a Secret.
+func withoutData(object any) (any, error) {
+	if secret, ok := object.(*corev1.Secret); ok {
+		secret.Data = nil
+	}
+	return object, nil
 }
 
 func (o *Objects) object() *unstructured.Unstructured {
