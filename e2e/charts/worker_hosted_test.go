@@ -59,8 +59,95 @@ func TestHostedWorkersHaveNoRightsInTheirOwnCluster(t *testing.T) {
 	if len(roles) != 1 {
 		t.Errorf("the Roles are %v, want one", roles)
 	}
-	release.Values = "hosted: {enabled: true}\nclusterID: east\n"
-	if _, err := helm.Template(t.Context(), release); err == nil || !strings.Contains(err.Error(), "clusterID") {
-		t.Errorf("a cluster id of a hosting release gives %v", err)
+	for values, fault := range map[string]string{
+		"hosted: {enabled: true}\nclusterID: east\n":                                 "clusterID",
+		"hosted: {enabled: true, provider: kind}":                                    "/hosted/provider",
+		"hosted: {enabled: true, namespace: fleet}":                                  "/hosted/namespace",
+		"hosted: {enabled: true, selector: a=b}":                                     "/hosted/selector",
+		"hosted: {enabled: true, provider: cluster-api, namespace: Not_A_Namespace}": "/hosted/namespace",
+	} {
+		release.Values = values
+		if _, err := helm.Template(t.Context(), release); err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("%s gives %v, want %s named", values, err, fault)
+		}
+	}
+}
+
+// TestHostedProvidersHaveTheirRights: no right but to what the provider reads, where it is, and to write what the worker keeps.
+func TestHostedProvidersHaveTheirRights(t *testing.T) {
+	const keeps = "atoll-system: coordination.k8s.io/leases get,list,create,update,delete"
+	for name, tt := range map[string]struct {
+		values string
+		rights []string
+		args   []string
+	}{
+		"kubeconfig": {"", []string{"atoll-system: /secrets get,list,watch,create,update"}, []string{"--provider=kubeconfig"}},
+		"cluster-api": {
+			"provider: cluster-api, namespace: fleet, selector: 'env in (prod)'",
+			[]string{"atoll-system: /secrets get,create,update", "fleet: cluster.x-k8s.io/clusters get,list,watch",
+				"fleet: /secrets get,list,watch", "fleet: events.k8s.io/events create,patch"},
+			[]string{"--provider=cluster-api", "--provider-namespace=fleet", "--provider-selector=env in (prod)"},
+		},
+		"cluster-api beside the release": {
+			"provider: cluster-api",
+			[]string{"atoll-system: /secrets get,create,update", "atoll-system: cluster.x-k8s.io/clusters get,list,watch",
+				"atoll-system: /secrets get,list,watch", "atoll-system: events.k8s.io/events create,patch"},
+			[]string{"--provider=cluster-api"},
+		},
+		"cluster-inventory": {
+			"provider: cluster-inventory, namespace: fleet",
+			[]string{"atoll-system: /secrets get,list,watch,create,update", "fleet: multicluster.x-k8s.io/clusterprofiles get,list,watch",
+				"fleet: events.k8s.io/events create,patch"},
+			[]string{"--provider=cluster-inventory", "--provider-namespace=fleet"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			release := workerRelease("")
+			release.Values = "hosted: {enabled: true, " + tt.values + "}\n"
+			objects, err := helm.Template(t.Context(), release)
+			must.Succeed(t, err)
+			var rights, args []string
+			bound := map[string]bool{}
+			for _, object := range objects {
+				switch object.GetKind() {
+				case "ClusterRole", "ClusterRoleBinding":
+					t.Errorf("there is %s %s", object.GetKind(), object.GetName())
+				case "Role":
+					var role rbacv1.Role
+					must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role))
+					for _, rule := range role.Rules {
+						rights = append(rights, role.Namespace+": "+rule.APIGroups[0]+"/"+strings.Join(rule.Resources, ",")+" "+
+							strings.Join(rule.Verbs, ","))
+					}
+					bound[role.Namespace+"/"+role.Name] = bound[role.Namespace+"/"+role.Name]
+				case "RoleBinding":
+					var binding rbacv1.RoleBinding
+					must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &binding))
+					bound[binding.Namespace+"/"+binding.RoleRef.Name] = binding.Subjects[0].Namespace == release.Namespace
+				case "Deployment":
+					var d appsv1.Deployment
+					must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &d))
+					for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
+						if strings.HasPrefix(arg, "--provider") {
+							args = append(args, arg)
+						}
+					}
+				}
+			}
+			want := append([]string{keeps}, tt.rights...)
+			slices.Sort(want)
+			slices.Sort(rights)
+			if !slices.Equal(rights, want) {
+				t.Errorf("the rights are\n%s\nwant\n%s", strings.Join(rights, "\n"), strings.Join(want, "\n"))
+			}
+			for role, ok := range bound {
+				if !ok {
+					t.Errorf("no worker of the release has the Role %s", role)
+				}
+			}
+			if !slices.Equal(args, tt.args) {
+				t.Errorf("the worker has %q, want %q", args, tt.args)
+			}
+		})
 	}
 }

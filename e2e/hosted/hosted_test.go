@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,7 +137,7 @@ func host(t *testing.T) {
 }
 
 // One federation, step by step: hosted clusters join and serve, outlive a replica that is killed, get new credentials, move to a worker of
-// their own and back, are renamed and taken away, while callers claim.
+// their own and back, are renamed, change to another provider and back, and are taken away, while callers claim.
 func TestHostedClusters(t *testing.T) {
 	host(t)
 	first := map[string]*sandboxv1.Sandbox{}
@@ -156,6 +159,7 @@ func TestHostedClusters(t *testing.T) {
 		{"new credentials", newCredentials},
 		{"to a worker of its own and back", moved},
 		{"renamed", renamed},
+		{"by Cluster API", clusterAPI},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t); kept(t) }) {
 			return
@@ -245,6 +249,63 @@ func renamed(t *testing.T) {
 	must.Succeed(t, kube(t, hosting).Delete(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "north"}}))
 	serves(t, "north", "renamed")
+	calls.end(t)
+}
+
+// capi is north as Cluster API has it.
+const capi = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: north-capi, namespace: fleet, labels: {agentbox.navix.sh/cluster-id: north}}
+spec:
+  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KubeadmControlPlane, name: north}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: DockerCluster, name: north}
+`
+
+// clusterAPI: another release takes north over by its Cluster, with the kubeconfig of its administrator, and gives it back.
+func clusterAPI(t *testing.T) {
+	ctx := t.Context()
+	calls := claiming(t)
+	mgmt, live := atoll.Cluster(hosting), kube(t, hosting)
+	kubectl := func(stdin string, args ...string) {
+		t.Helper()
+		if out, err := mgmt.KubectlInput(ctx, strings.NewReader(stdin), args...); err != nil {
+			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	kubectl("", "apply", "--server-side", "-f",
+		filepath.Join("..", "..", "worker", "internal", "hosted", "testdata", "crds", "cluster.x-k8s.io_clusters.yaml"))
+	kubectl("", "wait", "--for=condition=Established", "crd/clusters.cluster.x-k8s.io")
+	kubectl("", "create", "namespace", "fleet")
+	replica, err := atoll.HostingClusterAPI(ctx, hosting, "fleet")
+	must.Succeed(t, err)
+	must.Succeed(t, replica.Start(ctx))
+	defer func() { must.Succeed(t, replica.Stop()) }()
+	kubeconfig, err := os.ReadFile(atoll.Cluster("north").Kubeconfig())
+	must.Succeed(t, err)
+	kubectl(capi, "apply", "-f", "-")
+	must.Succeed(t, live.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "north-capi-kubeconfig",
+			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "north-capi"}},
+		Type: "cluster.x-k8s.io/secret", Data: map[string][]byte{"value": kubeconfig},
+	}))
+	kubectl("", "patch", "--namespace=fleet", "cluster.cluster.x-k8s.io", "north-capi", "--subresource=status", "--type=merge", "-p",
+		`{"status": {"initialization": {"infrastructureProvisioned": true, "controlPlaneInitialized": true}, "phase": "Provisioned"}}`)
+	must.Succeed(t, live.Delete(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "another-name"}}))
+	hosts := func(want bool) {
+		t.Helper()
+		wait.For(t, patience, fmt.Sprintf("north by Cluster API: %t", want), func(ctx context.Context) error {
+			runs, err := atoll.Hosts(ctx, replica, "north")
+			return errors.Join(err, wait.If(runs == want, runs))
+		})
+	}
+	hosts(true)
+	serves(t, "north", "by Cluster API")
+	kubectl("", "delete", "--namespace=fleet", "cluster.cluster.x-k8s.io", "north-capi")
+	hosts(false)
+	must.Succeed(t, atoll.HostAs(ctx, hosting, "north", "another-name"))
+	serves(t, "north", "by its kubeconfig again")
 	calls.end(t)
 }
 

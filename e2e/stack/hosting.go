@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,14 +30,29 @@ const (
 // Hosting prepares replicas, without starting them, of a process that hosts workers. Their kubeconfigs are Secrets of a cluster, which
 // the worker's chart gives its rights for that. Options.Invited must be set.
 func (s *Stack) Hosting(ctx context.Context, cluster string, replicas int) ([]Program, error) {
+	return s.hosting(ctx, cluster, hostingAccount, "provider: kubeconfig", []string{"--provider=kubeconfig"}, replicas)
+}
+
+// HostingClusterAPI prepares one, for the Clusters of Cluster API in a namespace of the cluster.
+func (s *Stack) HostingClusterAPI(ctx context.Context, cluster, namespace string) (Program, error) {
+	replicas, err := s.hosting(ctx, cluster, hostingAccount+"-capi", "provider: cluster-api, namespace: "+namespace,
+		[]string{"--provider=cluster-api", "--provider-namespace=" + namespace}, 1)
+	if err != nil {
+		return nil, err
+	}
+	return replicas[0], nil
+}
+
+// hosting prepares replicas of a release of the worker's chart, whose values of hosted are given, and the flags that these become.
+func (s *Stack) hosting(ctx context.Context, cluster, release, hosted string, flags []string, replicas int) ([]Program, error) {
 	p := s.platform.(*planes)
 	helm, err := harness.New(ctx, filepath.Join(s.dir, "helm"))
 	if err != nil {
 		return nil, err
 	}
 	objects, err := helm.Template(ctx, harness.Release{
-		Name: hostingAccount, Namespace: Namespace, Chart: helm.Chart("worker"),
-		Values: "{fullnameOverride: " + hostingAccount + ", hosted: {enabled: true}, hub: {address: " + p.link + "}}",
+		Name: release, Namespace: Namespace, Chart: helm.Chart("worker"),
+		Values: "{fullnameOverride: " + release + ", hosted: {enabled: true, " + hosted + "}, hub: {address: " + p.link + "}}",
 	})
 	if err != nil {
 		return nil, err
@@ -56,7 +72,7 @@ func (s *Stack) Hosting(ctx context.Context, cluster string, replicas int) ([]Pr
 	if out, err := member.KubectlInput(ctx, strings.NewReader(manifest), "apply", "--server-side", "-f", "-"); err != nil {
 		return nil, fmt.Errorf("giving hosting workers their rights in %s: %w\n%s", cluster, err, out)
 	}
-	kubeconfig, err := member.ServiceAccountKubeconfig(ctx, Namespace, hostingAccount)
+	kubeconfig, err := member.ServiceAccountKubeconfig(ctx, Namespace, release)
 	if err != nil {
 		return nil, err
 	}
@@ -66,16 +82,16 @@ func (s *Stack) Hosting(ctx context.Context, cluster string, replicas int) ([]Pr
 		if err != nil {
 			return nil, err
 		}
-		name := fmt.Sprintf("hosting-%d", i+1)
+		name := fmt.Sprintf("%s-%d", release, i+1)
 		s.passing[name] = metricsURL(addresses[0])
 		out = append(out, &process{
 			name: name, log: filepath.Join(s.opts.LogDir, name+".log"), set: p.set, env: p.env(name),
 			path: filepath.Join(s.opts.BinDir, "atoll-worker"), health: addresses[1],
-			args: append([]string{
-				"--provider=kubeconfig", "--kubeconfig=" + kubeconfig, "--hub=" + p.link, "--token-file=" + s.TokenFile("{cluster}"),
+			args: slices.Concat(flags, []string{
+				"--kubeconfig=" + kubeconfig, "--hub=" + p.link, "--token-file=" + s.TokenFile("{cluster}"),
 				"--pull-secrets=false", // as the chart has it, and the rights of `cluster rbac`
 				"--data-dir=" + filepath.Join(s.dir, name), "--metrics-listen=" + addresses[0], "--health-listen=" + addresses[1],
-			}, s.opts.WorkerArgs...),
+			}, s.opts.WorkerArgs),
 		})
 	}
 	return out, nil

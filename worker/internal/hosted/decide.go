@@ -10,6 +10,7 @@ type assignment struct {
 	wanted  []string          // clusters that are engaged here
 	holders map[string]string // of clusters; empty: none
 	alive   map[string]bool   // replicas
+	apart   map[string]bool   // replicas of other providers, which are alive and share none of these clusters
 }
 
 // decide returns which clusters this replica takes, and which it gives up. Each replica may have its share, rounded up; so that all
@@ -22,7 +23,7 @@ func decide(a assignment) (take, drop []string) {
 		switch holder := a.holders[id]; {
 		case holder == a.self:
 			mine = append(mine, id)
-		case holder == "" || !a.alive[holder]:
+		case holder == "" || !a.alive[holder] && !a.apart[holder]:
 			free = append(free, id)
 		}
 	}

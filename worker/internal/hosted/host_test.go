@@ -347,7 +347,7 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {%s}}]}`, 
 func TestFilesAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) { must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
-	f := &Files{Dir: dir, Clock: clock.RealClock{}, Log: testlog.New(t), clusters: map[multicluster.ClusterName]fileCluster{}}
+	f := &Files{Dir: dir, Clock: clock.RealClock{}, Log: testlog.New(t)}
 	host := &engagements{}
 	scan := func(want, fault string) {
 		t.Helper()
@@ -402,7 +402,7 @@ func TestSecretsAreFollowed(t *testing.T) {
 	one := secret("one", "token: a")
 	must.Succeed(t, c.Create(ctx, one))
 	state("one1true")
-	if id, err := LabelledID(c, "atoll-system")(ctx, "one"); err != nil || id != "labelled" {
+	if id, err := LabelledID(c, corev1.SchemeGroupVersion.WithKind("Secret"), "atoll-system")(ctx, "one"); err != nil || id != "labelled" {
 		t.Errorf("the cluster id is %q, %v", id, err)
 	}
 	one.StringData = secret("one", "token: b").StringData
@@ -418,6 +418,7 @@ func TestSecretsAreFollowed(t *testing.T) {
 func TestDecide(t *testing.T) {
 	for name, tt := range map[string]struct{ self, wanted, holders, alive, take, drop string }{
 		"alone":            {"a", "1 2 3", "", "a", "1 2 3", ""},
+		"other providers":  {"a", "1 2 3", "3=x", "a", "1 2", ""},
 		"half":             {"a", "1 2 3 4", "", "a b", "1 2", ""},
 		"the rest":         {"b", "1 2 3 4", "1=a 2=a", "a b", "3 4", ""},
 		"another comes":    {"a", "1 2 3", "1=a 2=a 3=a", "a b", "", "3"},
@@ -427,7 +428,8 @@ func TestDecide(t *testing.T) {
 		"held by the live": {"a", "1", "1=b", "a b", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := assignment{self: tt.self, wanted: strings.Fields(tt.wanted), holders: map[string]string{}, alive: map[string]bool{}}
+			a := assignment{self: tt.self, wanted: strings.Fields(tt.wanted), holders: map[string]string{}, alive: map[string]bool{},
+				apart: map[string]bool{"x": true}}
 			for _, h := range strings.Fields(tt.holders) {
 				id, who, _ := strings.Cut(h, "=")
 				a.holders[id] = who
@@ -446,7 +448,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestReplicasShareClusters: two replicas have half each, and the one that stays gets all when the other goes.
+// TestReplicasShareClusters: two replicas have half each, and the one that stays gets all when the other goes. One with another
+// provider has no part of them.
 func TestReplicasShareClusters(t *testing.T) {
 	c := admin(t)
 	log := testlog.New(t)
@@ -457,10 +460,10 @@ func TestReplicasShareClusters(t *testing.T) {
 		mu     *sync.Mutex
 		runs   map[string]bool
 	}
-	start := func(name string) replica {
+	start := func(name, provider string, ids ...string) replica {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := replica{cancel, &sync.WaitGroup{}, &sync.Mutex{}, map[string]bool{}}
-		s := NewShare(c, "atoll-system", name, clock.RealClock{}, log)
+		s := NewShare(c, "atoll-system", name, provider, clock.RealClock{}, log)
 		r.wg.Go(func() { _ = s.Run(ctx) })
 		for _, id := range ids {
 			r.wg.Go(func() {
@@ -490,9 +493,12 @@ func TestReplicasShareClusters(t *testing.T) {
 			return wait.If(len(r.runs) == want, r.runs)
 		})
 	}
-	one := start("one")
+	other := start("other", "cluster-api")
+	one := start("one", "kubeconfig", ids...)
 	runs(one, 4)
-	two := start("two")
+	other.cancel()
+	other.wg.Wait()
+	two := start("two", "kubeconfig", ids...)
 	runs(two, 2)
 	runs(one, 2)
 	one.cancel()

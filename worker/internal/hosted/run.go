@@ -3,6 +3,7 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	"sigs.k8s.io/multicluster-runtime/providers/kubeconfig"
 
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/runner"
@@ -21,39 +27,51 @@ import (
 
 // Flags say where the clusters come from.
 type Flags struct {
-	Provider string // empty: this process is one cluster's worker
-	Dir      string
+	Provider  string // empty: this process is one cluster's worker
+	Dir       string
+	Namespace string // of the objects; empty: the worker's
+	Selector  string
 }
 
 // Providers of clusters.
 const (
 	providerKubeconfig = "kubeconfig"
 	providerFile       = "file"
+	providerClusterAPI = "cluster-api"
+	providerInventory  = "cluster-inventory"
 )
+
+// workerAccount is the ServiceAccount of a worker in its cluster, whose rights `atollctl cluster rbac` prints.
+const workerAccount = "atoll-worker"
 
 // Bind adds the flags.
 func (f *Flags) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Provider, "provider", "",
 		"host a worker for each cluster of a provider: "+providerKubeconfig+" (Secrets of --namespace with the label "+
-			"sigs.k8s.io/multicluster-runtime-kubeconfig=true, of which the label "+ClusterIDLabel+", else the name, is the cluster's id) or "+
-			providerFile+" (ID"+fileSuffix+" in --provider-dir); --kubeconfig is then of the hosting cluster, and --token-file has "+
-			runner.ClusterField+" for the id")
+			kubeconfig.DefaultKubeconfigSecretLabel+"=true), "+
+			providerClusterAPI+" (Clusters of --provider-namespace, by their Secrets NAME-kubeconfig), "+
+			providerInventory+" (ClusterProfiles of --provider-namespace with the access provider "+secretReader+
+			", by Secrets of --namespace with the label "+profileLabel+"=NAME) or "+
+			providerFile+" (ID"+fileSuffix+" in --provider-dir); the label "+ClusterIDLabel+" of an object, else its name, is the cluster's id; "+
+			"--kubeconfig is then of the hosting cluster, and --token-file has "+runner.ClusterField+" for the id")
 	flags.StringVar(&f.Dir, "provider-dir", "", "directory of kubeconfigs for --provider="+providerFile+"; changes are taken up")
+	flags.StringVar(&f.Namespace, "provider-namespace", "",
+		"namespace of the objects of --provider="+providerClusterAPI+" and "+providerInventory+"; without it --namespace")
+	flags.StringVar(&f.Selector, "provider-selector", "",
+		"labels of the objects of --provider="+providerClusterAPI+" and "+providerInventory+" that are served, as NAME=VALUE,…; without it all")
 }
 
 // Validate reports all faults, of o as well.
 func (f *Flags) Validate(o *runner.Options) error {
 	var errs []error
+	if f.Dir != "" && f.Provider != providerFile {
+		errs = append(errs, fmt.Errorf("--provider-dir %q is not valid without --provider=%s", f.Dir, providerFile))
+	}
+	errs = append(errs, f.validateObjects())
 	switch f.Provider {
 	case "":
-		if f.Dir != "" {
-			errs = append(errs, fmt.Errorf("--provider-dir %q is not valid without --provider=%s", f.Dir, providerFile))
-		}
 		return errors.Join(append(errs, o.Validate())...)
-	case providerKubeconfig:
-		if f.Dir != "" {
-			errs = append(errs, fmt.Errorf("--provider-dir %q is not valid with --provider=%s, want it left out", f.Dir, providerKubeconfig))
-		}
+	case providerKubeconfig, providerClusterAPI, providerInventory:
 	case providerFile:
 		if f.Dir == "" {
 			errs = append(errs, fmt.Errorf("--provider-dir is required with --provider=%s", providerFile))
@@ -63,9 +81,53 @@ func (f *Flags) Validate(o *runner.Options) error {
 				providerFile))
 		}
 	default:
-		errs = append(errs, fmt.Errorf("--provider %q is not valid, want %s or %s", f.Provider, providerKubeconfig, providerFile))
+		errs = append(errs, fmt.Errorf("--provider %q is not valid, want %s, %s, %s or %s", f.Provider, providerKubeconfig, providerClusterAPI,
+			providerInventory, providerFile))
 	}
 	return errors.Join(append(errs, o.ValidateHosting())...)
+}
+
+// validateObjects reports the faults of flags about objects.
+func (f *Flags) validateObjects() error {
+	var errs []error
+	if f.Provider != providerClusterAPI && f.Provider != providerInventory {
+		for _, given := range []struct{ flag, value string }{{"--provider-namespace", f.Namespace}, {"--provider-selector", f.Selector}} {
+			if given.value != "" {
+				errs = append(errs, fmt.Errorf("%s %q is not valid without --provider=%s or %s", given.flag, given.value, providerClusterAPI,
+					providerInventory))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	if f.Namespace != "" {
+		for _, fault := range validation.IsDNS1123Label(f.Namespace) {
+			errs = append(errs, fmt.Errorf("--provider-namespace %q is not valid: %s", f.Namespace, fault))
+		}
+	}
+	if _, err := labels.Parse(f.Selector); err != nil {
+		errs = append(errs, fmt.Errorf("--provider-selector %q is not valid: %w", f.Selector, err))
+	}
+	return errors.Join(errs...)
+}
+
+// objects is the provider of a kind of objects; nil: the flags name another one.
+func (f *Flags) objects(hosting *rest.Config, o *runner.Options, log logr.Logger) (*Objects, error) {
+	selector, err := labels.Parse(f.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("reading --provider-selector: %w", err)
+	}
+	out := &Objects{Config: hosting, Namespace: cmp.Or(f.Namespace, o.Namespace()), Selector: selector, Log: log}
+	switch f.Provider {
+	case providerClusterAPI:
+		out.Secrets = out.Namespace
+		out.source = clusterAPI("system:serviceaccount:" + o.Namespace() + ":" + workerAccount)
+	case providerInventory:
+		out.Secrets = o.Namespace()
+		out.source = clusterInventory()
+	default:
+		return nil, nil
+	}
+	return out, nil
 }
 
 // Run hosts workers until ctx ends.
@@ -79,22 +141,9 @@ func Run(ctx context.Context, f Flags, o runner.Options, log logr.Logger) error 
 		return fmt.Errorf("reading host name: %w", err)
 	}
 	opts := Options{Worker: o, Self: name, Clock: clk, Log: log}
-	var hosting *rest.Config
-	if f.Provider == providerKubeconfig {
-		if hosting, err = o.HostingCluster(); err != nil {
-			return err
-		}
-		live, err := client.New(hosting, client.Options{})
-		if err != nil {
-			return fmt.Errorf("building the client of the hosting cluster: %w", err)
-		}
-		opts.Identify = LabelledID(live, o.Namespace())
-		if !o.HasIdentityDir() {
-			opts.Identities = live
-		}
-		// A replica that starts anew is another one; because the workers of the old one are gone.
-		self := fmt.Sprintf("%.40s-%s", name, uuid.NewString()[:8])
-		opts.Share = NewShare(live, o.Namespace(), self, clk, log.WithName("share"))
+	start, err := f.provider(&opts, o, log.WithName("provider"))
+	if err != nil {
+		return err
 	}
 	host := New(opts)
 	defer host.Close()
@@ -102,11 +151,42 @@ func Run(ctx context.Context, f Flags, o runner.Options, log logr.Logger) error 
 	group.Go(func() error { return o.ServeProbes(ctx, host) })
 	if opts.Share != nil {
 		group.Go(func() error { return opts.Share.Run(ctx) })
-		group.Go(func() error { return Kubeconfigs(ctx, hosting, o.Namespace(), host, log.WithName("provider")) })
-	} else {
-		provider := &Files{Dir: f.Dir, Clock: clk, Log: log.WithName("provider")}
-		group.Go(func() error { return provider.Start(ctx, host) })
 	}
+	group.Go(func() error { return start(ctx, host) })
 	log.Info("Hosting workers", "provider", f.Provider)
 	return group.Wait()
+}
+
+// provider returns what runs the provider, and completes the options of its host.
+func (f *Flags) provider(opts *Options, o runner.Options, log logr.Logger) (func(context.Context, multicluster.Aware) error, error) {
+	if f.Provider == providerFile {
+		files := &Files{Dir: f.Dir, Clock: opts.Clock, Log: log}
+		return files.Start, nil
+	}
+	hosting, err := o.HostingCluster()
+	if err != nil {
+		return nil, err
+	}
+	live, err := client.New(hosting, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("building the client of the hosting cluster: %w", err)
+	}
+	if !o.HasIdentityDir() {
+		opts.Identities = live
+	}
+	// A replica that starts anew is another one; because the workers of the old one are gone.
+	self := fmt.Sprintf("%.40s-%s", opts.Self, uuid.NewString()[:8])
+	opts.Share = NewShare(live, o.Namespace(), self, f.Provider, opts.Clock, opts.Log.WithName("share"))
+	objects, err := f.objects(hosting, &o, log)
+	if err != nil {
+		return nil, err
+	}
+	if objects != nil {
+		opts.Identify = LabelledID(live, objects.kind, objects.Namespace)
+		return objects.Start, nil
+	}
+	opts.Identify = LabelledID(live, corev1.SchemeGroupVersion.WithKind("Secret"), o.Namespace())
+	return func(ctx context.Context, host multicluster.Aware) error {
+		return Kubeconfigs(ctx, hosting, o.Namespace(), host, log)
+	}, nil
 }

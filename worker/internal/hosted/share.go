@@ -21,6 +21,8 @@ const (
 	clusterLease = "atoll-hosted-"  // and the cluster's id: who runs it
 	replicaLease = "atoll-hosting-" // and the replica's name: that it is alive
 	leaseLabel   = "agentbox.navix.sh/hosting"
+	// providerLabel of a replica's Lease; because replicas with other providers in the namespace cannot take its clusters.
+	providerLabel = "agentbox.navix.sh/hosting-provider"
 
 	shareInterval = 2 * time.Second
 	// shareTimeout bounds the requests of one round together.
@@ -37,6 +39,7 @@ type Share struct {
 	client    client.Client // without a cache
 	namespace string
 	self      string
+	provider  string
 	clock     clock.WithTicker
 	log       logr.Logger
 
@@ -59,9 +62,10 @@ type tenure struct {
 	cancel context.CancelFunc
 }
 
-// NewShare returns a Share; self is unique among all replicas.
-func NewShare(c client.Client, namespace, self string, clk clock.WithTicker, log logr.Logger) *Share {
-	return &Share{client: c, namespace: namespace, self: self, clock: clk, log: log, wanted: map[string]*tenure{}, seen: map[string]sign{}}
+// NewShare returns a Share; self is unique among all replicas, and provider is that of those among which clusters are shared.
+func NewShare(c client.Client, namespace, self, provider string, clk clock.WithTicker, log logr.Logger) *Share {
+	return &Share{client: c, namespace: namespace, self: self, provider: provider, clock: clk, log: log,
+		wanted: map[string]*tenure{}, seen: map[string]sign{}}
 }
 
 // Hold waits until this replica is to run a cluster. The context that it returns ends when another replica is, or ctx does; release
@@ -132,7 +136,7 @@ func (s *Share) round(ctx context.Context) error {
 		return fmt.Errorf("listing the leases of hosting replicas: %w", err)
 	}
 	clusters := map[string]*coordinationv1.Lease{}
-	a := assignment{self: s.self, holders: map[string]string{}, alive: map[string]bool{}}
+	a := assignment{self: s.self, holders: map[string]string{}, alive: map[string]bool{}, apart: map[string]bool{}}
 	var gone []*coordinationv1.Lease
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -153,7 +157,11 @@ func (s *Share) round(ctx context.Context) error {
 			last = sign{lease.ResourceVersion, now}
 			s.seen[value] = last
 		}
-		a.alive[value] = now.Sub(last.at) < replicaLife
+		if now.Sub(last.at) < replicaLife && lease.Labels[providerLabel] == s.provider {
+			a.alive[value] = true
+		} else if now.Sub(last.at) < replicaLife {
+			a.apart[value] = true
+		}
 		if now.Sub(last.at) > forgetReplica {
 			gone = append(gone, lease)
 		}
@@ -161,11 +169,6 @@ func (s *Share) round(ctx context.Context) error {
 	for replica := range s.seen {
 		if !found[replica] {
 			delete(s.seen, replica)
-		}
-	}
-	for replica, alive := range a.alive {
-		if !alive {
-			delete(a.alive, replica)
 		}
 	}
 	for id, t := range s.wanted {
@@ -205,7 +208,9 @@ func (s *Share) live(ctx context.Context) error {
 	name := client.ObjectKey{Namespace: s.namespace, Name: replicaLease + s.self}
 	err := s.client.Get(ctx, name, lease)
 	if apierrors.IsNotFound(err) {
-		lease.ObjectMeta = metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{leaseLabel: s.self}}
+		lease.ObjectMeta = metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{
+			leaseLabel: s.self, providerLabel: s.provider,
+		}}
 		lease.Spec.HolderIdentity, lease.Spec.RenewTime = &s.self, &now
 		err = s.client.Create(ctx, lease)
 	} else if err == nil {
