@@ -175,7 +175,7 @@ func (o *tryout) processes() {
 		if err != nil || len(list) != 1 {
 			return fmt.Errorf("%d processes, %w", len(list), err)
 		}
-		return o.sandbox.Signal(ctx, list[0].Pid, "SIGKILL")
+		return o.sandbox.Signal(ctx, list[0].PID, "SIGKILL")
 	})
 	if got := <-ended; got.err != nil || got.result.ExitCode != -1 || got.result.Status == "" {
 		o.t.Errorf("the process ended with %+v, %v", got.result, got.err)

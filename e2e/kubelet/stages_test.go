@@ -46,7 +46,7 @@ func TestStages(t *testing.T) {
 		for _, sandbox := range sandboxes {
 			begin := time.Now()
 			release(ctx, t, sandbox)
-			figures.add("recycle: release to idle again", seen.first(ctx, t, sandbox.GetPod(), warm, begin).Sub(begin))
+			figures.add("recycle: release to idle again", seen.first(ctx, t, sandbox.GetPod(), e.warm, begin).Sub(begin))
 		}
 		e.waitWarm(ctx, t)
 	}
