@@ -23,8 +23,8 @@ type part struct {
 	target int32
 }
 
-// Divide sets the rooms of the clusters that respond, and what each cluster keeps of minReplicas. seen is what they said last, each after the
-// Book's Confirm; lost tells which clusters get no claims, whether they respond or not, and nil stands for none.
+// Divide sets the rooms of the clusters that respond, and what each cluster keeps of minReplicas. seen is what they said last, each
+// after the Book's Confirm; lost tells which clusters get no claims, whether they respond or not, and nil stands for none.
 func (b Book) Divide(seen map[string]Holding, others Others, lost func(cluster string) bool) Book {
 	next := b.replace(seen, lost).rooms(seen, others)
 	next.Min = min(next.Min, next.Max)

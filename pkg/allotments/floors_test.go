@@ -71,7 +71,7 @@ func TestFloors(t *testing.T) {
 		"no minReplicas": {
 			aLost, map[string]allotments.Holding{"b": holds(0, 3), "c": holds(0, 3)}, "a", floors{"a": 0, "b": 0, "c": 0}, "",
 		},
-		"nobody responds: as it was": {aLost, nil, "a", floors{"a": 2, "b": 3, "c": 3}, "a"},
+		"no cluster responds: as it was": {aLost, nil, "a", floors{"a": 2, "b": 3, "c": 3}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := allotments.Book{Max: 12, Min: 6, Shares: maps.Clone(tc.shares)}

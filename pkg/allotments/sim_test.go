@@ -206,7 +206,7 @@ func (w *world) check(before, after allotments.Book) {
 	}
 }
 
-// kept is what those clusters keep that nobody replaces.
+// kept is what those clusters keep that are not replaced.
 func kept(b allotments.Book) (sum int32) {
 	for _, s := range b.Shares {
 		if !s.Replaced {
@@ -472,7 +472,8 @@ func (w *world) heal() {
 		others += c.floor(c.Floor(key))
 	}
 	if first.held < w.limit-others || w.sum() != int64(first.held+others) {
-		w.fault("%s needs all of %d but %d and holds %d; all hold %d; the hub has %v", first.id, w.limit, others, first.held, w.sum(), w.books[key])
+		w.fault("%s needs all of %d but %d and holds %d; all hold %d; the hub has %v", first.id, w.limit, others, first.held, w.sum(),
+			w.books[key])
 	}
 }
 

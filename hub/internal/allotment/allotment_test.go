@@ -153,8 +153,8 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 	}
 	out := &federationv1.AllotResult{Epoch: a.Epoch, Number: a.Number}
 	for k, h := range a.Holdings {
-		out.Holdings = append(out.Holdings, &federationv1.Holding{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Max: h.Max, Min: h.Min, Held: h.Held,
-			Demand: h.Demand})
+		out.Holdings = append(out.Holdings, &federationv1.Holding{Namespace: k.Namespace, Env: k.Env, Group: k.Group,
+			Max: h.Max, Min: h.Min, Held: h.Held, Demand: h.Demand})
 	}
 	return &federationv1.Answer{Result: &federationv1.Answer_Allotted{Allotted: out}}, nil
 }
@@ -272,14 +272,15 @@ func (f *federation) floors(t *testing.T, s *Service, want map[string]int32, rep
 				}
 			}
 		})
-		for _, a := range s.Shares(segment.Key{Namespace: group.Namespace, Name: group.Env}) {
+		shown := s.Shares(segment.Key{Namespace: group.Namespace, Name: group.Env})
+		for _, a := range shown {
 			for _, share := range a.GetShares() {
 				if share.GetReplaced() {
 					away += share.GetClusterId()
 				}
 			}
 		}
-		return wait.If(maps.Equal(told, want) && away == replaced, fmt.Sprint(told, away, s.Shares(segment.Key{Namespace: group.Namespace, Name: group.Env})))
+		return wait.If(maps.Equal(told, want) && away == replaced, fmt.Sprint(told, away, shown))
 	})
 }
 
