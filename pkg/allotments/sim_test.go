@@ -36,7 +36,9 @@ func TestI9Simulated(t *testing.T) {
 			w.step()
 		}
 		w.heal()
-		w.lose()
+		if seed%3 == 0 {
+			w.lose()
+		}
 		grown, moved = grown+w.grown, moved+w.lowered
 		if len(w.faults) > 0 {
 			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(w.faults, "\n"), strings.Join(w.trace, "\n"))

@@ -85,7 +85,7 @@ func TestFloorsAreTheHubs(t *testing.T) {
 		}
 		return nil
 	}
-	w.env(strings.Replace(quick, "maxReplicas", "minReplicas: 3, maxReplicas", 1), `{name: a}`)
+	w.env(strings.Replace(quick, "maxReplicas", "minReplicas: 3, maxReplicas", 1), `{name: a, config: {priority: 1}}`)
 	allot(nil)
 	w.await("a", 3)
 	w.Eventually("minReplicas, and the need for it", func() error {
