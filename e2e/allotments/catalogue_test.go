@@ -40,8 +40,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: atoll-hu
 subjects: [{kind: ServiceAccount, name: atoll-hub-catalog, namespace: default}]
 `
 
-// written is what a GitOps controller applies in the hub's cluster.
-func written(image, template string) string {
+// written is what a GitOps controller applies in the hub's cluster, with the stages of its rollout.
+func written(image, stages string) string {
 	return fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxTemplate
 metadata: {name: written}
@@ -54,23 +54,26 @@ spec:
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: written, namespace: default}
+metadata: {name: written, namespace: default, annotations: {agentbox.navix.sh/rollout: "%s"}}
 spec:
   mode: WarmPool
-  templateRef: {name: %s}
+  templateRef: {name: written}
   overrides: {image: %s}
   clusters:
   - clusterID: east
     members: [{name: written-east, spec: {replicas: 1}, config: {inlineResources: {requests: {cpu: 10m}}}}]
   - clusterID: north
     members: [{name: written-north, spec: {replicas: 1}, config: {inlineResources: {requests: {cpu: 10m}}}}]
-`, template, image)
+`, stages, image)
 }
 
+// ownFirst is a rollout that the hub's own cluster begins, which has a change as soon as it is written.
+const ownFirst = "stages: [[east], [north]]"
+
 // apply applies what is written on the server's side, as Flux does.
-func apply(t *testing.T, image, template string) {
+func apply(t *testing.T, image, stages string) {
 	t.Helper()
-	must.Succeed(t, stack.Apply(t.Context(), atoll.Cluster("east"), written(image, template), "--server-side",
+	must.Succeed(t, stack.Apply(t.Context(), atoll.Cluster("east"), written(image, stages), "--server-side",
 		"--field-manager=kustomize-controller"))
 }
 
@@ -141,7 +144,7 @@ func TestI3_CatalogueOfTheHubsCluster(t *testing.T) {
 	must.Succeed(t, atoll.SetHubArgs("--allotments", "--catalog=kubernetes", "--catalog-kubeconfig="+kubeconfig))
 	must.Succeed(t, atoll.Hub.Start(t.Context()))
 
-	apply(t, "registry.example/python:1", "written")
+	apply(t, "registry.example/python:1", ownFirst)
 	waitWritten(t, "Current: True/Applied", "registry.example/python:1")
 	template := &v1alpha1.SandboxTemplate{}
 	must.Succeed(t, kube["east"].Get(t.Context(), client.ObjectKey{Name: "written"}, template))
@@ -158,11 +161,11 @@ func TestI3_CatalogueOfTheHubsCluster(t *testing.T) {
 		})
 	}
 
-	apply(t, "registry.example/python:2", "written")
+	apply(t, "registry.example/python:2", ownFirst)
 	waitWritten(t, "Current: True/Applied", "registry.example/python:2")
-	apply(t, "registry.example/python:3", "absent")
+	apply(t, "registry.example/python:3", "stages: [[north], [east]]")
 	waitWritten(t, "Failed: True/Refused", "registry.example/python:2")
-	apply(t, "registry.example/python:4", "written")
+	apply(t, "registry.example/python:4", ownFirst)
 	waitWritten(t, "Current: True/Applied", "registry.example/python:4")
 
 	must.Succeed(t, atoll.Worker("north").Stop())
