@@ -45,6 +45,9 @@ func (b Book) least(seen map[string]Holding) (least int32) {
 // floors divides the minReplicas of a group over its clusters: to each an equal part, but not more than most says. What a cluster that is
 // replaced keeps, the others keep as well.
 func (b Book) floors(seen map[string]Holding, most func(s Share) int32) map[string]int32 {
+	if b.Min == 0 {
+		return nil
+	}
 	var all, serving []keeper
 	for _, cluster := range slices.Sorted(maps.Keys(b.Shares)) {
 		k := keeper{cluster, most(b.Shares[cluster])}
