@@ -101,7 +101,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.IntVar(&o.cluster.Bytes, "cluster-max-bytes", fleet.DefaultBytes,
 		"how many bytes its segments, or a report that is arriving, may take"+over)
 	flags.BoolVar(&o.allotments, "allotments", false,
-		"maxReplicas of a scaling group is for all clusters together: each gets a room, and no group grows without one; "+
+		"maxReplicas and minReplicas of a scaling group are for all clusters together: each gets a room, and no group grows without one; "+
 			"say the same at every replica, and only once every worker is of this version")
 	o.tracing.Bind(flags)
 	o.audit.Bind(flags)

@@ -62,8 +62,49 @@ spec:
 `, maxReplicas)
 }
 
-// held returns what a cluster holds: the larger of replicas and live Pods.
-func held(ctx context.Context, cluster string) (int, error) {
+// floored is an Env whose group keeps four Pods, in both clusters together.
+const floored = `apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: floored, namespace: default}
+spec:
+  mode: WarmPool
+  templateRef: {name: python}
+  autoscaling:
+    groups:
+    - name: all
+      enabled: true
+      minReplicas: 4
+      maxReplicas: 12
+      scaleUpPolicy: {cooldownSeconds: 0, idleThresholdSeconds: 0}
+      scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 1}
+  clusters:
+  - clusterID: east
+    members:
+    - {name: floored-east, config: {scalingGroup: all, inlineResources: {requests: {cpu: 10m}}}}
+  - clusterID: north
+    members:
+    - {name: floored-north, config: {scalingGroup: all, inlineResources: {requests: {cpu: 10m}}}}
+`
+
+// keep waits for what the clusters hold of floored.
+func keep(t *testing.T, when string, want map[string]int) {
+	t.Helper()
+	wait.For(t, patience, fmt.Sprintf("%v of minReplicas to be kept %s", want, when), func(ctx context.Context) error {
+		got := map[string]int{}
+		for cluster := range want {
+			n, err := held(ctx, cluster, "floored")
+			if err != nil {
+				return err
+			}
+			got[cluster] = n
+		}
+		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: "default", Name: "floored"})
+		return wait.If(maps.Equal(got, want), fmt.Sprint(got, env.GetAllotments(), err))
+	})
+}
+
+// held returns what a cluster holds of an Env: the larger of replicas and live Pods.
+func held(ctx context.Context, cluster, name string) (int, error) {
 	env := &v1alpha1.SandboxEnv{}
 	if err := kube[cluster].Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, env); err != nil {
 		return 0, err
@@ -94,9 +135,9 @@ func watchSum(t *testing.T) {
 	counts, most := 0, 0
 	counting.Go(func() {
 		for ctx.Err() == nil {
-			first, err := held(ctx, clusters[0])
-			second, err2 := held(ctx, clusters[1])
-			again, err3 := held(ctx, clusters[0])
+			first, err := held(ctx, clusters[0], name)
+			second, err2 := held(ctx, clusters[1], name)
+			again, err3 := held(ctx, clusters[0], name)
 			if err != nil || err2 != nil || err3 != nil {
 				continue
 			}
@@ -214,14 +255,17 @@ func stays(t *testing.T, what string, check func() error) {
 
 // I9: under demand in both clusters they hold maxReplicas together. When demand moves, room follows once the giver has shrunk. A cluster
 // that is away keeps its room; so does everything when the hub starts anew. A lowered maxReplicas ends nothing.
+//
+// What a lost cluster kept of minReplicas the other one keeps as well, until it is back.
 func TestI9OneCeilingForBothClusters(t *testing.T) {
 	for _, id := range clusters {
-		must.Succeed(t, stack.Apply(t.Context(), atoll.Cluster(id), manifest(limit)))
+		must.Succeed(t, stack.Apply(t.Context(), atoll.Cluster(id), manifest(limit)+"---\n"+floored))
 	}
 	wait.For(t, patience, "all of maxReplicas to be given out", func(context.Context) error {
 		got := shares(t)
 		return wait.If(len(got) == 2 && got["east"][0]+got["north"][0] == limit, got)
 	})
+	keep(t, "by both", map[string]int{"east": 2, "north": 2})
 	watchSum(t)
 	east, north := &callers{t: t, cluster: "east"}, &callers{t: t, cluster: "north"}
 	east.want(5)
@@ -256,6 +300,7 @@ func TestI9OneCeilingForBothClusters(t *testing.T) {
 		got := shares(t)
 		return wait.If(got["north"][1] == kept[1] && east.has() == limit-int(kept[1]), fmt.Sprint(got, kept, east.has()))
 	})
+	keep(t, "without north", map[string]int{"east": 4})
 	before := shares(t)
 	must.Succeed(t, atoll.Hub.Kill())
 	must.Succeed(t, atoll.Hub.Start(t.Context()))
@@ -264,6 +309,7 @@ func TestI9OneCeilingForBothClusters(t *testing.T) {
 		return wait.If(maps.Equal(got, before), got)
 	})
 	must.Succeed(t, worker.Start(t.Context()))
+	keep(t, "with north again", map[string]int{"east": 2, "north": 2})
 
 	for _, id := range clusters {
 		must.Succeed(t, stack.Apply(t.Context(), atoll.Cluster(id), manifest(2)))

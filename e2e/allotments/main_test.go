@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package allotments_test runs a hub with --allotments and workers in two clusters: the maxReplicas of a scaling group is for both
-// together (I9). While it runs, what the clusters hold is counted all the time.
+// together (I9), and so is its minReplicas. While it runs, what the clusters hold is counted all the time. Then the hub takes its catalogue
+// from one of the clusters.
 package allotments_test
 
 import (
@@ -19,6 +20,7 @@ import (
 
 var (
 	clusters = []string{"east", "north"}
+	set      *plane.Set
 	atoll    *stack.Stack
 	hub      *stack.Client
 	kube     map[string]client.WithWatch
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 		defer cancel()
 		opts := stack.Options{BinDir: filepath.Join(dir, "bin"), LogDir: logDir, HubArgs: []string{"--allotments"}}
 		build := func(ctx context.Context) error { return stack.Build(ctx, opts.BinDir, true) }
-		set, err := stack.Prepare(ctx, build, plane.Options{}, clusters...)
+		set, err = stack.Prepare(ctx, build, plane.Options{}, clusters...)
 		defer func() { err = errors.Join(err, set.Down(context.WithoutCancel(ctx))) }()
 		if err != nil {
 			return 1, err

@@ -176,7 +176,7 @@ func (r *reaching) change(ctx context.Context) error {
 	p, err := r.during(ctx, true, func(p *phase) error {
 		began := time.Now()
 		for i := range n {
-			if err := r.putEnv(ctx, i%groups*r.world.Shared, i/groups); err != nil {
+			if err := r.putEnv(ctx, i%groups*r.world.Shared, i/groups, 1); err != nil {
 				return err
 			}
 		}
@@ -197,12 +197,39 @@ func (r *reaching) change(ctx context.Context) error {
 	return r.tell("Envs changed by the catalogue", p)
 }
 
-func (r *reaching) putEnv(ctx context.Context, first, n int) error {
+// mostToReach is the target, in milliseconds, of the time until every cluster of an Env has a change of it.
+const mostToReach = 2000
+
+// changeOne changes one Env of the catalogue after the other, each once the clusters have the change before.
+func (r *reaching) changeOne(ctx context.Context) error {
+	groups := (r.world.Clusters + r.world.Shared - 1) / r.world.Shared
+	known := min(r.scale.changed*r.world.Clusters, groups*r.world.Envs)
+	var took []float64
+	for i := range r.scale.single {
+		at := i * known / r.scale.single
+		first, n := at%groups*r.world.Shared, at/groups
+		began := time.Now()
+		if err := r.putEnv(ctx, first, n, 2+i); err != nil {
+			return err
+		}
+		if err := r.awaitApplied(ctx, first, n); err != nil {
+			return err
+		}
+		took = append(took, float64(time.Since(began).Microseconds())/1000)
+	}
+	reached := measured(fmt.Sprintf("one of %d Envs changed by the catalogue: until all of its %d clusters have it, p99", known,
+		r.world.Shared), "ms", took)
+	reached.Value, reached.Low, reached.High = reached.P99, nil, nil
+	r.add(reached.atMost(mostToReach), "")
+	return nil
+}
+
+func (r *reaching) putEnv(ctx context.Context, first, n, replicas int) error {
 	name := r.world.Env(first, n)
 	var clusters []any
 	for i := first; i < min(first+r.world.Shared, r.world.Clusters); i++ {
 		clusters = append(clusters, map[string]any{"clusterID": r.world.ID(i), "members": []any{map[string]any{
-			"name": name + "-small", "spec": map[string]any{"replicas": 1},
+			"name": name + "-small", "spec": map[string]any{"replicas": replicas},
 			"config": map[string]any{"inlineResources": map[string]any{"requests": map[string]any{"cpu": "10m"}}},
 		}}})
 	}

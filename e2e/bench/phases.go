@@ -79,7 +79,11 @@ func (b *bench) reachOut(ctx context.Context, s *scale, clusters int, add func(r
 		}
 		r.away = append(r.away, o)
 	}
-	for _, next := range []func(context.Context) error{r.join, r.rest, r.steady, r.loseAThird, r.restart, r.upgrade, r.change} {
+	phases := []func(context.Context) error{r.join, r.rest, r.steady, r.loseAThird, r.restart, r.upgrade, r.change, r.changeOne}
+	if s.catalogue {
+		phases = []func(context.Context) error{r.join, r.change, r.changeOne}
+	}
+	for _, next := range phases {
 		if err := next(ctx); err != nil {
 			return err
 		}

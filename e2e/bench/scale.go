@@ -32,6 +32,8 @@ type scale struct {
 	memory              int // MiB that the hub may have
 	processes           int // of simulated workers
 	changed             int // Envs that the catalogue changes, by cluster
+	single              int // changes of one Env, after each other
+	catalogue           bool
 	phase, lost         time.Duration
 }
 
@@ -49,6 +51,8 @@ func (s *scale) bind(flags *flag.FlagSet) {
 	flags.IntVar(&s.memory, "memory", 1024, "MiB that the hub may have")
 	flags.IntVar(&s.processes, "processes", 2, "processes of simulated workers")
 	flags.IntVar(&s.changed, "changed", 1, "Envs that the catalogue changes, for each cluster")
+	flags.IntVar(&s.single, "single", 20, "how often one Env of the catalogue is changed, and has to reach its clusters")
+	flags.BoolVar(&s.catalogue, "catalogue", false, "measure nothing but how clusters join, and the catalogue")
 	flags.DurationVar(&s.phase, "phase", 20*time.Second, "how long claims are measured in each phase")
 	flags.DurationVar(&s.lost, "lost", 10*time.Second, "how long a third of the clusters is lost; less than -phase")
 }
@@ -90,6 +94,7 @@ func (s *scale) validate() error {
 	var errs []error
 	for name, value := range map[string]int{
 		"envs": s.envs, "shared": s.shared, "pods": s.pods, "memory": s.memory, "processes": s.processes, "changed": s.changed,
+		"single": s.single,
 	} {
 		if value < 1 {
 			errs = append(errs, fmt.Errorf("-%s: %d is not valid, want 1 or more", name, value))

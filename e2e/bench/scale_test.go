@@ -35,7 +35,7 @@ func TestReachOfEightClusters(t *testing.T) {
 		t.Fatalf("building the hub: %v\n%s", err, out)
 	}
 	s := scale{
-		clusters: []int{8}, envs: 3, shared: 4, members: 24, pods: 40, churn: 40, memory: 512, processes: 2, changed: 1,
+		clusters: []int{8}, envs: 3, shared: 4, members: 24, pods: 40, churn: 40, memory: 512, processes: 2, changed: 1, single: 3,
 		phase: 500 * time.Millisecond, lost: 200 * time.Millisecond,
 	}
 	must.Succeed(t, s.validate())
@@ -52,6 +52,7 @@ func TestReachOfEightClusters(t *testing.T) {
 	for _, want := range []string{
 		"joining at once: until every report", "at rest: p99", "all report: bytes", "a third lost and back: until the API",
 		"the hub killed: until the first claim", "all workers replaced, one after the other: until", "Envs changed by the catalogue: until every",
+		"one of 8 Envs changed by the catalogue: until all of its 4 clusters",
 	} {
 		if !strings.Contains(names, "8 clusters 8 clusters, "+want) {
 			t.Errorf("no result %q of 8 clusters in %s", want, names)

@@ -25,16 +25,20 @@ type Holding struct {
 	Present bool
 	// Max is the group's maxReplicas there.
 	Max int32
+	// Min is the group's minReplicas there.
+	Min int32
 	// Held is what it holds.
 	Held int32
-	// Demand is what it would have to hold for the claims and floors that it has.
+	// Demand is what it would have to hold for the claims and floors that it has, without a part of minReplicas that it was told.
 	Demand int32
 }
 
 // Book is what the hub keeps of a group.
 type Book struct {
 	// Max is the maxReplicas that was divided last.
-	Max    int32            `json:"max"`
+	Max int32 `json:"max"`
+	// Min is the minReplicas that was divided last.
+	Min    int32            `json:"min,omitempty"`
 	Shares map[string]Share `json:"shares,omitempty"` // by cluster
 	Lost   []Lost           `json:"lost,omitempty"`
 }
@@ -46,6 +50,10 @@ type Share struct {
 	Room int32  `json:"room"`
 	// Most is what the cluster may hold: never less than Room.
 	Most int32 `json:"most"`
+	// Floor is what the cluster keeps of minReplicas: never more than Room.
+	Floor int32 `json:"floor,omitempty"`
+	// Replaced: the cluster gets no claims, or does not hold its floor again yet. The others keep that as well.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Lost is the part of a cluster that was forgotten.
@@ -66,7 +74,7 @@ func (b Book) Clone() Book {
 
 // Equal compares two books.
 func (b Book) Equal(o Book) bool {
-	return b.Max == o.Max && maps.Equal(b.Shares, o.Shares) && slices.Equal(b.Lost, o.Lost)
+	return b.Max == o.Max && b.Min == o.Min && maps.Equal(b.Shares, o.Shares) && slices.Equal(b.Lost, o.Lost)
 }
 
 // Empty reports whether no cluster has a part.

@@ -72,7 +72,7 @@ func TestDivide(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.book.Divide(tc.seen, tc.others); !got.Equal(allotments.Book{Max: got.Max, Shares: tc.want}) {
+			if got := tc.book.Divide(tc.seen, tc.others, nil); !got.Equal(allotments.Book{Max: got.Max, Shares: tc.want}) {
 				t.Errorf("the shares are %v, want %v", got.Shares, tc.want)
 			}
 		})

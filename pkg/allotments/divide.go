@@ -23,8 +23,24 @@ type part struct {
 	target int32
 }
 
-// Divide sets the rooms of the clusters that respond. seen is what they said last, each after the Book's Confirm.
-func (b Book) Divide(seen map[string]Holding, others Others) Book {
+// Divide sets the rooms of the clusters that respond, and what each cluster keeps of minReplicas. seen is what they said last, each
+// after the Book's Confirm; lost tells which clusters get no claims, whether they respond or not, and nil stands for none.
+func (b Book) Divide(seen map[string]Holding, others Others, lost func(cluster string) bool) Book {
+	next := b.replace(seen, lost).rooms(seen, others)
+	next.Min = min(next.Min, next.Max)
+	floors := next.floors(seen, func(s Share) int32 { return s.Room })
+	for cluster, s := range next.Shares {
+		s.Floor = floors[cluster]
+		next.Shares[cluster] = s
+	}
+	if next.Equal(b) {
+		return b
+	}
+	return next
+}
+
+// rooms sets the rooms of the clusters that respond. It may change the Book's shares.
+func (b Book) rooms(seen map[string]Holding, others Others) Book {
 	parts, limit, any := b.parts(seen)
 	if !any {
 		// No cluster that responds has the group: rooms that are left are taken back.
@@ -43,15 +59,10 @@ func (b Book) Divide(seen map[string]Holding, others Others) Book {
 	}
 	share(parts, max(0, available), others.Missing)
 	if !needed(parts, available) {
-		if b.Max == limit {
-			return b
-		}
-		b = b.Clone()
 		b.Max = limit
 		return b
 	}
-	next := b.Clone()
-	next.Max = limit
+	b.Max = limit
 	for _, p := range parts {
 		s := p.Share
 		switch {
@@ -63,12 +74,12 @@ func (b Book) Divide(seen map[string]Holding, others Others) Book {
 			free -= int64(max(0, s.Room-s.Most))
 			s.Most = max(s.Most, s.Room)
 		}
-		next.Shares[p.cluster] = s
+		b.Shares[p.cluster] = s
 	}
-	return next
+	return b
 }
 
-// parts returns the clusters that respond and have a share, in order, and the smallest maxReplicas.
+// parts returns the clusters that respond and have a share, in order, and the smallest maxReplicas. Each needs its part of minReplicas.
 func (b Book) parts(seen map[string]Holding) (parts []*part, limit int32, any bool) {
 	for cluster, h := range seen {
 		if h.Present && (!any || h.Max < limit) {
@@ -77,6 +88,11 @@ func (b Book) parts(seen map[string]Holding) (parts []*part, limit int32, any bo
 		if s, has := b.Shares[cluster]; has {
 			parts = append(parts, &part{cluster: cluster, Share: s, Holding: h})
 		}
+	}
+	b.Min = min(b.Min, limit)
+	floors := b.floors(seen, func(Share) int32 { return limit })
+	for _, p := range parts {
+		p.Demand = max(p.Demand, floors[p.cluster])
 	}
 	slices.SortFunc(parts, func(a, c *part) int { return cmp.Compare(a.cluster, c.cluster) })
 	return parts, limit, any

@@ -13,6 +13,8 @@ type Division struct {
 	Warm bool
 	// Others returns what is known of clusters that have not answered; nil: nothing.
 	Others func(k Key, answered func(cluster string) bool) Others
+	// Lost tells which clusters get no claims, whether they respond or not; nil: none.
+	Lost func(cluster string) bool
 
 	number    uint64
 	books     map[Key]Book
@@ -59,10 +61,14 @@ func (d *Division) Address(cluster string, incarnation uint64) Change {
 // Call returns the rooms of a cluster, to be sent to the incarnation that was addressed. A cluster has one call at a time.
 func (d *Division) Call(cluster string) Call {
 	d.number++
-	out := Call{Epoch: d.Epoch, Number: d.number, Incarnation: d.addressed[cluster], Rooms: map[Key]int32{}}
+	out := Call{Epoch: d.Epoch, Number: d.number, Incarnation: d.addressed[cluster], Rooms: map[Key]int32{}, Floors: map[Key]int32{}}
 	for k, b := range d.books {
-		if s := b.Shares[cluster]; s.Room > 0 {
+		s, has := b.Shares[cluster]
+		if s.Room > 0 {
 			out.Rooms[k] = s.Room
+		}
+		if has && b.Min > 0 {
+			out.Floors[k] = s.Floor
 		}
 	}
 	return out
@@ -133,7 +139,7 @@ func (d *Division) divide(c Change) Change {
 			if d.Others != nil {
 				others = d.Others(k, d.Answering)
 			}
-			b = b.Divide(d.seen(k, b), others)
+			b = b.Divide(d.seen(k, b), others, d.Lost)
 		}
 		if b.Equal(d.books[k]) {
 			delete(c.Books, k)

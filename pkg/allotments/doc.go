@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allotments divides the maxReplicas of a scaling group over the clusters that have members of it (I9). It is pure.
+// Package allotments divides the maxReplicas and minReplicas of a scaling group over the clusters that have members of it (I9). It is pure.
 //
-// In: what clusters say that they hold and need. Out: rooms. The hub has a Book for each group, each worker a Holder.
+// In: what clusters say that they hold and need. Out: rooms and floors. The hub has a Book for each group, each worker a Holder.
 //
 //   - A room is the number up to which a cluster may grow a group. Held are, member by member, the larger of replicas and live Pods.
 //   - A share has its room and the most that its cluster may hold. That is more than the room while the cluster has not confirmed a smaller
@@ -21,6 +21,19 @@
 // Each cluster gets what it needs, up to an equal share where that is not enough for all; what is left over is divided equally, so that a
 // cluster can grow without asking first. Rooms change only if a cluster needs more than it has, if they are too many together, or if some
 // of maxReplicas is not given out; because each change is a write.
+//
+// # Floors
+//
+//   - Each cluster keeps an equal part of minReplicas, as far as its room goes; what has no room there is another's.
+//   - What a cluster that is lost keeps, the others keep as well, within their rooms, until it is back and holds that itself.
+//   - An equal part counts as need when rooms are divided. A worker does not tell it as its own need: what it was told a moment ago would
+//     come back as need, and room would go to and fro.
+//   - If clusters differ in minReplicas, the largest of those that respond is divided, and none keeps more than its own: so the word of one
+//     makes no other keep more than its users ask for (I15).
+//   - A worker keeps what it was last told, also while the hub is away. Before it is told anything, and under a hub that tells nothing, it
+//     keeps all of its minReplicas, as far as its room goes. A new incarnation has no rooms: it does not grow to that, and does not
+//     shrink below it.
+//   - TestFloors, and TestI9Simulated, in which a cluster is lost in the end and comes back.
 //
 // # Invariants
 //

@@ -15,6 +15,8 @@ type Call struct {
 	// Incarnation is the one that the rooms are for.
 	Incarnation uint64
 	Rooms       map[Key]int32
+	// Floors are the cluster's parts of minReplicas. A group that is not named keeps all of it.
+	Floors map[Key]int32
 }
 
 // Answer says what is held under the call that it names.
@@ -56,6 +58,7 @@ type Holder struct {
 
 type group struct {
 	room     int32
+	floor    *int32
 	last     Holding
 	observed bool
 	promised int32     // what a growth under way leads to
@@ -90,7 +93,7 @@ func (h *Holder) Begin(incarnation uint64) {
 func (h *Holder) dropRooms() {
 	h.epoch, h.number = 0, 0
 	for _, g := range h.groups {
-		g.room = 0
+		g.room, g.floor = 0, nil
 	}
 }
 
@@ -113,6 +116,15 @@ func (h *Holder) Room(k Key) *int32 {
 		room = g.room
 	}
 	return &room
+}
+
+// Floor returns the cluster's part of a group's minReplicas; nil: it keeps all of it.
+func (h *Holder) Floor(k Key) *int32 {
+	if g := h.groups[k]; h.on && g != nil && g.floor != nil {
+		floor := *g.floor
+		return &floor
+	}
+	return nil
 }
 
 // Observe notes what is there of a group, all earlier growth included.
@@ -161,7 +173,7 @@ func (h *Holder) Keep(namespace, env string, has func(group string) bool) {
 		if k.Namespace != namespace || k.Env != env || has(k.Group) {
 			continue
 		}
-		if g.room == 0 {
+		if g.room == 0 && g.floor == nil {
 			delete(h.groups, k)
 			continue
 		}
@@ -177,16 +189,17 @@ func (h *Holder) Take(c Call) (Answer, []Key, error) {
 	var changed []Key
 	if c.Epoch > h.epoch || c.Epoch == h.epoch && c.Number > h.number {
 		h.epoch, h.number = c.Epoch, c.Number
-		for k, room := range c.Rooms {
-			if g := h.of(k); g.room != room {
-				g.room, changed = room, append(changed, k)
-			}
+		for k := range c.Rooms {
+			h.of(k)
+		}
+		for k := range c.Floors {
+			h.of(k)
 		}
 		for k, g := range h.groups {
-			if _, named := c.Rooms[k]; !named && g.room != 0 {
-				g.room, changed = 0, append(changed, k)
+			if g.follow(c, k) {
+				changed = append(changed, k)
 			}
-			if g.room == 0 && !g.observed && g.promised == 0 {
+			if g.room == 0 && g.floor == nil && !g.observed && g.promised == 0 {
 				delete(h.groups, k)
 			}
 		}
@@ -201,4 +214,15 @@ func (h *Holder) Take(c Call) (Answer, []Key, error) {
 	}
 	slices.SortFunc(changed, Compare)
 	return out, changed, nil
+}
+
+// follow takes a group's room and floor from a call, and reports whether they are others than before.
+func (g *group) follow(c Call, k Key) (changed bool) {
+	room, floor := c.Rooms[k], (*int32)(nil)
+	if told, named := c.Floors[k]; named {
+		floor = &told
+	}
+	changed = g.room != room || (g.floor == nil) != (floor == nil) || floor != nil && *g.floor != *floor
+	g.room, g.floor = room, floor
+	return changed
 }

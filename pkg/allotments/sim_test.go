@@ -22,7 +22,8 @@ var key = allotments.Key{Namespace: "agents", Env: "python", Group: "default"}
 const steps = 300
 
 // TestI9Simulated: whatever happens to messages, workers, leaders and clusters, the sum of what clusters hold grows past maxReplicas
-// only by what was held when a cluster joined, or when maxReplicas was lowered. Once everything heals, demand gets all there is.
+// only by what was held when a cluster joined, or when maxReplicas was lowered. Once everything heals, demand gets all there is; and when a
+// cluster is lost then, the others keep minReplicas within their rooms, and no longer once it is back.
 func TestI9Simulated(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -35,6 +36,9 @@ func TestI9Simulated(t *testing.T) {
 			w.step()
 		}
 		w.heal()
+		if seed%3 == 0 {
+			w.lose()
+		}
 		grown, moved = grown+w.grown, moved+w.lowered
 		if len(w.faults) > 0 {
 			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(w.faults, "\n"), strings.Join(w.trace, "\n"))
@@ -51,6 +55,7 @@ type world struct {
 	strict bool // no cluster joins with Pods, maxReplicas stays, and nothing is reclaimed
 	now    time.Time
 	limit  int32 // of maxReplicas: what users apply now
+	least  int32 // minReplicas
 
 	epoch     uint64
 	books     map[allotments.Key]allotments.Book
@@ -91,17 +96,20 @@ type cluster struct {
 	incarnation uint64
 	*allotments.Holder
 	max, held, ending, demand int32
+	least                     int32
 	decided, writing          int32 // a growth that was decided, and one under way; 0: none
 	away, gone, reclaimed     bool
+	lost                      bool // the hub says so, rightly or not
 }
 
 func newWorld(seed uint64, strict bool) *world {
 	w := &world{
 		Rand: rand.New(rand.NewPCG(seed, 9)), strict: strict, now: time.Unix(0, 0), limit: 6, allowed: 6,
+		least: int32(seed % 7),
 		books: map[allotments.Key]allotments.Book{}, addressed: map[string]uint64{}, uids: map[string]string{},
 	}
 	for i := range 2 + w.IntN(2) {
-		c := &cluster{id: string(rune('a' + i)), max: w.limit}
+		c := &cluster{id: string(rune('a' + i)), max: w.limit, least: w.least}
 		c.uid = "uid-" + c.id
 		w.clusters = append(w.clusters, c)
 		if !strict && w.IntN(3) == 0 {
@@ -134,14 +142,28 @@ func (c *cluster) observe(now time.Time) {
 		return
 	}
 	c.Observe(key, allotments.Observation{Ending: c.ending,
-		Holding: allotments.Holding{Present: true, Max: c.max, Held: c.held}}, now)
-	c.Need(key, c.demand)
+		Holding: allotments.Holding{Present: true, Max: c.max, Min: c.floor(nil), Held: c.held}}, now)
+	demand := c.demand
+	if c.Floor(key) == nil {
+		demand = max(demand, c.floor(nil))
+	}
+	c.Need(key, demand)
+}
+
+// floor is what a worker keeps of its minReplicas.
+func (c *cluster) floor(told *int32) int32 {
+	least := min(c.least, c.max)
+	if told != nil {
+		return min(*told, least)
+	}
+	return least
 }
 
 func (w *world) takeOver(i int) {
 	w.epoch++
 	d := allotments.NewDivision(w.epoch, w.books, w.addressed)
 	d.Warm = true
+	d.Lost = func(id string) bool { return w.find(id).lost }
 	w.leaders[i] = &leader{Division: d, waits: map[string]allotments.Call{}}
 }
 
@@ -177,7 +199,23 @@ func (w *world) check(before, after allotments.Book) {
 		if s.Most < s.Room {
 			w.fault("%s may hold %d, less than its room %d", id, s.Most, s.Room)
 		}
+		if s.Floor > s.Room {
+			w.fault("%s keeps %d, more than its room %d", id, s.Floor, s.Room)
+		}
 	}
+	if keeps := kept(after); keeps > after.Min || after.Min > after.Max {
+		w.fault("the clusters that are not replaced keep %d of %d, and maxReplicas is %d", keeps, after.Min, after.Max)
+	}
+}
+
+// kept is what those clusters keep that are not replaced.
+func kept(b allotments.Book) (sum int32) {
+	for _, s := range b.Shares {
+		if !s.Replaced {
+			sum += s.Floor
+		}
+	}
+	return sum
 }
 
 func (w *world) fault(format string, args ...any) {
@@ -234,6 +272,7 @@ func (w *world) step() {
 		w.log("%s restarts as %d", c.id, c.incarnation)
 	case n < 96:
 		c.away = !c.away && w.IntN(3) == 0
+		c.lost = c.away != (w.IntN(9) == 0)
 	case n < 97:
 		w.takeOver(w.IntN(2))
 	case n < 99:
@@ -351,11 +390,12 @@ func (w *world) scale(c *cluster) {
 	if c.gone {
 		return
 	}
-	to := min(c.demand, c.max, *c.Room(key), c.held+1+w.Int32N(3))
+	want := max(c.demand, c.floor(c.Floor(key)))
+	to := min(want, c.max, *c.Room(key), c.held+1+w.Int32N(3))
 	switch {
 	case to > c.held:
 		c.decided = to
-	case c.held > c.demand:
+	case c.held > want:
 		c.held, c.ending = c.held-1, c.ending+1
 	}
 }
@@ -413,14 +453,14 @@ func (w *world) specify(c *cluster) {
 	w.allowed = max(w.allowed, int64(w.limit))
 }
 
-// heal ends all faults. Then all demand is in the first cluster, and it must get all of maxReplicas.
+// heal ends all faults. Then all demand is in the first cluster, and it must get all of maxReplicas that is no other's floor.
 func (w *world) heal() {
 	w.log("everything heals")
 	w.takeOver(0)
 	w.leaders[1] = nil
 	w.calls, w.answers = nil, nil
 	for i, c := range w.clusters {
-		c.away, c.gone, c.max, c.reclaimed = false, false, w.limit, false
+		c.away, c.gone, c.max, c.reclaimed, c.lost = false, false, w.limit, false, false
 		w.uids[c.id] = c.uid
 		if c.demand = 0; i == 0 {
 			c.demand = 100
@@ -428,6 +468,54 @@ func (w *world) heal() {
 	}
 	w.allowed = 1000 // what was reclaimed counts again
 	w.commit(w.leaders[0], w.leaders[0].Settle(w.uids, nil, true))
+	w.settle()
+	first, others := w.clusters[0], int32(0)
+	for _, c := range w.clusters[1:] {
+		others += c.floor(c.Floor(key))
+	}
+	if first.held < w.limit-others || w.sum() != int64(first.held+others) {
+		w.fault("%s needs all of %d but %d and holds %d; all hold %d; the hub has %v", first.id, w.limit, others, first.held, w.sum(),
+			w.books[key])
+	}
+}
+
+// lose takes a cluster away, for which the others have to keep minReplicas as far as their rooms go, and brings it back.
+func (w *world) lose() {
+	gone, least := w.clusters[w.IntN(len(w.clusters))], min(w.least, w.limit)
+	for _, c := range w.clusters {
+		c.demand = 0
+	}
+	w.settle()
+	w.allowed = int64(w.limit)
+	if got := w.sum(); got != int64(least) || kept(w.books[key]) != least {
+		w.fault("without demand all hold %d of %d: %v", got, least, w.books[key])
+	}
+	gone.away, gone.lost = true, true
+	w.leaders[0].Away(gone.id)
+	w.commit(w.leaders[0], w.leaders[0].Settle(w.uids, nil, true))
+	w.settle()
+	var held, rooms int32
+	for _, c := range w.clusters {
+		if c != gone {
+			held, rooms = held+c.held, rooms+*c.Room(key)
+		}
+	}
+	if held != min(least, rooms) {
+		w.fault("without %s the others hold %d of %d, in rooms of %d: %v", gone.id, held, least, rooms, w.books[key])
+	}
+	gone.away, gone.lost = false, false
+	if w.IntN(2) == 0 {
+		gone.held = 0 // its nodes were lost
+		w.restart(gone)
+	}
+	w.settle()
+	if got := w.sum(); got != int64(least) || kept(w.books[key]) != least {
+		w.fault("once %s is back, all hold %d of %d: %v", gone.id, got, least, w.books[key])
+	}
+}
+
+// settle lets workers and leader come to rest.
+func (w *world) settle() {
 	for range 40 {
 		for _, c := range w.clusters {
 			w.now = w.now.Add(allotments.Unsure)
@@ -436,13 +524,13 @@ func (w *world) heal() {
 				w.scale(c)
 			}
 			delete(w.leaders[0].waits, c.id)
+			if c.away {
+				continue
+			}
 			w.ask(0, c)
 			for len(w.calls)+len(w.answers) > 0 {
 				w.deliver()
 			}
 		}
-	}
-	if first := w.clusters[0]; first.held < w.limit || w.sum() != int64(first.held) {
-		w.fault("%s needs all of %d and holds %d; all hold %d; the hub has %v", first.id, w.limit, first.held, w.sum(), w.books[key])
 	}
 }

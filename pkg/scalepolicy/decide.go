@@ -164,10 +164,10 @@ func (d *deciding) floors(preferred []*member) {
 	for _, m := range preferred {
 		d.raise(m, value(m.MinReplicas), "its minReplicas")
 	}
+	floor, text := d.floor()
 	for _, m := range preferred {
-		sum := d.sum()
-		if missing := value(d.Policy.MinReplicas) - sum; missing > 0 {
-			d.raise(m, m.out.To+missing, "the group's minReplicas")
+		if missing := floor - d.sum(); missing > 0 {
+			d.raise(m, m.out.To+missing, text)
 		}
 	}
 }

@@ -108,6 +108,8 @@ func setGroup(g *scalepolicy.Group, key, value string) error {
 		g.Others = v
 	case "room":
 		g.Room = &v
+	case "floor":
+		g.Floor = &v
 	case "cooldown":
 		up.CooldownSeconds = v
 	case "idleThreshold":

@@ -22,8 +22,16 @@ func (g *Group) HeldAfter(d *Decision) int32 {
 	return bounded(held)
 }
 
+// floor is what the group keeps in this cluster, and how that is called.
+func (g *Group) floor() (n int32, text string) {
+	if n = value(g.Policy.MinReplicas); g.Floor != nil {
+		return min(n, *g.Floor), "this cluster's part of the group's minReplicas"
+	}
+	return n, "the group's minReplicas"
+}
+
 // Demand is how many Pods the group would have to hold for its sandboxes, waiting claims and floors, and for the growth that its room
-// stopped.
+// stopped. A part of the group's minReplicas is not in it; because who divides knows it, and divides rooms by it before it is told.
 func (g *Group) Demand(d *Decision) int32 {
 	var busy, floors int64
 	stopped := false
@@ -35,7 +43,10 @@ func (g *Group) Demand(d *Decision) int32 {
 			stopped = stopped || s.Reason == ReasonNoRoom
 		}
 	}
-	demand := max(busy, floors, int64(value(g.Policy.MinReplicas)))
+	demand := max(busy, floors)
+	if g.Floor == nil {
+		demand = max(demand, int64(value(g.Policy.MinReplicas)))
+	}
 	if stopped {
 		demand = max(demand, int64(g.HeldAfter(d))+1)
 	}

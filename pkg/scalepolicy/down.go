@@ -129,7 +129,8 @@ func (d *deciding) mark(under bool) {
 		case m.ScaleDownPriority < highest:
 			reason, text = ReasonLaterBatch, "members with a higher scaleDownPriority shrink first"
 		case group <= 0:
-			reason, text = ReasonGroupFloor, "the group's minReplicas is reached"
+			_, whose := d.floor()
+			reason, text = ReasonGroupFloor, whose+" is reached"
 		case len(m.out.Mark) >= maxBatch:
 			reason, text = ReasonLaterBatch, "the batch is full"
 		default:
@@ -197,7 +198,10 @@ func (d *deciding) spare(m *member) int32 {
 }
 
 // groupSpare is the number of Pods that the group may lose.
-func (d *deciding) groupSpare() int32 { return d.sum() - value(d.Policy.MinReplicas) }
+func (d *deciding) groupSpare() int32 {
+	floor, _ := d.floor()
+	return d.sum() - floor
+}
 
 // buffer is the number of idle Pods that growth ahead of demand would create again.
 func (d *deciding) buffer(m *member) int32 {

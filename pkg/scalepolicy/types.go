@@ -20,7 +20,9 @@ type Group struct {
 	Others int32
 	// Room is the most Pods that the group may hold in this cluster; nil: only the policy limits it.
 	Room *int32
-	Now  time.Time
+	// Floor is this cluster's part of the group's minReplicas, where the clusters keep it together; nil: it keeps all of it.
+	Floor *int32
+	Now   time.Time
 }
 
 // Member is one pool of the group.

@@ -4599,7 +4599,7 @@ func (x *CatalogOutcome) GetManifest() []byte {
 	return nil
 }
 
-// AllotCall gives a cluster its rooms: how far each scaling group may grow there.
+// AllotCall gives a cluster its rooms: how far each scaling group may grow there, and how many it keeps.
 type AllotCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`             // of the replica that divides; counts from 1
@@ -4674,6 +4674,7 @@ type Room struct {
 	Env           string                 `protobuf:"bytes,2,opt,name=env,proto3" json:"env,omitempty"`
 	Group         string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
 	Room          int32                  `protobuf:"varint,4,opt,name=room,proto3" json:"room,omitempty"`
+	Floor         *int32                 `protobuf:"varint,5,opt,name=floor,proto3,oneof" json:"floor,omitempty"` // the cluster's part of the group's minReplicas; unset: each cluster keeps all of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4732,6 +4733,13 @@ func (x *Room) GetGroup() string {
 func (x *Room) GetRoom() int32 {
 	if x != nil {
 		return x.Room
+	}
+	return 0
+}
+
+func (x *Room) GetFloor() int32 {
+	if x != nil && x.Floor != nil {
+		return *x.Floor
 	}
 	return 0
 }
@@ -4812,6 +4820,7 @@ type Holding struct {
 	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`       // maxReplicas
 	Held          int32                  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`     // for each member the larger of replicas and live Pods, together; Pods that end count until they are gone
 	Demand        int32                  `protobuf:"varint,6,opt,name=demand,proto3" json:"demand,omitempty"` // what it would have to hold for its sandboxes, claims and floors
+	Min           int32                  `protobuf:"varint,7,opt,name=min,proto3" json:"min,omitempty"`       // minReplicas
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4884,6 +4893,13 @@ func (x *Holding) GetHeld() int32 {
 func (x *Holding) GetDemand() int32 {
 	if x != nil {
 		return x.Demand
+	}
+	return 0
+}
+
+func (x *Holding) GetMin() int32 {
+	if x != nil {
+		return x.Min
 	}
 	return 0
 }
@@ -5272,24 +5288,27 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12/\n" +
-	"\x05rooms\x18\x04 \x03(\v2\x19.atoll.federation.v1.RoomR\x05rooms\"`\n" +
+	"\x05rooms\x18\x04 \x03(\v2\x19.atoll.federation.v1.RoomR\x05rooms\"\x85\x01\n" +
 	"\x04Room\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
 	"\x05group\x18\x03 \x01(\tR\x05group\x12\x12\n" +
-	"\x04room\x18\x04 \x01(\x05R\x04room\"\xac\x01\n" +
+	"\x04room\x18\x04 \x01(\x05R\x04room\x12\x19\n" +
+	"\x05floor\x18\x05 \x01(\x05H\x00R\x05floor\x88\x01\x01B\b\n" +
+	"\x06_floor\"\xac\x01\n" +
 	"\vAllotResult\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x128\n" +
 	"\bholdings\x18\x03 \x03(\v2\x1c.atoll.federation.v1.HoldingR\bholdings\x125\n" +
-	"\aunknown\x18\x04 \x03(\v2\x1b.atoll.federation.v1.EnvKeyR\aunknown\"\x8d\x01\n" +
+	"\aunknown\x18\x04 \x03(\v2\x1b.atoll.federation.v1.EnvKeyR\aunknown\"\x9f\x01\n" +
 	"\aHolding\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x14\n" +
 	"\x05group\x18\x03 \x01(\tR\x05group\x12\x10\n" +
 	"\x03max\x18\x04 \x01(\x05R\x03max\x12\x12\n" +
 	"\x04held\x18\x05 \x01(\x05R\x04held\x12\x16\n" +
-	"\x06demand\x18\x06 \x01(\x05R\x06demand*e\n" +
+	"\x06demand\x18\x06 \x01(\x05R\x06demand\x12\x10\n" +
+	"\x03min\x18\a \x01(\x05R\x03min*e\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -5585,6 +5604,7 @@ func file_federation_v1_federation_proto_init() {
 		(*TunnelFrame_Open)(nil),
 		(*TunnelFrame_Opened)(nil),
 	}
+	file_federation_v1_federation_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

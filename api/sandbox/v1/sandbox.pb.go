@@ -3821,12 +3821,13 @@ func (x *Env) GetAllotments() []*Allotment {
 	return nil
 }
 
-// Allotment is how the maxReplicas of a scaling group is divided over clusters.
+// Allotment is how the maxReplicas and minReplicas of a scaling group are divided over clusters.
 type Allotment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	MaxReplicas   int32                  `protobuf:"varint,2,opt,name=max_replicas,json=maxReplicas,proto3" json:"max_replicas,omitempty"` // the smallest of the clusters that respond
 	Shares        []*AllotmentShare      `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                               // by cluster
+	MinReplicas   int32                  `protobuf:"varint,4,opt,name=min_replicas,json=minReplicas,proto3" json:"min_replicas,omitempty"` // the largest of the clusters that respond, at most max_replicas
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3882,12 +3883,21 @@ func (x *Allotment) GetShares() []*AllotmentShare {
 	return nil
 }
 
+func (x *Allotment) GetMinReplicas() int32 {
+	if x != nil {
+		return x.MinReplicas
+	}
+	return 0
+}
+
 type AllotmentShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Room          int32                  `protobuf:"varint,2,opt,name=room,proto3" json:"room,omitempty"`                      // up to which the cluster may grow the group
 	MayHold       int32                  `protobuf:"varint,3,opt,name=may_hold,json=mayHold,proto3" json:"may_hold,omitempty"` // what it may hold: more than its room until it has confirmed that the rest is gone
 	Forgotten     bool                   `protobuf:"varint,4,opt,name=forgotten,proto3" json:"forgotten,omitempty"`            // the cluster was forgotten; what it may hold is missing until it is reclaimed
+	Floor         int32                  `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`                    // what the cluster keeps of min_replicas
+	Replaced      bool                   `protobuf:"varint,6,opt,name=replaced,proto3" json:"replaced,omitempty"`              // it gets no claims, or does not hold its floor again yet: the other clusters keep that as well, within their rooms
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3946,6 +3956,20 @@ func (x *AllotmentShare) GetMayHold() int32 {
 func (x *AllotmentShare) GetForgotten() bool {
 	if x != nil {
 		return x.Forgotten
+	}
+	return false
+}
+
+func (x *AllotmentShare) GetFloor() int32 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *AllotmentShare) GetReplaced() bool {
+	if x != nil {
+		return x.Replaced
 	}
 	return false
 }
@@ -5572,17 +5596,20 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\acatalog\x18\x14 \x01(\v2\x1e.atoll.sandbox.v1.CatalogEntryR\acatalog\x12;\n" +
 	"\n" +
 	"allotments\x18\x15 \x03(\v2\x1b.atoll.sandbox.v1.AllotmentR\n" +
-	"allotments\"~\n" +
+	"allotments\"\xa1\x01\n" +
 	"\tAllotment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12!\n" +
 	"\fmax_replicas\x18\x02 \x01(\x05R\vmaxReplicas\x128\n" +
-	"\x06shares\x18\x03 \x03(\v2 .atoll.sandbox.v1.AllotmentShareR\x06shares\"|\n" +
+	"\x06shares\x18\x03 \x03(\v2 .atoll.sandbox.v1.AllotmentShareR\x06shares\x12!\n" +
+	"\fmin_replicas\x18\x04 \x01(\x05R\vminReplicas\"\xae\x01\n" +
 	"\x0eAllotmentShare\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
 	"\x04room\x18\x02 \x01(\x05R\x04room\x12\x19\n" +
 	"\bmay_hold\x18\x03 \x01(\x05R\amayHold\x12\x1c\n" +
-	"\tforgotten\x18\x04 \x01(\bR\tforgotten\"\xdb\x01\n" +
+	"\tforgotten\x18\x04 \x01(\bR\tforgotten\x12\x14\n" +
+	"\x05floor\x18\x05 \x01(\x05R\x05floor\x12\x1a\n" +
+	"\breplaced\x18\x06 \x01(\bR\breplaced\"\xdb\x01\n" +
 	"\n" +
 	"EnvCluster\x12\x1d\n" +
 	"\n" +

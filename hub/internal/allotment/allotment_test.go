@@ -5,11 +5,13 @@ package allotment
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -41,6 +43,8 @@ type worker struct {
 	holder  *allotments.Holder
 	held    int32
 	demand  int32
+	least   int32 // its minReplicas
+	state   sandboxv1.ClusterState
 	cut     bool // not connected
 	old     bool // of a build that knows no rooms
 	refused bool // it may not serve the Env
@@ -88,7 +92,9 @@ func (f *federation) Cluster(id string) *sandboxv1.Cluster {
 	if f.Registration(id) == "" {
 		return nil
 	}
-	return &sandboxv1.Cluster{Id: id, Uid: "uid-" + id, Incarnation: 1}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &sandboxv1.Cluster{Id: id, Uid: "uid-" + id, Incarnation: 1, State: f.workers[id].state, LastSeen: durationpb.New(time.Minute)}
 }
 
 func (f *federation) Serves(id string, _ segment.Key) (serves bool) {
@@ -127,15 +133,19 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 	call := d.GetAllot()
 	c := allotments.Call{
 		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotments.Key]int32{},
+		Floors: map[allotments.Key]int32{},
 	}
 	for _, r := range call.GetRooms() {
 		k := allotments.Key{Namespace: r.GetNamespace(), Env: r.GetEnv(), Group: r.GetGroup()}
 		c.Rooms[k] = r.GetRoom()
+		if r.Floor != nil {
+			c.Floors[k] = r.GetFloor()
+		}
 		if stored := books[k].Shares[id].Most; stored < r.GetRoom() {
 			f.t.Errorf("%s is sent room %d, and the store has %d", id, r.GetRoom(), stored)
 		}
 	}
-	there := allotments.Holding{Present: true, Max: 6, Held: w.held, Demand: w.demand}
+	there := allotments.Holding{Present: true, Max: 6, Min: w.least, Held: w.held, Demand: w.demand}
 	w.holder.Observe(group, allotments.Observation{Holding: there}, time.Now())
 	a, _, err := w.holder.Take(c)
 	if err != nil {
@@ -143,8 +153,8 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 	}
 	out := &federationv1.AllotResult{Epoch: a.Epoch, Number: a.Number}
 	for k, h := range a.Holdings {
-		out.Holdings = append(out.Holdings, &federationv1.Holding{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Max: h.Max, Held: h.Held,
-			Demand: h.Demand})
+		out.Holdings = append(out.Holdings, &federationv1.Holding{Namespace: k.Namespace, Env: k.Env, Group: k.Group,
+			Max: h.Max, Min: h.Min, Held: h.Held, Demand: h.Demand})
 	}
 	return &federationv1.Answer{Result: &federationv1.Answer_Allotted{Allotted: out}}, nil
 }
@@ -248,4 +258,53 @@ func TestClustersWithoutRooms(t *testing.T) {
 	f.workers["other"].refused, f.workers["other"].held = true, 5
 	s, _ := f.run(t)
 	s.rooms(t, map[string][2]int32{"east": {2, 2}})
+}
+
+// floors waits for what the clusters were told to keep, and for the replaced one.
+func (f *federation) floors(t *testing.T, s *Service, want map[string]int32, replaced string) {
+	t.Helper()
+	wait.For(t, patience, fmt.Sprint("floors ", want, " without ", replaced), func(context.Context) error {
+		told, away := map[string]int32{}, ""
+		f.change(func() {
+			for id, w := range f.workers {
+				if floor := w.holder.Floor(group); floor != nil {
+					told[id] = *floor
+				}
+			}
+		})
+		shown := s.Shares(segment.Key{Namespace: group.Namespace, Name: group.Env})
+		for _, a := range shown {
+			for _, share := range a.GetShares() {
+				if share.GetReplaced() {
+					away += share.GetClusterId()
+				}
+			}
+		}
+		return wait.If(maps.Equal(told, want) && away == replaced, fmt.Sprint(told, away, shown))
+	})
+}
+
+// The others keep what a lost cluster kept, within their rooms, also when another replica goes on; and no longer once it is back and holds it.
+func TestOthersKeepTheFloorOfALostCluster(t *testing.T) {
+	f := newFederation(t, store.NewMemory(), "east", "north", "west")
+	for _, w := range f.workers {
+		w.least = 3
+	}
+	s, stop := f.run(t)
+	f.floors(t, s, map[string]int32{"east": 1, "north": 1, "west": 1}, "")
+	lose := func(cut bool, state sandboxv1.ClusterState) {
+		f.change(func() { f.workers["west"].cut, f.workers["west"].state = cut, state })
+	}
+	lose(true, sandboxv1.ClusterState_SUSPECT)
+	s.rooms(t, map[string][2]int32{"east": {2, 2}, "north": {2, 2}, "west": {2, 2}})
+	lose(true, sandboxv1.ClusterState_UNREACHABLE)
+	f.floors(t, s, map[string]int32{"east": 2, "north": 1, "west": 1}, "west")
+	stop()
+	s, _ = f.run(t)
+	f.change(func() { f.workers["north"].gone = true }) // what it kept is the others', and its room is burned
+	f.floors(t, s, map[string]int32{"east": 2, "north": 1, "west": 1}, "west")
+	lose(false, sandboxv1.ClusterState_FRESH)
+	f.floors(t, s, map[string]int32{"east": 2, "north": 1, "west": 1}, "west")
+	f.change(func() { f.workers["west"].held = 1 })
+	f.floors(t, s, map[string]int32{"east": 2, "north": 1, "west": 1}, "")
 }

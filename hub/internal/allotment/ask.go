@@ -96,9 +96,18 @@ func proto(c allotments.Call) *federationv1.AllotCall {
 	out := &federationv1.AllotCall{Epoch: c.Epoch, Number: c.Number, Incarnation: c.Incarnation}
 	for k, room := range c.Rooms {
 		if len(out.Rooms) == maxGroups {
-			break // the cluster cannot have told of as many
+			return out // the cluster cannot have told of as many
 		}
-		out.Rooms = append(out.Rooms, &federationv1.Room{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Room: room})
+		one := &federationv1.Room{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Room: room}
+		if floor, named := c.Floors[k]; named {
+			one.Floor = &floor
+		}
+		out.Rooms = append(out.Rooms, one)
+	}
+	for k, floor := range c.Floors {
+		if _, named := c.Rooms[k]; !named && len(out.Rooms) < maxGroups {
+			out.Rooms = append(out.Rooms, &federationv1.Room{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Floor: &floor})
+		}
 	}
 	return out
 }
@@ -119,7 +128,9 @@ func (l *leader) read(cluster string, r *federationv1.AllotResult) allotments.An
 		if !valid(k) || !l.opts.Fleet.Serves(cluster, segment.Key{Namespace: k.Namespace, Name: k.Env}) {
 			continue
 		}
-		out.Holdings[k] = allotments.Holding{Present: true, Max: bounded(h.GetMax()), Held: bounded(h.GetHeld()), Demand: bounded(h.GetDemand())}
+		out.Holdings[k] = allotments.Holding{
+			Present: true, Max: bounded(h.GetMax()), Min: bounded(h.GetMin()), Held: bounded(h.GetHeld()), Demand: bounded(h.GetDemand()),
+		}
 	}
 	return out
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allotment divides the maxReplicas of scaling groups over clusters (I9), for a hub with --allotments.
+// Package allotment divides the maxReplicas and minReplicas of scaling groups over clusters (I9), for a hub with --allotments.
 //
-// In: what workers say that they hold and need. Out: rooms, to each worker, and Shares for the API. pkg/allotments decides.
+// In: what workers say that they hold and need. Out: rooms and floors, to each worker, and Shares for the API. pkg/allotments decides.
 //
 //	service.go  the Service, and what it shows
 //	lead.go     the one replica that divides: what it stores
@@ -22,6 +22,8 @@
 //   - Each cluster has a goroutine, so one that does not respond costs the others nothing (I7). It is asked every two seconds, and as soon
 //     as its rooms change.
 //   - Nothing is divided before clusters had the time to answer.
+//   - The others keep what a cluster keeps of minReplicas while that gets no claims: silent for 40 s, quarantined, or draining. A new leader
+//     that has not seen a cluster waits as long: TestOthersKeepTheFloorOfALostCluster.
 //   - Workers that know no rooms grow by maxReplicas alone. What they report counts.
 //   - A cluster is believed about Envs that it may serve (I15), and what it says is bounded (I14). One that claims to hold Pods that it
 //     lacks takes room from the other clusters of that Env.

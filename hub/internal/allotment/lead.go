@@ -4,10 +4,12 @@ package allotment
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"time"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/allotments"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
@@ -20,6 +22,8 @@ const (
 	warmUp = 4 * time.Second
 	// allEvery is how often every group is divided anew, whether or not something of it has changed.
 	allEvery = 10 * time.Second
+	// unseenFor is how long a cluster that this replica has not seen yet counts as there: as long as one that it hears nothing of any more.
+	unseenFor = 40 * time.Second
 	// reclaimIn is how long a cluster that is reclaimed may still be registered.
 	reclaimIn = time.Minute
 )
@@ -36,6 +40,7 @@ type leader struct {
 	wakes    map[string]chan struct{}
 	unbound  map[string]bool // clusters whose workers know no rooms
 	reclaims map[string]time.Time
+	lost     map[string]bool // clusters that get no claims
 	allAt    time.Time
 }
 
@@ -86,6 +91,7 @@ func (s *Service) begin(ctx context.Context, end context.CancelFunc) (*leader, e
 		wakes: map[string]chan struct{}{}, unbound: map[string]bool{}, reclaims: map[string]time.Time{},
 	}
 	l.division.Others = l.others
+	l.division.Lost = func(cluster string) bool { return l.lost[cluster] }
 	s.show(books)
 	return l, nil
 }
@@ -112,10 +118,13 @@ func (l *leader) enrol(id string) (wake chan struct{}, fresh bool) {
 
 // settle takes up which clusters are registered, what operators reclaim, and that time passes.
 func (l *leader) settle(ctx context.Context) error {
-	registered := map[string]string{}
+	registered, lost := map[string]string{}, map[string]bool{}
 	for _, id := range l.opts.Fleet.ClusterIDs() {
 		if uid := l.opts.Fleet.Registration(id); uid != "" {
 			registered[id] = uid
+		}
+		if l.isLost(l.opts.Fleet.Cluster(id)) {
+			lost[id] = true
 		}
 	}
 	reclaimed, done, err := l.reclaimed(ctx, registered)
@@ -126,9 +135,10 @@ func (l *leader) settle(ctx context.Context) error {
 	defer l.mu.Unlock()
 	now := l.opts.Clock.Now()
 	if !l.division.Warm && now.Sub(l.since) >= warmUp {
-		l.division.Warm = true
+		l.division.Warm, l.allAt = true, time.Time{}
 	}
-	all := now.Sub(l.allAt) >= allEvery
+	all := now.Sub(l.allAt) >= allEvery || !maps.Equal(lost, l.lost)
+	l.lost = lost
 	if all {
 		l.allAt = now
 	}
@@ -136,6 +146,18 @@ func (l *leader) settle(ctx context.Context) error {
 		return err
 	}
 	return l.term.commit(ctx, store.Txn{If: []store.Condition{l.term.held}, Deletes: done})
+}
+
+// isLost reports whether a cluster gets no claims, so that the others keep its part of minReplicas: silent for 40 s, of a name that two
+// clusters claim, or drained.
+func (l *leader) isLost(c *sandboxv1.Cluster) bool {
+	switch c.GetState() {
+	case sandboxv1.ClusterState_QUARANTINED, sandboxv1.ClusterState_DRAINING:
+		return true
+	case sandboxv1.ClusterState_UNREACHABLE:
+		return c.GetLastSeen() != nil || l.opts.Clock.Since(l.since) >= unseenFor
+	}
+	return false
 }
 
 // reclaimed returns the clusters that operators reclaim and that are not registered, and the entries that are done with.
@@ -169,7 +191,7 @@ func (l *leader) store(ctx context.Context, c allotments.Change) error {
 		before := l.division.Books()
 		for k, b := range part.Books {
 			for id, share := range b.Shares {
-				if share.Room != before[k].Shares[id].Room {
+				if was := before[k].Shares[id]; share.Room != was.Room || share.Floor != was.Floor {
 					wake(l.wakes[id])
 				}
 			}

@@ -21,12 +21,20 @@ var (
 		"What a cluster may hold of a scaling group: more than its room until it has confirmed that the rest is gone.", labels, nil)
 	ceilings = prometheus.NewDesc("atoll_hub_allotment_max_replicas",
 		"maxReplicas of a scaling group, as it is divided.", labels[:3], nil)
+	floors = prometheus.NewDesc("atoll_hub_allotment_floor",
+		"What a cluster keeps of a scaling group's minReplicas. That of a cluster that is lost the others keep as well.", labels, nil)
+	minima = prometheus.NewDesc("atoll_hub_allotment_min_replicas",
+		"minReplicas of a scaling group, as it is divided.", labels[:3], nil)
 )
 
 // collector shows what is divided.
 type collector struct{ *Service }
 
-func (collector) Describe(out chan<- *prometheus.Desc) { out <- rooms; out <- most; out <- ceilings }
+func (collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{rooms, most, ceilings, floors, minima} {
+		out <- d
+	}
+}
 
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	books := *c.state.Load()
@@ -40,9 +48,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, k := range keys[:min(len(keys), maxSeries)] {
 		gauge(ceilings, books[k].Max, k.Namespace, k.Env, k.Group)
+		gauge(minima, books[k].Min, k.Namespace, k.Env, k.Group)
 		for id, share := range books[k].Shares {
 			gauge(rooms, share.Room, k.Namespace, k.Env, k.Group, id)
 			gauge(most, share.Most, k.Namespace, k.Env, k.Group, id)
+			gauge(floors, share.Floor, k.Namespace, k.Env, k.Group, id)
 		}
 		lost := map[string]int32{}
 		for _, l := range books[k].Lost {

@@ -153,7 +153,7 @@ func (s *Service) show(changed map[allotments.Key]allotments.Book) {
 	s.state.Store(&next)
 }
 
-// Shares returns how the ceilings of an Env's groups are divided.
+// Shares returns how the ceilings and floors of an Env's groups are divided.
 func (s *Service) Shares(key segment.Key) []*sandboxv1.Allotment {
 	var out []*sandboxv1.Allotment
 	for k, b := range *s.state.Load() {
@@ -166,9 +166,11 @@ func (s *Service) Shares(key segment.Key) []*sandboxv1.Allotment {
 }
 
 func shown(k allotments.Key, b allotments.Book) *sandboxv1.Allotment {
-	out := &sandboxv1.Allotment{Group: k.Group, MaxReplicas: b.Max}
+	out := &sandboxv1.Allotment{Group: k.Group, MaxReplicas: b.Max, MinReplicas: b.Min}
 	for id, share := range b.Shares {
-		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{ClusterId: id, Room: share.Room, MayHold: share.Most})
+		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{
+			ClusterId: id, Room: share.Room, MayHold: share.Most, Floor: share.Floor, Replaced: share.Replaced,
+		})
 	}
 	for _, lost := range b.Lost {
 		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{ClusterId: lost.Cluster, MayHold: lost.Most, Forgotten: true})

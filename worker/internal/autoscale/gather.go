@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -84,7 +85,9 @@ func (r *Reconciler) look(env types.NamespacedName, groups []*group) {
 	seen := map[string]allotments.Observation{}
 	for _, g := range groups {
 		if limit := g.Policy.MaxReplicas; limit != nil {
-			o := allotments.Observation{Holding: allotments.Holding{Present: true, Max: *limit, Held: g.Held()}}
+			o := allotments.Observation{Holding: allotments.Holding{
+				Present: true, Max: *limit, Min: ptr.Deref(g.Policy.MinReplicas, 0), Held: g.Held(),
+			}}
 			for _, t := range g.members {
 				o.Ending += t.ending
 			}
@@ -95,7 +98,7 @@ func (r *Reconciler) look(env types.NamespacedName, groups []*group) {
 	for _, g := range groups {
 		if g.Policy.MaxReplicas != nil {
 			g.room = rooms.KeyOf(env, g.Policy.Name)
-			g.Room = r.rooms.Room(g.room)
+			g.Room, g.Floor = r.rooms.Room(g.room), r.rooms.Floor(g.room)
 		}
 	}
 }

@@ -4,8 +4,11 @@ package autoscale_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/wait"
@@ -58,4 +61,45 @@ func TestI9GrowthStaysInTheRoom(t *testing.T) {
 	w.stays("what runs", 2*time.Second, func() error { return wait.If(len(w.Pods("a")) == 3, len(w.Pods("a"))) })
 	w.rooms.Switch(false)
 	w.await("a", 6) // Aggressive, and only maxReplicas limits it
+}
+
+// A group keeps all of its minReplicas until the hub tells this cluster's part, then that part, also while the hub is away. What it would
+// have to hold is told without the part, which the hub knows.
+func TestFloorsAreTheHubs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.rooms.Switch(true)
+	w.rooms.Begin(1)
+	call := uint64(0)
+	allot := func(floor *int32) *federationv1.Holding {
+		t.Helper()
+		call++
+		got, err := w.rooms.Allot(t.Context(), &federationv1.AllotCall{Epoch: 1, Number: call, Incarnation: 1, Rooms: []*federationv1.Room{
+			{Namespace: w.Namespace, Env: "e", Group: "default", Room: 6, Floor: floor},
+		}})
+		w.Must(err)
+		for _, h := range got.GetHoldings() {
+			if h.GetNamespace() == w.Namespace {
+				return h
+			}
+		}
+		return nil
+	}
+	w.env(strings.Replace(quick, "maxReplicas", "minReplicas: 3, maxReplicas", 1), `{name: a, config: {priority: 1}}`)
+	allot(nil)
+	w.await("a", 3)
+	w.Eventually("minReplicas, and the need for it", func() error {
+		h := allot(nil)
+		return wait.If(h.GetMin() == 3 && h.GetHeld() == 3 && h.GetDemand() == 3, h)
+	})
+	allot(ptr.To[int32](1))
+	w.await("a", 1)
+	w.Eventually("no need for what the hub knows", func() error {
+		h := allot(ptr.To[int32](1))
+		return wait.If(h.GetMin() == 3 && h.GetHeld() == 1 && h.GetDemand() == 0, h)
+	})
+	allot(ptr.To[int32](2))
+	w.await("a", 2)
+	allot(nil) // a hub of an earlier version
+	w.await("a", 3)
 }

@@ -73,7 +73,7 @@ func (r *Rooms) Begin(incarnation uint64) {
 	r.holder.Begin(incarnation)
 }
 
-// OnChange calls f when a room of an Env has changed. f does not block.
+// OnChange calls f when a room or floor of an Env has changed. f does not block.
 func (r *Rooms) OnChange(f func(env types.NamespacedName)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,6 +112,13 @@ func (r *Rooms) Room(k allotments.Key) *int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holder.Room(k)
+}
+
+// Floor returns this cluster's part of a group's minReplicas; nil: it keeps all of it.
+func (r *Rooms) Floor(k allotments.Key) *int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holder.Floor(k)
 }
 
 // Need notes what a group would have to hold.
@@ -177,12 +184,20 @@ func parse(call *federationv1.AllotCall) (allotments.Call, error) {
 	}
 	c := allotments.Call{
 		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotments.Key]int32{},
+		Floors: map[allotments.Key]int32{},
 	}
 	for _, room := range call.GetRooms() {
 		if room.GetRoom() < 0 {
 			return allotments.Call{}, problem.New(problem.Invalid, "rooms: %d is not valid, want 0 or more", room.GetRoom())
 		}
-		c.Rooms[allotments.Key{Namespace: room.GetNamespace(), Env: room.GetEnv(), Group: room.GetGroup()}] = room.GetRoom()
+		k := allotments.Key{Namespace: room.GetNamespace(), Env: room.GetEnv(), Group: room.GetGroup()}
+		c.Rooms[k] = room.GetRoom()
+		if room.Floor != nil {
+			if room.GetFloor() < 0 {
+				return allotments.Call{}, problem.New(problem.Invalid, "floor: %d is not valid, want 0 or more", room.GetFloor())
+			}
+			c.Floors[k] = room.GetFloor()
+		}
 	}
 	return c, nil
 }
@@ -205,7 +220,7 @@ func result(a allotments.Answer, unknown []types.NamespacedName) *federationv1.A
 	for _, k := range keys[:min(len(keys), MaxGroups)] {
 		h := a.Holdings[k]
 		out.Holdings = append(out.Holdings, &federationv1.Holding{
-			Namespace: k.Namespace, Env: k.Env, Group: k.Group, Max: h.Max, Held: h.Held, Demand: h.Demand,
+			Namespace: k.Namespace, Env: k.Env, Group: k.Group, Max: h.Max, Min: h.Min, Held: h.Held, Demand: h.Demand,
 		})
 	}
 	return out

@@ -98,6 +98,10 @@ func TestI14CallsAreBounded(t *testing.T) {
 	if _, err := r.Allot(t.Context(), &federationv1.AllotCall{Incarnation: 1, Rooms: []*federationv1.Room{{Room: -1}}}); err == nil {
 		t.Error("a negative room is taken")
 	}
+	less := int32(-1)
+	if _, err := r.Allot(t.Context(), &federationv1.AllotCall{Incarnation: 1, Rooms: []*federationv1.Room{{Floor: &less}}}); err == nil {
+		t.Error("a negative floor is taken")
+	}
 	if _, err := r.Allot(t.Context(), &federationv1.AllotCall{Incarnation: 2}); err == nil {
 		t.Error("rooms of another incarnation are taken")
 	}
