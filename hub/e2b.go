@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -30,35 +28,11 @@ func (o *e2bOptions) bind(flags *pflag.FlagSet) {
 			"allowed-images has it; default: no images are taken")
 }
 
-// daemonKey returns the key from which the tokens of sandboxes' daemons follow. It is read, or made, when it is needed first.
-func (o *e2bOptions) daemonKey(dataDir string, shared bool) func() ([]byte, error) {
-	var mu sync.Mutex
-	var known []byte
-	return func() ([]byte, error) {
-		if shared && o.KeyFile == "" {
-			return nil, errNoSharedKey
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if known != nil {
-			return known, nil
-		}
-		key, err := o.Key(dataDir)
-		if err != nil {
-			return nil, fmt.Errorf("reading the key for sandboxes' daemons: %w", err)
-		}
-		known = key
-		return known, nil
-	}
-}
-
-var errNoSharedKey = errors.New("with etcd the hub needs --e2b-key-file, the same at each replica")
-
 // tokens are those of sandboxes' daemons.
 func tokens(key func() ([]byte, error)) reach.Tokens {
 	return func(sandbox string) (string, error) {
 		k, err := key()
-		if errors.Is(err, errNoSharedKey) {
+		if errors.Is(err, e2b.ErrNoKey) {
 			return "", problem.New(problem.Unimplemented, "files and processes: %w", err)
 		}
 		if err != nil {

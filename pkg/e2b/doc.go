@@ -11,6 +11,7 @@
 //	data.go     requests to sandboxes
 //	token.go    access tokens, keys of E2B's form
 //	inside.go   connections within the process
+//	key.go      the key of the gateway and of daemons' tokens
 //	front.go    flags, and a gateway at an address: of a hub, or of a worker
 //
 // # Rules
