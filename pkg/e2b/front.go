@@ -61,12 +61,13 @@ func (f *Flags) Validate(open, shared bool, guard string) error {
 
 // FrontOptions configure a Front.
 type FrontOptions struct {
-	DataDir   string
-	Templates Templates   // see Options
-	BuildEnv  string      // see Options
-	TLS       *tls.Config // nil: plain text
-	Limits    serve.Limits
-	Log       logr.Logger
+	DataDir        string
+	Templates      Templates   // see Options
+	BuildEnv       string      // see Options
+	BuildSandboxes int         // see Options
+	TLS            *tls.Config // nil: plain text
+	Limits         serve.Limits
+	Log            logr.Logger
 }
 
 // Front is a gateway at an address.
@@ -88,7 +89,8 @@ func (f *Flags) Open(ctx context.Context, o FrontOptions) (*Front, error) {
 	}
 	front := &Front{inside: NewInside()}
 	if front.gateway, err = New(Options{
-		Dial: front.inside.Dial, Key: key, Domain: f.Domain, Templates: o.Templates, BuildEnv: o.BuildEnv, Now: real.Now, Log: o.Log,
+		Dial: front.inside.Dial, Key: key, Domain: f.Domain, Templates: o.Templates, BuildEnv: o.BuildEnv,
+		BuildSandboxes: o.BuildSandboxes, Now: real.Now, Log: o.Log,
 	}); err != nil {
 		return nil, err
 	}

@@ -44,8 +44,10 @@ type Options struct {
 	Templates Templates
 	// BuildEnv is the Env whose claims may have the images of builds, NAME or NAMESPACE/NAME; empty: there is none.
 	BuildEnv string
-	Now      func() time.Time
-	Log      logr.Logger
+	// BuildSandboxes is how many sandboxes try the image of a build at once, if so many Pods are idle; 0: none does.
+	BuildSandboxes int
+	Now            func() time.Time
+	Log            logr.Logger
 }
 
 // Gateway is an http.Handler for E2B clients.

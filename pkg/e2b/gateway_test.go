@@ -5,6 +5,7 @@ package e2b
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -51,6 +52,14 @@ func TestKeysHaveTheFormThatClientsCheck(t *testing.T) {
 	if err != nil || !strings.HasPrefix(key, ClientPrefix) || strings.Trim(key[len(ClientPrefix):], "0123456789abcdef") != "" ||
 		apiKey(key) != token {
 		t.Errorf("%s becomes %s and then %s, %v", token, key, apiKey(key), err)
+	}
+	for _, cluster := range []string{"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmVk-_"} {
+		if got := apiKey(ClientPrefix + hex.EncodeToString([]byte(cluster))); got != cluster || apiKey(cluster) != cluster {
+			t.Errorf("a token of a cluster becomes %q", got)
+		}
+		if got := apiKey(ClientPrefix + hex.EncodeToString([]byte(cluster+"\r\nA: b"))); !strings.HasPrefix(got, access.TokenPrefix) {
+			t.Errorf("what is no token becomes %q", got)
+		}
 	}
 	for _, other := range []string{"", "x", "e2b_zz", "atoll_!"} {
 		if _, err := ClientKey(other); err == nil {

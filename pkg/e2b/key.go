@@ -48,7 +48,7 @@ func (f *Flags) Key(dataDir string) ([]byte, error) {
 }
 
 // ErrNoKey is the error of a program that has no key of its own for sandboxes' daemons.
-var ErrNoKey = errors.New("--e2b-key-file is needed, the same at each replica")
+var ErrNoKey = errors.New("it takes --e2b-key-file (chart value e2b.keySecretName), the same at each replica")
 
 // DaemonKey returns the key from which the tokens of sandboxes' daemons follow. It is read, or made, when it is needed first. With shared,
 // several replicas serve the same sandboxes.
