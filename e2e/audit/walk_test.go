@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -344,10 +345,8 @@ func (w *walk) search(archive []byte) {
 	if len(places["the traces"]) == 0 || len(places["the collector's logs"]) == 0 || len(places) < 10 {
 		w.t.Errorf("only %d places were searched", len(places))
 	}
-	var forms []string
-	for _, secret := range w.secrets {
-		forms = append(forms, stack.Forms(secret)...)
-	}
+	// The hub keeps a claim's key and metadata in base64; what goes to its sandbox's daemon alone it keeps in no form.
+	forms := append(slices.Clone(w.secrets), stack.Forms(canary+"variable")...)
 	for place, text := range places {
 		for _, secret := range forms {
 			if i := strings.Index(text, secret); i >= 0 {
