@@ -180,6 +180,7 @@ type refusal struct {
 	status     int
 	message    string
 	retryAfter string
+	reason     string // the public API's
 }
 
 func (r *refusal) Error() string { return r.message }
@@ -268,7 +269,9 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string
 }
 
 func refusalOf(e *sandboxd.StatusError) *refusal {
-	return &refusal{e.Status, e.Error(), e.Header.Get("Retry-After")}
+	var said struct{ Reason string }
+	_ = json.Unmarshal(e.Body, &said) // a proxy's may be something else
+	return &refusal{e.Status, e.Error(), e.Header.Get("Retry-After"), said.Reason}
 }
 
 // asCaller makes requests with a caller's API key.

@@ -168,6 +168,26 @@ func TestRefusalsHaveE2BsForm(t *testing.T) {
 	}
 }
 
+// A create for which no Pod was idle in time is one that may come again.
+func TestNoRoomIsBusy(t *testing.T) {
+	for reason, want := range map[string]int{"DEADLINE": 503, "OUTCOME_UNKNOWN": 504} {
+		_, server := front(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusGatewayTimeout)
+			_, _ = io.WriteString(w, `{"detail":"none was idle","reason":"`+reason+`"}`)
+		})
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v2/sandboxes", strings.NewReader(`{"templateID":"a"}`))
+		must.Succeed(t, err)
+		response, err := server.Client().Do(request)
+		must.Succeed(t, err)
+		text, err := io.ReadAll(response.Body)
+		must.Succeed(t, errors.Join(err, response.Body.Close()))
+		if response.StatusCode != want || (response.Header.Get("Retry-After") == "2") != (want == 503) ||
+			!strings.Contains(string(text), "none was idle") {
+			t.Errorf("%s: %d %v %s, want %d", reason, response.StatusCode, response.Header, text, want)
+		}
+	}
+}
+
 func TestInsideEndsWithItsListener(t *testing.T) {
 	inside := NewInside()
 	_ = inside.Close()
