@@ -134,7 +134,7 @@ func testSecretsAtAWorker(t *testing.T) {
 	for _, row := range [][3]string{
 		{"python", `"envVars":{"A":"` + secretCanary + `"}`, `400 does not list the runtime e2b`},
 		{"plain", `"wait":"ASSIGNED","envVars":{"A":"` + secretCanary + `"}`, `400 READY, where envVars`},
-		{"plain", `"execUser":"nobody-here","envVars":{"A":"` + secretCanary + `"}`, `400 execUser`},
+		{"plain", `"execUser":"no-account-here","envVars":{"A":"` + secretCanary + `"}`, `400 execUser`},
 		{"plain", `"secrets":[{"env":"TOKEN","name":"identity","key":"token"}]`, `422 "identity" is not a Secret that sandboxes`},
 	} {
 		code, text, _ := strings.Cut(row[2], " ")

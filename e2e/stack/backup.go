@@ -34,8 +34,8 @@ func Unzipped(r io.Reader) ([]byte, error) {
 	return all, nil
 }
 
-// Forms returns how a text may stand in what hub and workers keep: as it is, and within what is written in base64, as the parameters of claims
-// are in the hub's store.
+// Forms returns how a text may stand in what hub and workers keep: as it is, and within what is written in base64, as the parameters of
+// claims are in the hub's store.
 func Forms(text string) []string {
 	forms := []string{text}
 	for before := range 3 {

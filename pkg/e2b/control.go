@@ -88,7 +88,7 @@ func busy(err error) error {
 	if !errors.As(err, &late) || late.reason != string(problem.Deadline) {
 		return err
 	}
-	return &refusal{status: http.StatusServiceUnavailable, message: late.message, retryAfter: cmp.Or(late.retryAfter, "2"), reason: late.reason}
+	return &refusal{http.StatusServiceUnavailable, late.message, cmp.Or(late.retryAfter, "2"), late.reason}
 }
 
 // init sets the daemon's token and a claim's environment.

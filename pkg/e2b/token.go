@@ -34,11 +34,11 @@ func ClientKey(token string) (string, error) {
 	return ClientPrefix + hex.EncodeToString(secret), nil
 }
 
-// A token of a cluster or an issuer, which e2b_ and hex may hold as well.
+// validJWT is a token of a cluster or an issuer.
 var validJWT = regexp.MustCompile(`^eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$`)
 
-// apiKey is the reverse of ClientKey. In e2b_ and hex of a token that is no key of Atoll's there is that token; because some clients take no
-// other form. What has another form is returned as it is.
+// apiKey is the reverse of ClientKey. e2b_ and hex may hold a token that is no key of Atoll's as well; because some clients take no other
+// form. What has another form is returned as it is.
 func apiKey(key string) string {
 	text, ok := strings.CutPrefix(key, ClientPrefix)
 	if !ok {

@@ -15,8 +15,8 @@ import (
 	"navix.sh/atoll/pkg/outcome"
 )
 
-// A build of an image is tried by sandboxes that have it: their nodes pull it. Each is a claim of the caller with a key of the build, so that
-// nothing but the claims goes on between the client's calls, and any replica can tell how they are.
+// A build of an image is tried by sandboxes that have it: their nodes pull it. Each is a claim of the caller with a key of the build, so
+// that nothing but the claims goes on between the client's calls, and any replica can tell how they are.
 const (
 	// BuildTimeout bounds how long a node may pull an image, and how long a claim of a build waits for a Pod.
 	BuildTimeout = 5 * time.Minute

@@ -81,7 +81,9 @@ func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*
 }
 
 // assign claims a Pod and gives its daemon what it takes of the request. With alone, no other call may have returned the sandbox.
-func (a *API) assign(ctx context.Context, c claim.Claim, in *sandboxv1.CreateSandboxRequest, alone func() bool) (*sandboxv1.Sandbox, error) {
+func (a *API) assign(
+	ctx context.Context, c claim.Claim, in *sandboxv1.CreateSandboxRequest, alone func() bool,
+) (*sandboxv1.Sandbox, error) {
 	seg, err := a.segment(ctx, c.Request.GetNamespace(), c.Request.GetEnv())
 	if err != nil {
 		return nil, err
