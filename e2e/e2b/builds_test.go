@@ -44,11 +44,11 @@ func TestATemplateBuildNamesAnImage(t *testing.T) {
 	if status != http.StatusOK || out["status"] != "ready" {
 		t.Fatalf("build: %d %v", status, out)
 	}
-	// A sandbox has had the image, and has been released.
-	_, tried := public(t, http.MethodGet, "/v1/sandboxes?phase=ENDED&env="+reset.Name, "")
-	if text := fmt.Sprint(tried["sandboxes"]); !strings.Contains(text, "e2b-build:") || !strings.Contains(text, "startedAt") {
-		t.Errorf("no sandbox has tried the image: %v", text)
-	}
+	wait.For(t, time.Minute, "the end of the sandbox that has tried the image", func(context.Context) error {
+		_, tried := public(t, http.MethodGet, "/v1/sandboxes?phase=ENDED&env="+reset.Name, "")
+		text := fmt.Sprint(tried["sandboxes"])
+		return wait.If(strings.Contains(text, "e2b-build:") && strings.Contains(text, "startedAt"), text)
+	})
 	if status, out = call(t, http.MethodGet, "/templates/aliases/mine", ""); status != http.StatusOK {
 		t.Errorf("its alias: %d %v", status, out)
 	}
