@@ -33,43 +33,35 @@ func TestAPodWhoseNodeHasPulledTheImageIsPreferred(t *testing.T) {
 			pod.Spec.Containers[0].Image, pod.Status.ContainerStatuses[0].Image = image, image
 			return pod
 		}
-		take := func(image string) (name string) {
+		// want fails if a claim with an image gets another one of three idle Pods, of which 2 came last.
+		want := func(image, pod string) {
+			t.Helper()
+			for i, node := range []string{"other", "pulled", "another"} {
+				s.See(on(s.IdlePod(fmt.Sprint(i)), node))
+			}
 			s.Update(func(st *inventory.State) {
 				hold := st.Take(st.Pool(inventorytest.Pool), image)
-				name = st.Held(hold).Name
+				if got := st.Held(hold).Name; got != pod {
+					t.Errorf("a claim with image %s got Pod %s, want %s", image, got, pod)
+				}
 				st.Return(hold)
 			})
-			return name
 		}
 		ran := with(on(s.ClaimedPod("ran", "01-east"), "pulled"), "tenant:1")
 		s.See(ran)
 		s.Gone(ran)
-		for i, node := range []string{"other", "pulled", "another"} {
-			s.See(on(s.IdlePod(fmt.Sprint(i)), node))
-		}
-		if got := take("tenant:1"); got != "1" {
-			t.Errorf("a claim with the image got Pod %s, want 1, whose node has pulled it", got)
-		}
-		if got := take("i:1"); got != "1" { // it came last, as its claim was not written
-			t.Errorf("a claim without an image got Pod %s", got)
-		}
+		want("tenant:1", "1")
+		want("i:1", "2") // they all run it
+		want("tenant:2", "2")
 		// One that does not run yet says nothing about its node.
 		starting := with(on(s.ClaimedPod("starting", "02-east"), "other"), "tenant:2")
-		starting.Status.ContainerStatuses[0].Image = "i:1"
-		starting.Generation = 2
+		starting.Generation, starting.Status.ContainerStatuses[0].Image = 2, "i:1"
 		s.See(starting)
-		before := take("tenant:3")
-		if got := take("tenant:2"); got != before {
-			t.Errorf("a claim with an image that no node has pulled got Pod %s, want %s", got, before)
-		}
+		want("tenant:2", "2")
 		for i := range 100 {
 			s.See(with(on(s.ClaimedPod("many", fmt.Sprint(i, "-east")), "pulled"), fmt.Sprint("many:", i)))
 		}
-		if got := take("tenant:1"); got != before {
-			t.Errorf("a hundred images later a claim got Pod %s, want %s", got, before)
-		}
-		if got := take("many:99"); got != "1" {
-			t.Errorf("a claim with the last image got Pod %s, want 1", got)
-		}
+		want("tenant:1", "2")
+		want("many:99", "1")
 	})
 }
