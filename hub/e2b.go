@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -20,7 +19,8 @@ import (
 // e2bOptions configure the gateway for E2B clients.
 type e2bOptions struct {
 	e2b.Flags
-	buildEnv string
+	buildEnv       string
+	buildSandboxes int
 }
 
 func (o *e2bOptions) bind(flags *pflag.FlagSet) {
@@ -28,37 +28,24 @@ func (o *e2bOptions) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.buildEnv, "e2b-build-env", "",
 		"Env, NAME or NAMESPACE/NAME, whose sandboxes have the image that a template build of an E2B client names, if the Env's annotation "+
 			"allowed-images has it; default: no images are taken")
+	flags.IntVar(&o.buildSandboxes, "e2b-build-sandboxes", 1,
+		"how many sandboxes try the image of such a build at once, so that as many nodes may pull it, if so many Pods are idle; 0: none, and "+
+			"the first sandbox pulls it")
 }
 
-// daemonKey returns the key from which the tokens of sandboxes' daemons follow. It is read, or made, when it is needed first.
-func (o *e2bOptions) daemonKey(dataDir string, shared bool) func() ([]byte, error) {
-	var mu sync.Mutex
-	var known []byte
-	return func() ([]byte, error) {
-		if shared && o.KeyFile == "" {
-			return nil, errNoSharedKey
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if known != nil {
-			return known, nil
-		}
-		key, err := o.Key(dataDir)
-		if err != nil {
-			return nil, fmt.Errorf("reading the key for sandboxes' daemons: %w", err)
-		}
-		known = key
-		return known, nil
+func (o *e2bOptions) validate(open, shared bool) error {
+	err := o.Validate(open, shared, "--auth, --api-keys-file")
+	if o.buildSandboxes < 0 || o.buildSandboxes > e2b.MaxBuildSandboxes {
+		err = errors.Join(err, fmt.Errorf("--e2b-build-sandboxes %d is not valid, want 0 to %d", o.buildSandboxes, e2b.MaxBuildSandboxes))
 	}
+	return err
 }
-
-var errNoSharedKey = errors.New("with etcd the hub needs --e2b-key-file, the same at each replica")
 
 // tokens are those of sandboxes' daemons.
 func tokens(key func() ([]byte, error)) reach.Tokens {
 	return func(sandbox string) (string, error) {
 		k, err := key()
-		if errors.Is(err, errNoSharedKey) {
+		if errors.Is(err, e2b.ErrNoKey) {
 			return "", problem.New(problem.Unimplemented, "files and processes: %w", err)
 		}
 		if err != nil {
@@ -73,7 +60,8 @@ func (h *hub) listenE2B(ctx context.Context, o *options) (err error) {
 		return nil
 	}
 	h.e2b, err = o.e2b.Open(ctx, e2b.FrontOptions{
-		DataDir: o.dataDir, Templates: builds.New(h.registryStore), BuildEnv: o.e2b.buildEnv, TLS: h.publicTLS, Limits: o.limits,
+		DataDir: o.dataDir, Templates: builds.New(h.registryStore), BuildEnv: o.e2b.buildEnv,
+		BuildSandboxes: o.e2b.buildSandboxes, TLS: h.publicTLS, Limits: o.limits,
 		Log: h.log.WithName("e2b"),
 	})
 	return err

@@ -124,7 +124,7 @@ func (o *options) validate() error {
 	if o.clustersProxy && o.open() {
 		errs = append(errs, errors.New("--clusters-proxy needs callers with credentials, want --auth or --api-keys-file"))
 	}
-	errs = append(errs, o.e2b.Validate(o.open(), strings.HasPrefix(o.store, "etcd:"), "--auth, --api-keys-file"))
+	errs = append(errs, o.e2b.validate(o.open(), strings.HasPrefix(o.store, "etcd:")))
 	errs = append(errs, o.catalog.validate())
 	errs = append(errs, o.mcp.validate())
 	if o.retention <= 0 {

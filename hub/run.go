@@ -25,7 +25,6 @@ import (
 	"navix.sh/atoll/hub/internal/authority"
 	"navix.sh/atoll/hub/internal/catalog"
 	"navix.sh/atoll/hub/internal/claims"
-	"navix.sh/atoll/hub/internal/environment"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/grants"
 	"navix.sh/atoll/hub/internal/kubeproxy"
@@ -37,6 +36,7 @@ import (
 	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/e2b"
 	"navix.sh/atoll/pkg/envelope"
+	"navix.sh/atoll/pkg/environment"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/members"
@@ -307,7 +307,7 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 		Fleet: h.fleet, Dispatcher: h.lastKnown, Claims: h.claims, Tunnels: reaching, LastKnown: h.lastKnown, Feeds: reaching, Clock: real,
 		Watches: o.watches, Metrics: watches, Log: h.log.WithName("sandboxes"),
 	})
-	daemons := o.e2b.daemonKey(o.dataDir, place.Etcd != nil)
+	daemons := o.e2b.DaemonKey(o.dataDir, place.Etcd != nil)
 	h.claims.SetEnvironment(environment.New(environment.Options{Opener: service, Key: daemons, Clock: real}))
 	if err := h.buildCatalog(ctx, &o.catalog, real, reaching); err != nil {
 		return err

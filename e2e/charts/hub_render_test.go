@@ -46,7 +46,7 @@ networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{names
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
 audit: {to: [stdout, otlp, strict]}
-e2b: {enabled: true, port: 3000, domain: sandboxes.example.org, keySecretName: e2b, buildEnv: agents/python}
+e2b: {enabled: true, port: 3000, domain: sandboxes.example.org, keySecretName: e2b, buildEnv: agents/python, buildSandboxes: 4}
 mcp: {maxSessions: 9, sessionTimeout: 1m}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 grafanaDashboard: {enabled: true}
@@ -141,6 +141,7 @@ func TestHubRefusesValues(t *testing.T) {
 		"e2b: {port: 0}":                        "'/e2b/port'",
 		"e2b: {domain: A}":                      "'/e2b/domain'",
 		"e2b: {buildEnv: A}":                    "'/e2b/buildEnv'",
+		"e2b: {buildSandboxes: 17}":             "'/e2b/buildSandboxes'",
 		"mcp: {maxSandboxes: 0}":                "'/mcp/maxSandboxes'",
 		"mcp: {idleTimeout: long}":              "'/mcp/idleTimeout'",
 		"e2b: {enabled: true}\nstore: {etcd: {endpoints: ['https://a:2379']}}": "e2b.keySecretName is missing",
@@ -316,7 +317,7 @@ func TestHubServesE2B(t *testing.T) {
 		"e2b: {enabled: true}":                 {args: []string{"--e2b-listen=:8083"}, port: 8083},
 		everything: {
 			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-build-env=agents/python",
-				"--e2b-key-file=/etc/atoll/e2b/key"},
+				"--e2b-build-sandboxes=4", "--e2b-key-file=/etc/atoll/e2b/key"},
 			port: 3000, sealed: true,
 		},
 	} {

@@ -622,6 +622,59 @@ func TestWorkerLocalAPI(t *testing.T) {
 	wantRefusals(t, workerRelease(""), "clusterID: east\n", map[string]string{"localAPI: {enabled: true}": "'/localAPI/tlsSecretName'"})
 }
 
+// E2B's port is reached by who reaches the local API, with its TLS, and by no one where it is off.
+func TestWorkerServesE2B(t *testing.T) {
+	const api, peers = "\nlocalAPI: {enabled: true, tlsSecretName: api-tls}", "\ntls: {secretName: a}"
+	for values, want := range map[string]struct {
+		args   []string
+		port   int32
+		sealed bool
+	}{
+		api:                          {},
+		"\ne2b: {domain: a}" + peers: {},
+		// Without E2B's port, the key is that of sandboxes' daemons.
+		"\ne2b: {keySecretName: e2b}" + peers: {args: []string{"--e2b-key-file=/etc/atoll/e2b/key"}, sealed: true},
+		"\ne2b: {enabled: true}" + api:        {args: []string{"--e2b-listen=:8083"}, port: 8083},
+		"\ne2b: {enabled: true, port: 3000, domain: sandboxes.example.org, keySecretName: e2b}" + api + peers: {
+			args: []string{"--e2b-listen=:8083", "--e2b-domain=sandboxes.example.org", "--e2b-key-file=/etc/atoll/e2b/key"},
+			port: 3000, sealed: true,
+		},
+	} {
+		objects := renderWorker(t, "clusterID: east"+values)
+		pod := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec
+		args := slices.DeleteFunc(slices.Clone(pod.Containers[0].Args), func(arg string) bool { return !strings.HasPrefix(arg, "--e2b") })
+		var port int32
+		if objects.Find("Service", "atoll-worker-api") != nil {
+			for _, p := range as[corev1.Service](t, objects, "Service", "atoll-worker-api").Spec.Ports {
+				if p.Name == "e2b" {
+					port = p.Port
+				}
+			}
+		}
+		opened := 0
+		for _, rule := range as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "atoll-worker").Spec.Ingress {
+			for _, p := range rule.Ports {
+				if p.Port.String() == "e2b" {
+					opened++
+				}
+			}
+		}
+		if !slices.Equal(args, want.args) || port != want.port || opened != min(1, int(want.port)) {
+			t.Errorf("%s: args %q, port %d, opened %d times", values, args, port, opened)
+		}
+		volume := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "e2b" && v.Secret.SecretName == "e2b" })
+		mounted := slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/etc/atoll/e2b" })
+		if volume != want.sealed || mounted != want.sealed {
+			t.Errorf("%s: the key is a volume: %t, and mounted: %t", values, volume, mounted)
+		}
+	}
+	wantRefusals(t, workerRelease(""), "clusterID: east\n", map[string]string{
+		"e2b: {enabled: true}":               "e2b.enabled needs localAPI.enabled",
+		"e2b: {enabled: true}" + api + peers: "e2b.keySecretName is missing",
+		"e2b: {port: 0}":                     "'/e2b/port'", "e2b: {domain: A}": "'/e2b/domain'",
+	})
+}
+
 // TestWorkerReadsTheSecretsOfSandboxesThatAreListed: no other ones where all are listed by name, and in no other namespace.
 func TestWorkerReadsTheSecretsOfSandboxesThatAreListed(t *testing.T) {
 	for _, more := range []string{"", "\nnamespaces: [a, b]"} {

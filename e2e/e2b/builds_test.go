@@ -3,17 +3,29 @@
 package e2b_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/e2b"
 )
 
-// build makes a template as the SDK does, and returns the status of its last call.
+// build makes a template as the SDK does, and returns the status of its last call, which no longer builds.
 func build(t *testing.T, name, body string) (status int, out map[string]any) {
 	t.Helper()
+	defer func() {
+		path := fmt.Sprintf("/templates/%s/builds/%s/status", out["templateID"], out["buildID"])
+		for out["status"] == "building" && status == http.StatusOK {
+			wait.For(t, time.Minute, "the build", func(context.Context) error {
+				status, out = call(t, http.MethodGet, path, "")
+				return wait.If(out["status"] != "building", out)
+			})
+		}
+	}()
 	status, out = call(t, http.MethodPost, "/v3/templates", `{"name":"`+name+`"}`)
 	if status != http.StatusAccepted {
 		return status, out
@@ -32,6 +44,11 @@ func TestATemplateBuildNamesAnImage(t *testing.T) {
 	if status != http.StatusOK || out["status"] != "ready" {
 		t.Fatalf("build: %d %v", status, out)
 	}
+	wait.For(t, time.Minute, "the end of the sandbox that has tried the image", func(context.Context) error {
+		_, tried := public(t, http.MethodGet, "/v1/sandboxes?phase=ENDED&env="+reset.Name, "")
+		text := fmt.Sprint(tried["sandboxes"])
+		return wait.If(strings.Contains(text, "e2b-build:") && strings.Contains(text, "startedAt"), text)
+	})
 	if status, out = call(t, http.MethodGet, "/templates/aliases/mine", ""); status != http.StatusOK {
 		t.Errorf("its alias: %d %v", status, out)
 	}
@@ -82,6 +99,14 @@ func TestWhatIsNotBuilt(t *testing.T) {
 		if status, out := build(t, row.name, row.body); status != row.want || !strings.Contains(fmt.Sprint(out["message"]), row.says) {
 			t.Errorf("%s %s: %d %v, want %d with %s", row.name, row.body, status, out, row.want, row.says)
 		}
+	}
+	// The Env does not allow it: nothing is registered.
+	if status, out := build(t, "stranger", `{"fromImage":"registry.example/other","steps":[]}`); status != http.StatusForbidden ||
+		!strings.Contains(fmt.Sprint(out["message"]), "registry.example/other") {
+		t.Errorf("an image that the Env does not allow: %d %v", status, out)
+	}
+	if status, out := call(t, http.MethodGet, "/templates/aliases/stranger", ""); status != http.StatusNotFound {
+		t.Errorf("its name: %d %v", status, out)
 	}
 	if status, out := build(t, "own", `{"fromTemplate":"python"}`); status != http.StatusOK {
 		t.Errorf("a name for an Env: %d %v", status, out)

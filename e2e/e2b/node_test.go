@@ -254,19 +254,45 @@ func checkTable(t *testing.T, want string) {
 // As many creates at once as an agents' framework makes. On a plane each starts a process of atoll-sandboxd on this machine.
 func TestNpmClientMakesManyAtOnce(t *testing.T) {
 	const n = 200
-	if err := many.Apply(t.Context(), atoll.Cluster(cluster)); err != nil {
+	if said := atOnce(t, many, n); said.Created != n || said.Ran != n {
+		t.Errorf("%d of %d were created, %d ran their command", said.Created, n, said.Ran)
+	}
+}
+
+// Of many creates at once for which there are few Pods each has a sandbox, or an error by which the client knows that it may come again.
+func TestNpmClientIsToldThatThereIsNoRoom(t *testing.T) {
+	const n, room = 200, 10
+	few := many
+	few.Name, few.StartupTimeout, few.Members = "few", "30s", []stack.Member{{Cluster: cluster, Replicas: room}}
+	said := atOnce(t, few, n)
+	if busy := said.Kinds["ServiceBusyError"] + said.Kinds["RateLimitError"]; said.Created != room || said.Ran != room || busy != n-room {
+		t.Errorf("%d of %d were created where there are %d Pods, %d ran their command, %d were told to come again", said.Created, n, room,
+			said.Ran, busy)
+	}
+}
+
+// manySaid is what many.js says.
+type manySaid struct {
+	Created, Ran int
+	Kinds        map[string]int // of errors
+}
+
+// atOnce makes n creates of an Env at once with the newest package.
+func atOnce(t *testing.T, of stack.Env, n int) (said manySaid) {
+	t.Helper()
+	if err := of.Apply(t.Context(), atoll.Cluster(cluster)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := atoll.Cluster(cluster).Kubectl(context.Background(), "delete", "sandboxenv", many.Name); err != nil {
+		if _, err := atoll.Cluster(cluster).Kubectl(context.Background(), "delete", "sandboxenv", of.Name); err != nil {
 			t.Error(err)
 		}
 	})
-	readyOfAtLeast(t, many, many.Members[0].Replicas)
-	out, err := node(t, variables(origin), "many.js", many.Name, fmt.Sprint(n))
-	t.Logf("%d creates at once, %d warm Pods: %s", n, many.Members[0].Replicas, out)
-	var said struct{ Created, Ran int }
-	if json.Unmarshal(out, &said) != nil || said.Created != n || said.Ran != n || err != nil {
-		t.Errorf("%d of %d were created, %d ran their command, %v", said.Created, n, said.Ran, err)
+	readyOfAtLeast(t, of, of.Members[0].Replicas)
+	out, err := node(t, variables(origin), "many.js", of.Name, fmt.Sprint(n))
+	t.Logf("%d creates at once, %d warm Pods: %s", n, of.Members[0].Replicas, out)
+	if parsed := json.Unmarshal(out, &said); parsed != nil || err != nil && len(said.Kinds) == 0 {
+		t.Fatalf("many.js printed %q: %v, %v", out, parsed, err)
 	}
+	return said
 }

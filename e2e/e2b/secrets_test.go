@@ -3,18 +3,23 @@
 package e2b_test
 
 import (
-	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"navix.sh/atoll/e2e/e2b/wire"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -91,10 +96,60 @@ func TestSecretsOfAClaim(t *testing.T) {
 	if n := strings.Count(fmt.Sprint(left["sandboxes"]), "clusterId"); n != 1 {
 		t.Errorf("%d sandboxes, want that of the first claim alone: %v", n, left)
 	}
+	testSecretsAtAWorker(t)
 	wantSecretNowhere(t)
 }
 
-// wantSecretNowhere searches the cluster's objects but for Secrets, the logs, and what the hub keeps and backs up.
+// testSecretsAtAWorker: a worker's own API sets the same, before the sandbox is returned, and lets go what cannot have it.
+func testSecretsAtAWorker(t *testing.T) {
+	t.Helper()
+	create := func(env, more string) (int, map[string]any) {
+		return ask(t, atoll.WorkerEndpoint(cluster).URL(), "", http.MethodPost, "/v1/sandboxes", `{"env":"`+env+`","user":"local",`+more+`}`)
+	}
+	folder := filepath.Join(t.TempDir(), secretCanary)
+	key := `"claimKey":"at-a-worker","workdir":"` + folder + `","secrets":[{"env":"TOKEN","name":"llm-openai","key":"token"}]`
+	file := `,"files":[{"path":"made","content":"` + base64.StdEncoding.EncodeToString([]byte(secretCanary+" file")) + `","mode":"0640"}]`
+	worker := &wire.Client{Origin: atoll.E2BURL(cluster), Key: "e2b_00"}
+	var id string
+	for _, value := range []string{"one", "two"} { // a repeated call sets its own
+		status, made := create("plain", key+`,"envVars":{"A":"`+secretCanary+" "+value+`"}`+file)
+		if status != http.StatusOK || made["phase"] != "RUNNING" || strings.Contains(fmt.Sprint(made), secretCanary) ||
+			id != "" && made["id"] != id {
+			t.Fatalf("create at a worker: %d %v", status, made)
+		}
+		id = fmt.Sprint(made["id"])
+		status, text, err := worker.Do(t.Context(), http.MethodPost, "/v2/sandboxes/"+id+"/connect", strings.NewReader(`{"timeout":60}`))
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("connecting to it: %d %s, %v", status, text, err)
+		}
+		its := &wire.Sandbox{}
+		must.Succeed(t, json.Unmarshal(text, its))
+		got, err := worker.Run(t.Context(), its, `echo "$TOKEN,$A,$PWD,$(cat made),$(stat -c %a made)"`)
+		want := secretCanary + "," + secretCanary + " " + value + "," + folder + "," + secretCanary + " file,640\n"
+		if err != nil || got != want {
+			t.Errorf("printed %q, %v, want %q", got, err, want)
+		}
+	}
+	must.Succeed(t, worker.Kill(t.Context(), &wire.Sandbox{ID: id}))
+	for _, row := range [][3]string{
+		{"python", `"envVars":{"A":"` + secretCanary + `"}`, `400 does not list the runtime e2b`},
+		{"plain", `"wait":"ASSIGNED","envVars":{"A":"` + secretCanary + `"}`, `400 READY, where envVars`},
+		{"plain", `"execUser":"no-account-here","envVars":{"A":"` + secretCanary + `"}`, `400 execUser`},
+		{"plain", `"secrets":[{"env":"TOKEN","name":"identity","key":"token"}]`, `422 "identity" is not a Secret that sandboxes`},
+	} {
+		code, text, _ := strings.Cut(row[2], " ")
+		if status, out := create(row[0], row[1]); fmt.Sprint(status) != code || !strings.Contains(fmt.Sprint(out), text) ||
+			strings.Contains(fmt.Sprint(out), secretCanary) {
+			t.Errorf("%s %s at a worker: %d %v, want %s", row[0], row[1], status, out, row[2])
+		}
+	}
+	_, left := ask(t, atoll.WorkerEndpoint(cluster).URL(), "", http.MethodGet, "/v1/sandboxes?user=local&phase=RUNNING", "")
+	if n := strings.Count(fmt.Sprint(left["sandboxes"]), "clusterId"); n != 0 {
+		t.Errorf("%d sandboxes of refused claims are left: %v", n, left)
+	}
+}
+
+// wantSecretNowhere searches the cluster's objects but for Secrets, the logs, what hub and workers keep, and a backup of the hub.
 func wantSecretNowhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"pods", "events", "sandboxenvs", "sandboxpools", "configmaps"} {
@@ -103,13 +158,27 @@ func wantSecretNowhere(t *testing.T) {
 			t.Errorf("%s has the value of a Secret, or cannot be read: %v", kind, err)
 		}
 	}
-	for _, dir := range []string{logs, atoll.HubData()} {
+	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
+	ctl := exec.CommandContext(t.Context(), filepath.Join(programs, "atollctl"), slices.Concat(atoll.HubEndpoint().Flags(),
+		[]string{"--plaintext", "hub", "backup", archive})...)
+	if out, err := ctl.CombinedOutput(); err != nil {
+		t.Fatalf("backing up: %v\n%s", err, out)
+	}
+	backup, err := stack.Unzip(archive)
+	if err != nil || !stack.Holds(backup, "llm-openai") || stack.Holds(backup, secretCanary) {
+		t.Errorf("%d bytes of a backup have the value of a Secret, or lack the claim that refers to it: %v", len(backup), err)
+	}
+	workers, err := filepath.Glob(filepath.Join(filepath.Dir(atoll.HubData()), "worker-*"))
+	if err != nil || len(workers) == 0 {
+		t.Errorf("no worker has data: %v", err)
+	}
+	for _, dir := range append(workers, logs, atoll.HubData()) {
 		must.Succeed(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || !entry.Type().IsRegular() {
 				return err
 			}
 			text, err := os.ReadFile(path)
-			if bytes.Contains(text, []byte(secretCanary)) {
+			if stack.Holds(text, secretCanary) {
 				t.Errorf("%s has the value of a Secret", path)
 			}
 			return err

@@ -31,7 +31,9 @@ type Env struct {
 	Runtime string
 	// AllowedImages are those that a claim may name, one a line.
 	AllowedImages string
-	Members       []Member
+	// StartupTimeout holds for claims without one. Default: the worker's.
+	StartupTimeout string
+	Members        []Member
 	// Pod changes the template's Pods, in order.
 	Pod []func(*corev1.PodSpec)
 }
@@ -101,15 +103,19 @@ func (e Env) EnvManifest() string {
       config: {priority: %d, %sinlineResources: %s}`, m.Cluster, cmp.Or(m.Name, e.Pool(m.Cluster)), m.Replicas, m.Priority, labels,
 			cmp.Or(m.Resources, "{requests: {cpu: 10m, memory: 16Mi}}"))
 	}
+	overrides := "podCreationImagePolicy: PoolDefaultImage"
+	if e.StartupTimeout != "" {
+		overrides += ", defaultStartupTimeout: " + e.StartupTimeout
+	}
 	return fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
 metadata: {name: %s, namespace: %s%s}
 spec:
   mode: WarmPool
   templateRef: {name: %s}
-  overrides: {podCreationImagePolicy: PoolDefaultImage}
+  overrides: {%s}
   clusters:%s
-`, e.Name, cmp.Or(e.Namespace, metav1.NamespaceDefault), annotations, e.template(), clusters.String())
+`, e.Name, cmp.Or(e.Namespace, metav1.NamespaceDefault), annotations, e.template(), overrides, clusters.String())
 }
 
 // Apply is a user's kubectl apply of the manifest in a cluster.

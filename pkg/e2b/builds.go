@@ -3,12 +3,14 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/distribution/reference"
 
@@ -23,14 +25,23 @@ type Template struct {
 	Build string `json:"build"`
 	Env   string `json:"env"`             // NAME or NAMESPACE/NAME
 	Image string `json:"image,omitempty"` // empty: the Env's own
+	// State is that of the build: Building, Failed; empty: ready.
+	State     string    `json:"state,omitempty"`
+	Reason    string    `json:"reason,omitempty"` // of Failed
+	Begun     time.Time `json:"begun,omitzero"`
+	Sandboxes int       `json:"sandboxes,omitempty"` // that the build has tried the image with
 }
 
 // Templates keeps them.
 type Templates interface {
 	// Find returns those of a name, of any team.
 	Find(ctx context.Context, name string) ([]Template, error)
+	// Room returns why one cannot be added; nil if it can.
+	Room(ctx context.Context, t Template) error
 	// Put adds one, or replaces that of the same name and team.
 	Put(ctx context.Context, t Template) error
+	// Settle changes the state of one, unless another build has replaced it.
+	Settle(ctx context.Context, t Template) error
 	// Delete removes it, if it is there.
 	Delete(ctx context.Context, name, team string) error
 }
@@ -118,7 +129,7 @@ func (g *Gateway) newTemplate(r *http.Request) (response, error) {
 	}}, nil
 }
 
-// build registers an image for claims of the Env of builds.
+// build registers an image for claims of the Env of builds, and has nodes pull it.
 func (g *Gateway) build(r *http.Request) (response, error) {
 	name, id := r.PathValue("template"), r.PathValue("build")
 	if !validTemplate.MatchString(name) || !validID.MatchString(id) {
@@ -146,7 +157,20 @@ func (g *Gateway) build(r *http.Request) (response, error) {
 	if t.Team, err = g.teamFor(r, t.Env); err != nil {
 		return response{}, err
 	}
-	return response{status: http.StatusAccepted}, g.opts.Templates.Put(r.Context(), t)
+	t.Begun = g.opts.Now().UTC()
+	if err := g.opts.Templates.Room(r.Context(), t); err != nil {
+		return response{}, err
+	}
+	if t.Image != "" && g.opts.BuildSandboxes > 0 {
+		if err := g.warm(r, &t); err != nil {
+			return response{}, err
+		}
+	}
+	if err := g.opts.Templates.Put(r.Context(), t); err != nil {
+		g.cool(r, &t)
+		return response{}, err
+	}
+	return response{status: http.StatusAccepted}, nil
 }
 
 // template is what a create's templateID stands for: one of the caller's team, else an Env.
@@ -205,15 +229,33 @@ func (g *Gateway) buildStatus(r *http.Request) (response, error) {
 	if id := r.PathValue("build"); id != t.Build {
 		return response{}, problem.New(problem.NotFound, "template %s has no build %q", t.Name, clip(id))
 	}
-	return response{status: http.StatusOK, body: map[string]any{
-		"templateID": t.Name, "buildID": t.Build, "status": "ready", "logs": []string{}, "logEntries": []string{},
-	}}, nil
+	if t.State == Building {
+		if err := g.look(r, t); err != nil {
+			return response{}, err
+		}
+		if t.State != Building {
+			if err := g.opts.Templates.Settle(r.Context(), *t); err != nil {
+				return response{}, err
+			}
+			g.cool(r, t)
+		}
+	}
+	out := map[string]any{
+		"templateID": t.Name, "buildID": t.Build, "status": cmp.Or(t.State, "ready"), "logs": []string{}, "logEntries": []string{},
+	}
+	if t.Reason != "" {
+		out["reason"] = map[string]any{"message": t.Reason}
+	}
+	return response{status: http.StatusOK, body: out}, nil
 }
 
 func (g *Gateway) deleteTemplate(r *http.Request) (response, error) {
 	t, err := g.known(r)
 	if err != nil {
 		return response{}, err
+	}
+	if t.State == Building {
+		g.cool(r, t)
 	}
 	return response{status: http.StatusNoContent}, g.opts.Templates.Delete(r.Context(), t.Name, t.Team)
 }

@@ -69,7 +69,7 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 	}
 	sandbox := &sandboxv1.Sandbox{}
 	if err := g.call(r, http.MethodPost, sandboxesPath, in.request(template), sandbox); err != nil {
-		return response{}, err
+		return response{}, busy(err)
 	}
 	if err := g.init(r, sandbox.GetId(), in.EnvVars); err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
@@ -80,6 +80,15 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	return g.admit(r, sandbox, http.StatusCreated)
+}
+
+// busy tells a client that it may come again where no Pod was idle in time; because clients take a 504 for a fault.
+func busy(err error) error {
+	var late *refusal
+	if !errors.As(err, &late) || late.reason != string(problem.Deadline) {
+		return err
+	}
+	return &refusal{http.StatusServiceUnavailable, late.message, cmp.Or(late.retryAfter, "2"), late.reason}
 }
 
 // init sets the daemon's token and a claim's environment.

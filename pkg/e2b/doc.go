@@ -8,9 +8,11 @@
 //	control.go  create, list, get, timeout, connect, pause, kill
 //	model.go    what callers send and get
 //	builds.go   templates that name an image
+//	warm.go     sandboxes that try the image of a build
 //	data.go     requests to sandboxes
 //	token.go    access tokens, keys of E2B's form
 //	inside.go   connections within the process
+//	key.go      the key of the gateway and of daemons' tokens
 //	front.go    flags, and a gateway at an address: of a hub, or of a worker
 //
 // # Rules
@@ -21,5 +23,6 @@
 //     a
 //     sandbox never sees it: TestI14ASandboxNeverSeesItsCallersToken. The daemon has a token of its own, derived from the id.
 //   - Environment goes to the daemon alone, after the claim: it stands in no Pod, record or log.
+//   - The status of a build is what became of sandboxes that have its image: TestTheStatusOfABuildIsTrue.
 //   - A port needs a token in a header, so that no page of another origin uses a caller's browser.
 package e2b

@@ -4,23 +4,17 @@ package e2b
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/wallclock"
 )
@@ -65,41 +59,15 @@ func (f *Flags) Validate(open, shared bool, guard string) error {
 	return errors.Join(errs...)
 }
 
-// Key reads the key of the gateway, or makes it in a data directory.
-func (f *Flags) Key(dataDir string) ([]byte, error) {
-	path := f.KeyFile
-	if path == "" {
-		path = filepath.Join(dataDir, "e2b-key")
-	}
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) && f.KeyFile == "" {
-		key := make([]byte, KeySize)
-		if _, err := rand.Read(key); err != nil {
-			return nil, fmt.Errorf("making the key for E2B clients: %w", err)
-		}
-		return key, durable.WriteFile(path, 0o600, func(f *os.File) error {
-			_, err := f.WriteString(hex.EncodeToString(key) + "\n")
-			return err
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--e2b-key-file: %w", err)
-	}
-	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(key) != KeySize {
-		return nil, fmt.Errorf("--e2b-key-file: %s does not have %d hex digits", path, 2*KeySize)
-	}
-	return key, nil
-}
-
 // FrontOptions configure a Front.
 type FrontOptions struct {
-	DataDir   string
-	Templates Templates   // see Options
-	BuildEnv  string      // see Options
-	TLS       *tls.Config // nil: plain text
-	Limits    serve.Limits
-	Log       logr.Logger
+	DataDir        string
+	Templates      Templates   // see Options
+	BuildEnv       string      // see Options
+	BuildSandboxes int         // see Options
+	TLS            *tls.Config // nil: plain text
+	Limits         serve.Limits
+	Log            logr.Logger
 }
 
 // Front is a gateway at an address.
@@ -121,7 +89,8 @@ func (f *Flags) Open(ctx context.Context, o FrontOptions) (*Front, error) {
 	}
 	front := &Front{inside: NewInside()}
 	if front.gateway, err = New(Options{
-		Dial: front.inside.Dial, Key: key, Domain: f.Domain, Templates: o.Templates, BuildEnv: o.BuildEnv, Now: real.Now, Log: o.Log,
+		Dial: front.inside.Dial, Key: key, Domain: f.Domain, Templates: o.Templates, BuildEnv: o.BuildEnv,
+		BuildSandboxes: o.BuildSandboxes, Now: real.Now, Log: o.Log,
 	}); err != nil {
 		return nil, err
 	}

@@ -44,8 +44,10 @@ type Options struct {
 	Templates Templates
 	// BuildEnv is the Env whose claims may have the images of builds, NAME or NAMESPACE/NAME; empty: there is none.
 	BuildEnv string
-	Now      func() time.Time
-	Log      logr.Logger
+	// BuildSandboxes is how many sandboxes try the image of a build at once, if so many Pods are idle; 0: none does.
+	BuildSandboxes int
+	Now            func() time.Time
+	Log            logr.Logger
 }
 
 // Gateway is an http.Handler for E2B clients.
@@ -178,6 +180,7 @@ type refusal struct {
 	status     int
 	message    string
 	retryAfter string
+	reason     string // the public API's
 }
 
 func (r *refusal) Error() string { return r.message }
@@ -266,7 +269,9 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string
 }
 
 func refusalOf(e *sandboxd.StatusError) *refusal {
-	return &refusal{e.Status, e.Error(), e.Header.Get("Retry-After")}
+	var said struct{ Reason string }
+	_ = json.Unmarshal(e.Body, &said) // a proxy's may be something else
+	return &refusal{e.Status, e.Error(), e.Header.Get("Retry-After"), said.Reason}
 }
 
 // asCaller makes requests with a caller's API key.

@@ -5,6 +5,7 @@ package e2b
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -51,6 +52,14 @@ func TestKeysHaveTheFormThatClientsCheck(t *testing.T) {
 	if err != nil || !strings.HasPrefix(key, ClientPrefix) || strings.Trim(key[len(ClientPrefix):], "0123456789abcdef") != "" ||
 		apiKey(key) != token {
 		t.Errorf("%s becomes %s and then %s, %v", token, key, apiKey(key), err)
+	}
+	for _, cluster := range []string{"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmVk-_"} {
+		if got := apiKey(ClientPrefix + hex.EncodeToString([]byte(cluster))); got != cluster || apiKey(cluster) != cluster {
+			t.Errorf("a token of a cluster becomes %q", got)
+		}
+		if got := apiKey(ClientPrefix + hex.EncodeToString([]byte(cluster+"\r\nA: b"))); !strings.HasPrefix(got, access.TokenPrefix) {
+			t.Errorf("what is no token becomes %q", got)
+		}
 	}
 	for _, other := range []string{"", "x", "e2b_zz", "atoll_!"} {
 		if _, err := ClientKey(other); err == nil {
@@ -156,6 +165,27 @@ func TestRefusalsHaveE2BsForm(t *testing.T) {
 	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "2" ||
 		strings.TrimSpace(string(text)) != `{"code":429,"message":"too many"}` {
 		t.Errorf("%d %v %s", response.StatusCode, response.Header, text)
+	}
+}
+
+// A create for which no Pod was idle in time is one that may come again.
+func TestNoRoomIsBusy(t *testing.T) {
+	for reason, want := range map[string]int{"DEADLINE": 503, "OUTCOME_UNKNOWN": 504} {
+		_, server := front(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusGatewayTimeout)
+			_, _ = io.WriteString(w, `{"detail":"none was idle","reason":"`+reason+`"}`)
+		})
+		body := strings.NewReader(`{"templateID":"a"}`)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v2/sandboxes", body)
+		must.Succeed(t, err)
+		response, err := server.Client().Do(request)
+		must.Succeed(t, err)
+		text, err := io.ReadAll(response.Body)
+		must.Succeed(t, errors.Join(err, response.Body.Close()))
+		if response.StatusCode != want || (response.Header.Get("Retry-After") == "2") != (want == 503) ||
+			!strings.Contains(string(text), "none was idle") {
+			t.Errorf("%s: %d %v %s, want %d", reason, response.StatusCode, response.Header, text, want)
+		}
 	}
 }
 

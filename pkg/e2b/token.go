@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"navix.sh/atoll/pkg/access"
@@ -33,7 +34,11 @@ func ClientKey(token string) (string, error) {
 	return ClientPrefix + hex.EncodeToString(secret), nil
 }
 
-// apiKey is the reverse of ClientKey. What has another form is returned as it is.
+// validJWT is a token of a cluster or an issuer.
+var validJWT = regexp.MustCompile(`^eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$`)
+
+// apiKey is the reverse of ClientKey. e2b_ and hex may hold a token that is no key of Atoll's as well; because some clients take no other
+// form. What has another form is returned as it is.
 func apiKey(key string) string {
 	text, ok := strings.CutPrefix(key, ClientPrefix)
 	if !ok {
@@ -42,6 +47,9 @@ func apiKey(key string) string {
 	secret, err := hex.DecodeString(text)
 	if err != nil {
 		return key
+	}
+	if validJWT.Match(secret) {
+		return string(secret)
 	}
 	return access.TokenPrefix + strings.ToLower(lower32.EncodeToString(secret))
 }

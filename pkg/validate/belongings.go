@@ -44,6 +44,15 @@ func DropBelongings(r *sandboxv1.CreateSandboxRequest) {
 	r.EnvVars, r.Workdir, r.ExecUser, r.Files = nil, "", "", nil
 }
 
+// NoDaemon returns the faults of fields that no daemon takes, as the template does not list the runtime e2b.
+func NoDaemon(fields []string) Faults {
+	var f Faults
+	for _, field := range fields {
+		f.Add(field, "what was given", "none, for an Env whose template does not list the runtime e2b: no daemon takes it")
+	}
+	return f
+}
+
 // FileMode returns the permissions of a file.
 func FileMode(f *sandboxv1.SandboxFile) string {
 	if f.GetMode() == "" {

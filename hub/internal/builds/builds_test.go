@@ -5,6 +5,7 @@ package builds
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"navix.sh/atoll/pkg/e2b"
 	"navix.sh/atoll/pkg/problem"
@@ -48,5 +49,67 @@ func TestTemplatesAreBounded(t *testing.T) {
 	}
 	if err := s.Put(t.Context(), e2b.Template{Name: "t7", Image: "other"}); err != nil {
 		t.Errorf("a change of one: %v", err)
+	}
+	s.perTeam = 3
+	for i := range s.perTeam {
+		if err := s.Delete(t.Context(), fmt.Sprintf("t%d", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	for i := range s.perTeam {
+		one := e2b.Template{Name: fmt.Sprintf("r%d", i), Team: "red", State: e2b.Building, Begun: now}
+		if err := s.Put(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Room(t.Context(), e2b.Template{Name: "more", Team: "red", Begun: now}); problem.FromError(err).Reason != problem.Quota {
+		t.Errorf("one more of the team: %v, want QUOTA", err)
+	}
+}
+
+func TestBuildsAtOnceAreBounded(t *testing.T) {
+	s, now := New(store.NewMemory()), time.Now()
+	building := func(name string, begun time.Time) e2b.Template {
+		return e2b.Template{Name: name, Team: "red", Build: name, State: e2b.Building, Begun: begun}
+	}
+	for i := range MaxBuilding {
+		if err := s.Put(t.Context(), building(fmt.Sprint(i), now)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Room(t.Context(), building("more", now)); problem.FromError(err).Reason != problem.RateLimited {
+		t.Errorf("one more: %v, want RATE_LIMITED", err)
+	}
+	if err := s.Room(t.Context(), e2b.Template{Name: "more", Team: "blue", Begun: now}); err != nil {
+		t.Errorf("of another team: %v", err)
+	}
+	if err := s.Room(t.Context(), building("more", now.Add(e2b.BuildTimeout))); err != nil {
+		t.Errorf("after those that no client asked about: %v", err)
+	}
+	settled := building("1", now)
+	settled.State, settled.Reason = e2b.Failed, "why"
+	if err := s.Settle(t.Context(), settled); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(t.Context(), building("more", now)); err != nil {
+		t.Errorf("after one has settled: %v", err)
+	}
+	if got, err := s.Find(t.Context(), "1"); err != nil || len(got) != 1 || got[0].State != e2b.Failed || got[0].Reason != "why" {
+		t.Errorf("it is %v, %v", got, err)
+	}
+	other := building("more", now)
+	other.Build, other.State = "earlier", ""
+	if err := s.Settle(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Find(t.Context(), "more"); err != nil || got[0].State != e2b.Building {
+		t.Errorf("an earlier build settled a later one: %v, %v", got, err)
+	}
+	if err := s.Settle(t.Context(), building("none", now)); err != nil {
+		t.Errorf("one that was deleted: %v", err)
+	}
+	if got, err := s.Find(t.Context(), "none"); err != nil || len(got) != 0 {
+		t.Errorf("it came back: %v, %v", got, err)
 	}
 }

@@ -4,23 +4,19 @@ package claims
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/environment"
 	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
 )
 
-const (
-	// daemonRuntime is the runtime whose daemon takes a claim's environment.
-	daemonRuntime = "e2b"
-	// endTimeout bounds the release of a sandbox whose environment could not be set.
-	endTimeout = 20 * time.Second
-)
+// endTimeout bounds the release of a sandbox whose environment could not be set.
+const endTimeout = 20 * time.Second
 
 // Environment gives sandboxes what their daemons take of a claim: validate.Belongings.
 type Environment interface {
@@ -57,7 +53,7 @@ func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *san
 	}
 	err := refuseOpenNetwork(sandbox, in)
 	if err == nil && len(fields) > 0 && sandbox.GetPhase() == sandboxv1.Phase_RUNNING {
-		if err = refuseWithoutDaemon(sandbox, fields); err == nil {
+		if err = environment.Taken(sandbox, fields); err == nil {
 			err = s.environment.Set(ctx, sandbox.GetId(), in)
 		}
 	}
@@ -79,15 +75,4 @@ func refuseOpenNetwork(sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRe
 	}
 	return problem.New(problem.Misconfigured, "denyEgress: the worker of cluster %s is of an earlier version, which does not deny it",
 		sandbox.GetClusterId())
-}
-
-func refuseWithoutDaemon(sandbox *sandboxv1.Sandbox, fields []string) error {
-	if slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == daemonRuntime }) {
-		return nil
-	}
-	var faults validate.Faults
-	for _, field := range fields {
-		faults.Add(field, "what was given", "none, for an Env whose template does not list the runtime "+daemonRuntime+": no daemon takes it")
-	}
-	return faults.Err()
 }

@@ -35,6 +35,8 @@ type Claim struct {
 	// IdleOnly is a claim that the hub takes elsewhere if no Pod is idle: it does not wait. A claim of the same attempt that waits
 	// already goes on.
 	IdleOnly bool
+	// Belongings names what the caller gives to the sandbox's daemon later, and Request does not have.
+	Belongings []string
 }
 
 // Create carries out a claim. It returns when the sandbox is assigned, or with wait READY when it is running. The error is a

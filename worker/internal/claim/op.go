@@ -56,7 +56,7 @@ func (l locked) newOp(c Claim, p *inventory.Pool) (*op, error) {
 	if err := containersOf(c.Request, p.Spec(), lists); err != nil {
 		return nil, err
 	}
-	if err := l.secretsOf(&c, p.Spec()); err != nil {
+	if err := l.belongingsOf(&c, p.Spec()); err != nil {
 		return nil, err
 	}
 	if c.Request.GetDenyEgress() && !l.opts.DeniesEgress {

@@ -8,20 +8,22 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/runtimes"
 )
 
-// secretsOf refuses references to Secrets that no sandbox of the pool can have. Another cluster may allow what this one does not.
-func (s *Service) secretsOf(c *Claim, spec *v1alpha1.SandboxPoolSpec) error {
+// belongingsOf refuses what no sandbox of the pool can have: what a daemon takes where there is none, and references to Secrets. Another
+// cluster may allow a Secret that this one does not.
+func (s *Service) belongingsOf(c *Claim, spec *v1alpha1.SandboxPoolSpec) error {
+	fields := c.Belongings
+	if len(fields) == 0 {
+		fields = validate.Belongings(c.Request)
+	}
+	if len(fields) > 0 && !runtimes.Lists(spec) {
+		return disposition.Fault(problem.InvalidFields(validate.NoDaemon(fields)...))
+	}
 	refs := c.Request.GetSecrets()
-	if len(refs) == 0 {
-		return nil
-	}
-	if !runtimes.Lists(spec) {
-		return disposition.Fault(problem.InvalidField("secrets", "what was given",
-			"none, for an Env whose template does not list the runtime "+runtimes.E2B+": no daemon takes them"))
-	}
 	fault := s.opts.Secrets.Permit(c.Pool.Namespace, refs)
 	switch {
 	case fault == nil:

@@ -75,7 +75,8 @@ func TestSecretsAreRefusedBeforeAPodIsTaken(t *testing.T) {
 					Team: "red", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED,
 					Secrets: []*sandboxv1.SandboxSecret{{Env: "TOKEN", Name: tc.secret, Key: tc.key}},
 				},
-				Pool: inventorytest.Pool, KeyHash: sandbox.KeyHash("red", "default", "k"), Attempt: 1,
+				Belongings: []string{"envVars", "secrets"},
+				Pool:       inventorytest.Pool, KeyHash: sandbox.KeyHash("red", "default", "k"), Attempt: 1,
 			})
 			var reason problem.Reason
 			if err != nil {

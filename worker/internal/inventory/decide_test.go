@@ -77,6 +77,8 @@ func TestVersionOf(t *testing.T) {
 	}
 }
 
+func nowhere(*Pod, string) bool { return false }
+
 func TestIdlePodsArePreferredByImage(t *testing.T) {
 	var q idleQueue
 	entries := map[string]*Pod{}
@@ -89,11 +91,11 @@ func TestIdlePodsArePreferredByImage(t *testing.T) {
 		q.push(e)
 	}
 	for _, step := range []struct{ image, want string }{{"b:1", "1"}, {"b:1", "2"}, {"a:1", "0"}} {
-		if got := q.pop(step.image); got != entries[step.want] {
+		if got := q.pop(step.image, nowhere); got != entries[step.want] {
 			t.Errorf("for %s got Pod %v, want %s", step.image, got.object.UID, step.want)
 		}
 	}
-	if q.pop("a:1") != nil || q.len() != 0 || len(q.byImage) != 0 {
+	if q.pop("a:1", nowhere) != nil || q.len() != 0 || len(q.byImage) != 0 {
 		t.Errorf("%d left of %d images", q.len(), len(q.byImage))
 	}
 }
@@ -109,7 +111,7 @@ func TestTheLastIdlePodIsHandedOutFirst(t *testing.T) {
 	}
 	old, young, failed := push(false), push(false), push(true)
 	for i, want := range []*Pod{young, old, failed} {
-		if got := q.pop("a:1"); got != want {
+		if got := q.pop("a:1", nowhere); got != want {
 			t.Errorf("claim %d got another Pod", i)
 		}
 	}

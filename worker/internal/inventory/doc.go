@@ -16,6 +16,7 @@
 //	pool.go       pools, and what they allow
 //	decide.go     decisions (pure)
 //	idle.go
+//	images.go     which nodes have pulled which images
 //
 // # The lock
 //

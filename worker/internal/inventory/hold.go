@@ -9,9 +9,9 @@ import (
 // Hold is a Pod that was taken for one claim. Outside of Update the claim has only the Hold.
 type Hold struct{ pod *Pod }
 
-// Take takes an idle Pod of a pool, if possible one that already runs the image; nil if no Pod is idle.
+// Take takes an idle Pod of a pool, if possible one that already runs the image, or whose node has pulled it; nil if no Pod is idle.
 func (s *State) Take(p *Pool, image string) *Hold {
-	pod := p.idle.pop(image)
+	pod := p.idle.pop(image, s.hasPulled)
 	if pod == nil {
 		return nil
 	}

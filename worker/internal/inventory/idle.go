@@ -78,8 +78,8 @@ func (q *idleQueue) remove(p *Pod) {
 	p.place = place{}
 }
 
-// pop takes, if possible, a Pod that already runs the image, because that claim costs no restart.
-func (q *idleQueue) pop(image string) *Pod {
+// pop takes, if possible, a Pod that already runs the image, because that claim costs no restart; else one whose node has pulled it.
+func (q *idleQueue) pop(image string, hasPulled func(p *Pod, image string) bool) *Pod {
 	from := &q.all
 	if same := q.byImage[image]; same != nil {
 		from = same
@@ -89,6 +89,14 @@ func (q *idleQueue) pop(image string) *Pod {
 		return nil
 	}
 	p := last.Value.(*Pod)
+	if from == &q.all {
+		for e, looked := last, 0; e != nil && looked < maxLook; e, looked = e.Prev(), looked+1 {
+			if one := e.Value.(*Pod); !one.failed && hasPulled(one, image) {
+				p = one
+				break
+			}
+		}
+	}
 	q.remove(p)
 	return p
 }

@@ -13,6 +13,7 @@ import (
 type node struct {
 	object *corev1.Node
 	pods   map[types.UID]*Pod
+	images []string // that sandboxes have run on it, the newest last
 }
 
 // SetNode adds or updates a Node.

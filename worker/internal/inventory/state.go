@@ -182,6 +182,7 @@ func (s *State) place(p *Pod) {
 			s.byKey[p.keyHash] = append(s.byKey[p.keyHash], p)
 		}
 	}
+	s.note(p)
 	s.offer(p)
 }
 

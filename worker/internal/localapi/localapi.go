@@ -73,6 +73,8 @@ type Options struct {
 	Segments  Segments
 	Envs      Envs         // nil: no Env can be refreshed
 	Reach     reach.Opener // nil: sandboxes cannot be reached
+	// Environment sets what a sandbox's daemon takes of a claim; nil: claims with it are refused.
+	Environment Environment
 	// Elsewhere returns the leader, if that is another replica. If it is nil, or returns nil, calls are served here.
 	Elsewhere func() grpc.ClientConnInterface
 	Clock     clock.PassiveClock   // for the time of decisions
@@ -103,6 +105,7 @@ type API struct {
 	server  *serve.Server
 	reach   *reach.Handler
 	watches *watch.Service
+	callers callers
 }
 
 // New returns an API that the manager, or Serve, runs.

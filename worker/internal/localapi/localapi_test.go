@@ -49,10 +49,8 @@ func TestMain(m *testing.M) {
 	east.Main(m, goleak.IgnoreAnyFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// start runs a worker without Env reconciler and hub, and returns its local API's address. The Env demo has two pools: near with
+// startOn runs a worker without Env reconciler and hub, and returns its local API's address. The Env demo has two pools: near with
 // one Pod, and far, which comes second, with two.
-func start(t *testing.T) string { return startOn(t, east.Up(t), func(*localapi.Options) {}) }
-
 func startOn(t *testing.T, on *plane.Plane, change func(*localapi.Options)) string {
 	t.Helper()
 	must := func(err error) {
@@ -184,7 +182,8 @@ func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 
 // I8: all of this without a hub.
 func TestI8LocalClaims(t *testing.T) {
-	address := start(t)
+	daemons := &sandboxesDaemons{unready: problem.New(problem.Misconfigured, "no key")}
+	address := startOn(t, east.Up(t), func(o *localapi.Options) { o.Environment = daemons })
 	conn := testserver.Dial(t, address)
 	sandboxes, envs := sandboxv1.NewSandboxesClient(conn), sandboxv1.NewEnvsClient(conn)
 	claims := sandboxv1.NewClaimsClient(conn)
@@ -226,14 +225,6 @@ func TestI8LocalClaims(t *testing.T) {
 	if problem.FromError(err).Reason != problem.NoCapacity {
 		t.Errorf("fourth claim of three Pods: %v, want NO_CAPACITY", err)
 	}
-	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", EnvVars: map[string]string{"A": "secret"}})
-	if e := problem.FromError(err); e.Reason != problem.Unimplemented || !strings.Contains(e.Message, "envVars") {
-		t.Errorf("a claim with an environment: %v", err)
-	}
-	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", Files: []*sandboxv1.SandboxFile{{Path: "a"}}})
-	if e := problem.FromError(err); e.Reason != problem.Unimplemented || !strings.Contains(e.Message, "files") {
-		t.Errorf("a claim with files: %v", err)
-	}
 	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", Team: "a\x00b", Image: "a b"})
 	if e := problem.FromError(err); e.Reason != problem.Invalid || len(e.Fields) != 2 {
 		t.Errorf("a bad request is answered %v, want INVALID with two fields, as at the hub", err)
@@ -258,6 +249,7 @@ func TestI8LocalClaims(t *testing.T) {
 	if err != nil || canceled.GetSandbox().GetId() != second.GetId() {
 		t.Errorf("cancel: %v, %v", canceled, err)
 	}
+	testEnvironment(t, sandboxes, daemons)
 }
 
 func testRest(t *testing.T, address, id string) {

@@ -33,17 +33,16 @@ const (
 // CreateSandbox claims a Pod of one of the Env's pools.
 func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	sandbox, err := a.create(ctx, in)
-	if refusal := outcome.Refusal(sandbox); err == nil && refusal != nil {
+	if err != nil {
+		return nil, err
+	}
+	if refusal := outcome.Refusal(sandbox); refusal != nil {
 		return nil, refusal // as the call that waited for the sandbox got it
 	}
-	return sandbox, err
+	return sandbox, nil
 }
 
 func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	if fields := validate.Belongings(in); len(fields) > 0 {
-		return nil, problem.New(problem.Unimplemented, "%s: a cluster's own API does not set them; create the sandbox at the hub",
-			strings.Join(fields, ", "))
-	}
 	r := proto.CloneOf(in)
 	r.Namespace = namespaceOf(in)
 	if err := validate.Create(r).Err(); err != nil {
@@ -54,20 +53,49 @@ func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*
 			return nil, err
 		}
 	}
-	c := claim.Claim{Request: r, Local: true}
-	if r.GetClaimKey() != "" {
-		c.KeyHash, c.Attempt = a.keyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey()), onlyAttempt
-		// The key's own sandbox is returned even if there is no room for another.
-		if held, err := a.lookup(ctx, r.GetTeam(), r.GetNamespace(), r.GetClaimKey()); err == nil {
-			c.Pool = types.NamespacedName{Namespace: held.GetNamespace(), Name: held.GetPool()}
-			return a.opts.Claims.Create(ctx, c)
-		}
+	fields := validate.Belongings(r)
+	if err := a.checkEnvironment(fields); err != nil {
+		return nil, err
 	}
-	seg, err := a.segment(ctx, r.GetNamespace(), r.GetEnv())
+	validate.DropBelongings(r)
+	c := claim.Claim{Request: r, Local: true, Belongings: fields}
+	if r.GetClaimKey() == "" {
+		return a.assign(ctx, c, in, func() bool { return true })
+	}
+	c.KeyHash, c.Attempt = a.keyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey()), onlyAttempt
+	this, leave, err := a.callers.enter(ctx, c.KeyHash)
 	if err != nil {
 		return nil, err
 	}
-	return a.place(ctx, c, seg)
+	defer leave()
+	// The key's own sandbox is returned even if there is no room for another.
+	if held, err := a.lookup(ctx, r.GetTeam(), r.GetNamespace(), r.GetClaimKey()); err == nil {
+		c.Pool = types.NamespacedName{Namespace: held.GetNamespace(), Name: held.GetPool()}
+		got, err := a.opts.Claims.Create(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return got, a.equip(ctx, got, in, func() bool { return false })
+	}
+	return a.assign(ctx, c, in, func() bool { return a.callers.ends(this) })
+}
+
+// assign claims a Pod and gives its daemon what it takes of the request. With alone, no other call may have returned the sandbox.
+func (a *API) assign(
+	ctx context.Context, c claim.Claim, in *sandboxv1.CreateSandboxRequest, alone func() bool,
+) (*sandboxv1.Sandbox, error) {
+	seg, err := a.segment(ctx, c.Request.GetNamespace(), c.Request.GetEnv())
+	if err != nil {
+		return nil, err
+	}
+	got, err := a.place(ctx, c, seg)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.equip(ctx, got, in, alone); err != nil {
+		return nil, err
+	}
+	return got, nil
 }
 
 // place tries the Env's pools in the router's order until one does not refuse.

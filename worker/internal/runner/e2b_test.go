@@ -30,3 +30,26 @@ func TestFlagsForE2BClients(t *testing.T) {
 		}
 	}
 }
+
+// What a sandbox's daemon takes of a local claim needs a key that outlives the process, and that all replicas have.
+func TestTheKeyOfDaemons(t *testing.T) {
+	for _, row := range []struct {
+		flags  e2b.Flags
+		dir    string
+		shared bool
+		ok     bool
+	}{
+		{e2b.Flags{}, "", false, false},
+		{e2b.Flags{}, t.TempDir(), true, false},
+		{e2b.Flags{}, t.TempDir(), false, true},
+	} {
+		key := row.flags.DaemonKey(row.dir, row.shared)
+		first, err := key()
+		if (err == nil) != row.ok || row.ok && len(first) != e2b.KeySize {
+			t.Errorf("%+v: %d bytes, %v", row, len(first), err)
+		}
+		if gateway, err := row.flags.Key(row.dir); row.ok && (err != nil || string(gateway) != string(first)) {
+			t.Errorf("the gateway has another key: %v", err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,12 +33,13 @@ const (
 	patience = 20 * time.Second
 	pause    = 200 * time.Millisecond
 	maxReply = 64 << 10 // of the daemon, in one message
+	runtime  = "e2b"    // the daemon's, in a template
 )
 
 // Options configure a Setter. All are required.
 type Options struct {
 	Opener reach.Opener
-	// Key returns that of package e2b, the same at each replica. It is called where a claim has what a daemon takes.
+	// Key returns that of package e2b, the same at each replica that serves the sandbox. It is called where a claim has what a daemon takes.
 	Key   func() ([]byte, error)
 	Clock clock.Clock
 }
@@ -56,6 +58,14 @@ func (s *Setter) Ready() error {
 		return problem.New(problem.Misconfigured, "what a sandbox's daemon sets: %w", err)
 	}
 	return nil
+}
+
+// Taken returns why a sandbox has no daemon that takes fields of a claim (validate.Belongings); nil if it has one.
+func Taken(sandbox *sandboxv1.Sandbox, fields []string) error {
+	if slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == runtime }) {
+		return nil
+	}
+	return validate.NoDaemon(fields).Err()
 }
 
 // Set gives a sandbox that runs what its daemon takes of a claim. The context identifies the caller.

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"slices"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// maxImages bounds the images that are remembered of a node.
+	maxImages = 32
+	// maxLook bounds how many idle Pods are looked at for one whose node has an image.
+	maxLook = 64
+)
+
+// note remembers that a sandbox runs its image on its node: the node has pulled it.
+func (s *State) note(p *Pod) {
+	image := p.object.Spec.Containers[0].Image
+	if p.id == "" || p.object.Spec.NodeName == "" || !sandbox.Runs(p.object, image) {
+		return
+	}
+	n := s.nodeAt(p.object.Spec.NodeName)
+	if last := len(n.images) - 1; last >= 0 && n.images[last] == image {
+		return
+	}
+	n.images = append(slices.DeleteFunc(n.images, func(one string) bool { return one == image }), image)
+	n.images = n.images[max(0, len(n.images)-maxImages):]
+}
+
+// hasPulled reports whether a Pod's node has pulled an image, as far as that is remembered. A kubelet may have deleted it since.
+func (s *State) hasPulled(p *Pod, image string) bool {
+	n := s.nodes[p.object.Spec.NodeName]
+	return n != nil && slices.Contains(n.images, image)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localapi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/environment"
+	"navix.sh/atoll/pkg/outcome"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
+)
+
+// endTimeout bounds the release of a sandbox whose environment could not be set.
+const endTimeout = 20 * time.Second
+
+// Environment gives sandboxes what their daemons take of a claim: validate.Belongings.
+type Environment interface {
+	// Ready returns why it cannot be given here; nil if it can.
+	Ready() error
+	// Set gives it to a running sandbox. The context identifies the caller.
+	Set(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error
+}
+
+// Equips returns an Environment that reaches sandboxes of this worker by Options.Reach, with a key as environment.Options has it.
+func (o *Options) Equips(key func() ([]byte, error)) Environment {
+	return environment.New(environment.Options{Opener: local{o.Reach}, Key: key, Clock: clock.RealClock{}})
+}
+
+// checkEnvironment refuses a claim whose environment could not be set, before anything is claimed.
+func (a *API) checkEnvironment(fields []string) error {
+	switch {
+	case len(fields) == 0:
+		return nil
+	case a.opts.Environment == nil:
+		return problem.New(problem.Unimplemented, "%s: this worker does not set them; create the sandbox at the hub", strings.Join(fields, ", "))
+	}
+	return a.opts.Environment.Ready()
+}
+
+// equip sets the environment of a sandbox before it is returned. If that fails, a sandbox that this call has made is released; because
+// no caller knows of it. One that another call with its key has returned, or may, stays.
+func (a *API) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, alone func() bool) error {
+	fields := validate.Belongings(in)
+	if len(fields) == 0 || outcome.Over(sandbox) || sandbox.GetPhase() != sandboxv1.Phase_RUNNING {
+		return nil // an end is returned as it is
+	}
+	err := environment.Taken(sandbox, fields)
+	if err == nil {
+		err = a.opts.Environment.Set(ctx, sandbox.GetId(), in)
+	}
+	if err == nil || !alone() {
+		return err
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if _, ending := a.opts.Sandboxes.Release(late, sandbox.GetId()); ending != nil {
+		a.opts.Log.Info("A sandbox without its environment was not released", "sandbox", sandbox.GetId(), "error", ending.Error())
+	}
+	return err
+}
+
+// callers are the calls under way of each claim key. There are as many as calls.
+type callers struct {
+	mu    sync.Mutex
+	under map[string]*calling
+}
+
+// calling is the calls of one key.
+type calling struct {
+	calls  int
+	met    bool // more than one call
+	ending bool
+	over   chan struct{} // closed when all have ended
+}
+
+// enter notes a call with a key. A call that is about to release the key's sandbox is waited for, so that no other returns it meanwhile.
+func (c *callers) enter(ctx context.Context, key string) (one *calling, leave func(), err error) {
+	for {
+		c.mu.Lock()
+		one = c.under[key]
+		if one == nil {
+			one = &calling{over: make(chan struct{})}
+			if c.under == nil {
+				c.under = map[string]*calling{}
+			}
+			c.under[key] = one
+		}
+		if !one.ending {
+			one.met = one.met || one.calls > 0
+			one.calls++
+			c.mu.Unlock()
+			return one, func() { c.leave(key, one) }, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-one.over:
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("waiting for another call with the claim key: %w", ctx.Err())
+		}
+	}
+}
+
+func (c *callers) leave(key string, one *calling) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.calls--; one.calls == 0 {
+		delete(c.under, key)
+		close(one.over)
+	}
+}
+
+// ends reports whether a call has met no other one of its key. If so, none begins until it has ended.
+func (c *callers) ends(one *calling) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.ending = !one.met
+	return one.ending
+}
