@@ -38,12 +38,14 @@ func Rename(from, to string) error {
 // MkdirAll creates a directory and its parents, and returns when all of them are durable. That includes an existing directory;
 // because the process that created it may have died before its sync.
 func MkdirAll(path string, mode fs.FileMode) error {
-	switch err := os.Mkdir(path, mode); {
-	case errors.Is(err, fs.ErrNotExist):
+	err := os.Mkdir(path, mode)
+	if errors.Is(err, fs.ErrNotExist) {
 		if err := MkdirAll(filepath.Dir(path), mode); err != nil {
 			return err
 		}
-		return MkdirAll(path, mode)
+		err = os.Mkdir(path, mode) // once more only; because some file systems, such as /proc, say so below a directory that is there
+	}
+	switch {
 	case errors.Is(err, fs.ErrExist):
 		if info, statErr := os.Stat(path); statErr != nil || !info.IsDir() {
 			return err
