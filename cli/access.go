@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -84,8 +85,8 @@ if the policy was changed since; without one it replaces whatever is there.`,
 				if !tabular(a.output) {
 					return encode(cmd.OutOrStdout(), a.output, now)
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "applied: %d roles, %d bindings, limits of %d teams, revision %s\n", len(now.GetRoles()),
-					len(now.GetBindings()), len(now.GetLimits()), now.GetRevision())
+				fmt.Fprintf(cmd.ErrOrStderr(), "applied: %s, %s, limits of %s, revision %s\n", plural.Of(len(now.GetRoles()), "role"),
+					plural.Of(len(now.GetBindings()), "binding"), plural.Of(len(now.GetLimits()), "team"), now.GetRevision())
 				return nil
 			})
 		},
@@ -118,6 +119,9 @@ func readPolicy(stdin io.Reader, file string) (*sandboxv1.AccessPolicy, error) {
 		return nil, usagef("reading %s: %w", file, err)
 	}
 	policy := &sandboxv1.AccessPolicy{}
+	if string(data) == "null" {
+		return nil, usagef("reading %s: it is empty; want roles, bindings, limits; to remove all: {}", file)
+	}
 	if err := protojson.Unmarshal(data, policy); err != nil {
 		return nil, usagef("reading %s: %w", file, err)
 	}

@@ -156,9 +156,27 @@ func (a *app) explainCall(
 	if own := len(st.Details()) == 0; own && ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return problem.New(problem.Deadline, "%s has not responded within %s (--timeout)", a.server, time.Since(began).Round(time.Second))
 	} else if own && st.Code() == codes.Unavailable {
-		return problem.New(problem.Unavailable, "%s was not reached: %s", a.server, transportError.ReplaceAllString(p.Message, "$1"))
+		return problem.New(problem.Unavailable, "%s was not reached: %s", a.server, withHint(transportError.ReplaceAllString(p.Message, "$1")))
+	}
+	if p.Reason == problem.Unauthenticated {
+		if token, err := a.bearer(); err == nil && token == "" {
+			return problem.New(problem.Unauthenticated, "%s wants an API key or a token, and none was given: --token-file, or atollctl config",
+				a.server)
+		}
 	}
 	return p
+}
+
+// withHint adds what to do where one side speaks TLS and the other one does not.
+func withHint(text string) string {
+	switch {
+	case strings.Contains(text, "first record does not look like a TLS handshake"):
+		return text + "; it speaks no TLS: leave out --ca-file and https://, or give --plaintext"
+	case strings.Contains(text, "error reading server preface: EOF"), strings.Contains(text, "error reading server preface: read tcp"):
+		return text + "; if it speaks TLS: give --ca-file, or https://HOST:PORT"
+	default:
+		return text
+	}
 }
 
 // transportError is how gRPC wraps the error of a connection.

@@ -98,6 +98,9 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: %s of an audit, such as one that a crash has cut\n",
 			plural.Form(bad, "line is no line", "lines are no lines"))
 	}
+	if bad > 0 && f.read == 0 {
+		return usagef("there is no line of an audit in %s", strings.Join(files, ", "))
+	}
 	if f.shown == 0 && f.read > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: none of %s matches\n", plural.Of(f.read, "line"))
 	}
@@ -278,7 +281,7 @@ func outcomeOf(e *audit.Event) string {
 		text += ", again"
 	}
 	if e.Stage == audit.Summary {
-		text += fmt.Sprintf(", %d times", e.Count)
+		text += fmt.Sprintf(", %d more", e.Count)
 	}
 	if c := e.Conversation; c != nil && e.Stage == audit.End {
 		text += fmt.Sprintf(", %s, %d bytes in, %d out", time.Duration(e.Millis)*time.Millisecond, c.BytesIn, c.BytesOut)

@@ -118,7 +118,8 @@ Where the hub divides maxReplicas over clusters, what the cluster may hold of it
 		a.inviteCommand(), a.approveCommand(), a.setCommand(), a.rbacCommand(),
 		a.clusterChange("revoke", "Refuse a cluster's certificates; it stays registered, and comes back by an invitation",
 			`Refuse every certificate that a cluster has or was issued, and end its stream at once. It stays registered with its claim keys and
-its sandboxes run on; "cluster invite" lets it come back with a new key.`,
+its sandboxes run on; "cluster invite" lets it come back with a new key. Invitations of before end, also those of a cluster that has not
+joined yet: that is for a token that has become known.`,
 			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
 				return c.clusters.RevokeCluster(ctx, &sandboxv1.RevokeClusterRequest{Id: id})
 			}),

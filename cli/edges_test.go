@@ -214,7 +214,8 @@ func TestHintsFitTheError(t *testing.T) {
 }
 
 func TestErrorsAreInOurWords(t *testing.T) {
-	run := serveScripted(t, &scripted{}).run
+	server := serveScripted(t, &scripted{})
+	run := server.run
 	for line, want := range map[string]string{
 		"resume a b":                             "resuming b: method ResumeSandbox not implemented (UNIMPLEMENTED)",
 		"create --env py --startup-timeout soon": `--startup-timeout: "soon" is not valid, want a duration such as 90s or 10m`,
@@ -223,6 +224,17 @@ func TestErrorsAreInOurWords(t *testing.T) {
 		"sandboxes --clustre east":               "did you mean --cluster?",
 		"envs a/b -n c":                          "name two namespaces",
 		"create python":                          "did you mean --env python?",
+		"clusters drian east":                    "there is no atollctl clusters drian; did you mean drain?",
+		"clusters cordon east":                   "and 2 were given; usage: atollctl clusters [ID] [flags]; or with one of: approve, drain,",
+		"hub backupp":                            "there is no atollctl hub backupp; did you mean backup?",
+		"hub frobnicate":                         "there is no atollctl hub frobnicate; there are: accept-loss, backup,",
+		"clusters invite east --namespaces=":     `--namespaces: "" is not valid, want names`,
+		"clusters set east --teams= --envs a/b":  `--teams: "" is not valid, want names`,
+		"hub backup /tmp --force":                `FILE: "/tmp" is not valid, want a file: that is a directory`,
+		"hub backup -":                           `FILE: "-" is not valid, want a file`,
+		"access apply -f /dev/null":              "reading /dev/null: it is empty; want roles, bindings, limits",
+		"audit main.go":                          "there is no line of an audit in main.go",
+		"simulate --trace none.csv":              "open none.csv: no such file",
 		"create --env py --hooks /none":          "--hooks: open /none: no such file",
 		"explain":                                "an Env is missing, or --sandbox",
 		"--token-file /none clusters":            "reading --token-file: open /none: no such file",
@@ -237,6 +249,10 @@ func TestErrorsAreInOurWords(t *testing.T) {
 		if !strings.Contains(stderr, want) || strings.Contains(stderr, "rpc error") || code != exitUsage && !strings.HasPrefix(line, "resume") {
 			t.Errorf("%s: exit code %d, %q, want %q", line, code, stderr, want)
 		}
+	}
+	if _, stderr, code := runner("https://"+string(server)).run(t.Context(), "clusters"); code != 4 ||
+		!strings.Contains(stderr, "it speaks no TLS: leave out --ca-file") {
+		t.Errorf("TLS to a server without: %d %s", code, stderr)
 	}
 	if _, stderr, code := runner("127.0.0.1:1").run(t.Context(), "clusters"); code != 4 || strings.Contains(stderr, "desc =") ||
 		!strings.Contains(stderr, "127.0.0.1:1 was not reached: dial tcp") {

@@ -151,6 +151,13 @@ API key with the scope admin. The archive holds the names and parameters of clai
 		Example: `  atollctl hub backup hub-$(date +%F).tar.gz`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "-" {
+				return usagef("FILE: %q is not valid, want a file: it is there once the archive is whole; copy it from there", args[0])
+			}
+			info, err := os.Stat(args[0])
+			if err == nil && info.IsDir() {
+				return usagef("FILE: %q is not valid, want a file: that is a directory", args[0])
+			}
 			if _, err := os.Lstat(args[0]); err == nil && !force {
 				return usagef("FILE: %q is not valid, want a file that does not exist yet; --force replaces it", args[0])
 			}
@@ -243,6 +250,9 @@ that it holds: seconds, if all are there. See: atollctl hub.`,
 			}
 			restored, err := hubstate.Restore(cmd.Context(), f, dir, force, sealer)
 			if err = errors.Join(err, f.Close()); err != nil {
+				if errors.Is(err, hubstate.ErrArchive) {
+					return fmt.Errorf("FILE: %s: %w", args[0], err)
+				}
 				if errors.Is(err, hubstate.ErrExists) {
 					err = fmt.Errorf("%w; --force keeps them as *.before-restore and restores", err)
 				}

@@ -29,6 +29,16 @@ func (f *scopeFlags) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.envs, "envs", nil, "Envs that it may serve, as NAMESPACE/NAME; default: all")
 }
 
+// check refuses a flag without a value, as of a variable that is not set; because it would open the cluster to everything.
+func (f *scopeFlags) check(flags *pflag.FlagSet) error {
+	for name, values := range map[string][]string{"namespaces": f.namespaces, "teams": f.teams, "envs": f.envs} {
+		if flags.Changed(name) && len(values) == 0 {
+			return invalidFlag(name, "", "names, or no such flag: that is all of them")
+		}
+	}
+	return nil
+}
+
 func (f *scopeFlags) given() bool { return f.all || len(f.namespaces)+len(f.teams)+len(f.envs) > 0 }
 
 // message returns nil if no flag was given.
@@ -56,6 +66,9 @@ has ended, with a new key; it keeps its sandboxes and its claim keys.`,
   atollctl cluster invite east -o name > token`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := scope.check(cmd.Flags()); err != nil {
+				return err
+			}
 			return a.call(cmd, func(ctx context.Context, c clients) error {
 				invitation, err := c.clusters.InviteCluster(ctx, &sandboxv1.InviteClusterRequest{
 					Id: args[0], Ttl: durationpb.New(ttl), Scope: scope.message(),
@@ -127,6 +140,9 @@ there runs on. The flags replace what was set before.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := scope.check(cmd.Flags()); err != nil {
+				return err
+			}
 			if !scope.given() || scope.all && len(scope.namespaces)+len(scope.teams)+len(scope.envs) > 0 {
 				return usagef("want --namespaces, --teams, --envs, or --all alone")
 			}

@@ -178,12 +178,13 @@ func (a *app) hand(cmd *cobra.Command, key *sandboxv1.ApiKey, file *os.File) err
 	if !tabular(a.output) {
 		return keyView.one(cmd.OutOrStdout(), a.output, key)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "API key %s expires: %s. Its token, which is kept nowhere:\n", key.GetName(),
-		expires(time.Now(), key.GetExpires()))
+	until := expires(time.Now(), key.GetExpires())
 	if file != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), "in", file.Name())
+		fmt.Fprintf(cmd.ErrOrStderr(), "API key %s expires: %s. Its token is in %s, and is kept nowhere else.\n", key.GetName(), until,
+			file.Name())
 		return nil
 	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "API key %s expires: %s. Its token, which is kept nowhere:\n", key.GetName(), until)
 	fmt.Fprintln(cmd.OutOrStdout(), key.GetToken())
 	return nil
 }

@@ -78,10 +78,22 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
+// joined are the errors that errors.Join put together. One that wraps several in a text of its own is one error.
+func joined(err error) []error {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	if err.Error() != errors.Join(several.Unwrap()...).Error() {
+		return nil
+	}
+	return several.Unwrap()
+}
+
 // reportError prints errors, each with what its server says about it.
 func reportError(w io.Writer, err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, one := range several.Unwrap() {
+	if several := joined(err); len(several) > 0 {
+		for _, one := range several {
 			reportError(w, one)
 		}
 		return

@@ -331,7 +331,7 @@ func readFile(cmd *cobra.Command, name string, read func(io.Reader) error) error
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return fmt.Errorf("opening %s: %w", name, err)
+		return usageError{err}
 	}
 	defer f.Close()
 	if err := read(f); err != nil {

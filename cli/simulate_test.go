@@ -97,7 +97,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 		"bad.yaml": strings.Replace(simulatedEnv, "maxReplicas: 10", "maxReplicas: -1", 1)}
 	for _, c := range []struct{ args, want string }{
 		{"--trace t.csv", `t.csv: line 2 of the trace, column claims: got "many", want a whole number`},
-		{"--trace none.csv", "opening none.csv"},
+		{"--trace none.csv", "open none.csv"},
 		{"--scenario war", "scenario"},
 		{"--scenario daily --trace t.csv", "only one of --trace, --scenario"},
 		{"-f bad.yaml", "bad.yaml: spec.autoscaling.groups[0].maxReplicas"},

@@ -60,25 +60,23 @@ func explainArguments(cmd *cobra.Command) {
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	} else if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			var names []string
-			for _, child := range cmd.Commands() {
-				if child.IsAvailableCommand() {
-					names = append(names, child.Name())
-				}
-			}
 			if len(args) == 0 {
-				return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
+				return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(namesBelow(cmd), ", "))
 			}
-			if near := problem.Nearest(args[0], names); near != "" {
-				return usagef("there is no %s %s; did you mean %s? There are: %s", cmd.CommandPath(), args[0], near, strings.Join(names, ", "))
-			}
-			return usagef("there is no %s %s; there are: %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+			return unknownBelow(cmd, args[0])
 		}
 		cmd.Args = cobra.ArbitraryArgs
 	} else if valid := cmd.Args; valid != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := valid(cmd, args); err != nil {
-				return usagef("%s; usage: %s", arity(cmd.Name(), err.Error()), cmd.UseLine())
+				if !cmd.HasSubCommands() || len(args) == 0 {
+					return usagef("%s; usage: %s", arity(cmd.Name(), err.Error()), cmd.UseLine())
+				}
+				names := namesBelow(cmd) // "clusters drian east" was meant as one of them
+				if problem.Nearest(args[0], names) != "" || cobraArity.FindString(err.Error()) == "" {
+					return unknownBelow(cmd, args[0])
+				}
+				return usagef("%s; usage: %s; or with one of: %s", arity(cmd.Name(), err.Error()), cmd.UseLine(), strings.Join(names, ", "))
 			}
 			return nil
 		}
@@ -86,6 +84,24 @@ func explainArguments(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		explainArguments(child)
 	}
+}
+
+// namesBelow are the commands of a command.
+func namesBelow(cmd *cobra.Command) (names []string) {
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	return names
+}
+
+func unknownBelow(cmd *cobra.Command, given string) error {
+	names := namesBelow(cmd)
+	if near := problem.Nearest(given, names); near != "" {
+		return usagef("there is no %s %s; did you mean %s? There are: %s", cmd.CommandPath(), given, near, strings.Join(names, ", "))
+	}
+	return usagef("there is no %s %s; there are: %s", cmd.CommandPath(), given, strings.Join(names, ", "))
 }
 
 // cobraArity are the errors of cobra's checks of how many arguments there are, which have no types.

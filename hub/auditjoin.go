@@ -35,7 +35,7 @@ func auditedJoin(log *audit.Log, join link.Join) link.Join {
 		}
 		switch {
 		case err != nil:
-			e.Outcome, e.Who.Proof = audit.Refused, audit.ByNothing
+			e.Outcome, e.Reason, e.Who.Proof = audit.Refused, e.Code, audit.ByNothing
 		case response.GetCertificate() == nil:
 			e.Reason = "WAITS_FOR_APPROVAL"
 		}

@@ -319,6 +319,13 @@ func TestARevokedClusterIsCutOffAndComesBackByAnInvitation(t *testing.T) {
 	must.Succeed(t, err)
 	stop := worker.attach(t)
 	stateOf(t, conn, "east", fresh)
+	known := invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "east"})
+	never := invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "mars"})
+	_, err = clusters.RevokeCluster(t.Context(), &sandboxv1.RevokeClusterRequest{Id: "mars"})
+	must.Succeed(t, err)
+	if _, err := newJoined(t, "mars", h.link).join(t, never); grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Errorf("a cluster that never joined, with its withdrawn invitation: %v", err)
+	}
 	began := time.Now()
 	_, err = clusters.RevokeCluster(t.Context(), &sandboxv1.RevokeClusterRequest{Id: "east"})
 	must.Succeed(t, err)
@@ -338,6 +345,9 @@ func TestARevokedClusterIsCutOffAndComesBackByAnInvitation(t *testing.T) {
 		t.Errorf("with the revoked key: %v", err)
 	}
 	worker.newKey(t)
+	if _, err := worker.join(t, known); grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Errorf("with an invitation from before the revocation: %v", err)
+	}
 	token = invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "east"})
 	_, err = worker.join(t, token)
 	must.Succeed(t, err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -243,6 +244,10 @@ func clusters(s *Snapshot) []Diagnosis {
 		case sandboxv1.ClusterState_UNREACHABLE:
 			d.Reason, d.Severity, d.What = ClusterUnreachable, Critical, "gets no claims: "+c.GetMessage()
 			d.Do = s.whyAway(c.GetId())
+			if up, known := s.hubUp(); known && up < attachSoon && c.GetLastSeen() == nil {
+				d.Severity, d.Do = Info, fmt.Sprintf("wait: the hub started %s ago, and workers attach again within half a minute",
+					duration.HumanDuration(up))
+			}
 		case sandboxv1.ClusterState_SUSPECT:
 			d.Reason, d.Severity, d.What = ClusterSilent, Warning, "gets claims only where no other cluster can serve them: "+c.GetMessage()
 			d.Do = s.whyAway(c.GetId())
@@ -255,10 +260,14 @@ func clusters(s *Snapshot) []Diagnosis {
 			d.Do = "each cluster needs an id of its own; a copy of a cluster gets another --cluster-id and certificate before its worker starts"
 		case sandboxv1.ClusterState_DRAINING:
 			d.Reason, d.Severity, d.Since = ClusterDraining, Info, 0
-			d.What = fmt.Sprintf("gets no new claims; %d sandboxes are left", c.GetRunning())
+			d.What = fmt.Sprintf("gets no new claims; %s left", plural.Form(c.GetRunning(), "sandbox is", "sandboxes are"))
 			d.Do = "to end it: atollctl cluster undrain " + c.GetId() + "\nto remove it once it is empty: atollctl cluster forget " + c.GetId()
 		default:
 			continue
+		}
+		if strings.Contains(c.GetMessage(), "revoked: ") {
+			d.Do = "if it may come back, give its worker the token of: atollctl cluster invite " + c.GetId() +
+				"\nif not: atollctl cluster forget " + c.GetId()
 		}
 		out = append(out, d)
 	}
@@ -272,6 +281,19 @@ func clusters(s *Snapshot) []Diagnosis {
 		}
 	}
 	return out
+}
+
+// attachSoon is how long workers may take to attach to a hub that has started: they try at least each half minute.
+const attachSoon = 40 * time.Second
+
+// hubUp returns for how long the hub that was asked runs.
+func (s *Snapshot) hubUp() (up time.Duration, known bool) {
+	for _, r := range s.Hub.Replicas {
+		if r.GetSelf() && r.GetSince() != nil {
+			return s.since(r.GetSince()), true
+		}
+	}
+	return 0, false
 }
 
 // whyAway returns what to look at first, judged by the cluster itself.

@@ -158,6 +158,16 @@ func TestDiagnose(t *testing.T) {
 			draining.State, draining.Running = sandboxv1.ClusterState_DRAINING, 3
 			s.Hub.Clusters = append(s.Hub.Clusters, quarantined, draining)
 		},
+		"cluster-revoked": func(s *Snapshot) {
+			s.Hub.Clusters[1].State, s.Hub.Clusters[1].LastSeen = sandboxv1.ClusterState_UNREACHABLE, durationpb.New(2*time.Minute)
+			s.Hub.Clusters[1].Message = "revoked: its certificates are refused until it joins by an invitation; nothing heard for 2m0s"
+		},
+		"hub-just-started": func(s *Snapshot) {
+			s.Hub.Replicas = []*sandboxv1.Replica{{Name: "hub-0", Reachable: true, Self: true, Since: stamp(now.Add(-5 * time.Second))}}
+			for _, c := range s.Hub.Clusters {
+				c.State, c.LastSeen, c.Message = sandboxv1.ClusterState_UNREACHABLE, nil, "not seen since the hub started"
+			}
+		},
 		"cluster-unregistered": func(s *Snapshot) { s.Hub.Clusters = s.Hub.Clusters[1:] },
 		"cluster-away-by-itself": func(s *Snapshot) {
 			s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_UNREACHABLE, "nothing heard for 1m0s"

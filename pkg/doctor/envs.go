@@ -13,6 +13,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -166,8 +167,9 @@ func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 			Do:   "\nmore replicas do not help; see the members: atollctl envs " + envName(e)}, true
 	case s.ready == 0 && s.pending == 0 && s.saturated < s.serving && e.GetDesired() > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Warning,
-				What: fmt.Sprintf("no member has an idle Pod that is ready; %d sandboxes run, the next claim waits for a new Pod", e.GetRunning()),
-				Do:   "\nan Env that does not grow by itself needs more replicas of a member, or fewer sandboxes"},
+				What: fmt.Sprintf("no member has an idle Pod that is ready; %s, the next claim waits for a new Pod",
+					plural.Form(e.GetRunning(), "sandbox runs", "sandboxes run")),
+				Do: "\nan Env that does not grow by itself needs more replicas of a member, or fewer sandboxes"},
 			true
 	case s.ready == 0 && e.GetDesired() > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical,

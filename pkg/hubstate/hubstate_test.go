@@ -131,6 +131,24 @@ func TestABackupIsRestored(t *testing.T) {
 	}
 }
 
+// TestASecondRestoreKeepsWhatTheFirstKept: after one of the wrong archive, what the hub had is still there.
+func TestASecondRestoreKeepsWhatTheFirstKept(t *testing.T) {
+	archive, dir := backup(t, golden(t)), t.TempDir()
+	must.Succeed(t, open(t, dir, hubstate.Claims).Close())
+	had, err := os.ReadFile(hubstate.Claims.Path(dir))
+	must.Succeed(t, err)
+	for range 2 {
+		_, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
+		must.Succeed(t, err)
+	}
+	if kept, err := os.ReadFile(hubstate.Claims.Path(dir) + ".before-restore"); err != nil || !bytes.Equal(kept, had) {
+		t.Errorf("%v: %d bytes are kept, which are not the %d that were there first", err, len(kept), len(had))
+	}
+	if all, err := filepath.Glob(filepath.Join(dir, "claims.db*.before-restore")); err != nil || len(all) != 2 {
+		t.Errorf("kept: %v, %v", all, err)
+	}
+}
+
 // TestI2I4ARestoreForgetsNoClusterThatRegisteredSince, and admits none that was forgotten since.
 func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
 	dir := t.TempDir()

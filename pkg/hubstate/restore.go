@@ -37,6 +37,9 @@ type discard struct{ io.Writer }
 
 func (discard) Close() error { return nil }
 
+// asideSuffix is how the names of files end that a restore keeps.
+const asideSuffix = ".before-restore"
+
 // Restore replaces a data directory's files by an archive's. It keeps existing files beside them, under names that end in
 // ".before-restore", and replaces them only with force, and not while a hub has them open. It merges the clusters of the existing
 // registry into the new one. sealer has the keys of encrypted files; with it the new files are encrypted.
@@ -214,18 +217,27 @@ func create(path string) (synced, error) {
 
 func (s synced) Close() error { return errors.Join(s.Sync(), s.File.Close()) }
 
-// setAside keeps a file under another name. Where the file system can, the file stays under its own name until the new one
+// setAside keeps a file under another name: one that no earlier restore has taken; because a second restore, after one of the wrong
+// archive, must not take what the hub had. Where the file system can, the file stays under its own name until the new one
 // replaces it: a restore that is interrupted in between and repeated still finds the registry.
 func setAside(path string) error {
-	aside := path + ".before-restore"
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+	present, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
+	aside := path + asideSuffix
+	for n := 2; err == nil; n++ {
+		kept, statErr := os.Lstat(aside)
+		if errors.Is(statErr, os.ErrNotExist) {
+			break
+		}
+		if statErr == nil && os.SameFile(kept, present) {
+			return nil // an interrupted restore has linked it
+		}
+		err, aside = statErr, fmt.Sprintf("%s.%d%s", path, n, asideSuffix)
+	}
+	if err != nil || os.Link(path, aside) == nil {
 		return err
-	}
-	if os.Link(path, aside) == nil {
-		return nil
 	}
 	return os.Rename(path, aside)
 }

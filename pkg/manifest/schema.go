@@ -185,11 +185,16 @@ type meta struct{ *unstructured.Unstructured }
 // GetManagedFields implements metav1.Object.
 func (m *meta) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
 
+// noField is how apimachinery writes a path that is nil.
+const noField = "<nil>"
+
 // Faults returns the fields that an error of Check is about.
 func Faults(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
 	}
-	return status.Status().Details.Causes
+	return slices.DeleteFunc(slices.Clone(status.Status().Details.Causes), func(c metav1.StatusCause) bool {
+		return c.Field == noField // what is said of the whole object is in the message
+	})
 }

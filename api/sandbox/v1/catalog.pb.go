@@ -524,7 +524,7 @@ func (x *Rollout) GetSince() *timestamppb.Timestamp {
 type RolloutStage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Clusters      []string               `protobuf:"bytes,1,rep,name=clusters,proto3" json:"clusters,omitempty"`
-	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // Waiting, Applying, Done
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // Waiting, Applying, Done; of a rollout that was undone Undone, NotBegun
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -15,6 +15,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/authority"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
@@ -25,6 +26,7 @@ import (
 type Authority interface {
 	Invite(ctx context.Context, clusterID string, ttl time.Duration, scope *hubstate.Scope, by string) (*sandboxv1.Invitation, error)
 	Approve(ctx context.Context, clusterID, key string, deny bool) error
+	Withdraw(ctx context.Context, clusterID string) (open int, err error)
 	Waiting() []hubstate.Joiner
 	Rotate(ctx context.Context, skip hubstate.RotationStep) error
 	Status() *sandboxv1.PkiStatus
@@ -122,7 +124,18 @@ func (c clusters) ApproveCluster(ctx context.Context, r *sandboxv1.ApproveCluste
 
 // RevokeCluster implements sandboxv1.ClustersServer.
 func (c clusters) RevokeCluster(ctx context.Context, r *sandboxv1.RevokeClusterRequest) (*sandboxv1.Cluster, error) {
+	open := 0
+	if c.authority != nil { // first; because who has an invitation comes back with a new key
+		var err error
+		if open, err = c.authority.Withdraw(ctx, r.GetId()); err != nil {
+			return nil, registryFailed(err)
+		}
+	}
 	cluster, err := c.fleet.Revoke(ctx, r.GetId())
+	if errors.Is(err, fleet.ErrNoCluster) && open > 0 {
+		return &sandboxv1.Cluster{Id: r.GetId(), State: sandboxv1.ClusterState_UNREACHABLE,
+			Message: "its invitations were withdrawn; it has not joined"}, nil
+	}
 	return cluster, c.explain(ctx, r.GetId(), err)
 }
 

@@ -115,6 +115,23 @@ func TestJoinRefusals(t *testing.T) {
 	}
 }
 
+// TestWithdrawnInvitationsAreRefused: a token that has become known opens nothing any more; those of other clusters hold.
+func TestWithdrawnInvitationsAreRefused(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	token := o.invite(time.Hour)
+	if open, err := o.Withdraw(t.Context(), "west"); err != nil || open != 0 {
+		t.Errorf("of another cluster: %d, %v", open, err)
+	}
+	if open, err := o.Withdraw(t.Context(), "east"); err != nil || open != 1 {
+		t.Errorf("got %d, %v", open, err)
+	}
+	if _, err := o.ask(token, "east", "uid", newKey(t)); err == nil || err.Error() != errToken.Error() {
+		t.Errorf("withdrawn: %v", err)
+	}
+	_, err := o.ask(o.invite(time.Hour), "east", "uid", newKey(t))
+	must.Succeed(t, err)
+}
+
 // TestI14InvitationsAreBounded, and those that have expired make room.
 func TestI14InvitationsAreBounded(t *testing.T) {
 	o := open(t, store.NewMemory(), time.Now(), false)

@@ -5,6 +5,7 @@ package authority
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -56,6 +57,29 @@ func (a *Authority) Invite(ctx context.Context, clusterID string, ttl time.Durat
 	out := shown(made)
 	out.Token, out.CaHash, out.Hub = t.Token(), hash, a.opts.Address
 	return out, nil
+}
+
+// Withdraw ends the invitations of a cluster, and its requests that wait for an approval. It returns how many invitations were open.
+func (a *Authority) Withdraw(ctx context.Context, clusterID string) (open int, err error) {
+	err = a.update(ctx, func(s *hubstate.Authority) error {
+		open = 0
+		has := len(s.Invitations)
+		s.Invitations = slices.DeleteFunc(s.Invitations, func(i hubstate.Invitation) bool {
+			if i.ClusterID == clusterID && i.UsedAt.IsZero() {
+				open++
+			}
+			return i.ClusterID == clusterID
+		})
+		if len(s.Invitations) == has {
+			return errUnchanged
+		}
+		s.Waiting = slices.DeleteFunc(s.Waiting, func(j hubstate.Joiner) bool { return j.ClusterID == clusterID })
+		return nil
+	})
+	if err == nil && open > 0 {
+		a.opts.Log.Info("Invitations of a cluster were withdrawn", "cluster", clusterID, "invitations", open)
+	}
+	return open, err
 }
 
 func shown(i hubstate.Invitation) *sandboxv1.Invitation {

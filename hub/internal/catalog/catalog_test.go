@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -285,6 +286,9 @@ func TestPutRefuses(t *testing.T) {
 			if !errors.As(err, &p) || p.Reason != problem.Invalid || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
+			if slices.ContainsFunc(p.Fields, func(f problem.Field) bool { return f.Field == "<nil>" }) {
+				t.Errorf("a field without a name: %v", p.Fields)
+			}
 		})
 	}
 	err := w.PutEnv(w.admin(), &sandboxv1.PutEnvRequest{Namespace: "default", Name: "demo", Env: object(t, envText), Revision: 7})
@@ -326,6 +330,10 @@ func TestRollout(t *testing.T) {
 		must.Succeed(t, w.putEnv(strings.Replace(strings.Replace(envText, "namespace: default", planned, 1), "instanceType: s",
 			"instanceType: m", 2)))
 		w.expect("east is not ready", "demo@2", "demo@1")
+		if r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"}); err != nil ||
+			r.GetReason() != "StageNotReady" || r.GetMessage() != "east: pool is Missing" {
+			t.Errorf("a stage that waits does not say for what: %v, %v", r, err)
+		}
 		stop()
 		w.restart()
 		stop = w.run()
@@ -343,9 +351,25 @@ func TestRollout(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		w.expect("everything goes back", "demo@4", "demo@4")
 		if r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"}); err != nil ||
-			r.GetState() != sandboxv1.Rollout_UNDONE || r.GetReason() != "StageNotReady" {
+			r.GetState() != sandboxv1.Rollout_UNDONE || r.GetReason() != "StageNotReady" || r.GetStages()[0].GetState() != "Undone" ||
+			r.GetStages()[1].GetState() != "NotBegun" {
 			t.Errorf("got %v, %v", r, err)
 		}
 		stop()
 	})
+}
+
+// A pool that is not as its Env asks gets no claims, which a user must know before the change.
+func TestAfterChange(t *testing.T) {
+	for path, stops := range map[string]bool{
+		"spec.templateRef.name": true,
+		"spec.clusters[east].members[demo-east].config.inlineResources.requests.cpu": true,
+		"spec.clusters[east].members[demo-east].config.instanceType":                 true,
+		"spec.clusters[east].members[demo-east].config.priority":                     false,
+		"spec.overrides.podCreationImagePolicy":                                      false,
+	} {
+		if got := afterChange(path); strings.Contains(got, "gets no claims") != stops {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
 }

@@ -148,7 +148,7 @@ func (s *Service) pools(out *sandboxv1.PlannedCluster, key segment.Key, changes 
 				case strings.HasSuffix(path, at+".spec.replicas"):
 					pool.Action, pool.Message = "Scale", values
 				case strings.Contains(path, at), strings.HasPrefix(path, "spec.templateRef"), strings.HasPrefix(path, "spec.overrides"):
-					pool.Action, pool.Message = "Refresh", "it goes on as it was made until atollctl envs refresh; idle Pods are replaced then"
+					pool.Action, pool.Message = "Refresh", afterChange(path)
 				}
 			}
 			if out.GetAction() == sandboxv1.PlannedCluster_REMOVE {
@@ -157,6 +157,17 @@ func (s *Service) pools(out *sandboxv1.PlannedCluster, key segment.Key, changes 
 			out.Pools = append(out.Pools, pool)
 		}
 	}
+}
+
+// afterChange says what becomes of a pool that a change of its Env does not reach by itself. A pool of another template, instance type or
+// resources is not what the Env asks for: its member is Inconsistent, and no claim goes there.
+func afterChange(path string) string {
+	for _, shape := range []string{"spec.templateRef", ".config.inlineResources", ".config.instanceType", ".config.multiplier"} {
+		if strings.Contains(path, shape) {
+			return "it gets no claims from then on until atollctl envs refresh, which replaces idle Pods"
+		}
+	}
+	return "it goes on as it was made until atollctl envs refresh; idle Pods are replaced then"
 }
 
 // ImportEnv takes an Env that was applied in the clusters into the catalogue. Where clusters differ in more than their segments, what

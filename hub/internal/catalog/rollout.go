@@ -14,6 +14,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
@@ -25,6 +26,9 @@ const rollEvery = time.Second
 
 // waitsForResume is the reason of a pause that the plan asks for.
 const waitsForResume = "WaitsForResume"
+
+// stageNotReady is the reason of a rollout that waits for members of its stage, and of one that has waited for too long.
+const stageNotReady = "StageNotReady"
 
 // rollout is a change of an Env that goes in stages.
 type rollout struct {
@@ -69,7 +73,11 @@ func (r *rollout) show(of *record) *sandboxv1.Rollout {
 	}
 	for i, clusters := range r.Plan.Stages {
 		state := "Waiting"
-		if i < r.Stage || r.State == sandboxv1.Rollout_DONE || i == r.Stage && !r.ReadySince.IsZero() {
+		if r.State == sandboxv1.Rollout_UNDONE {
+			if state = "Undone"; i > r.Stage {
+				state = "NotBegun"
+			}
+		} else if i < r.Stage || r.State == sandboxv1.Rollout_DONE || i == r.Stage && !r.ReadySince.IsZero() {
 			state = "Done"
 		} else if i == r.Stage {
 			state = "Applying"
@@ -139,7 +147,7 @@ func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool)
 		out.Begun, out.Since, out.ReadySince = r.more(h), now, time.Time{}
 		return out, true, false
 	case len(h.waiting) > 0 && now.Sub(r.Since) >= r.Plan.NotReadyFor:
-		undo = fail("StageNotReady", fmt.Sprintf("not ready for %s: %s", r.Plan.NotReadyFor, strings.Join(h.waiting, "; ")))
+		undo = fail(stageNotReady, fmt.Sprintf("not ready for %s: %s", r.Plan.NotReadyFor, strings.Join(h.waiting, "; ")))
 		return out, true, undo
 	case len(h.waiting) > 0:
 		out.ReadySince = time.Time{}
@@ -277,8 +285,11 @@ func (s *Service) health(r *record) (out health) {
 			out.waiting = append(out.waiting, id+": "+c.GetFault())
 		default:
 			for _, m := range c.GetMembers() {
-				if m.GetState() == "Missing" || m.GetState() == "Inconsistent" {
-					out.waiting = append(out.waiting, id+": "+m.GetName()+" is "+m.GetState())
+				switch m.GetState() {
+				case "Missing":
+					out.waiting = append(out.waiting, id+": "+m.GetName()+" is Missing")
+				case "Inconsistent":
+					out.waiting = append(out.waiting, id+": "+m.GetName()+" is Inconsistent: atollctl envs refresh makes it anew")
 				}
 			}
 		}
@@ -295,7 +306,19 @@ func (s *Service) GetRollout(ctx context.Context, in *sandboxv1.GetRolloutReques
 	if err != nil {
 		return nil, err
 	}
-	return r.Rollout.show(r), nil
+	return s.showRollout(r), nil
+}
+
+// showRollout is what a rollout is, and, while it runs, what it waits for.
+func (s *Service) showRollout(r *record) *sandboxv1.Rollout {
+	out := r.Rollout.show(r)
+	if out.GetState() != sandboxv1.Rollout_RUNNING {
+		return out
+	}
+	if waiting := s.health(r).waiting; len(waiting) > 0 {
+		out.Reason, out.Message = stageNotReady, clip.Text(strings.Join(waiting, "; "), maxMessage)
+	}
+	return out
 }
 
 func (s *Service) rolling(ctx context.Context, namespace, name string) (*record, error) {
@@ -334,7 +357,7 @@ func (s *Service) ControlRollout(ctx context.Context, in *sandboxv1.ControlRollo
 	if now.Rollout == nil {
 		return &sandboxv1.Rollout{State: sandboxv1.Rollout_UNDONE, Revision: now.Revision, Since: timestamppb.New(now.Changed)}, nil
 	}
-	return now.Rollout.show(now), nil
+	return s.showRollout(now), nil
 }
 
 func (s *Service) steer(ctx context.Context, r *record, action sandboxv1.ControlRolloutRequest_Action) error {

@@ -96,6 +96,9 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		out.LastSeen = durationpb.New(ago)
 	}
 	out.Message = healthMessage(health, seen, ago)
+	if len(record.Keys) == 0 && len(record.RefusedKeys) > 0 {
+		out.Message = join("revoked: its certificates are refused until it joins by an invitation", out.GetMessage())
+	}
 	if n := c.unsent.Load(); n > 0 {
 		out.Message = join(fmt.Sprintf("named %d claims that this hub did not send to it", n), out.GetMessage())
 	}

@@ -5,6 +5,7 @@ package fleet
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -293,6 +294,31 @@ func TestForgettingRevokesTheCertificatesKey(t *testing.T) {
 	check("taken back", map[[3]string]string{{"east", "u1", "renewed"}: "", {"other", "u2", "first"}: ""})
 	if _, err := f.ReleaseName(t.Context(), "east"); !errors.Is(err, ErrNoCluster) {
 		t.Errorf("releasing a name that is taken: %v", err)
+	}
+}
+
+// TestARevokedClusterSaysSo until it joins again; because its silence looks like a worker that is down.
+func TestARevokedClusterSaysSo(t *testing.T) {
+	f := newFleet(t, &memoryRegistry{})
+	connect := func(key string, stream uint64) {
+		t.Helper()
+		hello := &federationv1.Hello{Protocol: 1, ClusterUid: "u1", Term: "t", Stream: stream}
+		s, _, refused := f.Connect(Peer{ClusterID: "east", Key: key}, hello)
+		if s == nil {
+			t.Fatal(refused)
+		}
+		t.Cleanup(s.Close)
+	}
+	told := func() bool { return strings.Contains(f.Cluster("east").GetMessage(), "revoked: ") }
+	if connect("first", 1); told() {
+		t.Error("a cluster is revoked that was not")
+	}
+	if c, err := f.Revoke(t.Context(), "east"); err != nil || !strings.Contains(c.GetMessage(), "revoked: ") || !told() {
+		t.Errorf("%v, %v", c, err)
+	}
+	err := f.Admit(t.Context(), Admission{ClusterID: "east", UID: "u1", Key: "second", Invited: true})
+	if connect("second", 2); err != nil || told() {
+		t.Errorf("after it has joined again: %v, %v", f.Cluster("east"), err)
 	}
 }
 

@@ -204,7 +204,8 @@ func TestAClusterJoinsByItsInvitation(t *testing.T) {
 	h := newHub(t)
 	s := newSite(t, h)
 	err := s.Prepare(t.Context(), s.dial)
-	if !errors.Is(err, errOut) || !strings.Contains(s.Cause(), "invite it: atollctl cluster invite east") {
+	if !errors.Is(err, errOut) || !strings.Contains(s.Cause(), "invite it: atollctl cluster invite east") ||
+		!strings.Contains(s.Cause(), "no invitation in "+filepath.Join(s.dir, "token")) {
 		t.Errorf("without an invitation: %v, cause %q", err, s.Cause())
 	}
 	if _, err := s.Read(); !errors.Is(err, link.ErrNoCertificate) {

@@ -56,7 +56,14 @@ func (i *Identity) Prepare(ctx context.Context, hub link.Dial) error {
 		i.setCause(string(i.refusal) + "; " + i.remedy())
 		return nil // the hub may accept it again
 	}
-	i.setCause("it has not joined yet; " + i.remedy())
+	cause := "it has not joined yet"
+	switch {
+	case err != nil:
+		cause += ", and its invitation cannot be read: see the worker's log"
+	case i.opts.TokenFile != "":
+		cause += ", and there is no invitation in " + i.opts.TokenFile
+	}
+	i.setCause(cause + "; " + i.remedy())
 	return &link.RetryAfterError{Err: errors.Join(errOut, err), After: link.MaxBackoff}
 }
 
