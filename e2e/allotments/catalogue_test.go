@@ -129,9 +129,9 @@ func waitWritten(t *testing.T, says, image string) {
 	})
 }
 
-// I3: a hub whose catalogue is what stands in its own cluster, by the rules of its chart and under the workers' admission policies: what is
-// applied there reaches the other cluster, its own worker runs it as it is written, the status tells what kstatus reads, and a deletion waits
-// until the hub has noted it.
+// I3: a hub whose catalogue is what stands in its own cluster, by the rules of its chart and under the workers' admission policies. What is
+// applied there reaches the other cluster, and its own worker runs it as it is written. The status tells what kstatus reads, and a deletion
+// waits until the hub has noted it.
 func TestI3_CatalogueOfTheHubsCluster(t *testing.T) {
 	for _, id := range clusters {
 		_, err := atoll.Cluster(id).Kubectl(t.Context(), "delete", "sandboxenv", "-n", "default", "--all", "--wait")
@@ -148,7 +148,8 @@ func TestI3_CatalogueOfTheHubsCluster(t *testing.T) {
 	waitWritten(t, "Current: True/Applied", "registry.example/python:1")
 	template := &v1alpha1.SandboxTemplate{}
 	must.Succeed(t, kube["east"].Get(t.Context(), client.ObjectKey{Name: "written"}, template))
-	if got := kstatus(template.Generation, template.Status.ObservedGeneration, template.Status.Conditions); !strings.HasPrefix(got, "Current: True/Applied") {
+	got := kstatus(template.Generation, template.Status.ObservedGeneration, template.Status.Conditions)
+	if !strings.HasPrefix(got, "Current: True/Applied") {
 		t.Errorf("of the template Flux says %s", got)
 	}
 	for _, id := range clusters {

@@ -24,7 +24,8 @@
 // number of clusters. Processes of their own simulate the clusters (package crowd; their claims, reports, certificates and connections are
 // real, their Pods are numbers). For each number of clusters: all join at once; claims alone; claims while all report; a third lost and
 // back; kill -9 of the hub; all workers replaced; Envs changed by the catalogue, many at once and one at a time. After each, the API has to
-// show every cluster fresh with what its worker has, and a sample of Envs member by member. The last part has the exponents with which figures grow.
+// show every cluster fresh with what its worker has, and a sample of Envs member by member. The last part has the exponents with which
+// figures grow.
 //
 // Results go to bin/bench/latest.json as each part ends; a failed part fails alone. The exit code is 1 after a failure or missed target, 2
 // on wrong usage.

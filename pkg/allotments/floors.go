@@ -30,13 +30,13 @@ func (b Book) replace(seen map[string]Holding, lost func(cluster string) bool) B
 
 // least returns the largest minReplicas of the clusters that respond; without any, what it was.
 func (b Book) least(seen map[string]Holding) (least int32) {
-	any := false
+	told := false
 	for _, h := range seen {
 		if h.Present {
-			any, least = true, max(least, h.Min)
+			told, least = true, max(least, h.Min)
 		}
 	}
-	if !any {
+	if !told {
 		return b.Min
 	}
 	return least

@@ -284,7 +284,7 @@ func (f *federation) floors(t *testing.T, s *Service, want map[string]int32, rep
 	})
 }
 
-// The others keep what a lost cluster kept, within their rooms, also when another replica goes on; and no longer once it is back and holds it.
+// The others keep what a lost cluster kept, within their rooms, also when another replica goes on; no longer once it is back and holds it.
 func TestOthersKeepTheFloorOfALostCluster(t *testing.T) {
 	f := newFederation(t, store.NewMemory(), "east", "north", "west")
 	for _, w := range f.workers {

@@ -22,8 +22,8 @@
 //   - Each cluster has a goroutine, so one that does not respond costs the others nothing (I7). It is asked every two seconds, and as soon
 //     as its rooms change.
 //   - Nothing is divided before clusters had the time to answer.
-//   - The others keep what a cluster keeps of minReplicas while that gets no claims: silent for 40 s, quarantined, or draining. A new leader
-//     that has not seen a cluster waits as long: TestOthersKeepTheFloorOfALostCluster.
+//   - The others keep what a cluster keeps of minReplicas while that gets no claims: silent for 40 s, quarantined, or draining. A new
+//     leader that has not seen a cluster waits as long: TestOthersKeepTheFloorOfALostCluster.
 //   - Workers that know no rooms grow by maxReplicas alone. What they report counts.
 //   - A cluster is believed about Envs that it may serve (I15), and what it says is bounded (I14). One that claims to hold Pods that it
 //     lacks takes room from the other clusters of that Env.
