@@ -126,9 +126,10 @@ fuzz-strangers: ## Fuzz every decoder before authentication (FUZZTIME=2500000x: 
 mutate: ## Change decisions and the store one token at a time, and list what no test notices (PACKAGES: a regular expression)
 	nice -n 10 go -C tools/mutate run . -packages '$(PACKAGES)' -workers '$(WORKERS)'
 
-e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies)
+e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies; SANDBOXIMAGES: in which the daemon is tried as well, loaded from ARCHIVES or pulled)
 ifeq ($(PLANE),kind)
-	go test -tags 'kind $(if $(POLICIES),policies)' -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/kubelet ./e2e/upgrade
+	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/upgrade
+	go test -tags 'kind $(if $(POLICIES),policies)' -timeout 60m -v -count 1 ./e2e/kubelet -args -images '$(SANDBOXIMAGES)' -archives '$(ARCHIVES)'
 else
 	go test -race -timeout 30m -p 1 -v ./e2e/...
 endif

@@ -151,7 +151,7 @@ there runs on. The flags replace what was set before.`,
 				if err != nil {
 					return err
 				}
-				return clusterView.one(cmd.OutOrStdout(), a.output, cluster)
+				return clusterView.showing("SERVES").one(cmd.OutOrStdout(), a.output, cluster)
 			})
 		},
 	}

@@ -54,7 +54,11 @@ func expires(now time.Time, t *timestamppb.Timestamp) string {
 	case t == nil:
 		return "never"
 	case t.AsTime().After(now):
-		return "in " + short(t.AsTime().Sub(now))
+		left := t.AsTime().Sub(now)
+		if left > time.Hour {
+			left = left.Round(time.Minute) // 90 days, not 89, a moment after they were given
+		}
+		return "in " + short(left)
 	default:
 		return "expired"
 	}

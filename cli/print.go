@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -39,6 +40,15 @@ type view[T proto.Message] struct {
 	name    func(T) string // -o name
 	state   func(T) string // of --wait; may be nil
 	final   func(T) error  // why the item cannot change its state any more; may be nil
+}
+
+// showing returns the view with a column that only wide tables have.
+func (v view[T]) showing(header string) view[T] {
+	v.columns = slices.Clone(v.columns)
+	for i := range v.columns {
+		v.columns[i].wide = v.columns[i].wide && v.columns[i].header != header
+	}
+	return v
 }
 
 // list prints items in the chosen format; json and yaml print whole, the response.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
@@ -202,5 +203,37 @@ func TestExitCodes(t *testing.T) {
 		if got := exitCodeOf(err); got != tt.want {
 			t.Errorf("%v (%v) ends with %d, want %d", tt.args, err, got, tt.want)
 		}
+	}
+}
+
+func TestExpires(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		at   *timestamppb.Timestamp
+		want string
+	}{
+		{nil, "never"},
+		{timestamppb.New(now.Add(-time.Second)), "expired"},
+		{timestamppb.New(now.Add(90*24*time.Hour - time.Second)), "in 90d"},
+		{timestamppb.New(now.Add(40 * time.Second)), "in 40s"},
+	} {
+		if got := expires(now, tt.at); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.at.AsTime().Sub(now), got, tt.want)
+		}
+	}
+}
+
+// A change shows what it changed, also where that is a column of wide tables alone.
+func TestShowing(t *testing.T) {
+	cluster := &sandboxv1.Cluster{Id: "east", Scope: &sandboxv1.ClusterScope{Namespaces: []string{"red"}}}
+	var out strings.Builder
+	must.Succeed(t, clusterView.showing("SERVES").one(&out, "table", cluster))
+	if !strings.Contains(out.String(), "SERVES") || !strings.Contains(out.String(), "namespaces=red") || strings.Contains(out.String(), "INCARNATION") {
+		t.Errorf("%s", out.String())
+	}
+	out.Reset()
+	must.Succeed(t, clusterView.one(&out, "table", cluster))
+	if strings.Contains(out.String(), "SERVES") {
+		t.Errorf("%s", out.String())
 	}
 }
