@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,6 +40,26 @@ func TestFlagsDescribeTheLog(t *testing.T) {
 		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "dropped") {
 			t.Errorf("%q gave %q, want %q", args, got, want)
 		}
+	}
+}
+
+// What ends because the process stops is no error, and has no stack.
+func TestANormalStopIsNoError(t *testing.T) {
+	var f Flags
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	f.Bind(flags)
+	var out bytes.Buffer
+	log, err := f.Logger(&out)
+	must.Succeed(t, err)
+	log.Error(errors.New("leader election lost"), "error received after stop sequence was engaged")
+	if got := out.String(); !strings.Contains(got, `"level":"info"`) || !strings.Contains(got, "leader election lost") ||
+		strings.Contains(got, "stacktrace") {
+		t.Errorf("%s", got)
+	}
+	out.Reset()
+	log.Error(errors.New("broken"), "failed")
+	if got := out.String(); !strings.Contains(got, `"level":"error"`) || !strings.Contains(got, "stacktrace") {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -35,7 +35,14 @@ func (c *tidy) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcor
 	return checked
 }
 
+// whileStopping is how controller-runtime's manager logs what its parts return after it was told to stop, such as the leader election
+// that it ends itself.
+const whileStopping = "error received after stop sequence was engaged"
+
 func (c *tidy) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	if entry.Message == whileStopping { // a normal stop is no error
+		entry.Level, entry.Message, entry.Stack = zapcore.InfoLevel, "A part ended while the process stops", ""
+	}
 	return c.Core.Write(entry, once(append(slices.Clip(c.fields), fields...)))
 }
 
