@@ -119,7 +119,9 @@ func TestHostedProvidersHaveTheirRights(t *testing.T) {
 						rights = append(rights, role.Namespace+": "+rule.APIGroups[0]+"/"+strings.Join(rule.Resources, ",")+" "+
 							strings.Join(rule.Verbs, ","))
 					}
-					bound[role.Namespace+"/"+role.Name] = bound[role.Namespace+"/"+role.Name]
+					if name := role.Namespace + "/" + role.Name; !bound[name] {
+						bound[name] = false // unless its binding came before it
+					}
 				case "RoleBinding":
 					var binding rbacv1.RoleBinding
 					must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &binding))

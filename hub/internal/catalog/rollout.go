@@ -72,19 +72,26 @@ func (r *rollout) show(of *record) *sandboxv1.Rollout {
 		Since: timestamppb.New(r.Since),
 	}
 	for i, clusters := range r.Plan.Stages {
-		state := "Waiting"
-		if r.State == sandboxv1.Rollout_UNDONE {
-			if state = "Undone"; i > r.Stage {
-				state = "NotBegun"
-			}
-		} else if i < r.Stage || r.State == sandboxv1.Rollout_DONE || i == r.Stage && !r.ReadySince.IsZero() {
-			state = "Done"
-		} else if i == r.Stage {
-			state = "Applying"
-		}
-		out.Stages = append(out.Stages, &sandboxv1.RolloutStage{Clusters: clusters, State: state})
+		out.Stages = append(out.Stages, &sandboxv1.RolloutStage{Clusters: clusters, State: r.stateOf(i)})
 	}
 	return out
+}
+
+// stateOf returns what callers see of a stage.
+func (r *rollout) stateOf(stage int) string {
+	undone := r.State == sandboxv1.Rollout_UNDONE
+	switch {
+	case undone && stage > r.Stage:
+		return "NotBegun"
+	case undone:
+		return "Undone"
+	case stage < r.Stage, r.State == sandboxv1.Rollout_DONE, stage == r.Stage && !r.ReadySince.IsZero():
+		return "Done"
+	case stage == r.Stage:
+		return "Applying"
+	default:
+		return "Waiting"
+	}
 }
 
 // stage begins a rollout where a manifest has a plan and there is something that changes.

@@ -129,7 +129,7 @@ func (f *following) refused(object, why string) {
 func (f *following) user(name string) authenticationv1.UserInfo {
 	f.t.Helper()
 	f.Host.mu.Lock()
-	cfg := rest.CopyConfig(f.Host.engaged[multicluster.ClusterName(name)].cluster.GetConfig())
+	cfg := rest.CopyConfig(f.engaged[multicluster.ClusterName(name)].cluster.GetConfig())
 	f.Host.mu.Unlock()
 	c, err := client.New(cfg, client.Options{Scheme: planetest.Scheme(f.t)})
 	must.Succeed(f.t, err)

@@ -32,9 +32,9 @@ func TestCallersOfAKey(t *testing.T) {
 		}
 		began := false
 		go func() {
-			_, leave := enter(t.Context())
+			_, end := enter(t.Context())
 			began = true
-			leave()
+			end()
 		}()
 		synctest.Wait()
 		if began {
