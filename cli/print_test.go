@@ -228,7 +228,8 @@ func TestShowing(t *testing.T) {
 	cluster := &sandboxv1.Cluster{Id: "east", Scope: &sandboxv1.ClusterScope{Namespaces: []string{"red"}}}
 	var out strings.Builder
 	must.Succeed(t, clusterView.showing("SERVES").one(&out, "table", cluster))
-	if got := out.String(); !strings.Contains(got, "SERVES") || !strings.Contains(got, "namespaces=red") || strings.Contains(got, "INCARNATION") {
+	got := out.String()
+	if !strings.Contains(got, "SERVES") || !strings.Contains(got, "namespaces=red") || strings.Contains(got, "INCARNATION") {
 		t.Errorf("%s", got)
 	}
 	out.Reset()
