@@ -48,7 +48,10 @@ func TestTheKeyOfDaemons(t *testing.T) {
 		if (err == nil) != row.ok || row.ok && len(first) != e2b.KeySize {
 			t.Errorf("%+v: %d bytes, %v", row, len(first), err)
 		}
-		if gateway, err := row.flags.Key(row.dir); row.ok && (err != nil || string(gateway) != string(first)) {
+		if !row.ok {
+			continue // without a directory the gateway's key would be made in the working directory
+		}
+		if gateway, err := row.flags.Key(row.dir); err != nil || string(gateway) != string(first) {
 			t.Errorf("the gateway has another key: %v", err)
 		}
 	}
