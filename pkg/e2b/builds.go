@@ -158,10 +158,11 @@ func (g *Gateway) build(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	t.Begun = g.opts.Now().UTC()
-	if err := g.opts.Templates.Room(r.Context(), t); err != nil {
-		return response{}, err
-	}
 	if t.Image != "" && g.opts.BuildSandboxes > 0 {
+		// Put looks for room as well; but by then sandboxes would have tried the image.
+		if err := g.opts.Templates.Room(r.Context(), t); err != nil {
+			return response{}, err
+		}
 		if err := g.warm(r, &t); err != nil {
 			return response{}, err
 		}
