@@ -178,9 +178,9 @@ func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterR
 		return nil, problem.InvalidField("reclaimRoom", "true", "false: this hub divides no maxReplicas over clusters (--allotments)")
 	}
 	cluster, err := c.fleet.Forget(ctx, r.GetId())
-	if err == nil && c.authority != nil {
-		if _, err := c.authority.Withdraw(ctx, r.GetId()); err != nil {
-			return nil, registryFailed(err)
+	if err == nil {
+		if _, err := c.withdraw(ctx, r.GetId()); err != nil {
+			return nil, err
 		}
 	}
 	if !r.GetReclaimRoom() || err != nil && (!errors.Is(err, fleet.ErrNoCluster) || !c.fleet.Forgotten(r.GetId(), "")) {

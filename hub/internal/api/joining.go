@@ -122,14 +122,21 @@ func (c clusters) ApproveCluster(ctx context.Context, r *sandboxv1.ApproveCluste
 	return &sandboxv1.Cluster{Id: r.GetId(), State: sandboxv1.ClusterState_UNREACHABLE, Message: message}, nil
 }
 
+// withdraw ends the invitations of a cluster, if the hub issues any, and returns how many were open.
+func (c clusters) withdraw(ctx context.Context, id string) (open int, err error) {
+	if c.authority == nil {
+		return 0, nil
+	}
+	open, err = c.authority.Withdraw(ctx, id)
+	return open, registryFailed(err)
+}
+
 // RevokeCluster implements sandboxv1.ClustersServer.
 func (c clusters) RevokeCluster(ctx context.Context, r *sandboxv1.RevokeClusterRequest) (*sandboxv1.Cluster, error) {
-	open := 0
-	if c.authority != nil { // first; because who has an invitation comes back with a new key
-		var err error
-		if open, err = c.authority.Withdraw(ctx, r.GetId()); err != nil {
-			return nil, registryFailed(err)
-		}
+	// First; because who has an invitation comes back with a new key.
+	open, err := c.withdraw(ctx, r.GetId())
+	if err != nil {
+		return nil, err
 	}
 	cluster, err := c.fleet.Revoke(ctx, r.GetId())
 	if errors.Is(err, fleet.ErrNoCluster) && open > 0 {
