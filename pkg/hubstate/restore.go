@@ -225,19 +225,25 @@ func setAside(path string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
 	aside := path + asideSuffix
-	for n := 2; err == nil; n++ {
-		kept, statErr := os.Lstat(aside)
-		if errors.Is(statErr, os.ErrNotExist) {
+	for n := 2; ; n++ {
+		kept, err := os.Lstat(aside)
+		if errors.Is(err, os.ErrNotExist) {
 			break
 		}
-		if statErr == nil && os.SameFile(kept, present) {
+		if err != nil {
+			return err
+		}
+		if os.SameFile(kept, present) {
 			return nil // an interrupted restore has linked it
 		}
-		err, aside = statErr, fmt.Sprintf("%s.%d%s", path, n, asideSuffix)
+		aside = fmt.Sprintf("%s.%d%s", path, n, asideSuffix)
 	}
-	if err != nil || os.Link(path, aside) == nil {
-		return err
+	if os.Link(path, aside) == nil {
+		return nil
 	}
 	return os.Rename(path, aside)
 }
