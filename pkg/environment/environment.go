@@ -33,7 +33,6 @@ const (
 	patience = 20 * time.Second
 	pause    = 200 * time.Millisecond
 	maxReply = 64 << 10 // of the daemon, in one message
-	runtime  = "e2b"    // the daemon's, in a template
 )
 
 // Options configure a Setter. All are required.
@@ -62,7 +61,7 @@ func (s *Setter) Ready() error {
 
 // Taken returns why a sandbox has no daemon that takes fields of a claim (validate.Belongings); nil if it has one.
 func Taken(sandbox *sandboxv1.Sandbox, fields []string) error {
-	if slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == runtime }) {
+	if slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == validate.DaemonRuntime }) {
 		return nil
 	}
 	return validate.NoDaemon(fields).Err()

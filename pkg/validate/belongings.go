@@ -22,6 +22,9 @@ const (
 	defaultMode  = "0644"
 )
 
+// DaemonRuntime is the runtime of a template whose Pods have a daemon.
+const DaemonRuntime = "e2b"
+
 // Belongings names the fields of a request that the daemon of its sandbox takes, in order.
 func Belongings(r *sandboxv1.CreateSandboxRequest) (fields []string) {
 	for _, field := range []struct {
@@ -44,11 +47,11 @@ func DropBelongings(r *sandboxv1.CreateSandboxRequest) {
 	r.EnvVars, r.Workdir, r.ExecUser, r.Files = nil, "", "", nil
 }
 
-// NoDaemon returns the faults of fields that no daemon takes, as the template does not list the runtime e2b.
+// NoDaemon returns the faults of fields that no daemon takes, as the template does not list DaemonRuntime.
 func NoDaemon(fields []string) Faults {
 	var f Faults
 	for _, field := range fields {
-		f.Add(field, "what was given", "none, for an Env whose template does not list the runtime e2b: no daemon takes it")
+		f.Add(field, "what was given", "none, for an Env whose template does not list the runtime "+DaemonRuntime+": no daemon takes it")
 	}
 	return f
 }
