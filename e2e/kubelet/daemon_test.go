@@ -7,10 +7,10 @@ package kubelet_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -107,9 +107,8 @@ func (o *tryout) claim(name, value string) {
 func (o *tryout) files() {
 	o.t.Helper()
 	content := make([]byte, 8<<20)
-	for i := range content {
-		content[i] = byte(rand.Uint32()) //nolint:gosec // any bytes will do
-	}
+	_, err := rand.Read(content)
+	must.Succeed(o.t, err)
 	const path = "/scratch/a/data"
 	must.Succeed(o.t, o.sandbox.MakeFolder(o.ctx, "/scratch/a"))
 	must.Succeed(o.t, o.sandbox.WriteFile(o.ctx, path, content))
