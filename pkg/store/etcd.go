@@ -22,7 +22,7 @@ const (
 	callTimeout = 4 * time.Second
 	// attemptTimeout bounds one attempt of a read. The next one goes to another member; because a frozen one keeps its connection.
 	attemptTimeout = time.Second
-	// keepAlive is the interval of pings. etcd allows one in 5 s.
+	// keepAlive is the interval of pings. etcd allows one in 5 s, and none on a connection without a call: it closes such a connection.
 	keepAlive        = 6 * time.Second
 	keepAliveTimeout = 3 * time.Second
 	// pageSize is how many entries one response has: etcd serves nothing else while it builds one.
@@ -83,7 +83,7 @@ func OpenEtcd(ctx context.Context, o EtcdOptions) (*Etcd, error) {
 	}
 	config := clientv3.Config{
 		Endpoints: o.Endpoints, Username: o.Username, Password: o.Password, DialTimeout: callTimeout,
-		DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout, PermitWithoutStream: true, Logger: zap.NewNop(),
+		DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout, Logger: zap.NewNop(),
 	}
 	var err error
 	if config.TLS, err = o.tls(); err != nil {

@@ -275,7 +275,7 @@ func TestEtcdWithoutQuorum(t *testing.T) {
 	must.Succeed(t, err)
 	events := make(chan string, 10)
 	ctx, cancel := context.WithCancel(t.Context())
-	watched := make(chan error)
+	watched := make(chan error, 1)
 	after, err := s.Revision()
 	must.Succeed(t, err)
 	go func() {
@@ -313,8 +313,13 @@ func TestEtcdWithoutQuorum(t *testing.T) {
 		return err
 	})
 	must.Succeed(t, s.Failure())
-	if got := <-events; got != "b" {
-		t.Errorf("the watch has %q", got)
+	select {
+	case got := <-events:
+		if got != "b" {
+			t.Errorf("the watch has %q", got)
+		}
+	case err := <-watched:
+		t.Fatalf("the watch ended without a quorum: %v", err)
 	}
 	e.Thaw(0)
 	cancel()

@@ -288,8 +288,11 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after *uint64, changed
 			return explain(r.Err())
 		case r.Created && r.Header.Revision > 0 && uint64(r.Header.Revision) < *after:
 			// etcd was set back, or this member lags; the revisions to come would be taken for known ones.
-			if at, err := e.latest(ctx); err != nil || at < *after {
-				return errors.Join(err, ErrCompacted)
+			switch at, err := e.latest(ctx); {
+			case err != nil:
+				return err // not known yet; because without a quorum a lagging member is no evidence
+			case at < *after:
+				return ErrCompacted
 			}
 		}
 		e.saw(r.Header.Revision)
