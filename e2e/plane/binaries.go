@@ -135,7 +135,7 @@ func waitForLock(ctx context.Context, path string, log *progress) (*os.File, err
 	defer ticker.Stop()
 	said := begin.Add(-progressInterval)
 	for {
-		lock, err := lockFile(path, unix.LOCK_EX|unix.LOCK_NB)
+		lock, err := LockFile(path, unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return lock, err
 		}

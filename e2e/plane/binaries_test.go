@@ -163,7 +163,7 @@ func TestUnreachableReleasesAreNoticedSoon(t *testing.T) {
 func TestBinariesAreObtainedByOneProcessAtATime(t *testing.T) {
 	opts := Options{CacheDir: t.TempDir()}
 	dir := filepath.Join(opts.CacheDir, cacheKey())
-	lock, err := lockFile(dir+".lock", unix.LOCK_EX)
+	lock, err := LockFile(dir+".lock", unix.LOCK_EX)
 	must.Succeed(t, err)
 	var log bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -31,7 +31,7 @@ func newState(root string, log *progress) (*state, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the state directory: %w", err)
 	}
-	rootLock, err := lockFile(filepath.Join(root, lockName), unix.LOCK_EX)
+	rootLock, err := LockFile(filepath.Join(root, lockName), unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func newState(root string, log *progress) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a set's directory: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(dir, lockName), unix.LOCK_EX|unix.LOCK_NB)
+	lock, err := LockFile(filepath.Join(dir, lockName), unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -74,7 +74,7 @@ func sweep(root string, log *progress) {
 		if !entry.IsDir() {
 			continue
 		}
-		lock, err := lockFile(filepath.Join(dir, lockName), unix.LOCK_EX|unix.LOCK_NB)
+		lock, err := LockFile(filepath.Join(dir, lockName), unix.LOCK_EX|unix.LOCK_NB)
 		if err != nil {
 			continue
 		}
@@ -109,8 +109,8 @@ func killProcessesOf(dir string) int {
 	return killed
 }
 
-// lockFile opens path and locks it until it is closed, or its process is gone.
-func lockFile(path string, how int) (*os.File, error) {
+// LockFile opens path and locks it until it is closed, or its process is gone.
+func LockFile(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening a lock: %w", err)

@@ -4,31 +4,88 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	_ "navix.sh/atoll" // a suite depends on the sources that it compiles
+	"navix.sh/atoll/e2e/plane"
 )
 
 // programs are the project's programs, by name.
 var programs = map[string]string{"atoll-hub": "./hub", "atoll-worker": "./worker", "atollctl": "./cli"}
 
-// Build compiles the programs for this machine into dir; with race, under the race detector.
+// Build compiles the programs for this machine into dir; with race, under the race detector. It builds them in the user's cache
+// directory, where go leaves a program alone that is up to date: suites that run one after the other link each program once.
 func Build(ctx context.Context, dir string, race bool, tags ...string) error {
+	cache, unlock, err := programCache(race, tags)
+	if err != nil {
+		return fmt.Errorf("opening the cache of programs: %w", err)
+	}
+	defer unlock()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making the folder of programs: %w", err)
+	}
 	all := maps.Clone(programs)
 	all["atoll-sandboxd"] = "./sandboxd" // older versions have none
 	for name, pkg := range all {
-		args := []string{"build", "-tags", strings.Join(tags, ","), "-o", filepath.Join(dir, name)}
+		built := filepath.Join(cache, name)
+		args := []string{"build", "-trimpath", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", built}
 		if race {
 			args = append(args, "-race")
 		}
 		if err := goCommand(ctx, append(args, pkg)...); err != nil {
 			return fmt.Errorf("building %s: %w", name, err)
 		}
+		if err := linkOrCopy(built, filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("building %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// programCache returns the folder of programs of one kind, locked until unlock is called.
+func programCache(race bool, tags []string) (dir string, unlock func(), err error) {
+	if dir, err = os.UserCacheDir(); err != nil {
+		return "", nil, fmt.Errorf("choosing a cache directory: %w", err)
+	}
+	kind := strings.Join(append([]string{"plain"}, tags...), "-")
+	if race {
+		kind = strings.Join(append([]string{"race"}, tags...), "-")
+	}
+	dir = filepath.Join(dir, "atoll", "programs", kind)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", nil, fmt.Errorf("making a cache directory: %w", err)
+	}
+	lock, err := plane.LockFile(filepath.Join(dir, ".lock"), unix.LOCK_EX)
+	if err != nil {
+		return "", nil, err
+	}
+	return dir, func() { _ = lock.Close() }, nil
+}
+
+// linkOrCopy makes to the same file as from, or a copy of it where to is in another file system.
+func linkOrCopy(from, to string) error {
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the program of before: %w", err)
+	}
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	program, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("copying a program: %w", err)
+	}
+	if err := os.WriteFile(to, program, 0o755); err != nil {
+		return fmt.Errorf("copying a program: %w", err)
 	}
 	return nil
 }
