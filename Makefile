@@ -9,8 +9,8 @@ LDFLAGS     := -s -w -X navix.sh/atoll/pkg/version.Version=$(VERSION)
 # What is compiled in one checkout serves the next one as well, wherever it is.
 export GOFLAGS := $(strip -trimpath $(GOFLAGS))
 # golangci-lint keeps what it found by content, with the path of the run that found it: a cache that checkouts share answers
-# with folders that are gone, where no exclusion holds. So each checkout has its own.
-export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/golangci-lint
+# with folders that are gone, where no exclusion holds. So each path has its own.
+export GOLANGCI_LINT_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/atoll/golangci-lint$(CURDIR)
 # What the charts install unless told otherwise.
 APPVERSION  := $(shell sed -n 's/^appVersion: //p' charts/hub/Chart.yaml)
 IMAGES      := $(CURDIR)/bin/images
@@ -41,18 +41,31 @@ SIMSEEDS    ?= 500
 ROWS        ?= .
 FLOOR       ?= 50ms
 
-# What rotation runs: three faults by the number of a commit, so that nine commits in a row see all 25, one of replicas and ten attacks in
-# the same way, and the seed of a day. A shallow clone cannot count, and takes the commit's hash.
+# The suites of e2e: whole programs, mostly on planes. One of three lists runs in a rotation, each for about as long as the others.
+SUITES_0    := federation docs e2b api quickstart
+SUITES_1    := joining hosted endings kubeproxy quiet
+SUITES_2    := charts allotments upgrade openapi plane audit bench
+# These have a target of their own, and a part in each rotation.
+ATTACKS     := adversary faults sim
+# How many suites run at once.
+LANES       ?= 2
+SUITES      ?= $(SUITES_0) $(SUITES_1) $(SUITES_2)
+ALLSUITES    = $(SUITES_0) $(SUITES_1) $(SUITES_2) $(ATTACKS)
+
+# What rotation runs, by the number of a commit: a third of the suites, three faults, so that nine commits in a row see all 25, one of
+# replicas and ten attacks; and simulations with the seed of a day. A shallow clone cannot count, and takes the commit's hash.
 DAY         ?= $(shell date +%Y%m%d)
 COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then printf '%d' "0x$$(git rev-parse --short=7 HEAD)"; else git rev-list --count HEAD; fi)
 ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
-
 REPLICATED   = $(shell echo $$(( $(COMMIT) % 5 + 31 )))
+TURN         = $(SUITES_$(shell echo $$(( $(COMMIT) % 3 ))))
 
 .DEFAULT_GOAL := help
 comma := ,
+empty :=
+space := $(empty) $(empty)
 
-.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench reach demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation rotation-suites rotation-faults bench reach demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -96,10 +109,9 @@ lint: ## Lint; show that the import rules and the list of retired words catch a 
 planes: ## Build the control-plane binaries that tests and demo run (cached outside the repository)
 	go run ./e2e/plane/cmd/planes -binaries
 
-# A suite that compiles the programs or installs the charts has them in its binary (sources.go, charts/charts.go), so that go
-# caches what it found for as long as they are the same. tools is another module and cannot have them.
-test: planes ## Every test: units, real API servers, several clusters; with the race detector
-	go test -race -timeout 45m -p 2 ./...
+# vet is part of lint.
+test: planes ## Units and everything that needs one API server or none, with the race detector
+	go test -race -vet=off -timeout 20m -p 3 $$(go list ./... | grep -vE '/e2e/($(subst $(space),|,$(strip $(ALLSUITES))))$$')
 	go -C tools test -count 1 ./images
 	go -C tools/openapi test -count 1 .
 
@@ -126,12 +138,14 @@ fuzz-strangers: ## Fuzz every decoder before authentication (FUZZTIME=2500000x: 
 mutate: ## Change decisions and the store one token at a time, and list what no test notices (PACKAGES: a regular expression)
 	nice -n 10 go -C tools/mutate run . -packages '$(PACKAGES)' -workers '$(WORKERS)'
 
-e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies; SANDBOXIMAGES: in which the daemon is tried as well, loaded from ARCHIVES or pulled)
+# A suite that compiles the programs or installs the charts has them in its binary (sources.go, charts/charts.go), so that go
+# caches what it found for as long as they are the same. Most suites build the programs with the race detector.
+e2e: $(CLUSTERS) ## The end-to-end SUITES (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies; SANDBOXIMAGES: in which the daemon is tried as well, loaded from ARCHIVES or pulled)
 ifeq ($(PLANE),kind)
 	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/upgrade
 	go test -tags 'kind $(if $(POLICIES),policies)' -timeout 60m -v -count 1 ./e2e/kubelet -args -images '$(SANDBOXIMAGES)' -archives '$(ARCHIVES)'
 else
-	go test -race -timeout 30m -p 1 -v ./e2e/...
+	go test -vet=off -timeout 30m -p $(LANES) $(addprefix ./e2e/,$(SUITES))
 endif
 
 e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), every ending with its disk full or worker killed, CLAIMS claims under random faults, SIMSEEDS simulated federations
@@ -144,13 +158,19 @@ adversary: planes ## Attack a federation in more than sixty ways while callers c
 	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' -nice 19 $(if $(FULL),-full) $(if $(HUBS),-hubs $(HUBS)) \
 		-out '$(CURDIR)/bin/adversary/latest.json'
 
-rotation: planes ## Four faults, one with several hubs, and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
-	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): faults $(ROTATED)"
+rotation: planes ## A third of the suites, four faults, one with several hubs, and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
+	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(TURN), faults $(ROTATED) and $(REPLICATED)"
+	$(MAKE) -j 2 rotation-suites rotation-faults
+
+rotation-suites:
+	$(MAKE) e2e SUITES='$(TURN)' LANES=1
+
+rotation-faults:
 	@# Memory, streams and results are judged here; latency, which needs a quiet machine, by make adversary.
-	go test -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 2s
-	go test -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
-	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
-	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -hubs 3 -faults '$(REPLICATED)' -seeds '$(DAY)'
+	go test -vet=off -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 2s
+	go test -vet=off -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
+	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
+	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -hubs 3 -faults '$(REPLICATED)' -seeds '$(DAY)'
 
 bench: planes build ## Measure for about 35 minutes (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench $(if $(QUICK),-quick)
@@ -163,13 +183,12 @@ reach: ## Measure a hub of 1 GB and two processors at 10 and 100 simulated clust
 demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running, HUBS=3 for replicas, PLANE=kind on real kubelets)
 	go run ./e2e/demo $(if $(KEEP),--keep) $(if $(HUBS),--hubs $(HUBS)) --on $(PLANE)
 
-verify: generate fmt ## Generated code and format are up to date, modules tidy, vet and lint clean
+verify: generate fmt ## Generated code and format are up to date, modules tidy, lint clean
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
 	cd tools/mutate && go mod tidy -diff
 	cd tools/openapi && go mod tidy -diff
 	@if [ -n "$$(git status --porcelain)" ]; then echo "verify: the tree differs from what is committed:"; git status --short; git diff --stat; exit 1; fi
-	go vet ./...
 	$(MAKE) lint
 
 clean: ## Remove bin/
