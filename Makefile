@@ -111,7 +111,7 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 
 # vet is part of lint.
 test: planes ## Units and everything that needs one API server or none, with the race detector
-	go test -race -vet=off -timeout 20m -p 3 $$(go list ./... | grep -vE '/e2e/($(subst $(space),|,$(strip $(ALLSUITES))))$$')
+	go test -race -vet=off -timeout 12m -p 3 $$(go list ./... | grep -vE '/e2e/($(subst $(space),|,$(strip $(ALLSUITES))))$$')
 	go -C tools test -count 1 ./images
 	go -C tools/openapi test -count 1 .
 

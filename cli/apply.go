@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -40,7 +41,7 @@ what is wrong is told with file, line and field. atollctl diff tells what an app
 			return a.call(cmd, func(ctx context.Context, c clients) error {
 				var faults []error
 				for _, d := range docs {
-					what, err := put(ctx, c, d, 0)
+					what, err := put(ctx, cmd.ErrOrStderr(), c, d, 0)
 					if err != nil {
 						faults = append(faults, d.fault(err))
 						continue
@@ -70,8 +71,8 @@ func entry(ctx context.Context, c clients, r manifest.Ref) (e *sandboxv1.Catalog
 	return e, m, err
 }
 
-// put writes a manifest, and tells what became of it. revision: of what it replaces; 0: any.
-func put(ctx context.Context, c clients, d *document, revision int32) (string, error) {
+// put writes a manifest, warns of what is hardly meant, and tells what became of it. revision: of what it replaces; 0: any.
+func put(ctx context.Context, warn io.Writer, c clients, d *document, revision int32) (string, error) {
 	before, _, err := entry(ctx, c, d.object.Ref())
 	if err != nil {
 		return "", err
@@ -90,6 +91,7 @@ func put(ctx context.Context, c clients, d *document, revision int32) (string, e
 		t, failed := c.templates.PutTemplate(ctx, &sandboxv1.PutTemplateRequest{Name: d.object.Name(), Template: m, Revision: revision})
 		after, err = t.GetCatalog(), failed
 	}
+	showWarnings(warn, d.object.Ref(), after.GetWarnings())
 	switch {
 	case err != nil:
 		return "", err
@@ -99,6 +101,13 @@ func put(ctx context.Context, c clients, d *document, revision int32) (string, e
 		return fmt.Sprintf("unchanged (revision %d)", after.GetRevision()), nil
 	}
 	return fmt.Sprintf("configured (revision %d)", after.GetRevision()), nil
+}
+
+// showWarnings prints warnings as kubectl does.
+func showWarnings(w io.Writer, ref manifest.Ref, all []string) {
+	for _, text := range all {
+		fmt.Fprintf(w, "Warning: %s: %s\n", ref, oneLine(text))
+	}
 }
 
 // catalogRef reads KIND NAME from the command line.
@@ -220,7 +229,7 @@ func (a *app) edit(cmd *cobra.Command, c clients, ref manifest.Ref) error {
 	}
 	ctx, cancel = context.WithTimeout(cmd.Context(), a.limit())
 	defer cancel()
-	what, err := put(ctx, c, docs[0], before.GetRevision())
+	what, err := put(ctx, cmd.ErrOrStderr(), c, docs[0], before.GetRevision())
 	if err != nil {
 		return docs[0].fault(err)
 	}

@@ -54,6 +54,7 @@ The exit code is 0 if nothing would change, 1 if something would, 2 if something
 						continue
 					}
 					code = max(code, codeOf(got))
+					showWarnings(cmd.ErrOrStderr(), d.object.Ref(), got.GetWarnings())
 					showPlan(cmd.OutOrStdout(), d.object.Ref(), got)
 				}
 				return errors.Join(faults...)

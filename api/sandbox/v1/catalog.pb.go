@@ -260,6 +260,7 @@ type CatalogEntry struct {
 	Clusters      []*CatalogCluster      `protobuf:"bytes,5,rep,name=clusters,proto3" json:"clusters,omitempty"` // by id
 	Rollout       *Rollout               `protobuf:"bytes,6,opt,name=rollout,proto3" json:"rollout,omitempty"`   // the last one; unset: there was none
 	Removed       bool                   `protobuf:"varint,7,opt,name=removed,proto3" json:"removed,omitempty"`  // it is removed from the catalogue, and not yet from all clusters
+	Warnings      []string               `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"` // what is allowed and hardly meant, with its field; lists leave it out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -341,6 +342,13 @@ func (x *CatalogEntry) GetRemoved() bool {
 		return x.Removed
 	}
 	return false
+}
+
+func (x *CatalogEntry) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // CatalogCluster tells what became of a manifest in one cluster.
@@ -1306,7 +1314,7 @@ var File_sandbox_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_sandbox_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x18sandbox/v1/catalog.proto\x12\x10atoll.sandbox.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
+	"\x18sandbox/v1/catalog.proto\x12\x10atoll.sandbox.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\x02\n" +
 	"\fCatalogEntry\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x05R\brevision\x124\n" +
 	"\achanged\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\achanged\x12\x1d\n" +
@@ -1315,7 +1323,8 @@ const file_sandbox_v1_catalog_proto_rawDesc = "" +
 	"\bmanifest\x18\x04 \x01(\v2\x17.google.protobuf.StructR\bmanifest\x12<\n" +
 	"\bclusters\x18\x05 \x03(\v2 .atoll.sandbox.v1.CatalogClusterR\bclusters\x123\n" +
 	"\arollout\x18\x06 \x01(\v2\x19.atoll.sandbox.v1.RolloutR\arollout\x12\x18\n" +
-	"\aremoved\x18\a \x01(\bR\aremoved\"\x90\x02\n" +
+	"\aremoved\x18\a \x01(\bR\aremoved\x12\x1a\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\"\x90\x02\n" +
 	"\x0eCatalogCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12<\n" +

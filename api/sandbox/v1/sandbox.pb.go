@@ -4449,6 +4449,7 @@ func (x *PlanEnvRequest) GetEnv() *structpb.Struct {
 type PlanEnvResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Clusters      []*PlannedCluster      `protobuf:"bytes,20,rep,name=clusters,proto3" json:"clusters,omitempty"` // by id
+	Warnings      []string               `protobuf:"bytes,21,rep,name=warnings,proto3" json:"warnings,omitempty"` // what is allowed and hardly meant, with its field
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4486,6 +4487,13 @@ func (*PlanEnvResponse) Descriptor() ([]byte, []int) {
 func (x *PlanEnvResponse) GetClusters() []*PlannedCluster {
 	if x != nil {
 		return x.Clusters
+	}
+	return nil
+}
+
+func (x *PlanEnvResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -5654,9 +5662,10 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0ePlanEnvRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12)\n" +
-	"\x03env\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x03env\"O\n" +
+	"\x03env\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x03env\"k\n" +
 	"\x0fPlanEnvResponse\x12<\n" +
-	"\bclusters\x18\x14 \x03(\v2 .atoll.sandbox.v1.PlannedClusterR\bclusters\"\xe7\x01\n" +
+	"\bclusters\x18\x14 \x03(\v2 .atoll.sandbox.v1.PlannedClusterR\bclusters\x12\x1a\n" +
+	"\bwarnings\x18\x15 \x03(\tR\bwarnings\"\xe7\x01\n" +
 	"\bDecision\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +

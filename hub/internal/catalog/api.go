@@ -280,6 +280,9 @@ func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandb
 	if err != nil || r.removed() && len(entry.GetClusters()) == 0 {
 		return nil, err
 	}
+	if full {
+		entry.Warnings = s.warnings(ctx, r.object)
+	}
 	return entry, nil
 }
 

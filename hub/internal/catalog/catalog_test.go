@@ -297,6 +297,26 @@ func TestPutRefuses(t *testing.T) {
 	}
 }
 
+// An Env of what is not there is taken, because it may come; its author is told.
+func TestWarnings(t *testing.T) {
+	w := newWorld(t)
+	key := segment.Key{Namespace: "default", Name: "demo"}
+	warned := func(want ...string) {
+		t.Helper()
+		entry, err := w.Entry(w.admin(), key, true)
+		must.Succeed(t, err)
+		if !slices.Equal(entry.GetWarnings(), want) {
+			t.Errorf("warned %q, want %q", entry.GetWarnings(), want)
+		}
+	}
+	must.Succeed(t, w.putEnv(envText))
+	warned(`spec.templateRef.name: the catalogue has no template "base"; a cluster starts Pods of this Env once it has one`)
+	w.putTemplate()
+	warned()
+	must.Succeed(t, w.putEnv(strings.Replace(envText, "clusterID: west", "clusterID: vest", 1)))
+	warned(`spec.clusters: no cluster "vest" has joined; the hub has east, west`)
+}
+
 func TestRevisions(t *testing.T) {
 	w := newWorld(t)
 	for i := range 12 {

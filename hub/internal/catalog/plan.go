@@ -55,7 +55,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 		revision = before.Revision + 1
 	}
 	ids := s.concerned(state, ref, o, before)
-	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids))}
+	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids)), Warnings: s.warnings(ctx, o)}
 	var asked sync.WaitGroup
 	for i, id := range ids {
 		asked.Go(func() { out.Clusters[i] = s.planAt(ctx, id, part{ref: ref, revision: revision, object: o}) })

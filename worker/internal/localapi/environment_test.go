@@ -129,7 +129,11 @@ func testTwoCallers(t *testing.T, sandboxes sandboxv1.SandboxesClient, daemons *
 		_, err := sandboxes.CreateSandbox(t.Context(), claim("shared", "a"))
 		first <- err
 	}()
-	<-daemons.began
+	select {
+	case <-daemons.began:
+	case err := <-first:
+		t.Fatalf("the first call returned %v, and its daemon was told nothing", err)
+	}
 	second := claim("shared", "")
 	second.Workdir, second.EnvVars, second.Files = "", nil, nil
 	got, err := sandboxes.CreateSandbox(t.Context(), second)

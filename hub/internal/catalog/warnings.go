@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/pkg/manifest"
+)
+
+// Bounds of warnings: each, and the names in it.
+const (
+	maxWarnings      = 10
+	maxWarningsNames = 10
+)
+
+// warnings tells what of a manifest is allowed and hardly meant: a template that the catalogue has not, and clusters that never joined.
+func (s *Service) warnings(ctx context.Context, o manifest.Object) (out []string) {
+	if o == nil || o.Kind() != manifest.EnvKind {
+		return nil
+	}
+	if name := o.Template(); name != "" {
+		if t := s.state.Load().records[keyOf(templateRef(name))]; t == nil || t.removed() || !visible(ctx, t.object) {
+			out = append(out, fmt.Sprintf("spec.templateRef.name: the catalogue has no template %q; a cluster starts Pods of this Env once it has one",
+				clip.Text(name, maxMessage)))
+		}
+	}
+	known := s.opts.Fleet.ClusterIDs()
+	for _, id := range o.Clusters() {
+		if len(out) == maxWarnings {
+			break
+		}
+		if slices.Contains(known, id) || !principal.From(ctx).SeesCluster(id) {
+			continue
+		}
+		out = append(out, fmt.Sprintf("spec.clusters: no cluster %q has joined; %s", clip.Text(id, maxMessage), seenOf(ctx, known)))
+	}
+	return out
+}
+
+// seenOf names the clusters that the caller sees.
+func seenOf(ctx context.Context, all []string) string {
+	seen := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return !principal.From(ctx).SeesCluster(id) })
+	slices.Sort(seen)
+	switch n := len(seen); {
+	case n == 0:
+		return "the hub has none yet"
+	case n > maxWarningsNames:
+		return fmt.Sprintf("the hub has %s and %d more", strings.Join(seen[:maxWarningsNames], ", "), n-maxWarningsNames)
+	}
+	return "the hub has " + strings.Join(seen, ", ")
+}
