@@ -30,6 +30,9 @@ const (
 	maxResponse    = 16 << 20  // of the public API
 	bodyTimeout    = 30 * time.Second
 	idlePerAddress = 16
+	// idleTimeInside is less than a server waits for the header of a new connection (serve.DefaultLimits). One that was made and not needed
+	// would be closed there while a request takes it; and a claim without a key is not sent twice.
+	idleTimeInside = 5 * time.Second
 )
 
 // Options configure a Gateway.
@@ -75,7 +78,7 @@ func New(o Options) (*Gateway, error) {
 			}
 			return o.Dial(ctx, host)
 		},
-		DisableCompression: true, MaxIdleConnsPerHost: idlePerAddress, MaxIdleConns: 256, IdleConnTimeout: time.Minute,
+		DisableCompression: true, MaxIdleConnsPerHost: idlePerAddress, MaxIdleConns: 256, IdleConnTimeout: idleTimeInside,
 		MaxResponseHeaderBytes: 2 * MaxHeaderBytes,
 	}
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request,
