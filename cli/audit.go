@@ -75,7 +75,7 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 		return err
 	}
 	if err := f.filter.Validate(); err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	if len(files) == 0 {
 		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
@@ -138,7 +138,7 @@ func (f *auditFlags) readFile(cmd *cobra.Command, name string, out printer) (bad
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return 0, usageError{err}
+		return 0, usageError{Err: err}
 	}
 	defer file.Close()
 	var from io.Reader = file

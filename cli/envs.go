@@ -146,6 +146,7 @@ func envsCommand(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(refreshCommand(a), rolloutCommand(a), revisionsCommand(a), importCommand(a))
 	of.bind(cmd.Flags())
+	bindAllNamespaces(cmd)
 	cmd.Flags().Lookup("namespace").Usage = "only this namespace; of a named Env, its namespace"
 	cmd.Flags().StringVar(&cluster, "cluster", "", "only those that this cluster has")
 	envOrders.bind(cmd, &order)

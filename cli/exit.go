@@ -44,8 +44,8 @@ func exitCodeOf(err error) exitCode {
 
 // isUsage reports whether the command line was refused. cobra's errors have no types.
 func isUsage(err error) bool {
-	var usage usageError
-	if errors.As(err, &usage) {
+	var wrong usageError
+	if errors.As(err, &wrong) {
 		return true
 	}
 	for _, text := range []string{"unknown command", "accepts ", "requires at least", "required flag", "at least one of the flags",

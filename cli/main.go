@@ -17,6 +17,7 @@ import (
 
 	"navix.sh/atoll/pkg/config"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/usage"
 	"navix.sh/atoll/pkg/version"
 )
 
@@ -53,7 +54,6 @@ contexts for several hubs.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(explainFlag)
 	app.bind(root)
 	config.Bind(root)
 	root.AddCommand(
@@ -66,7 +66,7 @@ contexts for several hubs.`,
 		applyCommand(app), diffCommand(app), editCommand(app), deleteCommand(app), templatesCommand(app),
 		loginCommand(app), logoutCommand(app), configCommand(app), kubeconfigCommand(app),
 	)
-	explainArguments(root)
+	usage.Explain(root)
 	return root
 }
 
@@ -104,7 +104,7 @@ func reportError(w io.Writer, err error) {
 	}
 	if p == nil {
 		text := problem.Plain(err.Error())
-		if ours, of := explainGroup(text); of {
+		if ours, of := usage.ExplainGroup(text); of {
 			text = ours
 		}
 		fmt.Fprintln(w, "atollctl:", text)

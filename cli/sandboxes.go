@@ -131,6 +131,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	of.bind(flags)
+	bindAllNamespaces(cmd)
 	flags.Lookup("namespace").Usage = "only this namespace"
 	flags.StringVar(&env, "env", "", "only this Env: NAMESPACE/NAME, or NAME, with -n or in all namespaces")
 	flags.StringVar(&filter.ClusterId, "cluster", "", "only this cluster")

@@ -331,7 +331,7 @@ func readFile(cmd *cobra.Command, name string, read func(io.Reader) error) error
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	defer f.Close()
 	if err := read(f); err != nil {

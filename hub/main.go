@@ -19,6 +19,7 @@ import (
 	"navix.sh/atoll/pkg/config"
 	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/logging"
+	"navix.sh/atoll/pkg/usage"
 	"navix.sh/atoll/pkg/version"
 )
 
@@ -28,11 +29,11 @@ const garbage = 24 << 20
 func main() {
 	heap.RelaxWithin(garbage)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newCommand().ExecuteContext(ctx)
+	err := usage.Of(newCommand().ExecuteContext(ctx))
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "atoll-hub:", err)
-		os.Exit(1)
+		os.Exit(usage.Code(err))
 	}
 }
 
@@ -49,10 +50,10 @@ func newCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
-				return err
+				return usage.Error{Err: err}
 			}
 			if err := opts.validate(); err != nil {
-				return err
+				return usage.Error{Err: err}
 			}
 			return run(cmd.Context(), &opts, log)
 		},
@@ -61,5 +62,6 @@ func newCommand() *cobra.Command {
 	logs.Bind(cmd.Flags())
 	config.Bind(cmd)
 	cmd.AddCommand(apiKeyCommand(), initVolumeCommand(), restoreCommand(), migrateCommand(), encryptionKeyCommand())
+	usage.Explain(cmd)
 	return cmd
 }

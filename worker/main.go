@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/pkg/config"
 	"navix.sh/atoll/pkg/heap"
+	"navix.sh/atoll/pkg/usage"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/worker/internal/hosted"
 	"navix.sh/atoll/worker/internal/runner"
@@ -28,11 +29,11 @@ const garbage = 64 << 20
 func main() {
 	heap.RelaxWithin(garbage)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
+	err := usage.Of(command().ExecuteContext(ctx))
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "atoll-worker:", err)
-		os.Exit(1)
+		os.Exit(usage.Code(err))
 	}
 }
 
@@ -48,11 +49,11 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := host.Validate(&o); err != nil {
-				return err
+				return usage.Error{Err: err}
 			}
 			log, err := o.Logger(os.Stderr)
 			if err != nil {
-				return err
+				return usage.Error{Err: err}
 			}
 			ctrl.SetLogger(log)
 			klog.SetLogger(log.WithName("client"))
@@ -69,5 +70,6 @@ func command() *cobra.Command {
 	o.Bind(cmd.Flags())
 	host.Bind(cmd.Flags())
 	config.Bind(cmd)
+	usage.Explain(cmd)
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/usage"
 )
 
 // Store is the open store of a kind: a file, or a part of an etcd.
@@ -73,7 +74,7 @@ func (f *EtcdFlags) place(flag, value string) (Place, error) {
 	case kind == "bbolt" && where != "":
 		return Place{Dir: filepath.Clean(where)}, nil
 	case kind != "etcd":
-		return Place{}, fmt.Errorf("%s: %q is not valid, want bbolt:DIRECTORY or etcd:https://HOST:PORT,https://HOST:PORT", flag, value)
+		return Place{}, usage.Errorf("%s: %q is not valid, want bbolt:DIRECTORY or etcd:https://HOST:PORT,https://HOST:PORT", flag, value)
 	}
 	o := store.EtcdOptions{
 		Endpoints: strings.Split(where, ","), CertFile: f.cert, KeyFile: f.key, CAFile: f.ca, Prefix: f.prefix,
