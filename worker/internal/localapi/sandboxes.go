@@ -98,9 +98,24 @@ func (a *API) assign(
 	return got, nil
 }
 
-// place tries the Env's pools in the router's order until one does not refuse.
+// place claims a Pod that is idle now, or else waits in a pool's queue; because what pools report is a moment old, and a claim that
+// waits in one pool does not move to another.
 func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*sandboxv1.Sandbox, error) {
+	if !c.Request.GetNoQueue() {
+		now := c
+		now.IdleOnly = true
+		got, err := a.tryPools(ctx, now, seg)
+		if err == nil || problem.FromError(err).Reason != problem.NoCapacity || ctx.Err() != nil {
+			return got, err
+		}
+	}
+	return a.tryPools(ctx, c, seg)
+}
+
+// tryPools tries the Env's pools in the router's order until one does not refuse.
+func (a *API) tryPools(ctx context.Context, c claim.Claim, seg *segment.Segment) (*sandboxv1.Sandbox, error) {
 	route := router.RequestOf(c.Request)
+	route.NoQueue = route.NoQueue || c.IdleOnly
 	var refused error
 	for range maxPools {
 		view := a.view(seg)
