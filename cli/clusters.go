@@ -145,6 +145,10 @@ func (a *app) clusterChange(
 				if err != nil {
 					return err
 				}
+				if cluster.GetRevoked() && name == "undrain" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %[1]s is revoked: it gets claims once its worker joins by: atollctl cluster invite %[1]s\n",
+						cluster.GetId())
+				}
 				return clusterView.one(cmd.OutOrStdout(), a.output, cluster)
 			})
 		},

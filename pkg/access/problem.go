@@ -28,11 +28,13 @@ func TooNarrow(who *Identity, m Method) error {
 // Caller names an identity in errors.
 func (i *Identity) Caller() string {
 	kind := "user"
-	switch i.Kind {
-	case KindKey:
+	switch {
+	case i.Kind == KindKey:
 		kind = "API key"
-	case KindServiceAccount:
+	case i.Kind == KindServiceAccount:
 		kind = "ServiceAccount"
+	case i.Kind == KindOIDC && i.User == "": // a question about a group or a team
+		return "a member " + i.Name
 	}
 	return fmt.Sprintf("%s %q", kind, i.Name)
 }

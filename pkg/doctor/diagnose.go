@@ -265,7 +265,7 @@ func clusters(s *Snapshot) []Diagnosis {
 		default:
 			continue
 		}
-		if strings.Contains(c.GetMessage(), "revoked: ") {
+		if c.GetRevoked() {
 			d.Do = "if it may come back, give its worker the token of: atollctl cluster invite " + c.GetId() +
 				"\nif not: atollctl cluster forget " + c.GetId()
 		}

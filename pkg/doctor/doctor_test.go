@@ -161,6 +161,7 @@ func TestDiagnose(t *testing.T) {
 		"cluster-revoked": func(s *Snapshot) {
 			s.Hub.Clusters[1].State, s.Hub.Clusters[1].LastSeen = sandboxv1.ClusterState_UNREACHABLE, durationpb.New(2*time.Minute)
 			s.Hub.Clusters[1].Message = "revoked: its certificates are refused until it joins by an invitation; nothing heard for 2m0s"
+			s.Hub.Clusters[1].Revoked = true
 		},
 		"hub-just-started": func(s *Snapshot) {
 			s.Hub.Replicas = []*sandboxv1.Replica{{Name: "hub-0", Reachable: true, Self: true, Since: stamp(now.Add(-5 * time.Second))}}

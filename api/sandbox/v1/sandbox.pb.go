@@ -2776,6 +2776,7 @@ type Cluster struct {
 	CertificateExpires  *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"`    // of the worker's; while it is attached
 	Replica             string                 `protobuf:"bytes,16,opt,name=replica,proto3" json:"replica,omitempty"`                                                    // of the hub, to which it is attached; empty: to none
 	Scope               *ClusterScope          `protobuf:"bytes,17,opt,name=scope,proto3" json:"scope,omitempty"`                                                        // what it may serve; unset: everything
+	Revoked             bool                   `protobuf:"varint,18,opt,name=revoked,proto3" json:"revoked,omitempty"`                                                   // its certificates are refused until it joins by an invitation
 	CertificateLifetime *durationpb.Duration   `protobuf:"bytes,30,opt,name=certificate_lifetime,json=certificateLifetime,proto3" json:"certificate_lifetime,omitempty"` // of the worker's certificate, from its issue; unset: not known
 	Hosted              *HostedWorker          `protobuf:"bytes,31,opt,name=hosted,proto3" json:"hosted,omitempty"`                                                      // its worker runs in another cluster; unset: in this one
 	unknownFields       protoimpl.UnknownFields
@@ -2929,6 +2930,13 @@ func (x *Cluster) GetScope() *ClusterScope {
 		return x.Scope
 	}
 	return nil
+}
+
+func (x *Cluster) GetRevoked() bool {
+	if x != nil {
+		return x.Revoked
+	}
+	return false
 }
 
 func (x *Cluster) GetCertificateLifetime() *durationpb.Duration {
@@ -5513,7 +5521,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\tsuccessor\x18\x02 \x01(\bR\tsuccessor\"I\n" +
 	"\x14ForgetClusterRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
-	"\freclaim_room\x18\x02 \x01(\bR\vreclaimRoom\"\xe3\x05\n" +
+	"\freclaim_room\x18\x02 \x01(\bR\vreclaimRoom\"\xfd\x05\n" +
 	"\aCluster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.atoll.sandbox.v1.ClusterStateR\x05state\x12\x18\n" +
@@ -5532,7 +5540,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x03uid\x18\x0e \x01(\tR\x03uid\x12K\n" +
 	"\x13certificate_expires\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\x12\x18\n" +
 	"\areplica\x18\x10 \x01(\tR\areplica\x124\n" +
-	"\x05scope\x18\x11 \x01(\v2\x1e.atoll.sandbox.v1.ClusterScopeR\x05scope\x12L\n" +
+	"\x05scope\x18\x11 \x01(\v2\x1e.atoll.sandbox.v1.ClusterScopeR\x05scope\x12\x18\n" +
+	"\arevoked\x18\x12 \x01(\bR\arevoked\x12L\n" +
 	"\x14certificate_lifetime\x18\x1e \x01(\v2\x19.google.protobuf.DurationR\x13certificateLifetime\x126\n" +
 	"\x06hosted\x18\x1f \x01(\v2\x1e.atoll.sandbox.v1.HostedWorkerR\x06hosted\"W\n" +
 	"\fHostedWorker\x12\x12\n" +

@@ -97,6 +97,7 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 	}
 	out.Message = healthMessage(health, seen, ago)
 	if len(record.Keys) == 0 && len(record.RefusedKeys) > 0 {
+		out.Revoked = true
 		out.Message = join("revoked: its certificates are refused until it joins by an invitation", out.GetMessage())
 	}
 	if n := c.unsent.Load(); n > 0 {

@@ -208,9 +208,9 @@ func (s *Service) subject(in *sandboxv1.Subject) (*access.Identity, error) {
 	case access.SubjectUser:
 		return &access.Identity{Kind: access.KindOIDC, Name: name, User: name, AllNamespaces: true}, nil
 	case access.SubjectGroup:
-		return &access.Identity{Kind: access.KindOIDC, Name: "of group " + name, Groups: []string{name}, AllNamespaces: true}, nil
+		return &access.Identity{Kind: access.KindOIDC, Name: fmt.Sprintf("of group %q", name), Groups: []string{name}, AllNamespaces: true}, nil
 	case access.SubjectTeam:
-		return &access.Identity{Kind: access.KindOIDC, Name: "of team " + name, Team: name, AllNamespaces: true}, nil
+		return &access.Identity{Kind: access.KindOIDC, Name: fmt.Sprintf("of team %q", name), Team: name, AllNamespaces: true}, nil
 	case access.SubjectKey:
 		if s.opts.File != nil {
 			if who := s.opts.File.Identity(name); who != nil {
