@@ -108,7 +108,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 		{"--sandbox-duration 0s", "--sandbox-duration"},
 		{"--out none/x.svg --duration 1m", "writing none/x.svg"},
 		{"-o name", "--output"},
-		{"extra", "unknown command"},
+		{"extra", "takes no arguments"},
 	} {
 		_, _, err := simulated(t, files, append([]string{"simulate"}, strings.Fields(c.args)...)...)
 		var said bytes.Buffer
