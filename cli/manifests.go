@@ -21,6 +21,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -256,9 +257,20 @@ func (d *document) fault(err error) error {
 	} else if len(p.Fields) > 0 {
 		field = p.Fields[0].Field
 	}
-	told := problem.New(p.Reason, "%s: %s", d.at(field), p.Message)
-	for _, f := range p.Fields[min(1, len(p.Fields)):] {
-		told.Message += "\n  " + d.at(f.Field) + ": " + f.Field
+	if len(p.Fields) < 2 {
+		return problem.New(p.Reason, "%s: %s", d.at(field), p.Message)
+	}
+	// A line a field; the message has all of them in one.
+	told := problem.New(p.Reason, "%s: %s: %s not valid", d.at(""), d.object.Ref(), plural.Form(len(p.Fields), "field is", "fields are"))
+	for i, f := range p.Fields {
+		if i == maxFaults {
+			told.Message += fmt.Sprintf("\n  and %d more", len(p.Fields)-maxFaults)
+			break
+		}
+		told.Message += "\n  " + d.at(f.Field) + ": " + strings.TrimSuffix(f.Field+": "+oneLine(f.Valid), ": ")
 	}
 	return told
 }
+
+// maxFaults is how many fields a refusal shows.
+const maxFaults = 20

@@ -45,6 +45,12 @@ func TestFaultsHaveFileAndLine(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", field, got, want)
 		}
 	}
+	refused := problem.New(problem.Invalid, "SandboxEnv is invalid: [spec.mode: no, metadata.name: long]")
+	refused.Fields = []problem.Field{{Field: "spec.mode", Valid: "no"}, {Field: "metadata.name", Valid: "long"}}
+	want := "envs.yaml:7: sandboxenv default/shell: 2 fields are not valid\n  envs.yaml:11: spec.mode: no\n  envs.yaml:10: metadata.name: long"
+	if got := docs[1].fault(refused).Error(); !strings.HasSuffix(got, want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
 	for text, want := range map[string]string{
 		"a: [":                                "envs.yaml:1: ",
 		"kind: Pod\nmetadata: {name: x}":      `envs.yaml:1: kind: "Pod" is not valid`,
