@@ -166,6 +166,9 @@ func (a *app) mint(cmd *cobra.Command, out string, make func(context.Context, cl
 			}
 			return err
 		}
+		if hub, err := c.hub.GetHub(ctx, &sandboxv1.GetHubRequest{}); err == nil && hub.GetOpen() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "Warning: this hub asks no caller for a key (it has no --auth): who reaches it may do everything")
+		}
 		return a.hand(cmd, key, file)
 	})
 }

@@ -52,7 +52,7 @@ func TestAHubOnEtcd(t *testing.T) {
 
 	l.begin()
 	status, err := sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
-	if err != nil || status.GetRecovering() || status.GetReason() != "" || status.GetStoreFailure() != "" {
+	if err != nil || status.GetRecovering() || !status.GetOpen() || status.GetReason() != "" || status.GetStoreFailure() != "" {
 		t.Errorf("after a restart: %v %v", status, err)
 	}
 	claim, err := sandboxv1.NewClaimsClient(l.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})

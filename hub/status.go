@@ -25,6 +25,7 @@ type status struct {
 	expiry func() time.Time
 	// lifetime is how long that lasts from its issue.
 	lifetime func() time.Duration
+	open     bool // no caller is asked for credentials
 }
 
 // Status reports whether all claim keys are known.
@@ -33,7 +34,7 @@ func (st *status) Status() *sandboxv1.HubStatus {
 	out := &sandboxv1.HubStatus{
 		Version: version.String(), Recovering: s.Recovering, AwaitedClusters: s.Awaited, Epoch: s.Epoch,
 		Time: timestamppb.New(st.clock.Now()), CertificateExpires: timestamppb.New(st.expiry()),
-		CertificateLifetime: durationpb.New(st.lifetime()),
+		CertificateLifetime: durationpb.New(st.lifetime()), Open: st.open,
 	}
 	if st.hub.rotation != nil {
 		p := st.hub.rotation.Progress()

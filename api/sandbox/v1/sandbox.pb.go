@@ -3345,6 +3345,7 @@ type HubStatus struct {
 	ApiKeyExpires       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=api_key_expires,json=apiKeyExpires,proto3" json:"api_key_expires,omitempty"`                 // of the key that this call was made with; unset: never, or no key
 	StoreFailure        string                 `protobuf:"bytes,11,opt,name=store_failure,json=storeFailure,proto3" json:"store_failure,omitempty"`                      // why the store could not be written, when that was its last word
 	Encryption          *Encryption            `protobuf:"bytes,12,opt,name=encryption,proto3" json:"encryption,omitempty"`                                              // unset: the hub's files are not encrypted
+	Open                bool                   `protobuf:"varint,13,opt,name=open,proto3" json:"open,omitempty"`                                                         // it asks no caller for credentials: who reaches it may do everything
 	CertificateLifetime *durationpb.Duration   `protobuf:"bytes,30,opt,name=certificate_lifetime,json=certificateLifetime,proto3" json:"certificate_lifetime,omitempty"` // of the hub's certificate, from its issue
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -3462,6 +3463,13 @@ func (x *HubStatus) GetEncryption() *Encryption {
 		return x.Encryption
 	}
 	return nil
+}
+
+func (x *HubStatus) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
 }
 
 func (x *HubStatus) GetCertificateLifetime() *durationpb.Duration {
@@ -5562,7 +5570,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x11AcceptLossRequest\"\x12\n" +
 	"\x10BackupHubRequest\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xde\x04\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xf2\x04\n" +
 	"\tHubStatus\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1e\n" +
 	"\n" +
@@ -5580,7 +5588,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\rstore_failure\x18\v \x01(\tR\fstoreFailure\x12<\n" +
 	"\n" +
 	"encryption\x18\f \x01(\v2\x1c.atoll.sandbox.v1.EncryptionR\n" +
-	"encryption\x12L\n" +
+	"encryption\x12\x12\n" +
+	"\x04open\x18\r \x01(\bR\x04open\x12L\n" +
 	"\x14certificate_lifetime\x18\x1e \x01(\v2\x19.google.protobuf.DurationR\x13certificateLifetime\"L\n" +
 	"\n" +
 	"Encryption\x12\x10\n" +
