@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"sigs.k8s.io/yaml"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -123,9 +126,40 @@ func readPolicy(stdin io.Reader, file string) (*sandboxv1.AccessPolicy, error) {
 		return nil, usagef("reading %s: it is empty; want roles, bindings, limits; to remove all: {}", file)
 	}
 	if err := protojson.Unmarshal(data, policy); err != nil {
-		return nil, usagef("reading %s: %w", file, err)
+		return nil, usagef("reading %s: %s", file, explainFields(err, policy.ProtoReflect().Descriptor()))
 	}
 	return policy, nil
+}
+
+// protoPlace is where protobuf says that an error is: in the JSON of a file, which its author has not seen.
+var protoPlace = regexp.MustCompile(`^proto:\s*(\(line [0-9:]+\): )?`)
+
+// explainFields names the fields that are valid where a file has another one.
+func explainFields(err error, message protoreflect.MessageDescriptor) string {
+	text := protoPlace.ReplaceAllString(err.Error(), "")
+	m := unknownField.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	all := fieldsOf(message)
+	if near := problem.Nearest(m[1], all); near != "" {
+		return fmt.Sprintf("there is no field %q; did you mean %q?", m[1], near)
+	}
+	return fmt.Sprintf("there is no field %q; there are: %s", m[1], strings.Join(all, ", "))
+}
+
+// fieldsOf lists the fields of a message, and of those in it, each once.
+func fieldsOf(message protoreflect.MessageDescriptor) (names []string) {
+	fields := message.Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		names = append(names, f.JSONName())
+		if f.Kind() == protoreflect.MessageKind && f.Message().ParentFile().Package() == message.ParentFile().Package() {
+			names = append(names, fieldsOf(f.Message())...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // bindPlace adds the flags of where a permission is asked about.

@@ -41,3 +41,20 @@ func TestWhoCanAtAnOpenHubIsEverybody(t *testing.T) {
 		t.Errorf("who-can tells %q and %q", &out, &diagnostics)
 	}
 }
+
+// A policy file with a field that is none is told which there are; protobuf tells of a place in JSON that nobody wrote.
+func TestReadPolicyNamesFields(t *testing.T) {
+	for text, want := range map[string]string{
+		"bindngs: []":                `reading -: there is no field "bindngs"; did you mean "bindings"?`,
+		"bindings: [{subjekts: []}]": `reading -: there is no field "subjekts"; did you mean "subjects"?`,
+		"whatever: 1":                `there is no field "whatever"; there are: `,
+		"roles: 7":                   `reading -: syntax error`,
+		"a: [":                       "reading -: ",
+		"# nothing":                  "it is empty; want roles, bindings, limits",
+	} {
+		_, err := readPolicy(strings.NewReader(text), "-")
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "proto:") {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
