@@ -112,7 +112,7 @@ func decideMember(o *observation, member *v1alpha1.EnvClusterMember) memberPlan 
 	case pool != nil && !owns(o.Env, pool) && beingAdopted(o, pool):
 		p.verb, p.reason, p.message = verbKeep, reasonPoolAdopting, "its pool is being adopted"
 	case pool != nil && !owns(o.Env, pool):
-		return decideNotOwned(p, pool)
+		return decideNotOwned(o, p, pool)
 	case !snapshot.Has(member) && pool != nil && snapshot.HasTemplate(&pool.Spec):
 		return decideTakeBack(o, p, member, pool)
 	case !snapshot.Has(member):
@@ -128,7 +128,12 @@ func decideMember(o *observation, member *v1alpha1.EnvClusterMember) memberPlan 
 	return p
 }
 
-func decideNotOwned(p memberPlan, pool *v1alpha1.SandboxPool) memberPlan {
+func decideNotOwned(o *observation, p memberPlan, pool *v1alpha1.SandboxPool) memberPlan {
+	if ofPredecessor(o.Env, pool) {
+		p.verb, p.reason = verbWait, reasonPoolTerminating
+		p.message = "the pool of the deleted Env of this name is still ending; the member's is created when it is gone"
+		return p
+	}
 	if terminating(pool) {
 		p.verb, p.reason = verbWait, reasonPoolTerminating
 		p.message = "a pool of this name that is not this Env's is being deleted; the member's is created when it is gone"

@@ -273,3 +273,19 @@ spec:
 func misconfigure(o *observation) {
 	o.Env.Spec.Autoscaling.Groups[0].ScaleUpPolicy.Mode = v1alpha1.PoolScaleUpModeAggressive
 }
+
+// An Env that is applied anew right after it was deleted waits for its predecessor's pool, also before Kubernetes has begun to delete that.
+func TestPoolOfAPredecessorIsWaitedFor(t *testing.T) {
+	o := &observation{}
+	o.Env = &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Name: "e", UID: "new"}}
+	for name, want := range map[string]verb{"e": verbWait, "other": verbRefuse} {
+		yes := true
+		owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SandboxEnvOwnerKind, Name: name, UID: "old",
+			Controller: &yes}
+		pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{owner}}}
+		got := decideNotOwned(o, memberPlan{name: "a"}, pool)
+		if got.verb != want || strings.Contains(got.message, "still ending") != (want == verbWait) {
+			t.Errorf("of Env %s: %s, %q", name, got.verb, got.message)
+		}
+	}
+}

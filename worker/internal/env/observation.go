@@ -104,6 +104,13 @@ func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 	return false
 }
 
+// ofPredecessor reports whether the pool is of a deleted Env of the same name. Kubernetes deletes it after that Env, and may not have begun.
+func ofPredecessor(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
+	owner := metav1.GetControllerOf(pool)
+	return owner != nil && owner.APIVersion == v1alpha1.GroupVersion.String() && owner.Kind == v1alpha1.SandboxEnvOwnerKind &&
+		owner.Name == env.Name && owner.UID != env.UID
+}
+
 func terminating(obj metav1.Object) bool { return obj.GetDeletionTimestamp() != nil }
 
 // keptByOther reports whether another controller keeps the Env, or a pool that it owns. Then neither is written.

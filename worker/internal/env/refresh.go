@@ -246,7 +246,7 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 		p.reason, p.message = reasonPoolAdopting, "its pool is being adopted; ask again"
 		return p
 	case pool != nil && !owns(o.Env, pool):
-		return decideNotOwned(p, pool)
+		return decideNotOwned(o, p, pool)
 	case pool != nil && terminating(pool):
 		p.reason, p.message = reasonPoolTerminating, "its pool is being deleted; refresh it when there is a new one"
 		return p
