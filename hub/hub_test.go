@@ -184,7 +184,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"--auth=oidc --api-keys-file=x":                     "--api-keys-file is of no use without --auth keys",
 		"--auth=keys --oidc-config-file=x":                  "--oidc-config-file is of no use without --auth oidc",
 		"--auth-kubernetes-ttl=1h":                          "want 1s to 10m",
-		"extra":                                             "unknown command",
+		"extra":                                             "there is no atoll-hub extra",
 		"api-key new --all":                                 "name: is missing",
 		"api-key new --name=x":                              "--team, --all-teams or --all is required",
 		"api-key new --name=x --team=t":                     "--namespaces, --all-namespaces or --all is required",

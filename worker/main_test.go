@@ -27,8 +27,8 @@ func TestFlagsAreChecked(t *testing.T) {
 		"peers nowhere":     {"--cluster-id=east --peer-listen=:1", `--peer-address "" is not valid`},
 		"log level":         {"--cluster-id=east --log-level=loud", "--log-level"},
 		"kubeconfig":        {"--cluster-id=east --kubeconfig=/does/not/exist", "--kubeconfig"},
-		"unknown":           {"--cluster=east", "unknown flag: --cluster"},
-		"argument":          {"--cluster-id=east now", "unknown command"},
+		"unknown":           {"--cluster=east", "there is no flag --cluster of atoll-worker; did you mean --cluster-id?"},
+		"argument":          {"--cluster-id=east now", "takes no arguments"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
