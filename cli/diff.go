@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,7 +55,7 @@ The exit code is 0 if nothing would change, 1 if something would, 2 if something
 						continue
 					}
 					code = max(code, codeOf(got))
-					showWarnings(cmd.ErrOrStderr(), d.object.Ref(), got.GetWarnings())
+					showWarnings(cmd.ErrOrStderr(), d.object.Ref(), unlessGiven(docs, d, got.GetWarnings()))
 					showPlan(cmd.OutOrStdout(), d.object.Ref(), got)
 				}
 				return errors.Join(faults...)
@@ -82,6 +83,16 @@ func plan(ctx context.Context, c clients, d *document) (*sandboxv1.PlanEnvRespon
 		return c.envs.PlanEnv(ctx, &sandboxv1.PlanEnvRequest{Namespace: d.object.Namespace(), Name: d.object.Name(), Env: m})
 	}
 	return c.templates.PlanTemplate(ctx, &sandboxv1.PlanTemplateRequest{Name: d.object.Name(), Template: m})
+}
+
+// unlessGiven leaves out the warning of a template that the same diff has.
+func unlessGiven(docs []*document, d *document, warnings []string) []string {
+	if !slices.ContainsFunc(docs, func(t *document) bool {
+		return t.object.Ref() == manifest.Ref{Kind: manifest.TemplateKind, Name: d.object.Template()}
+	}) {
+		return warnings
+	}
+	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return strings.HasPrefix(w, "spec.templateRef.name: ") })
 }
 
 func codeOf(p *sandboxv1.PlanEnvResponse) (code exitCode) {

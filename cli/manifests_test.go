@@ -62,3 +62,16 @@ func TestFaultsHaveFileAndLine(t *testing.T) {
 		}
 	}
 }
+
+// A diff of an Env together with its template does not warn that the catalogue lacks the template.
+func TestADiffKnowsItsOwnTemplates(t *testing.T) {
+	docs, err := parseManifests("envs.yaml", []byte(strings.Replace(twoManifests, "spec:\n  clusters:", "spec:\n  templateRef: {name: base}\n  clusters:", 1)))
+	must.Succeed(t, err)
+	all := []string{`spec.templateRef.name: the catalogue has no template "base"`, `spec.clusters: no cluster "x" has joined`}
+	if got := unlessGiven(docs, docs[1], all); len(got) != 1 || got[0] != all[1] {
+		t.Errorf("warns %q", got)
+	}
+	if got := unlessGiven(docs[1:], docs[1], all); len(got) != 2 {
+		t.Errorf("without the template it warns %q", got)
+	}
+}
