@@ -65,7 +65,8 @@ func TestFaultsHaveFileAndLine(t *testing.T) {
 
 // A diff of an Env together with its template does not warn that the catalogue lacks the template.
 func TestADiffKnowsItsOwnTemplates(t *testing.T) {
-	docs, err := parseManifests("envs.yaml", []byte(strings.Replace(twoManifests, "spec:\n  clusters:", "spec:\n  templateRef: {name: base}\n  clusters:", 1)))
+	text := strings.Replace(twoManifests, "spec:\n  clusters:", "spec:\n  templateRef: {name: base}\n  clusters:", 1)
+	docs, err := parseManifests("envs.yaml", []byte(text))
 	must.Succeed(t, err)
 	all := []string{`spec.templateRef.name: the catalogue has no template "base"`, `spec.clusters: no cluster "x" has joined`}
 	if got := unlessGiven(docs, docs[1], all); len(got) != 1 || got[0] != all[1] {

@@ -310,7 +310,7 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 	must.Succeed(t, w.putEnv(envText))
-	warned(`spec.templateRef.name: the catalogue has no template "base"; a cluster starts Pods of this Env once it has one`)
+	warned(`spec.templateRef.name: the catalogue has no template "base"; a cluster starts its Pods once it has one`)
 	w.putTemplate()
 	warned()
 	must.Succeed(t, w.putEnv(strings.Replace(envText, "clusterID: west", "clusterID: vest", 1)))

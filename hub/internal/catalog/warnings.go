@@ -26,7 +26,7 @@ func (s *Service) warnings(ctx context.Context, o manifest.Object) (out []string
 	}
 	if name := o.Template(); name != "" {
 		if t := s.state.Load().records[keyOf(templateRef(name))]; t == nil || t.removed() || !visible(ctx, t.object) {
-			out = append(out, fmt.Sprintf("spec.templateRef.name: the catalogue has no template %q; a cluster starts Pods of this Env once it has one",
+			out = append(out, fmt.Sprintf("spec.templateRef.name: the catalogue has no template %q; a cluster starts its Pods once it has one",
 				clip.Text(name, maxMessage)))
 		}
 	}

@@ -104,7 +104,7 @@ func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 	return false
 }
 
-// ofPredecessor reports whether the pool is of a deleted Env of the same name. Kubernetes deletes it after that Env, and may not have begun.
+// ofPredecessor reports whether the pool is of a deleted Env of the same name. Kubernetes deletes it after that Env, perhaps later.
 func ofPredecessor(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 	owner := metav1.GetControllerOf(pool)
 	return owner != nil && owner.APIVersion == v1alpha1.GroupVersion.String() && owner.Kind == v1alpha1.SandboxEnvOwnerKind &&
