@@ -136,7 +136,8 @@ var protoPlace = regexp.MustCompile(`^proto:\s*(\(line [0-9:]+\): )?`)
 
 // explainFields names the fields that are valid where a file has another one.
 func explainFields(err error, message protoreflect.MessageDescriptor) string {
-	text := protoPlace.ReplaceAllString(err.Error(), "")
+	// Protobuf writes some of its spaces as no-break spaces, which differs from build to build.
+	text := protoPlace.ReplaceAllString(strings.ReplaceAll(err.Error(), "\u00a0", " "), "")
 	m := unknownField.FindStringSubmatch(text)
 	if m == nil {
 		return text

@@ -42,7 +42,7 @@ func TestWhoCanAtAnOpenHubIsEverybody(t *testing.T) {
 	}
 }
 
-// A policy file with an unknown field is told which there are; protobuf tells of a place in JSON, which the file is not.
+// A policy file with an unknown field is told which there are; protobuf tells of a place in JSON, and the file is YAML.
 func TestReadPolicyNamesFields(t *testing.T) {
 	for text, want := range map[string]string{
 		"bindngs: []":                `reading -: there is no field "bindngs"; did you mean "bindings"?`,
