@@ -65,7 +65,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation rotation-suites rotation-faults bench reach demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench reach demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -160,12 +160,7 @@ adversary: planes ## Attack a federation in more than sixty ways while callers c
 
 rotation: planes ## A third of the suites, four faults, one with several hubs, and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(TURN), faults $(ROTATED) and $(REPLICATED)"
-	$(MAKE) -j 2 rotation-suites rotation-faults
-
-rotation-suites:
-	$(MAKE) e2e SUITES='$(TURN)' LANES=1
-
-rotation-faults:
+	$(MAKE) e2e SUITES='$(TURN)'
 	@# Memory, streams and results are judged here; latency, which needs a quiet machine, by make adversary.
 	go test -vet=off -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 2s
 	go test -vet=off -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
