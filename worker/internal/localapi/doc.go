@@ -6,7 +6,7 @@
 // says what they may do (access.go). Out: the responses of packages claim, sandboxes and podtunnel.
 //
 //   - A create picks among the Env's pools with pkg/router, the hub's own policies, then calls package claim, and after a refusal tries the
-//     next: TestI8LocalClaims.
+//     next. It waits in a pool's queue only where no pool had an idle Pod; because it does not move to another pool: TestI8LocalClaims.
 //   - A call that needs a hub fails with UNIMPLEMENTED and the reason.
 //   - Claim keys have their own space; because they must not collide with the hub's.
 //   - envVars, workdir, execUser, files and secrets go to the sandbox's daemon alone before the sandbox is returned, by package environment
