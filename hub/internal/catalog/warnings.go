@@ -19,7 +19,7 @@ const (
 	maxWarningsNames = 10
 )
 
-// warnings tells what of a manifest is allowed and hardly meant: a template that the catalogue has not, and clusters that never joined.
+// warnings returns what in a manifest is allowed and probably a mistake: a template that the catalogue lacks, or an unknown cluster.
 func (s *Service) warnings(ctx context.Context, o manifest.Object) (out []string) {
 	if o == nil || o.Kind() != manifest.EnvKind {
 		return nil
