@@ -32,7 +32,7 @@ type Claim struct {
 	Patience time.Duration
 	// Local is a claim of this worker's own API. No hub takes it to another cluster, so a refusal is not remembered for its key.
 	Local bool
-	// IdleOnly is a claim that the hub takes elsewhere if no Pod is idle: it does not wait. A claim of the same attempt that waits
+	// IdleOnly is a claim that its caller takes elsewhere if no Pod is idle: it does not wait. A claim of the same attempt that waits
 	// already goes on.
 	IdleOnly bool
 	// Belongings names what the caller gives to the sandbox's daemon later, and Request does not have.
