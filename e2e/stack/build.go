@@ -57,11 +57,11 @@ func programCache(race bool, tags []string) (dir string, unlock func(), err erro
 	if dir, err = os.UserCacheDir(); err != nil {
 		return "", nil, fmt.Errorf("choosing a cache directory: %w", err)
 	}
-	kind := strings.Join(append([]string{"plain"}, tags...), "-")
+	kind := "plain"
 	if race {
-		kind = strings.Join(append([]string{"race"}, tags...), "-")
+		kind = "race"
 	}
-	dir = filepath.Join(dir, "atoll", "programs", kind)
+	dir = filepath.Join(dir, "atoll", "programs", strings.Join(append([]string{kind}, tags...), "-"))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", nil, fmt.Errorf("making a cache directory: %w", err)
 	}
