@@ -33,6 +33,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link"
@@ -55,13 +56,8 @@ func startProcess(t *testing.T, args ...string) process {
 	_, entry, err := api.NewToken(api.Key{Name: "known", AllTeams: true, AllNamespaces: true, Scopes: []api.Scope{api.ScopeClaim}})
 	must.Succeed(t, err)
 	must.Succeed(t, os.WriteFile(keys, entry, 0o600))
-	addresses := make([]string, 4)
-	for i := range addresses {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Succeed(t, err)
-		addresses[i] = lis.Addr().String()
-		_ = lis.Close()
-	}
+	addresses, err := ports.Free(4)
+	must.Succeed(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{
 		"--listen", addresses[0], "--link-listen", addresses[1], "--metrics-listen", addresses[2], "--health-listen", addresses[3],
 		"--data-dir", o.dataDir, "--api-keys-file", keys,

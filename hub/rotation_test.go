@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,6 +30,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/etcdtest"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/authority"
 	"navix.sh/atoll/pkg/link"
@@ -51,13 +51,8 @@ type killable struct {
 
 func newKillable(t *testing.T, name string, args ...string) *killable {
 	t.Helper()
-	free := make([]string, 6)
-	for i := range free {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Succeed(t, err)
-		free[i] = lis.Addr().String()
-		defer lis.Close()
-	}
+	free, err := ports.Free(6)
+	must.Succeed(t, err)
 	k := &killable{T: t, name: name, address: running{api: free[0], link: free[1], metrics: free[2], health: free[3]}, gossip: free[4],
 		peer: free[5]}
 	k.args = append([]string{
@@ -93,10 +88,12 @@ func (k *killable) kill() {
 	if k.cmd == nil {
 		return
 	}
-	_ = k.conn.Close()
+	if k.conn != nil {
+		_ = k.conn.Close()
+	}
 	_ = k.cmd.Process.Kill()
 	_ = k.cmd.Wait()
-	k.cmd = nil
+	k.cmd, k.conn = nil, nil
 }
 
 // hasStream reports whether a cluster is attached. It need not be fresh: the test's worker sends no heartbeats.

@@ -19,7 +19,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/bench/crowd"
 	"navix.sh/atoll/e2e/load"
-	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -127,7 +127,7 @@ func (b *bench) startHub(ctx context.Context, name string, adjust func(*program)
 	if err != nil {
 		return nil, err
 	}
-	at, err := stack.FreeAddresses(4)
+	at, err := ports.Free(4)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/bench/crowd"
 	"navix.sh/atoll/e2e/load"
-	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 )
@@ -199,7 +199,7 @@ const bareCommand = "decode-only"
 
 // bareProgram is a process with the link's transport that decodes and confirms reports.
 func (b *bench) bareProgram(s *site) (*program, error) {
-	addresses, err := stack.FreeAddresses(1)
+	addresses, err := ports.Free(1)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -66,9 +67,10 @@ func Start(t testing.TB, o Options) *Etcd {
 	}
 	var initial []string
 	for i := range max(1, o.Members) {
-		ports := freePorts(t, 2)
+		at, err := ports.Free(2)
+		must.Succeed(t, err)
 		m := &member{
-			client: fmt.Sprintf("%s://127.0.0.1:%d", scheme, ports[0]), peer: fmt.Sprintf("http://127.0.0.1:%d", ports[1]),
+			client: scheme + "://" + at[0], peer: "http://" + at[1],
 			path: filepath.Join(bin, "etcd"), dir: t.TempDir(),
 		}
 		name := fmt.Sprintf("m%d", i)
@@ -107,16 +109,6 @@ func Start(t testing.TB, o Options) *Etcd {
 		})
 	}
 	return e
-}
-
-func freePorts(t testing.TB, n int) (ports []int) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Succeed(t, err)
-		defer func() { _ = l.Close() }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // Endpoints are the URLs for clients.

@@ -18,6 +18,7 @@ import (
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/stack"
 )
 
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 		if err := makeKeys(ctx); err != nil {
 			return 1, err
 		}
-		addresses, err := stack.FreeAddresses(1)
+		addresses, err := ports.Free(1)
 		if err != nil {
 			return 1, err
 		}

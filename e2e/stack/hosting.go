@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/ports"
 )
 
 // hostingAccount is the ServiceAccount of the chart's release for hosted workers.
@@ -78,7 +79,7 @@ func (s *Stack) hosting(ctx context.Context, cluster, release, hosted string, fl
 	}
 	var out []Program
 	for i := range replicas {
-		addresses, err := FreeAddresses(2)
+		addresses, err := ports.Free(2)
 		if err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/pkg/link"
 )
 
@@ -85,7 +86,7 @@ func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 }
 
 func (p *planes) prepareHub() error {
-	addresses, err := FreeAddresses(5)
+	addresses, err := ports.Free(5)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (p *planes) prepareHub() error {
 }
 
 func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
-	addresses, err := FreeAddresses(4)
+	addresses, err := ports.Free(4)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (p *planes) historyFlags(cluster, program string) ([]string, error) {
 	if !strings.Contains(string(help), "--peer-listen") {
 		return nil, nil
 	}
-	addresses, err := FreeAddresses(1)
+	addresses, err := ports.Free(1)
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +280,7 @@ func admissionPolicies(root, clusterID string) (string, error) {
 }
 
 func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, error) {
-	addresses, err := FreeAddresses(3)
+	addresses, err := ports.Free(3)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"navix.sh/atoll/e2e/ports"
 )
 
 // etcdMembers is how many members the etcd of several hub replicas has.
@@ -56,7 +58,7 @@ func (t together) LogPath() string { return t[0].LogPath() }
 func (p *planes) prepareEtcd() (members together, endpoints []string, err error) {
 	files := p.stack.certs[""]
 	dir := filepath.Join(p.stack.dir, "etcd")
-	addresses, err := FreeAddresses(3 * etcdMembers)
+	addresses, err := ports.Free(3 * etcdMembers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +125,7 @@ func (p *planes) prepareHubs(n int) error {
 		return fmt.Errorf("writing the keys of gossip: %w", err)
 	}
 	const each = 7
-	addresses, err := FreeAddresses(each * n)
+	addresses, err := ports.Free(each * n)
 	if err != nil {
 		return err
 	}

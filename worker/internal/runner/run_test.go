@@ -25,8 +25,8 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/testlog"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/apitime"
@@ -226,9 +226,9 @@ func get(url string) error {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener := testserver.Listen(t)
-	defer listener.Close()
-	return listener.Addr().String()
+	addresses, err := ports.Free(1)
+	must.Succeed(t, err)
+	return addresses[0]
 }
 
 // checkProbesAreBounded asks for what metrics and health refuse (I14).
