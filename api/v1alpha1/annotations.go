@@ -41,6 +41,11 @@ const (
 	// before they are resized, and cleared when they have it back.
 	SandboxPauseAnnotationKey = "agentbox.navix.sh/pause"
 
+	// SandboxPreparingAnnotationKey is "true" from the claim of a sandbox until
+	// its daemon has the environment, files and Secrets of the claim. Until then
+	// callers see the sandbox as STARTING and cannot reach it.
+	SandboxPreparingAnnotationKey = "agentbox.navix.sh/preparing"
+
 	// SandboxPostStartHooksAnnotationKey is a JSON list of post-start hooks,
 	// written with the claim, run once the Pod is ready and before the sandbox
 	// counts as running, and gone when the Pod is idle again.
@@ -221,6 +226,7 @@ var TenantAnnotationKeys = []string{
 	SandboxMetadataAnnotationKey,
 	SandboxManagedLabelKeysAnnotationKey,
 	SandboxManagedAnnotationKeysAnnotationKey,
+	SandboxPreparingAnnotationKey,
 	SandboxPostStartHooksAnnotationKey,
 	ClaimKeyAnnotationKey,
 	ClaimAttemptAnnotationKey,

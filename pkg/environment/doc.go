@@ -3,7 +3,8 @@
 // Package environment hands the environment of a claim to the daemon of its sandbox (atoll-sandboxd), at its port, through a tunnel:
 // variables, the working directory, the account, and files.
 //
-// In: a running sandbox's id, its claim. Out: an error, or processes that the daemon starts from then on have them.
+// In: a sandbox that has started, its claim. Out: an error, or processes that the daemon starts from then on have them, and the sandbox is
+// RUNNING.
 //
 // # Rules
 //
@@ -12,6 +13,8 @@
 //   - The account and the working directory are set first; because files are the account's, below the directory.
 //   - The daemon's token is the one that the gateway for E2B clients derives (package sandboxd); because the first token of a
 //     daemon stays.
+//   - The sandbox is STARTING for other callers until it has all of them: TestPreparationEndsLast. Its worker keeps that on the Pod, so a
+//     worker that starts again knows it: TestNoCallerReachesASandboxThatIsBeingPrepared.
 //   - A daemon that does not respond is asked again for a while; because its container may have begun just now. One that
 //     refuses is not.
 package environment

@@ -21,6 +21,7 @@ import (
 	filesystemv1 "navix.sh/atoll/api/envd/filesystem"
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/sandboxd"
@@ -67,8 +68,28 @@ func Taken(sandbox *sandboxv1.Sandbox, fields []string) error {
 	return validate.NoDaemon(fields).Err()
 }
 
-// Set gives a sandbox that runs what its daemon takes of a claim. The context identifies the caller.
-func (s *Setter) Set(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
+// Set gives a sandbox that has started what its daemon takes of a claim, and then ends its preparation: the sandbox is RUNNING, and said to
+// be. The context identifies the caller.
+func (s *Setter) Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if len(validate.Belongings(of)) > 0 {
+		if err := s.equip(ctx, sandbox.GetId(), of); err != nil {
+			return err
+		}
+	}
+	if !outcome.IsPreparing(sandbox) {
+		return nil
+	}
+	prepared := &federationv1.ReachCall{What: &federationv1.ReachCall_Prepared{Prepared: &federationv1.PreparedReach{}}}
+	if err := s.open(ctx, sandbox.GetId(), prepared); err != nil {
+		return interrupted("the sandbox's preparation", err)
+	}
+	sandbox.Phase, sandbox.StatusDetail = sandboxv1.Phase_RUNNING, nil
+	return nil
+}
+
+func (s *Setter) equip(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
 	if err := s.Ready(); err != nil {
 		return err
 	}
@@ -76,8 +97,6 @@ func (s *Setter) Set(ctx context.Context, id string, of *sandboxv1.CreateSandbox
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	daemon := sandboxd.Dial(sandboxd.Token(key, id), patience, func(ctx context.Context) (net.Conn, error) {
 		return reach.Prepare(ctx, s.opts.Opener, id, envd.Port)
 	})
@@ -121,11 +140,20 @@ func (s *Setter) give(ctx context.Context, id, token string, refs []*sandboxv1.S
 	if len(refs) == 0 {
 		return nil
 	}
-	tunnel, err := s.opts.Opener.Open(ctx, id, &federationv1.ReachCall{
-		Preparing: true, What: &federationv1.ReachCall_Secrets{Secrets: &federationv1.SecretsReach{Secrets: refs, Token: token}},
-	})
-	if err != nil {
+	if err := s.open(ctx, id, &federationv1.ReachCall{
+		What: &federationv1.ReachCall_Secrets{Secrets: &federationv1.SecretsReach{Secrets: refs, Token: token}},
+	}); err != nil {
 		return interrupted("secrets", err)
+	}
+	return nil
+}
+
+// open makes a call whose tunnel carries nothing.
+func (s *Setter) open(ctx context.Context, id string, what *federationv1.ReachCall) error {
+	what.Preparing = true
+	tunnel, err := s.opts.Opener.Open(ctx, id, what)
+	if err != nil {
+		return err
 	}
 	tunnel.Close(nil)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/sandboxd"
@@ -79,6 +81,11 @@ func (d *daemon) Open(_ context.Context, id string, what *federationv1.ReachCall
 	defer d.mu.Unlock()
 	if d.asked++; d.asked <= d.refuse {
 		return nil, d.refusal
+	}
+	if what.GetPrepared() != nil && id == "01-east" && what.GetPreparing() {
+		d.paths = append(d.paths, "prepared")
+		ours, theirs := net.Pipe()
+		return &pipe{Conn: ours, cut: make(chan struct{})}, theirs.Close()
 	}
 	if secrets := what.GetSecrets(); secrets != nil && id == "01-east" && what.GetPreparing() {
 		for _, ref := range secrets.GetSecrets() {
@@ -144,6 +151,40 @@ func setter(d *daemon) *Setter {
 	return New(Options{Opener: d, Key: func() ([]byte, error) { return key, nil }, Clock: clock.RealClock{}})
 }
 
+func running() *sandboxv1.Sandbox {
+	return &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_RUNNING}
+}
+
+func preparing() *sandboxv1.Sandbox {
+	return &sandboxv1.Sandbox{
+		Id: "01-east", Phase: sandboxv1.Phase_STARTING, StatusDetail: &sandboxv1.StatusDetail{Reason: outcome.Preparing},
+	}
+}
+
+// A sandbox runs for other callers once its daemon has all of it, and not before.
+func TestPreparationEndsLast(t *testing.T) {
+	in := &sandboxv1.CreateSandboxRequest{EnvVars: map[string]string{"A": "a"}, Files: []*sandboxv1.SandboxFile{{Path: "a"}}}
+	d := &daemon{status: http.StatusNoContent}
+	s := preparing()
+	if err := setter(d).Set(t.Context(), s, in); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(d.paths, ","); got != "/init,/files,mode=0644&path=a ,prepared" || s.GetPhase() != sandboxv1.Phase_RUNNING {
+		t.Errorf("asked %s, and the sandbox is %s", got, s)
+	}
+	d = &daemon{status: http.StatusNoContent, modeless: true}
+	s = preparing()
+	if err := setter(d).Set(t.Context(), s, in); err == nil || slices.Contains(d.paths, "prepared") || !outcome.IsPreparing(s) {
+		t.Errorf("without its file: %v, %v; the sandbox is %s", err, d.paths, s)
+	}
+	// A call that gives nothing to a sandbox that another call with its key prepares.
+	d = &daemon{}
+	err := setter(d).Set(t.Context(), preparing(), &sandboxv1.CreateSandboxRequest{})
+	if err != nil || strings.Join(d.paths, ",") != "prepared" {
+		t.Errorf("with nothing to give: %v, %v", err, d.paths)
+	}
+}
+
 func withVariable() *sandboxv1.CreateSandboxRequest {
 	return &sandboxv1.CreateSandboxRequest{EnvVars: map[string]string{"A": canary}}
 }
@@ -153,7 +194,7 @@ func TestTheDaemonGetsFilesAndDefaults(t *testing.T) {
 	in := &sandboxv1.CreateSandboxRequest{Workdir: "/work", ExecUser: "agent", Files: []*sandboxv1.SandboxFile{
 		{Path: "a b", Content: []byte("one")}, {Path: "/bin/tool", Content: []byte("two"), Mode: "0755"},
 	}}
-	if err := setter(d).Set(t.Context(), "01-east", in); err != nil {
+	if err := setter(d).Set(t.Context(), running(), in); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(d.body, `"defaultUser":"agent","defaultWorkdir":"/work"`) {
@@ -177,7 +218,7 @@ func TestTheDaemonGetsFilesAndDefaults(t *testing.T) {
 		"an older daemon": {&daemon{status: http.StatusNoContent, modeless: true},
 			&sandboxv1.CreateSandboxRequest{Files: []*sandboxv1.SandboxFile{{Path: canary}}}, problem.Misconfigured, "older"},
 	} {
-		err := setter(tc.daemon).Set(t.Context(), "01-east", tc.in)
+		err := setter(tc.daemon).Set(t.Context(), running(), tc.in)
 		p := problem.FromError(err)
 		if err == nil || p.Reason != tc.reason || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), canary) {
 			t.Errorf("%s: %v, want %s about %s", name, err, tc.reason, tc.says)
@@ -188,7 +229,7 @@ func TestTheDaemonGetsFilesAndDefaults(t *testing.T) {
 func TestTheDaemonGetsTheEnvironment(t *testing.T) {
 	// A container that has begun a moment ago refuses connections.
 	d := &daemon{status: http.StatusNoContent, refuse: 2, refusal: problem.New(problem.Unavailable, "starting")}
-	if err := setter(d).Set(t.Context(), "01-east", withVariable()); err != nil {
+	if err := setter(d).Set(t.Context(), running(), withVariable()); err != nil {
 		t.Fatal(err)
 	}
 	token := sandboxd.Token(key, "01-east")
@@ -203,7 +244,7 @@ func TestTheWorkerGivesSecrets(t *testing.T) {
 		Files:   []*sandboxv1.SandboxFile{{Path: "a"}},
 	}
 	d := &daemon{status: http.StatusNoContent}
-	if err := setter(d).Set(t.Context(), "01-east", in); err != nil {
+	if err := setter(d).Set(t.Context(), running(), in); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(d.secrets, ","); got != "A=creds/token,B=creds/b" || len(d.paths) != 3 {
@@ -213,7 +254,7 @@ func TestTheWorkerGivesSecrets(t *testing.T) {
 		problem.New(problem.Misconfigured, "secrets[0]: there is none"), problem.New(problem.Unimplemented, "an older worker"),
 	} {
 		d := &daemon{status: http.StatusNoContent, unread: unread}
-		err := setter(d).Set(t.Context(), "01-east", in)
+		err := setter(d).Set(t.Context(), running(), in)
 		if p := problem.FromError(err); err == nil || p.Reason != unread.Reason || len(d.paths) != 1 {
 			t.Errorf("%v after %s, want %v", err, d.paths, unread)
 		}
@@ -234,14 +275,14 @@ func TestNoErrorHasAValue(t *testing.T) {
 		if name == "no daemon" {
 			leave() // before its patience is over
 		}
-		err := setter(tc.daemon).Set(ctx, "01-east", withVariable())
+		err := setter(tc.daemon).Set(ctx, running(), withVariable())
 		leave()
 		if p := problem.FromError(err); p == nil || p.Reason != tc.want || strings.Contains(err.Error(), canary) {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
 	}
 	broken := New(Options{Key: func() ([]byte, error) { return nil, errors.New("no key") }})
-	for _, err := range []error{broken.Ready(), broken.Set(t.Context(), "01-east", withVariable())} {
+	for _, err := range []error{broken.Ready(), broken.Set(t.Context(), running(), withVariable())} {
 		if p := problem.FromError(err); p == nil || p.Reason != problem.Misconfigured {
 			t.Errorf("without a key: %v", err)
 		}

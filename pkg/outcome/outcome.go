@@ -23,6 +23,19 @@ const (
 	HookSecret = "HookSecretUnavailable"
 )
 
+// Preparing is the status detail of a sandbox that runs and waits for what its daemon takes of the claim.
+const Preparing = "PreparingEnvironment"
+
+// IsPreparing reports whether a sandbox waits for that alone.
+func IsPreparing(s *sandboxv1.Sandbox) bool {
+	return s.GetPhase() == sandboxv1.Phase_STARTING && s.GetStatusDetail().GetReason() == Preparing
+}
+
+// Started reports whether a sandbox runs, prepared or not.
+func Started(s *sandboxv1.Sandbox) bool {
+	return s.GetPhase() == sandboxv1.Phase_RUNNING || IsPreparing(s)
+}
+
 // failed is the stop reason of a sandbox that did not end as its caller wished.
 const failed = "Failed"
 

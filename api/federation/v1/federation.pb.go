@@ -212,7 +212,7 @@ func (x CatalogCall_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogCall_Mode.Descriptor instead.
 func (CatalogCall_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45, 0}
 }
 
 type CatalogOutcome_State int32
@@ -288,7 +288,7 @@ func (x CatalogOutcome_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CatalogOutcome_State.Descriptor instead.
 func (CatalogOutcome_State) EnumDescriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{47, 0}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{48, 0}
 }
 
 type WorkerFrame struct {
@@ -2385,6 +2385,7 @@ type ClaimCall struct {
 	Attempt       int32                    `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`                   // from 1 with a key
 	Proof         string                   `protobuf:"bytes,5,opt,name=proof,proto3" json:"proof,omitempty"`                        // with a key: the hub's, for the worker to keep and to send with the key
 	IdleOnly      bool                     `protobuf:"varint,6,opt,name=idle_only,json=idleOnly,proto3" json:"idle_only,omitempty"` // refuse instead of queueing: the hub chose the pool for an idle Pod, which another claim may have taken
+	Prepares      bool                     `protobuf:"varint,8,opt,name=prepares,proto3" json:"prepares,omitempty"`                 // the sandbox is STARTING until a PreparedReach: the hub gives its daemon an environment first. An older worker ignores it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2457,6 +2458,13 @@ func (x *ClaimCall) GetProof() string {
 func (x *ClaimCall) GetIdleOnly() bool {
 	if x != nil {
 		return x.IdleOnly
+	}
+	return false
+}
+
+func (x *ClaimCall) GetPrepares() bool {
+	if x != nil {
+		return x.Prepares
 	}
 	return false
 }
@@ -3441,6 +3449,7 @@ type ReachCall struct {
 	//	*ReachCall_Logs
 	//	*ReachCall_Port
 	//	*ReachCall_Secrets
+	//	*ReachCall_Prepared
 	What          isReachCall_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3547,6 +3556,15 @@ func (x *ReachCall) GetSecrets() *SecretsReach {
 	return nil
 }
 
+func (x *ReachCall) GetPrepared() *PreparedReach {
+	if x != nil {
+		if x, ok := x.What.(*ReachCall_Prepared); ok {
+			return x.Prepared
+		}
+	}
+	return nil
+}
+
 type isReachCall_What interface {
 	isReachCall_What()
 }
@@ -3567,6 +3585,10 @@ type ReachCall_Secrets struct {
 	Secrets *SecretsReach `protobuf:"bytes,28,opt,name=secrets,proto3,oneof"`
 }
 
+type ReachCall_Prepared struct {
+	Prepared *PreparedReach `protobuf:"bytes,29,opt,name=prepared,proto3,oneof"`
+}
+
 func (*ReachCall_Exec) isReachCall_What() {}
 
 func (*ReachCall_Logs) isReachCall_What() {}
@@ -3574,6 +3596,8 @@ func (*ReachCall_Logs) isReachCall_What() {}
 func (*ReachCall_Port) isReachCall_What() {}
 
 func (*ReachCall_Secrets) isReachCall_What() {}
+
+func (*ReachCall_Prepared) isReachCall_What() {}
 
 // ExecReach runs a command. Messages are those of the protocol v5.channel.k8s.io: a byte for the channel, then its data.
 type ExecReach struct {
@@ -3844,6 +3868,44 @@ func (x *SecretsReach) GetToken() string {
 	return ""
 }
 
+// PreparedReach ends the preparation of a sandbox whose ClaimCall has prepares: it is RUNNING from then on. It is answered once that is
+// written. The tunnel carries nothing.
+type PreparedReach struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreparedReach) Reset() {
+	*x = PreparedReach{}
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreparedReach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreparedReach) ProtoMessage() {}
+
+func (x *PreparedReach) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreparedReach.ProtoReflect.Descriptor instead.
+func (*PreparedReach) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
+}
+
 // WatchCall asks the worker to open a Tunnel and to send the changes of sandboxes over it until the tunnel ends. It is answered
 // without a result once the Tunnel is open, or with the reason why there is none.
 type WatchCall struct {
@@ -3857,7 +3919,7 @@ type WatchCall struct {
 
 func (x *WatchCall) Reset() {
 	*x = WatchCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +3931,7 @@ func (x *WatchCall) String() string {
 func (*WatchCall) ProtoMessage() {}
 
 func (x *WatchCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[39]
+	mi := &file_federation_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +3944,7 @@ func (x *WatchCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCall.ProtoReflect.Descriptor instead.
 func (*WatchCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchCall) GetToken() string {
@@ -3919,7 +3981,7 @@ type KubernetesCall struct {
 
 func (x *KubernetesCall) Reset() {
 	*x = KubernetesCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3931,7 +3993,7 @@ func (x *KubernetesCall) String() string {
 func (*KubernetesCall) ProtoMessage() {}
 
 func (x *KubernetesCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[40]
+	mi := &file_federation_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3944,7 +4006,7 @@ func (x *KubernetesCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesCall.ProtoReflect.Descriptor instead.
 func (*KubernetesCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *KubernetesCall) GetToken() string {
@@ -3981,7 +4043,7 @@ type SandboxChanges struct {
 
 func (x *SandboxChanges) Reset() {
 	*x = SandboxChanges{}
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4055,7 @@ func (x *SandboxChanges) String() string {
 func (*SandboxChanges) ProtoMessage() {}
 
 func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[41]
+	mi := &file_federation_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4068,7 @@ func (x *SandboxChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxChanges.ProtoReflect.Descriptor instead.
 func (*SandboxChanges) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SandboxChanges) GetChanged() []*v1.Sandbox {
@@ -4050,7 +4112,7 @@ type TunnelFrame struct {
 
 func (x *TunnelFrame) Reset() {
 	*x = TunnelFrame{}
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4062,7 +4124,7 @@ func (x *TunnelFrame) String() string {
 func (*TunnelFrame) ProtoMessage() {}
 
 func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[42]
+	mi := &file_federation_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4075,7 +4137,7 @@ func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
 func (*TunnelFrame) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TunnelFrame) GetBody() isTunnelFrame_Body {
@@ -4223,7 +4285,7 @@ type PeerTunnel struct {
 
 func (x *PeerTunnel) Reset() {
 	*x = PeerTunnel{}
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4235,7 +4297,7 @@ func (x *PeerTunnel) String() string {
 func (*PeerTunnel) ProtoMessage() {}
 
 func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[43]
+	mi := &file_federation_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4248,7 +4310,7 @@ func (x *PeerTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTunnel.ProtoReflect.Descriptor instead.
 func (*PeerTunnel) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PeerTunnel) GetClusterId() string {
@@ -4299,7 +4361,7 @@ type CatalogCall struct {
 
 func (x *CatalogCall) Reset() {
 	*x = CatalogCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[44]
+	mi := &file_federation_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4373,7 @@ func (x *CatalogCall) String() string {
 func (*CatalogCall) ProtoMessage() {}
 
 func (x *CatalogCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[44]
+	mi := &file_federation_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4386,7 @@ func (x *CatalogCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogCall.ProtoReflect.Descriptor instead.
 func (*CatalogCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CatalogCall) GetCatalog() string {
@@ -4369,7 +4431,7 @@ type CatalogObject struct {
 
 func (x *CatalogObject) Reset() {
 	*x = CatalogObject{}
-	mi := &file_federation_v1_federation_proto_msgTypes[45]
+	mi := &file_federation_v1_federation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4443,7 @@ func (x *CatalogObject) String() string {
 func (*CatalogObject) ProtoMessage() {}
 
 func (x *CatalogObject) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[45]
+	mi := &file_federation_v1_federation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4456,7 @@ func (x *CatalogObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogObject.ProtoReflect.Descriptor instead.
 func (*CatalogObject) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{45}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CatalogObject) GetKind() string {
@@ -4449,7 +4511,7 @@ type CatalogResult struct {
 
 func (x *CatalogResult) Reset() {
 	*x = CatalogResult{}
-	mi := &file_federation_v1_federation_proto_msgTypes[46]
+	mi := &file_federation_v1_federation_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4461,7 +4523,7 @@ func (x *CatalogResult) String() string {
 func (*CatalogResult) ProtoMessage() {}
 
 func (x *CatalogResult) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[46]
+	mi := &file_federation_v1_federation_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4536,7 @@ func (x *CatalogResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogResult.ProtoReflect.Descriptor instead.
 func (*CatalogResult) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{46}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CatalogResult) GetOutcomes() []*CatalogOutcome {
@@ -4508,7 +4570,7 @@ type CatalogOutcome struct {
 
 func (x *CatalogOutcome) Reset() {
 	*x = CatalogOutcome{}
-	mi := &file_federation_v1_federation_proto_msgTypes[47]
+	mi := &file_federation_v1_federation_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4520,7 +4582,7 @@ func (x *CatalogOutcome) String() string {
 func (*CatalogOutcome) ProtoMessage() {}
 
 func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[47]
+	mi := &file_federation_v1_federation_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4533,7 +4595,7 @@ func (x *CatalogOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogOutcome.ProtoReflect.Descriptor instead.
 func (*CatalogOutcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{47}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CatalogOutcome) GetKind() string {
@@ -4612,7 +4674,7 @@ type AllotCall struct {
 
 func (x *AllotCall) Reset() {
 	*x = AllotCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[48]
+	mi := &file_federation_v1_federation_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4624,7 +4686,7 @@ func (x *AllotCall) String() string {
 func (*AllotCall) ProtoMessage() {}
 
 func (x *AllotCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[48]
+	mi := &file_federation_v1_federation_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4637,7 +4699,7 @@ func (x *AllotCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllotCall.ProtoReflect.Descriptor instead.
 func (*AllotCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{48}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AllotCall) GetEpoch() uint64 {
@@ -4681,7 +4743,7 @@ type Room struct {
 
 func (x *Room) Reset() {
 	*x = Room{}
-	mi := &file_federation_v1_federation_proto_msgTypes[49]
+	mi := &file_federation_v1_federation_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4693,7 +4755,7 @@ func (x *Room) String() string {
 func (*Room) ProtoMessage() {}
 
 func (x *Room) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[49]
+	mi := &file_federation_v1_federation_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4706,7 +4768,7 @@ func (x *Room) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Room.ProtoReflect.Descriptor instead.
 func (*Room) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{49}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Room) GetNamespace() string {
@@ -4756,7 +4818,7 @@ type AllotResult struct {
 
 func (x *AllotResult) Reset() {
 	*x = AllotResult{}
-	mi := &file_federation_v1_federation_proto_msgTypes[50]
+	mi := &file_federation_v1_federation_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4768,7 +4830,7 @@ func (x *AllotResult) String() string {
 func (*AllotResult) ProtoMessage() {}
 
 func (x *AllotResult) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[50]
+	mi := &file_federation_v1_federation_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4781,7 +4843,7 @@ func (x *AllotResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllotResult.ProtoReflect.Descriptor instead.
 func (*AllotResult) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{50}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AllotResult) GetEpoch() uint64 {
@@ -4827,7 +4889,7 @@ type Holding struct {
 
 func (x *Holding) Reset() {
 	*x = Holding{}
-	mi := &file_federation_v1_federation_proto_msgTypes[51]
+	mi := &file_federation_v1_federation_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +4901,7 @@ func (x *Holding) String() string {
 func (*Holding) ProtoMessage() {}
 
 func (x *Holding) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[51]
+	mi := &file_federation_v1_federation_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +4914,7 @@ func (x *Holding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holding.ProtoReflect.Descriptor instead.
 func (*Holding) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{51}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Holding) GetNamespace() string {
@@ -5095,14 +5157,15 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"TraceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
-	"\x04call\"\xc9\x01\n" +
+	"\x04call\"\xe5\x01\n" +
 	"\tClaimCall\x12@\n" +
 	"\arequest\x18\x01 \x01(\v2&.atoll.sandbox.v1.CreateSandboxRequestR\arequest\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x19\n" +
 	"\bkey_hash\x18\x03 \x01(\tR\akeyHash\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05proof\x18\x05 \x01(\tR\x05proof\x12\x1b\n" +
-	"\tidle_only\x18\x06 \x01(\bR\bidleOnly\"A\n" +
+	"\tidle_only\x18\x06 \x01(\bR\bidleOnly\x12\x1a\n" +
+	"\bprepares\x18\b \x01(\bR\bprepares\"A\n" +
 	"\n" +
 	"LookupCall\x12\x19\n" +
 	"\bkey_hash\x18\x01 \x01(\tR\akeyHash\x12\x18\n" +
@@ -5174,7 +5237,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
 	"\x05stale\x18\x02 \x01(\bR\x05stale\x12+\n" +
 	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12<\n" +
-	"\amembers\x18\x04 \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\"\xdf\x02\n" +
+	"\amembers\x18\x04 \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\"\xa1\x03\n" +
 	"\tReachCall\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
@@ -5184,7 +5247,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x04exec\x18\x19 \x01(\v2\x1e.atoll.federation.v1.ExecReachH\x00R\x04exec\x124\n" +
 	"\x04logs\x18\x1a \x01(\v2\x1e.atoll.federation.v1.LogsReachH\x00R\x04logs\x124\n" +
 	"\x04port\x18\x1b \x01(\v2\x1e.atoll.federation.v1.PortReachH\x00R\x04port\x12=\n" +
-	"\asecrets\x18\x1c \x01(\v2!.atoll.federation.v1.SecretsReachH\x00R\asecretsB\x06\n" +
+	"\asecrets\x18\x1c \x01(\v2!.atoll.federation.v1.SecretsReachH\x00R\asecrets\x12@\n" +
+	"\bprepared\x18\x1d \x01(\v2\".atoll.federation.v1.PreparedReachH\x00R\bpreparedB\x06\n" +
 	"\x04what\"\x9b\x01\n" +
 	"\tExecReach\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\x12\x1c\n" +
@@ -5207,7 +5271,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\"_\n" +
 	"\fSecretsReach\x129\n" +
 	"\asecrets\x18\x01 \x03(\v2\x1f.atoll.sandbox.v1.SandboxSecretR\asecrets\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\tR\x05token\"S\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"\x0f\n" +
+	"\rPreparedReach\"S\n" +
 	"\tWatchCall\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -5339,7 +5404,7 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
@@ -5384,41 +5449,42 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*LogsReach)(nil),                // 40: atoll.federation.v1.LogsReach
 	(*PortReach)(nil),                // 41: atoll.federation.v1.PortReach
 	(*SecretsReach)(nil),             // 42: atoll.federation.v1.SecretsReach
-	(*WatchCall)(nil),                // 43: atoll.federation.v1.WatchCall
-	(*KubernetesCall)(nil),           // 44: atoll.federation.v1.KubernetesCall
-	(*SandboxChanges)(nil),           // 45: atoll.federation.v1.SandboxChanges
-	(*TunnelFrame)(nil),              // 46: atoll.federation.v1.TunnelFrame
-	(*PeerTunnel)(nil),               // 47: atoll.federation.v1.PeerTunnel
-	(*CatalogCall)(nil),              // 48: atoll.federation.v1.CatalogCall
-	(*CatalogObject)(nil),            // 49: atoll.federation.v1.CatalogObject
-	(*CatalogResult)(nil),            // 50: atoll.federation.v1.CatalogResult
-	(*CatalogOutcome)(nil),           // 51: atoll.federation.v1.CatalogOutcome
-	(*AllotCall)(nil),                // 52: atoll.federation.v1.AllotCall
-	(*Room)(nil),                     // 53: atoll.federation.v1.Room
-	(*AllotResult)(nil),              // 54: atoll.federation.v1.AllotResult
-	(*Holding)(nil),                  // 55: atoll.federation.v1.Holding
-	nil,                              // 56: atoll.federation.v1.Dispatch.TraceEntry
-	(*TrustAck)(nil),                 // 57: atoll.federation.v1.TrustAck
-	(*CertificateRequest)(nil),       // 58: atoll.federation.v1.CertificateRequest
-	(*Trust)(nil),                    // 59: atoll.federation.v1.Trust
-	(*RenewCertificate)(nil),         // 60: atoll.federation.v1.RenewCertificate
-	(*Certificate)(nil),              // 61: atoll.federation.v1.Certificate
-	(*durationpb.Duration)(nil),      // 62: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 63: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 64: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 65: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 66: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 67: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.PauseSandboxRequest)(nil),   // 68: atoll.sandbox.v1.PauseSandboxRequest
-	(*v1.ResumeSandboxRequest)(nil),  // 69: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.RefreshEnvRequest)(nil),     // 70: atoll.sandbox.v1.RefreshEnvRequest
-	(*v1.CreateSandboxRequest)(nil),  // 71: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 72: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 73: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 74: atoll.sandbox.v1.ListSandboxesResponse
-	(*v1.RefreshEnvResponse)(nil),    // 75: atoll.sandbox.v1.RefreshEnvResponse
-	(*timestamppb.Timestamp)(nil),    // 76: google.protobuf.Timestamp
-	(*v1.SandboxSecret)(nil),         // 77: atoll.sandbox.v1.SandboxSecret
+	(*PreparedReach)(nil),            // 43: atoll.federation.v1.PreparedReach
+	(*WatchCall)(nil),                // 44: atoll.federation.v1.WatchCall
+	(*KubernetesCall)(nil),           // 45: atoll.federation.v1.KubernetesCall
+	(*SandboxChanges)(nil),           // 46: atoll.federation.v1.SandboxChanges
+	(*TunnelFrame)(nil),              // 47: atoll.federation.v1.TunnelFrame
+	(*PeerTunnel)(nil),               // 48: atoll.federation.v1.PeerTunnel
+	(*CatalogCall)(nil),              // 49: atoll.federation.v1.CatalogCall
+	(*CatalogObject)(nil),            // 50: atoll.federation.v1.CatalogObject
+	(*CatalogResult)(nil),            // 51: atoll.federation.v1.CatalogResult
+	(*CatalogOutcome)(nil),           // 52: atoll.federation.v1.CatalogOutcome
+	(*AllotCall)(nil),                // 53: atoll.federation.v1.AllotCall
+	(*Room)(nil),                     // 54: atoll.federation.v1.Room
+	(*AllotResult)(nil),              // 55: atoll.federation.v1.AllotResult
+	(*Holding)(nil),                  // 56: atoll.federation.v1.Holding
+	nil,                              // 57: atoll.federation.v1.Dispatch.TraceEntry
+	(*TrustAck)(nil),                 // 58: atoll.federation.v1.TrustAck
+	(*CertificateRequest)(nil),       // 59: atoll.federation.v1.CertificateRequest
+	(*Trust)(nil),                    // 60: atoll.federation.v1.Trust
+	(*RenewCertificate)(nil),         // 61: atoll.federation.v1.RenewCertificate
+	(*Certificate)(nil),              // 62: atoll.federation.v1.Certificate
+	(*durationpb.Duration)(nil),      // 63: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 64: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 65: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 66: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 67: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 68: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.PauseSandboxRequest)(nil),   // 69: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 70: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.RefreshEnvRequest)(nil),     // 71: atoll.sandbox.v1.RefreshEnvRequest
+	(*v1.CreateSandboxRequest)(nil),  // 72: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 73: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 74: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 75: atoll.sandbox.v1.ListSandboxesResponse
+	(*v1.RefreshEnvResponse)(nil),    // 76: atoll.sandbox.v1.RefreshEnvResponse
+	(*timestamppb.Timestamp)(nil),    // 77: google.protobuf.Timestamp
+	(*v1.SandboxSecret)(nil),         // 78: atoll.sandbox.v1.SandboxSecret
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	6,   // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -5428,8 +5494,8 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	28,  // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
 	30,  // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
 	31,  // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
-	57,  // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
-	58,  // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
+	58,  // 7: atoll.federation.v1.WorkerFrame.trust_ack:type_name -> atoll.federation.v1.TrustAck
+	59,  // 8: atoll.federation.v1.WorkerFrame.certificate_request:type_name -> atoll.federation.v1.CertificateRequest
 	10,  // 9: atoll.federation.v1.HubFrame.welcome:type_name -> atoll.federation.v1.Welcome
 	11,  // 10: atoll.federation.v1.HubFrame.refused:type_name -> atoll.federation.v1.Refused
 	15,  // 11: atoll.federation.v1.HubFrame.report_ack:type_name -> atoll.federation.v1.ReportAck
@@ -5439,17 +5505,17 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	33,  // 15: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
 	26,  // 16: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
 	27,  // 17: atoll.federation.v1.HubFrame.redirect:type_name -> atoll.federation.v1.Redirect
-	59,  // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
-	60,  // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
-	61,  // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
+	60,  // 18: atoll.federation.v1.HubFrame.trust:type_name -> atoll.federation.v1.Trust
+	61,  // 19: atoll.federation.v1.HubFrame.renew:type_name -> atoll.federation.v1.RenewCertificate
+	62,  // 20: atoll.federation.v1.HubFrame.certificate:type_name -> atoll.federation.v1.Certificate
 	9,   // 21: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
 	8,   // 22: atoll.federation.v1.Hello.ledger:type_name -> atoll.federation.v1.LedgerMark
 	7,   // 23: atoll.federation.v1.Hello.hosting:type_name -> atoll.federation.v1.Hosting
-	62,  // 24: atoll.federation.v1.Hosting.latency:type_name -> google.protobuf.Duration
-	62,  // 25: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	63,  // 24: atoll.federation.v1.Hosting.latency:type_name -> google.protobuf.Duration
+	63,  // 25: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	13,  // 26: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
 	8,   // 27: atoll.federation.v1.Welcome.ledger:type_name -> atoll.federation.v1.LedgerMark
-	62,  // 28: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	63,  // 28: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
 	18,  // 29: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
 	13,  // 30: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
 	20,  // 31: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
@@ -5457,77 +5523,78 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	13,  // 33: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
 	19,  // 34: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
 	0,   // 35: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	62,  // 36: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	62,  // 37: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
-	62,  // 38: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	56,  // 39: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	63,  // 36: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	63,  // 37: atoll.federation.v1.MemberSegment.startup_timeout:type_name -> google.protobuf.Duration
+	63,  // 38: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	57,  // 39: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
 	22,  // 40: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	63,  // 41: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	64,  // 42: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	65,  // 43: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	64,  // 41: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	65,  // 42: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	66,  // 43: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
 	23,  // 44: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
 	24,  // 45: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	66,  // 46: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	67,  // 47: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	67,  // 46: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	68,  // 47: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
 	38,  // 48: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
-	68,  // 49: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
-	69,  // 50: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	70,  // 51: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
-	43,  // 52: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
-	48,  // 53: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
-	44,  // 54: atoll.federation.v1.Dispatch.kubernetes:type_name -> atoll.federation.v1.KubernetesCall
-	52,  // 55: atoll.federation.v1.Dispatch.allot:type_name -> atoll.federation.v1.AllotCall
+	69,  // 49: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	70,  // 50: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	71,  // 51: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
+	44,  // 52: atoll.federation.v1.Dispatch.watch:type_name -> atoll.federation.v1.WatchCall
+	49,  // 53: atoll.federation.v1.Dispatch.catalog:type_name -> atoll.federation.v1.CatalogCall
+	45,  // 54: atoll.federation.v1.Dispatch.kubernetes:type_name -> atoll.federation.v1.KubernetesCall
+	53,  // 55: atoll.federation.v1.Dispatch.allot:type_name -> atoll.federation.v1.AllotCall
 	25,  // 56: atoll.federation.v1.Dispatch.withdraw:type_name -> atoll.federation.v1.WithdrawCall
 	8,   // 57: atoll.federation.v1.Dispatch.ledger:type_name -> atoll.federation.v1.LedgerMark
-	71,  // 58: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	72,  // 59: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	72,  // 58: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	73,  // 59: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
 	1,   // 60: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
 	29,  // 61: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	73,  // 62: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	74,  // 63: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	75,  // 64: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
-	50,  // 65: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
-	54,  // 66: atoll.federation.v1.Answer.allotted:type_name -> atoll.federation.v1.AllotResult
+	74,  // 62: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	75,  // 63: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	76,  // 64: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
+	51,  // 65: atoll.federation.v1.Answer.catalog:type_name -> atoll.federation.v1.CatalogResult
+	55,  // 66: atoll.federation.v1.Answer.allotted:type_name -> atoll.federation.v1.AllotResult
 	32,  // 67: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	73,  // 68: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	76,  // 69: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	74,  // 68: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	77,  // 69: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
 	8,   // 70: atoll.federation.v1.EndedAck.ledger:type_name -> atoll.federation.v1.LedgerMark
 	36,  // 71: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
 	35,  // 72: atoll.federation.v1.Foreign.registered:type_name -> atoll.federation.v1.Registered
 	13,  // 73: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
 	37,  // 74: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	62,  // 75: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	63,  // 75: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
 	19,  // 76: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
 	39,  // 77: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
 	40,  // 78: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
 	41,  // 79: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
 	42,  // 80: atoll.federation.v1.ReachCall.secrets:type_name -> atoll.federation.v1.SecretsReach
-	62,  // 81: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
-	77,  // 82: atoll.federation.v1.SecretsReach.secrets:type_name -> atoll.sandbox.v1.SandboxSecret
-	73,  // 83: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
-	73,  // 84: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
-	29,  // 85: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	38,  // 86: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
-	45,  // 87: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
-	47,  // 88: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
-	2,   // 89: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
-	49,  // 90: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
-	49,  // 91: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
-	51,  // 92: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
-	49,  // 93: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
-	3,   // 94: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
-	53,  // 95: atoll.federation.v1.AllotCall.rooms:type_name -> atoll.federation.v1.Room
-	55,  // 96: atoll.federation.v1.AllotResult.holdings:type_name -> atoll.federation.v1.Holding
-	13,  // 97: atoll.federation.v1.AllotResult.unknown:type_name -> atoll.federation.v1.EnvKey
-	4,   // 98: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	46,  // 99: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	5,   // 100: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	46,  // 101: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	100, // [100:102] is the sub-list for method output_type
-	98,  // [98:100] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	43,  // 81: atoll.federation.v1.ReachCall.prepared:type_name -> atoll.federation.v1.PreparedReach
+	63,  // 82: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	78,  // 83: atoll.federation.v1.SecretsReach.secrets:type_name -> atoll.sandbox.v1.SandboxSecret
+	74,  // 84: atoll.federation.v1.SandboxChanges.changed:type_name -> atoll.sandbox.v1.Sandbox
+	74,  // 85: atoll.federation.v1.SandboxChanges.gone:type_name -> atoll.sandbox.v1.Sandbox
+	29,  // 86: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	38,  // 87: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
+	46,  // 88: atoll.federation.v1.TunnelFrame.changes:type_name -> atoll.federation.v1.SandboxChanges
+	48,  // 89: atoll.federation.v1.TunnelFrame.open:type_name -> atoll.federation.v1.PeerTunnel
+	2,   // 90: atoll.federation.v1.CatalogCall.mode:type_name -> atoll.federation.v1.CatalogCall.Mode
+	50,  // 91: atoll.federation.v1.CatalogCall.objects:type_name -> atoll.federation.v1.CatalogObject
+	50,  // 92: atoll.federation.v1.CatalogCall.removed:type_name -> atoll.federation.v1.CatalogObject
+	52,  // 93: atoll.federation.v1.CatalogResult.outcomes:type_name -> atoll.federation.v1.CatalogOutcome
+	50,  // 94: atoll.federation.v1.CatalogResult.held:type_name -> atoll.federation.v1.CatalogObject
+	3,   // 95: atoll.federation.v1.CatalogOutcome.state:type_name -> atoll.federation.v1.CatalogOutcome.State
+	54,  // 96: atoll.federation.v1.AllotCall.rooms:type_name -> atoll.federation.v1.Room
+	56,  // 97: atoll.federation.v1.AllotResult.holdings:type_name -> atoll.federation.v1.Holding
+	13,  // 98: atoll.federation.v1.AllotResult.unknown:type_name -> atoll.federation.v1.EnvKey
+	4,   // 99: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	47,  // 100: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	5,   // 101: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	47,  // 102: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	101, // [101:103] is the sub-list for method output_type
+	99,  // [99:101] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -5592,9 +5659,10 @@ func file_federation_v1_federation_proto_init() {
 		(*ReachCall_Logs)(nil),
 		(*ReachCall_Port)(nil),
 		(*ReachCall_Secrets)(nil),
+		(*ReachCall_Prepared)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[36].OneofWrappers = []any{}
-	file_federation_v1_federation_proto_msgTypes[42].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[43].OneofWrappers = []any{
 		(*TunnelFrame_Token)(nil),
 		(*TunnelFrame_Data)(nil),
 		(*TunnelFrame_End)(nil),
@@ -5604,14 +5672,14 @@ func file_federation_v1_federation_proto_init() {
 		(*TunnelFrame_Open)(nil),
 		(*TunnelFrame_Opened)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[49].OneofWrappers = []any{}
+	file_federation_v1_federation_proto_msgTypes[50].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,6 +19,12 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
+// terms are how a call wants its claim carried out; the record of a key has none of them.
+type terms struct {
+	wait     sandboxv1.CreateSandboxRequest_Wait
+	prepares bool // the call gives the sandbox's daemon an environment before it returns
+}
+
 // errLeft is the cause when the pursuit of a claim without a key ends because its caller has left.
 var errLeft = errors.New("the caller has left")
 
@@ -39,15 +45,15 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 		return nil, err
 	}
 	var sandbox *sandboxv1.Sandbox
-	repeat := false
+	repeat, how := false, terms{in.GetWait(), len(validate.Belongings(in)) > 0}
 	if req.GetClaimKey() != "" {
-		if sandbox, repeat, err = s.createKeyed(ctx, req, in.GetWait()); err == nil {
+		if sandbox, repeat, err = s.createKeyed(ctx, req, how); err == nil {
 			if refusal := outcome.Refusal(sandbox); refusal != nil {
 				return nil, refusal // as the call that waited for the sandbox got it
 			}
 		}
 	} else {
-		sandbox, err = s.createUnkeyed(ctx, req, in.GetWait())
+		sandbox, err = s.createUnkeyed(ctx, req, how)
 	}
 	if err != nil {
 		return nil, err
@@ -59,9 +65,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 }
 
 // createUnkeyed serves a claim without a key.
-func (s *Service) createUnkeyed(
-	ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
-) (*sandboxv1.Sandbox, error) {
+func (s *Service) createUnkeyed(ctx context.Context, req *sandboxv1.CreateSandboxRequest, how terms) (*sandboxv1.Sandbox, error) {
 	timeout := s.startupTimeout(req, nil)
 	if left, ok := wallclock.Left(ctx); ok {
 		timeout = min(timeout, left)
@@ -76,7 +80,7 @@ func (s *Service) createUnkeyed(
 			leave(errLeft)
 		}
 	})()
-	sandbox, err := s.newPursuit(req, wait, s.clock.Now().Add(timeout)).run(pursued)
+	sandbox, err := s.newPursuit(req, how, s.clock.Now().Add(timeout)).run(pursued)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled) && err != nil:
 		return nil, gone(ctx)

@@ -22,8 +22,8 @@ const endTimeout = 20 * time.Second
 type Environment interface {
 	// Ready returns why it cannot be given here; nil if it can.
 	Ready() error
-	// Set gives it to a running sandbox. The context identifies the caller.
-	Set(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error
+	// Set gives it to a sandbox that has started, and ends its preparation. The context identifies the caller.
+	Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error
 }
 
 // SetEnvironment has e set the environment of claims. Call it before the first claim; without it claims with one are refused.
@@ -52,9 +52,9 @@ func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *san
 		return nil // an end is returned as it is
 	}
 	err := refuseOpenNetwork(sandbox, in)
-	if err == nil && len(fields) > 0 && sandbox.GetPhase() == sandboxv1.Phase_RUNNING {
+	if err == nil && outcome.Started(sandbox) && (len(fields) > 0 || outcome.IsPreparing(sandbox)) {
 		if err = environment.Taken(sandbox, fields); err == nil {
-			err = s.environment.Set(ctx, sandbox.GetId(), in)
+			err = s.environment.Set(ctx, sandbox, in)
 		}
 	}
 	if err == nil || repeat {

@@ -5,16 +5,19 @@ package claims
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
 )
@@ -27,9 +30,12 @@ type sandboxesDaemons struct {
 
 func (d *sandboxesDaemons) Ready() error { return d.unready }
 
-func (d *sandboxesDaemons) Set(_ context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
+func (d *sandboxesDaemons) Set(_ context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error {
 	if d.failure == nil {
-		d.set = append(d.set, fmt.Sprint(id, of.GetEnvVars()))
+		d.set = append(d.set, fmt.Sprint(sandbox.GetId(), of.GetEnvVars()))
+		if outcome.IsPreparing(sandbox) {
+			sandbox.Phase, sandbox.StatusDetail = sandboxv1.Phase_RUNNING, nil
+		}
 	}
 	return d.failure
 }
@@ -115,6 +121,15 @@ func TestEquip(t *testing.T) {
 	if len(daemons.set) != 1 {
 		t.Errorf("set %v, where there is nothing to set", daemons.set)
 	}
+	preparing := proto.CloneOf(made)
+	preparing.Phase, preparing.StatusDetail = sandboxv1.Phase_STARTING, &sandboxv1.StatusDetail{Reason: outcome.Preparing}
+	for _, in := range []*sandboxv1.CreateSandboxRequest{env, none} { // none: another call with its key gives it something
+		s := proto.CloneOf(preparing)
+		must.Succeed(t, f.hub.equip(t.Context(), s, in, true))
+		if s.GetPhase() != sandboxv1.Phase_RUNNING {
+			t.Errorf("a prepared sandbox is returned as %s", s.GetPhase())
+		}
+	}
 	denied := workertest.Request("", func(r *sandboxv1.CreateSandboxRequest) { r.DenyEgress = true })
 	closed := proto.CloneOf(made)
 	closed.EgressDenied = true
@@ -129,5 +144,31 @@ func TestEquip(t *testing.T) {
 	workertest.WantReason(t, f.hub.equip(t.Context(), made, env, false), problem.Misconfigured)
 	if n := f.Workers["east"].Releases(); n != 1 {
 		t.Errorf("%d sandboxes were released, want 1", n)
+	}
+}
+
+// A worker shows the sandbox as starting until it is prepared, where the claim has something to prepare.
+func TestAClaimWithAnEnvironmentIsPrepared(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 8})
+	f.hub.SetEnvironment(&sandboxesDaemons{})
+	east := f.Workers["east"]
+	east.OnClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		answer := carryOut()
+		s := withDaemon(answer.GetSandbox())
+		if c.GetPrepares() {
+			s.Phase, s.StatusDetail = sandboxv1.Phase_STARTING, &sandboxv1.StatusDetail{Reason: outcome.Preparing}
+		}
+		s.Labels = map[string]string{"prepares": strconv.FormatBool(c.GetPrepares())}
+		return answer, nil
+	}
+	for key, change := range map[string]func(*sandboxv1.CreateSandboxRequest){"": variables("a"), "k": variables("a"), "plain": nil} {
+		r := workertest.Request(key)
+		if change != nil {
+			change(r)
+		}
+		got, err := f.hub.Create(t.Context(), r)
+		if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetLabels()["prepares"] != strconv.FormatBool(change != nil) {
+			t.Errorf("key %q: %v, %v", key, got, err)
+		}
 	}
 }

@@ -58,7 +58,7 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	if view == nil {
 		return nil, s.fleet.UnknownEnv(claim.GetNamespace(), claim.GetEnv())
 	}
-	route := s.newPursuit(claim, 0, s.clock.Now()).route
+	route := s.newPursuit(claim, terms{}, s.clock.Now()).route
 	out := s.fleet.Explain(&route, view)
 	decision := out.Proto(s.clock.Now(), len(out.Candidates), nil)
 	if why := s.misconfigured(claim, out.Reason); decision.GetClusterId() == "" && why != "" {

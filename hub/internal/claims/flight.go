@@ -14,6 +14,7 @@ import (
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -23,7 +24,7 @@ type flight struct {
 	hash    string
 	account string // the account that the record counts against
 	request *sandboxv1.CreateSandboxRequest
-	wait    sandboxv1.CreateSandboxRequest_Wait
+	terms   // of its first caller
 
 	ctx    context.Context // ends with the service, or by cancel
 	cancel context.CancelCauseFunc
@@ -92,7 +93,7 @@ var errCanceled = errors.New("the claim was cancelled")
 
 // createKeyed serves a claim with a key through a flight, its own or another caller's. It reports whether the claim is an earlier call's.
 func (s *Service) createKeyed(
-	ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
+	ctx context.Context, req *sandboxv1.CreateSandboxRequest, how terms,
 ) (sandbox *sandboxv1.Sandbox, repeat bool, err error) {
 	hash := ledger.KeyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
 	s.awaitMemories(ctx)
@@ -103,7 +104,7 @@ func (s *Service) createKeyed(
 		if err := s.settle(ctx, hash); err != nil {
 			return nil, false, err
 		}
-		f, joins, err := s.join(ctx, hash, accountOf(principal.From(ctx), req.GetTeam()), req, wait)
+		f, joins, err := s.join(ctx, hash, accountOf(principal.From(ctx), req.GetTeam()), req, how)
 		if err != nil {
 			return nil, false, err
 		}
@@ -119,7 +120,7 @@ func (s *Service) createKeyed(
 			}
 			continue
 		}
-		if wait == noWait {
+		if how.wait == noWait {
 			select {
 			case <-f.durable:
 				f.markRepeat(ctx, req, first)
@@ -138,7 +139,7 @@ func (s *Service) createKeyed(
 		if f.err != nil {
 			return nil, false, f.err
 		}
-		if wait != waitAssigned && !settled(f.sandbox) {
+		if how.wait != waitAssigned && !settled(f.sandbox) {
 			continue // the flight was for callers with less time; the next one waits for the rest
 		}
 		return proto.CloneOf(f.sandbox), repeat, nil
@@ -216,15 +217,15 @@ func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// settled reports whether the sandbox has finished starting.
+// settled reports whether the sandbox has finished starting; what its daemon takes of the claim comes after that.
 func settled(s *sandboxv1.Sandbox) bool {
-	return s.GetPhase() != sandboxv1.Phase_PENDING && s.GetPhase() != sandboxv1.Phase_STARTING
+	return s.GetPhase() != sandboxv1.Phase_PENDING && (s.GetPhase() != sandboxv1.Phase_STARTING || outcome.IsPreparing(s))
 }
 
 // join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller. It returns
 // false for a flight that no caller joins any more.
 func (s *Service) join(
-	ctx context.Context, hash, account string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
+	ctx context.Context, hash, account string, req *sandboxv1.CreateSandboxRequest, how terms,
 ) (f *flight, joins bool, err error) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
@@ -233,7 +234,7 @@ func (s *Service) join(
 		return f, !f.closed, nil
 	}
 	f = &flight{
-		hash: hash, account: account, request: req, wait: wait,
+		hash: hash, account: account, request: req, terms: how,
 		proven: make(chan struct{}), durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.background.Context(), ctx))
@@ -294,12 +295,13 @@ func (f *flight) prove() {
 	}
 }
 
-// dispatchWait is the wait mode for the worker.
-func (f *flight) dispatchWait() sandboxv1.CreateSandboxRequest_Wait {
-	if f.wait == noWait {
-		return waitAssigned
+// dispatched are the terms for the worker.
+func (f *flight) dispatched() terms {
+	how := f.terms
+	if how.wait == noWait {
+		how.wait = waitAssigned
 	}
-	return f.wait
+	return how
 }
 
 // abort ends the flight of a key whose claim was durably cancelled.

@@ -166,7 +166,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	f := k.flight
 	p := k.earlier
 	if p == nil {
-		p = k.service.newPursuit(f.request, f.dispatchWait(), k.deadline)
+		p = k.service.newPursuit(f.request, f.dispatched(), k.deadline)
 		p.keyHash, p.note, p.check, p.at.keyed = f.hash, k.note, k.check, true
 	}
 	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false

@@ -39,9 +39,9 @@ const (
 
 // pursuit follows one claim from candidate to candidate until it is settled.
 type pursuit struct {
-	service  *Service
-	request  *sandboxv1.CreateSandboxRequest // as resolve returned it
-	wait     sandboxv1.CreateSandboxRequest_Wait
+	service *Service
+	request *sandboxv1.CreateSandboxRequest // as resolve returned it
+	terms
 	deadline time.Time
 	// note, with a key, records where the claim goes next and returns the attempt's number.
 	note    func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
@@ -71,9 +71,9 @@ type target struct {
 	reservation   fleet.Reservation // of nothing, for a claim that is resumed
 }
 
-func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait, deadline time.Time) *pursuit {
+func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, how terms, deadline time.Time) *pursuit {
 	return &pursuit{
-		service: s, request: req, wait: wait, deadline: deadline, outcomes: map[[2]string]string{},
+		service: s, request: req, terms: how, deadline: deadline, outcomes: map[[2]string]string{},
 		route: router.RequestOf(req),
 	}
 }
@@ -235,7 +235,7 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 		request.Wait = p.wait
 	}
 	call := &federationv1.ClaimCall{Request: request, Pool: p.target.pool, KeyHash: p.keyHash, Attempt: p.target.attempt}
-	call.IdleOnly = p.target.idleOnly
+	call.IdleOnly, call.Prepares = p.target.idleOnly, p.prepares
 	if p.keyHash != "" {
 		call.Proof = p.service.recovery.Proof(recovery.Dispatch{
 			Cluster: p.target.cluster, UID: p.service.fleet.Registration(p.target.cluster), KeyHash: p.keyHash, Attempt: p.target.attempt,

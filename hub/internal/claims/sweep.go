@@ -111,7 +111,7 @@ func (s *Service) resume(ctx context.Context, hash string, doubt time.Duration) 
 	if err != nil {
 		return err
 	}
-	_, _, err = s.join(ctx, hash, h.Record.Account, req, noWait)
+	_, _, err = s.join(ctx, hash, h.Record.Account, req, terms{wait: noWait})
 	return err
 }
 

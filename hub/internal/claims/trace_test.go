@@ -13,7 +13,8 @@ import (
 // Without tracing, picking a claim's cluster allocates nothing.
 func TestPickingIsFreeWithoutATrace(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
-	p := f.hub.newPursuit(&sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo"}, waitAssigned, time.Now().Add(time.Minute))
+	request := &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo"}
+	p := f.hub.newPursuit(request, terms{wait: waitAssigned}, time.Now().Add(time.Minute))
 	view := f.Fleet.View(segment.Key{Namespace: "default", Name: "demo"})
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {

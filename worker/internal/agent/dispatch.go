@@ -293,6 +293,7 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 		Attempt:     c.GetAttempt(),
 		Proof:       c.GetProof(),
 		IdleOnly:    c.GetIdleOnly(),
+		Prepares:    c.GetPrepares(),
 		Incarnation: a.Incarnation(),
 	}
 }

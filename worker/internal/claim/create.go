@@ -35,6 +35,8 @@ type Claim struct {
 	// IdleOnly is a claim that its caller takes elsewhere if no Pod is idle: it does not wait. A claim of the same attempt that waits
 	// already goes on.
 	IdleOnly bool
+	// Prepares is a claim whose caller prepares the sandbox before it is used; see sandboxes.Service.Prepared.
+	Prepares bool
 	// Belongings names what the caller gives to the sandbox's daemon later, and Request does not have.
 	Belongings []string
 }

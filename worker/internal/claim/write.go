@@ -98,7 +98,7 @@ func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbo
 			Idle: o.timeouts.Idle, Startup: o.startup, MaxLifetime: o.timeouts.Lifetime, FirstActivity: o.timeouts.FirstActivity,
 		},
 		Labels: r.GetLabels(), Metadata: r.GetMetadata(), Image: o.image, Hooks: o.hooks, Now: s.time.Now(),
-		DenyEgress: r.GetDenyEgress(),
+		DenyEgress: r.GetDenyEgress(), Preparing: o.claim.Prepares,
 	}
 	if g.KeyHash != "" {
 		g.Key = r.GetClaimKey()

@@ -25,8 +25,8 @@ const endTimeout = 20 * time.Second
 type Environment interface {
 	// Ready returns why it cannot be given here; nil if it can.
 	Ready() error
-	// Set gives it to a running sandbox. The context identifies the caller.
-	Set(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error
+	// Set gives it to a sandbox that has started, and ends its preparation. The context identifies the caller.
+	Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error
 }
 
 // Equips returns an Environment that reaches sandboxes of this worker by Options.Reach, with a key as environment.Options has it.
@@ -49,12 +49,12 @@ func (a *API) checkEnvironment(fields []string) error {
 // no caller knows of it. One that another call with its key has returned, or may, stays.
 func (a *API) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, alone func() bool) error {
 	fields := validate.Belongings(in)
-	if len(fields) == 0 || outcome.Over(sandbox) || sandbox.GetPhase() != sandboxv1.Phase_RUNNING {
+	if !outcome.Started(sandbox) || len(fields) == 0 && !outcome.IsPreparing(sandbox) {
 		return nil // an end is returned as it is
 	}
 	err := environment.Taken(sandbox, fields)
 	if err == nil {
-		err = a.opts.Environment.Set(ctx, sandbox.GetId(), in)
+		err = a.opts.Environment.Set(ctx, sandbox, in)
 	}
 	if err == nil || !alone() {
 		return err

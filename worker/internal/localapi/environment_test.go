@@ -5,6 +5,7 @@ package localapi_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,19 +14,22 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
 )
 
 const envCanary = "canary-of-a-local-claim"
 
 // sandboxesDaemons takes what is set.
 type sandboxesDaemons struct {
-	mu      sync.Mutex
-	unready error
-	failure error
-	set     []string
-	began   chan struct{} // not nil: told of each call, which waits for more
-	more    chan struct{}
+	mu       sync.Mutex
+	unready  error
+	failure  error
+	set      []string
+	prepared func(ctx context.Context, id string) error // of the worker
+	began    chan struct{}                              // not nil: told of each call, which waits for more
+	more     chan struct{}
 }
 
 func (d *sandboxesDaemons) Ready() error {
@@ -34,7 +38,23 @@ func (d *sandboxesDaemons) Ready() error {
 	return d.unready
 }
 
-func (d *sandboxesDaemons) Set(_ context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
+func (d *sandboxesDaemons) Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error {
+	if len(validate.Belongings(of)) > 0 {
+		if err := d.take(sandbox.GetId(), of); err != nil {
+			return err
+		}
+	}
+	if !outcome.IsPreparing(sandbox) {
+		return nil
+	}
+	if err := d.prepared(ctx, sandbox.GetId()); err != nil {
+		return err
+	}
+	sandbox.Phase, sandbox.StatusDetail = sandboxv1.Phase_RUNNING, nil
+	return nil
+}
+
+func (d *sandboxesDaemons) take(id string, of *sandboxv1.CreateSandboxRequest) error {
 	d.mu.Lock()
 	began, more, failure := d.began, d.more, d.failure
 	d.set = append(d.set, fmt.Sprint(id, of.GetEnvVars(), len(of.GetFiles()), of.GetWorkdir(), len(of.GetSecrets())))
@@ -133,6 +153,13 @@ func testTwoCallers(t *testing.T, sandboxes sandboxv1.SandboxesClient, daemons *
 	case <-daemons.began:
 	case err := <-first:
 		t.Fatalf("the first call returned %v, and its daemon was told nothing", err)
+	}
+	// Until it has its environment, no other caller sees it running.
+	all, err := sandboxes.ListSandboxes(t.Context(), &sandboxv1.ListSandboxesRequest{Team: "env"})
+	must.Succeed(t, err)
+	preparing := slices.IndexFunc(all.GetSandboxes(), func(s *sandboxv1.Sandbox) bool { return s.GetClaimKey() == "shared" })
+	if preparing < 0 || !outcome.IsPreparing(all.GetSandboxes()[preparing]) {
+		t.Errorf("a sandbox without its environment is %v", all.GetSandboxes())
 	}
 	second := claim("shared", "")
 	second.Workdir, second.EnvVars, second.Files = "", nil, nil

@@ -38,6 +38,7 @@ import (
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 const clusterID = "east"
@@ -183,7 +184,9 @@ func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 // I8: all of this without a hub.
 func TestI8LocalClaims(t *testing.T) {
 	daemons := &sandboxesDaemons{unready: problem.New(problem.Misconfigured, "no key")}
-	address := startOn(t, east.Up(t), func(o *localapi.Options) { o.Environment = daemons })
+	address := startOn(t, east.Up(t), func(o *localapi.Options) {
+		daemons.prepared, o.Environment = o.Sandboxes.(*sandboxes.Service).Prepared, daemons
+	})
 	conn := testserver.Dial(t, address)
 	sandboxes, envs := sandboxv1.NewSandboxesClient(conn), sandboxv1.NewEnvsClient(conn)
 	claims := sandboxv1.NewClaimsClient(conn)

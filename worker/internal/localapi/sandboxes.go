@@ -58,7 +58,7 @@ func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*
 		return nil, err
 	}
 	validate.DropBelongings(r)
-	c := claim.Claim{Request: r, Local: true, Belongings: fields}
+	c := claim.Claim{Request: r, Local: true, Belongings: fields, Prepares: len(fields) > 0}
 	if r.GetClaimKey() == "" {
 		return a.assign(ctx, c, in, func() bool { return true })
 	}

@@ -82,7 +82,7 @@ func (r *request) Send(message []byte) error {
 	return r.Tunnel.Send(message)
 }
 
-// given is what a session carries after its values were given: nothing.
+// given is what a session carries after values were given, or the sandbox was prepared: nothing.
 type given struct{}
 
 func (given) Recv() ([]byte, error) { return nil, io.EOF }

@@ -33,6 +33,8 @@ type Sandboxes interface {
 	Locate(id string) (sandboxes.Place, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	OnShut(f func(id string))
+	// Prepared ends the preparation of a sandbox (Place.Preparing).
+	Prepared(ctx context.Context, id string) error
 	BeginExec(pod types.UID, id string) (done func(), ok bool)
 }
 
@@ -132,6 +134,9 @@ func (s *Service) begin(id string, what *federationv1.ReachCall) (*session, erro
 	if err != nil {
 		return nil, err
 	}
+	if place.Preparing && !what.GetPreparing() {
+		return nil, sandboxes.Starting(id)
+	}
 	if err := permit(place, what); err != nil {
 		return nil, err
 	}
@@ -211,6 +216,13 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		if known, ok = s.opts.Sandboxes.BeginExec(place.UID, session.id); !ok {
 			return errShut(session.id)
 		}
+	}
+	if what.GetPrepared() != nil {
+		if err := s.opts.Sandboxes.Prepared(session.ctx, session.id); err != nil {
+			return err
+		}
+		session.attach(given{})
+		return nil
 	}
 	if secrets := what.GetSecrets(); secrets != nil {
 		return s.give(session, place, secrets, what.GetCaller())

@@ -27,6 +27,8 @@ type Grant struct {
 	Image    string // image of the sandbox
 	// DenyEgress has the pool's network policies open nothing for the Pod.
 	DenyEgress bool
+	// Preparing has callers see the sandbox as starting until PreparedPatch.
+	Preparing bool
 	// Hooks are the post-start hooks, as package hook encodes them.
 	Hooks string
 	// Hold keeps a sandbox starting even if its image is right; because hooks or checks must run first.
@@ -82,6 +84,11 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	// again.
 	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "")
 	p.setText(v1alpha1.SandboxPostStartHooksAnnotationKey, g.Hooks)
+	if g.Preparing {
+		p.setAnnotation(v1alpha1.SandboxPreparingAnnotationKey, "true")
+	} else {
+		p.clear(pod, v1alpha1.SandboxPreparingAnnotationKey) // an older worker leaves the last tenant's
+	}
 	if phase == Running {
 		p.setTime(v1alpha1.SandboxStartedAtAnnotationKey, g.Now)
 	}

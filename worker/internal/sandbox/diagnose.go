@@ -9,6 +9,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/pkg/outcome"
 )
 
 // Reasons of a Diagnosis besides those of kubelet and scheduler.
@@ -40,6 +41,10 @@ func Diagnose(pod *corev1.Pod) Diagnosis {
 		}
 	case Starting:
 		d = starting(pod)
+	case Running:
+		if Preparing(pod) {
+			d = Diagnosis{outcome.Preparing, "it runs, and its daemon gets the environment of the claim"}
+		}
 	case Idle:
 		if ReadyCondition(pod) == nil {
 			d = unready(pod)

@@ -37,6 +37,19 @@ func (p *patch) changeSeconds(key string, d *time.Duration) {
 	}
 }
 
+// Preparing reports whether the sandbox on a Pod waits for what its daemon takes of the claim.
+func Preparing(pod *corev1.Pod) bool {
+	return pod.Annotations[v1alpha1.SandboxPreparingAnnotationKey] == "true"
+}
+
+// PreparedPatch ends the preparation of a sandbox. As ActivePatch, it does not test the phase.
+func PreparedPatch(pod *corev1.Pod) []byte {
+	p := newPatch(256)
+	p.testTenant(pod)
+	p.setAnnotation(v1alpha1.SandboxPreparingAnnotationKey, "")
+	return p.bytes()
+}
+
 // ActivePatch records when a sandbox was last active. It does not test the phase; because it must not conflict with a start, and
 // does no harm on a stopping Pod.
 func ActivePatch(pod *corev1.Pod, at time.Time) []byte {

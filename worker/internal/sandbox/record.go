@@ -46,6 +46,9 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 
 		Images: imagesOf(pod), ContainerId: containerOf(pod, &s), Node: pod.Spec.NodeName,
 	}
+	if record.GetPhase() == sandboxv1.Phase_RUNNING && Preparing(pod) {
+		record.Phase = sandboxv1.Phase_STARTING
+	}
 	if class := pod.Spec.RuntimeClassName; class != nil {
 		record.RuntimeClassName = *class
 	}

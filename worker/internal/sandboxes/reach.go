@@ -28,6 +28,12 @@ type Place struct {
 	PortFault *problem.Error // why callers reach no port of the Pod; nil: they do
 	Runtimes  []v1alpha1.SandboxRuntimeSpec
 	Team      string // whose sandbox it is
+	Preparing bool   // its daemon does not have the claim's environment yet
+}
+
+// Starting is the error of a caller that reaches for a sandbox too early.
+func Starting(id string) error {
+	return disposition.Fault(problem.New(problem.Unavailable, "sandbox %s is starting", id).WithRetryAfter(startingRetry))
 }
 
 // Locate returns where a running sandbox is.
@@ -45,8 +51,7 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 		return Place{}, s.noSandbox(id)
 	case open(p.Object()) && p.Ending == 0:
 	case sandbox.PhaseOf(p.Object()) == sandbox.Starting && p.Object().DeletionTimestamp == nil:
-		starting := problem.New(problem.Unavailable, "sandbox %s is starting", id)
-		return Place{}, disposition.Fault(starting.WithRetryAfter(startingRetry))
+		return Place{}, Starting(id)
 	default:
 		return Place{}, disposition.NotFound("sandbox %s has ended, or is about to: %s", id, s.Show(p).GetStopReason())
 	}
@@ -54,7 +59,7 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 	return Place{
 		Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Container: sandbox.MainContainer(&pod.Spec),
 		Allowed: v.Allowed(p.Pool()), PortFault: allowed.Port(&pod.Spec), Runtimes: p.Pool().Runtimes(),
-		Team: sandbox.Read(pod).Team,
+		Team: sandbox.Read(pod).Team, Preparing: sandbox.Preparing(pod),
 	}, nil
 }
 

@@ -50,7 +50,7 @@ func (s *Service) AwaitRunning(ctx context.Context, id string, deadline time.Tim
 		}
 		s.update(func(l locked) { record, _ = s.look(&l.View, id) })
 	}
-	if record.GetPhase() == sandboxv1.Phase_RUNNING {
+	if outcome.Started(record) {
 		return record, nil
 	}
 	return nil, late(id, record)
@@ -65,10 +65,10 @@ func (s *Service) started(ctx context.Context, id string) (record *sandboxv1.San
 			return nil, true, err
 		}
 	}
-	switch record.GetPhase() {
-	case sandboxv1.Phase_RUNNING:
+	switch {
+	case outcome.Started(record):
 		return record, ready, nil
-	case sandboxv1.Phase_STARTING:
+	case record.GetPhase() == sandboxv1.Phase_STARTING:
 		return record, false, nil
 	default:
 		return nil, true, &NotStartedError{startFailure(id, record), record}

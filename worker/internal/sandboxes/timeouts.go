@@ -12,6 +12,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/worker/internal/disposition"
@@ -37,6 +38,15 @@ func durationOf(d *durationpb.Duration) *time.Duration {
 		return nil
 	}
 	return new(d.AsDuration())
+}
+
+// Prepared ends the preparation of a sandbox: callers see it running, and reach it.
+func (s *Service) Prepared(ctx context.Context, id string) error {
+	record, err := s.change(ctx, id, func(pod *corev1.Pod) []byte { return sandbox.PreparedPatch(pod) })
+	if err == nil && outcome.Over(record) {
+		return disposition.NotFound("sandbox %s has ended: %s", id, outcome.Cause(record))
+	}
+	return err
 }
 
 // Touch records activity of a sandbox. For a sandbox that has ended it returns the record.
