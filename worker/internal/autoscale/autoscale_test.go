@@ -63,7 +63,7 @@ func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
-  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 15}}`,
+  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 30}}`,
 		`{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
 	w.idle("a", 3)
 	w.Eventually("marks", func() error {
