@@ -165,8 +165,8 @@ rotation: planes ## A third of the suites, four faults, one with several hubs, a
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(TURN), faults $(ROTATED) and $(REPLICATED)"
 	@# On a small machine two suites slow each other down: what fails beside another runs once more by itself, what passed is cached.
 	$(MAKE) e2e SUITES='$(TURN)' || $(MAKE) e2e SUITES='$(TURN)' LANES=1
-	@# Memory, streams and results are judged here; latency, which needs a quiet machine, by make adversary.
-	go test -vet=off -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 2s
+	@# Memory, streams, results and claims that hang are judged here; latency, which needs a quiet machine, by make adversary.
+	go test -vet=off -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 10s
 	go test -vet=off -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
 	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
 	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -hubs 3 -faults '$(REPLICATED)' -seeds '$(DAY)'
