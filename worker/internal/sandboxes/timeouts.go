@@ -42,7 +42,7 @@ func durationOf(d *durationpb.Duration) *time.Duration {
 
 // Prepared ends the preparation of a sandbox: callers see it running, and reach it.
 func (s *Service) Prepared(ctx context.Context, id string) error {
-	record, err := s.change(ctx, id, func(pod *corev1.Pod) []byte { return sandbox.PreparedPatch(pod) })
+	record, err := s.change(ctx, id, sandbox.PreparedPatch)
 	if err == nil && outcome.Over(record) {
 		return disposition.NotFound("sandbox %s has ended: %s", id, outcome.Cause(record))
 	}
