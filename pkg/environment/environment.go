@@ -60,8 +60,29 @@ func (s *Setter) Ready() error {
 	return nil
 }
 
-// Taken returns why a sandbox has no daemon that takes fields of a claim (validate.Belongings); nil if it has one.
-func Taken(sandbox *sandboxv1.Sandbox, fields []string) error {
+// Environment gives sandboxes what their daemons take of a claim: validate.Belongings.
+type Environment interface {
+	// Ready returns why it cannot be given here; nil if it can.
+	Ready() error
+	// Set gives it to a sandbox that has started, and ends its preparation. The context identifies the caller.
+	Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error
+}
+
+// Equip has a sandbox that has started get what its daemon takes of a claim, if there is anything to give or to end. It refuses a sandbox
+// without a daemon.
+func Equip(ctx context.Context, by Environment, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error {
+	fields := validate.Belongings(of)
+	if !outcome.Started(sandbox) || len(fields) == 0 && !outcome.IsPreparing(sandbox) {
+		return nil
+	}
+	if err := taken(sandbox, fields); err != nil {
+		return err
+	}
+	return by.Set(ctx, sandbox, of)
+}
+
+// taken returns why a sandbox has no daemon that takes fields of a claim (validate.Belongings); nil if it has one.
+func taken(sandbox *sandboxv1.Sandbox, fields []string) error {
 	if slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == validate.DaemonRuntime }) {
 		return nil
 	}
@@ -74,7 +95,7 @@ func (s *Setter) Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandbo
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if len(validate.Belongings(of)) > 0 {
-		if err := s.equip(ctx, sandbox.GetId(), of); err != nil {
+		if err := s.prepare(ctx, sandbox.GetId(), of); err != nil {
 			return err
 		}
 	}
@@ -89,7 +110,7 @@ func (s *Setter) Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandbo
 	return nil
 }
 
-func (s *Setter) equip(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
+func (s *Setter) prepare(ctx context.Context, id string, of *sandboxv1.CreateSandboxRequest) error {
 	if err := s.Ready(); err != nil {
 		return err
 	}

@@ -18,16 +18,8 @@ import (
 // endTimeout bounds the release of a sandbox whose environment could not be set.
 const endTimeout = 20 * time.Second
 
-// Environment gives sandboxes what their daemons take of a claim: validate.Belongings.
-type Environment interface {
-	// Ready returns why it cannot be given here; nil if it can.
-	Ready() error
-	// Set gives it to a sandbox that has started, and ends its preparation. The context identifies the caller.
-	Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error
-}
-
 // SetEnvironment has e set the environment of claims. Call it before the first claim; without it claims with one are refused.
-func (s *Service) SetEnvironment(e Environment) { s.environment = e }
+func (s *Service) SetEnvironment(e environment.Environment) { s.environment = e }
 
 // OnSent has f told of each claim that a cluster was sent: whether it was served. Call it before the first claim.
 func (s *Service) OnSent(f func(env segment.Key, cluster string, ok bool)) { s.sent = f }
@@ -47,15 +39,12 @@ func (s *Service) checkEnvironment(in *sandboxv1.CreateSandboxRequest) error {
 // equip sets the environment of a sandbox before it is returned. If that fails, a sandbox that this call has made is released; because
 // no caller knows of it. One that an earlier call with its key has returned stays.
 func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, repeat bool) error {
-	fields := validate.Belongings(in)
 	if outcome.Over(sandbox) || sandbox.GetPhase() == sandboxv1.Phase_PENDING {
 		return nil // an end is returned as it is
 	}
 	err := refuseOpenNetwork(sandbox, in)
-	if err == nil && outcome.Started(sandbox) && (len(fields) > 0 || outcome.IsPreparing(sandbox)) {
-		if err = environment.Taken(sandbox, fields); err == nil {
-			err = s.environment.Set(ctx, sandbox, in)
-		}
+	if err == nil {
+		err = environment.Equip(ctx, s.environment, sandbox, in)
 	}
 	if err == nil || repeat {
 		return err

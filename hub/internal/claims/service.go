@@ -17,6 +17,7 @@ import (
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/pkg/environment"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
@@ -110,7 +111,7 @@ type Service struct {
 	restored   background.Latest // what clusters lost whose etcd was restored
 	flights    *flights
 
-	environment Environment                                    // nil: none is set
+	environment environment.Environment                        // nil: none is set
 	sent        func(env segment.Key, cluster string, ok bool) // nil: none is told
 }
 

@@ -13,24 +13,14 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/environment"
-	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/validate"
 )
 
 // endTimeout bounds the release of a sandbox whose environment could not be set.
 const endTimeout = 20 * time.Second
 
-// Environment gives sandboxes what their daemons take of a claim: validate.Belongings.
-type Environment interface {
-	// Ready returns why it cannot be given here; nil if it can.
-	Ready() error
-	// Set gives it to a sandbox that has started, and ends its preparation. The context identifies the caller.
-	Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error
-}
-
 // Equips returns an Environment that reaches sandboxes of this worker by Options.Reach, with a key as environment.Options has it.
-func (o *Options) Equips(key func() ([]byte, error)) Environment {
+func (o *Options) Equips(key func() ([]byte, error)) environment.Environment {
 	return environment.New(environment.Options{Opener: local{o.Reach}, Key: key, Clock: clock.RealClock{}})
 }
 
@@ -48,14 +38,7 @@ func (a *API) checkEnvironment(fields []string) error {
 // equip sets the environment of a sandbox before it is returned. If that fails, a sandbox that this call has made is released; because
 // no caller knows of it. One that another call with its key has returned, or may, stays.
 func (a *API) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, alone func() bool) error {
-	fields := validate.Belongings(in)
-	if !outcome.Started(sandbox) || len(fields) == 0 && !outcome.IsPreparing(sandbox) {
-		return nil // an end is returned as it is
-	}
-	err := environment.Taken(sandbox, fields)
-	if err == nil {
-		err = a.opts.Environment.Set(ctx, sandbox, in)
-	}
+	err := environment.Equip(ctx, a.opts.Environment, sandbox, in) // an end is returned as it is
 	if err == nil || !alone() {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/environment"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/segment"
@@ -74,7 +75,7 @@ type Options struct {
 	Envs      Envs         // nil: no Env can be refreshed
 	Reach     reach.Opener // nil: sandboxes cannot be reached
 	// Environment sets what a sandbox's daemon takes of a claim; nil: claims with it are refused.
-	Environment Environment
+	Environment environment.Environment
 	// Elsewhere returns the leader, if that is another replica. If it is nil, or returns nil, calls are served here.
 	Elsewhere func() grpc.ClientConnInterface
 	Clock     clock.PassiveClock   // for the time of decisions

@@ -46,9 +46,6 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 
 		Images: imagesOf(pod), ContainerId: containerOf(pod, &s), Node: pod.Spec.NodeName,
 	}
-	if record.GetPhase() == sandboxv1.Phase_RUNNING && Preparing(pod) {
-		record.Phase = sandboxv1.Phase_STARTING
-	}
 	if class := pod.Spec.RuntimeClassName; class != nil {
 		record.RuntimeClassName = *class
 	}
@@ -134,6 +131,9 @@ func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {
 	case Starting:
 		return sandboxv1.Phase_STARTING
 	case Running:
+		if Preparing(pod) {
+			return sandboxv1.Phase_STARTING
+		}
 		return sandboxv1.Phase_RUNNING
 	case Stopping:
 		return sandboxv1.Phase_STOPPING
