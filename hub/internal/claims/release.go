@@ -32,20 +32,52 @@ func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandb
 		return nil, unsure
 	}
 	sandbox, repeated, err := s.release(ctx, cluster, id)
-	switch {
-	case err == nil || !repeated && !recorded:
-		return sandbox, err
-	case unsure != nil:
-		return nil, unsure
+	if err == nil {
+		return sandbox, nil
 	}
 	e := *problem.FromError(err)
-	if recorded {
+	switch {
+	case e.Reason == problem.NotFound && !recorded:
+		return nil, err
+	case unsure != nil:
+		return nil, unsure
+	case recorded:
 		e.Message += "; the release is recorded, and the sandbox ends when the cluster is back"
-	} else {
+	case repeated:
 		e.Message += "; the hub repeats the release until the cluster confirms it, but forgets it when it restarts; because the sandbox has no " +
 			"claim key"
+	default:
+		e.Message += "; the release is not recorded, because too many others wait for their clusters: repeat it"
 	}
 	return nil, &e
+}
+
+// Claimed returns a sandbox with a claim key as its claim is recorded: who claimed it, where it is. It returns nil where no claim is.
+func (s *Service) Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	if err := s.settleID(ctx, id); err != nil {
+		return nil, err
+	}
+	known, _, err := s.ledger.ByID(ctx, id)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	if known.KeyHash == "" {
+		return nil, nil
+	}
+	h, err := s.ledger.Load(ctx, known.KeyHash)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	if h.Record == nil || h.Record.SandboxID != id {
+		return nil, nil
+	}
+	req, err := h.Record.ParseRequest()
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	sandbox := sketch(req, sandboxv1.Phase_RUNNING)
+	sandbox.Id, sandbox.ClusterId, sandbox.Pool = id, h.Record.Cluster, h.Record.Pool
+	return sandbox, nil
 }
 
 // endByID ends the claim of a sandbox, if it has a key. It reports whether the end is recorded.

@@ -176,6 +176,22 @@ func (s *Sandboxes) Of(cluster string, want func(*sandboxv1.Sandbox) bool) (out 
 	return out
 }
 
+// Get returns a sandbox of a cluster, nil if it is not known. It must not be changed.
+func (s *Sandboxes) Get(cluster, id string) *sandboxv1.Sandbox {
+	s.mu.Lock()
+	known := s.clusters[cluster]
+	s.mu.Unlock()
+	if known == nil {
+		return nil
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if e := known.sandboxes[id]; e != nil {
+		return e.sandbox
+	}
+	return nil
+}
+
 // Run lists the clusters until ctx ends.
 func (s *Sandboxes) Run(ctx context.Context) error {
 	defer s.running.Wait()

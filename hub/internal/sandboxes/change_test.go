@@ -92,6 +92,9 @@ func TestAnEndedSandboxIsTouchedInVain(t *testing.T) {
 			if got, err := f.hub.Pause(t.Context(), s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
 				t.Errorf("paused: %v, %v", got, err)
 			}
+			if got, err := f.hub.Resume(t.Context(), s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+				t.Errorf("resumed: %v, %v", got, err)
+			}
 			got, err := f.hub.Update(t.Context(), &sandboxv1.UpdateSandboxRequest{Id: s.GetId(), MaxLifetime: durationpb.New(0)})
 			if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
 				t.Errorf("changed: %v, %v", got, err)

@@ -6,6 +6,8 @@
 //
 //   - A caller sees its own sandboxes, and never learns of others: TestGetAndRelease, TestListMergesInOrder,
 //     TestOnlyTheOwnerReachesASandbox.
+//   - A release of a sandbox whose cluster is away is checked by what the hub last saw of it, or by its claim's record:
+//     TestAReleaseReachesAClusterThatIsAway.
 //   - A terminal record in the ledger is returned without its cluster; because that may be away: TestAnEndedSandboxIsTouchedInVain.
 //   - A list merges all clusters' pages, and may be short. A cluster silent for 3 s is named and delays no other (I7):
 //     TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged. Its live sandboxes are listed as last known:

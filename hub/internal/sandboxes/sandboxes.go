@@ -37,6 +37,8 @@ type Fleet interface {
 type Claims interface {
 	// Ended returns the terminal record of a sandbox with a key, nil where none is kept.
 	Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	// Claimed returns a sandbox with a claim key as its claim is recorded, nil where no claim is.
+	Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	// End ends a sandbox. The end of a sandbox with a claim key is durable before its cluster gets the request.
 	End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error)
 	// Decision returns how a sandbox's claim was decided.
@@ -142,6 +144,11 @@ func noSandbox(id string) error { return problem.New(problem.NotFound, "no sandb
 // Release ends a sandbox. Releasing an ended one returns its record.
 func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	cluster, ended, err := s.find(ctx, id)
+	if err != nil && silent(err) {
+		e := *problem.FromError(err)
+		e.Message += "; the release is not recorded: repeat it"
+		return nil, &e
+	}
 	if err != nil || ended != nil {
 		return ended, err
 	}
@@ -156,6 +163,9 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 	if p := principal.From(ctx); p.Restricted() {
 		// Team and user of a sandbox never change, so checking first is safe.
 		sandbox, err := s.Get(ctx, id)
+		if err != nil && silent(err) {
+			sandbox, err = s.remembered(ctx, cluster, id, err)
+		}
 		if err != nil {
 			return "", nil, err
 		}
@@ -171,6 +181,28 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 		err = s.registered(cluster, id)
 	}
 	return cluster, ended, err
+}
+
+// remembered returns a sandbox of a cluster that does not respond, as far as the hub knows it: as last seen, or as its claim is
+// recorded. Without either it returns the cluster's error.
+func (s *Service) remembered(ctx context.Context, cluster, id string, away error) (*sandboxv1.Sandbox, error) {
+	var sandbox *sandboxv1.Sandbox
+	if s.known != nil {
+		sandbox = s.known.Get(cluster, id)
+	}
+	if sandbox == nil {
+		var err error
+		if sandbox, err = s.claims.Claimed(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case sandbox == nil:
+		return nil, away
+	case !principal.From(ctx).Look().Sees(sandbox):
+		return nil, noSandbox(id)
+	}
+	return sandbox, nil
 }
 
 // Update changes the timeouts of a sandbox, on its cluster. For an ended sandbox it returns the record.

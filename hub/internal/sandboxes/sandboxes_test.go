@@ -3,6 +3,7 @@
 package sandboxes
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -53,6 +54,44 @@ func TestGetAndRelease(t *testing.T) {
 		f.Workers["east"].SetConnected(false)
 		_, err = f.hub.Get(mine, s.GetId())
 		workertest.WantReason(t, err, problem.Unavailable)
+	})
+}
+
+// A team releases a sandbox whose cluster is away: the hub knows whose it is by what it last saw, and after a restart by the claim's
+// record. Where it knows neither, the caller is told that nothing was recorded. Other callers learn nothing.
+func TestAReleaseReachesAClusterThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		p := principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}}
+		mine := principal.With(t.Context(), p)
+		other := principal.With(t.Context(), principal.Principal{Team: "s", AllNamespaces: true})
+		create := func(key string) string {
+			s, err := f.claims.Create(mine, workertest.Request(key))
+			must.Succeed(t, err)
+			return s.GetId()
+		}
+		plain, keyed, forgotten, recorded := create(""), create("k"), create(""), create("after a restart")
+		synctest.Wait()
+		f.Workers["east"].SetConnected(false)
+		released := func(id, want string) {
+			t.Helper()
+			_, err := f.hub.Release(other, id)
+			if reason := reasonOf(err); reason != problem.NotFound && reason != problem.Unavailable ||
+				strings.Contains(err.Error(), "release is recorded") || strings.Contains(err.Error(), "repeats") {
+				t.Errorf("another team's release: %v", err)
+			}
+			_, err = f.hub.Release(mine, id)
+			workertest.WantReason(t, err, problem.Unavailable)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("the caller is told %v, want %q", err, want)
+			}
+		}
+		released(plain, "the hub repeats the release until the cluster confirms it")
+		released(keyed, "the release is recorded, and the sandbox ends when the cluster is back")
+		released(keyed, "the release is recorded, and the sandbox ends when the cluster is back")
+		f.restart()
+		released(forgotten, "the release is not recorded: repeat it")
+		released(recorded, "the release is recorded, and the sandbox ends when the cluster is back")
 	})
 }
 
