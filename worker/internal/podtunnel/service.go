@@ -65,8 +65,9 @@ type Options struct {
 
 // Service opens tunnels to sandboxes.
 type Service struct {
-	opts  Options
-	seats reach.Seats
+	opts     Options
+	seats    reach.Seats
+	openings openings
 
 	mu       sync.Mutex
 	sessions map[string]map[*session]struct{} // by sandbox id
@@ -210,6 +211,11 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		case <-dialled:
 		}
 	}()
+	opened, err := s.openings.begin(session.ctx, accountOf(place))
+	if err != nil {
+		return err
+	}
+	defer opened()
 	known := func() {}
 	if runs(what) {
 		var ok bool
