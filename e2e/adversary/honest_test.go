@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -28,7 +29,16 @@ const (
 	attackFor = 2500 * time.Millisecond
 )
 
+// releasers is how many sandboxes are released at once.
+const releasers = 8
+
 func claimsIn(d time.Duration) int { return max(1, int(d.Seconds()**rateFlag)) }
+
+// claimsARow is the number of honest claims in a row.
+func claimsARow() int { return claimsIn(warmFor+calmFor) + claimsIn(gapFor) + claimsIn(attackFor) }
+
+// honestPods is the number of Pods of the callers' Env in each cluster: half more than its part of a row's claims.
+func honestPods() int { return claimsARow() * 3 / 4 }
 
 // samples are the latencies of a row's honest claims.
 type samples struct {
@@ -59,14 +69,16 @@ func (g *given) take(s *sandboxv1.Sandbox) error {
 	return nil
 }
 
-// honest makes the claims of a row, and returns when their sandboxes are released. It calls begin when the attack shall begin.
+// honest makes the claims of a row, and returns when their sandboxes are released. It calls begin when the attack shall begin. Releases
+// follow the last claim; because each costs a new Pod, and at this rate new Pods alone would keep two processors busy, so that any
+// attack would look like overload.
 func (w *world) honest(ctx context.Context, begin func()) (samples, error) {
 	calm, gap := claimsIn(warmFor), claimsIn(warmFor+calmFor)
 	attack := gap + claimsIn(gapFor)
-	var releasing sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	result := load.Open(ctx, attack+claimsIn(attackFor), *rateFlag, uint64(w.attempts), func(ctx context.Context, i int) error {
+	var release errgroup.Group
+	release.SetLimit(releasers)
+	claimed := make(chan func() error, claimsARow())
+	result := load.Open(ctx, claimsARow(), *rateFlag, uint64(w.attempts), func(ctx context.Context, i int) error {
 		if i == attack {
 			begin()
 		}
@@ -74,22 +86,27 @@ func (w *world) honest(ctx context.Context, begin func()) (samples, error) {
 		if err != nil {
 			return err
 		}
-		releasing.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), load.Timeout)
-			defer cancel()
-			if _, err := c.sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: s.GetId()}); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("releasing %s: %w", s.GetId(), err))
-			}
-		})
+		claimed <- func() error { return c.release(context.WithoutCancel(ctx), s.GetId()) }
 		return w.given.take(s)
 	})
-	releasing.Wait()
-	if result.Failed > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d honest claims failed, the first: %w", result.Failed, len(result.Latencies), result.Err))
+	close(claimed)
+	for f := range claimed {
+		release.Go(f)
 	}
-	return samples{result.Latencies[calm:gap], result.Latencies[attack:], result.Failed}, errors.Join(errs...)
+	err := release.Wait()
+	if result.Failed > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of %d honest claims failed, the first: %w", result.Failed, len(result.Latencies), result.Err))
+	}
+	return samples{result.Latencies[calm:gap], result.Latencies[attack:], result.Failed}, err
+}
+
+func (c *caller) release(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, load.Timeout)
+	defer cancel()
+	if _, err := c.sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
+		return fmt.Errorf("releasing %s: %w", id, err)
+	}
+	return nil
 }
 
 // claim claims for the teams in turn, in clusters in turn, with a key and without one.

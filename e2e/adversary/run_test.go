@@ -80,6 +80,9 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 			return m, fmt.Errorf("preparing the attack: %w", err)
 		}
 	}
+	if err := w.warm(ctx); err != nil {
+		return m, fmt.Errorf("before the attack: %w", err)
+	}
 	before, err := w.stand(ctx)
 	if err != nil {
 		return m, fmt.Errorf("before the attack: %w", err)
