@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/keyed"
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
@@ -26,6 +27,9 @@ const (
 	dialTimeout = 10 * time.Second
 	// leaseCheck bounds how late a silent tunnel notices that this process no longer leads.
 	leaseCheck = time.Second
+	// openingsAtOnce is how many conversations of an account are being opened at a time (I14): each costs the API server a TLS
+	// handshake and a connection to a kubelet.
+	openingsAtOnce = 4
 )
 
 // Sandboxes looks up sandboxes.
@@ -67,7 +71,7 @@ type Options struct {
 type Service struct {
 	opts     Options
 	seats    reach.Seats
-	openings openings
+	openings keyed.Semaphore // by account
 
 	mu       sync.Mutex
 	sessions map[string]map[*session]struct{} // by sandbox id
@@ -90,7 +94,10 @@ func New(opts Options) (*Service, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	s := &Service{opts: opts, seats: reach.Seats{Shares: opts.Shares}, sessions: map[string]map[*session]struct{}{}}
+	s := &Service{
+		opts: opts, seats: reach.Seats{Shares: opts.Shares}, openings: keyed.Semaphore{AtOnce: openingsAtOnce},
+		sessions: map[string]map[*session]struct{}{},
+	}
 	opts.Sandboxes.OnShut(s.shut)
 	return s, nil
 }
@@ -211,7 +218,7 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		case <-dialled:
 		}
 	}()
-	opened, err := s.openings.begin(session.ctx, accountOf(place))
+	opened, err := s.openings.Acquire(session.ctx, accountOf(place))
 	if err != nil {
 		return err
 	}

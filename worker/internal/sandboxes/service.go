@@ -15,6 +15,7 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/keyed"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -34,8 +35,9 @@ type Service struct {
 	time       *apitime.Clock
 	clock      clock.Clock
 	metrics    *metrics
-	timeouts   *idle.Keeper  // does not call back with its lock held; may be called with the inventory's
-	eventReads chan struct{} // a token for each read of events under way
+	timeouts   *idle.Keeper    // does not call back with its lock held; may be called with the inventory's
+	eventReads chan struct{}   // a token for each read of events under way
+	changes    keyed.Semaphore // by sandbox: changes at once would only repeat each other's writes
 	guarded    inventory.Guarded[shared]
 }
 
@@ -50,7 +52,7 @@ func New(i *inventory.Inventory, opts Options) (*Service, error) {
 	}
 	s := &Service{
 		opts: opts, inventory: i, clusterID: i.ClusterID(), time: i.Time(), clock: i.Clock(),
-		metrics: m, eventReads: make(chan struct{}, maxEventReads),
+		metrics: m, eventReads: make(chan struct{}, maxEventReads), changes: keyed.Semaphore{AtOnce: 1},
 		guarded: inventory.Guard(shared{
 			watches: map[string]*watch{}, transitions: map[string]*transition{}, nudged: map[string]bool{}, disposing: map[string]bool{},
 			ended: newEndedStore(), feeds: map[*feed]struct{}{},
