@@ -8,8 +8,9 @@
 //
 //   - Two clusters are planes; hub and workers are processes with a memory limit. Some limits are lowered, so that attacks take seconds,
 //     unless -full.
-//   - The attacker has a lower priority and one processor; because it shares the machine. It has its role's means only; a cluster speaks
-//     api/federation/v1 itself.
+//   - The attacker has a lower priority and one processor; because it shares the machine. It has its role's means only, and a tenant the
+//     limits of its team; a cluster speaks api/federation/v1 itself.
+//   - Honest sandboxes are released after a row; because each release costs a new Pod, and these alone would keep two processors busy.
 //
 // # What each row asserts (I14, I15)
 //

@@ -33,6 +33,8 @@ const (
 	spareEnv  = "spare"
 	fullEnv   = "full"
 	nodeEnv   = "node"
+	// attackerRate is how many claims a second the adversary's team may make: a quarter of the honest ones.
+	attackerRate = 5
 	// hardLimit is the private memory that the kernel lets a program have. Its GOMEMLIMIT is three quarters of -rss; because a
 	// program may use what is free for garbage, and only the rest is an attack's cost.
 	hardLimit = 2 << 30
@@ -198,6 +200,12 @@ func (w *world) settleIn(ctx context.Context) error {
 		Labels: map[string]string{"kind": "canary"}, MaxLifetime: durationpb.New(10 * time.Hour),
 	}); err != nil {
 		return fmt.Errorf("claiming the canary: %w", err)
+	}
+	// A team's fair share is what its limits say.
+	if _, err := w.admin.PutAccess(ctx, &sandboxv1.AccessPolicy{Limits: []*sandboxv1.TeamLimits{
+		{Team: "mallory", Limits: &sandboxv1.KeyLimits{ClaimsPerSecond: attackerRate}},
+	}}); err != nil {
+		return fmt.Errorf("limiting the adversary's team: %w", err)
 	}
 	for env, id := range map[string]*string{spareEnv: &w.own, nodeEnv: &w.node} {
 		s, err := w.admin.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{

@@ -126,6 +126,7 @@ type Client struct {
 	sandboxv1.EnvsClient
 	sandboxv1.HubClient
 	sandboxv1.PkiClient
+	sandboxv1.AccessClient
 }
 
 // HubClient returns a client of the hub.
@@ -181,6 +182,6 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 	return &Client{
 		SandboxesClient: sandboxv1.NewSandboxesClient(conn), ClaimsClient: sandboxv1.NewClaimsClient(conn),
 		ClustersClient: sandboxv1.NewClustersClient(conn), EnvsClient: sandboxv1.NewEnvsClient(conn),
-		HubClient: sandboxv1.NewHubClient(conn), PkiClient: sandboxv1.NewPkiClient(conn),
+		HubClient: sandboxv1.NewHubClient(conn), PkiClient: sandboxv1.NewPkiClient(conn), AccessClient: sandboxv1.NewAccessClient(conn),
 	}, nil
 }
