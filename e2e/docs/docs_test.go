@@ -2,17 +2,19 @@
 
 // Package docs_test runs the commands of README and docs/, as they stand there, against a federation of real programs on planes.
 // In goes each block that is marked sh, in the order of its page, in one shell a page. Commands that run until Ctrl-C get it after
-// two seconds. docs/quickstart.md has a suite of its own, package quickstart.
+// two seconds. docs/quickstart.md has a suite of its own, package quickstart. The other tests only read the pages.
 package docs_test
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if readsAlone(flag.Lookup("test.run").Value.String()) {
+		root = filepath.Join("..", "..")
+		os.Exit(m.Run())
+	}
 	stack.RunSuite("docs", func(ctx context.Context, dir, logDir string) (code int, err error) {
 		if root, err = filepath.Abs("../.."); err != nil {
 			return 1, err
@@ -66,6 +73,15 @@ func TestMain(m *testing.M) {
 		}
 		code = m.Run()
 		return code, atoll.Close()
+	})
+}
+
+// readsAlone reports whether -run leaves TestPages out, so that the others need no federation. In doubt it does not.
+func readsAlone(run string) bool {
+	parts := strings.FieldsFunc(run, func(r rune) bool { return r == '/' || r == '|' })
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool {
+		selects, err := regexp.MatchString(part, "TestPages")
+		return err != nil || selects
 	})
 }
 
@@ -155,6 +171,37 @@ var pages = []struct{ path, setup string }{
 		"hub.tar.gz\natoll-hub restore " +
 		"hub.tar.gz --data-dir data\n" +
 		issued},
+	{"docs/fleets.md", fleet},
+	{"docs/sizing.md", ""},
+}
+
+// fleet has the README's new cluster, without its worker, stand for east, which is served from mgmt. kubectl stands for clusterctl.
+const fleet = `mkdir fleet; cd fleet
+helm uninstall atoll-worker --kube-context mars -n atoll-system --ignore-not-found
+kubectl config view --raw --flatten > all.yaml
+export KUBECONFIG=$PWD/all.yaml
+kubectl config delete-context east
+kubectl config rename-context mars east
+kubectl config rename-context west mgmt
+for n in atoll-system fleet; do kubectl create namespace $n --dry-run=client -o yaml | kubectl --context mgmt apply -f -; done
+clusterctl() { kubectl config view --raw --minify --flatten --context east; }
+`
+
+// exception is a block of a page, by how it begins.
+type exception struct{ page, begins, why string }
+
+// notRun are blocks that are not run though they have commands, or that do not say what they are.
+var notRun = []exception{
+	{"docs/architecture.md", "                    callers: gRPC", "a drawing"},
+	{"docs/fleets.md", "atollctl kubeconfig east", "the hub's API has no TLS here; e2e/kubeproxy runs them"},
+	{"docs/operations.md", "atollctl hub migrate --online", "there is no etcd here; TestMigration of pkg/hubstate has one"},
+	{"docs/operations.md", "helm upgrade hub charts/hub", "no hub runs in a cluster here; e2e/charts renders them"},
+	{"docs/operations.md", "issuers:", "a file"},
+	{"docs/operations.md", "atollctl login", "there is no issuer here; TestLogin of cli has one"},
+	{"docs/operations.md", "$ atollctl doctor", "output, of a federation that is ill"},
+	{"docs/operations.md", "$ atollctl verify", "output, of a federation that is ill"},
+	{"docs/sandboxes.md", "id: AkVl", "events"},
+	{"docs/sandboxes.md", "atollctl create --env python --env-var", "the README's template has no daemon; e2e/e2b sets variables"},
 }
 
 // issued are certificates in their clusters.
@@ -195,19 +242,82 @@ func TestPages(t *testing.T) {
 			must.Succeed(t, shell(t.Context(), strings.Join(script, "\n")))
 		})
 	}
-	t.Run("every page with commands is run", func(t *testing.T) {
-		all, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+}
+
+var (
+	// fence is a block with its mark.
+	fence = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```")
+	// command is a line that a reader would type.
+	command = regexp.MustCompile(`(?m)^(\$|(bin/)?(atollctl|atoll-hub)|kubectl|helm|clusterctl|curl|make|go) `)
+	makes   = regexp.MustCompile(`(?m)^make ([a-z0-9-]+)`)
+)
+
+// marks are those of blocks that nothing runs. Each of them has no commands.
+var marks = []string{"yaml", "json", "ts", "text"}
+
+// Every block with commands is run, or has a reason in notRun; and every block says what it is.
+func TestEveryBlockIsRunOrHasAReason(t *testing.T) {
+	all, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	must.Succeed(t, err)
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	must.Succeed(t, err)
+	run := map[string]bool{"docs/quickstart.md": true}
+	for _, page := range pages {
+		run[page.path] = true
+	}
+	needed := map[int]bool{}
+	for _, path := range append(all, "README.md") {
+		page := strings.TrimPrefix(filepath.ToSlash(path), filepath.ToSlash(root)+"/")
+		text, err := os.ReadFile(filepath.Join(root, page))
 		must.Succeed(t, err)
-		run := map[string]bool{"docs/quickstart.md": true}
-		for _, page := range pages {
-			run[page.path] = true
+		found := fence.FindAllStringSubmatch(string(text), -1)
+		if fences := strings.Count(string(text), "```"); fences != 2*len(found) {
+			t.Errorf("%s has %d fences and %d blocks: one has no end, or does not begin its line", page, fences, len(found))
 		}
-		for _, path := range all {
-			if page := "docs/" + filepath.Base(path); !run[page] && len(blocks(t, block, page)) > 0 {
-				t.Errorf("%s has commands and no line in pages", page)
+		for _, match := range found {
+			mark, commands := match[1], match[2]
+			begins, _, _ := strings.Cut(commands, "\n")
+			if mark == "sh" {
+				if !run[page] {
+					t.Errorf("%s has commands and no line in pages: %s", page, begins)
+				}
+				for _, target := range makes.FindAllStringSubmatch(commands, -1) {
+					if !strings.Contains(string(makefile), "\n"+target[1]+":") {
+						t.Errorf("%s has make %s, and the Makefile has no such target", page, target[1])
+					}
+				}
+				continue
 			}
+			if slices.Contains(marks, mark) && !command.MatchString(commands) {
+				continue
+			}
+			i := slices.IndexFunc(notRun, func(not exception) bool {
+				return not.page == page && strings.HasPrefix(commands, not.begins)
+			})
+			if i >= 0 {
+				needed[i] = true
+				continue
+			}
+			t.Errorf("%s, the block that begins %q: its mark is %q, want sh, which is run, %s without commands, or a reason in notRun",
+				page, begins, mark, strings.Join(marks, ", "))
 		}
-	})
+	}
+	for i, not := range notRun {
+		if !needed[i] {
+			t.Errorf("no block of %s begins %q and needs a reason: take it from notRun", not.page, not.begins)
+		}
+	}
+}
+
+// What readers look for in the README has a heading there.
+func TestTheREADMEHasItsHeadings(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	must.Succeed(t, err)
+	for _, heading := range []string{"Add a cluster", "Give a team access", "Write a client"} {
+		if !strings.Contains(string(text), "\n## "+heading+"\n") {
+			t.Errorf("README.md has no heading %q", heading)
+		}
+	}
 }
 
 // runnable makes commands fit this machine: make is what runs this test, and the address is printed by the demo.
