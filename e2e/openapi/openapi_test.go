@@ -194,6 +194,8 @@ func (r *recorder) upgrade(path, protocol string) {
 // reply is the part of a response that the test reads.
 type reply struct {
 	ID        string `json:"id"`
+	Reason    string `json:"reason"` // of a problem
+	Detail    string `json:"detail"`
 	Sandboxes []struct {
 		ID    string `json:"id"`
 		PodIP string `json:"podIp"`
@@ -481,7 +483,13 @@ func callRefused(t *testing.T, r *recorder) {
 	r.call(422, "POST", "/v1/sandboxes", `{"env": "python", "instanceType": "c9.huge"}`)
 	second := r.call(200, "POST", "/v1/sandboxes", `{"env": "python"}`, "Idempotency-Key", "second").ID
 	r.call(503, "POST", "/v1/sandboxes", `{"env": "python", "noQueue": true}`)
-	r.call(504, "POST", "/v1/sandboxes", `{"env": "python", "startupTimeout": "0.2s"}`)
+	for _, header := range [][]string{nil, {"Idempotency-Key", "late"}} {
+		late := r.call(504, "POST", "/v1/sandboxes", `{"env": "python", "startupTimeout": "0.2s"}`, header...)
+		if late.Reason != "DEADLINE" || !strings.Contains(late.Detail, "became idle") {
+			t.Errorf("a claim that has waited for its startupTimeout, header %q: %s: %q, want DEADLINE and what it waited for",
+				header, late.Reason, late.Detail)
+		}
+	}
 	r.call(200, "DELETE", "/v1/sandboxes/"+second, "")
 	r.exchanges = slices.Concat(r.exchanges, stranger.exchanges, looks.exchanges)
 }

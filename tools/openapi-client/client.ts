@@ -130,6 +130,23 @@ const missing = refused(await api.GET("/v1/clusters/{id}", { params: { path: { i
 assert.equal(missing.reason, "NOT_FOUND");
 told("no such cluster", missing.detail);
 
+const template = {
+  apiVersion: "agents.navix.sh/v1alpha1",
+  kind: "SandboxTemplate",
+  metadata: { name: `client-${process.pid}` },
+  spec: { version: "v1.0.0", template: { spec: { containers: [{ name: "main", image: "registry.example/client" }] } } },
+};
+const named = { params: { path: { name: template.metadata.name } } };
+const put = done(await api.PUT("/v1/templates/{name}", { ...named, body: template }));
+const stored = done(await api.GET("/v1/templates/{name}", named));
+assert.deepEqual([stored.name, stored.catalog?.revision, stored.template?.["kind"]], [put.name, 1, template.kind]);
+const templates = done(await api.GET("/v1/templates"));
+assert(templates.templates.some((one) => one.name === put.name));
+done(await api.DELETE("/v1/templates/{name}", named));
+const deleted = refused(await api.GET("/v1/templates/{name}", named));
+assert.equal(deleted.reason, "NOT_FOUND");
+told("a template", `revision ${stored.catalog?.revision} of ${stored.name}, deleted: ${deleted.detail}`);
+
 const released = done(await api.DELETE("/v1/sandboxes/{id}", { params }));
 assert(released.phase === "STOPPING" || released.phase === "ENDED", released.phase);
 told("released", released.phase);
@@ -147,8 +164,10 @@ export async function wrong(): Promise<void> {
   await api.POST("/v1/sandboxes", { body: { env, idleTimeout: 90 } });
   // @ts-expect-error no such phase
   await api.GET("/v1/sandboxes", { params: { query: { phase: "NAPPING" } } });
-  // @ts-expect-error not built
-  await api.GET("/v1/templates/{name}", { params: { path: { name: env } } });
+  // @ts-expect-error no such operation
+  await api.PATCH("/v1/templates/{name}", { params: { path: { name: env } } });
+  // @ts-expect-error which template?
+  await api.GET("/v1/templates/{name}", { params: { path: {} } });
   const { error } = await api.GET("/v1/clusters");
   // @ts-expect-error no such field of a problem
   error?.message;
