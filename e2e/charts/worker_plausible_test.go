@@ -3,6 +3,7 @@
 package charts_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -82,23 +83,38 @@ func plausible(t *testing.T) {
 		}
 	}
 
-	remove := func(message string) string {
+	remove := func(conditions string) string {
 		object := &unstructured.Unstructured{}
 		manifest := strings.NewReplacer("IDLE", "app", "MAIN", "app", "name: told", "name: used").Replace(template)
 		must.Succeed(t, yaml.Unmarshal([]byte(manifest), &object.Object))
 		must.Succeed(t, as.Create(t.Context(), object))
-		status := []byte(`{"status":{"conditions":[{"type":"Available","status":"True","reason":"Validated",` +
-			`"lastTransitionTime":"2026-03-01T12:00:00Z","message":"` + message + `"}]}}`)
+		status, err := yaml.YAMLToJSON([]byte("status: {conditions: [" + conditions + "]}"))
+		must.Succeed(t, err)
 		must.Succeed(t, as.Status().Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", status)))
 		warned.take()
 		must.Succeed(t, as.Delete(t.Context(), object))
 		return warned.take()
 	}
-	if told := remove("version v1, revision 1; nothing uses it"); told != "" {
-		t.Errorf("the end of a template that is not used is warned of: %s", told)
+	is := func(condition, status, reason, message string) string {
+		return fmt.Sprintf("{type: %s, status: %q, reason: %s, lastTransitionTime: %q, message: %q}, ", condition, status, reason,
+			"2026-03-01T12:00:00Z", message)
 	}
-	if told := remove("version v1, revision 1; pools: 2, of this revision: 2; Envs: default/py"); !strings.Contains(told,
-		"the template is in use") || !strings.Contains(told, "Envs: default/py") {
-		t.Errorf("the end of a template that is used: warned of %q", told)
+	current := is("Degraded", "False", "AllCurrent", "all pools that name it have this revision")
+	faults := func(fault string) string { return is("Available", "False", "TemplateInvalid", fault) }
+	for _, tc := range []struct{ name, conditions, warned string }{
+		{"is not used", is("Available", "True", "Validated", "version v1, revision 1; nothing uses it") + current, ""},
+		{"is used", is("Available", "True", "Validated", "version v1, revision 1; pools: 2, of this revision: 2; Envs: default/py") + current,
+			"Envs: default/py"},
+		{"has faults and is not used", faults(`"pools: 1" is no name`) +
+			is("Degraded", "True", "TemplateInvalid", "no Pods can be made from it; nothing uses it"), ""},
+		{"has faults and is used", faults("spec.template.spec.containers: there is none") + is("Degraded", "True", "TemplateInvalid",
+			"no Pods can be made from it; pools: 1, of this revision: 0; Envs: default/py, which go on with what they were made from"),
+			"pools: 1, of this revision: 0; Envs: default/py"},
+	} {
+		told := remove(tc.conditions)
+		if tc.warned == "" && told != "" || tc.warned != "" && (!strings.Contains(told, "the template is in use") ||
+			!strings.Contains(told, tc.warned)) {
+			t.Errorf("the end of a template that %s: warned of %q, want %q", tc.name, told, tc.warned)
+		}
 	}
 }
