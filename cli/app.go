@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -153,8 +152,15 @@ func (a *app) explainCall(
 	}
 	p := problem.FromError(err)
 	st := status.Convert(err)
-	if own := len(st.Details()) == 0; own && ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return problem.New(problem.Deadline, "%s has not responded within %s (--timeout)", a.server, time.Since(began).Round(time.Second))
+	// The clock tells, because gRPC ends a call at its deadline at times before its context ends.
+	deadline, bounded := ctx.Deadline()
+	if own := len(st.Details()) == 0; own && bounded && !time.Now().Before(deadline) {
+		// Rounded it is 0 where the flag is below a second, or calls before this one took the time.
+		within := cmp.Or(time.Since(began).Round(time.Second), a.limit())
+		if a.timeout > 0 {
+			within = min(within, a.timeout)
+		}
+		return problem.New(problem.Deadline, "%s has not responded within %s (--timeout)", a.server, within)
 	} else if own && st.Code() == codes.Unavailable {
 		return problem.New(problem.Unavailable, "%s was not reached: %s", a.server, withHint(transportError.ReplaceAllString(p.Message, "$1")))
 	}

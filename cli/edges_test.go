@@ -41,6 +41,27 @@ type scripted struct {
 	claim  func() (*sandboxv1.Claim, error)
 	create func(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
 	env    *sandboxv1.Env // nil: one with a name alone
+
+	envs     func() []*sandboxv1.Env     // of all namespaces; nil: default/py
+	clusters func() []*sandboxv1.Cluster // nil: east, which is fresh
+}
+
+// looks returns a function that returns the values one by one. The last stays, and done is called when it is returned again.
+func looks[T any](done func(), values ...T) func() T {
+	var mu sync.Mutex
+	last := false
+	return func() T {
+		mu.Lock()
+		defer mu.Unlock()
+		if last {
+			done()
+		}
+		value := values[0]
+		if last = len(values) == 1; !last {
+			values = values[1:]
+		}
+		return value
+	}
 }
 
 func (s *scripted) sandbox() *sandboxv1.Sandbox {
@@ -66,7 +87,10 @@ func (s *scripted) CreateSandbox(ctx context.Context, r *sandboxv1.CreateSandbox
 	return s.sandbox(), nil
 }
 
-func (s *scripted) GetSandbox(context.Context, *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
+func (s *scripted) GetSandbox(_ context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
+	if r.GetId() != "id-east" {
+		return nil, problem.New(problem.NotFound, "no sandbox %q", r.GetId())
+	}
 	return s.sandbox(), nil
 }
 
@@ -86,6 +110,13 @@ func (s *scripted) PauseSandbox(context.Context, *sandboxv1.PauseSandboxRequest)
 	return s.sandbox(), nil
 }
 
+func (s *scripted) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
+	if len(s.phases) == 0 {
+		return s.UnimplementedSandboxesServer.ResumeSandbox(ctx, r)
+	}
+	return s.sandbox(), nil
+}
+
 func (s *scripted) ListSandboxes(_ context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	if _, faults := listing.Parse(r); faults.Err() != nil {
 		return nil, faults.Err()
@@ -97,8 +128,12 @@ func (s *scripted) ListSandboxes(_ context.Context, r *sandboxv1.ListSandboxesRe
 	return out, nil
 }
 
-func (s *scripted) GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
-	return s.claim()
+func (s *scripted) GetClaim(_ context.Context, r *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
+	claim, err := s.claim()
+	if claim != nil && claim.GetClaimKey() == "" {
+		claim.ClaimKey, claim.Namespace = r.GetClaimKey(), r.GetNamespace()
+	}
+	return claim, err
 }
 
 func (s *scripted) GetEnv(_ context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
@@ -106,6 +141,37 @@ func (s *scripted) GetEnv(_ context.Context, r *sandboxv1.GetEnvRequest) (*sandb
 		return s.env, nil
 	}
 	return &sandboxv1.Env{Namespace: r.GetNamespace(), Name: r.GetName()}, nil
+}
+
+func (s *scripted) ListEnvs(_ context.Context, r *sandboxv1.ListEnvsRequest) (*sandboxv1.ListEnvsResponse, error) {
+	envs := []*sandboxv1.Env{{Namespace: "default", Name: "py"}}
+	if s.envs != nil {
+		envs = s.envs()
+	}
+	out := &sandboxv1.ListEnvsResponse{}
+	for _, env := range envs {
+		if r.GetNamespace() == "" || r.GetNamespace() == env.GetNamespace() {
+			out.Envs = append(out.Envs, env)
+		}
+	}
+	return out, nil
+}
+
+func (s *scripted) ListClusters(context.Context, *sandboxv1.ListClustersRequest) (*sandboxv1.ListClustersResponse, error) {
+	if s.clusters == nil {
+		return &sandboxv1.ListClustersResponse{Clusters: []*sandboxv1.Cluster{{Id: "east", State: sandboxv1.ClusterState_FRESH}}}, nil
+	}
+	return &sandboxv1.ListClustersResponse{Clusters: s.clusters()}, nil
+}
+
+func (s *scripted) GetCluster(ctx context.Context, r *sandboxv1.GetClusterRequest) (*sandboxv1.Cluster, error) {
+	list, _ := s.ListClusters(ctx, nil)
+	for _, cluster := range list.GetClusters() {
+		if cluster.GetId() == r.GetId() {
+			return cluster, nil
+		}
+	}
+	return nil, problem.New(problem.NotFound, "no cluster %q", r.GetId())
 }
 
 func (s *scripted) ExplainEnv(_ context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
@@ -167,6 +233,7 @@ func TestCommandsOnAnEndedSandbox(t *testing.T) {
 		"update id-east --idle-timeout 1h": exitEnded,
 		"touch id-east":                    exitEnded,
 		"pause id-east":                    exitEnded,
+		"resume id-east":                   exitEnded,
 		"port-forward id-east 8000":        exitEnded,
 		"sandboxes id-east":                0,
 		"release id-east":                  0,
@@ -313,7 +380,8 @@ func TestCreateOutwaitsTheServerAndTellsWhatItWaitsFor(t *testing.T) {
 	}
 	server := serveScripted(t, s)
 	_, stderr, code := server.telling(t.Context(), "create --env py --claim-key k --startup-timeout 10m", told)
-	if code != 0 || !strings.Contains(stderr, "waiting in east/py-a, position 3 of 7, no Pod of the pool is idle") {
+	if code != 0 || !regexp.MustCompile(`^waiting for [1-9]\d*s: waiting in east/py-a, position 3 of 7, no Pod of the pool is idle\n`).
+		MatchString(stderr) {
 		t.Errorf("exit code %d, told %q", code, stderr)
 	}
 	if left < 10*time.Minute {
@@ -326,6 +394,30 @@ func TestCreateOutwaitsTheServerAndTellsWhatItWaitsFor(t *testing.T) {
 	if text := standing(t.Context(), clients{envs: explainer{s: s}}, &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "py"}); text !=
 		"a claim goes to east/py-a: no idle Pod free in default/py" {
 		t.Errorf("without a key: %q", text)
+	}
+}
+
+// A call that --timeout ends says how long it had, in the flag's words, and what a create with a key can do next.
+func TestAServerThatHangs(t *testing.T) {
+	ended := t.Context().Done()
+	server := serveScripted(t, &scripted{create: func(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+		<-ended
+		return nil, context.Canceled
+	}})
+	silent := testserver.Listen(t) // takes connections, and says nothing
+	defer silent.Close()
+	for _, tc := range []struct {
+		server     runner
+		line, hint string
+	}{
+		{server, "create --env py --claim-key k", "the same command with --claim-key k asks for its sandbox again"},
+		{runner(silent.Addr().String()), "clusters", ""},
+	} {
+		_, stderr, code := tc.server.run(t.Context(), tc.line+" --timeout 50ms")
+		if code != 4 || !strings.HasPrefix(stderr, "atollctl: "+string(tc.server)+" has not responded within 50ms (--timeout) (DEADLINE)\n") ||
+			!strings.Contains(stderr, tc.hint) || strings.Contains(stderr, "context deadline") {
+			t.Errorf("%s: exit code %d, %q", tc.line, code, stderr)
+		}
 	}
 }
 
@@ -351,7 +443,7 @@ func TestWatchAndWait(t *testing.T) {
 		t.Errorf("waiting for a sandbox that ends: %d %s", code, stderr)
 	}
 	s.phases = []sandboxv1.Phase{starting}
-	if _, stderr, code := run(t.Context(), "sandboxes --wait=running --timeout 1s"); code != 4 ||
+	if _, stderr, code := run(t.Context(), "sandboxes --wait=running --timeout 3s"); code != 4 ||
 		!strings.Contains(stderr, "id-east is starting") {
 		t.Errorf("waiting in vain: %d %s", code, stderr)
 	}
@@ -364,6 +456,87 @@ func TestWatchAndWait(t *testing.T) {
 	for _, phase := range []string{"STARTING", "RUNNING"} {
 		if strings.Count(stdout, `"phase": "`+phase+`"`) != 1 {
 			t.Errorf("%s is not told once (%d, %s):\n%s", phase, code, stderr, stdout)
+		}
+	}
+}
+
+// What is watched is printed once, and then each item that changes, without what stayed. An interrupt is its end.
+func TestWatchAndWaitOfEnvsClustersAndClaims(t *testing.T) {
+	const fresh, suspect = sandboxv1.ClusterState_FRESH, sandboxv1.ClusterState_SUSPECT
+	env := func(name string, idle int32) *sandboxv1.Env {
+		return &sandboxv1.Env{Namespace: "default", Name: name, Idle: idle}
+	}
+	cluster := func(id string, state sandboxv1.ClusterState) *sandboxv1.Cluster {
+		return &sandboxv1.Cluster{Id: id, State: state}
+	}
+	for line, tc := range map[string]struct {
+		s    func(done func()) *scripted
+		want string
+	}{
+		"envs -w": {func(done func()) *scripted {
+			return &scripted{envs: looks(done, []*sandboxv1.Env{env("py", 1), env("js", 7)}, []*sandboxv1.Env{env("py", 2), env("js", 7)})}
+		}, `ENV .*\ndefault/py +1 .*\ndefault/js +7 .*\ndefault/py +2 .*\n`},
+		"clusters -w": {func(done func()) *scripted {
+			return &scripted{clusters: looks(done, []*sandboxv1.Cluster{cluster("east", fresh), cluster("west", fresh)},
+				[]*sandboxv1.Cluster{cluster("east", suspect), cluster("west", fresh)})}
+		}, `CLUSTER .*\neast +FRESH .*\nwest +FRESH .*\neast +SUSPECT .*\n`},
+		"claim k -w": {func(done func()) *scripted {
+			look := looks(done, sandboxv1.Claim_WAITING, sandboxv1.Claim_RUNNING)
+			return &scripted{claim: func() (*sandboxv1.Claim, error) { return &sandboxv1.Claim{ClaimKey: "k", State: look()}, nil }}
+		}, `CLAIM-KEY .*\nk +- +WAITING .*\nk +- +RUNNING .*\n`},
+		"clusters --wait=fresh": {func(func()) *scripted {
+			return &scripted{clusters: looks(func() {}, []*sandboxv1.Cluster{cluster("east", suspect)},
+				[]*sandboxv1.Cluster{cluster("east", fresh)})}
+		}, `CLUSTER .*\neast +FRESH .*\n`},
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stdout, stderr, code := serveScripted(t, tc.s(cancel)).run(ctx, line)
+			if code != 0 || stderr != "" || !regexp.MustCompile("^"+tc.want+"$").MatchString(stdout) {
+				t.Errorf("%d %s%s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// get and describe are there for those who know kubectl.
+func TestHabitsOfKubectl(t *testing.T) {
+	s := &scripted{
+		phases: []sandboxv1.Phase{sandboxv1.Phase_RUNNING},
+		claim: func() (*sandboxv1.Claim, error) {
+			return &sandboxv1.Claim{State: sandboxv1.Claim_WAITING, Message: "no Pod of the pool is idle"}, nil
+		},
+		envs: func() []*sandboxv1.Env {
+			return []*sandboxv1.Env{{Namespace: "default", Name: "py"}, {Namespace: "red", Name: "js"}}
+		},
+	}
+	run := serveScripted(t, s).run
+	const bothEnvs = `^ENV .*\ndefault/py .*\nred/js .*\n$`
+	const sandboxes = `^SANDBOX .*\nid-east +RUNNING +east +default/py .*\n$`
+	for line, want := range map[string]string{
+		"describe sandbox id-east":          `(?m)^id: id-east$(.|\n)*^phase: RUNNING$`,
+		"describe sb id-east":               `(?m)^id: id-east$`,
+		"describe env py":                   `^name: py\nnamespace: default\n$`,
+		"describe env red/js":               `^name: js\nnamespace: red\n$`,
+		"describe envs js -n red -o json":   `^{\n  "name": "js",\n  "namespace": "red"\n}\n$`,
+		"describe claim k":                  `^claimKey: k\nmessage: no Pod of the pool is idle\nnamespace: default\nstate: WAITING\n$`,
+		"describe cluster east":             `^id: east\nstate: FRESH\n$`,
+		"get envs":                          bothEnvs,
+		"get envs -A":                       bothEnvs,
+		"get envs --all-namespaces -o name": `^default/py\nred/js\n$`,
+		"get envs -n red":                   `^ENV .*\nred/js .*\n$`,
+		"get env py -n default -o yaml":     `^name: py\nnamespace: default\n$`,
+		"get clusters":                      `^CLUSTER .*\neast +FRESH .*\n$`,
+		"get cluster east":                  `^CLUSTER .*\neast +FRESH .*\n$`,
+		"get sandboxes":                     sandboxes,
+		"get sandboxes -A":                  sandboxes,
+		"get claim k":                       `^CLAIM-KEY .*\nk +default +WAITING .*no Pod of the pool is idle\n$`,
+	} {
+		stdout, stderr, code := run(t.Context(), line)
+		if code != 0 || stderr != "" || !regexp.MustCompile(want).MatchString(stdout) {
+			t.Errorf("%s: exit code %d, want %s\n%s%s", line, code, want, stdout, stderr)
 		}
 	}
 }
@@ -519,6 +692,13 @@ func TestCompletion(t *testing.T) {
 		"release":                         "id-east\n",
 		"exec":                            "id-east\n",
 		"describe sandbox":                "id-east\n",
+		"describe env":                    "default/py\n",
+		"get envs":                        "default/py\n",
+		"create --env":                    "default/py\n",
+		"describe cluster":                "east\n",
+		"get clusters":                    "east\n",
+		"clusters drain":                  "east\n",
+		"envs --cluster":                  "east\n",
 		"sandboxes --wait":                "starting\nrunning\nstopping\nended\n",
 		"create --wait":                   "ready\nassigned\nnone\n",
 		"clusters -o":                     "table\nwide\njson\nyaml\nname\n",

@@ -73,6 +73,24 @@ west     UNREACHABLE  0     0        0        0        0     3m
 	}
 }
 
+// A sandbox of a cluster that does not respond is told from one that is as it is now.
+func TestSandboxesThatAreAsLastKnown(t *testing.T) {
+	items := []*sandboxv1.Sandbox{
+		{Id: "a-east", Phase: sandboxv1.Phase_RUNNING, ClusterId: "east", Namespace: "default", Env: "py", PodIp: "10.0.0.7"},
+		{Id: "b-west", Phase: sandboxv1.Phase_RUNNING, ClusterId: "west", Namespace: "default", Env: "py", PodIp: "10.1.0.7",
+			StaleAge: durationpb.New(3 * time.Minute)},
+	}
+	const want = `SANDBOX  PHASE    CLUSTER  ENV         POD-IP    AGE  ENDED  STALE
+a-east   RUNNING  east     default/py  10.0.0.7  -    -      -
+b-west   RUNNING  west     default/py  10.1.0.7  -    -      3m
+`
+	var out bytes.Buffer
+	must.Succeed(t, sandboxView.list(&out, "table", items, &sandboxv1.ListSandboxesResponse{Sandboxes: items}))
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestEnvMembers(t *testing.T) {
 	env := &sandboxv1.Env{Namespace: "default", Name: "py", Clusters: []*sandboxv1.EnvCluster{
 		{ClusterId: "east", State: sandboxv1.ClusterState_FRESH, Age: durationpb.New(time.Second), Members: []*sandboxv1.EnvMember{
