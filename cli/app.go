@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -25,6 +26,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/usage"
 )
 
 // app holds what every command needs: the server's address and the output format.
@@ -51,12 +53,25 @@ func (a *app) bind(cmd *cobra.Command) {
 	flags.BoolVar(&a.plaintext, "plaintext", false, "no TLS; the default for loopback addresses without --ca-file")
 	flags.DurationVar(&a.timeout, "timeout", 0, "how long a call may take; default 2m, and for create as long as the server waits")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := notNegative(cmd.Flags()); err != nil {
+			return err
+		}
 		if contextless(cmd) {
 			return nil
 		}
 		return a.useContext(cmd.Flags())
 	}
 	bindEnum(cmd, flags, &a.output, "output", "o", strings.Join(outputs, ", "), outputs...)
+}
+
+// notNegative refuses durations below zero; because no command has a meaning for them.
+func notNegative(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if text := f.Value.String(); f.Value.Type() == "duration" && strings.HasPrefix(text, "-") && err == nil {
+			err = usage.InvalidFlag(f.Name, text, "a duration such as 90s or 10m, not below 0")
+		}
+	})
+	return err
 }
 
 // defaultTimeout is how long a call may take. A create takes as long as the server waits for a sandbox.

@@ -286,6 +286,9 @@ func TestErrorsAreInOurWords(t *testing.T) {
 	for line, want := range map[string]string{
 		"resume a b":                             "resuming b: method ResumeSandbox not implemented (UNIMPLEMENTED)",
 		"create --env py --startup-timeout soon": `--startup-timeout: "soon" is not valid, want a duration such as 90s or 10m`,
+		"create --env py --startup-timeout=-5s":  `--startup-timeout: "-5s" is not valid, want a duration such as 90s or 10m, not below 0`,
+		"logs id-east --since=-5m":               `--since: "-5m0s" is not valid, want a duration such as 90s or 10m, not below 0`,
+		"clusters --timeout=-1s":                 `--timeout: "-1s" is not valid, want a duration such as 90s or 10m, not below 0`,
 		"create --env py --multiplier x":         `--multiplier: "x" is not valid, want a whole number`,
 		"sandboxes --phase asleep":               `--phase: "asleep" is not valid, want one of: starting, running, stopping, ended`,
 		"sandboxes --clustre east":               "did you mean --cluster?",
