@@ -107,10 +107,11 @@ func (f *faults) action(o object) Action {
 	} else {
 		a.HTTP = f.http(request)
 	}
-	if text := f.text(o, "timeout", 32, "a duration such as \"10s\""); text != "" {
+	const validTimeout = problem.ValidDuration + ", from 100ms to 5m"
+	if text := f.text(o, "timeout", 32, validTimeout); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < MinTimeout || d > MaxTimeout {
-			f.add(o.at("timeout"), text, `a duration such as "10s", from 100ms to 5m`)
+			f.add(o.at("timeout"), text, validTimeout)
 		}
 		a.Timeout = &metav1.Duration{Duration: d}
 	}

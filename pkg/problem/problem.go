@@ -23,6 +23,9 @@ import (
 // Domain is the ErrorInfo domain of every error of Atoll.
 const Domain = "atoll.navix.sh"
 
+// ValidDuration says what is valid for a duration. Its examples fit the timeout of a hook as well, which is at most 5m.
+const ValidDuration = `a duration such as "90s" or "5m"`
+
 // Reason is the machine-readable cause of an error.
 type Reason string
 

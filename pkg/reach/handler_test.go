@@ -52,6 +52,7 @@ func (noOpener) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, 
 
 func TestRefusalsAreProblems(t *testing.T) {
 	h := NewHandler(noOpener{}, logr.Discard())
+	var body string
 	ask := func(method, path string, header ...string) int {
 		r := httptest.NewRequest(method, "http://hub.example"+path, nil)
 		for i := 0; i+1 < len(header); i += 2 {
@@ -62,6 +63,7 @@ func TestRefusalsAreProblems(t *testing.T) {
 		if kind := w.Header().Get("Content-Type"); w.Code >= 400 && kind != problem.ContentType {
 			t.Errorf("%s %s is answered %d of type %s", method, path, w.Code, kind)
 		}
+		body = w.Body.String()
 		return w.Code
 	}
 	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
@@ -92,6 +94,18 @@ func TestRefusalsAreProblems(t *testing.T) {
 	} {
 		if got := ask(c.method, c.path, c.header...); got != c.want {
 			t.Errorf("%s %s %v is answered %d, want %d", c.method, c.path, c.header, got, c.want)
+		}
+	}
+	// A parameter that is not known is named, with the one that is most like it.
+	const ofLogs, ofExec = "container, runtime, follow, tail, since, timestamps", "command, container, stdin, stdout, stderr, tty"
+	for path, want := range map[string]string{
+		"logs?tial=5":                       `"field":"tial","value":"5","valid":"tail; there are: ` + ofLogs + `"`,
+		"exec?command=ls&colour=x":          `"field":"colour","value":"x","valid":"one of: ` + ofExec + `"`, // it is like none
+		"exec?command=ls&contianer=sidecar": `"field":"contianer","value":"sidecar","valid":"container; there are: ` + ofExec + `"`,
+	} {
+		got := ask("GET", "/v1/sandboxes/a/"+path, append(socket, "Sec-WebSocket-Protocol", ExecProtocol)...)
+		if got != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s is answered %d %s, want %s", path, got, body, want)
 		}
 	}
 	h.Close()

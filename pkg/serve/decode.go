@@ -20,11 +20,13 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"navix.sh/atoll/pkg/problem"
 )
 
 // What is valid for types whose form protobuf defines.
 const (
-	ValidDuration  = `a duration such as "90s" or "10m"`
+	ValidDuration  = problem.ValidDuration
 	ValidTimestamp = "a time such as 2026-03-01T12:00:00Z"
 )
 

@@ -4,13 +4,20 @@ package api
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
 	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
@@ -56,5 +63,34 @@ func TestCallsAreLogged(t *testing.T) {
 				t.Errorf("%s: %s lacks %s", name, all, want)
 			}
 		}
+	}
+}
+
+// The server logs the calls that it serves, with the caller that it has admitted.
+func TestTheServerLogsACreate(t *testing.T) {
+	token, entry, err := NewToken(Key{Name: "ci", Team: "red", AllNamespaces: true, Scopes: []Scope{ScopeClaim}})
+	must.Succeed(t, err)
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	must.Succeed(t, os.WriteFile(path, entry, 0o600))
+	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	var mu sync.Mutex
+	var lines []string
+	log := funcr.New(func(_, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, args)
+	}, funcr.Options{})
+	f := newFleet(t, "default/demo")
+	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims")})
+	t.Cleanup(service.Close)
+	base := serveOptions(t, Options{Claims: service, Sandboxes: serveSandboxes(t, f, service), Fleet: f, Auth: auth, Log: log})
+	exchange(t, base, "POST", "/v1/sandboxes", `{"env":"dmeo","claimKey":"secret"}`, "Authorization", "Bearer "+token)
+
+	mu.Lock()
+	defer mu.Unlock()
+	want := `"principal"="ci" "team"="red" "env"="default/dmeo" "claimKeyHash"="` + ledger.KeyHash("red", "default", "secret") + `"`
+	if len(lines) != 1 || !strings.Contains(lines[0], `"msg"="Refused a create" `+want) {
+		t.Errorf("logged %q, want %s", lines, want)
 	}
 }

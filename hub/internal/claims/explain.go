@@ -9,7 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -99,7 +101,23 @@ func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sa
 	if len(h.Record.Decision) == 0 {
 		return nil, problem.New(problem.NotFound, "no decision is kept for claim key %q", k.key)
 	}
-	return h.Record.ParseDecision()
+	decision, err := h.Record.ParseDecision()
+	if err != nil || h.Record.State != ledger.Ended {
+		return decision, err
+	}
+	ended, err := s.ledger.Terminal(ctx, h.Record)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	// The decision was written before the cluster told that the sandbox had failed.
+	if e := outcome.Refusal(ended); e != nil {
+		for _, c := range decision.GetCandidates() {
+			if c.GetClusterId() == h.Record.Cluster && c.GetPool() == h.Record.Pool {
+				c.Outcome = string(failed) + ": " + e.Error()
+			}
+		}
+	}
+	return decision, nil
 }
 
 // explain keeps how the current candidate was chosen.

@@ -17,6 +17,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -201,7 +202,9 @@ func TestTheStartupTimeoutBoundsAClaim(t *testing.T) {
 
 func TestNoCandidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFederation(t, map[string]int32{"east": 0})
+		f := newFederation(t, map[string]int32{"east": 0, "west": 5})
+		_, err := f.Fleet.Drain(t.Context(), "west")
+		must.Succeed(t, err)
 		for name, tc := range map[string]struct {
 			change func(*sandboxv1.CreateSandboxRequest)
 			want   problem.Reason
@@ -213,7 +216,10 @@ func TestNoCandidate(t *testing.T) {
 			"no idle Pod and no queue": {func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }, problem.NoCapacity, "NoIdlePod"},
 			"no such cluster": {func(r *sandboxv1.CreateSandboxRequest) {
 				r.Clusters, r.RequireClusters = []string{"mars"}, true
-			}, problem.Misconfigured, `ClusterNotRequested: clusters: "mars" is not valid, its members have "east"`},
+			}, problem.Misconfigured, `ClusterNotRequested: clusters: "mars" is not valid, its members have "east", "west"`},
+			"its cluster is drained": {func(r *sandboxv1.CreateSandboxRequest) {
+				r.Clusters, r.RequireClusters = []string{"west"}, true
+			}, problem.NoCapacity, "no eligible member: ClusterDraining"},
 			"no such instance type": {func(r *sandboxv1.CreateSandboxRequest) { r.InstanceType = "huge" }, problem.Misconfigured,
 				`InstanceTypeMismatch: instanceType: "huge" is not valid, its members have none`},
 			"no such scaling group": {func(r *sandboxv1.CreateSandboxRequest) { r.ScalingGroup = "gpu" }, problem.Misconfigured,

@@ -22,7 +22,7 @@ import (
 )
 
 // The call that waits for a sandbox and each later call with its key tell its end the same way: its record, or the error of a
-// cause that only a person can cure.
+// cause that only a person can cure, which explain tells as well.
 func TestEachCallWithAKeyTellsTheSameEnd(t *testing.T) {
 	for name, tc := range map[string]struct {
 		failure string
@@ -65,6 +65,12 @@ func TestEachCallWithAKeyTellsTheSameEnd(t *testing.T) {
 				}}
 				must.Succeed(t, f.hub.OnEnded(t.Context(), "east", batch))
 				check("the second call")
+				of := &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo", ClaimKey: "k"}
+				decision, err := f.hub.Explain(t.Context(), of)
+				must.Succeed(t, err)
+				if got := decision.GetCandidates()[0].GetOutcome(); strings.Contains(got, tc.failure) != (tc.want != "") {
+					t.Errorf("it is explained as %q", got)
+				}
 			})
 		})
 	}

@@ -286,6 +286,46 @@ func TestCanceledKey(t *testing.T) {
 	l.AwaitWaiting(0)
 }
 
+// A key whose claim waits tells its place in the queue, and why and how long it has waited.
+func TestALookupTellsWhereAClaimWaits(t *testing.T) {
+	for want, pods := range map[string]int32{"the pool has no Pods": 0, "no Pod of the pool is idle": 1} {
+		t.Run(want, func(t *testing.T) {
+			w, l := claimtest.Start(t, pods)
+			for range pods {
+				l.MustCreate()
+			}
+			began := time.Now()
+			keys := []string{"first", "second"}
+			left := make(chan error, len(keys))
+			for i, key := range keys {
+				go func() {
+					_, err := l.TryCreate(claimtest.Keyed(key, 1))
+					left <- err
+				}()
+				l.AwaitWaiting(int32(i + 1))
+			}
+			for i, key := range keys {
+				got, err := l.Lookup(t.Context(), w.KeyHash(key), 1)
+				must.Succeed(t, err)
+				at := got.GetWaiting()
+				if got.GetPhase() != sandboxv1.Phase_PENDING || at.GetPosition() != int32(i+1) || at.GetClaims() != 2 || at.GetReason() != want {
+					t.Errorf("%s: %v, want position %d of 2, because %s", key, got, i+1, want)
+				}
+				if d := at.GetWaited().AsDuration(); d <= 0 || d > time.Since(began) {
+					t.Errorf("%s: waited for %s, and began %s ago", key, d, time.Since(began))
+				}
+			}
+			for _, key := range keys {
+				_, err := l.Cancel(t.Context(), w.KeyHash(key), 1)
+				must.Succeed(t, err)
+				if err := <-left; disposition.Of(err) != federationv1.Disposition_REFUSED {
+					t.Errorf("a claim that was canceled while it waited: %v", err)
+				}
+			}
+		})
+	}
+}
+
 func TestRefusalIsRemembered(t *testing.T) {
 	w, l := claimtest.Start(t, 0)
 	refused := func(change ...func(*claim.Claim)) {

@@ -5,19 +5,22 @@ package localapi_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -34,9 +37,11 @@ import (
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/agent"
+	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
@@ -184,7 +189,10 @@ func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 // I8: all of this without a hub.
 func TestI8LocalClaims(t *testing.T) {
 	daemons := &sandboxesDaemons{unready: problem.New(problem.Misconfigured, "no key")}
+	var worker localapi.Claims
+	var logged journal
 	address := startOn(t, east.Up(t), func(o *localapi.Options) {
+		worker, o.Log = o.Claims, funcr.New(logged.add, funcr.Options{})
 		daemons.prepared, o.Environment = o.Sandboxes.(*sandboxes.Service).Prepared, daemons
 	})
 	conn := testserver.Dial(t, address)
@@ -222,6 +230,8 @@ func TestI8LocalClaims(t *testing.T) {
 	if err != nil || second.GetPool() != "far" {
 		t.Fatalf("second claim: %v, %v, want the other pool", second, err)
 	}
+	logged.want(t, `"msg"="Created a sandbox" "principal"="local" "team"="red"`,
+		`"claimKeyHash"="`+sandbox.LocalKeyHash("red", "default", "a/b", clusterID)+`"`)
 	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", NoQueue: true})
 	must.Succeed(t, err)
 	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", NoQueue: true})
@@ -253,12 +263,86 @@ func TestI8LocalClaims(t *testing.T) {
 		t.Errorf("cancel: %v, %v", canceled, err)
 	}
 	testEnvironment(t, sandboxes, daemons)
+	testHubsKey(t, address, worker, sandboxes)
+}
+
+// journal is what the API has logged.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(_, line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line)
+}
+
+// want wants a line with these parts.
+func (j *journal) want(t *testing.T, parts ...string) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !slices.ContainsFunc(j.lines, func(line string) bool {
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) })
+	}) {
+		t.Errorf("no line with %s: %q", parts, j.lines)
+	}
+}
+
+// testHubsKey: a key that the hub has dispatched stands for the hub's sandbox here as well, while it waits, runs, and has ended.
+func testHubsKey(t *testing.T, address string, worker localapi.Claims, sandboxes sandboxv1.SandboxesClient) {
+	t.Helper()
+	ctx := t.Context()
+	dispatch := func(key, env, pool string) (*sandboxv1.Sandbox, error) {
+		return worker.Create(ctx, claim.Claim{
+			Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: env, Team: "red", ClaimKey: key},
+			Pool:    types.NamespacedName{Namespace: "default", Name: pool}, KeyHash: sandbox.KeyHash("red", "default", key), Attempt: 1,
+		})
+	}
+	tells := func(key string, parts ...string) {
+		t.Helper()
+		planetest.Eventually(t, key+" to be told", func() error {
+			code, text := rest(t, address, "GET", "/v1/claims/"+key+"?team=red", "")
+			missing := slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
+			return wait.If(code == http.StatusOK && !missing, fmt.Sprintf("%d %s, want %s", code, text, parts))
+		})
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := dispatch("waits", "shapes", "small-2")
+		waits <- err
+	}()
+	tells("waits", `"state":"WAITING"`, `"position":1`, `"message":"the pool has no Pods"`)
+	_, err := worker.Cancel(ctx, sandbox.KeyHash("red", "default", "waits"), 1)
+	must.Succeed(t, err)
+	if err := <-waits; err == nil {
+		t.Error("a canceled claim has a sandbox")
+	}
+
+	all, err := sandboxes.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{})
+	must.Succeed(t, err)
+	for _, s := range all.GetSandboxes() {
+		_, err := sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: s.GetId()})
+		must.Succeed(t, err)
+	}
+	hubs, err := dispatch("hubs", "demo", "far")
+	must.Succeed(t, err)
+	request := &sandboxv1.CreateSandboxRequest{Env: "demo", Team: "red", ClaimKey: "hubs"}
+	if got, err := sandboxes.CreateSandbox(ctx, request); err != nil || got.GetId() != hubs.GetId() {
+		t.Errorf("running: the local API returns %v, %v, the hub %s", got, err, hubs.GetId())
+	}
+	tells("hubs", `"state":"RUNNING"`, hubs.GetId())
+	_, err = sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: hubs.GetId()})
+	must.Succeed(t, err)
+	tells("hubs", `"state":"ENDED"`, hubs.GetId(), `"message":"Released`)
+	if got, err := sandboxes.CreateSandbox(ctx, request); err != nil || got.GetId() != hubs.GetId() {
+		t.Errorf("ended: the local API returns %v, %v, the hub %s", got, err, hubs.GetId())
+	}
 }
 
 func testRest(t *testing.T, address, id string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
 	for _, tc := range []struct {
 		method, path, body string
 		code               int
@@ -270,6 +354,8 @@ func testRest(t *testing.T, address, id string) {
 		{"GET", "/v1/sandboxes?stopReason=Tired", "", 400, `"field":"stopReason"`},
 		{"GET", "/v1/sandboxes?endedAfter=yesterday", "", 400, "endedAfter"},
 		{"GET", "/v1/claims/a%2Fb?team=red", "", 200, id},
+		{"GET", "/v1/claims/a%2Fb?team=red", "", 200, `"state":"RUNNING"`},
+		{"GET", "/v1/claims/none?team=red", "", 404, "NOT_FOUND"}, // as the cluster itself tells it, no state is UNKNOWN here
 		{"GET", "/v1/envs", "", 200, `"name":"demo"`},
 		{"GET", "/v1/envs?clusterId=east", "", 200, `"name":"demo"`},
 		{"GET", "/v1/envs?clusterId=west", "", 404, "this worker serves east alone"},
@@ -293,14 +379,21 @@ func testRest(t *testing.T, address, id string) {
 		{"GET", "/v1/clusters", "", 501, "hub"},
 		{"GET", "/v1/sandboxes/01x-west", "", 404, "not of cluster east"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://"+address+tc.path, strings.NewReader(tc.body))
-		must.Succeed(t, err)
-		resp, err := client.Do(req)
-		must.Succeed(t, err)
-		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != tc.code || !strings.Contains(string(text), tc.want) {
-			t.Errorf("%s %s %s: %d %s (%v), want %d with %s", tc.method, tc.path, tc.body, resp.StatusCode, text, err, tc.code, tc.want)
+		if code, text := rest(t, address, tc.method, tc.path, tc.body); code != tc.code || !strings.Contains(text, tc.want) {
+			t.Errorf("%s %s %s: %d %s, want %d with %s", tc.method, tc.path, tc.body, code, text, tc.code, tc.want)
 		}
 	}
+}
+
+// rest makes one call, and returns its status and body.
+func rest(t *testing.T, address, method, path, body string) (code int, text string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, strings.NewReader(body))
+	must.Succeed(t, err)
+	resp, err := client.Do(req)
+	must.Succeed(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode, string(must.Read(t, resp.Body))
 }
