@@ -70,6 +70,8 @@ func clusterRows() []row {
 			attack: backAfterForget},
 		{name: "lying-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"},
 			attack: lyingAnswers},
+		{name: "bare-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"},
+			attack: bareAnswers},
 		{name: "large-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"},
 			attack: largeAnswers},
 	}

@@ -315,6 +315,15 @@ func lyingAnswers(ctx context.Context, a *attacker) error {
 	})
 }
 
+// bareAnswers responds to claims with dispositions alone: no sandbox, no error.
+func bareAnswers(ctx context.Context, a *attacker) error {
+	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {
+		_ = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: &federationv1.Answer{
+			Id: d.GetId(), Disposition: federationv1.Disposition(d.GetId() % uint64(len(federationv1.Disposition_name))),
+		}}})
+	})
+}
+
 // largeAnswers responds to claims with as much as a frame holds.
 func largeAnswers(ctx context.Context, a *attacker) error {
 	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {

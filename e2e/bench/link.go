@@ -30,7 +30,7 @@ const (
 // keyed measures the cost of a claim key, beside the one durable write that it needs at least, grouped with its neighbours. All
 // three arms get the same arrivals.
 func (b *bench) keyed(ctx context.Context, add func(...result)) (err error) {
-	f, err := b.federate(ctx, "keyed", crowd.World{Clusters: 4, Envs: 8, Shared: 4}, nil)
+	f, err := b.federate(ctx, "keyed", crowd.World{Clusters: 4, Envs: 8, Shared: 4, Members: 1, Pods: 8 * 2 * keyedClaims * b.size.pairs}, nil)
 	if err != nil {
 		return err
 	}

@@ -253,6 +253,8 @@ func (p *pursuit) record(got dispatchOutcome, answer *federationv1.Answer, err e
 	switch e := calls.ErrorOf(answer); {
 	case err != nil:
 		text += ": " + err.Error()
+	case e == nil && got == refused:
+		p.refusal = problem.New(problem.Unavailable, "cluster %s refused the claim without a reason", p.target.cluster)
 	case e != nil:
 		text += ": " + e.Error()
 		switch got {
