@@ -77,7 +77,7 @@ func (b *bench) keyed(ctx context.Context, add func(...result)) (err error) {
 // saturation makes the preferred one of two clusters Saturated repeatedly, and counts the claims that the hub still sends
 // there. Claims are made one after the other.
 func (b *bench) saturation(ctx context.Context, add func(...result)) (err error) {
-	w := crowd.World{Clusters: 2, Envs: 1, Shared: 2}
+	w := crowd.World{Clusters: 2, Envs: 1, Shared: 2, Members: 1, Pods: 100_000}
 	var strays atomic.Int64
 	f, err := b.federate(ctx, "saturation", w, func(_ int, o *crowd.Options) { o.Refused = func() { strays.Add(1) } })
 	if err != nil {

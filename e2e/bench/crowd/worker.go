@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -317,9 +319,17 @@ func (w *Worker) answer(d *federationv1.Dispatch) error {
 	} else if sandbox := w.carryOut(d); sandbox != nil {
 		a.Disposition, a.Result = federationv1.Disposition_DONE, &federationv1.Answer_Sandbox{Sandbox: sandbox}
 		a.CoveredBy = w.next()
+	} else {
+		a.Error = noPod
 	}
 	return w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}})
 }
+
+// noPod is why a claim for an empty pool is refused.
+var noPod = func() *federationv1.Error {
+	st := status.Convert(problem.New(problem.NoCapacity, "no idle Pod")).Proto()
+	return &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}
+}()
 
 // next is the number of the next report.
 func (w *Worker) next() uint64 {
