@@ -101,7 +101,7 @@ func TestRefusalsAreProblems(t *testing.T) {
 	for path, want := range map[string]string{
 		"logs?tial=5":                       `"field":"tial","value":"5","valid":"tail; there are: ` + ofLogs + `"`,
 		"exec?command=ls&colour=x":          `"field":"colour","value":"x","valid":"one of: ` + ofExec + `"`, // it is like none
-		"exec?command=ls&contianer=sidecar": `"field":"contianer","value":"sidecar","valid":"container; there are: ` + ofExec + `"`,
+		"exec?command=ls&containers=sidecar": `"field":"containers","value":"sidecar","valid":"container; there are: ` + ofExec + `"`,
 	} {
 		got := ask("GET", "/v1/sandboxes/a/"+path, append(socket, "Sec-WebSocket-Protocol", ExecProtocol)...)
 		if got != http.StatusBadRequest || !strings.Contains(body, want) {
