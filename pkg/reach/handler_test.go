@@ -99,8 +99,8 @@ func TestRefusalsAreProblems(t *testing.T) {
 	// A parameter that is not known is named, with the one that is most like it.
 	const ofLogs, ofExec = "container, runtime, follow, tail, since, timestamps", "command, container, stdin, stdout, stderr, tty"
 	for path, want := range map[string]string{
-		"logs?tial=5":                       `"field":"tial","value":"5","valid":"tail; there are: ` + ofLogs + `"`,
-		"exec?command=ls&colour=x":          `"field":"colour","value":"x","valid":"one of: ` + ofExec + `"`, // it is like none
+		"logs?tial=5":                        `"field":"tial","value":"5","valid":"tail; there are: ` + ofLogs + `"`,
+		"exec?command=ls&colour=x":           `"field":"colour","value":"x","valid":"one of: ` + ofExec + `"`, // it is like none
 		"exec?command=ls&containers=sidecar": `"field":"containers","value":"sidecar","valid":"container; there are: ` + ofExec + `"`,
 	} {
 		got := ask("GET", "/v1/sandboxes/a/"+path, append(socket, "Sec-WebSocket-Protocol", ExecProtocol)...)
