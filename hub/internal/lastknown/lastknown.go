@@ -156,11 +156,16 @@ func (s Sandbox) Shown() *sandboxv1.Sandbox {
 	return shown
 }
 
+// known returns a cluster's share, nil if there is none.
+func (s *Sandboxes) known(cluster string) *share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clusters[cluster]
+}
+
 // Of returns the sandboxes of a cluster that want includes, ordered by id.
 func (s *Sandboxes) Of(cluster string, want func(*sandboxv1.Sandbox) bool) (out []Sandbox) {
-	s.mu.Lock()
-	known := s.clusters[cluster]
-	s.mu.Unlock()
+	known := s.known(cluster)
 	if known == nil {
 		return nil
 	}
@@ -178,9 +183,7 @@ func (s *Sandboxes) Of(cluster string, want func(*sandboxv1.Sandbox) bool) (out 
 
 // Get returns a sandbox of a cluster, nil if it is not known. It must not be changed.
 func (s *Sandboxes) Get(cluster, id string) *sandboxv1.Sandbox {
-	s.mu.Lock()
-	known := s.clusters[cluster]
-	s.mu.Unlock()
+	known := s.known(cluster)
 	if known == nil {
 		return nil
 	}
