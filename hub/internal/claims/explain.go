@@ -74,15 +74,11 @@ func (s *Service) Decision(ctx context.Context, id string) (*sandboxv1.Decision,
 	if d := s.decisions.get(id); d != nil {
 		return d, nil
 	}
-	known, _, err := s.ledger.ByID(ctx, id)
+	_, h, err := s.holding(ctx, id)
 	if err != nil {
-		return nil, storeFailed(err)
+		return nil, err
 	}
-	h, err := s.ledger.Load(ctx, known.KeyHash)
-	if err != nil {
-		return nil, storeFailed(err)
-	}
-	if h.Record != nil && h.Record.SandboxID == id && len(h.Record.Decision) > 0 {
+	if h.Record != nil && len(h.Record.Decision) > 0 {
 		return h.Record.ParseDecision()
 	}
 	return nil, problem.New(problem.NotFound, "the decision on sandbox %s is not kept any more: there are those of the latest %d claims "+

@@ -57,19 +57,9 @@ func (s *Service) Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 	if err := s.settleID(ctx, id); err != nil {
 		return nil, err
 	}
-	known, _, err := s.ledger.ByID(ctx, id)
-	if err != nil {
-		return nil, storeFailed(err)
-	}
-	if known.KeyHash == "" {
-		return nil, nil
-	}
-	h, err := s.ledger.Load(ctx, known.KeyHash)
-	if err != nil {
-		return nil, storeFailed(err)
-	}
-	if h.Record == nil || h.Record.SandboxID != id {
-		return nil, nil
+	_, h, err := s.holding(ctx, id)
+	if err != nil || h.Record == nil {
+		return nil, err
 	}
 	req, err := h.Record.ParseRequest()
 	if err != nil {
@@ -80,25 +70,33 @@ func (s *Service) Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 	return sandbox, nil
 }
 
+// holding returns the record of the claim that has a sandbox, and its key's hash. There is no record where no claim has it.
+func (s *Service) holding(ctx context.Context, id string) (hash string, h ledger.Held, err error) {
+	known, _, err := s.ledger.ByID(ctx, id)
+	if err != nil {
+		return "", h, storeFailed(err)
+	}
+	if known.KeyHash == "" {
+		return "", h, nil
+	}
+	if h, err = s.ledger.Load(ctx, known.KeyHash); err != nil {
+		return "", h, storeFailed(err)
+	}
+	if h.Record != nil && h.Record.SandboxID != id {
+		return "", ledger.Held{}, nil
+	}
+	return known.KeyHash, h, nil
+}
+
 // endByID ends the claim of a sandbox, if it has a key. It reports whether the end is recorded.
 func (s *Service) endByID(ctx context.Context, id string) (recorded bool, err error) {
 	if err := s.settleID(ctx, id); err != nil {
 		return false, err
 	}
 	for {
-		known, _, err := s.ledger.ByID(ctx, id)
-		if err != nil {
-			return false, storeFailed(err)
-		}
-		if known.KeyHash == "" {
-			return false, nil
-		}
-		h, err := s.ledger.Load(ctx, known.KeyHash)
-		if err != nil {
-			return false, storeFailed(err)
-		}
-		if h.Record == nil || h.Record.SandboxID != id || h.Record.State != ledger.Answered {
-			return h.Record != nil && h.Record.SandboxID == id && h.Record.State == ledger.Ended, nil
+		hash, h, err := s.holding(ctx, id)
+		if err != nil || h.Record == nil || h.Record.State != ledger.Answered {
+			return err == nil && h.Record != nil && h.Record.State == ledger.Ended, err
 		}
 		req, err := h.Record.ParseRequest()
 		if err != nil {
@@ -108,7 +106,7 @@ func (s *Service) endByID(ctx context.Context, id string) (recorded bool, err er
 		next := *h.Record
 		next.State, next.ExpireAt = ledger.Ended, now.Add(s.retention)
 		next.Terminal = ledger.Marshal(releasedEnd(req, &next, now))
-		switch _, err = s.ledger.Save(ctx, known.KeyHash, h, &next); {
+		switch _, err = s.ledger.Save(ctx, hash, h, &next); {
 		case err == nil:
 			return true, nil
 		case !errors.Is(err, store.ErrConflict):
