@@ -65,9 +65,7 @@ func (s *Service) Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 	if err != nil {
 		return nil, storeFailed(err)
 	}
-	sandbox := sketch(req, sandboxv1.Phase_RUNNING)
-	sandbox.Id, sandbox.ClusterId, sandbox.Pool = id, h.Record.Cluster, h.Record.Pool
-	return sandbox, nil
+	return sketchOf(req, h.Record, sandboxv1.Phase_RUNNING), nil
 }
 
 // holding returns the record of the claim that has a sandbox, and its key's hash. There is no record where no claim has it.

@@ -20,10 +20,16 @@ func sketch(req *sandboxv1.CreateSandboxRequest, phase sandboxv1.Phase) *sandbox
 	}
 }
 
+// sketchOf is the sandbox of a claim as its record has it.
+func sketchOf(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, phase sandboxv1.Phase) *sandboxv1.Sandbox {
+	s := sketch(req, phase)
+	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
+	return s
+}
+
 // canceled is the terminal record of a claim that was cancelled before its sandbox was known.
 func canceled(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
-	s := sketch(req, sandboxv1.Phase_ENDED)
-	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
+	s := sketchOf(req, r, sandboxv1.Phase_ENDED)
 	s.StopReason, s.TerminatedAt = "Canceled", timestamppb.New(now)
 	return s
 }
@@ -46,8 +52,7 @@ func endForgotten(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now tim
 // lost is the record for a key whose sandbox was returned once and is unknown to its cluster now: it ended, and the reason was
 // lost.
 func lost(req *sandboxv1.CreateSandboxRequest, r *ledger.Record) *sandboxv1.Sandbox {
-	s := sketch(req, sandboxv1.Phase_ENDED)
-	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
+	s := sketchOf(req, r, sandboxv1.Phase_ENDED)
 	s.StopReason, s.FailureReason = "Failed", "RecordLost"
 	s.FailureMessage = "cluster " + r.Cluster + " no longer knows this sandbox, and its terminal record has not arrived"
 	return s
