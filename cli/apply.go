@@ -207,7 +207,7 @@ func (a *app) edit(cmd *cobra.Command, c clients, ref manifest.Ref) error {
 		return err
 	}
 	if before == nil || m == nil {
-		return problem.New(problem.NotFound, "the catalogue has no %s", ref)
+		return problem.New(problem.NotFound, "%s", ref.Missing())
 	}
 	text, err := manifestYAML(m)
 	if err != nil {

@@ -49,12 +49,21 @@ func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
+// completeEnvs completes NAMESPACE/NAME, or the NAME of the Envs of a namespace that the command line has.
 func (a *app) completeEnvs(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(cmd, func(ctx context.Context, c clients) ([]string, error) {
-		list, err := c.envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{PageSize: 1000})
+		namespace := ""
+		if flag := cmd.Flags().Lookup("namespace"); flag != nil && flag.Changed {
+			namespace = flag.Value.String()
+		}
+		list, err := c.envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{Namespace: namespace, PageSize: 1000})
 		var names []string
 		for _, env := range list.GetEnvs() {
-			names = append(names, envName(env))
+			if namespace != "" {
+				names = append(names, env.GetName())
+			} else {
+				names = append(names, envName(env))
+			}
 		}
 		return names, err
 	})

@@ -473,31 +473,35 @@ func TestWatchAndWaitOfEnvsClustersAndClaims(t *testing.T) {
 		return &sandboxv1.Cluster{Id: id, State: state}
 	}
 	for line, tc := range map[string]struct {
-		s    func(done func()) *scripted
-		want string
+		s      func(done func()) *scripted
+		want   string
+		errors string
 	}{
+		"envs -w -n default": {func(done func()) *scripted {
+			return &scripted{envs: looks(done, []*sandboxv1.Env{env("py", 1), env("js", 7)}, []*sandboxv1.Env{env("py", 1)})}
+		}, `ENV .*\ndefault/py +1 .*\ndefault/js +7 .*\n`, "default/js is gone\n"},
 		"envs -w": {func(done func()) *scripted {
 			return &scripted{envs: looks(done, []*sandboxv1.Env{env("py", 1), env("js", 7)}, []*sandboxv1.Env{env("py", 2), env("js", 7)})}
-		}, `ENV .*\ndefault/py +1 .*\ndefault/js +7 .*\ndefault/py +2 .*\n`},
+		}, `ENV .*\ndefault/py +1 .*\ndefault/js +7 .*\ndefault/py +2 .*\n`, ""},
 		"clusters -w": {func(done func()) *scripted {
 			return &scripted{clusters: looks(done, []*sandboxv1.Cluster{cluster("east", fresh), cluster("west", fresh)},
 				[]*sandboxv1.Cluster{cluster("east", suspect), cluster("west", fresh)})}
-		}, `CLUSTER .*\neast +FRESH .*\nwest +FRESH .*\neast +SUSPECT .*\n`},
+		}, `CLUSTER .*\neast +FRESH .*\nwest +FRESH .*\neast +SUSPECT .*\n`, ""},
 		"claim k -w": {func(done func()) *scripted {
 			look := looks(done, sandboxv1.Claim_WAITING, sandboxv1.Claim_RUNNING)
 			return &scripted{claim: func() (*sandboxv1.Claim, error) { return &sandboxv1.Claim{ClaimKey: "k", State: look()}, nil }}
-		}, `CLAIM-KEY .*\nk +- +WAITING .*\nk +- +RUNNING .*\n`},
+		}, `CLAIM-KEY .*\nk +- +WAITING .*\nk +- +RUNNING .*\n`, ""},
 		"clusters --wait=fresh": {func(func()) *scripted {
 			return &scripted{clusters: looks(func() {}, []*sandboxv1.Cluster{cluster("east", suspect)},
 				[]*sandboxv1.Cluster{cluster("east", fresh)})}
-		}, `CLUSTER .*\neast +FRESH .*\n`},
+		}, `CLUSTER .*\neast +FRESH .*\n`, ""},
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			stdout, stderr, code := serveScripted(t, tc.s(cancel)).run(ctx, line)
-			if code != 0 || stderr != "" || !regexp.MustCompile("^"+tc.want+"$").MatchString(stdout) {
+			if code != 0 || stderr != tc.errors || !regexp.MustCompile("^"+tc.want+"$").MatchString(stdout) {
 				t.Errorf("%d %s%s", code, stdout, stderr)
 			}
 		})
@@ -696,6 +700,7 @@ func TestCompletion(t *testing.T) {
 		"exec":                            "id-east\n",
 		"describe sandbox":                "id-east\n",
 		"describe env":                    "default/py\n",
+		"describe env -n default":         "py\n",
 		"get envs":                        "default/py\n",
 		"create --env":                    "default/py\n",
 		"describe cluster":                "east\n",

@@ -44,7 +44,7 @@ type display[T proto.Message] struct {
 	view  view[T]
 	fetch func(context.Context, clients) (fetched[T], error)
 	print func(fetched[T]) error
-	// gone returns the last state of an item that is not in the list any more, nil to show none.
+	// gone returns the last state of an item that is not in the list any more; nil: stderr tells that it is gone.
 	gone func(context.Context, clients, T) (T, error)
 	// stream tells a listener what changes, until it cannot go on. nil, or UNIMPLEMENTED of an older server: --watch looks every second.
 	stream func(context.Context, clients, listener[T]) error
@@ -165,7 +165,7 @@ func (d display[T]) watch(c clients, first *fetched[T]) error {
 			}
 		}
 		for name, item := range items {
-			if _, there := named[name]; !there && d.gone != nil {
+			if _, there := named[name]; !there {
 				if err := d.showGone(c, item); err != nil {
 					reportError(d.cmd.ErrOrStderr(), err)
 				}
@@ -217,6 +217,10 @@ func (d display[T]) follow(c clients, seen map[string]string, items map[string]T
 
 // showGone prints the last state of an item that is not in the list any more.
 func (d display[T]) showGone(c clients, item T) error {
+	if d.gone == nil {
+		fmt.Fprintf(d.cmd.ErrOrStderr(), "%s is gone\n", d.view.name(item))
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(d.cmd.Context(), shortCall)
 	defer cancel()
 	last, err := d.gone(ctx, c, item)

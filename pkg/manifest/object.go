@@ -28,6 +28,15 @@ func (r Ref) String() string {
 	return strings.ToLower(r.Kind) + " " + r.Namespace + "/" + r.Name
 }
 
+// Missing tells that the catalogue does not have an object, and how an Env gets there.
+func (r Ref) Missing() string {
+	text := fmt.Sprintf("the catalogue has no %s", r)
+	if r.Kind == EnvKind {
+		text += fmt.Sprintf("; `atollctl envs import %s/%s` takes in one that was applied in the clusters", r.Namespace, r.Name)
+	}
+	return text
+}
+
 // Compare orders templates before the Envs that name them.
 func (r Ref) Compare(other Ref) int {
 	return cmp.Or(-cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.Namespace, other.Namespace), cmp.Compare(r.Name, other.Name))

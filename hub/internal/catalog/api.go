@@ -259,13 +259,15 @@ func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest)
 	return s.put(ctx, r.Ref, nil, r, 0)
 }
 
+func unknown(ref manifest.Ref) error { return problem.New(problem.NotFound, "%s", ref.Missing()) }
+
 // find returns what is there and not removed.
 func (s *Service) find(ref manifest.Ref) (*record, error) {
 	state := s.state.Load()
 	if r := state.records[keyOf(ref)]; r != nil && !r.removed() {
 		return r, nil
 	}
-	return nil, problem.New(problem.NotFound, "the catalogue has no %s", ref)
+	return nil, unknown(ref)
 }
 
 // Entry returns what the catalogue has of an Env, nil: nothing.
@@ -311,7 +313,7 @@ func (s *Service) ListEnvRevisions(ctx context.Context, in *sandboxv1.ListEnvRev
 
 func (s *Service) revisions(ctx context.Context, ref manifest.Ref) (*sandboxv1.ListRevisionsResponse, error) {
 	if s.state.Load().records[keyOf(ref)] == nil {
-		return nil, problem.New(problem.NotFound, "the catalogue has no %s", ref)
+		return nil, unknown(ref)
 	}
 	history, err := s.history(ctx, ref)
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 			return nil, err
 		}
 	} else if before == nil || before.removed() {
-		return nil, problem.New(problem.NotFound, "the catalogue has no %s", ref)
+		return nil, unknown(ref)
 	}
 	revision := int32(1)
 	if before != nil {

@@ -62,7 +62,7 @@ func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
 // seen refuses what is about a template that the caller does not see, in the words of one that is not there.
 func (t Templates) seen(ctx context.Context, name string) error {
 	if r := t.state.Load().records[keyOf(templateRef(name))]; r != nil && !r.removed() && !visible(ctx, r.object) {
-		return problem.New(problem.NotFound, "the catalogue has no %s", r.Ref)
+		return unknown(r.Ref)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (t Templates) GetTemplate(ctx context.Context, in *sandboxv1.GetTemplateReq
 		return nil, err
 	}
 	if !visible(ctx, r.object) { // in the words of one that is not there
-		return nil, problem.New(problem.NotFound, "the catalogue has no %s", r.Ref)
+		return nil, unknown(r.Ref)
 	}
 	return t.shown(ctx, r, true)
 }

@@ -69,8 +69,13 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	return decision, nil
 }
 
-// Decision returns how a sandbox's claim was decided. Its caller has checked that the user may see it.
-func (s *Service) Decision(ctx context.Context, id string) (*sandboxv1.Decision, error) {
+// Decision returns how a sandbox's claim was decided, and how the sandbox has failed. Its caller may see the sandbox.
+func (s *Service) Decision(ctx context.Context, of *sandboxv1.Sandbox) (*sandboxv1.Decision, error) {
+	d, err := s.decisionOn(ctx, of.GetId())
+	return withFailure(d, of), err
+}
+
+func (s *Service) decisionOn(ctx context.Context, id string) (*sandboxv1.Decision, error) {
 	if d := s.decisions.get(id); d != nil {
 		return d, nil
 	}
@@ -105,15 +110,22 @@ func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sa
 	if err != nil {
 		return nil, storeFailed(err)
 	}
-	// The decision was written before the cluster told that the sandbox had failed.
-	if e := outcome.Refusal(ended); e != nil {
-		for _, c := range decision.GetCandidates() {
-			if c.GetClusterId() == h.Record.Cluster && c.GetPool() == h.Record.Pool {
-				c.Outcome = string(failed) + ": " + e.Error()
-			}
+	return withFailure(decision, ended), nil
+}
+
+// withFailure adds to a decision how the sandbox that it led to has failed, which its cluster told later.
+func withFailure(d *sandboxv1.Decision, ended *sandboxv1.Sandbox) *sandboxv1.Decision {
+	e := outcome.Refusal(ended)
+	if e == nil {
+		return d
+	}
+	d = proto.CloneOf(d)
+	for _, c := range d.GetCandidates() {
+		if c.GetClusterId() == d.GetClusterId() && c.GetPool() == d.GetPool() {
+			c.Outcome = string(failed) + ": " + e.Error()
 		}
 	}
-	return decision, nil
+	return d
 }
 
 // explain keeps how the current candidate was chosen.

@@ -66,10 +66,14 @@ func TestEachCallWithAKeyTellsTheSameEnd(t *testing.T) {
 				must.Succeed(t, f.hub.OnEnded(t.Context(), "east", batch))
 				check("the second call")
 				of := &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo", ClaimKey: "k"}
-				decision, err := f.hub.Explain(t.Context(), of)
+				byKey, err := f.hub.Explain(t.Context(), of)
 				must.Succeed(t, err)
-				if got := decision.GetCandidates()[0].GetOutcome(); strings.Contains(got, tc.failure) != (tc.want != "") {
-					t.Errorf("it is explained as %q", got)
+				byID, err := f.hub.Decision(t.Context(), ended)
+				must.Succeed(t, err)
+				for by, decision := range map[string]*sandboxv1.Decision{"key": byKey, "id": byID} {
+					if got := decision.GetCandidates()[0].GetOutcome(); strings.Contains(got, tc.failure) != (tc.want != "") {
+						t.Errorf("by its %s it is explained as %q", by, got)
+					}
 				}
 			})
 		})

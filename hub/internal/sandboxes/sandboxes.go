@@ -42,7 +42,7 @@ type Claims interface {
 	// End ends a sandbox. The end of a sandbox with a claim key is durable before its cluster gets the request.
 	End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error)
 	// Decision returns how a sandbox's claim was decided.
-	Decision(ctx context.Context, id string) (*sandboxv1.Decision, error)
+	Decision(ctx context.Context, of *sandboxv1.Sandbox) (*sandboxv1.Decision, error)
 	// Explain returns where a claim would go, or why the claim of a key went where it did.
 	Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
 }
@@ -252,8 +252,9 @@ func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest)
 	if err := principal.From(ctx).CheckEnv(req.GetNamespace(), req.GetName()); err != nil {
 		return nil, err
 	}
-	if _, err := s.Get(ctx, id); err != nil { // a caller that may see the sandbox may see the decision
+	of, err := s.Get(ctx, id)
+	if err != nil { // a caller that may see the sandbox may see the decision
 		return nil, err
 	}
-	return s.claims.Decision(ctx, id)
+	return s.claims.Decision(ctx, of)
 }
