@@ -8,6 +8,8 @@
 //     store write; claims to a Saturated cluster; a change sent to 100 workers, beside a bare server; kill -9 of the hub, beside decoding
 //     its reports; RSS; claims with and without 1000 reporting workers.
 //   - reach: connections to a sandbox's port, beside ones through the API server.
+//   - agents: what an author of agents waits for, by E2B's calls: a command's first output from the create on, beside `atollctl exec` and
+//     beside a bare claim; a file, beside kubectl cp; requests to a port, beside a forwarded one.
 //   - ceiling, latency, cost, swap: claims on a real control plane, beside a JSON patch with the same content, encoding and credentials.
 //     Both end the tracking of managed fields; because keeping it costs more than a claim.
 //   - fill, rest, busy: a worker with 1000 Envs and 10,000 Pods: filling a pool, beside Pods created singly; ten minutes without a write;

@@ -70,6 +70,7 @@ var parts = []part{
 	{"memory", "link", 10 * time.Minute, (*bench).memory},
 	{"reporting", "link", 10 * time.Minute, (*bench).reporting},
 	{"reach", "", 10 * time.Minute, (*bench).reach},
+	{"agents", "", 15 * time.Minute, (*bench).agents},
 	{"ceiling", "claims", 10 * time.Minute, (*bench).ceiling},
 	{"latency", "claims", 15 * time.Minute, (*bench).latency},
 	{"cost", "claims", 10 * time.Minute, (*bench).cost},

@@ -39,7 +39,7 @@ type moving struct {
 // fresh at every other replica, beside as many workers that send their complete reports to a program that only decodes them. Claims go
 // on meanwhile.
 func (b *bench) moved(ctx context.Context, add func(...result)) (err error) {
-	_, atoll, err := b.newStackOf(ctx, plane.Options{}, replicaCount)
+	_, atoll, err := b.newStackOf(ctx, plane.Options{}, stack.Options{Hubs: replicaCount})
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ type replicated struct {
 // replicas measures what several replicas of the hub cost: claims at the replica that the cluster is attached to beside claims at
 // another one, and the time until claims go on after the former was killed.
 func (b *bench) replicas(ctx context.Context, add func(...result)) error {
-	p, atoll, err := b.newStackOf(ctx, plane.Options{}, replicaCount)
+	p, atoll, err := b.newStackOf(ctx, plane.Options{}, stack.Options{Hubs: replicaCount})
 	if err != nil {
 		return err
 	}

@@ -110,11 +110,11 @@ func (b *bench) logDir() string { return filepath.Join(b.outDir, "logs", b.group
 
 // newStack starts a plane, a hub and a worker, which run until the group ends.
 func (b *bench) newStack(ctx context.Context, opts plane.Options) (*plane.Plane, *stack.Stack, error) {
-	return b.newStackOf(ctx, opts, 1)
+	return b.newStackOf(ctx, opts, stack.Options{})
 }
 
-// newStackOf is newStack with so many replicas of the hub.
-func (b *bench) newStackOf(ctx context.Context, opts plane.Options, hubs int) (*plane.Plane, *stack.Stack, error) {
+// newStackOf is newStack with options of the stack.
+func (b *bench) newStackOf(ctx context.Context, opts plane.Options, of stack.Options) (*plane.Plane, *stack.Stack, error) {
 	if err := errors.Join(os.RemoveAll(b.logDir()), os.MkdirAll(b.logDir(), 0o755)); err != nil {
 		return nil, nil, fmt.Errorf("preparing the logs' folder: %w", err)
 	}
@@ -124,7 +124,8 @@ func (b *bench) newStackOf(ctx context.Context, opts plane.Options, hubs int) (*
 		return nil, nil, fmt.Errorf("bringing up a plane: %w", err)
 	}
 	b.closers = append(b.closers, func() error { return set.Down(context.Background()) })
-	atoll, err := stack.Start(ctx, set, stack.Options{BinDir: b.binDir, LogDir: b.logDir(), Hubs: hubs})
+	of.BinDir, of.LogDir = b.binDir, b.logDir()
+	atoll, err := stack.Start(ctx, set, of)
 	if err != nil {
 		return nil, nil, fmt.Errorf("starting hub and worker: %w", err)
 	}

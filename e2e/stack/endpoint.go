@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -151,9 +152,18 @@ func (s *Stack) WorkerClient(cluster string) (*Client, error) {
 }
 
 func (s *Stack) client(e Endpoint) (*Client, error) {
+	c, conn, err := e.Client()
+	if err == nil {
+		s.clients = append(s.clients, conn)
+	}
+	return c, err
+}
+
+// Client returns a client of the endpoint, and its connection, for the caller to close.
+func (e Endpoint) Client() (*Client, io.Closer, error) {
 	config, token, err := e.secrets()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	creds := insecure.NewCredentials()
 	if config != nil {
@@ -176,12 +186,11 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+e.Address, options...)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", e.Address, err)
+		return nil, nil, fmt.Errorf("connecting to %s: %w", e.Address, err)
 	}
-	s.clients = append(s.clients, conn)
 	return &Client{
 		SandboxesClient: sandboxv1.NewSandboxesClient(conn), ClaimsClient: sandboxv1.NewClaimsClient(conn),
 		ClustersClient: sandboxv1.NewClustersClient(conn), EnvsClient: sandboxv1.NewEnvsClient(conn),
 		HubClient: sandboxv1.NewHubClient(conn), PkiClient: sandboxv1.NewPkiClient(conn), AccessClient: sandboxv1.NewAccessClient(conn),
-	}, nil
+	}, conn, nil
 }
