@@ -65,10 +65,14 @@ func entry(ctx context.Context, c clients, r manifest.Ref) (e *sandboxv1.Catalog
 		t, failed := c.templates.GetTemplate(ctx, &sandboxv1.GetTemplateRequest{Name: r.Name})
 		e, m, err = t.GetCatalog(), t.GetTemplate(), failed
 	}
-	if err != nil && problem.FromError(err).Reason == problem.NotFound {
+	if err == nil {
+		return e, m, nil
+	}
+	switch problem.FromError(err).Reason {
+	case problem.NotFound, problem.Recovering: // a hub that waits for clusters knows its catalogue
 		return nil, nil, nil
 	}
-	return e, m, err
+	return nil, nil, err
 }
 
 // put writes a manifest, warns of what is hardly meant, and tells what became of it. revision: of what it replaces; 0: any.

@@ -41,6 +41,7 @@ type scripted struct {
 	claim  func() (*sandboxv1.Claim, error)
 	create func(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
 	env    *sandboxv1.Env // nil: one with a name alone
+	noEnv  error          // of GetEnv
 
 	envs     func() []*sandboxv1.Env     // of all namespaces; nil: default/py
 	clusters func() []*sandboxv1.Cluster // nil: east, which is fresh
@@ -137,6 +138,9 @@ func (s *scripted) GetClaim(_ context.Context, r *sandboxv1.GetClaimRequest) (*s
 }
 
 func (s *scripted) GetEnv(_ context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
+	if s.noEnv != nil {
+		return nil, s.noEnv
+	}
 	if s.env != nil {
 		return s.env, nil
 	}

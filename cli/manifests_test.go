@@ -3,10 +3,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -74,5 +78,28 @@ func TestADiffKnowsItsOwnTemplates(t *testing.T) {
 	}
 	if got := unlessGiven(docs[1:], docs[1], all); len(got) != 2 {
 		t.Errorf("without the template it warns %q", got)
+	}
+}
+
+func (*scripted) PutEnv(_ context.Context, r *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {
+	return &sandboxv1.Env{Namespace: r.GetNamespace(), Name: r.GetName(), Catalog: &sandboxv1.CatalogEntry{Revision: 1}}, nil
+}
+
+// The catalogue takes an Env while the hub waits for clusters: it does not depend on what they have.
+func TestApplyWhileTheHubWaitsForClusters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env.yaml")
+	must.Succeed(t, os.WriteFile(file, []byte("kind: SandboxEnv\nmetadata: {name: shell, namespace: default}\n"), 0o600))
+	waits := problem.New(problem.Recovering, "the hub knows no Env default/shell yet, and waits to hear from west")
+	server := serveScripted(t, &scripted{noEnv: waits})
+	stdout, stderr, code := server.run(t.Context(), "apply -f "+file)
+	if code != 0 || stdout != "sandboxenv default/shell created (revision 1)\n" {
+		t.Errorf("%d %s%s", code, stdout, stderr)
+	}
+}
+
+func TestEditOfAnEnvThatWasAppliedByHand(t *testing.T) {
+	_, stderr, code := serveScripted(t, &scripted{}).run(t.Context(), "edit env default/shell")
+	if code != 3 || !strings.Contains(stderr, "`atollctl envs import default/shell`") {
+		t.Errorf("%d %s", code, stderr)
 	}
 }

@@ -22,7 +22,7 @@ const (
 // may have no report of the Env yet, and names the clusters it waits for.
 func (f *Fleet) UnknownEnv(namespace, name string) error {
 	if awaited := f.Awaited(); len(awaited) > 0 {
-		return problem.New(problem.Recovering, "this hub has just started, knows no Env %s/%s yet, and waits to hear from %s",
+		return problem.New(problem.Recovering, "the hub knows no Env %s/%s yet, and waits to hear from %s",
 			validate.Clip(namespace), validate.Clip(name), strings.Join(awaited, ", ")).WithRetryAfter(awaitedAgain)
 	}
 	there := "that namespace has none"
