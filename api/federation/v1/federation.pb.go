@@ -4562,8 +4562,9 @@ type CatalogOutcome struct {
 	State         CatalogOutcome_State   `protobuf:"varint,5,opt,name=state,proto3,enum=atoll.federation.v1.CatalogOutcome_State" json:"state,omitempty"`
 	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
-	Changes       []string               `protobuf:"bytes,8,rep,name=changes,proto3" json:"changes,omitempty"`   // PLAN: field by field
-	Manifest      []byte                 `protobuf:"bytes,9,opt,name=manifest,proto3" json:"manifest,omitempty"` // READ
+	Changes       []string               `protobuf:"bytes,8,rep,name=changes,proto3" json:"changes,omitempty"`         // PLAN: field by field
+	Manifest      []byte                 `protobuf:"bytes,9,opt,name=manifest,proto3" json:"manifest,omitempty"`       // READ
+	Generation    int64                  `protobuf:"varint,10,opt,name=generation,proto3" json:"generation,omitempty"` // APPLIED: of the object that was written
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4659,6 +4660,13 @@ func (x *CatalogOutcome) GetManifest() []byte {
 		return x.Manifest
 	}
 	return nil
+}
+
+func (x *CatalogOutcome) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 // AllotCall gives a cluster its rooms: how far each scaling group may grow there, and how many it keeps.
@@ -5323,7 +5331,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\acatalog\x18\x06 \x01(\tR\acatalog\"\x88\x01\n" +
 	"\rCatalogResult\x12?\n" +
 	"\boutcomes\x18\x01 \x03(\v2#.atoll.federation.v1.CatalogOutcomeR\boutcomes\x126\n" +
-	"\x04held\x18\x02 \x03(\v2\".atoll.federation.v1.CatalogObjectR\x04held\"\xda\x03\n" +
+	"\x04held\x18\x02 \x03(\v2\".atoll.federation.v1.CatalogObjectR\x04held\"\xfa\x03\n" +
 	"\x0eCatalogOutcome\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -5333,7 +5341,11 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x18\n" +
 	"\achanges\x18\b \x03(\tR\achanges\x12\x1a\n" +
-	"\bmanifest\x18\t \x01(\fR\bmanifest\"\xbc\x01\n" +
+	"\bmanifest\x18\t \x01(\fR\bmanifest\x12\x1e\n" +
+	"\n" +
+	"generation\x18\n" +
+	" \x01(\x03R\n" +
+	"generation\"\xbc\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\v\n" +

@@ -3996,7 +3996,8 @@ type EnvCluster struct {
 	State         ClusterState           `protobuf:"varint,2,opt,name=state,proto3,enum=atoll.sandbox.v1.ClusterState" json:"state,omitempty"`
 	Age           *durationpb.Duration   `protobuf:"bytes,3,opt,name=age,proto3" json:"age,omitempty"` // of the data
 	Members       []*EnvMember           `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
-	Fault         string                 `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"` // what a person must cure before all members there can serve; empty: nothing is known
+	Fault         string                 `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"`            // what a person must cure before all members there can serve; empty: nothing is known
+	Generation    int64                  `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"` // of the SandboxEnv in that cluster that the members are of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4064,6 +4065,13 @@ func (x *EnvCluster) GetFault() string {
 		return x.Fault
 	}
 	return ""
+}
+
+func (x *EnvCluster) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 type EnvMember struct {
@@ -5635,7 +5643,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\bmay_hold\x18\x03 \x01(\x05R\amayHold\x12\x1c\n" +
 	"\tforgotten\x18\x04 \x01(\bR\tforgotten\x12\x14\n" +
 	"\x05floor\x18\x05 \x01(\x05R\x05floor\x12\x1a\n" +
-	"\breplaced\x18\x06 \x01(\bR\breplaced\"\xdb\x01\n" +
+	"\breplaced\x18\x06 \x01(\bR\breplaced\"\xfb\x01\n" +
 	"\n" +
 	"EnvCluster\x12\x1d\n" +
 	"\n" +
@@ -5643,7 +5651,10 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.atoll.sandbox.v1.ClusterStateR\x05state\x12+\n" +
 	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\x125\n" +
 	"\amembers\x18\x04 \x03(\v2\x1b.atoll.sandbox.v1.EnvMemberR\amembers\x12\x14\n" +
-	"\x05fault\x18\x05 \x01(\tR\x05fault\"\x92\x03\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\x03R\n" +
+	"generation\"\x92\x03\n" +
 	"\tEnvMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12#\n" +

@@ -54,6 +54,8 @@ type cluster struct {
 	held   map[string]*federationv1.CatalogObject
 	refuse map[string]*federationv1.CatalogOutcome // by name
 	writes int
+	// generation of the objects that are written.
+	generation int64
 }
 
 func (c *cluster) call(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
@@ -78,7 +80,7 @@ func (c *cluster) call(_ context.Context, d *federationv1.Dispatch) (*federation
 				got.State = federationv1.CatalogOutcome_REMOVED
 				delete(c.held, key)
 			default:
-				got.State = federationv1.CatalogOutcome_APPLIED
+				got.State, got.Generation = federationv1.CatalogOutcome_APPLIED, c.generation
 				c.held[key] = o
 			}
 			out.Outcomes = append(out.Outcomes, got)

@@ -162,7 +162,7 @@ func (c *courier) ask(ctx context.Context) error {
 	}
 	c.held = held
 	for key, revision := range held {
-		if f, known := c.fates[key]; !known || f.State == sandboxv1.CatalogCluster_APPLIED {
+		if f, known := c.fates[key]; !known || f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != revision {
 			c.fates[key] = fate{Revision: revision, State: sandboxv1.CatalogCluster_APPLIED}
 		}
 	}
@@ -232,6 +232,7 @@ func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.
 		}
 		c.fates[key] = fate{
 			Revision: c.held[key], State: state, Reason: clip.Text(got.GetReason(), maxMessage), Message: clip.Text(got.GetMessage(), maxMessage),
+			Generation: got.GetGeneration(),
 		}
 	}
 }

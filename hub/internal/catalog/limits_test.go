@@ -100,6 +100,42 @@ func TestRolloutJudgesClaims(t *testing.T) {
 	})
 }
 
+// A stage is ready once the Env is reported as it was written, and each member that is to have Pods has one that can serve.
+func TestRolloutWaitsForPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.run()()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("the first", "demo@1", "demo@1")
+		report := func(generation int64, ready, running int32) {
+			reported := active("pool", federationv1.MemberState_ACTIVE)
+			reported.Generation = generation
+			m := reported.GetMembers()[0]
+			m.Desired, m.Idle, m.ReadyIdle, m.Running = 5, 5-running, ready, running
+			w.federation.Report("east", reported)
+		}
+		report(1, 5, 0)
+		w.federation.Report("west", active("pool", federationv1.MemberState_ACTIVE))
+		w.clusters["east"].generation = 2
+		w.change("{stages: [[east], [west]], pause: 5m}", "m")
+		waits := func(why string) {
+			t.Helper()
+			w.expect(why, "demo@2", "demo@1")
+			if r := w.rollout(); r.GetReason() != "StageNotReady" || r.GetMessage() != why {
+				t.Errorf("got %v, want %s", r, why)
+			}
+		}
+		waits("east reports the Env as it was before")
+		report(2, 0, 0)
+		waits("east: pool has no Pod that is ready, of 5")
+		report(2, 0, 1)
+		w.expect("a sandbox runs there", "demo@2", "demo@1")
+		report(2, 0, 0)
+		time.Sleep(6 * time.Minute)
+		w.expect("it had served, and the pause is over", "demo@2", "demo@2")
+	})
+}
+
 // Of a stage, no more clusters change at a time than may be unavailable.
 func TestRolloutMaxUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -61,6 +61,8 @@ type fate struct {
 	State    sandboxv1.CatalogCluster_State `json:"s"`
 	Reason   string                         `json:"w,omitempty"`
 	Message  string                         `json:"m,omitempty"`
+	// Generation of the object as the cluster wrote it; 0: not known.
+	Generation int64 `json:"g,omitempty"`
 }
 
 // fates are those of one cluster.

@@ -288,15 +288,15 @@ func (s *Service) health(r *record) (out health) {
 			out.waiting = append(out.waiting, id+" has not got it yet")
 		case c == nil:
 			out.waiting = append(out.waiting, id+" does not report the Env")
+		case c.GetGeneration() < f.Generation:
+			out.waiting = append(out.waiting, id+" reports the Env as it was before")
 		case c.GetFault() != "":
 			out.waiting = append(out.waiting, id+": "+c.GetFault())
 		default:
+			served := !slices.Contains(current, id) || !r.Rollout.ReadySince.IsZero()
 			for _, m := range c.GetMembers() {
-				switch m.GetState() {
-				case "Missing":
-					out.waiting = append(out.waiting, id+": "+m.GetName()+" is Missing")
-				case "Inconsistent":
-					out.waiting = append(out.waiting, id+": "+m.GetName()+" is Inconsistent: atollctl envs refresh makes it anew")
+				if why := unready(m, served); why != "" {
+					out.waiting = append(out.waiting, id+": "+m.GetName()+" "+why)
 				}
 			}
 		}
@@ -305,6 +305,20 @@ func (s *Service) health(r *record) (out health) {
 		}
 	}
 	return out
+}
+
+// unready returns why a member cannot serve, "" if it can. One that has served since the change may lack ready Pods for a moment, between
+// a sandbox that ended and the Pod that replaces its own.
+func unready(m *sandboxv1.EnvMember, served bool) string {
+	switch {
+	case m.GetState() == "Missing":
+		return "is Missing"
+	case m.GetState() == "Inconsistent":
+		return "is Inconsistent: atollctl envs refresh makes it anew"
+	case !served && m.GetDesired() > 0 && m.GetReadyIdle() == 0 && m.GetRunning() == 0:
+		return fmt.Sprintf("has no Pod that is ready, of %d", m.GetDesired())
+	}
+	return ""
 }
 
 // GetRollout returns the last rollout of an Env.

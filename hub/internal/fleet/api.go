@@ -196,6 +196,7 @@ func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 		totals = totals.Merge(p.segment.Totals())
 		shown := &sandboxv1.EnvCluster{
 			ClusterId: p.owner.ID, State: apiState(p.owner.Health()), Age: durationpb.New(max(0, now-p.owner.Seen())),
+			Generation: p.segment.Generation,
 		}
 		shown.Fault = p.segment.Defaults.Get().Fault
 		for _, m := range p.segment.Members() {

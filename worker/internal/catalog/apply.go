@@ -34,12 +34,13 @@ type outcome struct {
 	reason, message string
 	changes         []string
 	manifest        []byte
+	generation      int64
 }
 
 func (o outcome) of(sent *federationv1.CatalogObject) *federationv1.CatalogOutcome {
 	return &federationv1.CatalogOutcome{
 		Kind: sent.GetKind(), Namespace: sent.GetNamespace(), Name: sent.GetName(), Revision: sent.GetRevision(), State: o.state,
-		Reason:  o.reason,
+		Reason: o.reason, Generation: o.generation,
 		Message: clip.Text(o.message, maxMessage), Changes: o.changes, Manifest: o.manifest,
 	}
 }
@@ -108,7 +109,7 @@ func (w *Writer) apply(ctx context.Context, j *job) outcome {
 		w.condition(ctx, j, is, out)
 		return out
 	}
-	out := outcome{state: federationv1.CatalogOutcome_APPLIED}
+	out := outcome{state: federationv1.CatalogOutcome_APPLIED, generation: got.GetGeneration()}
 	w.condition(ctx, j, got, out)
 	return out
 }

@@ -130,7 +130,11 @@ func TestAConflictIsKept(t *testing.T) {
 		c.Reason != "Conflict" {
 		t.Errorf("got %v", c)
 	}
-	s.expect("with the user's value", s.apply(3, "mine"), federationv1.CatalogOutcome_APPLIED, "")
+	applied := s.apply(3, "mine")
+	s.expect("with the user's value", applied, federationv1.CatalogOutcome_APPLIED, "")
+	if is := s.Env("shell").Generation; is < 2 || applied.GetGeneration() != is {
+		t.Errorf("generation %d was told, it is %d", applied.GetGeneration(), is)
+	}
 }
 
 func TestI4OlderRevisionsAndOtherCatalogues(t *testing.T) {
