@@ -146,7 +146,7 @@ mutate: ## Change decisions and the store one token at a time, and list what no 
 # caches what it found for as long as they are the same. Most suites build the programs with the race detector.
 e2e: $(CLUSTERS) ## The end-to-end SUITES (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies; SANDBOXIMAGES: in which the daemon is tried as well, loaded from ARCHIVES or pulled)
 ifeq ($(PLANE),kind)
-	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/upgrade
+	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/walk ./e2e/federation ./e2e/upgrade
 	go test -tags 'kind $(if $(POLICIES),policies)' -timeout 60m -v -count 1 ./e2e/kubelet -args -images '$(SANDBOXIMAGES)' -archives '$(ARCHIVES)'
 else
 	go test -vet=off -timeout 30m -p $(LANES) $(addprefix ./e2e/,$(SUITES))

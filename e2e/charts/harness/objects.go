@@ -8,7 +8,10 @@ import (
 	"io"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
@@ -26,10 +29,23 @@ func decode(manifests string) (Objects, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("reading what helm rendered: %w", err)
 		}
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
+		if len(object.Object) == 0 {
+			continue
 		}
+		if err := checkTypes(object); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+		objects = append(objects, object)
 	}
+}
+
+// checkTypes refuses a workload that an API server would not decode: an argument that YAML takes for a map, or a field that there is none of.
+func checkTypes(object *unstructured.Unstructured) error {
+	typed := map[string]any{"Deployment": &appsv1.Deployment{}, "StatefulSet": &appsv1.StatefulSet{}, "Job": &batchv1.Job{}}[object.GetKind()]
+	if typed == nil {
+		return nil
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, typed, true)
 }
 
 // Names lists the objects as Kind/name, in order.
