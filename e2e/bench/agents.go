@@ -127,8 +127,8 @@ func (w *agentsWorld) firstOutput(ctx context.Context, add func(...result)) erro
 	if err != nil {
 		return err
 	}
-	add(compare("E2B: from the create to a command's first output, p50, beside create and atollctl exec", "ms", quantile(0.5), legs[0], legs[1]),
-		compare("E2B: from the create to a command's first output, p50, beside a bare claim", "ms", quantile(0.5), legs[0], legs[2]))
+	add(compare("E2B: create to a command's first output, p50, beside atollctl exec", "ms", quantile(0.5), legs[0], legs[1]),
+		compare("E2B: create to a command's first output, p50, beside a bare claim", "ms", quantile(0.5), legs[0], legs[2]))
 	return w.refill(ctx)
 }
 

@@ -147,7 +147,8 @@ func breakClaims(t *testing.T) {
 	}
 	before := uid()
 	load := claiming(t, callersEnv)
-	revision := apply(t, 0, append(inStages(stagesPlan), "replicas: 4", "replicas: 5", "name: env-00-", "name: huge-", "cpu: 1m", "cpu: 900")...)
+	revision := apply(t, 0, append(inStages(stagesPlan),
+		"replicas: 4", "replicas: 5", "name: env-00-", "name: huge-", "cpu: 1m", "cpu: 900")...)
 	rollout := waitRollout(t, 0, sandboxv1.Rollout_UNDONE)
 	t.Log(rollout)
 	if rollout.GetStages()[1].GetState() != "NotBegun" {

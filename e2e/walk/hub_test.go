@@ -26,52 +26,6 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 )
 
-// etcdManifest is an etcd of three members, of the image that kind's own etcd has.
-const etcdManifest = `
-apiVersion: v1
-kind: Service
-metadata: {name: etcd, namespace: atoll-system}
-spec: {clusterIP: None, publishNotReadyAddresses: true, selector: {app: etcd}, ports: [{name: client, port: 2379}, {name: peer, port: 2380}]}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: etcd, namespace: atoll-system}
-spec:
-  serviceName: etcd
-  replicas: 3
-  podManagementPolicy: Parallel
-  selector: {matchLabels: {app: etcd}}
-  template:
-    metadata: {labels: {app: etcd}}
-    spec:
-      containers:
-        - name: etcd
-          image: IMAGE
-          imagePullPolicy: IfNotPresent
-          env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
-          command:
-            - etcd
-            - --name=$(NAME)
-            - --data-dir=/data/etcd
-            - --listen-client-urls=https://0.0.0.0:2379
-            - --advertise-client-urls=https://$(NAME).etcd.atoll-system.svc:2379
-            - --listen-peer-urls=https://0.0.0.0:2380
-            - --initial-advertise-peer-urls=https://$(NAME).etcd.atoll-system.svc:2380
-            - --initial-cluster=etcd-0=https://etcd-0.etcd.atoll-system.svc:2380,etcd-1=https://etcd-1.etcd.atoll-system.svc:2380,etcd-2=https://etcd-2.etcd.atoll-system.svc:2380
-            - --cert-file=/tls/tls.crt
-            - --key-file=/tls/tls.key
-            - --trusted-ca-file=/tls/ca.crt
-            - --client-cert-auth
-            - --peer-cert-file=/tls/tls.crt
-            - --peer-key-file=/tls/tls.key
-            - --peer-trusted-ca-file=/tls/ca.crt
-            - --peer-client-cert-auth
-          resources: {requests: {cpu: 150m, memory: 64Mi}} # without, a busy node starves it
-          readinessProbe: {tcpSocket: {port: 2379}, periodSeconds: 1}
-          volumeMounts: [{name: data, mountPath: /data}, {name: tls, mountPath: /tls}]
-      volumes: [{name: data, emptyDir: {}}, {name: tls, secret: {secretName: etcd-tls}}]
-`
-
 // members are the host names of etcd's.
 func members() (hosts []string) {
 	for i := range 3 {
@@ -113,7 +67,7 @@ func installHub(t *testing.T) {
 	})
 	image, err := east.Kubectl(ctx, "-n", "kube-system", "get", "pod", "etcd-"+east.Node(), "-o", "jsonpath={.spec.containers[0].image}")
 	must.Succeed(t, err)
-	must.Succeed(t, stack.Apply(ctx, east, strings.Replace(etcdManifest, "IMAGE", image, 1)))
+	must.Succeed(t, stack.Apply(ctx, east, strings.Replace(string(read(t, "etcd.yaml")), "image: IMAGE", "image: "+image, 1)))
 	_, err = east.Kubectl(ctx, "-n", stack.Namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
 	must.Succeed(t, err)
 
@@ -177,7 +131,8 @@ func killReplicas(t *testing.T) {
 	for i := range 3 {
 		load := claiming(t, callersEnv)
 		pod := fmt.Sprintf("atoll-hub-%d", i)
-		id, err := east.Kubectl(t.Context(), "-n", stack.Namespace, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+		id, err := east.Kubectl(t.Context(), "-n", stack.Namespace, "get", "pod", pod,
+			"-o", "jsonpath={.status.containerStatuses[0].containerID}")
 		must.Succeed(t, err)
 		load.claimedSince(t, 3)
 		must.Succeed(t, east.Signal(t.Context(), id, "KILL"))

@@ -144,7 +144,8 @@ func collectLogs(ctx context.Context, logDir string) error {
 	var errs []error
 	for id, c := range nodes {
 		for _, app := range []string{"atoll-hub", "atoll-worker"} {
-			out, err := c.Kubectl(ctx, "-n", stack.Namespace, "logs", "-l", "app.kubernetes.io/name="+app, "--tail=-1", "--prefix", "--ignore-errors")
+			out, err := c.Kubectl(ctx, "-n", stack.Namespace, "logs", "-l", "app.kubernetes.io/name="+app, "--tail=-1", "--prefix",
+				"--ignore-errors")
 			errs = append(errs, err, os.WriteFile(filepath.Join(logDir, app+"-"+id+".log"), []byte(out), 0o600))
 		}
 	}

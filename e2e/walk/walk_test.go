@@ -73,11 +73,15 @@ func joinFirst(t *testing.T) {
 	atollctl(t, "clusters", "--wait=fresh", "--timeout", patience.String())
 }
 
+func claimIn(ctx context.Context, cluster string) (*sandboxv1.Sandbox, error) {
+	return hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: callersEnv, Clusters: []string{cluster}, RequireClusters: true})
+}
+
 // serves claims from a cluster and releases, once that has a Pod.
 func serves(t *testing.T, cluster string) {
 	t.Helper()
 	wait.For(t, patience, cluster+" to serve", func(ctx context.Context) error {
-		sandbox, err := hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: callersEnv, Clusters: []string{cluster}, RequireClusters: true})
+		sandbox, err := claimIn(ctx, cluster)
 		if err != nil {
 			return err
 		}
@@ -98,7 +102,8 @@ func joinFurther(t *testing.T) {
 	join(t, "south")
 	serves(t, "south")
 	took := time.Since(begin)
-	t.Logf("south serves %s after the line was begun; one Pod by kubectl took %s", took.Round(100*time.Millisecond), bare.Round(100*time.Millisecond))
+	t.Logf("south serves %s after the line was begun; one Pod by kubectl took %s", took.Round(100*time.Millisecond),
+		bare.Round(100*time.Millisecond))
 	if took > max(30*time.Second, 5*bare) {
 		t.Errorf("that is too long")
 	}
@@ -179,13 +184,14 @@ func reachThroughHub(t *testing.T) {
 	}
 	through("helm", "uninstall", "small", "--wait")
 
-	sandbox, err := hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: callersEnv, Clusters: []string{"south"}, RequireClusters: true})
+	sandbox, err := claimIn(ctx, "south")
 	must.Succeed(t, err)
 	pod := sandbox.GetPod()
 	if out := through("kubectl", "-n", "kube-system", "logs", "deployment/coredns"); !strings.Contains(out, "CoreDNS") {
 		t.Errorf("kubectl logs prints %q", out)
 	}
-	if out := through("kubectl", "-n", "kube-system", "exec", "etcd-"+south.Node(), "--", "etcd", "--version"); !strings.Contains(out, "etcd Version") {
+	out := through("kubectl", "-n", "kube-system", "exec", "etcd-"+south.Node(), "--", "etcd", "--version")
+	if !strings.Contains(out, "etcd Version") {
 		t.Errorf("kubectl exec prints %q", out)
 	}
 	if out := through("kubectl", "get", "pod", pod, "-o", "name"); strings.TrimSpace(out) != "pod/"+pod {

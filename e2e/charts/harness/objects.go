@@ -39,7 +39,7 @@ func decode(manifests string) (Objects, error) {
 	}
 }
 
-// checkTypes refuses a workload that an API server would not decode: an argument that YAML takes for a map, or a field that there is none of.
+// checkTypes refuses a workload that an API server would not decode: an argument that YAML takes for a map, or an unknown field.
 func checkTypes(object *unstructured.Unstructured) error {
 	typed := map[string]any{"Deployment": &appsv1.Deployment{}, "StatefulSet": &appsv1.StatefulSet{}, "Job": &batchv1.Job{}}[object.GetKind()]
 	if typed == nil {
