@@ -36,7 +36,7 @@ const (
 	// pace of each: for a Pod that replaces a released one, kubelets that share two processors take seconds of both.
 	pace = 3 * time.Second
 	// callTimeout bounds a call, and callPatience a claim with all its retries.
-	callTimeout, callPatience = 30 * time.Second, time.Minute
+	callTimeout, callPatience = 30 * time.Second, 2 * time.Minute
 )
 
 // claiming starts callers of an Env. Each claim has a key; what the API calls UNAVAILABLE is called again, unchanged.
@@ -96,9 +96,11 @@ func retried(ctx context.Context, call func(context.Context) error) (retries int
 	for {
 		one, cancel := context.WithTimeout(ctx, callTimeout)
 		err = call(one)
+		unknown := one.Err() != nil
 		cancel()
 		p := problem.FromError(err)
-		if err == nil || p.Reason != problem.Unavailable && p.Reason != problem.OutcomeUnknown || ctx.Err() != nil {
+		unknown = unknown || err != nil && (p.Reason == problem.Unavailable || p.Reason == problem.OutcomeUnknown)
+		if err == nil || !unknown || ctx.Err() != nil {
 			return retries, err
 		}
 		retries++
