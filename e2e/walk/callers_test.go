@@ -70,16 +70,20 @@ func claimOnce(env, key string) (retries int, err error) {
 	defer cancel()
 	request := &sandboxv1.CreateSandboxRequest{Env: env, ClaimKey: key, StartupTimeout: durationpb.New(callTimeout)}
 	var id string
-	again, err := retried(ctx, func(ctx context.Context) error {
-		sandbox, err := hub.CreateSandbox(ctx, request)
-		if err == nil && id != "" && sandbox.GetId() != id {
-			return fmt.Errorf("key %s got sandbox %s and then %s", key, id, sandbox.GetId())
+	for range 2 { // the second time, as a caller whose first answer was lost
+		again, err := retried(ctx, func(ctx context.Context) error {
+			sandbox, err := hub.CreateSandbox(ctx, request)
+			if err == nil && id != "" && sandbox.GetId() != id {
+				err = fmt.Errorf("it got sandbox %s and then %s", id, sandbox.GetId())
+			}
+			if err == nil {
+				id = sandbox.GetId()
+			}
+			return err
+		})
+		if retries += again; err != nil {
+			return retries, fmt.Errorf("claim %s: %w", key, err)
 		}
-		id = sandbox.GetId()
-		return err
-	})
-	if err != nil {
-		return again, fmt.Errorf("claim %s: %w", key, err)
 	}
 	more, err := retried(ctx, func(ctx context.Context) error {
 		_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
@@ -88,7 +92,7 @@ func claimOnce(env, key string) (retries int, err error) {
 	if err != nil {
 		err = fmt.Errorf("release of %s: %w", id, err)
 	}
-	return again + more, err
+	return retries + more, err
 }
 
 // retried repeats what failed as UNAVAILABLE, and what a caller with a key was not told the outcome of.
