@@ -86,12 +86,8 @@ func claimOnce(env, key string) (retries int, err error) {
 		}
 	}
 	more, err := retried(ctx, func(ctx context.Context) error {
-		_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
-		return err
+		return hub.Release(ctx, id)
 	})
-	if err != nil {
-		err = fmt.Errorf("release of %s: %w", id, err)
-	}
 	return retries + more, err
 }
 
