@@ -26,7 +26,10 @@ let ran = 0
 const left = [...all.entries()].filter(([, sandbox]) => sandbox)
 await Promise.all(Array.from({ length: 8 }, async () => {
   for (let one; (one = left.pop());) {
-    await noted(async () => { ran += (await one[1].commands.run('echo $N')).stdout === `${one[0]}\n` ? 1 : 0 })
+    await noted(async () => {
+      const { stdout } = await one[1].commands.run('echo $N')
+      if (stdout === `${one[0]}\n`) ran++ // after the await: += reads its left side before it
+    })
     await noted(() => one[1].kill())
   }
 }))
