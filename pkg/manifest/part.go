@@ -3,6 +3,7 @@
 package manifest
 
 import (
+	"maps"
 	"slices"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -23,10 +24,13 @@ func (o Object) Part(cluster string) (Object, bool) {
 	if own < 0 {
 		return nil, false
 	}
-	out := o.Copy()
-	segment := out.segments()[own]
-	spec := out.object("spec")
-	spec["clusters"] = []any{map[string]any(segment)}
+	// The other segments, of which there may be a hundred, are not copied.
+	out, spec := maps.Clone(o), maps.Clone(o.object("spec"))
+	spec["clusters"] = []any{map[string]any(segments[own])}
+	out["spec"] = map[string]any(spec)
+	out = out.Copy()
+	spec = out.object("spec")
+	segment := out.segments()[0]
 	drop(out.object("metadata"), "annotations", v1alpha1.CatalogRolloutAnnotationKey)
 	scaling, ok := toObject(spec["autoscaling"])
 	if !ok {

@@ -316,6 +316,8 @@ func (w *Worker) answer(d *federationv1.Dispatch) error {
 	a := &federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_REFUSED}
 	if call := d.GetCatalog(); call != nil {
 		a.Disposition, a.Result = federationv1.Disposition_DONE, &federationv1.Answer_Catalog{Catalog: w.take(call)}
+	} else if d.GetRelease() != nil {
+		a.Disposition = federationv1.Disposition_DONE
 	} else if sandbox := w.carryOut(d); sandbox != nil {
 		a.Disposition, a.Result = federationv1.Disposition_DONE, &federationv1.Answer_Sandbox{Sandbox: sandbox}
 		a.CoveredBy = w.next()

@@ -14,21 +14,29 @@ import (
 type part struct {
 	ref      manifest.Ref
 	revision int32
-	object   manifest.Object // nil: nothing
+	whole    manifest.Object // with the segments of all clusters; nil: the cluster is to have nothing
+}
+
+// of returns what a cluster is to have, and false if that is nothing.
+func (p part) of(cluster string) (manifest.Object, bool) {
+	if p.whole == nil {
+		return nil, false
+	}
+	return p.whole.Part(cluster)
 }
 
 // target returns what a cluster is to have of a record, as far as a rollout has come. known is false while it is to have what it has.
 func (r *record) target(cluster string) (p part, known bool) {
 	p = part{ref: r.Ref, revision: r.Revision}
-	whole := r.object
+	whole, in := r.object, r.in
 	if r.Rollout.holdsBack(cluster) {
 		if r.Rollout.before == nil {
 			return p, false
 		}
-		p.revision, whole = r.Rollout.FromRevision, r.Rollout.before
+		p.revision, whole, in = r.Rollout.FromRevision, r.Rollout.before, r.Rollout.in
 	}
-	if whole != nil {
-		p.object, _ = whole.Part(cluster)
+	if in[cluster] {
+		p.whole = whole
 	}
 	return p, true
 }
@@ -54,20 +62,20 @@ func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) 
 		p, known := r.target(cluster)
 		switch {
 		case !known:
-		case p.object == nil:
+		case p.whole == nil:
 			gone = append(gone, p)
 		case !serves(r.Ref):
 			withheld = append(withheld, r.Ref)
 		default:
 			have = append(have, p)
-			named[p.object.Template()] = true
+			named[p.whole.Template()] = true
 		}
 	}
 	for _, r := range s.records {
 		if r.Ref.Kind != manifest.TemplateKind || own && r.Source != nil {
 			continue
 		}
-		if p := (part{ref: r.Ref, revision: r.Revision, object: r.object}); !r.removed() && named[r.Ref.Name] {
+		if p := (part{ref: r.Ref, revision: r.Revision, whole: r.object}); !r.removed() && named[r.Ref.Name] {
 			have = append(have, p)
 		} else {
 			gone = append(gone, part{ref: r.Ref, revision: r.Revision})
@@ -114,13 +122,13 @@ func decide(have, gone []part, held map[string]int32, again func(key string, rev
 // maxBatch bounds the bytes of the manifests in one call.
 const maxBatch = 256 << 10
 
-// batches are the objects of calls: a few at a time, so that none is too large or takes too long.
-func batches(parts []part) (out [][]*federationv1.CatalogObject, err error) {
+// batches are the objects of calls to a cluster: a few at a time, so that none is too large or takes too long.
+func batches(cluster string, parts []part) (out [][]*federationv1.CatalogObject, err error) {
 	size := 0
 	for _, p := range parts {
 		o := &federationv1.CatalogObject{Kind: p.ref.Kind, Namespace: p.ref.Namespace, Name: p.ref.Name, Revision: p.revision}
-		if p.object != nil {
-			if o.Manifest, err = p.object.Encode(); err != nil {
+		if own, has := p.of(cluster); has {
+			if o.Manifest, err = own.Encode(); err != nil {
 				return nil, err
 			}
 		}

@@ -22,6 +22,9 @@ import (
 const (
 	// lookEvery is how late a cluster that has attached here is noticed.
 	lookEvery = time.Second
+	// restFactor is how many times as long as its last step a courier rests, lookEvery at most. A step looks at the whole catalogue and stores
+	// all of the cluster's fates: while much changes, one takes up many changes.
+	restFactor = 3
 	// askEvery is how often a cluster is asked what it has: what was removed there by hand comes back.
 	askEvery = time.Minute
 	// retryAfter is the pause before what a cluster did not take is sent again.
@@ -75,6 +78,7 @@ func (s *Service) courier(cluster string) *courier {
 
 func (c *courier) run(ctx context.Context) {
 	for ctx.Err() == nil {
+		began := c.opts.Clock.Now()
 		if c.opts.Connected(c.cluster) {
 			if err := c.step(ctx); err != nil && ctx.Err() == nil {
 				c.held = nil
@@ -82,6 +86,9 @@ func (c *courier) run(ctx context.Context) {
 			}
 		} else {
 			c.held = nil
+		}
+		if !c.sleep(ctx, min(restFactor*c.opts.Clock.Since(began), lookEvery)) {
+			return
 		}
 		timer := c.opts.Clock.NewTimer(lookEvery)
 		select {
@@ -145,7 +152,7 @@ func (c *courier) newer(revisions map[string]int32) {
 // note tells of what this cluster, the hub's own, has without being given it.
 func (c *courier) note(state *state) {
 	for key, r := range state.records {
-		if _, has := r.object.Part(c.cluster); r.Source != nil && r.Ref.Kind == manifest.EnvKind && has {
+		if r.Source != nil && r.Ref.Kind == manifest.EnvKind && r.in[c.cluster] {
 			c.fates[key] = r.owned()
 		}
 	}
@@ -180,7 +187,7 @@ func (s *Service) call(ctx context.Context, cluster string, call *federationv1.C
 
 func (c *courier) send(ctx context.Context, todo pending) error {
 	for i, parts := range [][]part{todo.apply, todo.remove} {
-		all, err := batches(parts)
+		all, err := batches(c.cluster, parts)
 		if err != nil {
 			return err
 		}

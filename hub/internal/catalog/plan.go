@@ -58,7 +58,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids)), Warnings: s.warnings(ctx, o)}
 	var asked sync.WaitGroup
 	for i, id := range ids {
-		asked.Go(func() { out.Clusters[i] = s.planAt(ctx, id, part{ref: ref, revision: revision, object: o}) })
+		asked.Go(func() { out.Clusters[i] = s.planAt(ctx, id, part{ref: ref, revision: revision, whole: o}) })
 	}
 	asked.Wait()
 	return out, nil
@@ -92,24 +92,18 @@ var actions = map[federationv1.CatalogOutcome_State]sandboxv1.PlannedCluster_Act
 func (s *Service) planAt(ctx context.Context, cluster string, p part) *sandboxv1.PlannedCluster {
 	out := &sandboxv1.PlannedCluster{ClusterId: cluster}
 	key := segment.Key{Namespace: p.ref.Namespace, Name: p.ref.Name}
-	if p.ref.Kind == manifest.EnvKind && p.object != nil {
-		if own, ok := p.object.Part(cluster); ok {
-			p.object = own
-		} else {
-			p.object = nil
-		}
-		if p.object != nil && !s.opts.Fleet.Serves(cluster, key) {
-			out.Action, out.Reason, out.Message = sandboxv1.PlannedCluster_REFUSE, "OutOfScope", "the cluster may not serve this Env"
-			return out
-		}
+	_, has := p.of(cluster)
+	if has && p.ref.Kind == manifest.EnvKind && !s.opts.Fleet.Serves(cluster, key) {
+		out.Action, out.Reason, out.Message = sandboxv1.PlannedCluster_REFUSE, "OutOfScope", "the cluster may not serve this Env"
+		return out
 	}
-	all, err := batches([]part{p})
+	all, err := batches(cluster, []part{p})
 	if err != nil {
 		out.Action, out.Reason, out.Message = sandboxv1.PlannedCluster_UNKNOWN, string(problem.Internal), err.Error()
 		return out
 	}
 	call := &federationv1.CatalogCall{Mode: federationv1.CatalogCall_PLAN, Objects: all[0]}
-	if p.object == nil {
+	if !has {
 		call.Objects, call.Removed = nil, all[0]
 	}
 	result, err := s.call(ctx, cluster, call)

@@ -44,6 +44,7 @@ type record struct {
 	Source   *origin         `json:"source,omitempty"` // nil: it was put by the API
 
 	object manifest.Object // of Manifest
+	in     map[string]bool // the clusters that object names
 	stored uint64          // revision of the entry
 }
 
@@ -77,11 +78,24 @@ func (r *record) prepare(stored uint64) (err error) {
 		if r.object, err = manifest.Parse(r.Manifest); err != nil {
 			return err
 		}
+		r.in = namedBy(r.object)
 	}
 	if r.Rollout != nil && len(r.Rollout.From) > 0 {
-		r.Rollout.before, err = manifest.Parse(r.Rollout.From)
+		if r.Rollout.before, err = manifest.Parse(r.Rollout.From); err != nil {
+			return err
+		}
+		r.Rollout.in = namedBy(r.Rollout.before)
 	}
-	return err
+	return nil
+}
+
+// namedBy returns the clusters that a manifest names.
+func namedBy(o manifest.Object) map[string]bool {
+	out := map[string]bool{}
+	for _, id := range o.Clusters() {
+		out[id] = true
+	}
+	return out
 }
 
 // clusters are those that have, or had, a part of an Env.

@@ -44,6 +44,7 @@ type rollout struct {
 	Message      string                  `json:"message,omitempty"`
 
 	before manifest.Object // of From
+	in     map[string]bool // the clusters that before names
 }
 
 // holdsBack reports whether a cluster is to keep what it had.
