@@ -31,6 +31,7 @@ const (
 	fileSize     = 100 << 20 // bytes of the file that is moved
 	webRequests  = 2000      // requests of a leg through a port
 	webCallers   = 4         // at once, each on a connection of its own
+	smallRequest = 1.5       // what a request may cost, beside one through kubectl port-forward
 )
 
 // agentsWorld is what the arms of the part agents share.
@@ -214,29 +215,39 @@ func (w *agentsWorld) port(ctx context.Context, add func(...result)) error {
 	go func() { _ = server.Serve(lis) }()
 	defer func() { _ = server.Close() }()
 	_, port, _ := net.SplitHostPort(lis.Addr().String())
-	direct, err := directWay(w.plane.Config(), sandbox, port)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	kubectl := w.plane.KubectlCommand(ctx, "-n", namespace, "port-forward", sandbox.GetPod(), ":"+port)
+	address, err := stack.Forward(kubectl)
 	if err != nil {
 		return err
 	}
-	forwarded := &http.Transport{MaxIdleConnsPerHost: webCallers, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		stream, err := direct(ctx)
-		return streamConn{stream}, err
-	}}
+	defer func() {
+		cancel()
+		_ = kubectl.Wait()
+	}()
+	forwarded := &http.Transport{MaxIdleConnsPerHost: webCallers}
 	defer forwarded.CloseIdleConnections()
 	hub := &http.Transport{MaxIdleConnsPerHost: webCallers}
 	defer hub.CloseIdleConnections()
-	requests := func(name, url string, through *http.Transport) arm {
+	requests := func(name, url string, callers int, through *http.Transport) arm {
 		return loaded(name, nil, func(ctx context.Context, _ uint64) load.Result {
-			return load.Closed(ctx, webRequests, webCallers, func(ctx context.Context, _ int) error { return getOnce(ctx, through, url) })
+			return load.Closed(ctx, webRequests, callers, func(ctx context.Context, _ int) error { return getOnce(ctx, through, url) })
 		})
 	}
-	legs, err := w.bench.interleave(ctx, "port", w.bench.size.pairs,
-		requests("hub", w.atoll.HubEndpoint().URL()+"/v1/sandboxes/"+sandbox.GetId()+"/ports/"+port+"/", hub),
-		requests("port-forward", "http://sandbox/", forwarded))
-	if err != nil {
-		return err
+	for _, callers := range []int{1, webCallers} {
+		legs, err := w.bench.interleave(ctx, fmt.Sprintf("port, %d callers", callers), w.bench.size.pairs,
+			requests("hub", w.atoll.HubEndpoint().URL()+"/v1/sandboxes/"+sandbox.GetId()+"/ports/"+port+"/", callers, hub),
+			requests("port-forward", "http://"+address, callers, forwarded))
+		if err != nil {
+			return err
+		}
+		if callers == 1 {
+			add(compare("a small request to a port, p50, beside kubectl port-forward", "ms", quantile(0.5), legs[0], legs[1]).atMost(smallRequest))
+			continue
+		}
+		add(compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward", callers), "1/s", rate, legs[0], legs[1]))
 	}
-	add(compare("requests through a port, beside a forwarded port", "1/s", rate, legs[0], legs[1]))
 	return w.refill(ctx)
 }
 
@@ -256,12 +267,3 @@ func getOnce(ctx context.Context, through *http.Transport, url string) error {
 	}
 	return err
 }
-
-// streamConn is a forwarded stream as a connection.
-type streamConn struct{ io.ReadWriteCloser }
-
-func (streamConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (streamConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (streamConn) SetDeadline(time.Time) error      { return nil }
-func (streamConn) SetReadDeadline(time.Time) error  { return nil }
-func (streamConn) SetWriteDeadline(time.Time) error { return nil }

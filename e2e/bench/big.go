@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -228,10 +225,9 @@ func (g *ground) heapHeld(ctx context.Context, within, every time.Duration) (flo
 		if err != nil {
 			return 0, err
 		}
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+		families, err := metricFamilies(text)
 		if err != nil {
-			return 0, fmt.Errorf("parsing the worker's metrics: %w", err)
+			return 0, err
 		}
 		for _, m := range families["go_memstats_heap_alloc_bytes"].GetMetric() {
 			least = min(least, m.GetGauge().GetValue())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"k8s.io/client-go/kubernetes"
@@ -40,10 +41,9 @@ func readWrites(ctx context.Context, admin *kubernetes.Clientset) (writes, error
 	if err != nil {
 		return nil, fmt.Errorf("reading the API server's metrics: %w", err)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	families, err := metricFamilies(string(body))
 	if err != nil {
-		return nil, fmt.Errorf("parsing the API server's metrics: %w", err)
+		return nil, err
 	}
 	w := writes{}
 	for _, m := range families["apiserver_request_total"].GetMetric() {
@@ -60,6 +60,16 @@ func readWrites(ctx context.Context, admin *kubernetes.Clientset) (writes, error
 		}
 	}
 	return w, nil
+}
+
+// metricFamilies reads metrics in Prometheus's text format.
+func metricFamilies(text string) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("parsing metrics: %w", err)
+	}
+	return families, nil
 }
 
 // quiet returns the counters when they were constant for settle.

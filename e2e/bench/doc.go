@@ -10,6 +10,7 @@
 //   - reach: connections to a sandbox's port, beside ones through the API server.
 //   - agents: what an author of agents waits for, by E2B's calls: a command's first output from the create on, beside `atollctl exec` and
 //     beside a bare claim; a file, beside kubectl cp; requests to a port, beside a forwarded one.
+//   - kubectl: a cluster's API server through the hub, beside direct access.
 //   - ceiling, latency, cost, swap: claims on a real control plane, beside a JSON patch with the same content, encoding and credentials.
 //     Both end the tracking of managed fields; because keeping it costs more than a claim.
 //   - fill, rest, busy: a worker with 1000 Envs and 10,000 Pods: filling a pool, beside Pods created singly; ten minutes without a write;

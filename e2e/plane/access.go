@@ -50,16 +50,22 @@ func (p *Plane) Kubectl(ctx context.Context, args ...string) (string, error) {
 
 // KubectlInput is Kubectl with standard input, for "apply -f -".
 func (p *Plane) KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(p.binDir, "kubectl"), args...)
+	cmd := p.KubectlCommand(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// KubectlCommand prepares kubectl as cluster administrator, which ends with ctx.
+func (p *Plane) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(p.binDir, "kubectl"), args...)
 	cmd.Env = append(os.Environ(),
 		"KUBECONFIG="+p.Kubeconfig(),
 		// Not below the home directory, where it would stay.
 		"KUBECACHEDIR="+p.file("kubectl-cache"),
 	)
-	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return stdout.String(), nil
+	return cmd
 }

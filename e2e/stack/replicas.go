@@ -177,7 +177,7 @@ func (p *planes) prepareHubs(n int) error {
 		}
 		s.e2b[""] = front.address()
 	}
-	p.etcd = members
+	p.etcd, s.etcdEndpoints = members, endpoints
 	for _, m := range members {
 		s.etcd = append(s.etcd, m)
 	}
@@ -193,15 +193,24 @@ func (p *planes) prepareHubs(n int) error {
 // upgradeHubs replaces one replica after the other.
 func (p *planes) upgradeHubs(ctx context.Context, to Version) error {
 	for _, hub := range p.hubs {
-		if err := hub.Stop(); err != nil {
-			return err
-		}
-		hub.path = filepath.Join(to.BinDir, "atoll-hub")
-		if err := hub.Start(ctx); err != nil {
+		if err := p.stack.UpgradeReplica(ctx, hub, to); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// UpgradeReplica replaces one of the replicas of the hub on planes with another version, and returns when that is ready.
+func (s *Stack) UpgradeReplica(ctx context.Context, replica Program, to Version) error {
+	hub, ok := replica.(*process)
+	if !ok {
+		return fmt.Errorf("%s is no process of this machine", replica)
+	}
+	if err := hub.Stop(); err != nil {
+		return err
+	}
+	hub.path = filepath.Join(to.BinDir, "atoll-hub")
+	return hub.Start(ctx)
 }
 
 // metricsName is the name of a replica in Stack.Metrics: the first is "hub".

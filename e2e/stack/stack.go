@@ -119,6 +119,7 @@ type Stack struct {
 	Hub Program
 
 	hubs, etcd    []Program // of several replicas
+	etcdEndpoints []string
 	linkAddresses string
 	replicas      map[string]Endpoint // of the public API of each
 	gossip        []string            // address of each
@@ -207,6 +208,9 @@ func (s *Stack) Gossip() []string { return s.gossip }
 
 // Etcd returns the members of the etcd that they share.
 func (s *Stack) Etcd() []Program { return s.etcd }
+
+// EtcdEndpoints are the URLs of these, which take the hub's certificate.
+func (s *Stack) EtcdEndpoints() []string { return s.etcdEndpoints }
 
 // LinkAddresses returns where workers dial the hub on planes: host:port, with commas between those of several replicas.
 func (s *Stack) LinkAddresses() string { return s.linkAddresses }

@@ -63,7 +63,8 @@ type peer struct {
 }
 
 func (s *Service) dial(ctx context.Context, m Peer) (*peer, error) {
-	conn, err := link.DialHubPeer(m.Address, s.opts.Credentials, s.opts.DialOptions...)
+	conn, err := link.DialHubPeer(m.Address, s.opts.Credentials,
+		append([]grpc.DialOption{grpc.WithStatsHandler(traffic{s.metrics})}, s.opts.DialOptions...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,11 +3,13 @@
 package peers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/stats"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/attach"
@@ -19,6 +21,7 @@ type metrics struct {
 	connected prometheus.GaugeFunc
 	seconds   *prometheus.HistogramVec
 	frames    *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
 	tunnels   *prometheus.CounterVec
 	lost      prometheus.Counter
 }
@@ -48,6 +51,9 @@ func newMetrics(s *Service) *metrics {
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_peer_frames_total", Help: "Frames about clusters between replicas, by direction and kind.",
 		}, []string{"direction", "kind"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_hub_peer_bytes_total", Help: "Bytes of messages on the connections that this replica opened to others, by direction.",
+		}, []string{"direction"}),
 		tunnels: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_peer_tunnels_total", Help: "Tunnels through the replica to which their cluster is attached, by kind.",
 		}, []string{"kind"}),
@@ -58,10 +64,26 @@ func newMetrics(s *Service) *metrics {
 	}
 }
 
+// traffic counts the bytes of a connection to another replica.
+type traffic struct{ *metrics }
+
+func (traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (traffic) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (traffic) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (t traffic) HandleRPC(_ context.Context, event stats.RPCStats) {
+	switch e := event.(type) {
+	case *stats.InPayload:
+		t.bytes.WithLabelValues("in").Add(float64(e.WireLength))
+	case *stats.OutPayload:
+		t.bytes.WithLabelValues("out").Add(float64(e.WireLength))
+	}
+}
+
 // Register adds the metrics.
 func (s *Service) Register(registry prometheus.Registerer) error {
 	m := s.metrics
-	for _, c := range []prometheus.Collector{m.peers, m.connected, m.seconds, m.frames, m.tunnels, m.lost} {
+	for _, c := range []prometheus.Collector{m.peers, m.connected, m.seconds, m.frames, m.bytes, m.tunnels, m.lost} {
 		if err := registry.Register(c); err != nil {
 			return fmt.Errorf("registering metrics of peers: %w", err)
 		}
