@@ -144,9 +144,10 @@ mutate: ## Change decisions and the store one token at a time, and list what no 
 
 # A suite that compiles the programs or installs the charts has them in its binary (sources.go, charts/charts.go), so that go
 # caches what it found for as long as they are the same. Most suites build the programs with the race detector.
-e2e: $(CLUSTERS) ## The end-to-end SUITES (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies; SANDBOXIMAGES: in which the daemon is tried as well, loaded from ARCHIVES or pulled)
+e2e: $(CLUSTERS) ## The end-to-end SUITES (PLANE=kind: those for real clusters, on kind; POLICIES=1: whose CNI enforces NetworkPolicies; SANDBOXIMAGES: in which the daemon is tried as well, SHELLIMAGES: E2B's npm package, loaded from ARCHIVES or pulled)
 ifeq ($(PLANE),kind)
-	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/walk ./e2e/federation ./e2e/upgrade
+	go test -tags kind -timeout 60m -v -count 1 ./e2e/walk -args -images '$(SHELLIMAGES)' -archives '$(ARCHIVES)'
+	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/upgrade
 	go test -tags 'kind $(if $(POLICIES),policies)' -timeout 60m -v -count 1 ./e2e/kubelet -args -images '$(SANDBOXIMAGES)' -archives '$(ARCHIVES)'
 else
 	go test -vet=off -timeout 30m -p $(LANES) $(addprefix ./e2e/,$(SUITES))
@@ -166,6 +167,7 @@ rotation: planes ## A third of the suites, four faults, one with several hubs, a
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(TURN), faults $(ROTATED) and $(REPLICATED)"
 	@# On a small machine two suites slow each other down: what fails beside another runs once more by itself, what passed is cached.
 	$(MAKE) e2e SUITES='$(TURN)' || $(MAKE) e2e SUITES='$(TURN)' LANES=1
+	$(if $(filter upgrade,$(TURN)),go test -vet=off -timeout 30m -count 1 -v ./e2e/upgrade -args -hubs 3)
 	@# Memory, streams, results and claims that hang are judged here; latency, which needs a quiet machine, by make adversary.
 	go test -vet=off -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 10s
 	go test -vet=off -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)

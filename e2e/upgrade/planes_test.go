@@ -16,7 +16,7 @@ import (
 
 const (
 	// testLimit bounds the test; it does not come near it unless something hangs.
-	testLimit = 5 * time.Minute
+	testLimit = 10 * time.Minute
 	// patience is how long anything may take that is to come true by itself.
 	patience = time.Minute
 	// pace is how long one caller takes from one claim to the next.
@@ -38,7 +38,7 @@ func bringUp(ctx context.Context, dir, logDir string) (*stack.Stack, error) {
 	if set, err = stack.Prepare(ctx, build, plane.Options{}, clusters...); err != nil {
 		return nil, err
 	}
-	started, err := stack.Start(ctx, set, stack.Options{BinDir: old.BinDir, LogDir: logDir})
+	started, err := stack.Start(ctx, set, stack.Options{BinDir: old.BinDir, LogDir: logDir, Hubs: *hubs})
 	if err != nil {
 		return nil, fmt.Errorf("starting hub and workers: %w", err)
 	}

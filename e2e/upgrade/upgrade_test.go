@@ -7,31 +7,40 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"text/tabwriter"
 	"time"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
-// step takes one program to a version: the worker of a cluster, or the hub.
+// step takes one program to a version: the worker of a cluster, a replica of the hub, or the hub.
 type step struct {
 	cluster string
+	replica stack.Program
 	to      *stack.Version
 }
 
 func (s step) String() string {
-	if s.cluster == "" {
+	switch {
+	case s.replica != nil:
+		return s.replica.String() + " to " + s.to.Name
+	case s.cluster == "":
 		return "hub to " + s.to.Name
 	}
 	return "worker of " + s.cluster + " to " + s.to.Name
 }
 
 func (s step) do(ctx context.Context) error {
-	if s.cluster == "" {
+	switch {
+	case s.replica != nil:
+		return atoll.UpgradeReplica(ctx, s.replica, *s.to)
+	case s.cluster == "":
 		return atoll.UpgradeHub(ctx, *s.to)
 	}
 	return atoll.UpgradeWorker(ctx, s.cluster, *s.to)
@@ -42,17 +51,20 @@ func steps() []step {
 	workers := func(to *stack.Version) []step {
 		var out []step
 		for _, cluster := range clusters {
-			out = append(out, step{cluster, to})
+			out = append(out, step{cluster: cluster, to: to})
 		}
 		return out
 	}
-	var out []step
-	out = append(out, step{"", &new})
-	out = append(out, workers(&new)...)
-	out = append(out, step{"", &old})
-	out = append(out, workers(&old)...)
-	out = append(out, workers(&new)...)
-	return append(out, step{"", &new})
+	hub := func(to *stack.Version) (out []step) {
+		for _, replica := range atoll.Hubs() {
+			out = append(out, step{replica: replica, to: to})
+		}
+		if len(out) == 0 {
+			out = []step{{to: to}}
+		}
+		return out
+	}
+	return slices.Concat(hub(&new), workers(&new), hub(&old), workers(&old), workers(&new), hub(&new))
 }
 
 // I1, I2, I6: whatever is upgraded or taken back under a steady load, and whichever versions work together meanwhile, no
@@ -61,6 +73,10 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	applyEnv(ctx, t)
+	replicas, err := atoll.ReplicaClients()
+	if err != nil {
+		t.Fatal(err)
+	}
 	load := startLoad(ctx)
 	kept := keep(ctx, t, load)
 	watches := startWatches(t, kept)
@@ -79,6 +95,9 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		wait.For(t, patience, "the hub to hear of version "+step.to.Name, heardOf(step))
 		for _, k := range kept {
 			k.mustBeThere(ctx, t, load)
+		}
+		if step.replica != nil {
+			acrossReplicas(ctx, t, load, replicas)
 		}
 		fmt.Fprintf(report, "%s\t%d", step, took.Milliseconds())
 		for _, w := range watches {
@@ -100,6 +119,38 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 	if err := atoll.Verify(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// acrossReplicas claims with a key at each replica, and calls again, looks and releases at each other one.
+func acrossReplicas(ctx context.Context, t *testing.T, l *load, replicas map[string]*stack.Client) {
+	t.Helper()
+	at := func(what string, do func(context.Context) error) {
+		t.Helper()
+		if err := l.retryUntilDone(ctx, what, do); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for first, one := range replicas {
+		for second, other := range replicas {
+			if first == second {
+				continue
+			}
+			var claimed, again *sandboxv1.Sandbox
+			request := &sandboxv1.CreateSandboxRequest{ClaimKey: fmt.Sprintf("%s-%s-%d", first, second, time.Now().UnixNano())}
+			at("claim at "+first, func(ctx context.Context) (err error) {
+				claimed, err = l.caller.Claim(ctx, one, request)
+				return err
+			})
+			at("the same at "+second, func(ctx context.Context) (err error) {
+				again, err = l.caller.Claim(ctx, other, request)
+				return err
+			})
+			if claimed.GetId() != again.GetId() {
+				t.Errorf("%s gave sandbox %s, and %s gave %s for the same key", first, claimed.GetId(), second, again.GetId())
+			}
+			at("release at "+second, func(ctx context.Context) error { return l.caller.Release(ctx, other, claimed) })
+		}
 	}
 }
 
