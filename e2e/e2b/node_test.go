@@ -5,8 +5,6 @@
 package e2b_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -30,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"navix.sh/atoll/e2e/e2b/npm"
 	"navix.sh/atoll/e2e/stack"
 )
 
@@ -104,15 +103,7 @@ func TestNpmClientRunsTheDocs(t *testing.T) {
 // node runs a program of tools/e2b-client, and returns what it printed.
 func node(t *testing.T, variables []string, args ...string) ([]byte, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "../../tools/e2b-client/run", args...)
-	cmd.Env = append(os.Environ(), variables...)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := cmd.Run()
-	if err != nil {
-		t.Logf("%v: %s", args, errOut.Bytes())
-	}
-	return out.Bytes(), err
+	return npm.Run(t.Context(), "../..", variables, args...)
 }
 
 // variables are what a client needs of a gateway.
@@ -156,27 +147,15 @@ func byNames(t *testing.T) []string {
 	}
 }
 
-// outcome is what a client says of one call.
-type outcome struct{ Call, Result, Detail string }
-
 // suite runs the client with a version of the SDK.
-func suite(t *testing.T, variables []string, name string) []outcome {
+func suite(t *testing.T, variables []string, version string) []npm.Outcome {
 	t.Helper()
-	out, err := node(t, variables, "client.js", env.Name, name)
-	var all []outcome
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		var one outcome
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
-			t.Fatalf("%s printed %q: %v", name, lines.Text(), err)
-		}
-		all = append(all, one)
-		if one.Result == "failed" {
-			t.Errorf("%s: %s: %s", name, one.Call, one.Detail)
-		}
-		t.Logf("%s: %s %s %s", name, one.Result, one.Call, one.Detail)
+	all, err := npm.Calls(t.Context(), "../..", variables, env.Name, version)
+	if err != nil {
+		t.Error(err)
 	}
-	if err != nil || len(all) == 0 {
-		t.Errorf("%s: %d calls, %v", name, len(all), err)
+	for _, one := range all {
+		t.Logf("%s: %s %s %s", version, one.Result, one.Call, one.Detail)
 	}
 	return all
 }
@@ -184,8 +163,8 @@ func suite(t *testing.T, variables []string, name string) []outcome {
 // The stock npm packages work unchanged as docs/e2b.md says, and a worker without a hub serves the newest one in the same way.
 func TestNpmClient(t *testing.T) {
 	ready(t)
-	columns := []string{"e2b", "e2b-2", "e2b-1", "e2b-0"}
-	got := map[string][]outcome{}
+	columns := npm.Packages
+	got := map[string][]npm.Outcome{}
 	for _, name := range columns {
 		to := variables(origin)
 		if name == "e2b-1" || name == "e2b-0" {
@@ -194,7 +173,7 @@ func TestNpmClient(t *testing.T) {
 		got[name] = suite(t, to, name)
 	}
 	atWorker := suite(t, variables(atoll.E2BURL(cluster)), columns[0])
-	same := func(a, b outcome) bool { return a.Call == b.Call && a.Result == b.Result }
+	same := func(a, b npm.Outcome) bool { return a.Call == b.Call && a.Result == b.Result }
 	if !slices.EqualFunc(got[columns[0]], atWorker, same) {
 		t.Errorf("at a worker it is otherwise:\n%v\n%v", got[columns[0]], atWorker)
 	}
@@ -204,7 +183,7 @@ func TestNpmClient(t *testing.T) {
 }
 
 // table is the part of docs/e2b.md that the test has seen.
-func table(columns []string, got map[string][]outcome) string {
+func table(columns []string, got map[string][]npm.Outcome) string {
 	results, calls := map[string]map[string]string{}, []string(nil)
 	for _, name := range columns {
 		for _, one := range got[name] {

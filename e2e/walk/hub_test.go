@@ -78,7 +78,7 @@ func installHub(t *testing.T) {
 	seal := make([]byte, 32)
 	_, _ = rand.Read(seal) // never fails
 	applySecret(t, east, "atoll-e2b", nil, map[string][]byte{"key": []byte(hex.EncodeToString(seal))})
-	_, err = helm.In(east.Kubeconfig()).Install(ctx, hubRelease("info"))
+	_, err = helm.In(east.Kubeconfig()).Install(ctx, hubRelease("logLevel: info"))
 	must.Succeed(t, err)
 	file, err := trust(ctx)
 	must.Succeed(t, err)
@@ -88,10 +88,11 @@ func installHub(t *testing.T) {
 	t.Log(atollctl(t, "hub"))
 }
 
-func hubRelease(logLevel string) harness.Release {
+// hubRelease is the hub's release with further values.
+func hubRelease(more string) harness.Release {
 	values := fmt.Sprintf(`
 replicas: 3
-logLevel: %s
+%s
 ca: {enabled: true, hubNames: [walk-hub-control-plane, 127.0.0.1]}
 store: {etcd: {endpoints: ["https://%s:2379"], tlsSecretName: etcd-tls}}
 e2b: {enabled: true, keySecretName: atoll-e2b, nodePort: 30083}
@@ -100,7 +101,7 @@ pdb: {enabled: true}
 service:
   api: {type: NodePort, nodePort: 30080}
   link: {type: NodePort, nodePort: 30443}
-`, logLevel, strings.Join(members(), `:2379", "https://`))
+`, more, strings.Join(members(), `:2379", "https://`))
 	return harness.Release{Name: "atoll-hub", Namespace: stack.Namespace, Chart: helm.Chart("hub"), Values: values}
 }
 
@@ -146,13 +147,18 @@ func killReplicas(t *testing.T) {
 func upgradeHub(t *testing.T) {
 	load := claiming(t, callersEnv)
 	load.claimedSince(t, 3)
+	upgradeTo(t, hubRelease("logLevel: debug"))
+	load.claimedSince(t, 3)
+	load.end(t)
+}
+
+// upgradeTo runs helm upgrade, and returns once three replicas are ready.
+func upgradeTo(t *testing.T, release harness.Release) {
+	t.Helper()
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	release := hubRelease("debug")
 	must.Succeed(t, os.WriteFile(values, []byte(release.Values), 0o600))
 	_, err := command(t.Context(), "helm", "upgrade", release.Name, release.Chart, "--kubeconfig", nodes["east"].Kubeconfig(),
 		"--namespace", release.Namespace, "--reset-values", "--values", values, "--wait", "--timeout", "6m")
 	must.Succeed(t, err)
 	wait.For(t, patience, "three replicas", ready)
-	load.claimedSince(t, 3)
-	load.end(t)
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,6 +48,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	stack.RunSuite("walk", func(ctx context.Context, tmp, logDir string) (code int, err error) {
 		ctx, cancel := context.WithTimeout(ctx, 50*time.Minute)
 		defer cancel()
@@ -103,7 +105,8 @@ func bringUp(ctx context.Context) (err error) {
 	if err := nodes["east"].Load(ctx, filepath.Join(images, "atoll-hub.tar")); err != nil {
 		return err
 	}
-	return set.Load(ctx, filepath.Join(images, "atoll-worker.tar"), filepath.Join(images, "atoll-sandboxd.tar"), tenants)
+	archives := append(listOf(*agentArchives), filepath.Join(images, "atoll-worker.tar"), filepath.Join(images, "atoll-sandboxd.tar"), tenants)
+	return set.Load(ctx, archives...)
 }
 
 // command runs a program and returns its standard output. The error has all of its output.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +23,11 @@ import (
 
 // TestWalk is one story; a step builds on those before it.
 func TestWalk(t *testing.T) {
-	for _, step := range []struct {
+	type step struct {
 		name string
 		do   func(*testing.T)
-	}{
+	}
+	steps := []step{
 		{"a hub of three replicas on an etcd", installHub},
 		{"clusters join by the printed line", joinFirst},
 		{"one apply fills the catalogue", fillCatalogue},
@@ -37,9 +39,14 @@ func TestWalk(t *testing.T) {
 		{"a cluster is away", beAway},
 		{"replicas are killed", killReplicas},
 		{"the hub is upgraded", upgradeHub},
+		{"the catalogue is written in the hub's cluster", writeInTheHubsCluster},
 		{"kubectl and helm reach a cluster through the hub", reachThroughHub},
 		{"nothing is wrong", verify},
-	} {
+	}
+	if *agentImages != "" {
+		steps = slices.Insert(steps, 4, step{"E2B's stock client", serveE2B})
+	}
+	for _, step := range steps {
 		begin := time.Now()
 		if !t.Run(step.name, step.do) {
 			return
