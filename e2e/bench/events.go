@@ -189,6 +189,11 @@ func (r *reaching) change(ctx context.Context) error {
 		p.right = time.Since(began)
 		r.add(measured("Envs changed by the catalogue: their number", "Envs", []float64{float64(n)}), "")
 		r.logf("%d Envs were in the catalogue after %.2f s", n, put.Seconds())
+		size, err := r.hub.storeSize()
+		if err != nil {
+			return err
+		}
+		r.add(measured("Envs changed by the catalogue: the hub's store", "MB", []float64{size}), "")
 		return r.verify(ctx, began, p)
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -119,6 +120,26 @@ type federation struct {
 	hub      *program
 	crowd    *crowd.Crowd
 	site     *site
+	data     string // the hub's folder
+}
+
+// storeSize returns the megabytes in the hub's data folder.
+func (f *federation) storeSize() (float64, error) {
+	total := int64(0)
+	err := filepath.WalkDir(f.data, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measuring the hub's store: %w", err)
+	}
+	return float64(total) / 1e6, nil
 }
 
 // startHub starts a hub. adjust may change how.
@@ -131,10 +152,11 @@ func (b *bench) startHub(ctx context.Context, name string, adjust func(*program)
 	if err != nil {
 		return nil, err
 	}
-	f := &federation{site: s, hub: &program{
+	data := filepath.Join(s.dir, name)
+	f := &federation{site: s, data: data, hub: &program{
 		path: filepath.Join(b.binDir, "atoll-hub"), link: at[1], log: filepath.Join(b.logDir(), name+".log"), args: []string{
 			"--listen", at[0], "--link-listen", at[1], "--metrics-listen", at[2], "--health-listen", at[3],
-			"--data-dir", filepath.Join(s.dir, name), "--tls-cert-file", s.hub.Cert, "--tls-key-file", s.hub.Key, "--tls-ca-file", s.hub.CA,
+			"--data-dir", data, "--tls-cert-file", s.hub.Cert, "--tls-key-file", s.hub.Key, "--tls-ca-file", s.hub.CA,
 		},
 	}}
 	if f.conn, err = grpc.NewClient(at[0], grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {

@@ -3,6 +3,7 @@
 package kubeproxy_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -69,6 +71,107 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cmd := alice.command(ctx, "get", "configmaps", "--watch", "-o", "name")
+	out, err := cmd.StdoutPipe()
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			lines <- scanner.Text()
+		}
+	}()
+	next := func(want string) {
+		t.Helper()
+		late := time.After(patience)
+		for {
+			select {
+			case line, ok := <-lines:
+				if !ok {
+					t.Fatalf("the watch ended before %s", want)
+				}
+				if line == "configmap/"+want {
+					return
+				}
+			case <-late:
+				t.Fatalf("the watch does not show %s", want)
+			}
+		}
+	}
+	next("kube-root-ca.crt")
+	before := watches(t)
+	for _, name := range []string{"one", "two"} {
+		_, err := atoll.Cluster(cluster).Kubectl(ctx, "-n", "shared", "create", "configmap", name)
+		must.Succeed(t, err)
+		next(name)
+	}
+	cancel()
+	_ = cmd.Wait()
+	wait.For(t, patience, "the watch to end at the API server", func(context.Context) error {
+		return wait.If(watches(t) == before+1, before)
+	})
+	wait.For(t, patience, "the hub's tunnels to end", func(ctx context.Context) error {
+		n, err := underWay(ctx)
+		return errors.Join(err, wait.If(n == "0", n))
+	})
+}
+
+// watches counts the watches through the hub that have ended. The audit has who impersonated as their user.
+func watches(t *testing.T) (n int) {
+	t.Helper()
+	events, err := planes.Plane(cluster).Audit()
+	must.Succeed(t, err)
+	for _, e := range events {
+		if e.User == "system:serviceaccount:atoll-system:atoll-proxy" && e.Verb == "watch" && e.Resource == "configmaps" {
+			n++
+		}
+	}
+	return n
+}
+
+// Commands, logs and ports, over WebSockets and over SPDY.
+func TestPods(t *testing.T) {
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a page") }))
+	defer page.Close()
+	port := page.URL[strings.LastIndex(page.URL, ":")+1:]
+	alice := as(t, "alice")
+	alice.run(pod, "apply", "-f", "-")
+	alice.run("", "wait", "--for=condition=Ready", "pod/talker", "--timeout=60s")
+	for name, env := range map[string][]string{
+		"WebSockets": nil,
+		"SPDY":       {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alice := alice
+			alice.t, alice.env = t, env
+			if out := alice.run("to the command", "exec", "-i", "talker", "--", "cat"); out != "to the command" {
+				t.Errorf("exec printed %q", out)
+			}
+			if out, err := alice.try("", "exec", "talker", "--", "sh", "-c", "exit 3"); err == nil || !strings.Contains(out, "exit code 3") {
+				t.Errorf("a command that fails: %v: %s", err, out)
+			}
+			large := alice.run("", "exec", "talker", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x")
+			if len(large) != 3000000 {
+				t.Errorf("%d bytes came of 3000000", len(large))
+			}
+			alice.run("", "exec", "talker", "--", "sh", "-c", "echo by "+name+` >> "$`+plane.ContainerLogEnv+`"`)
+			if out := alice.run("", "logs", "talker"); !strings.Contains(out, "by "+name) {
+				t.Errorf("logs: %s", out)
+			}
+			if body := alice.forwarded(port); body != "a page" {
+				t.Errorf("the forwarded port says %q", body)
+			}
+		})
+	}
+	alice.run("", "delete", "pod", "talker")
+}
+
+// forwarded reads the root of a Pod's port by kubectl port-forward.
+func (c caller) forwarded(port string) string {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	cmd := c.command(ctx, "port-forward", "pod/talker", ":"+port)
 	address, err := stack.Forward(cmd)
 	must.Succeed(c.t, err)
 	defer func() {

@@ -183,6 +183,17 @@ func (s *Service) apply(events []store.Event) {
 	wake(s.changed)
 }
 
+// noted takes up what became of the catalogue in a cluster, which is stored.
+func (s *Service) noted(cluster string, all fates) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.state.Load()
+	next := &state{records: before.records, fates: maps.Clone(before.fates)}
+	next.fates[cluster] = all
+	s.state.Store(next)
+	wake(s.changed)
+}
+
 // Run follows the store, gives clusters their parts, and moves rollouts on, until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	var parts sync.WaitGroup

@@ -47,7 +47,7 @@ func (s *state) wanted(r *record, cluster string) int32 {
 	return p.revision
 }
 
-// parts returns what a cluster is to have, templates first, and what it is to have no more. serves: which Envs it was given. own: it is
+// parts returns what a cluster is to have, and what it is to have no more. serves: which Envs it was given. own: it is
 // the hub's own cluster, which has what was taken from it.
 func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) (have, gone []part, withheld []manifest.Ref) {
 	named := map[string]bool{}
@@ -81,8 +81,6 @@ func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) 
 			gone = append(gone, part{ref: r.Ref, revision: r.Revision})
 		}
 	}
-	slices.SortFunc(have, func(a, b part) int { return a.ref.Compare(b.ref) })
-	slices.SortFunc(gone, func(a, b part) int { return b.ref.Compare(a.ref) }) // Envs before the templates that they name
 	return have, gone, withheld
 }
 
@@ -116,6 +114,8 @@ func decide(have, gone []part, held map[string]int32, again func(key string, rev
 			out.remove = append(out.remove, p)
 		}
 	}
+	slices.SortFunc(out.apply, func(a, b part) int { return a.ref.Compare(b.ref) })  // templates before the Envs that name them
+	slices.SortFunc(out.remove, func(a, b part) int { return b.ref.Compare(a.ref) }) // and after them
 	return out
 }
 

@@ -268,10 +268,9 @@ func (c *courier) save(ctx context.Context) {
 	}
 	value, err := json.Marshal(c.fates)
 	if err == nil {
-		var revision uint64
-		key := clusterPrefix + c.cluster
-		if revision, err = c.opts.Store.Commit(ctx, store.Txn{Puts: []store.Put{{Key: key, Value: value}}, Lazy: true}); err == nil {
-			c.apply([]store.Event{{Entry: store.Entry{Key: key, Value: value, Revision: revision}}})
+		puts := []store.Put{{Key: clusterPrefix + c.cluster, Value: value}}
+		if _, err = c.opts.Store.Commit(ctx, store.Txn{Puts: puts, Lazy: true}); err == nil {
+			c.noted(c.cluster, maps.Clone(c.fates))
 			return
 		}
 	}
