@@ -102,6 +102,9 @@ func one(ctx context.Context, keys string, i int) error {
 		if err != nil {
 			return fmt.Errorf("claim %d: %w", i, err)
 		}
+		if *keep {
+			return nil
+		}
 		if err := hub.Release(ctx, sandbox.GetId()); err != nil {
 			return fmt.Errorf("release %d: %w", i, err)
 		}
@@ -166,7 +169,7 @@ func applyEnv(t *testing.T, in ...string) {
 	t.Helper()
 	e := stack.Env{Name: envName, Image: "test.local/joined:1", Pod: []func(*corev1.PodSpec){stack.ClosedPod}}
 	for _, cluster := range append(slices.Clone(clusters), late) {
-		e.Members = append(e.Members, stack.Member{Cluster: cluster, Replicas: 15})
+		e.Members = append(e.Members, stack.Member{Cluster: cluster, Replicas: *stock})
 	}
 	for _, cluster := range in {
 		must.Succeed(t, e.Apply(t.Context(), atoll.Cluster(cluster)))
@@ -198,6 +201,9 @@ func TestClustersJoinRenewAndOutliveTheCA(t *testing.T) {
 	}
 
 	everyone := append(slices.Clone(clusters), late)
+	if *keep {
+		full(t, everyone)
+	}
 	// A machine that is too busy for the rate would be judged instead of the renewals.
 	controlFailed, controlOf := control(t, everyone)
 	for controlFailed > 0 && *rate > 1 {
@@ -205,7 +211,7 @@ func TestClustersJoinRenewAndOutliveTheCA(t *testing.T) {
 		controlFailed, controlOf = control(t, everyone)
 	}
 	must.Succeed(t, atoll.Hub.Stop())
-	must.Succeed(t, errors.Join(atoll.SetHubArgs(lifetimeFlag(lifetime)), atoll.Hub.Start(ctx)))
+	must.Succeed(t, errors.Join(atoll.SetHubArgs(lifetimeFlag(*lifetime)), atoll.Hub.Start(ctx)))
 	for _, cluster := range everyone {
 		serves(t, cluster, "again "+cluster)
 	}
@@ -217,7 +223,7 @@ func TestClustersJoinRenewAndOutliveTheCA(t *testing.T) {
 		t.Error("after a rotation the same CA signs")
 	}
 	for _, cluster := range everyone {
-		wait.For(t, time.Duration(*renewals+2)*lifetime+patience, fmt.Sprintf("%d renewals of %s", *renewals, cluster),
+		wait.For(t, time.Duration(*renewals+2)**lifetime+patience, fmt.Sprintf("%d renewals of %s", *renewals, cluster),
 			func(ctx context.Context) error {
 				n, err := renewed(ctx, cluster)
 				return errors.Join(err, wait.If(n >= *renewals, n))
@@ -235,6 +241,23 @@ func TestClustersJoinRenewAndOutliveTheCA(t *testing.T) {
 	comesBack(t)
 }
 
+// full waits until every pool is.
+func full(t *testing.T, everyone []string) {
+	t.Helper()
+	wait.For(t, 10*time.Minute, "every pool to be full", func(ctx context.Context) error {
+		idle, err := hub.ReadyIdle(ctx, "default", envName)
+		if err != nil {
+			return err
+		}
+		for _, cluster := range everyone {
+			if idle[cluster] < *stock*9/10 { // some are claimed
+				return fmt.Errorf("%v", idle)
+			}
+		}
+		return nil
+	})
+}
+
 // control claims at the same rate while certificates are far from their end, and returns how many claims failed.
 func control(t *testing.T, everyone []string) (failed, of int) {
 	t.Helper()
@@ -245,7 +268,7 @@ func control(t *testing.T, everyone []string) (failed, of int) {
 		before[cluster] = n
 	}
 	// Half as long as the renewals take: an overload shows by then, as claims that wait for Pods.
-	lasts, began := time.Duration(*renewals)*lifetime*4/5/2, time.Now()
+	lasts, began := time.Duration(*renewals)**lifetime*4/5/2, time.Now()
 	calls := claiming(t.Context(), "")
 	wait.For(t, lasts+patience, "the control's claims", func(context.Context) error {
 		calls.mu.Lock()

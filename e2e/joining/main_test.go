@@ -16,19 +16,19 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-const (
-	// lifetime of certificates: four fifths of it pass between renewals.
-	lifetime = 30 * time.Second
-	// patience bounds every wait.
-	patience = 90 * time.Second
-)
+// patience bounds every wait.
+const patience = 90 * time.Second
 
 // clusters joins the federation at its start, late joins in the test.
 var clusters, late = []string{"east", "north", "west"}, "south"
 
 var (
 	renewals = flag.Int("renewals", 2, "how often each certificate is renewed under load at least")
-	rate     = flag.Int("rate", 5, "claims a second; a machine with two cores takes no 20, which replace as many Pods")
+	rate     = flag.Int("rate", 5, "claims a second, each of which replaces a Pod")
+	races    = flag.Bool("races", true, "build hub and workers with the race detector")
+	stock    = flag.Int("stock", 15, "Pods of each cluster")
+	keep     = flag.Bool("keep", false, "release nothing until certificates are renewed: for rates at which this machine replaces no Pods; needs -stock")
+	lifetime = flag.Duration("lifetime", 30*time.Second, "of certificates; four fifths of it pass between renewals")
 )
 
 // What all tests share.
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute) // the first run on a machine builds Kubernetes
 		defer cancel()
 		binDir := filepath.Join(dir, "bin")
-		build := func(ctx context.Context) error { return stack.Build(ctx, binDir, true) }
+		build := func(ctx context.Context) error { return stack.Build(ctx, binDir, *races) }
 		set, err := stack.Prepare(ctx, build, plane.Options{}, append(clusters, late)...)
 		if set != nil {
 			defer func() { err = errors.Join(err, set.Down(context.WithoutCancel(ctx))) }()
