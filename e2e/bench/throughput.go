@@ -192,7 +192,7 @@ func (s *scaled) relay(ctx context.Context, n int, to *atSize) error {
 	var reports atomic.Int64
 	stop := s.crowd.Report(relayEvery, relayEnvs, &reports)
 	load.Sleep(ctx, relayFor)
-	left := stop()
+	stop() // replicas that have come back take over clusters, which skip a report meanwhile
 	after, err := readCPU()
 	if err != nil {
 		return err
@@ -201,8 +201,8 @@ func (s *scaled) relay(ctx context.Context, n int, to *atSize) error {
 	if err != nil {
 		return err
 	}
-	if reports.Load() == 0 || left > 0 {
-		return fmt.Errorf("%d reports were sent, %d were not", reports.Load(), left)
+	if reports.Load() == 0 {
+		return errors.New("no report was sent")
 	}
 	to.cpu = append(to.cpu, after.since(before).ours["atoll-hub"]*1e6/float64(reports.Load()))
 	to.bytes = append(to.bytes, (since-bytes)/float64(reports.Load()))
