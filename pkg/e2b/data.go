@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/api/envd"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/sandboxd"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/validate"
@@ -71,7 +72,7 @@ func (g *Gateway) toSandbox(w http.ResponseWriter, r *http.Request, id, port str
 
 func (g *Gateway) newProxy() http.Handler {
 	return &httputil.ReverseProxy{
-		Transport: g.transport, FlushInterval: -1,
+		Transport: g.transport, FlushInterval: reach.FlushAfter,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			to, _ := p.In.Context().Value(destinationKey{}).(destination)
 			g.rewrite(p, to)

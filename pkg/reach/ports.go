@@ -23,6 +23,10 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
+// FlushAfter is how long a part of a response may wait for the rest of it, if its length is known: a small one goes out in one write then. One
+// of unknown length, such as a stream of events, waits for nothing.
+const FlushAfter = 5 * time.Millisecond
+
 // TCPProtocol is the WebSocket subprotocol of a TCP connection to a sandbox's port.
 const TCPProtocol = "tcp.atoll.navix.sh"
 
@@ -98,7 +102,7 @@ func (h *Handler) newProxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		ModifyResponse: confine,
-		FlushInterval:  -1,
+		FlushInterval:  FlushAfter,
 		Transport:      h.transport,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			var known *problem.Error

@@ -203,7 +203,7 @@ func newProxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		ModifyResponse: confine,
-		FlushInterval:  -1,
+		FlushInterval:  reach.FlushAfter,
 		ErrorLog:       log.New(io.Discard, "", 0), // callers leave, and clusters break off
 		Transport: &http.Transport{
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: headBytes,

@@ -21,6 +21,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/validate"
 )
 
@@ -73,7 +74,7 @@ func New(o Options) (*Proxy, error) {
 			clean(p.Out.Header, who)
 		},
 		Transport:      transport,
-		FlushInterval:  -1,
+		FlushInterval:  reach.FlushAfter,
 		ErrorLog:       log.New(io.Discard, "", 0),
 		ModifyResponse: ownRefusal,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {

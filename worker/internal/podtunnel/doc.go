@@ -13,6 +13,7 @@
 //	port.go      ports
 //	secrets.go   values of Secrets for a sandbox's daemon
 //	unread.go    how much of a port waits here
+//	frames.go    a small message to a port, in one write
 //	caller.go    who asked, in the user agent
 //
 // # Rules

@@ -42,7 +42,7 @@ type unread struct {
 
 // overSPDY begins SPDY on a connection.
 func overSPDY(conn net.Conn) (httpstream.Connection, error) {
-	u := &unread{Conn: conn, fewer: make(chan struct{}, 1), closed: make(chan struct{})}
+	u := &unread{Conn: &frames{Conn: conn}, fewer: make(chan struct{}, 1), closed: make(chan struct{})}
 	inner, err := streamspdy.NewClientConnectionWithPings(u, pingEvery)
 	if err != nil {
 		return nil, fmt.Errorf("beginning SPDY: %w", err)

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podtunnel
+
+import (
+	"encoding/binary"
+	"net"
+)
+
+// smallFrame is the largest SPDY frame that is written at once. Of a larger one the header's pieces cost little beside its data.
+const smallFrame = 8 << 10
+
+// frames is a connection to which SPDY is written. It writes a small frame at once; because the library writes it in three or more pieces, and
+// each would be a message of the WebSocket and a record of TLS here, at the API server and at the kubelet.
+//
+// What is not yet written of a frame is at most smallFrame, and is written with the rest of it: the library writes whole frames, one at a time.
+type frames struct {
+	net.Conn
+	pending []byte // of the present frame
+	rest    int    // of it, that was neither written nor is pending; once its header is complete
+}
+
+// Write takes a part of a frame, or of several. One goroutine at a time calls it.
+func (f *frames) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		took, err := f.write(p[n:])
+		if n += took; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (f *frames) write(p []byte) (int, error) {
+	if f.rest > 0 && len(f.pending) == 0 { // a large frame
+		n, err := f.Conn.Write(p[:min(len(p), f.rest)])
+		f.rest -= n
+		return n, err
+	}
+	took := p[:min(len(p), max(f.rest, frameHeader-len(f.pending)))]
+	f.pending = append(f.pending, took...)
+	if f.rest > 0 {
+		f.rest -= len(took)
+	} else if len(f.pending) == frameHeader {
+		f.rest = int(binary.BigEndian.Uint32(f.pending[4:]) & maxFrameLength)
+	}
+	if len(f.pending) < frameHeader || f.rest > 0 && len(f.pending)+f.rest <= smallFrame {
+		return len(took), nil
+	}
+	_, err := f.Conn.Write(f.pending)
+	f.pending = f.pending[:0]
+	return len(took), err
+}
