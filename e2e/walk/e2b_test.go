@@ -18,10 +18,12 @@ import (
 	"testing"
 
 	"navix.sh/atoll/api/envd"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/e2b/npm"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/client"
 	"navix.sh/atoll/pkg/link/pki"
 )
 
@@ -46,7 +48,7 @@ func serveE2B(t *testing.T) {
 	var envs []string
 	folder := t.TempDir()
 	for i, image := range listOf(*agentImages) {
-		const resources = "{requests: {cpu: 1m, memory: 16Mi}, limits: {memory: 512Mi}}"
+		const resources = "{requests: {cpu: 20m, memory: 16Mi}, limits: {memory: 512Mi}}" // what pausing frees
 		e := stack.Env{Name: fmt.Sprintf("agents-%d", i), Image: image, Runtime: "e2b", Port: envd.Port, Members: []stack.Member{
 			{Cluster: "east", Replicas: 2, Resources: resources}, {Cluster: "west", Replicas: 2, Resources: resources},
 		}}
@@ -64,6 +66,7 @@ func serveE2B(t *testing.T) {
 	}
 	key := regexp.MustCompile(`e2b_[0-9a-f]+`).FindString(atollctl(t, "keys", "create", "agents", "--all", "--e2b"))
 	callAll(t, "hub", e2bAddress, key, endpoint.CAFile, envs)
+	leavesNoTrace(t, envs[0])
 	address, token, ca := openWorkerAPI(t)
 	callAll(t, "worker", address, "e2b_"+hex.EncodeToString([]byte(token)), ca, envs)
 }
@@ -82,6 +85,31 @@ func callAll(t *testing.T, at, address, key, ca string, envs []string) {
 			must.Succeed(t, err)
 		})
 	}
+}
+
+// leavesNoTrace looks for the environment of a sandbox on every node: in the data of its etcd and the hub's, in volumes and in logs.
+func leavesNoTrace(t *testing.T, env string) {
+	t.Helper()
+	ctx := t.Context()
+	transport, err := endpoint.HTTPClient()
+	must.Succeed(t, err)
+	defer transport.CloseIdleConnections()
+	api, err := client.New(client.Options{Server: endpoint.URL(), HTTP: transport})
+	must.Succeed(t, err)
+	canary := "canary-" + rand.Text()
+	sandbox, err := api.Create(ctx, &sandboxv1.CreateSandboxRequest{Env: env, EnvVars: map[string]string{"CANARY": canary}})
+	must.Succeed(t, err)
+	got, err := sandbox.Run(ctx, "sh", "-c", "echo $CANARY")
+	if err != nil || string(got.Stdout) != canary+"\n" {
+		t.Errorf("the command printed %q, %v", got.Stdout, err)
+	}
+	for id, node := range nodes {
+		const script = `grep -rlaF "$1" /var/lib/etcd /var/lib/kubelet/pods /var/log; [ $? = 1 ]`
+		if found, err := node.Exec(ctx, "sh", "-c", script, "sh", canary); err != nil {
+			t.Errorf("the environment of a sandbox is on the node of %s, in %s: %v", id, found, err)
+		}
+	}
+	must.Succeed(t, sandbox.Release(ctx))
 }
 
 // openWorkerAPI has west's worker serve its local API and E2B, as its chart does, and forwards the port for E2B to this machine. It returns
@@ -103,7 +131,8 @@ func openWorkerAPI(t *testing.T) (address, token, ca string) {
 	for _, args := range [][]string{
 		{"apply", "-f", filepath.Join(root, "charts", "hub", "files", "rbac", "roles.yaml")},
 		{"create", "serviceaccount", "agent", "-n", "default"},
-		{"create", "rolebinding", "agent", "-n", "default", "--clusterrole=atoll-developer", "--serviceaccount=default:agent"},
+		// The client lists over all namespaces.
+		{"create", "clusterrolebinding", "agent", "--clusterrole=atoll-developer", "--serviceaccount=default:agent"},
 	} {
 		_, err := west.Kubectl(ctx, args...)
 		must.Succeed(t, err)

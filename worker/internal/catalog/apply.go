@@ -167,6 +167,9 @@ func failure(err error) outcome {
 	switch {
 	case apierrors.IsConflict(err):
 		out.state, out.reason, out.message = federationv1.CatalogOutcome_CONFLICT, "Conflict", conflicts(err)
+	case strings.Contains(out.message, "field not declared in schema"):
+		out.state, out.reason = federationv1.CatalogOutcome_REFUSED, "UnknownField"
+		out.message += ". The CRDs in this cluster are of an earlier release: upgrade its worker's chart"
 	case apierrors.IsNotFound(err) && status != nil && strings.Contains(out.message, "namespaces "):
 		out.state, out.reason = federationv1.CatalogOutcome_PENDING, "NamespaceMissing"
 	case apierrors.IsNotFound(err):
