@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,6 +26,8 @@ import (
 )
 
 const patience = 60 * time.Second
+
+var quiet = flag.Duration("quiet", 2*time.Second, "how long a watch goes on without an event before it shows one")
 
 const pod = `
 apiVersion: v1
@@ -100,6 +103,11 @@ func TestWatch(t *testing.T) {
 	}
 	next("kube-root-ca.crt")
 	before := watches(t)
+	select { // nothing changes for so long
+	case line := <-lines:
+		t.Errorf("the watch shows %q", line)
+	case <-time.After(*quiet):
+	}
 	for _, name := range []string{"one", "two"} {
 		_, err := atoll.Cluster(cluster).Kubectl(ctx, "-n", "shared", "create", "configmap", name)
 		must.Succeed(t, err)
