@@ -125,6 +125,9 @@ openapi-client: planes ## Generate a TypeScript client from the OpenAPI document
 e2b-client: planes ## Every call of the stock npm packages e2b of four versions, and code by @e2b/code-interpreter (needs node 20, npm and Debian's python3-ipykernel, python3-matplotlib)
 	go test -tags node -timeout 30m -count 1 -v -run TestNpmClient ./e2e/e2b $(if $(UPDATE),-update)
 
+k9s: planes ## List Pods, read a log and open a shell with k9s through a hub (needs k9s)
+	go test -tags k9s -timeout 15m -count 1 -v -run TestK9s ./e2e/kubeproxy
+
 login-browser: ## Sign in with atollctl login in headless Chromium, at dex (needs node 20, npm and Debian's package chromium)
 	go test -tags browser -timeout 15m -count 1 -v -run 'TestLoginByABrowser' ./cli
 

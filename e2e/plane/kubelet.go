@@ -285,11 +285,14 @@ func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Transfer-Encoding", "chunked")
-	flusher := http.NewResponseController(w)
+	flusher, to := http.NewResponseController(w), io.Writer(w)
+	if r.FormValue("timestamps") == "true" {
+		to = &stamping{w: w, begins: true}
+	}
 	ticker := time.NewTicker(logPoll)
 	defer ticker.Stop()
 	for follow := r.FormValue("follow") == "true"; ; {
-		n, err := io.Copy(w, file)
+		n, err := io.Copy(to, file)
 		if err != nil || !follow {
 			return
 		}
@@ -302,6 +305,27 @@ func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// stamping writes lines with a time before each: that of their reading, as nothing else is known.
+type stamping struct {
+	w      io.Writer
+	begins bool // a line
+}
+
+func (s *stamping) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		if s.begins {
+			if _, err := io.WriteString(s.w, time.Now().UTC().Format("2006-01-02T15:04:05.000000000Z07:00")+" "); err != nil {
+				return 0, err
+			}
+		}
+		if _, err := s.w.Write(line); err != nil {
+			return 0, err
+		}
+		s.begins = bytes.HasSuffix(line, []byte("\n"))
+	}
+	return len(p), nil
 }
 
 // seekLines seeks to the last lines of a file that is small enough to be read.
