@@ -69,7 +69,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench reach demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test openapi-client e2b-client k9s login-browser fuzz fuzz-strangers mutate e2e e2e-faults adversary rotation bench reach demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
