@@ -69,6 +69,13 @@ func serveE2B(t *testing.T) {
 	leavesNoTrace(t, envs[0])
 	address, token, ca := openWorkerAPI(t)
 	callAll(t, "worker", address, "e2b_"+hex.EncodeToString([]byte(token)), ca, envs)
+	for _, name := range envs { // their Pods would leave little room for what follows
+		atollctl(t, "delete", "env", "default/"+name)
+		wait.For(t, patience, name+" to be gone", func(ctx context.Context) error {
+			left, err := nodes["east"].Kubectl(ctx, "get", "sandboxenv,pods", "-o", "name")
+			return wait.If(err == nil && !strings.Contains(left, name), left)
+		})
+	}
 }
 
 func callAll(t *testing.T, at, address, key, ca string, envs []string) {
