@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,6 +242,58 @@ func TestOutcomesAreTold(t *testing.T) {
 		delete(w.clusters["west"].refuse, "demo")
 		w.clusters["west"].mu.Unlock()
 		w.expect("taken", "demo@1", "demo@1")
+	})
+}
+
+// full is a store whose disk is full while it is told so.
+type full struct {
+	store.Store
+	is atomic.Bool
+}
+
+func (f *full) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
+	if f.is.Load() {
+		return 0, syscall.ENOSPC
+	}
+	return f.Store.Commit(ctx, txn)
+}
+
+// A full disk refuses changes, and takes nothing from clusters. What became of a change that was stored before is told once there is room.
+func TestAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		disk := &full{Store: w.store}
+		w.store = disk
+		w.restart()
+		defer w.run()()
+		w.putTemplate()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("delivered", "base@1 demo@1", "base@1 demo@1")
+		later := strings.Replace(envText, "instanceType: s", "instanceType: m", 2)
+		disk.is.Store(true)
+		var refused *problem.Error
+		if err := w.putEnv(later); !errors.As(err, &refused) || refused.Reason != problem.Unavailable ||
+			!strings.Contains(refused.Message, "no space left") {
+			t.Errorf("a change: %v", err)
+		}
+		err := w.DeleteEnv(w.admin(), &sandboxv1.DeleteEnvRequest{Namespace: "default", Name: "demo"})
+		if !errors.As(err, &refused) || refused.Reason != problem.Unavailable {
+			t.Errorf("a removal: %v", err)
+		}
+		w.expect("the disk is full", "base@1 demo@1", "base@1 demo@1")
+		if got, want := w.entry(), "1 by ann east:APPLIED@1 west:APPLIED@1"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+
+		disk.is.Store(false)
+		must.Succeed(t, w.putEnv(later))
+		disk.is.Store(true)
+		w.expect("it is full again", "base@1 demo@2", "base@1 demo@2")
+		disk.is.Store(false)
+		w.expect("there is room", "base@1 demo@2", "base@1 demo@2")
+		if got, want := w.entry(), "2 by ann east:APPLIED@2 west:APPLIED@2"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	})
 }
 
