@@ -5,9 +5,9 @@ package reach
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -53,7 +53,10 @@ func (p pooled) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // pool is the name of the tunnels that may serve a request, which no other caller can have.
 func (f forwarded) pool(kind string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", f.caller, f.id, f.call.GetPort().GetPort(), kind))
+	name := strconv.AppendQuote(nil, f.caller)
+	name = strconv.AppendQuote(name, f.id)
+	name = strconv.AppendInt(name, int64(f.call.GetPort().GetPort()), 10)
+	sum := sha256.Sum256(strconv.AppendQuote(name, kind))
 	return hex.EncodeToString(sum[:])
 }
 

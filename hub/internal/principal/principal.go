@@ -10,6 +10,7 @@ package principal
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -300,8 +301,11 @@ func (p Principal) Fingerprint() string {
 		who = *p.Identity
 		who.Expires = nil
 	}
-	return fmt.Sprintf("%#v|%q|%q|%t|%q|%q|%t|%#v|%#v|%s", who, p.Name, p.Team, p.AllTeams, p.User, p.Namespaces, p.AllNamespaces,
-		p.Permission, p.narrow, look)
+	text, err := json.Marshal([]any{who, p.Name, p.Team, p.AllTeams, p.User, p.Namespaces, p.AllNamespaces, p.Permission, p.narrow, look})
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // Same reports whether two principals may do the same, as far as can be told without asking.
