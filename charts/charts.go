@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package charts has the charts in it, gives the CRDs to the hub, and has parts for atollctl to render. A test that has helm or kubectl read
-// them imports it: go then runs the test again when a chart has changed, and takes what it found before when none has.
+// Package charts has the charts in it, gives the CRDs to the hub, and has parts for atollctl to render. A test that has helm or kubectl
+// read them imports it: go then runs the test again when a chart has changed, and takes what it found before when none has.
 package charts
 
 import (

@@ -27,7 +27,7 @@ var (
 	rate     = flag.Int("rate", 5, "claims a second, each of which replaces a Pod")
 	races    = flag.Bool("races", true, "build hub and workers with the race detector")
 	stock    = flag.Int("stock", 15, "Pods of each cluster")
-	keep     = flag.Bool("keep", false, "release nothing until certificates are renewed: for rates at which this machine replaces no Pods; needs -stock")
+	keep     = flag.Bool("keep", false, "callers under renewals release nothing: for rates at which this machine replaces no Pods")
 	lifetime = flag.Duration("lifetime", 30*time.Second, "of certificates; four fifths of it pass between renewals")
 )
 

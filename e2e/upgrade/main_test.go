@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-var hubs = flag.Int("hubs", 1, "replicas of the hub on planes; several are replaced one at a time, and work with those of the other version")
+var hubs = flag.Int("hubs", 1, "replicas of the hub on planes; several are replaced one at a time, and work with those that are not yet")
 
 var fromFlag = flag.String("from", "", "revision to upgrade from; by default the newest earlier tag, or without tags the commit before")
 

@@ -30,7 +30,7 @@ import (
 // The images in which E2B's stock client is tried; without them it is not, as it needs node, npm, and images with a shell.
 var (
 	agentImages = flag.String("images", "",
-		"images with a shell in whose sandboxes E2B's npm package is tried (needs node 20 and npm), separated by commas; the nodes have or pull them")
+		"images with a shell, separated by commas, in which E2B's npm package is tried (needs node 20 and npm); the nodes have or pull them")
 	agentArchives = flag.String("archives", "", "archives of images that are loaded into the clusters first, separated by commas")
 )
 

@@ -28,8 +28,8 @@ var written = stack.Env{
 	},
 }
 
-// writeInTheHubsCluster has the hub take its catalogue from objects of its own cluster, which Argo CD applies on the client's side under its
-// own name: an Env comes, changes and goes, in the hub's cluster and in the others. What the API's catalogue delivered before stays.
+// writeInTheHubsCluster has the hub take its catalogue from objects of its own cluster, which Argo CD applies on the client's side under
+// its own name: an Env comes, changes and goes, in the hub's cluster and in the others. What the API's catalogue delivered before stays.
 func writeInTheHubsCluster(t *testing.T) {
 	upgradeTo(t, hubRelease("logLevel: debug\ncatalog: kubernetes"))
 	argo := func(change ...string) {

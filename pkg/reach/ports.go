@@ -23,8 +23,8 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// FlushAfter is how long a part of a response may wait for the rest of it, if its length is known: a small one goes out in one write then. One
-// of unknown length, such as a stream of events, waits for nothing.
+// FlushAfter is how long a part of a response may wait for the rest of it, if its length is known: a small one goes out in one write then.
+// One of unknown length, such as a stream of events, waits for nothing.
 const FlushAfter = 5 * time.Millisecond
 
 // TCPProtocol is the WebSocket subprotocol of a TCP connection to a sandbox's port.

@@ -155,7 +155,7 @@ func TestI4OlderRevisionsAndOtherCatalogues(t *testing.T) {
 	}
 }
 
-// A field that the cluster's CRD does not have, as one of an earlier release, is told and not dropped. Nothing else of the change is written.
+// A field that the cluster's CRD does not have, as one of an earlier release, is told and not dropped. Nothing of the change is written.
 func TestAFieldThatTheCRDLacks(t *testing.T) {
 	s := newSite(t)
 	s.expect("the first", s.apply(1, "one"), federationv1.CatalogOutcome_APPLIED, "")

@@ -10,10 +10,11 @@ import (
 // smallFrame is the largest SPDY frame that is written at once. Of a larger one the header's pieces cost little beside its data.
 const smallFrame = 8 << 10
 
-// frames is a connection to which SPDY is written. It writes a small frame at once; because the library writes it in three or more pieces, and
-// each would be a message of the WebSocket and a record of TLS here, at the API server and at the kubelet.
+// frames is a connection to which SPDY is written. It writes a small frame at once; because the library writes it in three or more pieces,
+// and each would be a message of the WebSocket and a record of TLS here, at the API server and at the kubelet.
 //
-// What is not yet written of a frame is at most smallFrame, and is written with the rest of it: the library writes whole frames, one at a time.
+// What is not yet written of a frame is at most smallFrame, and is written with the rest of it: the library writes whole frames, one at
+// a time.
 type frames struct {
 	net.Conn
 	pending []byte // of the present frame
