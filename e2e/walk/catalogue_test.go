@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,16 +52,25 @@ func manifestOf(i int) stack.Env {
 	return e
 }
 
-// apply puts an Env with a change of its text into the catalogue, and returns its revision.
+// applied is what apply prints of an Env.
+var applied = regexp.MustCompile(`\(revision (\d+)\)`)
+
+// apply puts an Env with a change of its text into the catalogue, and returns its revision: as printed, since another replica of the hub may
+// hear of it a moment later.
 func apply(t *testing.T, i int, changes ...string) int32 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "env.yaml")
 	text := strings.NewReplacer(changes...).Replace(manifestOf(i).EnvManifest())
 	must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
-	t.Log(strings.TrimSpace(atollctl(t, "apply", "-f", file)))
-	env, err := hub.GetEnv(t.Context(), &sandboxv1.GetEnvRequest{Namespace: "default", Name: manifestOf(i).Name})
+	out := atollctl(t, "apply", "-f", file)
+	t.Log(strings.TrimSpace(out))
+	found := applied.FindStringSubmatch(out)
+	if found == nil {
+		t.Fatalf("apply prints no revision: %s", out)
+	}
+	revision, err := strconv.ParseInt(found[1], 10, 32)
 	must.Succeed(t, err)
-	return env.GetCatalog().GetRevision()
+	return int32(revision)
 }
 
 // waitCatalogued waits until clusters have a revision of an Env.
