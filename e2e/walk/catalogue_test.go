@@ -55,7 +55,7 @@ func manifestOf(i int) stack.Env {
 // applied is what apply prints of an Env.
 var applied = regexp.MustCompile(`\(revision (\d+)\)`)
 
-// apply puts an Env with a change of its text into the catalogue, and returns its revision: as printed, since another replica of the hub may
+// apply puts an Env with a change of its text into the catalogue, and returns its revision: as printed, as another replica of the hub may
 // hear of it a moment later.
 func apply(t *testing.T, i int, changes ...string) int32 {
 	t.Helper()
