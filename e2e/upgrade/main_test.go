@@ -17,8 +17,6 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-var hubs = flag.Int("hubs", 1, "replicas of the hub on planes; several are replaced one at a time, and work with those that are not yet")
-
 var fromFlag = flag.String("from", "", "revision to upgrade from; by default the newest earlier tag, or without tags the commit before")
 
 // clusters are the ids of the clusters. The hub is in the first, where it runs in one at all.

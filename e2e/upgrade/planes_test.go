@@ -6,6 +6,7 @@ package upgrade_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -22,6 +23,8 @@ const (
 	// pace is how long one caller takes from one claim to the next.
 	pace = 400 * time.Millisecond
 )
+
+var hubs = flag.Int("hubs", 1, "replicas of the hub; several are replaced one at a time, and work with those that are not yet")
 
 // set are the planes.
 var set *plane.Set
