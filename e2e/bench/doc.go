@@ -13,6 +13,8 @@
 //   - kubectl: a cluster's API server through the hub, beside direct access.
 //   - ceiling, latency, cost, swap: claims on a real control plane, beside a JSON patch with the same content, encoding and credentials.
 //     Both end the tracking of managed fields; because keeping it costs more than a claim.
+//   - replicas, throughput, moved: three replicas of the hub on an etcd: crossing one, killing one, claims beside etcd's transactions,
+//     relaying a report, a third of many clusters attached anew.
 //   - fill, rest, busy: a worker with 1000 Envs and 10,000 Pods: filling a pool, beside Pods created singly; ten minutes without a write;
 //     100 claims a second.
 //

@@ -111,18 +111,23 @@ type oneMove struct {
 // is what is measured.
 func (m *moving) gatherAndMove(ctx context.Context, clusters, i int) (out oneMove, everywhere time.Duration, err error) {
 	w := crowd.World{Clusters: clusters, Envs: movedEnvs, Shared: 4, First: i * clusters}
-	if m.crowd, err = crowd.Gather(ctx, w, func(i int) (crowd.Options, error) {
-		files, err := m.stack.Issue(w.ID(i))
-		if err != nil {
-			return crowd.Options{}, err
-		}
-		credentials, err := link.LoadCredentials(files, logr.Discard())
-		return crowd.Options{Hub: m.stack.LinkAddresses(), Credentials: credentials}, err
-	}); err != nil {
+	if m.crowd, err = gatherAt(ctx, m.stack, w); err != nil {
 		return out, 0, err
 	}
 	defer func() { err = errors.Join(err, m.crowd.Stop()) }()
 	return m.move(ctx, uint64(i))
+}
+
+// gatherAt attaches simulated clusters to the hub of a stack.
+func gatherAt(ctx context.Context, atoll *stack.Stack, w crowd.World) (*crowd.Crowd, error) {
+	return crowd.Gather(ctx, w, func(i int) (crowd.Options, error) {
+		files, err := atoll.Issue(w.ID(i))
+		if err != nil {
+			return crowd.Options{}, err
+		}
+		credentials, err := link.LoadCredentials(files, logr.Discard())
+		return crowd.Options{Hub: atoll.LinkAddresses(), Credentials: credentials}, err
+	})
 }
 
 // move kills the replica with the most clusters, waits until all are fresh elsewhere, and starts it again.

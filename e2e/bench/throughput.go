@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -21,7 +20,6 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
-	"navix.sh/atoll/pkg/link"
 )
 
 const (
@@ -66,14 +64,7 @@ func (b *bench) throughput(ctx context.Context, add func(...result)) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.etcd.Close()) }()
-	if s.crowd, err = crowd.Gather(ctx, throughputWorld, func(i int) (crowd.Options, error) {
-		files, err := s.stack.Issue(throughputWorld.ID(i))
-		if err != nil {
-			return crowd.Options{}, err
-		}
-		credentials, err := link.LoadCredentials(files, logr.Discard())
-		return crowd.Options{Hub: s.stack.LinkAddresses(), Credentials: credentials}, err
-	}); err != nil {
+	if s.crowd, err = gatherAt(ctx, s.stack, throughputWorld); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.crowd.Stop()) }()
@@ -211,8 +202,8 @@ func (s *scaled) relay(ctx context.Context, n int, to *atSize) error {
 
 // peerBytes is what the first n replicas have sent to each other.
 func (s *scaled) peerBytes(ctx context.Context, n int) (total float64, err error) {
-	for _, hub := range s.stack.Hubs()[:n] {
-		text, err := s.stack.Metrics(ctx, metricsOf(hub))
+	for i := range n {
+		text, err := s.stack.Metrics(ctx, stack.MetricsName(i))
 		if err != nil {
 			return 0, err
 		}
@@ -227,16 +218,7 @@ func (s *scaled) peerBytes(ctx context.Context, n int) (total float64, err error
 	return total, nil
 }
 
-// metricsOf is the name of a replica's metrics in the stack.
-func metricsOf(hub stack.Program) string {
-	if hub.String() == "hub-0" {
-		return stack.Hub
-	}
-	return hub.String()
-}
-
 func (s *scaled) tell(sizes []atSize, add func(...result)) {
-	rate := func(l leg) float64 { return l.Rate() }
 	for n := 1; n <= replicaCount; n++ {
 		of := fmt.Sprintf("%d replicas", n)
 		if n == 1 {

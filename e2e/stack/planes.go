@@ -318,12 +318,7 @@ func (p *planes) upgradeHub(ctx context.Context, to Version) error {
 	if len(p.hubs) > 0 {
 		return p.upgradeHubs(ctx, to)
 	}
-	hub := p.processes[""]
-	if err := hub.Stop(); err != nil {
-		return err
-	}
-	hub.path = filepath.Join(to.BinDir, "atoll-hub")
-	return hub.Start(ctx)
+	return p.stack.UpgradeReplica(ctx, p.processes[""], to)
 }
 
 // upgradeWorker starts the new worker, which waits for the lease, before it stops the old one. Both write the same log.

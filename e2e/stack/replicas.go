@@ -159,7 +159,7 @@ func (p *planes) prepareHubs(n int) error {
 			hubs[i].args = slices.Insert(hubs[i].args, 0, forE2B, "--e2b-listen="+a[6])
 			clients = append(clients, a[6])
 		}
-		s.metrics[metricsName(i)], s.replicas[name] = metricsURL(a[2]), Endpoint{Address: a[0], TokenFile: s.opts.TokenFile}
+		s.metrics[MetricsName(i)], s.replicas[name] = metricsURL(a[2]), Endpoint{Address: a[0], TokenFile: s.opts.TokenFile}
 	}
 	s.gossip = gossip
 	for i, hub := range hubs {
@@ -200,7 +200,7 @@ func (p *planes) upgradeHubs(ctx context.Context, to Version) error {
 	return nil
 }
 
-// UpgradeReplica replaces one of the replicas of the hub on planes with another version, and returns when that is ready.
+// UpgradeReplica replaces one replica of the hub on planes with another version, and returns when that is ready. It may be the only one.
 func (s *Stack) UpgradeReplica(ctx context.Context, replica Program, to Version) error {
 	hub, ok := replica.(*process)
 	if !ok {
@@ -213,8 +213,8 @@ func (s *Stack) UpgradeReplica(ctx context.Context, replica Program, to Version)
 	return hub.Start(ctx)
 }
 
-// metricsName is the name of a replica in Stack.Metrics: the first is "hub".
-func metricsName(i int) string {
+// MetricsName is the name of a replica in Stack.Metrics: the first is "hub".
+func MetricsName(i int) string {
 	if i == 0 {
 		return Hub
 	}

@@ -35,7 +35,7 @@ func (r *record) target(cluster string) (p part, known bool) {
 		}
 		p.revision, whole, in = r.Rollout.FromRevision, r.Rollout.before, r.Rollout.in
 	}
-	if in[cluster] {
+	if in.Has(cluster) {
 		p.whole = whole
 	}
 	return p, true

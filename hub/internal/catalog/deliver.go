@@ -152,7 +152,7 @@ func (c *courier) newer(revisions map[string]int32) {
 // note tells of what this cluster, the hub's own, has without being given it.
 func (c *courier) note(state *state) {
 	for key, r := range state.records {
-		if r.Source != nil && r.Ref.Kind == manifest.EnvKind && r.in[c.cluster] {
+		if r.Source != nil && r.Ref.Kind == manifest.EnvKind && r.in.Has(c.cluster) {
 			c.fates[key] = r.owned()
 		}
 	}

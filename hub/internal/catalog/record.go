@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/manifest"
@@ -43,9 +44,9 @@ type record struct {
 	Rollout  *rollout        `json:"rollout,omitempty"`
 	Source   *origin         `json:"source,omitempty"` // nil: it was put by the API
 
-	object manifest.Object // of Manifest
-	in     map[string]bool // the clusters that object names
-	stored uint64          // revision of the entry
+	object manifest.Object  // of Manifest
+	in     sets.Set[string] // the clusters that object names
+	stored uint64           // revision of the entry
 }
 
 // revision is an entry of the history.
@@ -78,24 +79,15 @@ func (r *record) prepare(stored uint64) (err error) {
 		if r.object, err = manifest.Parse(r.Manifest); err != nil {
 			return err
 		}
-		r.in = namedBy(r.object)
+		r.in = sets.New(r.object.Clusters()...)
 	}
 	if r.Rollout != nil && len(r.Rollout.From) > 0 {
 		if r.Rollout.before, err = manifest.Parse(r.Rollout.From); err != nil {
 			return err
 		}
-		r.Rollout.in = namedBy(r.Rollout.before)
+		r.Rollout.in = sets.New(r.Rollout.before.Clusters()...)
 	}
 	return nil
-}
-
-// namedBy returns the clusters that a manifest names.
-func namedBy(o manifest.Object) map[string]bool {
-	out := map[string]bool{}
-	for _, id := range o.Clusters() {
-		out[id] = true
-	}
-	return out
 }
 
 // clusters are those that have, or had, a part of an Env.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/principal"
@@ -43,8 +44,8 @@ type rollout struct {
 	Reason       string                  `json:"reason,omitempty"`
 	Message      string                  `json:"message,omitempty"`
 
-	before manifest.Object // of From
-	in     map[string]bool // the clusters that before names
+	before manifest.Object  // of From
+	in     sets.Set[string] // the clusters that before names
 }
 
 // holdsBack reports whether a cluster is to keep what it had.
