@@ -186,7 +186,8 @@ func (w *world) checkUngiven(truth map[string]fact, allowed allowance) {
 			if _, given := w.history.given[id]; given || !s.Ended.IsZero() || s.Forgotten || s.KeyHash == "" && allowed.orphans {
 				continue
 			}
-			return fmt.Errorf("sandbox %s (key %q, attempt %d) lives and no caller was given it", id, s.KeyHash, s.Attempt)
+			return fmt.Errorf("sandbox %s (key %q, attempt %d) lives and no caller was given it%s", id, s.KeyHash, s.Attempt,
+				w.history.tell(w.history.keyOf(s.KeyHash)))
 		}
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/worker/workertest"
 )
 
 // verb is the kind of a call.
@@ -263,4 +264,14 @@ func (h *history) tell(key string) string {
 		}
 	}
 	return "\n    " + strings.Join(lines, "\n    ")
+}
+
+// keyOf returns the key that has a hash; "" if no caller used it.
+func (h *history) keyOf(hash string) string {
+	for _, o := range h.all() {
+		if o.key != "" && workertest.KeyHash("", "default", o.key) == hash {
+			return o.key
+		}
+	}
+	return ""
 }

@@ -124,3 +124,6 @@ func (c *Cluster) ReadyIdle(env string) int32 {
 }
 
 var podKind, nodeKind = kindOf(&corev1.Pod{}), kindOf(&corev1.Node{})
+
+// KeyHash returns what a Pod carries of a claim key.
+func KeyHash(team, namespace, key string) string { return sandbox.KeyHash(team, namespace, key) }

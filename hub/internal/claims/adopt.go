@@ -166,6 +166,8 @@ func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.K
 		case err != nil:
 		case bears == unknownKey || bears == newer || bears == unproven:
 			bears, err = s.adopt(ctx, from.cluster, holder, h, bears)
+		case bears == late:
+			bears, err = stray, s.closeAttempt(ctx, holder.GetKeyHash(), h)
 		case bears == beside:
 			s.log.Info("A Pod has a claim key that is not its own now; a ledger that was lost may have answered it, so it stays",
 				"cluster", from.cluster, "claimKey", holder.GetKeyHash(), "sandbox", holder.GetSandboxId())
@@ -260,6 +262,16 @@ func (s *Service) adopt(
 		})
 	}
 	return bears, nil
+}
+
+// closeAttempt moves a refused claim past its attempt; so no replica records a sandbox of that attempt while its cluster ends it.
+func (s *Service) closeAttempt(ctx context.Context, hash string, h ledger.Held) error {
+	next := *h.Record
+	next.Attempt = nextAttempt(h.Record, s.recovery.Epoch())
+	if _, err := s.ledger.Save(ctx, hash, h, &next); err != nil {
+		return fmt.Errorf("closing a refused attempt of key %s: %w", hash, err)
+	}
+	return nil
 }
 
 // adopted is the record of a claim as its holder shows it. A running claim is pending: a retry joins it there. A claim with a Pod

@@ -184,6 +184,35 @@ func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
 	}
 }
 
+// TestI2ASandboxThatAppearsAfterItsRefusalEnds: its worker may have been restarted since, and remembers no refusal.
+func TestI2ASandboxThatAppearsAfterItsRefusalEnds(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	east := f.Workers["east"]
+	east.OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+		return workertest.Failure(federationv1.Disposition_REFUSED, problem.NoCapacity), nil
+	}
+	_, err := f.hub.Create(t.Context(), workertest.Request("k"))
+	workertest.WantReason(t, err, problem.NoCapacity)
+	east.OnClaim = nil
+	must.Succeed(t, f.hub.settle(t.Context(), ledger.KeyHash("", "default", "k")))
+	refused := f.record("k")
+	if refused.State != ledger.Refused {
+		t.Fatalf("the record is %s, want %s", refused.State, ledger.Refused)
+	}
+	f.hold("east", "k", refused.Attempt)
+	f.tell("east")
+	if n := east.Count(); n != 0 {
+		t.Errorf("I2: %d sandboxes of the refused attempt live", n)
+	}
+	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_RUNNING {
+		t.Errorf("the key is answered %v", got)
+	}
+	f.tell("east")
+	if n := east.Count(); n != 1 {
+		t.Errorf("I2: %d sandboxes live, want the key's", n)
+	}
+}
+
 // TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain after the loss of the ledger.
 func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})

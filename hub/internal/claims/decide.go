@@ -256,6 +256,8 @@ const (
 	newer bearing = "Newer"
 	// stray: its claim ended, or moved on to a later attempt of the same ledger. It ends.
 	stray bearing = "Stray"
+	// late: its attempt was refused, and a write from before the refusal took effect afterwards. The attempt is closed and it ends.
+	late bearing = "Late"
 	// beside: a lost ledger may have returned it, and the key has another sandbox now. It stays.
 	beside bearing = "Beside"
 	// unproven: a lost ledger may have returned it, or the cluster made it up. The key stands for neither.
@@ -281,10 +283,14 @@ func bearingOf(r *ledger.Record, from sender, attempt int32, proof recovery.Verd
 	case r != nil && r.State == ledger.Unproven:
 		return besideUnproven(from, attempt, proof)
 	case r != nil && heldBy(r, from) && r.Attempt == attempt:
-		if r.State == ledger.Ended {
+		switch r.State {
+		case ledger.Ended:
 			return stray
+		case ledger.Refused:
+			return late
+		default:
+			return itsOwn
 		}
-		return itsOwn
 	case r != nil && attempt < r.Attempt && sameLedger(r.Attempt, attempt):
 		return stray
 	case !from.missing || attempt > from.lastLost:

@@ -211,6 +211,7 @@ func TestI2BearingOf(t *testing.T) {
 		{"an attempt that was given up", pending(2), heard("b"), 1, stray},
 		{"an earlier attempt at the same cluster", answered(2), missing("a"), 1, stray},
 		{"ended", ended, heard("a"), 2, stray},
+		{"refused", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Refused}, heard("a"), 2, late},
 
 		{"a key of a lost ledger", nil, missing("a"), lost, unknownKey},
 		{"the last that a lost ledger can have made", nil, missing("a"), own - 1, unknownKey},

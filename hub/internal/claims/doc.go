@@ -21,6 +21,7 @@
 //   - Cancels, and releases under a key, are durable before they are sent; because a grant may follow. It is released, as is a Pod whose
 //     record ended or moved on: TestI2AGrantAfterTheCancelIsReleased, TestI2ACancelReachesAClusterThatWasAway,
 //     TestI2AReleaseIsDurableBeforeItIsSent, TestI2ALaterAttemptMakesTheEarlierPodAStray.
+//   - So is a Pod whose attempt was refused, which a write from before the refusal made: TestI2ASandboxThatAppearsAfterItsRefusalEnds.
 //   - A key that returned a sandbox is never claimed again; because a worker without memory creates a second:
 //     TestI2AnAnsweredKeyIsNeverClaimedAgain.
 //   - Parameters that differ from the record's conflict; from a flight's only, they do not: TestI2OtherParametersConflict,

@@ -35,6 +35,9 @@ func (s *Service) carry(ctx context.Context, o *op) {
 		}
 		if disposition.Refused(err) && o.claim.KeyHash != "" && !o.claim.Local {
 			l.rememberRefusal(o.claim.KeyHash, o.claim.Attempt, err)
+			for _, p := range l.WithKey(o.claim.KeyHash) {
+				l.enforce(p) // it appeared while the claim waited
+			}
 		}
 		o.err = err
 		close(o.done)

@@ -35,7 +35,8 @@
 //     TestI2NoAnswerWithoutTheLease.
 //   - Pods besides the key's holder were never returned. They end as Canceled, under the lease only (I6):
 //     TestI2OfTwoPodsTheHigherIncarnationStays, TestI6ALapsedLeaderEndsNothingOfItsSuccessor.
-//   - The sandbox of an unclear write ends if it appears only after the key's next call: TestI2AWriteThatComesLateEndsUnanswered.
+//   - The sandbox of an unclear write ends if it appears only after the key's next call, or while a claim waits that is then refused:
+//     TestI2AWriteThatComesLateEndsUnanswered, TestI2AWriteThatComesLateEndsWithTheRefusal.
 //   - Refusals and cancels are kept for ten minutes, bounded in number (I10, I11): TestRefusalIsRemembered, TestCanceledKey,
 //     TestI2OnlyAnUnknownAttemptIsDeclined.
 //   - A local claim returns the hub's sandbox for its key; because clients fall back to the local API:

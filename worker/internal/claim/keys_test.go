@@ -439,3 +439,50 @@ func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
 		return nil
 	})
 }
+
+// I2: a write of an earlier leader, which takes the Pod that the key's next claim was about to get, ends when that claim is refused.
+func TestI2AWriteThatComesLateEndsWithTheRefusal(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	way := &detour{}
+	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
+	})
+	l.AwaitIdle(1)
+	way.set(true)
+	if _, err := l.TryCreate(claimtest.Keyed("k", 1)); disposition.Of(err) != federationv1.Disposition_UNCLEAR {
+		t.Fatalf("a write without a response: %v", err)
+	}
+	l.Stop()
+
+	var arrive sync.Once
+	next := w.Lead(2, func(_ *claimtest.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return overtaken{next: next, by: func() {
+				arrive.Do(func() {
+					resp, err := way.next.RoundTrip(way.kept[0])
+					w.Must(err)
+					w.Must(errors.Join(wait.If(resp.StatusCode == http.StatusOK, resp.Status), resp.Body.Close()))
+				})
+			}}
+		})
+	})
+	next.AwaitIdle(1)
+	if got, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.NoQueue); disposition.Of(err) != federationv1.Disposition_REFUSED {
+		t.Fatalf("a claim that lost the only Pod: %v, %v", got, err)
+	}
+	next.Until(sandbox.Read(&w.Pods()[0]).ID, "the late sandbox to end", claimtest.Ended)
+}
+
+// overtaken calls by before each write.
+type overtaken struct {
+	next http.RoundTripper
+	by   func()
+}
+
+func (o overtaken) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPatch {
+		o.by()
+	}
+	return o.next.RoundTrip(r)
+}
