@@ -105,6 +105,10 @@ func holder(t *testing.T, c client.Client, before string) (now string) {
 		if h := lease.Spec.HolderIdentity; h != nil {
 			now = *h
 		}
+		// One that is ended before it has heard of its lease does not release it. It has heard once it renews.
+		if now != "" && !lease.Spec.RenewTime.After(lease.Spec.AcquireTime.Time) {
+			return fmt.Errorf("%s has not renewed the lease", now)
+		}
 		return wait.If(now != before && (now != "" || before != ""), now)
 	})
 	return now
