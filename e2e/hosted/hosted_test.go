@@ -275,7 +275,10 @@ func clusterAPI(t *testing.T) {
 	}
 	kubectl("", "apply", "--server-side", "-f",
 		filepath.Join("..", "..", "worker", "internal", "hosted", "testdata", "crds", "cluster.x-k8s.io_clusters.yaml"))
-	kubectl("", "wait", "--for=condition=Established", "crd/clusters.cluster.x-k8s.io")
+	wait.For(t, patience, "the CRD", func(ctx context.Context) error { // kubectl fails as long as there are no conditions
+		_, err := mgmt.KubectlInput(ctx, nil, "wait", "--for=condition=Established", "crd/clusters.cluster.x-k8s.io")
+		return err
+	})
 	kubectl("", "create", "namespace", "fleet")
 	replica, err := atoll.HostingClusterAPI(ctx, hosting, "fleet")
 	must.Succeed(t, err)

@@ -81,7 +81,11 @@ subjects: [{kind: ServiceAccount, name: hosting, namespace: `+place.Namespace+`}
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	must.Succeed(t, err)
 	f.kubectl("", "apply", "--server-side", "-f", filepath.Join("testdata", "crds"))
-	f.kubectl("", "wait", "--for=condition=Established", "crd/clusters.cluster.x-k8s.io", "crd/clusterprofiles.multicluster.x-k8s.io")
+	planetest.Eventually(t, "the CRDs", func() error { // kubectl fails as long as there are no conditions
+		_, err := f.Plane.Kubectl(t.Context(), "wait", "--for=condition=Established", "crd/clusters.cluster.x-k8s.io",
+			"crd/clusterprofiles.multicluster.x-k8s.io")
+		return err
+	})
 	served, err := labels.Parse("served!=no")
 	must.Succeed(t, err)
 	p := &Objects{Config: cfg, Namespace: place.Namespace, Selector: served, Secrets: secrets, Log: testlog.New(t), source: s}
