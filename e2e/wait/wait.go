@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-const interval = 10 * time.Millisecond
+// The pause between two tries is a twentieth of the time waited, within these; because a try may be a call that loads what it waits for.
+const least, most = 10 * time.Millisecond, 250 * time.Millisecond
 
 // Until tries until there is no error. When patience is over, or ctx ends, it returns the last error.
 func Until(ctx context.Context, patience time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	var last error
 	for begin := time.Now(); ; {
 		err := try(ctx)
@@ -30,7 +29,7 @@ func Until(ctx context.Context, patience time.Duration, what string, try func(co
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waited %s for %s: %w", time.Since(begin).Round(time.Millisecond), what, last)
-		case <-ticker.C:
+		case <-time.After(min(max(time.Since(begin)/20, least), most)):
 		}
 	}
 }

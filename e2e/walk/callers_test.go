@@ -36,7 +36,7 @@ const (
 	// pace of each: for a Pod that replaces a released one, kubelets that share two processors take seconds of both.
 	pace = 3 * time.Second
 	// callTimeout bounds a call, and callPatience a claim with all its retries.
-	callTimeout, callPatience = 30 * time.Second, 2 * time.Minute
+	callTimeout, callPatience = 30 * time.Second, 4 * time.Minute
 )
 
 // claiming starts callers of an Env. Each claim has a key; what the API calls UNAVAILABLE is called again, unchanged.

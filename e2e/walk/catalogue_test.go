@@ -207,15 +207,18 @@ func beAway(t *testing.T) {
 			must.Succeed(t, nodes["west"].ResumeNode(ctx))
 		}
 	})
-	load := claiming(t, callersEnv)
+	held := claiming(t, callersEnv) // its claim may be one that west has, and then it waits for west
 	apply(t, 2, "replicas: 1", "replicas: 2")
 	revision := apply(t, 2, "replicas: 1", "replicas: 3")
 	waitCatalogued(t, 2, revision, sandboxv1.CatalogCluster_APPLIED, "east", "north", "south")
 	waitCatalogued(t, 2, revision, sandboxv1.CatalogCluster_PENDING, "west")
+	waitState(t, "west", sandboxv1.ClusterState_UNREACHABLE)
+	load := claiming(t, callersEnv)
 	load.claimedSince(t, 6)
 	must.Succeed(t, nodes["west"].ResumeNode(ctx))
 	resumed = true
 	waitCatalogued(t, 2, revision, sandboxv1.CatalogCluster_APPLIED, "west")
 	serves(t, "west")
 	load.end(t)
+	held.end(t)
 }

@@ -6,6 +6,7 @@ package walk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,6 +79,16 @@ func joinFirst(t *testing.T) {
 		return wait.If(err == nil && len(list.GetClusters()) == 2, fmt.Sprint(list, err))
 	})
 	atollctl(t, "clusters", "--wait=fresh", "--timeout", patience.String())
+}
+
+func waitState(t *testing.T, id string, want sandboxv1.ClusterState) {
+	t.Helper()
+	wait.For(t, patience, fmt.Sprintf("%s to be %s", id, want), func(ctx context.Context) error {
+		list, err := hub.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+		return errors.Join(err, wait.If(slices.ContainsFunc(list.GetClusters(), func(c *sandboxv1.Cluster) bool {
+			return c.GetId() == id && c.GetState() == want
+		}), list.GetClusters()))
+	})
 }
 
 func claimIn(ctx context.Context, cluster string) (*sandboxv1.Sandbox, error) {
