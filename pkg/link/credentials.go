@@ -209,7 +209,13 @@ func (t transport) ClientHandshake(ctx context.Context, authority string, conn n
 	if t.current().missing() {
 		return nil, nil, ErrNoCertificate
 	}
-	return credentials.NewTLS(t.clientConfig(t.serverName)).ClientHandshake(ctx, authority, conn)
+	return clientHandshake(ctx, t.clientConfig(t.serverName), authority, conn)
+}
+
+func clientHandshake(ctx context.Context, cfg *tls.Config, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	turn := begin(conn, computing)
+	defer turn.end()
+	return credentials.NewTLS(cfg).ClientHandshake(ctx, authority, turn)
 }
 
 func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {

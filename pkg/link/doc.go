@@ -23,8 +23,8 @@
 //
 // # Bounds (I14)
 //
-//   - Half of the processors at most compute handshakes, so that workers that attach together leave claims one:
-//     TestI14SlowHandshakesHoldUpNoOther.
+//   - Half of the processors at most compute handshakes, so that workers that attach together leave claims one, at the hub and in a
+//     process that hosts them: TestI14SlowHandshakesHoldUpNoOther, TestAnAbandonedHandshakeLeavesNoTurnTaken.
 //
 //   - Before its certificate a connection has ten seconds and counts against MaxHandshakes and MaxHandshakesPerAddress (serve.Limit), then
 //     against MaxConnectionsPerCluster: TestI14AClustersConnectionsAreBounded.

@@ -53,3 +53,21 @@ func TestI14SlowHandshakesHoldUpNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAbandonedHandshakeLeavesNoTurnTaken: its caller returns while it still reads, as gRPC's does when its time is over.
+func TestAnAbandonedHandshakeLeavesNoTurnTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := make(chan struct{}, 1)
+		here, there := net.Pipe()
+		c := begin(here, turns)
+		var abandoned sync.WaitGroup
+		abandoned.Go(func() { _, _ = c.Read(make([]byte, 1)) })
+		synctest.Wait()
+		c.end()
+		_ = there.Close()
+		abandoned.Wait()
+		if len(turns) != 0 {
+			t.Error("the turn is left taken")
+		}
+	})
+}

@@ -104,7 +104,7 @@ func (t peerTransport) ClientHandshake(ctx context.Context, authority string, co
 	if t.current().missing() {
 		return nil, nil, ErrNoCertificate
 	}
-	return credentials.NewTLS(t.peerConfig(t.who)).ClientHandshake(ctx, authority, conn)
+	return clientHandshake(ctx, t.peerConfig(t.who), authority, conn)
 }
 
 func (t peerTransport) Clone() credentials.TransportCredentials { return t }
