@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -21,16 +22,19 @@ import (
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
 )
 
 const (
 	defaultPage = 100
 	maxPage     = 1000
+	// latestTimeout bounds how long a call waits for the store before it counts on what is known.
+	latestTimeout = 500 * time.Millisecond
 )
 
 // read returns the manifest of a request, as it is stored, after the checks that need no other cluster.
 func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struct) (manifest.Object, *record, error) {
-	before := s.state.Load().records[keyOf(ref)]
+	before := s.latest(ctx, ref)
 	if in == nil {
 		return nil, before, problem.InvalidField("manifest", "", "a "+ref.Kind)
 	}
@@ -246,7 +250,7 @@ func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest)
 	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return err
 	}
-	r, err := s.find(envRef(in.GetNamespace(), in.GetName()))
+	r, err := s.find(ctx, envRef(in.GetNamespace(), in.GetName()))
 	if err != nil {
 		return err
 	}
@@ -262,18 +266,35 @@ func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest)
 func unknown(ref manifest.Ref) error { return problem.New(problem.NotFound, "%s", ref.Missing()) }
 
 // find returns what is there and not removed.
-func (s *Service) find(ref manifest.Ref) (*record, error) {
-	state := s.state.Load()
-	if r := state.records[keyOf(ref)]; r != nil && !r.removed() {
+func (s *Service) find(ctx context.Context, ref manifest.Ref) (*record, error) {
+	if r := s.latest(ctx, ref); r != nil && !r.removed() {
 		return r, nil
 	}
 	return nil, unknown(ref)
 }
 
+// latest returns an object's record, nil for none. Where other replicas write the store it takes up what the store has; because the caller
+// may have just written that at another replica. If the store does not answer soon, what is known counts.
+func (s *Service) latest(ctx context.Context, ref manifest.Ref) *record {
+	key := keyOf(ref)
+	if _, shared := s.opts.Store.(store.Shared); shared {
+		ctx, cancel := context.WithTimeout(ctx, latestTimeout)
+		defer cancel()
+		if e, ok, err := s.opts.Store.Get(ctx, objectPrefix+key); err == nil && ok {
+			s.apply([]store.Event{{Entry: e}})
+		}
+	}
+	return s.state.Load().records[key]
+}
+
 // Entry returns what the catalogue has of an Env, nil: nothing.
 func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandboxv1.CatalogEntry, error) {
+	ref := envRef(key.Namespace, key.Name)
+	if full { // a list shows what is known
+		s.latest(ctx, ref)
+	}
 	state := s.state.Load()
-	r := state.records[keyOf(envRef(key.Namespace, key.Name))]
+	r := state.records[keyOf(ref)]
 	if r == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -303,12 +324,13 @@ func (s *Service) ListEnvRevisions(ctx context.Context, in *sandboxv1.ListEnvRev
 	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return nil, err
 	}
-	if r := s.state.Load().records[keyOf(envRef(in.GetNamespace(), in.GetName()))]; r != nil {
+	ref := envRef(in.GetNamespace(), in.GetName())
+	if r := s.latest(ctx, ref); r != nil {
 		if err := checkClusters(ctx, r.object); err != nil {
 			return nil, err
 		}
 	}
-	return s.revisions(ctx, envRef(in.GetNamespace(), in.GetName()))
+	return s.revisions(ctx, ref)
 }
 
 func (s *Service) revisions(ctx context.Context, ref manifest.Ref) (*sandboxv1.ListRevisionsResponse, error) {

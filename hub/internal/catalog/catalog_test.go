@@ -388,6 +388,31 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
+// A replica that has heard of no change yet shows and changes what another has written.
+func TestACallSeesWhatAnotherReplicaWrote(t *testing.T) {
+	w := newWorld(t)
+	w.store = store.NewMemory()
+	w.restart()
+	one := w.Service
+	w.restart() // another replica, which follows nothing
+	must.Succeed(t, w.putEnv(envText))
+	for revision := range int32(3) {
+		w.Service, one = one, w.Service
+		got, err := w.Entry(w.admin(), segment.Key{Namespace: "default", Name: "demo"}, true)
+		must.Succeed(t, err)
+		if got.GetRevision() != revision+1 {
+			t.Errorf("shown is revision %d, want %d", got.GetRevision(), revision+1)
+		}
+		must.Succeed(t, w.putEnv(strings.Replace(envText, "name: base", fmt.Sprintf("name: base%d", revision), 1)))
+	}
+	w.Service = one
+	got, err := w.ListEnvRevisions(w.admin(), &sandboxv1.ListEnvRevisionsRequest{Namespace: "default", Name: "demo"})
+	must.Succeed(t, err)
+	if len(got.GetRevisions()) != 4 {
+		t.Errorf("got %v", got)
+	}
+}
+
 const planned = `namespace: default, annotations: {agentbox.navix.sh/rollout: "{stages: [[east], [west]], onFailure: rollback, ` +
 	`abortOn: {notReadyFor: 5m}}"}`
 

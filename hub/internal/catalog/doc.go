@@ -27,9 +27,10 @@
 //
 //   - A manifest is checked as an API server does it before it is stored: TestPutRefuses.
 //   - A cluster gets the latest of each manifest, not the history: TestDeliver.
+//   - A call about one manifest sees what its caller has just written at another replica; a list shows what is known:
+//     TestACallSeesWhatAnotherReplicaWrote.
 //   - Nothing is removed because the catalogue does not know it (I5). What is removed has a tombstone, or a later revision without a
-//     segment of
-//     the cluster: TestI5AStoreThatWasSetBackRemovesNothing.
+//     segment of the cluster: TestI5AStoreThatWasSetBackRemovesNothing.
 //   - A cluster that has a later revision keeps it (I4); the next put is later than both: the same test. Workers refuse another catalogue's
 //     objects: two hubs do not fight.
 //   - One cluster's delivery waits for no other one (I7).

@@ -348,7 +348,7 @@ func (s *Service) rolling(ctx context.Context, namespace, name string) (*record,
 	if err := principal.From(ctx).CheckEnv(namespace, name); err != nil {
 		return nil, err
 	}
-	r, err := s.find(envRef(namespace, name))
+	r, err := s.find(ctx, envRef(namespace, name))
 	if err == nil && r.Rollout == nil {
 		err = problem.New(problem.NotFound, "%s had no rollout: its annotation agentbox.navix.sh/rollout is the plan of one", r.Ref)
 	}
@@ -361,7 +361,7 @@ func (s *Service) ControlRollout(ctx context.Context, in *sandboxv1.ControlRollo
 		return nil, err
 	}
 	ref := envRef(in.GetNamespace(), in.GetName())
-	r, err := s.find(ref)
+	r, err := s.find(ctx, ref)
 	if err != nil {
 		return nil, err
 	}

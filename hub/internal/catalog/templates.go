@@ -53,7 +53,7 @@ func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
 	if o.Kind() != manifest.EnvKind {
 		return nil
 	}
-	if t := s.state.Load().records[keyOf(templateRef(o.Template()))]; t != nil && !t.removed() && !visible(ctx, t.object) {
+	if t := s.latest(ctx, templateRef(o.Template())); t != nil && !t.removed() && !visible(ctx, t.object) {
 		return problem.InvalidField("spec.templateRef.name", o.Template(), "a template whose spec.visibility has the caller's team and user")
 	}
 	return nil
@@ -61,7 +61,7 @@ func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
 
 // seen refuses what is about a template that the caller does not see, in the words of one that is not there.
 func (t Templates) seen(ctx context.Context, name string) error {
-	if r := t.state.Load().records[keyOf(templateRef(name))]; r != nil && !r.removed() && !visible(ctx, r.object) {
+	if r := t.latest(ctx, templateRef(name)); r != nil && !r.removed() && !visible(ctx, r.object) {
 		return unknown(r.Ref)
 	}
 	return nil
@@ -69,7 +69,7 @@ func (t Templates) seen(ctx context.Context, name string) error {
 
 // GetTemplate returns a template that the caller sees.
 func (t Templates) GetTemplate(ctx context.Context, in *sandboxv1.GetTemplateRequest) (*sandboxv1.Template, error) {
-	r, err := t.find(templateRef(in.GetName()))
+	r, err := t.find(ctx, templateRef(in.GetName()))
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateReq
 
 // DeleteTemplate removes a template.
 func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTemplateRequest) (*emptypb.Empty, error) {
-	r, err := t.find(templateRef(in.GetName()))
+	r, err := t.find(ctx, templateRef(in.GetName()))
 	if err != nil {
 		return nil, err
 	}
