@@ -5,6 +5,11 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // ErrCompacted ends a Watch whose revisions are no longer kept. Read everything, and watch from there.
@@ -38,6 +43,25 @@ func Follow(ctx context.Context, s Shared, prefix string, load func(ctx context.
 		}
 		if err := s.Watch(ctx, prefix, after, changed); !errors.Is(err, ErrCompacted) {
 			return err
+		}
+	}
+}
+
+// followAgain is the pause of KeepFollowing after a failure.
+const followAgain = time.Second
+
+// KeepFollowing is Follow, again after each failure, which it reports to failed. It returns when ctx ends or the store is closed.
+func KeepFollowing(ctx context.Context, c clock.Clock, s Shared, prefix string, load func(ctx context.Context) error,
+	changed func([]Event), failed func(error),
+) {
+	for {
+		err := Follow(ctx, s, prefix, load, changed)
+		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
+			return
+		}
+		failed(err)
+		if wallclock.Sleep(ctx, c, followAgain) != nil {
+			return
 		}
 	}
 }

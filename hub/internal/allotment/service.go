@@ -113,14 +113,9 @@ func (s *Service) follow(ctx context.Context, shared store.Shared) {
 		}
 		return err
 	}
-	for ctx.Err() == nil {
-		err := store.Follow(ctx, shared, bookPrefix, load, s.apply)
-		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
-			return
-		}
+	store.KeepFollowing(ctx, s.opts.Clock, shared, bookPrefix, load, s.apply, func(err error) {
 		s.opts.Log.Info("What is shown of allotments is as last read", "error", err.Error())
-		s.sleep(ctx, again)
-	}
+	})
 }
 
 func (s *Service) apply(events []store.Event) {

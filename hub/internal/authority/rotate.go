@@ -78,25 +78,20 @@ func (a *Authority) Run(ctx context.Context) error {
 }
 
 func (a *Authority) follow(ctx context.Context, shared store.Shared) {
-	for ctx.Err() == nil {
-		err := store.Follow(ctx, shared, hubstate.AuthorityKey, func(ctx context.Context) error {
-			return a.update(ctx, func(*hubstate.Authority) error { return errUnchanged })
-		}, func(events []store.Event) {
-			for _, e := range events {
-				var s hubstate.Authority
-				if e.Deleted || json.Unmarshal(e.Value, &s) != nil {
-					continue
-				}
-				if err := a.take(s, e.Revision); err != nil {
-					a.opts.Log.Error(err, "Taking over the CA of another replica")
-				}
-			}
-		})
-		if ctx.Err() == nil {
-			a.opts.Log.Error(err, "Following the CA's rotation")
-			_ = wallclock.Sleep(ctx, a.opts.Clock, rotateEvery)
-		}
+	load := func(ctx context.Context) error {
+		return a.update(ctx, func(*hubstate.Authority) error { return errUnchanged })
 	}
+	store.KeepFollowing(ctx, a.opts.Clock, shared, hubstate.AuthorityKey, load, func(events []store.Event) {
+		for _, e := range events {
+			var s hubstate.Authority
+			if e.Deleted || json.Unmarshal(e.Value, &s) != nil {
+				continue
+			}
+			if err := a.take(s, e.Revision); err != nil {
+				a.opts.Log.Error(err, "Taking over the CA of another replica")
+			}
+		}
+	}, func(err error) { a.opts.Log.Error(err, "Following the CA's rotation") })
 }
 
 // drive moves rotations on until ctx ends.

@@ -26,8 +26,6 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-const retryFollow = time.Second
-
 // Fleet is what is known of clusters.
 type Fleet interface {
 	ClusterIDs() []string
@@ -207,16 +205,9 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
-	for {
-		err := store.Follow(ctx, shared, prefix, s.load, s.apply)
-		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
-			return
-		}
+	store.KeepFollowing(ctx, s.opts.Clock, shared, prefix, s.load, s.apply, func(err error) {
 		s.opts.Log.Info("The catalogue is as last read", "error", err.Error())
-		if !s.sleep(ctx, retryFollow) {
-			return
-		}
-	}
+	})
 }
 
 func (s *Service) sleep(ctx context.Context, d time.Duration) bool {

@@ -5,6 +5,8 @@ package fleet
 import (
 	"context"
 
+	"k8s.io/utils/clock"
+
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
@@ -47,8 +49,8 @@ type sharedRegistry struct {
 	shared store.Shared
 }
 
-// follow calls take with every record, and with each one that is written from then on, until ctx ends or a read fails.
-func (r sharedRegistry) follow(ctx context.Context, take func(Record)) error {
+// follow calls take with every record, and with each one that is written from then on, until ctx ends.
+func (r sharedRegistry) follow(ctx context.Context, c clock.Clock, take func(Record), failed func(error)) {
 	load := func(ctx context.Context) error {
 		records, err := r.Load(ctx)
 		for _, record := range records {
@@ -56,11 +58,11 @@ func (r sharedRegistry) follow(ctx context.Context, take func(Record)) error {
 		}
 		return err
 	}
-	return store.Follow(ctx, r.shared, hubstate.RecordPrefix, load, func(events []store.Event) {
+	store.KeepFollowing(ctx, c, r.shared, hubstate.RecordPrefix, load, func(events []store.Event) {
 		for _, e := range events {
 			if record, err := hubstate.ParseRecord(e.Entry); err == nil && !e.Deleted {
 				take(record)
 			}
 		}
-	})
+	}, failed)
 }

@@ -6,14 +6,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
-
-// followPause is between two attempts to follow the registry.
-const followPause = time.Second
 
 // write makes a change of the record durable and returns the record. If another replica has changed it meanwhile, it takes that over and
 // applies the change again. It is called with durable held and mu not held, and waits only for the registry.
@@ -78,17 +74,10 @@ func (c *cluster) reload(ctx context.Context) error {
 
 // follow takes over what other replicas write, until ctx ends.
 func (f *Fleet) follow(ctx context.Context) {
-	registry, shared := f.registry.(sharedRegistry)
-	for shared && ctx.Err() == nil {
-		err := registry.follow(ctx, func(r Record) { f.obtain(r.ClusterID).take(r) })
-		if ctx.Err() != nil {
-			return
-		}
-		f.log.Error(err, "Following what other replicas record of clusters")
-		select {
-		case <-ctx.Done():
-		case <-f.clock.After(followPause):
-		}
+	if registry, shared := f.registry.(sharedRegistry); shared {
+		registry.follow(ctx, f.clock, func(r Record) { f.obtain(r.ClusterID).take(r) }, func(err error) {
+			f.log.Error(err, "Following what other replicas record of clusters")
+		})
 	}
 }
 
@@ -156,7 +145,7 @@ func (f *Fleet) OnRevoke(end func()) { f.onRevoke.Store(&end) }
 
 // endRevoked ends the streams of removed clusters, under every name.
 func (f *Fleet) endRevoked() {
-	for _, other := range *f.clusters.Load() {
+	for _, other := range f.sorted() {
 		if s := other.session.Load(); s != nil && f.Revokes(s.peer.Key) {
 			s.Close()
 		}

@@ -200,7 +200,7 @@ func TestAReplicaThatWasCutOffCatchesUp(t *testing.T) {
 		o.connect(a)
 		synctest.Wait()
 		cut.set(nil)
-		time.Sleep(2 * followPause)
+		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if got := b.Registration("east"); got != o.uid {
 			t.Errorf("b has %q", got)

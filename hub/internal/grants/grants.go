@@ -31,8 +31,6 @@ const (
 	// flushEvery is how often last uses are written, at most flushMost in a transaction.
 	flushEvery = time.Minute
 	flushMost  = 100
-	// retryFollow is the pause after the store failed.
-	retryFollow = time.Second
 )
 
 // File is the keys of --api-keys-file.
@@ -215,20 +213,9 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
-	for {
-		err := store.Follow(ctx, shared, prefix, s.load, s.apply)
-		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
-			return
-		}
+	store.KeepFollowing(ctx, s.opts.Clock, shared, prefix, s.load, s.apply, func(err error) {
 		s.opts.Log.Info("Keys and roles are as last read", "error", err.Error())
-		timer := s.opts.Clock.NewTimer(retryFollow)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
-		}
-	}
+	})
 }
 
 // commit writes one entry (nil: deletes it) if it still has a revision, and takes the write up.
