@@ -8,6 +8,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,7 +79,7 @@ type Fleet struct {
 
 	// clusters is replaced as a whole under grow. Clusters are never removed; a forgotten one is an empty name.
 	grow     sync.Mutex
-	clusters atomic.Pointer[map[string]*cluster]
+	clusters atomic.Pointer[clusterSet]
 
 	shares   shares
 	relaying sync.Mutex // written under it
@@ -106,7 +107,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	}
 	f.index.init()
 	f.turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
-	f.clusters.Store(&map[string]*cluster{})
+	f.clusters.Store(&clusterSet{byID: map[string]*cluster{}})
 	records, err := o.Registry.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	saver.Go(func() { f.follow(ctx) })
 	saver.Go(func() { f.saveSoon(ctx) })
 	f.every(ctx, livenessTick, func(context.Context) {
-		for _, c := range *f.clusters.Load() {
+		for _, c := range f.sorted() {
 			c.evaluate()
 		}
 	})
@@ -177,7 +178,7 @@ func (f *Fleet) hurry() {
 }
 
 func (f *Fleet) saveRecords(ctx context.Context) {
-	for _, c := range *f.clusters.Load() {
+	for _, c := range f.sorted() {
 		if err := c.saveIfDirty(ctx); err != nil {
 			f.log.Error(err, "Saving a cluster's record", "cluster", c.ID)
 		}
@@ -187,7 +188,13 @@ func (f *Fleet) saveRecords(ctx context.Context) {
 // now is the hub's monotonic clock: it counts from the fleet's start, and steps of the wall clock do not affect it (I11).
 func (f *Fleet) now() time.Duration { return f.clock.Since(f.epoch) }
 
-func (f *Fleet) cluster(id string) *cluster { return (*f.clusters.Load())[id] }
+// clusterSet is immutable.
+type clusterSet struct {
+	byID    map[string]*cluster
+	byOrder []*cluster // of ids
+}
+
+func (f *Fleet) cluster(id string) *cluster { return f.clusters.Load().byID[id] }
 
 // obtain returns the cluster of an id, and creates it if needed.
 func (f *Fleet) obtain(id string) *cluster {
@@ -199,22 +206,17 @@ func (f *Fleet) obtain(id string) *cluster {
 	if c := f.cluster(id); c != nil {
 		return c
 	}
-	c := newCluster(f, id)
-	all := maps.Clone(*f.clusters.Load())
-	all[id] = c
-	f.clusters.Store(&all)
+	c, was := newCluster(f, id), f.clusters.Load()
+	next := &clusterSet{byID: maps.Clone(was.byID)}
+	next.byID[id] = c
+	at, _ := slices.BinarySearchFunc(was.byOrder, id, func(c *cluster, id string) int { return strings.Compare(c.ID, id) })
+	next.byOrder = slices.Insert(slices.Clone(was.byOrder), at, c)
+	f.clusters.Store(next)
 	return c
 }
 
-// sorted lists the clusters by id.
-func (f *Fleet) sorted() []*cluster {
-	all := *f.clusters.Load()
-	out := make([]*cluster, 0, len(all))
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, all[id])
-	}
-	return out
-}
+// sorted lists the clusters by id. Callers do not change the list.
+func (f *Fleet) sorted() []*cluster { return f.clusters.Load().byOrder }
 
 // View returns the router's view of an Env, nil if no cluster has it. It takes no lock and allocates nothing.
 func (f *Fleet) View(key segment.Key) *router.View { return f.index.view(key) }

@@ -133,7 +133,7 @@ func (s *Session) holdLeft(now time.Duration) time.Duration {
 	if s.feed.started || !ok || now >= opened+foreignHold {
 		return 0
 	}
-	for _, c := range *s.cluster.fleet.clusters.Load() {
+	for _, c := range s.cluster.fleet.sorted() {
 		if !c.known.Load() && c.session.Load() != nil {
 			return opened + foreignHold - now
 		}

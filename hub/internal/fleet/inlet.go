@@ -289,7 +289,7 @@ func (f *Fleet) Attached() int { return f.AttachedTo("") }
 
 // AttachedTo counts the clusters that are attached to a peer.
 func (f *Fleet) AttachedTo(peer string) (n int) {
-	for _, c := range *f.clusters.Load() {
+	for _, c := range f.sorted() {
 		if s := c.session.Load(); s != nil && s.via == peer {
 			n++
 		}

@@ -58,7 +58,7 @@ func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 				r := f.Reserve(view, d.Index)
 				r.Cancel()
 			}
-			for _, c := range *f.clusters.Load() {
+			for _, c := range f.sorted() {
 				c.evaluate()
 			}
 			if _, err := well.session.NextForeign(t.Context()); err != nil {
@@ -133,7 +133,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				if rnd.IntN(50) == 0 {
 					f.Envs("")
 					f.Clusters()
-					for _, c := range *f.clusters.Load() {
+					for _, c := range f.sorted() {
 						c.evaluate()
 					}
 				}

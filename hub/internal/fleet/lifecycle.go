@@ -211,7 +211,7 @@ func (c *cluster) empty() {
 // owed tells all workers of a cluster that vanished.
 func (c *cluster) owed() {
 	// Workers whose cluster shares no Env with it now may still show it, from an earlier connection.
-	for _, other := range *c.fleet.clusters.Load() {
+	for _, other := range c.fleet.sorted() {
 		if receiver := other.session.Load(); receiver != nil && other != c {
 			receiver.outbox.owe(c)
 		}

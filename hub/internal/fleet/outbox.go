@@ -38,7 +38,7 @@ func (o *outbox) open(receiver *cluster) {
 	o.opened, o.since = true, receiver.fleet.now()
 	o.owed = map[*cluster]struct{}{}
 	o.dirty = map[*slot][]*cluster{}
-	for _, c := range *receiver.fleet.clusters.Load() {
+	for _, c := range receiver.fleet.sorted() {
 		if c != receiver && c.known.Load() {
 			o.owed[c] = struct{}{}
 		}

@@ -64,7 +64,7 @@ func (f *Fleet) NewRelay() *Relay {
 	relays := append(slices.Clone(f.relayed()), r)
 	f.relays.Store(&relays)
 	f.relaying.Unlock()
-	for _, c := range *f.clusters.Load() {
+	for _, c := range f.sorted() {
 		c.mu.Lock()
 		if s := c.session.Load(); s != nil && s.via == "" && s.Incarnation() != 0 {
 			r.attach(c, c.announcement(s), s)

@@ -349,7 +349,7 @@ func (s *Session) becomeSynced() {
 	if c.known.Swap(true) {
 		return
 	}
-	for _, other := range *c.fleet.clusters.Load() {
+	for _, other := range c.fleet.sorted() {
 		if receiver := other.session.Load(); receiver != nil && other != c {
 			receiver.outbox.owe(c)
 		}

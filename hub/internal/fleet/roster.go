@@ -41,7 +41,7 @@ func (f *Fleet) enrol() {
 		return
 	}
 	f.roster.Store(newRoster(ids))
-	for _, c := range *f.clusters.Load() {
+	for _, c := range f.sorted() {
 		if s := c.session.Load(); s != nil {
 			s.outbox.signal()
 		}
