@@ -37,41 +37,27 @@ type moving struct {
 
 // moved kills one of three replicas to which a third of many clusters is attached, and measures how long it takes until all of them are
 // fresh at every other replica, beside as many workers that send their complete reports to a program that only decodes them. Claims go
-// on meanwhile.
-func (b *bench) moved(ctx context.Context, add func(...result)) (err error) {
-	_, atoll, err := b.newStackOf(ctx, plane.Options{}, stack.Options{Hubs: replicaCount})
-	if err != nil {
-		return err
-	}
-	m := &moving{stack: atoll}
-	if m.clients, err = atoll.ReplicaClients(); err != nil {
-		return err
-	}
-	bare, err := b.bareResend(ctx, crowd.World{Clusters: b.size.moving / replicaCount, Envs: movedEnvs, Shared: 1})
-	if err != nil {
-		return err
-	}
-	var took, ratios, before, during []float64
+// on meanwhile. Each move has a new hub; because replicas keep what they knew of clusters that are gone.
+func (b *bench) moved(ctx context.Context, add func(...result)) error {
+	var took, limits, ratios, before, during, p99 []float64
 	var moved []leg
 	for i := range b.size.moves {
-		one, everywhere, err := m.gatherAndMove(ctx, b.size.moving, i)
+		bare, err := b.bareResend(ctx, crowd.World{Clusters: b.size.moving / replicaCount, Envs: movedEnvs, Shared: 1})
+		if err != nil {
+			return err
+		}
+		one, everywhere, err := b.moveOnce(ctx, uint64(i))
 		if err != nil {
 			return err
 		}
 		b.logf("move %d: %d clusters, everywhere after %.2f s, a bare resend %.2f s", i+1, one.clusters, everywhere.Seconds(), bare.Seconds())
-		took, ratios = append(took, everywhere.Seconds()), append(ratios, everywhere.Seconds()/bare.Seconds())
+		took, limits = append(took, everywhere.Seconds()), append(limits, bare.Seconds())
+		ratios = append(ratios, everywhere.Seconds()/bare.Seconds())
 		moved = append(moved, one.during)
-		before, during = append(before, quantile(0.99)(one.calm)), append(during, quantile(0.99)(one.during))
+		calm, busy := quantile(0.99)(one.calm), quantile(0.99)(one.during)
+		before, during, p99 = append(before, calm), append(during, busy), append(p99, busy/calm)
 	}
 	name := fmt.Sprintf("one of three replicas killed: until its third of %d clusters is fresh at every other", b.size.moving)
-	limits := make([]float64, len(took))
-	for i := range limits {
-		limits[i] = bare.Seconds()
-	}
-	p99 := make([]float64, len(during))
-	for i := range p99 {
-		p99[i] = during[i] / before[i]
-	}
 	add(paired(name, "s", took, limits, ratios).atMost(3), paired("p99 of claims meanwhile", "ms", during, before,
 		p99).requests(moved).atMost(2))
 	return nil
@@ -107,15 +93,24 @@ type oneMove struct {
 	calm, during leg // of claims
 }
 
-// gatherAndMove attaches other clusters for each move; because those of a replica that was killed come back a few at a time, and a third
-// is what is measured.
-func (m *moving) gatherAndMove(ctx context.Context, clusters, i int) (out oneMove, everywhere time.Duration, err error) {
-	w := crowd.World{Clusters: clusters, Envs: movedEnvs, Shared: 4, First: i * clusters}
-	if m.crowd, err = gatherAt(ctx, m.stack, w); err != nil {
+// moveOnce starts a hub of several replicas, attaches clusters and moves a third of them.
+func (b *bench) moveOnce(ctx context.Context, seed uint64) (out oneMove, everywhere time.Duration, err error) {
+	if err := b.close(); err != nil {
+		return out, 0, err
+	}
+	_, atoll, err := b.newStackOf(ctx, plane.Options{}, stack.Options{Hubs: replicaCount})
+	if err != nil {
+		return out, 0, err
+	}
+	m := &moving{stack: atoll}
+	if m.clients, err = atoll.ReplicaClients(); err != nil {
+		return out, 0, err
+	}
+	if m.crowd, err = gatherAt(ctx, atoll, crowd.World{Clusters: b.size.moving, Envs: movedEnvs, Shared: 4}); err != nil {
 		return out, 0, err
 	}
 	defer func() { err = errors.Join(err, m.crowd.Stop()) }()
-	return m.move(ctx, uint64(i))
+	return m.move(ctx, seed)
 }
 
 // gatherAt attaches simulated clusters to the hub of a stack.
