@@ -156,7 +156,7 @@ func (c container) ExecInContainer(
 	if tty {
 		err = runOnTerminal(cmd, in, out, resize)
 	} else {
-		err = c.run(cmd, in, out, errOut)
+		err = c.run(ctx, cmd, in, out, errOut)
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
@@ -165,7 +165,7 @@ func (c container) ExecInContainer(
 	return err
 }
 
-func (c container) run(cmd *exec.Cmd, in io.Reader, out, errOut io.WriteCloser) error {
+func (c container) run(ctx context.Context, cmd *exec.Cmd, in io.Reader, out, errOut io.WriteCloser) error {
 	c.kubelet.adopt(cmd)
 	if out != nil {
 		cmd.Stdout = out
@@ -174,7 +174,10 @@ func (c container) run(cmd *exec.Cmd, in io.Reader, out, errOut io.WriteCloser) 
 		cmd.Stderr = errOut
 	}
 	if in == nil {
-		return cmd.Run()
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		return await(ctx, cmd)
 	}
 	// Not Cmd.Stdin, because Wait would wait for its end.
 	stdin, err := cmd.StdinPipe()
@@ -188,7 +191,25 @@ func (c container) run(cmd *exec.Cmd, in io.Reader, out, errOut io.WriteCloser) 
 		_, _ = io.Copy(stdin, in)
 		_ = stdin.Close()
 	}()
-	return cmd.Wait()
+	return await(ctx, cmd)
+}
+
+// await waits for a command, and once ctx has ended not for writes of its output: a stream of SPDY whose connection is gone may leave one
+// waiting for good.
+func await(ctx context.Context, cmd *exec.Cmd) error {
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(2 * cmd.WaitDelay):
+		return ctx.Err()
+	}
 }
 
 func runOnTerminal(cmd *exec.Cmd, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize) error {
