@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -244,6 +245,7 @@ type TunnelStream = grpc.BidiStreamingServer[federationv1.TunnelFrame, federatio
 // Tunnel is the end of a tunnel at a hub, or at a replica that does not lead: the other end is a sandbox.
 type Tunnel struct {
 	stream frames
+	failed atomic.Pointer[error] // the reason that the other end gave
 	closed chan struct{}
 	once   sync.Once
 	reason error
@@ -280,7 +282,9 @@ func (t *Tunnel) Recv() ([]byte, error) {
 		case *federationv1.TunnelFrame_End:
 			return nil, io.EOF
 		case *federationv1.TunnelFrame_Failed:
-			return nil, failure(body.Failed)
+			err := failure(body.Failed)
+			t.failed.Store(&err)
+			return nil, err
 		}
 	}
 }
@@ -306,9 +310,17 @@ func (t *Tunnel) Next() (*federationv1.SandboxChanges, error) {
 	}
 }
 
-// Send sends a message to the sandbox.
+// Send sends a message to the sandbox. Its error is the reason for which the other end has ended the tunnel, if Recv has returned one;
+// because a caller that sends and receives may use either error.
 func (t *Tunnel) Send(message []byte) error {
-	return t.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: message}})
+	err := t.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: message}})
+	if err == nil {
+		return nil
+	}
+	if reason := t.failed.Load(); reason != nil {
+		return *reason
+	}
+	return errTunnelBroke(err)
 }
 
 // CloseSend signals the end of messages to the sandbox.
