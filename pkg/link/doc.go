@@ -43,6 +43,7 @@
 //
 //   - A tunnel is a stream on a second connection (Tunnels); because its bytes would delay heartbeats. gRPC's windows, of fixed size,
 //     control its flow.
+//   - A send to a tunnel that is over has the reason that was received: TestASendToATunnelThatIsOverHasItsReason.
 //   - Its token must have been issued to its certificate's cluster.
 //   - Other replicas forward callers to the leader (ReachThrough). A second stream, without data, ends with each tunnel; because gRPC
 //     clients learn of an end only after unread data.

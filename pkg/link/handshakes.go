@@ -9,8 +9,8 @@ import (
 )
 
 // computing are the handshakes of this process that compute now: at most half of the processors, so that claims find one when many workers
-// attach at the same time, in the hub and in a process that hosts them. A handshake that waits for its peer does not count, so that a peer that is slow on purpose holds up no other
-// (I14).
+// attach at the same time, in the hub and in a process that hosts them. A handshake that waits for its peer does not count, so that a peer
+// that is slow on purpose holds up no other (I14).
 var computing = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
 // handshaking is a connection under its handshake, which has a turn while it computes.
