@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // computing are the handshakes of this process that compute now: at most half of the processors, so that claims find one when many workers
@@ -17,10 +18,10 @@ var computing = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 type handshaking struct {
 	net.Conn
 	turns chan struct{}
+	over  atomic.Bool
 
 	mu   sync.Mutex
 	held bool
-	over bool
 }
 
 // begin takes a turn. The handshake follows, and end, which may come while an abandoned handshake still runs.
@@ -31,10 +32,8 @@ func begin(conn net.Conn, turns chan struct{}) *handshaking {
 }
 
 func (h *handshaking) end() {
+	h.over.Store(true)
 	h.pause()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.over = true
 }
 
 // pause gives the turn back.
@@ -47,24 +46,22 @@ func (h *handshaking) pause() {
 	}
 }
 
-// resume waits for a turn, if the handshake is not over.
+// resume waits for a turn. A handshake that was abandoned meanwhile gets none.
 func (h *handshaking) resume() {
-	h.mu.Lock()
-	over := h.over
-	h.mu.Unlock()
-	if over {
-		return
-	}
 	h.turns <- struct{}{}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.held = !h.over; h.over {
-		<-h.turns
+	h.held = true
+	h.mu.Unlock()
+	if h.over.Load() {
+		h.pause()
 	}
 }
 
 // Read implements net.Conn.
 func (h *handshaking) Read(p []byte) (int, error) {
+	if h.over.Load() {
+		return h.Conn.Read(p)
+	}
 	h.pause()
 	defer h.resume()
 	return h.Conn.Read(p)
@@ -72,6 +69,9 @@ func (h *handshaking) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (h *handshaking) Write(p []byte) (int, error) {
+	if h.over.Load() {
+		return h.Conn.Write(p)
+	}
 	h.pause()
 	defer h.resume()
 	return h.Conn.Write(p)
