@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // Fleet is what is known of clusters.
@@ -149,16 +151,26 @@ func wake(c chan struct{}) {
 	}
 }
 
+// lacks reports whether a change may be later than what is known.
+func (n *state) lacks(e store.Event) bool {
+	name, isObject := strings.CutPrefix(e.Key, objectPrefix)
+	known := n.records[name]
+	return !isObject || known == nil || e.Revision > known.stored
+}
+
 // apply takes up changes that are later than what is known.
 func (s *Service) apply(events []store.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.state.Load()
+	if !slices.ContainsFunc(events, before.lacks) {
+		return
+	}
 	next := &state{records: maps.Clone(before.records), fates: maps.Clone(before.fates)}
 	news := false
 	for _, e := range events {
 		name, isObject := strings.CutPrefix(e.Key, objectPrefix)
-		if known := next.records[name]; isObject && known != nil && e.Revision <= known.stored {
+		if !next.lacks(e) {
 			continue
 		}
 		news = news || isObject
@@ -211,14 +223,7 @@ func (s *Service) follow(ctx context.Context, shared store.Shared) {
 }
 
 func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
-	timer := s.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C():
-		return true
-	}
+	return wallclock.Sleep(ctx, s.opts.Clock, d) == nil
 }
 
 // write stores a record in place of another one, nil: of none, with its history; nil: that stays.
