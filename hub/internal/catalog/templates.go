@@ -139,8 +139,8 @@ func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTempl
 	if err != nil {
 		return nil, err
 	}
-	if err := t.seen(ctx, in.GetName()); err != nil {
-		return nil, err
+	if !visible(ctx, r.object) { // as in GetTemplate
+		return nil, unknown(r.Ref)
 	}
 	if err := t.removable(ctx, r.Ref); err != nil {
 		return nil, err
