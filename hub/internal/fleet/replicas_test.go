@@ -200,11 +200,10 @@ func TestAReplicaThatWasCutOffCatchesUp(t *testing.T) {
 		o.connect(a)
 		synctest.Wait()
 		cut.set(nil)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if got := b.Registration("east"); got != o.uid {
-			t.Errorf("b has %q", got)
-		}
+		wait.For(t, 2*time.Second, "b to know the cluster", func(context.Context) error {
+			got := b.Registration("east")
+			return wait.If(got == o.uid, got)
+		})
 	})
 }
 
