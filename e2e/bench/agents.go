@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,9 +26,6 @@ import (
 const (
 	firstOutputs = 12        // sandboxes of a leg
 	fileSize     = 100 << 20 // bytes of the file that is moved
-	webRequests  = 2000      // requests of a leg through a port
-	webCallers   = 4         // at once, each on a connection of its own
-	smallRequest = 1.5       // what a request may cost, beside one through kubectl port-forward
 )
 
 // agentsWorld is what the arms of the part agents share.
@@ -196,74 +190,4 @@ func (w *agentsWorld) files(ctx context.Context, add func(...result)) error {
 	add(compare("E2B: file of 100 MiB to a sandbox, beside kubectl cp", "MB/s", speed, up[0], up[1]),
 		compare("E2B: file of 100 MiB from a sandbox, beside kubectl cp", "MB/s", speed, down[0], down[1]))
 	return w.refill(ctx)
-}
-
-// port makes requests to a web server in a sandbox, through the hub and through a forwarded port.
-func (w *agentsWorld) port(ctx context.Context, add func(...result)) error {
-	sandbox, err := w.hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: envName})
-	if err != nil {
-		return err
-	}
-	w.held = append(w.held, sandbox.GetId())
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("listening as the sandbox: %w", err)
-	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "hello")
-	})}
-	go func() { _ = server.Serve(lis) }()
-	defer func() { _ = server.Close() }()
-	_, port, _ := net.SplitHostPort(lis.Addr().String())
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	kubectl := w.plane.KubectlCommand(ctx, "-n", namespace, "port-forward", sandbox.GetPod(), ":"+port)
-	address, err := stack.Forward(kubectl)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		cancel()
-		_ = kubectl.Wait()
-	}()
-	forwarded := &http.Transport{MaxIdleConnsPerHost: webCallers}
-	defer forwarded.CloseIdleConnections()
-	hub := &http.Transport{MaxIdleConnsPerHost: webCallers}
-	defer hub.CloseIdleConnections()
-	requests := func(name, url string, callers int, through *http.Transport) arm {
-		return loaded(name, nil, func(ctx context.Context, _ uint64) load.Result {
-			return load.Closed(ctx, webRequests, callers, func(ctx context.Context, _ int) error { return getOnce(ctx, through, url) })
-		})
-	}
-	for _, callers := range []int{1, webCallers} {
-		legs, err := w.bench.interleave(ctx, fmt.Sprintf("port, %d callers", callers), w.bench.size.pairs,
-			requests("hub", w.atoll.HubEndpoint().URL()+"/v1/sandboxes/"+sandbox.GetId()+"/ports/"+port+"/", callers, hub),
-			requests("port-forward", "http://"+address, callers, forwarded))
-		if err != nil {
-			return err
-		}
-		if callers == 1 {
-			add(compare("a small request to a port, p50, beside kubectl port-forward", "ms", quantile(0.5), legs[0], legs[1]).atMost(smallRequest))
-			continue
-		}
-		add(compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward", callers), "1/s", rate, legs[0], legs[1]))
-	}
-	return w.refill(ctx)
-}
-
-func getOnce(ctx context.Context, through *http.Transport, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return fmt.Errorf("writing a request: %w", err)
-	}
-	response, err := through.RoundTrip(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-	if err == nil && (response.StatusCode != http.StatusOK || string(text) != "hello") {
-		err = fmt.Errorf("%s: %q", response.Status, text)
-	}
-	return err
 }

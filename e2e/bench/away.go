@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ const niceness = "10"
 type away struct {
 	World    crowd.World
 	Hub, PKI string
+	Bare     bool `json:",omitempty"` // see crowd.Options
 }
 
 // order is what such a process is told, and the answer follows when it is done.
@@ -40,6 +42,8 @@ type order struct {
 	// Interval between reports, and Envs that change in each, of doReport.
 	Interval time.Duration `json:",omitempty"`
 	Envs     int           `json:",omitempty"`
+	// Clusters that doExpect awaits; 0: all.
+	Clusters int `json:",omitempty"`
 	// Every says which clusters doSever loses, one in so many.
 	Every int `json:",omitempty"`
 	// Sample has pairs of a cluster's number in the process and of an Env's, of doShow.
@@ -52,7 +56,7 @@ const (
 	doAttach  doing = "attach"  // start all workers at once; done when the hub has all their reports
 	doReport  doing = "report"  // start to report
 	doStop    doing = "stop"    // stop that
-	doExpect  doing = "expect"  // every worker's next stream
+	doExpect  doing = "expect"  // the next stream of so many workers
 	doAwait   doing = "await"   // done when the hub has the first report of each of these
 	doSever   doing = "sever"   // lose some of the clusters
 	doHeal    doing = "heal"    // let them return; done when all are back
@@ -100,7 +104,7 @@ func playAway(ctx context.Context, spec string, in io.Reader, out io.Writer) (er
 	}
 	o := &outskirts{}
 	o.crowd, err = crowd.Prepare(a.World, (&site{authority: authority}).credentials(a.World, a.Hub, func(i int, opts *crowd.Options) {
-		opts.Open = o.dialer(i)
+		opts.Open, opts.Bare = o.dialer(i), a.Bare
 	}))
 	if err != nil {
 		return err
@@ -138,7 +142,7 @@ func (o *outskirts) obey(ctx context.Context, next order, answer *told) error {
 		answer.Left, o.stop = o.stop(), nil
 		answer.Reports = o.count.Load()
 	case doExpect:
-		o.done = o.crowd.Expect(time.Now())
+		o.done = o.crowd.ExpectSome(time.Now(), cmp.Or(next.Clusters, all))
 	case doAwait:
 		return o.await(ctx, answer)
 	case doSever:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,17 +22,22 @@ import (
 )
 
 const (
-	movedEnvs = 50 // of each cluster
+	movedEnvs   = 50 // of each cluster
+	movedShared = 4  // clusters that have an Env
+	// servedClusters are those that claims go to.
+	servedClusters = 12
 	// movedRate is the rate of claims meanwhile, and movedFor how long they are measured, before and from the kill on.
 	movedRate = 20.0
 	movedFor  = 5 * time.Second
 )
 
-// moving is a hub of several replicas with many simulated clusters.
+// moving is a hub of several replicas with many simulated clusters. A few of them take claims. The others are in a process of their own;
+// because what it takes to answer a claim is not to wait for their connecting.
 type moving struct {
 	stack   *stack.Stack
 	clients map[string]*stack.Client
-	crowd   *crowd.Crowd
+	away    *others
+	served  *crowd.Crowd
 	claims  int
 }
 
@@ -77,14 +83,16 @@ func (b *bench) bareResend(ctx context.Context, w crowd.World) (took time.Durati
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.kill()) }()
-	gate := newGate()
-	others, err := s.gather(ctx, w, server.link, func(_ int, o *crowd.Options) { o.Open, o.Bare = gate.dial, true })
+	o, err := sendAway(ctx, away{World: w, Hub: server.link, PKI: s.pki(), Bare: true})
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, others.Stop()) }()
-	one, err := restart(ctx, server, others, gate, func() error { return nil }, func(time.Time) error { return nil })
-	return load.Quantile(one.Latencies, 1), err
+	defer func() { err = errors.Join(err, o.end()) }()
+	all, err := o.tell(order{Do: doAttach})
+	if err != nil {
+		return 0, err
+	}
+	return slices.Max(all.Arrivals), nil
 }
 
 // oneMove is what one kill of a replica cost.
@@ -106,10 +114,20 @@ func (b *bench) moveOnce(ctx context.Context, seed uint64) (out oneMove, everywh
 	if m.clients, err = atoll.ReplicaClients(); err != nil {
 		return out, 0, err
 	}
-	if m.crowd, err = gatherAt(ctx, atoll, crowd.World{Clusters: b.size.moving, Envs: movedEnvs, Shared: 4}); err != nil {
+	world := crowd.World{Clusters: b.size.moving - servedClusters, Envs: movedEnvs, Shared: movedShared}
+	if m.away, err = sendAway(ctx, away{World: world, Hub: atoll.LinkAddresses(), PKI: atoll.PKI()}); err != nil {
 		return out, 0, err
 	}
-	defer func() { err = errors.Join(err, m.crowd.Stop()) }()
+	defer func() { err = errors.Join(err, m.away.end()) }()
+	if _, err := m.away.tell(order{Do: doAttach}); err != nil {
+		return out, 0, err
+	}
+	if m.served, err = gatherAt(ctx, atoll, crowd.World{
+		Clusters: servedClusters, First: world.Clusters, Envs: movedEnvs, Shared: movedShared,
+	}); err != nil {
+		return out, 0, err
+	}
+	defer func() { err = errors.Join(err, m.served.Stop()) }()
 	return m.move(ctx, seed)
 }
 
@@ -127,7 +145,7 @@ func gatherAt(ctx context.Context, atoll *stack.Stack, w crowd.World) (*crowd.Cr
 
 // move kills the replica with the most clusters, waits until all are fresh elsewhere, and starts it again.
 func (m *moving) move(ctx context.Context, seed uint64) (out oneMove, everywhere time.Duration, err error) {
-	victim, n, err := m.most(ctx)
+	victim, away, err := m.most(ctx)
 	if err != nil {
 		return out, 0, err
 	}
@@ -137,70 +155,82 @@ func (m *moving) move(ctx context.Context, seed uint64) (out oneMove, everywhere
 			others = append(others, client)
 		}
 	}
-	out.clusters, out.calm = n, m.load(ctx, others[0], seed)
+	out.clusters, out.calm = away, m.load(ctx, others[0], seed)
+	// Lists of a thousand clusters would keep the hub from what is measured, so they begin when most have moved: not all, because replicas
+	// send clusters to each other meanwhile.
+	if _, err := m.away.tell(order{Do: doExpect, Clusters: away * 9 / 10}); err != nil {
+		return out, 0, err
+	}
 	began := time.Now()
 	if err := victim.Kill(); err != nil {
 		return out, 0, err
 	}
 	var beside sync.WaitGroup
 	beside.Go(func() { out.during = m.load(ctx, others[0], seed+1) })
-	err = wait.Until(ctx, patience, "all clusters to be fresh elsewhere", func(ctx context.Context) error {
-		for _, client := range others {
-			list, err := client.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+	_, err = m.away.tell(order{Do: doAwait})
+	for _, client := range others {
+		err = errors.Join(err, wait.Until(ctx, patience, "all clusters to be fresh elsewhere", func(ctx context.Context) error {
+			counts, err := m.fresh(ctx, client)
 			if err != nil {
 				return err
 			}
-			fresh := 0
-			for _, c := range list.GetClusters() {
-				if c.GetState() == sandboxv1.ClusterState_FRESH && c.GetReplica() != victim.String() {
-					fresh++
-				}
+			if n := counts[victim.String()]; n > 0 {
+				return fmt.Errorf("%d at the one that is gone", n)
 			}
-			if want := m.crowd.World.Clusters; fresh < want {
-				return fmt.Errorf("%d of %d", fresh, want)
-			}
-		}
-		everywhere = time.Since(began)
-		return nil
-	})
+			return nil
+		}))
+	}
+	everywhere = time.Since(began)
 	beside.Wait()
 	return out, everywhere, errors.Join(err, victim.Start(ctx))
 }
 
-// most returns the replica that most clusters are attached to, once all are fresh.
-func (m *moving) most(ctx context.Context) (victim stack.Program, n int, err error) {
+// most returns the replica that most clusters are attached to, once all are fresh, and how many of those are away.
+func (m *moving) most(ctx context.Context) (victim stack.Program, away int, err error) {
+	counts := map[string]int{}
 	err = wait.Until(ctx, patience, "all clusters to be fresh", func(ctx context.Context) error {
-		counts := map[string]int{}
 		for name, client := range m.clients {
-			list, err := client.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
-			if err != nil {
+			if counts, err = m.fresh(ctx, client); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
-			}
-			clear(counts)
-			fresh := 0
-			for _, c := range list.GetClusters() {
-				if c.GetState() == sandboxv1.ClusterState_FRESH {
-					counts[c.GetReplica()]++
-					fresh++
-				}
-			}
-			if want := m.crowd.World.Clusters; fresh < want {
-				return fmt.Errorf("%s: %d of %d", name, fresh, want)
-			}
-		}
-		for _, hub := range m.stack.Hubs() {
-			if counts[hub.String()] > n {
-				victim, n = hub, counts[hub.String()]
 			}
 		}
 		return nil
 	})
-	return victim, n, err
+	for _, hub := range m.stack.Hubs() {
+		if n := counts[hub.String()]; n > away {
+			victim, away = hub, n
+		}
+	}
+	return victim, away, err
+}
+
+// fresh returns how many of the clusters that are away are attached to each replica, as one of them tells. It fails if a cluster is not
+// fresh.
+func (m *moving) fresh(ctx context.Context, client *stack.Client) (counts map[string]int, err error) {
+	list, err := client.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	counts = map[string]int{}
+	first, fresh := m.served.World.ID(0), 0
+	for _, c := range list.GetClusters() {
+		if c.GetState() != sandboxv1.ClusterState_FRESH {
+			continue
+		}
+		fresh++
+		if c.GetId() < first {
+			counts[c.GetReplica()]++
+		}
+	}
+	if want := m.away.world.Clusters + m.served.World.Clusters; fresh < want {
+		return nil, fmt.Errorf("%d of %d", fresh, want)
+	}
+	return counts, nil
 }
 
 // load makes claims, of many Envs in turn, at a constant rate.
 func (m *moving) load(ctx context.Context, client *stack.Client, seed uint64) leg {
-	w := m.crowd.World
+	w := m.served.World
 	n := int(movedRate * movedFor.Seconds())
 	first := m.claims
 	m.claims += n

@@ -140,6 +140,8 @@ func child(ctx context.Context, args []string) error {
 		return decodeOnly(args[1:])
 	case args[0] == awayCommand && len(args) == 2:
 		return playAway(ctx, args[1], os.Stdin, os.Stdout)
+	case args[0] == proxyCommand && len(args) == 3:
+		return serveProxy(args[1], args[2])
 	default:
 		return fmt.Errorf("arguments %q: none are valid", strings.Join(args, " "))
 	}

@@ -174,7 +174,7 @@ func newStack(dir string, opts Options) (*Stack, error) {
 
 // writeCertificates creates a CA, a certificate for the hub under these names, and one for every cluster.
 func (s *Stack) writeCertificates(hubHosts ...string) error {
-	authority, err := pki.New(filepath.Join(s.dir, "pki"))
+	authority, err := pki.New(s.PKI())
 	if err != nil {
 		return fmt.Errorf("making the federation's CA: %w", err)
 	}
@@ -282,9 +282,12 @@ func (s *Stack) MetricsURL(program string) string {
 	return cmp.Or(s.metrics[program], s.passing[program])
 }
 
+// PKI is the folder of the CA that signs the certificates of clusters.
+func (s *Stack) PKI() string { return filepath.Join(s.dir, "pki") }
+
 // Issue issues a certificate for another cluster of the federation.
 func (s *Stack) Issue(clusterID string) (link.Files, error) {
-	authority, err := pki.Open(filepath.Join(s.dir, "pki"))
+	authority, err := pki.Open(s.PKI())
 	if err != nil {
 		return link.Files{}, err
 	}
