@@ -90,7 +90,8 @@ func (w *agentsWorld) portLegs(ctx context.Context, add func(...result), hub, fo
 			continue
 		}
 		add(compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward", callers), "1/s", rate, legs[0], legs[1]),
-			compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward behind a proxy", callers), "1/s", rate, legs[0], legs[2]))
+			compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward behind a proxy", callers), "1/s", rate,
+				legs[0], legs[2]))
 	}
 	return nil
 }
