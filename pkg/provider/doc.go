@@ -14,6 +14,7 @@
 //   - A list that fails changes nothing (I5).
 //   - A cluster is handed over once its API server has responded, by a goroutine of its own; because Engage of multicluster-runtime v0.24.1
 //     blocks for all while one API server is silent, and an error of it would end the manager: TestASilentClusterHoldsUpNoOther.
+//   - A cluster that is gone keeps no connection: TestAControllerOverClustersThatComeAndGo, under the manager of multicluster-runtime.
 //   - Options.Config gives a direct way to the API server, or the one through the hub: Host
 //     https://HUB/v1/clusters/ID/proxy with a token of the hub (docs/fleets.md).
 package provider

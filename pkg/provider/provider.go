@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -168,14 +169,15 @@ func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id str
 		cancel()
 		return fmt.Errorf("finding the way to the cluster: %w", err)
 	}
-	if err := responds(cfg); err != nil {
-		cancel()
-		return err
-	}
 	cl, err := cluster.New(cfg, p.opts.Cluster...)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("building the cluster: %w", err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(cl.GetHTTPClient().Transport)
+	if err := responds(call, cl); err != nil {
+		cancel()
+		return err
 	}
 	ended := make(chan error, 1)
 	// In this order, because caches that are gone must not be waited for.
@@ -210,14 +212,12 @@ func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id str
 }
 
 // responds asks for the version, which takes no rights.
-func responds(cfg *rest.Config) error {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = callTimeout
-	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+func responds(ctx context.Context, cl cluster.Cluster) error {
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(cl.GetConfig(), cl.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("building the client: %w", err)
 	}
-	if _, err := d.ServerVersion(); err != nil {
+	if _, err := d.RESTClient().Get().AbsPath("/version").DoRaw(ctx); err != nil {
 		return fmt.Errorf("asking the API server for its version: %w", err)
 	}
 	return nil

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
+)
+
+var rounds = flag.Int("rounds", 100, "how often clusters go, stall and come back under a controller")
+
+// TestAControllerOverClustersThatComeAndGo: under the manager of multicluster-runtime a cluster goes, comes back as another one, stalls and
+// responds again, a hundred times. Its controller is called for no cluster that is gone, hears of changes made while one stalled, and
+// nothing of what has gone is left.
+func TestAControllerOverClustersThatComeAndGo(t *testing.T) {
+	f := newFleet(t)
+	f.hub.set("west=0=FRESH", nil)
+	f.serves("west")
+	var first int
+	for i := range *rounds {
+		f.hub.set(fmt.Sprintf("east=%d=FRESH west=0=FRESH", i), nil)
+		f.serves("east", "west")
+
+		f.stall.begin()
+		f.hub.set(fmt.Sprintf("east=%d=UNREACHABLE west=0=FRESH", i), nil)
+		f.serves("west")
+		f.change()
+		f.stall.end()
+		f.hub.set(fmt.Sprintf("east=%d=FRESH west=0=FRESH", i), nil)
+		f.sees("east")
+		f.serves("east", "west")
+
+		f.hub.set("west=0=FRESH", nil)
+		planetest.Eventually(t, "east to be disengaged", func() error {
+			_, err := f.provider.Get(t.Context(), "east")
+			return wait.If(err != nil, "it is engaged")
+		})
+		f.serves("west") // what was under way for east has ended
+		calls := f.count("east")
+		f.serves("west")
+		if n := f.count("east"); n != calls {
+			t.Fatalf("round %d: %d reconciles for a cluster that is gone", i, n-calls)
+		}
+		if i == min(9, *rounds-1) {
+			first = runtime.NumGoroutine()
+		}
+	}
+	if got := f.configs["east"]; got != *rounds {
+		t.Errorf("east was engaged %d times in %d rounds: a cluster that stalls is not another one", got, *rounds)
+	}
+	// multicluster-runtime v0.24.1 keeps a goroutine of each engagement until its controller ends (startWithinContext).
+	planetest.Eventually(t, "goroutines of clusters that are gone to end", func() error {
+		n := runtime.NumGoroutine() - *rounds
+		return wait.If(n <= first, fmt.Sprintf("%d, %d after the tenth round", n, first))
+	})
+}
+
+// fleet is a controller of Namespaces over the clusters of a hub: east and west are one API server, reached in two ways.
+type fleet struct {
+	*planetest.Place
+	test     *testing.T
+	hub      *registry
+	provider *Provider
+	stall    stall
+	changes  int
+
+	mu      sync.Mutex
+	configs map[string]int    // how often each cluster was connected to
+	calls   map[string]int    // of the controller, by cluster
+	seen    map[string]string // the last change that it has seen, by cluster
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{
+		Place: east.Place(t), test: t, hub: &registry{}, stall: stall{over: closed()},
+		configs: map[string]int{}, calls: map[string]int{}, seen: map[string]string{},
+	}
+	var err error
+	f.provider, err = New(Options{Hub: f.hub, Interval: 10 * time.Millisecond, Log: testlog.New(t), Config: f.config})
+	must.Succeed(t, err)
+	mgr, err := mcmanager.New(east.Up(t).Config(), f.provider, mcmanager.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+	must.Succeed(t, err)
+	must.Succeed(t, mcbuilder.ControllerManagedBy(mgr).Named("fleet").For(&corev1.Namespace{}).Complete(mcreconcile.Func(
+		func(ctx context.Context, r mcreconcile.Request) (ctrl.Result, error) {
+			f.called(r.ClusterName.String())
+			cl, err := mgr.GetCluster(ctx, r.ClusterName)
+			if err != nil || r.Name != f.Namespace {
+				return ctrl.Result{}, err
+			}
+			ns := &corev1.Namespace{}
+			if err := cl.GetClient().Get(ctx, r.NamespacedName, ns); err != nil {
+				return ctrl.Result{}, err
+			}
+			f.saw(r.ClusterName.String(), ns.Annotations["change"])
+			return ctrl.Result{}, nil
+		})))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		f.stall.end()
+		cancel()
+		must.Succeed(t, <-ended)
+	})
+	return f
+}
+
+func (f *fleet) config(_ context.Context, id string) (*rest.Config, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.configs[id]++
+	cfg := rest.CopyConfig(f.Plane.Config())
+	if id == "east" {
+		cfg.Dial = f.stall.dial
+	}
+	return cfg, nil
+}
+
+func (f *fleet) called(cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[cluster]++
+}
+
+func (f *fleet) saw(cluster, change string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen[cluster] = change
+}
+
+func (f *fleet) count(cluster string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[cluster]
+}
+
+// change changes the test's Namespace.
+func (f *fleet) change() {
+	f.test.Helper()
+	f.changes++
+	f.Must(f.Live.Patch(f.test.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.Namespace}},
+		client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"change":"%d"}}}`, f.changes))))
+}
+
+// serves changes the Namespace, and waits until the controller has seen that in these clusters.
+func (f *fleet) serves(clusters ...string) {
+	f.test.Helper()
+	f.change()
+	f.sees(clusters...)
+}
+
+// sees waits until the controller has seen the last change in these clusters.
+func (f *fleet) sees(clusters ...string) {
+	f.test.Helper()
+	f.Eventually(fmt.Sprintf("change %d to be seen in %s", f.changes, clusters), func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, cluster := range clusters {
+			if f.seen[cluster] != fmt.Sprint(f.changes) {
+				return fmt.Errorf("%v", maps.Clone(f.seen))
+			}
+		}
+		return nil
+	})
+}
+
+// stall holds up what an API server sends.
+type stall struct {
+	mu   sync.Mutex
+	over chan struct{} // closed: nothing is held up
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func (s *stall) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = make(chan struct{})
+}
+
+func (s *stall) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.over:
+	default:
+		close(s.over)
+	}
+}
+
+func (s *stall) wait() {
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	<-over
+}
+
+func (s *stall) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	return &stalling{conn, s}, err
+}
+
+type stalling struct {
+	net.Conn
+	by *stall
+}
+
+// Read implements net.Conn.
+func (s *stalling) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	s.by.wait()
+	return n, err
+}
