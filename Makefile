@@ -159,11 +159,11 @@ else
 	go test -vet=off -timeout 30m -p $(LANES) $(addprefix ./e2e/,$(SUITES))
 endif
 
-e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), every ending with its disk full or worker killed, CLAIMS claims under random faults, SIMSEEDS simulated federations
+e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), every ending with its disk full or worker killed, CLAIMS claims under random faults, SIMSEEDS simulated federations (HUBS=3: with replicas)
 	go test -timeout 120m -count 1 ./e2e/sim -sim.seeds $(SIMSEEDS)
 	go test -race -timeout 30m -count 1 -v ./e2e/endings
-	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
-	go test -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -crowd 48 -pods 60 -races=false -seeds '$(SEEDS)'
+	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)' $(if $(HUBS),-hubs $(HUBS))
+	go test -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -crowd 48 -pods 60 -races=false -seeds '$(SEEDS)' $(if $(HUBS),-hubs $(HUBS))
 
 adversary: planes ## Attack a federation in more than sixty ways while callers claim (ROWS, FLOOR, FULL=1, HUBS=3 with replicas); table on stderr, bin/adversary/latest.json
 	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' -nice 19 $(if $(FULL),-full) $(if $(HUBS),-hubs $(HUBS)) \

@@ -32,7 +32,7 @@ import (
 )
 
 var (
-	faultsFlag = flag.String("faults", "1,9,20",
+	faultsFlag = flag.String("faults", "1,9,21",
 		"numbers of the faults to run, with commas between them, or all; by default one at each kind of place")
 	seedsFlag  = flag.String("seeds", "1", "seeds of the runs of each fault, with commas between them")
 	writesFlag = flag.Int("writes", 60, "how often each of the two writers of fault 19 writes")
