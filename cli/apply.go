@@ -18,6 +18,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -110,7 +111,7 @@ func put(ctx context.Context, warn io.Writer, c clients, d *document, revision i
 // showWarnings prints warnings as kubectl does.
 func showWarnings(w io.Writer, ref manifest.Ref, all []string) {
 	for _, text := range all {
-		fmt.Fprintf(w, "Warning: %s: %s\n", ref, oneLine(text))
+		fmt.Fprintf(w, "Warning: %s: %s\n", ref, clip.Line(text))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 // catalogued tells where an Env or a template of the catalogue is, in few words.
@@ -94,7 +95,7 @@ var revisionView = view[*sandboxv1.CatalogRevision]{
 			if r.GetManifest() == nil {
 				return "removed"
 			}
-			return oneLine(strings.Join(r.GetChanges(), "; "))
+			return clip.Line(strings.Join(r.GetChanges(), "; "))
 		}},
 	},
 }
@@ -138,7 +139,7 @@ var rolloutView = view[*sandboxv1.Rollout]{
 			return strings.Join(out, "; ")
 		}},
 		{header: "REASON", value: (*sandboxv1.Rollout).GetReason},
-		{header: "MESSAGE", value: func(r *sandboxv1.Rollout) string { return oneLine(r.GetMessage()) }},
+		{header: "MESSAGE", value: func(r *sandboxv1.Rollout) string { return clip.Line(r.GetMessage()) }},
 	},
 }
 
@@ -213,11 +214,11 @@ rest. It prints the manifest, and what differs between clusters.`,
 					return err
 				}
 				for _, d := range got.GetDifferences() {
-					fmt.Fprintln(cmd.ErrOrStderr(), "differs: "+oneLine(d))
+					fmt.Fprintln(cmd.ErrOrStderr(), "differs: "+clip.Line(d))
 				}
 				for _, t := range got.GetClusters() {
 					if t.GetState() != sandboxv1.CatalogCluster_APPLIED {
-						fmt.Fprintf(cmd.ErrOrStderr(), "not asked: %s: %s\n", t.GetClusterId(), oneLine(t.GetMessage()))
+						fmt.Fprintf(cmd.ErrOrStderr(), "not asked: %s: %s\n", t.GetClusterId(), clip.Line(t.GetMessage()))
 					}
 				}
 				if a.output == "json" {

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"navix.sh/atoll/pkg/client"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -233,7 +234,7 @@ func (c *copying) exec(ctx context.Context, in io.Reader, out io.Writer, command
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case code != 0:
-		return &exitError{command: command[0], code: code, said: oneLine(said.String())}
+		return &exitError{command: command[0], code: code, said: clip.Line(said.String())}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 // showSandbox prints one sandbox, and in a table also why it does not run, or how it failed.
@@ -31,7 +32,7 @@ func showSandbox(w io.Writer, output string, s *sandboxv1.Sandbox) error {
 }
 
 func because(reason, message string) string {
-	return strings.TrimSuffix(reason+": "+oneLine(message), ": ")
+	return strings.TrimSuffix(reason+": "+clip.Line(message), ": ")
 }
 
 var eventView = view[*sandboxv1.PodEvent]{
@@ -40,11 +41,6 @@ var eventView = view[*sandboxv1.PodEvent]{
 		{header: "LAST", value: func(e *sandboxv1.PodEvent) string { return since(time.Now(), e.GetLastTime()) }},
 		{header: "COUNT", value: func(e *sandboxv1.PodEvent) string { return number(e.GetCount()) }},
 		{header: "EVENT", value: (*sandboxv1.PodEvent).GetReason},
-		{header: "MESSAGE", value: func(e *sandboxv1.PodEvent) string { return oneLine(e.GetMessage()) }},
+		{header: "MESSAGE", value: func(e *sandboxv1.PodEvent) string { return clip.Line(e.GetMessage()) }},
 	},
-}
-
-// oneLine keeps a foreign text within its cell, and removes terminal control characters.
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }), " ")
 }

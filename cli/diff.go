@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/manifest"
 )
 
@@ -115,10 +116,10 @@ func showPlan(w io.Writer, ref manifest.Ref, p *sandboxv1.PlanEnvResponse) {
 		}
 		fmt.Fprintf(w, "%s in %s: %s\n", ref, c.GetClusterId(), strings.ToLower(c.GetAction().String()))
 		if c.GetMessage() != "" {
-			fmt.Fprintf(w, "  %s: %s\n", c.GetReason(), oneLine(c.GetMessage()))
+			fmt.Fprintf(w, "  %s: %s\n", c.GetReason(), clip.Line(c.GetMessage()))
 		}
 		for _, change := range c.GetChanges() {
-			fmt.Fprintln(w, "  "+oneLine(change))
+			fmt.Fprintln(w, "  "+clip.Line(change))
 		}
 		for _, pool := range c.GetPools() {
 			fmt.Fprintf(w, "  pool %s: %s, %d idle, %d running and untouched", pool.GetName(), strings.ToLower(pool.GetAction()), pool.GetIdle(),

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 var envView = view[*sandboxv1.Env]{
@@ -41,7 +42,7 @@ var envView = view[*sandboxv1.Env]{
 		}},
 		{header: "LACKS", value: func(e *sandboxv1.Env) string { return strings.Join(lackedBy(e), "; ") }},
 		{header: "CATALOGUE", wide: true, value: func(e *sandboxv1.Env) string { return catalogued(e.GetCatalog()) }},
-		{header: "FAULT", wide: true, value: func(e *sandboxv1.Env) string { return oneLine(strings.Join(faultsOf(e), "; ")) }},
+		{header: "FAULT", wide: true, value: func(e *sandboxv1.Env) string { return clip.Line(strings.Join(faultsOf(e), "; ")) }},
 	},
 }
 
@@ -175,7 +176,7 @@ func showEnv(w io.Writer, output string, env *sandboxv1.Env) error {
 		return err
 	}
 	for _, fault := range slices.Concat(faultsOf(env), lackedBy(env), troubles(env.GetCatalog())) {
-		if _, err := fmt.Fprintf(w, "\n%s\n", oneLine(fault)); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s\n", clip.Line(fault)); err != nil {
 			return err
 		}
 	}

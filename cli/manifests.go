@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/plural"
 	"navix.sh/atoll/pkg/problem"
@@ -267,7 +268,7 @@ func (d *document) fault(err error) error {
 			told.Message += fmt.Sprintf("\n  and %d more", len(p.Fields)-maxFaults)
 			break
 		}
-		told.Message += "\n  " + d.at(f.Field) + ": " + strings.TrimSuffix(f.Field+": "+oneLine(f.Valid), ": ")
+		told.Message += "\n  " + d.at(f.Field) + ": " + strings.TrimSuffix(f.Field+": "+clip.Line(f.Valid), ": ")
 	}
 	return told
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -22,7 +23,7 @@ func (e *endedError) Error() string {
 		text = "the claim has ended"
 	}
 	if e.cause != "" {
-		text += ": " + oneLine(e.cause)
+		text += ": " + clip.Line(e.cause)
 	}
 	if e.key != "" {
 		text += fmt.Sprintf("; claim key %q stands for it: another sandbox needs another key", e.key)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/wallclock"
 )
 
@@ -72,7 +73,7 @@ func whereabouts(c *sandboxv1.Claim) string {
 		parts = append(parts, fmt.Sprintf("position %d of %d", w.GetPosition(), w.GetClaims()))
 	}
 	if c.GetMessage() != "" {
-		parts = append(parts, oneLine(c.GetMessage()))
+		parts = append(parts, clip.Line(c.GetMessage()))
 	}
 	return strings.Join(parts, ", ")
 }

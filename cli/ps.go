@@ -15,6 +15,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/client"
+	"navix.sh/atoll/pkg/clip"
 )
 
 // client is a client of REST.
@@ -69,7 +70,7 @@ func printProcesses(w io.Writer, output string, list []sandboxv1.Process) error 
 		tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 		fmt.Fprintln(tw, "PID\tCOMMAND")
 		for _, p := range list {
-			fmt.Fprintf(tw, "%d\t%s\n", p.PID, oneLine(strings.Join(p.Command, " ")))
+			fmt.Fprintf(tw, "%d\t%s\n", p.PID, clip.Line(strings.Join(p.Command, " ")))
 		}
 		return tw.Flush()
 	case "name":

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/listing"
 )
 
@@ -239,7 +240,7 @@ var claimView = view[*sandboxv1.Claim]{
 		}},
 		{header: "SINCE", age: true, value: func(c *sandboxv1.Claim) string { return since(time.Now(), c.GetSince()) }},
 		{header: "SANDBOX", value: func(c *sandboxv1.Claim) string { return c.GetSandbox().GetId() }},
-		{header: "MESSAGE", value: func(c *sandboxv1.Claim) string { return oneLine(c.GetMessage()) }},
+		{header: "MESSAGE", value: func(c *sandboxv1.Claim) string { return clip.Line(c.GetMessage()) }},
 		{header: "POOL", wide: true, value: (*sandboxv1.Claim).GetPool},
 		{header: "ATTEMPT", wide: true, value: func(c *sandboxv1.Claim) string { return number(c.GetAttempt()) }},
 	},

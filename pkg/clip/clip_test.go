@@ -22,3 +22,13 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+func TestLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "one": "one", " two\n\t words ": "two words", "\x1b[2Jclear\u009b31m\x7f": "[2Jclear 31m", "é": "é",
+	} {
+		if got := Line(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}

@@ -13,11 +13,13 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -151,12 +153,7 @@ func (p *Provider) serve(ctx context.Context, aware multicluster.Aware, id strin
 			return
 		}
 		p.opts.Log.Error(err, "A cluster is not engaged", "cluster", id, "retryIn", pause.String())
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = wallclock.Sleep(ctx, clock.RealClock{}, pause)
 	}
 }
 

@@ -138,7 +138,7 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 	}
 	if r := m.Refused; r != nil {
 		// A status has whole seconds; a fraction would make the same refusal look new each time.
-		at, message := r.At.Truncate(time.Second), oneLine(r.Message)
+		at, message := r.At.Truncate(time.Second), short(r.Message)
 		known := s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient && s.ScaleUpErrorMessage == message
 		// The pool retries as long as it lacks Pods. Without a waiting claim, recording each retry would be a useless write.
 		if (s.LastScaleUpAttemptTime == nil || at.After(s.LastScaleUpAttemptTime.Time)) && (!known || m.Queue > 0) {

@@ -48,13 +48,13 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 		case err != nil && ctx.Err() != nil:
 			return Outcome{}, errors.Join(err, ctx.Err())
 		case err != nil:
-			out.To, out.Result, out.Message = low, v1alpha1.PoolScaleUpAttemptFailed, oneLine(err.Error())
+			out.To, out.Result, out.Message = low, v1alpha1.PoolScaleUpAttemptFailed, short(err.Error())
 			return out, nil
 		case answer.Admitted >= target:
 			low = target
 			continue
 		}
-		out.Result, out.Message = v1alpha1.PoolScaleUpAttemptInsufficient, oneLine(answer.Message)
+		out.Result, out.Message = v1alpha1.PoolScaleUpAttemptInsufficient, short(answer.Message)
 		if answer.Invalid {
 			// A smaller number would be as invalid.
 			out.To, out.Result = low, v1alpha1.PoolScaleUpAttemptFailed

@@ -2,17 +2,9 @@
 
 package scalepolicy
 
-import (
-	"strings"
-)
+import "navix.sh/atoll/pkg/clip"
 
 // longestMessage bounds a message in a status.
 const longestMessage = 256
 
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > longestMessage {
-		text = strings.ToValidUTF8(text[:longestMessage], "") + "…"
-	}
-	return text
-}
+func short(text string) string { return clip.Text(clip.Line(text), longestMessage) }

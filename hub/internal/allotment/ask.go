@@ -15,6 +15,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -33,7 +34,7 @@ func (l *leader) keepAsking(ctx context.Context, cluster string, wake chan struc
 			l.fail(ctx, err)
 			return
 		}
-		l.sleep(ctx, askPause)
+		_ = wallclock.Sleep(ctx, l.opts.Clock, askPause)
 		timer := l.opts.Clock.NewTimer(askEvery - askPause)
 		select {
 		case <-ctx.Done():

@@ -13,6 +13,7 @@ import (
 	"navix.sh/atoll/pkg/allotments"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -69,7 +70,7 @@ func (s *Service) lead(ctx context.Context) {
 			l.fail(ctx, err)
 			return
 		}
-		s.sleep(ctx, lookEvery)
+		_ = wallclock.Sleep(ctx, s.opts.Clock, lookEvery)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -77,7 +78,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if !ok {
 		for ctx.Err() == nil {
 			s.lead(ctx)
-			s.sleep(ctx, again)
+			_ = wallclock.Sleep(ctx, s.opts.Clock, again)
 		}
 		return nil
 	}
@@ -88,18 +89,9 @@ func (s *Service) Run(ctx context.Context) error {
 		if err := shared.Lead(ctx, office, s.lead); errors.Is(err, store.ErrClosed) {
 			return nil
 		}
-		s.sleep(ctx, again)
+		_ = wallclock.Sleep(ctx, s.opts.Clock, again)
 	}
 	return nil
-}
-
-func (s *Service) sleep(ctx context.Context, d time.Duration) {
-	timer := s.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C():
-	}
 }
 
 // follow takes up what the leader writes.

@@ -5,11 +5,11 @@ package quota
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/worker/internal/admission"
 )
 
@@ -66,7 +66,7 @@ func Decide(d Demand) admission.Verdict {
 		return admission.Admit(d.To)
 	}
 	if err := d.Entry.Err; err != nil {
-		return admission.Refuse(d.From, ReasonUnreadable, fmt.Sprintf("the quota of team %s cannot be read: %s", d.Team, oneLine(err.Error())),
+		return admission.Refuse(d.From, ReasonUnreadable, fmt.Sprintf("the quota of team %s cannot be read: %s", d.Team, clip.Line(err.Error())),
 			retryAfter)
 	}
 	fit, short := int64(d.To), ""
@@ -123,5 +123,3 @@ func (d *dimension) describe() string {
 	}
 	return text
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
