@@ -4,6 +4,7 @@ package hosted
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -277,10 +278,13 @@ func TestAClusterIDIsServedOnce(t *testing.T) {
 	owner("two")
 }
 
-// TestMemoryOfAHostedCluster: at rest a hosted cluster costs at most 25 MB. Ten names of one cluster are ten workers with caches, of
+var restingClusters = flag.Int("clusters", 10, "hosted clusters whose memory at rest is measured")
+
+// TestMemoryOfAHostedCluster: at rest a hosted cluster costs at most 25 MB. Many names of one cluster are as many workers with caches, of
 // which one leads.
 func TestMemoryOfAHostedCluster(t *testing.T) {
-	const clusters, limit = 10, 25 << 20
+	const limit = 25 << 20
+	clusters := *restingClusters
 	cfg := workerConfig(t)
 	inUse := func() uint64 {
 		runtime.GC()
@@ -308,7 +312,7 @@ func TestMemoryOfAHostedCluster(t *testing.T) {
 		}
 		return wait.If(time.Since(since) > 2*time.Second, most)
 	})
-	each := (max(inUse(), before) - before) / clusters
+	each := (max(inUse(), before) - before) / uint64(clusters)
 	t.Logf("%.1f MB a hosted cluster", float64(each)/(1<<20))
 	if each > limit {
 		t.Errorf("a hosted cluster uses %d bytes, want at most %d", each, limit)
