@@ -159,7 +159,7 @@ else
 	go test -vet=off -timeout 30m -p $(LANES) $(addprefix ./e2e/,$(SUITES))
 endif
 
-e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), every ending with its disk full or worker killed, CLAIMS claims under random faults, SIMSEEDS simulated federations (HUBS=3: with replicas)
+e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), every ending with its disk full or worker killed, CLAIMS claims under random faults, SIMSEEDS simulated federations (HUBS=3: faults and claims with replicas)
 	go test -timeout 120m -count 1 ./e2e/sim -sim.seeds $(SIMSEEDS)
 	go test -race -timeout 30m -count 1 -v ./e2e/endings
 	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)' $(if $(HUBS),-hubs $(HUBS))

@@ -9,7 +9,7 @@
 //     its reports; RSS; claims with and without 1000 reporting workers.
 //   - reach: connections to a sandbox's port, beside ones through the API server.
 //   - agents: what an author of agents waits for, by E2B's calls: a command's first output from the create on, beside `atollctl exec` and
-//     beside a bare claim; a file, beside kubectl cp; requests to a port, beside a forwarded one.
+//     beside a bare claim; a file, beside kubectl cp; requests to a port, beside a forwarded one, and one behind a proxy.
 //   - kubectl: a cluster's API server through the hub, beside direct access.
 //   - ceiling, latency, cost, swap: claims on a real control plane, beside a JSON patch with the same content, encoding and credentials.
 //     Both end the tracking of managed fields; because keeping it costs more than a claim.

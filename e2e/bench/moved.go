@@ -31,8 +31,8 @@ const (
 	movedFor  = 5 * time.Second
 )
 
-// moving is a hub of several replicas with many simulated clusters. A few of them take claims. The others are in a process of their own;
-// because what it takes to answer a claim is not to wait for their connecting.
+// moving is a hub of several replicas with many simulated clusters. A few of them take claims. The others are in a process of their own, so
+// that their connecting does not delay what responds to claims.
 type moving struct {
 	stack   *stack.Stack
 	clients map[string]*stack.Client
@@ -145,7 +145,7 @@ func gatherAt(ctx context.Context, atoll *stack.Stack, w crowd.World) (*crowd.Cr
 
 // move kills the replica with the most clusters, waits until all are fresh elsewhere, and starts it again.
 func (m *moving) move(ctx context.Context, seed uint64) (out oneMove, everywhere time.Duration, err error) {
-	victim, away, err := m.most(ctx)
+	victim, n, err := m.most(ctx)
 	if err != nil {
 		return out, 0, err
 	}
@@ -155,10 +155,10 @@ func (m *moving) move(ctx context.Context, seed uint64) (out oneMove, everywhere
 			others = append(others, client)
 		}
 	}
-	out.clusters, out.calm = away, m.load(ctx, others[0], seed)
+	out.clusters, out.calm = n, m.load(ctx, others[0], seed)
 	// Lists of a thousand clusters would keep the hub from what is measured, so they begin when most have moved: not all, because replicas
 	// send clusters to each other meanwhile.
-	if _, err := m.away.tell(order{Do: doExpect, Clusters: away * 9 / 10}); err != nil {
+	if _, err := m.away.tell(order{Do: doExpect, Clusters: max(1, (n-servedClusters)*9/10)}); err != nil {
 		return out, 0, err
 	}
 	began := time.Now()
@@ -169,7 +169,10 @@ func (m *moving) move(ctx context.Context, seed uint64) (out oneMove, everywhere
 	beside.Go(func() { out.during = m.load(ctx, others[0], seed+1) })
 	_, err = m.away.tell(order{Do: doAwait})
 	for _, client := range others {
-		err = errors.Join(err, wait.Until(ctx, patience, "all clusters to be fresh elsewhere", func(ctx context.Context) error {
+		if err != nil {
+			break
+		}
+		err = wait.Until(ctx, patience, "all clusters to be fresh elsewhere", func(ctx context.Context) error {
 			counts, err := m.fresh(ctx, client)
 			if err != nil {
 				return err
@@ -178,15 +181,15 @@ func (m *moving) move(ctx context.Context, seed uint64) (out oneMove, everywhere
 				return fmt.Errorf("%d at the one that is gone", n)
 			}
 			return nil
-		}))
+		})
 	}
 	everywhere = time.Since(began)
 	beside.Wait()
 	return out, everywhere, errors.Join(err, victim.Start(ctx))
 }
 
-// most returns the replica that most clusters are attached to, once all are fresh, and how many of those are away.
-func (m *moving) most(ctx context.Context) (victim stack.Program, away int, err error) {
+// most returns the replica that most clusters are attached to, once all are fresh.
+func (m *moving) most(ctx context.Context) (victim stack.Program, n int, err error) {
 	counts := map[string]int{}
 	err = wait.Until(ctx, patience, "all clusters to be fresh", func(ctx context.Context) error {
 		for name, client := range m.clients {
@@ -197,29 +200,25 @@ func (m *moving) most(ctx context.Context) (victim stack.Program, away int, err 
 		return nil
 	})
 	for _, hub := range m.stack.Hubs() {
-		if n := counts[hub.String()]; n > away {
-			victim, away = hub, n
+		if counts[hub.String()] > n {
+			victim, n = hub, counts[hub.String()]
 		}
 	}
-	return victim, away, err
+	return victim, n, err
 }
 
-// fresh returns how many of the clusters that are away are attached to each replica, as one of them tells. It fails if a cluster is not
-// fresh.
+// fresh returns how many clusters are attached to each replica, as one of them tells. It fails if a cluster is not fresh.
 func (m *moving) fresh(ctx context.Context, client *stack.Client) (counts map[string]int, err error) {
 	list, err := client.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
 	if err != nil {
 		return nil, err
 	}
 	counts = map[string]int{}
-	first, fresh := m.served.World.ID(0), 0
+	fresh := 0
 	for _, c := range list.GetClusters() {
-		if c.GetState() != sandboxv1.ClusterState_FRESH {
-			continue
-		}
-		fresh++
-		if c.GetId() < first {
+		if c.GetState() == sandboxv1.ClusterState_FRESH {
 			counts[c.GetReplica()]++
+			fresh++
 		}
 	}
 	if want := m.away.world.Clusters + m.served.World.Clusters; fresh < want {

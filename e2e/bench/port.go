@@ -114,14 +114,18 @@ func startProxy(ctx context.Context, to string) (address string, ended func() er
 	if err := cmd.Start(); err != nil {
 		return "", nil, fmt.Errorf("starting a reverse proxy: %w", err)
 	}
-	return free[0], cmd.Wait, wait.Until(ctx, time.Minute, "the reverse proxy to listen", func(ctx context.Context) error {
+	if err := wait.Until(ctx, time.Minute, "the reverse proxy to listen", func(ctx context.Context) error {
 		return getOnce(ctx, &http.Transport{DisableKeepAlives: true}, "http://"+free[0])
-	})
+	}); err != nil {
+		return "", nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	return free[0], cmd.Wait, nil
 }
 
 // serveProxy is that process.
 func serveProxy(address, to string) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: to})
+	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: webCallers} // as many as the hub keeps
 	server := &http.Server{Addr: address, ReadHeaderTimeout: time.Minute, Handler: proxy}
 	return server.ListenAndServe()
 }

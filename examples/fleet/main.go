@@ -73,8 +73,8 @@ func run(ctx context.Context) error {
 		})
 		return ctrl.Result{}, err
 	}
-	// The namespace is there from the beginning, and so asks for the ConfigMap in each cluster that is engaged.
-	err = mcbuilder.ControllerManagedBy(mgr).Named("fleet").For(&corev1.Namespace{}).Complete(mcreconcile.Func(keep))
+	// Every namespace has the ConfigMap kube-root-ca.crt, and so every cluster that is engaged asks for the fleet's at once.
+	err = mcbuilder.ControllerManagedBy(mgr).Named("fleet").For(&corev1.ConfigMap{}).Complete(mcreconcile.Func(keep))
 	if err != nil {
 		return err
 	}

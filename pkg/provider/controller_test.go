@@ -17,10 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
@@ -44,14 +46,21 @@ func TestAControllerOverClustersThatComeAndGo(t *testing.T) {
 		f.hub.set(fmt.Sprintf("east=%d=FRESH west=0=FRESH", i), nil)
 		f.serves("east", "west")
 
+		attempts := f.count(f.attempts, "east")
 		f.stall.begin()
 		f.hub.set(fmt.Sprintf("east=%d=UNREACHABLE west=0=FRESH", i), nil)
 		f.serves("west")
-		f.change()
+		if f.seen("east") == f.seen("west") {
+			t.Fatalf("round %d: east does not stall", i)
+		}
+		f.hub.polled(t)
 		f.stall.end()
 		f.hub.set(fmt.Sprintf("east=%d=FRESH west=0=FRESH", i), nil)
 		f.sees("east")
 		f.serves("east", "west")
+		if n := f.count(f.attempts, "east"); n != attempts {
+			t.Errorf("round %d: a cluster that stalled was connected to again", i)
+		}
 
 		f.hub.set("west=0=FRESH", nil)
 		planetest.Eventually(t, "east to be disengaged", func() error {
@@ -59,18 +68,16 @@ func TestAControllerOverClustersThatComeAndGo(t *testing.T) {
 			return wait.If(err != nil, "it is engaged")
 		})
 		f.serves("west") // what was under way for east has ended
-		calls := f.count("east")
+		calls := f.count(f.calls, "east")
 		f.serves("west")
-		if n := f.count("east"); n != calls {
+		if n := f.count(f.calls, "east"); n != calls {
 			t.Fatalf("round %d: %d reconciles for a cluster that is gone", i, n-calls)
 		}
 		if i == min(9, *rounds-1) {
 			first = runtime.NumGoroutine()
 		}
 	}
-	if got := f.configs["east"]; got != *rounds {
-		t.Errorf("east was engaged %d times in %d rounds: a cluster that stalls is not another one", got, *rounds)
-	}
+	// The first count has ten of these, which is room for connections that end late.
 	// multicluster-runtime v0.24.1 keeps a goroutine of each engagement until its controller ends (startWithinContext).
 	planetest.Eventually(t, "goroutines of clusters that are gone to end", func() error {
 		n := runtime.NumGoroutine() - *rounds
@@ -87,23 +94,27 @@ type fleet struct {
 	stall    stall
 	changes  int
 
-	mu      sync.Mutex
-	configs map[string]int    // how often each cluster was connected to
-	calls   map[string]int    // of the controller, by cluster
-	seen    map[string]string // the last change that it has seen, by cluster
+	mu       sync.Mutex
+	attempts map[string]int    // to connect, by cluster
+	calls    map[string]int    // of the controller, by cluster
+	changed  map[string]string // the last change that it has seen, by cluster
 }
 
 func newFleet(t *testing.T) *fleet {
 	f := &fleet{
 		Place: east.Place(t), test: t, hub: &registry{}, stall: stall{over: closed()},
-		configs: map[string]int{}, calls: map[string]int{}, seen: map[string]string{},
+		attempts: map[string]int{}, calls: map[string]int{}, changed: map[string]string{},
 	}
 	var err error
 	f.provider, err = New(Options{Hub: f.hub, Interval: 10 * time.Millisecond, Log: testlog.New(t), Config: f.config})
 	must.Succeed(t, err)
-	mgr, err := mcmanager.New(east.Up(t).Config(), f.provider, mcmanager.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := mcmanager.New(east.Up(t).Config(), f.provider, mcmanager.Options{
+		Logger: testlog.New(t), Metrics: metricsserver.Options{BindAddress: "0"},
+	})
 	must.Succeed(t, err)
-	must.Succeed(t, mcbuilder.ControllerManagedBy(mgr).Named("fleet").For(&corev1.Namespace{}).Complete(mcreconcile.Func(
+	must.Succeed(t, mcbuilder.ControllerManagedBy(mgr).Named("fleet").For(&corev1.Namespace{}).WithOptions(mccontroller.Options{
+		SkipNameValidation: ptr.To(true), // names are the process's, and a test may run twice
+	}).Complete(mcreconcile.Func(
 		func(ctx context.Context, r mcreconcile.Request) (ctrl.Result, error) {
 			f.called(r.ClusterName.String())
 			cl, err := mgr.GetCluster(ctx, r.ClusterName)
@@ -131,7 +142,7 @@ func newFleet(t *testing.T) *fleet {
 func (f *fleet) config(_ context.Context, id string) (*rest.Config, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.configs[id]++
+	f.attempts[id]++
 	cfg := rest.CopyConfig(f.Plane.Config())
 	if id == "east" {
 		cfg.Dial = f.stall.dial
@@ -148,13 +159,19 @@ func (f *fleet) called(cluster string) {
 func (f *fleet) saw(cluster, change string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.seen[cluster] = change
+	f.changed[cluster] = change
 }
 
-func (f *fleet) count(cluster string) int {
+func (f *fleet) count(of map[string]int, cluster string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.calls[cluster]
+	return of[cluster]
+}
+
+func (f *fleet) seen(cluster string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed[cluster]
 }
 
 // change changes the test's Namespace.
@@ -179,8 +196,8 @@ func (f *fleet) sees(clusters ...string) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, cluster := range clusters {
-			if f.seen[cluster] != fmt.Sprint(f.changes) {
-				return fmt.Errorf("%v", maps.Clone(f.seen))
+			if f.changed[cluster] != fmt.Sprint(f.changes) {
+				return fmt.Errorf("%v", maps.Clone(f.changed))
 			}
 		}
 		return nil

@@ -159,21 +159,19 @@ func (p *Provider) serve(ctx context.Context, aware multicluster.Aware, id strin
 
 func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id string, m *member) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	call, end := context.WithTimeout(ctx, callTimeout)
 	defer end()
 	cfg, err := p.opts.Config(call, id)
 	if err != nil {
-		cancel()
 		return fmt.Errorf("finding the way to the cluster: %w", err)
 	}
 	cl, err := cluster.New(cfg, p.opts.Cluster...)
 	if err != nil {
-		cancel()
 		return fmt.Errorf("building the cluster: %w", err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(cl.GetHTTPClient().Transport)
 	if err := responds(call, cl); err != nil {
-		cancel()
 		return err
 	}
 	ended := make(chan error, 1)

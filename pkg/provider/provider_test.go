@@ -77,9 +77,10 @@ func clusters(text string) (out []*sandboxv1.Cluster) {
 // registry is the list that a hub would return.
 type registry struct {
 	sandboxv1.ClustersClient
-	mu   sync.Mutex
-	list string
-	err  error
+	mu    sync.Mutex
+	list  string
+	err   error
+	calls int
 }
 
 func (r *registry) set(list string, err error) {
@@ -88,10 +89,23 @@ func (r *registry) set(list string, err error) {
 	r.list, r.err = list, err
 }
 
+// polled waits until the list was asked for twice, so that one of the calls came after this one and its result was used.
+func (r *registry) polled(t *testing.T) {
+	t.Helper()
+	count := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.calls
+	}
+	enough := count() + 2
+	planetest.Eventually(t, "the list to be asked for", func() error { return wait.If(count() >= enough, count()) })
+}
+
 func (r *registry) ListClusters(context.Context, *sandboxv1.ListClustersRequest, ...grpc.CallOption) (*sandboxv1.ListClustersResponse,
 	error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.calls++
 	return &sandboxv1.ListClustersResponse{Clusters: clusters(r.list)}, r.err
 }
 

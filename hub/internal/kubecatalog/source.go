@@ -26,6 +26,7 @@ import (
 	"navix.sh/atoll/hub/internal/catalog"
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -116,18 +117,9 @@ func (s *Source) Run(ctx context.Context) error {
 		} else if err := shared.Lead(ctx, office, s.lead); errors.Is(err, store.ErrClosed) {
 			return nil
 		}
-		s.sleep(ctx, again)
+		_ = wallclock.Sleep(ctx, s.opts.Clock, again)
 	}
 	return nil
-}
-
-func (s *Source) sleep(ctx context.Context, d time.Duration) {
-	timer := s.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C():
-	}
 }
 
 // identify reads the uid of kube-system, as often as it takes.
@@ -143,7 +135,7 @@ func (s *Source) identify(ctx context.Context) bool {
 			return true
 		}
 		s.opts.Log.Info("The catalogue is given to no cluster yet: the hub's own cluster cannot be asked", "error", err.Error())
-		s.sleep(ctx, again)
+		_ = wallclock.Sleep(ctx, s.opts.Clock, again)
 	}
 	return false
 }
@@ -206,7 +198,7 @@ func (s *Source) follow(ctx context.Context, all func()) {
 			return
 		case <-s.opts.Catalog.Changes():
 			all()
-			s.sleep(ctx, tellEvery)
+			_ = wallclock.Sleep(ctx, s.opts.Clock, tellEvery)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"navix.sh/atoll/hub/internal/attach"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -108,12 +109,7 @@ func (p *peer) keep(ctx context.Context) {
 			pause = minPause
 		}
 		p.log.Info("No relay from a replica, trying again", "address", p.address, "reason", err.Error())
-		timer := p.service.opts.Clock.NewTimer(time.Duration(rand.Int64N(int64(pause))))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C():
-		}
+		_ = wallclock.Sleep(ctx, p.service.opts.Clock, time.Duration(rand.Int64N(int64(pause))))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/runner"
 )
 
@@ -138,12 +139,7 @@ func (h *Host) serve(e *engagement) {
 		if err != nil {
 			log.Error(err, "A cluster is not served", "retryIn", pause.String())
 		}
-		timer := h.opts.Clock.NewTimer(pause/2 + rand.N(pause/2)) //nolint:gosec // jitter is no secret
-		select {
-		case <-timer.C():
-		case <-e.ctx.Done():
-		}
-		timer.Stop()
+		_ = wallclock.Sleep(e.ctx, h.opts.Clock, pause/2+rand.N(pause/2)) //nolint:gosec // jitter is no secret
 		if err != nil {
 			pause = min(2*pause, lastRetry)
 		}
