@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/api/envd"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/sandboxd"
-	"navix.sh/atoll/pkg/validate"
 )
 
 const (
@@ -99,6 +99,7 @@ func (g *Gateway) init(r *http.Request, id string, env map[string]string) error 
 		HTTP: asCaller{g.client, apiKey(r.Header.Get("X-Api-Key"))}, Base: fmt.Sprintf("%s%s/%s/ports/%d", base(r), sandboxesPath, id, envd.Port),
 		Token: sandboxd.Token(g.opts.Key, id),
 	}
+	absent := false
 	for {
 		err := daemon.Init(ctx, sandboxd.Defaults{Env: env}, g.opts.Now())
 		var refused *sandboxd.StatusError
@@ -108,11 +109,13 @@ func (g *Gateway) init(r *http.Request, id string, env map[string]string) error 
 		if errors.As(err, &refused) && refused.Status != http.StatusServiceUnavailable && refused.Status != http.StatusGatewayTimeout {
 			return refusalOf(refused)
 		}
+		if refused != nil {
+			absent = reach.NoDaemon(err)
+		}
 		select {
 		case <-time.After(initPause):
 		case <-ctx.Done():
-			return problem.New(problem.Misconfigured, "the sandbox's daemon did not respond at port %d within %s (%s); the Env's template needs "+
-				"the runtime e2b", envd.Port, initTimeout, validate.Clip(err.Error()))
+			return reach.NotReached(initTimeout, absent, err)
 		}
 	}
 }

@@ -151,7 +151,7 @@ func (s *Setter) begin(ctx context.Context, daemon *sandboxd.Client, of *sandbox
 			last = err
 		}
 		if wallclock.Sleep(ctx, s.opts.Clock, pause) != nil {
-			return silent(last)
+			return reach.NotReached(patience, reach.NoDaemon(last), fmt.Errorf("envVars: %w", last))
 		}
 	}
 }
@@ -265,10 +265,4 @@ func interrupted(field string, err error) error {
 	}
 	return problem.New(problem.Misconfigured, "%s: the sandbox's daemon did not take it at port %d: %s", field, envd.Port,
 		validate.Clip(err.Error()))
-}
-
-// silent is the error about a daemon that did not respond.
-func silent(last error) error {
-	return problem.New(problem.Misconfigured, "envVars: the sandbox's daemon did not respond at port %d within %s: %s", envd.Port, patience,
-		validate.Clip(last.Error()))
 }

@@ -269,11 +269,15 @@ func TestNoErrorHasAValue(t *testing.T) {
 		"a daemon with another token": {&daemon{status: http.StatusUnauthorized}, problem.Misconfigured},
 		"a redirect":                  {&daemon{status: http.StatusFound}, problem.Misconfigured},
 		"no access":                   {&daemon{refuse: 1, refusal: problem.New(problem.Forbidden, "closed")}, problem.Forbidden},
-		"no daemon":                   {&daemon{refuse: 1 << 20, refusal: errors.New("connection refused")}, problem.Misconfigured},
+		"no daemon": {
+			&daemon{refuse: 1 << 20, refusal: problem.New(problem.Unavailable, "%s: refused", reach.NothingListens)}, problem.Misconfigured,
+		},
+		"out of reach": {&daemon{refuse: 1 << 20, refusal: errors.New("connection refused")}, problem.Unavailable},
 	} {
-		ctx, leave := context.WithCancel(t.Context())
-		if name == "no daemon" {
-			leave() // before its patience is over
+		ctx, leave := context.WithTimeout(t.Context(), patience)
+		if tc.daemon.refuse > 1 {
+			leave()
+			ctx, leave = context.WithTimeout(t.Context(), pause/2) // after the first attempt
 		}
 		err := setter(tc.daemon).Set(ctx, running(), withVariable())
 		leave()

@@ -191,16 +191,45 @@ var ofCode = map[connect.Code]problem.Reason{
 	connect.CodeUnimplemented: problem.Unimplemented,
 }
 
+// NoDaemon reports whether an error of a call to the daemon, made here or by way of the hub, says that nothing listens on its port.
+func NoDaemon(err error) bool {
+	var known *problem.Error
+	var status *sandboxd.StatusError
+	switch {
+	case errors.As(err, &known):
+		return known.Reason == problem.Unavailable && strings.HasPrefix(known.Message, NothingListens)
+	case errors.As(err, &status):
+		return status.Status == http.StatusServiceUnavailable && strings.HasPrefix(status.Error(), NothingListens)
+	default:
+		return false
+	}
+}
+
+// NotReached is the error of a create whose sandbox's daemon did not respond in time, after the last response and the last error of the
+// attempts. Without a listener the template is at fault. Otherwise a retry may help; because many daemons start at once, or their
+// connections wait for each other.
+func NotReached(within time.Duration, absent bool, last error) error {
+	if absent {
+		return problem.New(problem.Misconfigured, "the sandbox's daemon did not respond at port %d within %s (%s); the Env's template needs the "+
+			"runtime e2b", envd.Port, within, validate.Clip(last.Error()))
+	}
+	return problem.New(problem.Unavailable, "the sandbox's daemon was not reached within %s (%s); the sandbox is released", within,
+		validate.Clip(last.Error())).WithRetryAfter(notReachedRetry)
+}
+
+// notReachedRetry is when a create is repeated whose sandbox's daemon was not reached.
+const notReachedRetry = 2 * time.Second
+
 // explain returns the error of a call to the daemon as callers get it.
 func (i *inside) explain(err error) error {
 	var known *problem.Error
 	var status *sandboxd.StatusError
 	var call *connect.Error
 	switch {
-	case errors.As(err, &known) && known.Reason == problem.Unavailable && strings.HasPrefix(known.Message, NothingListens):
+	case NoDaemon(err):
 		return problem.New(problem.Misconfigured, "sandbox %s has no daemon at port %d, so that its files and processes are not served; the "+
 			"Env's template needs atoll-sandboxd. Its exec works without", i.target.id, envd.Port)
-	case known != nil:
+	case errors.As(err, &known):
 		return known
 	case errors.Is(err, sandboxd.ErrForeignToken):
 		return problem.New(problem.Misconfigured, "%s; replicas and successors of a hub need the same --e2b-key-file", err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -330,6 +331,27 @@ func TestADaemonWithTheTokenOfAnother(t *testing.T) {
 	} {
 		if !strings.Contains(text, "--e2b-key-file") {
 			t.Errorf("the error does not tell what to do: %s", text)
+		}
+	}
+}
+
+func TestADaemonThatIsNotReached(t *testing.T) {
+	away, nothing := "cluster east is not connected", NothingListens+": connection refused"
+	overHTTP := func(message string) error {
+		return &sandboxd.StatusError{Status: http.StatusServiceUnavailable, Body: []byte(`{"message":"` + message + `"}`)}
+	}
+	for name, tt := range map[string]struct {
+		err  error
+		want problem.Reason
+	}{
+		"nothing listens":                 {fmt.Errorf("dialling: %w", problem.New(problem.Unavailable, "%s", nothing)), problem.Misconfigured},
+		"nothing listens, by way of HTTP": {overHTTP(nothing), problem.Misconfigured},
+		"a worker that is away":           {problem.New(problem.Unavailable, "%s", away), problem.Unavailable},
+		"the same, by way of HTTP":        {overHTTP(away), problem.Unavailable},
+		"no response":                     {context.DeadlineExceeded, problem.Unavailable},
+	} {
+		if got := problem.FromError(NotReached(time.Second, NoDaemon(tt.err), tt.err)); got.Reason != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}
 }
