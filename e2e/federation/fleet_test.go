@@ -87,7 +87,8 @@ func startExample(ctx context.Context, t *testing.T) (log fleetLog, end func() e
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "fleet")
-	out, err := exec.CommandContext(ctx, "go", "build", "-race", "-trimpath", "-buildvcs=false", "-o", program, "../../examples/fleet").CombinedOutput()
+	args := []string{"build", "-race", "-trimpath", "-buildvcs=false", "-o", program, "../../examples/fleet"}
+	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("building the example: %v: %s", err, out)
 	}

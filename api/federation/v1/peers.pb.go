@@ -849,8 +849,13 @@ func (x *RelayComplete) GetClusterId() string {
 // RelayLost names dispatches whose outcome did not arrive at the caller, and was told to no one. A sandbox that was granted without
 // a claim key is released.
 type RelayLost struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Dispatches    []uint64               `protobuf:"varint,1,rep,packed,name=dispatches,proto3" json:"dispatches,omitempty"` // of the caller's process
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Dispatches []uint64               `protobuf:"varint,1,rep,packed,name=dispatches,proto3" json:"dispatches,omitempty"` // of the caller's process
+	// calls of workers' streams of the sender that ended before the response came. A worker names the response on its next stream, which may
+	// be the receiver's.
+	Calls []*LostCall `protobuf:"bytes,2,rep,name=calls,proto3" json:"calls,omitempty"`
+	// sandboxes that the sender could not release before its stream to their cluster ended
+	SandboxIds    []string `protobuf:"bytes,3,rep,name=sandbox_ids,json=sandboxIds,proto3" json:"sandbox_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -892,6 +897,89 @@ func (x *RelayLost) GetDispatches() []uint64 {
 	return nil
 }
 
+func (x *RelayLost) GetCalls() []*LostCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *RelayLost) GetSandboxIds() []string {
+	if x != nil {
+		return x.SandboxIds
+	}
+	return nil
+}
+
+// LostCall names a claim without a key, whose response no caller gets.
+type LostCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Term          string                 `protobuf:"bytes,2,opt,name=term,proto3" json:"term,omitempty"`          // of the cluster's worker
+	Stream        uint64                 `protobuf:"varint,3,opt,name=stream,proto3" json:"stream,omitempty"`     // of that term
+	Dispatch      uint64                 `protobuf:"varint,4,opt,name=dispatch,proto3" json:"dispatch,omitempty"` // of that stream
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostCall) Reset() {
+	*x = LostCall{}
+	mi := &file_federation_v1_peers_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostCall) ProtoMessage() {}
+
+func (x *LostCall) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_peers_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostCall.ProtoReflect.Descriptor instead.
+func (*LostCall) Descriptor() ([]byte, []int) {
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *LostCall) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *LostCall) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
+func (x *LostCall) GetStream() uint64 {
+	if x != nil {
+		return x.Stream
+	}
+	return 0
+}
+
+func (x *LostCall) GetDispatch() uint64 {
+	if x != nil {
+		return x.Dispatch
+	}
+	return 0
+}
+
 type PeerDispatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`        // of the caller's process
@@ -904,7 +992,7 @@ type PeerDispatch struct {
 
 func (x *PeerDispatch) Reset() {
 	*x = PeerDispatch{}
-	mi := &file_federation_v1_peers_proto_msgTypes[11]
+	mi := &file_federation_v1_peers_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +1004,7 @@ func (x *PeerDispatch) String() string {
 func (*PeerDispatch) ProtoMessage() {}
 
 func (x *PeerDispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_peers_proto_msgTypes[11]
+	mi := &file_federation_v1_peers_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1017,7 @@ func (x *PeerDispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerDispatch.ProtoReflect.Descriptor instead.
 func (*PeerDispatch) Descriptor() ([]byte, []int) {
-	return file_federation_v1_peers_proto_rawDescGZIP(), []int{11}
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PeerDispatch) GetRun() string {
@@ -976,7 +1064,7 @@ type PeerOutcome struct {
 
 func (x *PeerOutcome) Reset() {
 	*x = PeerOutcome{}
-	mi := &file_federation_v1_peers_proto_msgTypes[12]
+	mi := &file_federation_v1_peers_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1076,7 @@ func (x *PeerOutcome) String() string {
 func (*PeerOutcome) ProtoMessage() {}
 
 func (x *PeerOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_peers_proto_msgTypes[12]
+	mi := &file_federation_v1_peers_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1089,7 @@ func (x *PeerOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerOutcome.ProtoReflect.Descriptor instead.
 func (*PeerOutcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_peers_proto_rawDescGZIP(), []int{12}
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PeerOutcome) GetOutcome() isPeerOutcome_Outcome {
@@ -1144,11 +1232,20 @@ const file_federation_v1_peers_proto_rawDesc = "" +
 	"\x06claims\x18\x05 \x01(\rR\x06claims\".\n" +
 	"\rRelayComplete\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId\"+\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\"\x81\x01\n" +
 	"\tRelayLost\x12\x1e\n" +
 	"\n" +
 	"dispatches\x18\x01 \x03(\x04R\n" +
-	"dispatches\"\x92\x01\n" +
+	"dispatches\x123\n" +
+	"\x05calls\x18\x02 \x03(\v2\x1d.atoll.federation.v1.LostCallR\x05calls\x12\x1f\n" +
+	"\vsandbox_ids\x18\x03 \x03(\tR\n" +
+	"sandboxIds\"q\n" +
+	"\bLostCall\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\tR\x04term\x12\x16\n" +
+	"\x06stream\x18\x03 \x01(\x04R\x06stream\x12\x1a\n" +
+	"\bdispatch\x18\x04 \x01(\x04R\bdispatch\"\x92\x01\n" +
 	"\fPeerDispatch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1d\n" +
@@ -1179,7 +1276,7 @@ func file_federation_v1_peers_proto_rawDescGZIP() []byte {
 	return file_federation_v1_peers_proto_rawDescData
 }
 
-var file_federation_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_federation_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_federation_v1_peers_proto_goTypes = []any{
 	(*RelayRequest)(nil),          // 0: atoll.federation.v1.RelayRequest
 	(*RelayFrame)(nil),            // 1: atoll.federation.v1.RelayFrame
@@ -1192,17 +1289,18 @@ var file_federation_v1_peers_proto_goTypes = []any{
 	(*RelayMemberClaims)(nil),     // 8: atoll.federation.v1.RelayMemberClaims
 	(*RelayComplete)(nil),         // 9: atoll.federation.v1.RelayComplete
 	(*RelayLost)(nil),             // 10: atoll.federation.v1.RelayLost
-	(*PeerDispatch)(nil),          // 11: atoll.federation.v1.PeerDispatch
-	(*PeerOutcome)(nil),           // 12: atoll.federation.v1.PeerOutcome
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*Hosting)(nil),               // 14: atoll.federation.v1.Hosting
-	(*Report)(nil),                // 15: atoll.federation.v1.Report
-	(*Heartbeat)(nil),             // 16: atoll.federation.v1.Heartbeat
-	(*Dispatch)(nil),              // 17: atoll.federation.v1.Dispatch
-	(*Answer)(nil),                // 18: atoll.federation.v1.Answer
-	(*TunnelFrame)(nil),           // 19: atoll.federation.v1.TunnelFrame
-	(*AwaitEndRequest)(nil),       // 20: atoll.federation.v1.AwaitEndRequest
-	(*AwaitEndResponse)(nil),      // 21: atoll.federation.v1.AwaitEndResponse
+	(*LostCall)(nil),              // 11: atoll.federation.v1.LostCall
+	(*PeerDispatch)(nil),          // 12: atoll.federation.v1.PeerDispatch
+	(*PeerOutcome)(nil),           // 13: atoll.federation.v1.PeerOutcome
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*Hosting)(nil),               // 15: atoll.federation.v1.Hosting
+	(*Report)(nil),                // 16: atoll.federation.v1.Report
+	(*Heartbeat)(nil),             // 17: atoll.federation.v1.Heartbeat
+	(*Dispatch)(nil),              // 18: atoll.federation.v1.Dispatch
+	(*Answer)(nil),                // 19: atoll.federation.v1.Answer
+	(*TunnelFrame)(nil),           // 20: atoll.federation.v1.TunnelFrame
+	(*AwaitEndRequest)(nil),       // 21: atoll.federation.v1.AwaitEndRequest
+	(*AwaitEndResponse)(nil),      // 22: atoll.federation.v1.AwaitEndResponse
 }
 var file_federation_v1_peers_proto_depIdxs = []int32{
 	2,  // 0: atoll.federation.v1.RelayRequest.hello:type_name -> atoll.federation.v1.PeerHello
@@ -1214,28 +1312,29 @@ var file_federation_v1_peers_proto_depIdxs = []int32{
 	5,  // 6: atoll.federation.v1.RelayFrame.heartbeat:type_name -> atoll.federation.v1.RelayHeartbeat
 	6,  // 7: atoll.federation.v1.RelayFrame.detached:type_name -> atoll.federation.v1.RelayDetached
 	7,  // 8: atoll.federation.v1.RelayFrame.claims:type_name -> atoll.federation.v1.RelayClaims
-	13, // 9: atoll.federation.v1.PeerHello.since:type_name -> google.protobuf.Timestamp
-	13, // 10: atoll.federation.v1.RelayAttached.certificate_expires:type_name -> google.protobuf.Timestamp
-	13, // 11: atoll.federation.v1.RelayAttached.certificate_issued:type_name -> google.protobuf.Timestamp
-	14, // 12: atoll.federation.v1.RelayAttached.hosting:type_name -> atoll.federation.v1.Hosting
-	15, // 13: atoll.federation.v1.RelayReport.report:type_name -> atoll.federation.v1.Report
-	16, // 14: atoll.federation.v1.RelayHeartbeat.heartbeat:type_name -> atoll.federation.v1.Heartbeat
+	14, // 9: atoll.federation.v1.PeerHello.since:type_name -> google.protobuf.Timestamp
+	14, // 10: atoll.federation.v1.RelayAttached.certificate_expires:type_name -> google.protobuf.Timestamp
+	14, // 11: atoll.federation.v1.RelayAttached.certificate_issued:type_name -> google.protobuf.Timestamp
+	15, // 12: atoll.federation.v1.RelayAttached.hosting:type_name -> atoll.federation.v1.Hosting
+	16, // 13: atoll.federation.v1.RelayReport.report:type_name -> atoll.federation.v1.Report
+	17, // 14: atoll.federation.v1.RelayHeartbeat.heartbeat:type_name -> atoll.federation.v1.Heartbeat
 	8,  // 15: atoll.federation.v1.RelayClaims.members:type_name -> atoll.federation.v1.RelayMemberClaims
-	17, // 16: atoll.federation.v1.PeerDispatch.dispatch:type_name -> atoll.federation.v1.Dispatch
-	18, // 17: atoll.federation.v1.PeerOutcome.answer:type_name -> atoll.federation.v1.Answer
-	0,  // 18: atoll.federation.v1.Peers.Relay:input_type -> atoll.federation.v1.RelayRequest
-	11, // 19: atoll.federation.v1.Peers.Dispatch:input_type -> atoll.federation.v1.PeerDispatch
-	19, // 20: atoll.federation.v1.Peers.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	20, // 21: atoll.federation.v1.Peers.AwaitEnd:input_type -> atoll.federation.v1.AwaitEndRequest
-	1,  // 22: atoll.federation.v1.Peers.Relay:output_type -> atoll.federation.v1.RelayFrame
-	12, // 23: atoll.federation.v1.Peers.Dispatch:output_type -> atoll.federation.v1.PeerOutcome
-	19, // 24: atoll.federation.v1.Peers.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	21, // 25: atoll.federation.v1.Peers.AwaitEnd:output_type -> atoll.federation.v1.AwaitEndResponse
-	22, // [22:26] is the sub-list for method output_type
-	18, // [18:22] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	11, // 16: atoll.federation.v1.RelayLost.calls:type_name -> atoll.federation.v1.LostCall
+	18, // 17: atoll.federation.v1.PeerDispatch.dispatch:type_name -> atoll.federation.v1.Dispatch
+	19, // 18: atoll.federation.v1.PeerOutcome.answer:type_name -> atoll.federation.v1.Answer
+	0,  // 19: atoll.federation.v1.Peers.Relay:input_type -> atoll.federation.v1.RelayRequest
+	12, // 20: atoll.federation.v1.Peers.Dispatch:input_type -> atoll.federation.v1.PeerDispatch
+	20, // 21: atoll.federation.v1.Peers.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	21, // 22: atoll.federation.v1.Peers.AwaitEnd:input_type -> atoll.federation.v1.AwaitEndRequest
+	1,  // 23: atoll.federation.v1.Peers.Relay:output_type -> atoll.federation.v1.RelayFrame
+	13, // 24: atoll.federation.v1.Peers.Dispatch:output_type -> atoll.federation.v1.PeerOutcome
+	20, // 25: atoll.federation.v1.Peers.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	22, // 26: atoll.federation.v1.Peers.AwaitEnd:output_type -> atoll.federation.v1.AwaitEndResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_peers_proto_init() }
@@ -1258,7 +1357,7 @@ func file_federation_v1_peers_proto_init() {
 		(*RelayFrame_Detached)(nil),
 		(*RelayFrame_Claims)(nil),
 	}
-	file_federation_v1_peers_proto_msgTypes[12].OneofWrappers = []any{
+	file_federation_v1_peers_proto_msgTypes[13].OneofWrappers = []any{
 		(*PeerOutcome_Taken)(nil),
 		(*PeerOutcome_Answer)(nil),
 		(*PeerOutcome_NotSent)(nil),
@@ -1270,7 +1369,7 @@ func file_federation_v1_peers_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_peers_proto_rawDesc), len(file_federation_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,8 +32,9 @@ type conn struct {
 	origin    callID // of its dispatches, without their numbers
 	session   *fleet.Session
 	orphans   *orphans
-	hold      func()        // keeps new calls back until the cluster's next stream
-	back      func()        // wakes the cluster's newest stream
+	hold      func() // keeps new calls back until the cluster's next stream
+	back      func() // wakes the cluster's newest stream
+	elsewhere func(*federationv1.RelayLost)
 	owes      chan struct{} // has a token when a release is owed
 	managed   bool          // the hub may renew its certificate
 	requests  chan *federationv1.CertificateRequest
@@ -84,13 +85,18 @@ func (m *marks) next(now time.Time, of Ledger) *federationv1.LedgerMark {
 
 func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, handler Handler, log logr.Logger) *conn {
 	c := &conn{
-		clusterID:  clusterID,
-		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
-		session:    session,
-		orphans:    s.orphans,
-		hold:       func() { s.holdCalls(clusterID) },
-		turn:       func(urgent bool) bool { return s.turn(clusterID, urgent) },
-		back:       func() { s.wake(clusterID) },
+		clusterID: clusterID,
+		origin:    callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
+		session:   session,
+		orphans:   s.orphans,
+		hold:      func() { s.holdCalls(clusterID) },
+		turn:      func(urgent bool) bool { return s.turn(clusterID, urgent) },
+		back:      func() { s.wake(clusterID) },
+		elsewhere: func(lost *federationv1.RelayLost) {
+			if f := s.onLost.Load(); f != nil {
+				(*f)(lost)
+			}
+		},
 		owes:       make(chan struct{}, 1),
 		managed:    hello.GetTrust() != "",
 		requests:   make(chan *federationv1.CertificateRequest, 1),
@@ -137,6 +143,9 @@ func (c *conn) serve(stream stream) error {
 	close(c.done)
 	c.lose(c.table.close()...)
 	own.Wait()
+	if owed := c.orphans.of(c.clusterID); len(owed) > 0 {
+		c.elsewhere(&federationv1.RelayLost{SandboxIds: owed})
+	}
 	return context.Cause(ctx)
 }
 

@@ -31,7 +31,8 @@
 //
 //   - Any other dispatch waits for its context; because a claim with a key stays with its cluster.
 //   - A sandbox for a claim without a key whose caller left, or whose response was lost (orphans.go: the worker names it again), is
-//     released, or ends by the first-activity timeout.
+//     released, or ends by the first-activity timeout. What the end of a stream leaves open is told to the other replicas, where the
+//     worker may be back: TestACallThatAnotherReplicaLostIsReleased.
 //   - A worker with a new certificate attaches again. New calls wait for that (renewPatience), and those that its old stream's end has cut
 //     are sent again if they may be carried out twice: TestACallThatARenewalCutsIsSentAgain. Of the clusters a quarter renews at a time,
 //     because a claim that finds all of them attaching again has nowhere to go: TestClustersRenewInTurn.

@@ -142,14 +142,23 @@ func (c *conn) minted(sandbox string) bool {
 
 // lose takes the hub's half: calls of this stream, which has ended.
 func (c *conn) lose(dispatches ...uint64) {
-	owed := false
+	owed, elsewhere := false, &federationv1.RelayLost{}
 	for _, dispatch := range dispatches {
 		id := c.origin
 		id.dispatch = dispatch
-		owed = c.orphans.lose(id) || owed
+		if c.orphans.lose(id) {
+			owed = true
+			continue
+		}
+		elsewhere.Calls = append(elsewhere.Calls, &federationv1.LostCall{
+			ClusterId: id.cluster, Term: id.term, Stream: id.stream, Dispatch: id.dispatch,
+		})
 	}
 	if owed {
 		c.back() // the worker has sent its half on a later stream
+	}
+	if len(elsewhere.GetCalls()) > 0 {
+		c.elsewhere(elsewhere) // or sends it on one of another replica
 	}
 }
 

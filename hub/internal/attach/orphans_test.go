@@ -83,6 +83,52 @@ func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 	h.settled("a")
 }
 
+// TestACallThatAnotherReplicaLostIsReleased, and a sandbox that it could not release. Nothing is kept for an unknown cluster.
+func TestACallThatAnotherReplicaLostIsReleased(t *testing.T) {
+	h := newHub(t, handler{})
+	w := h.again("a", 2, unacknowledged(1, 7, lateA), unacknowledged(1, 8, toldA))
+	lost := func(cluster string, dispatch uint64) *federationv1.LostCall {
+		return &federationv1.LostCall{ClusterId: cluster, Term: "term-" + cluster, Stream: 1, Dispatch: dispatch}
+	}
+	h.server.LostElsewhere(&federationv1.RelayLost{
+		Calls:      []*federationv1.LostCall{lost("a", 7), lost("a", 9), lost("b", 7)},
+		SandboxIds: []string{underA, "01hzzzzzzzzzzzzzzzzzzzzzz1-b"},
+	})
+	w.mustRelease(nil, lateA, underA)
+	h.settled("a")
+	if _, kept := h.server.orphans.halves["b"]; kept || len(h.server.orphans.of("b")) > 0 {
+		t.Error("what is named of an unknown cluster is kept")
+	}
+}
+
+// TestWhatAStreamLeavesOpenIsTold: calls whose response will not arrive, and sandboxes that were not released.
+func TestWhatAStreamLeavesOpenIsTold(t *testing.T) {
+	h := newHub(t, handler{})
+	told := make(chan *federationv1.RelayLost, 4)
+	h.server.OnLost(func(l *federationv1.RelayLost) { told <- l })
+	w := h.attach("a", "py")
+	done := h.dispatch(t.Context(), "a", claimOf(""))
+	d := w.dispatched()
+	w.receipt(d)
+	h.server.orphans.owe("a", lateA)
+	w.end()
+	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
+		t.Fatal(o)
+	}
+	var calls []uint64
+	var sandboxes []string
+	for len(calls) == 0 || len(sandboxes) == 0 {
+		l := <-told
+		for _, c := range l.GetCalls() {
+			calls = append(calls, c.GetDispatch())
+		}
+		sandboxes = append(sandboxes, l.GetSandboxIds()...)
+	}
+	if !slices.Equal(calls, []uint64{d.GetId()}) || !slices.Equal(sandboxes, []string{lateA}) {
+		t.Errorf("calls %v and sandboxes %v are told, want %d and %s", calls, sandboxes, d.GetId(), lateA)
+	}
+}
+
 // settled waits until a cluster is owed nothing.
 func (h *hub) settled(id string) {
 	h.Helper()

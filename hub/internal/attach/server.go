@@ -89,6 +89,7 @@ type Server struct {
 	tunnels *tunnels
 	carried *reach.Bandwidth
 	handler atomic.Pointer[Handler] // nil: not yet
+	onLost  atomic.Pointer[func(*federationv1.RelayLost)]
 
 	opening *tally.Tally[string] // by cluster: streams that have not begun
 	unnamed *tally.Tally[string] // by cluster: tunnels that have named no token
@@ -297,6 +298,24 @@ func (s *Server) Untaken(clusterID, sandbox string) {
 	if cluster, ok := validate.ClusterOf(sandbox); ok && cluster == clusterID {
 		s.orphans.owe(clusterID, sandbox)
 		s.wake(clusterID)
+	}
+}
+
+// OnLost has f called with what a stream's end leaves open; because the worker may be back at another replica.
+func (s *Server) OnLost(f func(*federationv1.RelayLost)) { s.onLost.Store(&f) }
+
+// LostElsewhere takes what the end of a stream at another replica has left open, and settles it once the cluster has a stream here.
+func (s *Server) LostElsewhere(lost *federationv1.RelayLost) {
+	for _, l := range lost.GetCalls() {
+		id := callID{cluster: l.GetClusterId(), term: l.GetTerm(), stream: l.GetStream(), dispatch: l.GetDispatch()}
+		if s.opts.Fleet.Cluster(id.cluster) != nil && s.orphans.lose(id) {
+			s.wake(id.cluster)
+		}
+	}
+	for _, sandbox := range lost.GetSandboxIds() {
+		if cluster, ok := validate.ClusterOf(sandbox); ok && s.opts.Fleet.Cluster(cluster) != nil {
+			s.Untaken(cluster, sandbox)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,9 +61,11 @@ type peer struct {
 	left   time.Time       // when it ended, or the peer became a member
 	asks   map[string]bool // clusters whose complete report is to be asked for
 	lostOf []uint64        // dispatches
+	ended  leftOpen        // what streams of this replica have left open
 	wake   chan struct{}   // one token
 }
 
+// dial is called with the service's lock held.
 func (s *Service) dial(ctx context.Context, m Peer) (*peer, error) {
 	conn, err := link.DialHubPeer(m.Address, s.opts.Credentials,
 		append([]grpc.DialOption{grpc.WithStatsHandler(traffic{s.metrics})}, s.opts.DialOptions...)...)
@@ -73,6 +76,7 @@ func (s *Service) dial(ctx context.Context, m Peer) (*peer, error) {
 		service: s, name: m.Name, address: m.Address, conn: conn, client: federationv1.NewPeersClient(conn),
 		log: s.opts.Log.WithValues("replica", m.Name), left: s.opts.Clock.Now(), asks: map[string]bool{}, wake: make(chan struct{}, 1),
 	}
+	p.ended = s.open
 	p.member.Store(&m)
 	ctx, p.end = context.WithCancel(ctx)
 	p.running.Go(func() { p.keep(ctx) })
@@ -243,6 +247,7 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 		asks := p.asks
 		p.asks = map[string]bool{}
 		lost := p.lostOf[:min(len(p.lostOf), lostBatch)]
+		open := p.ended.batch()
 		p.mu.Unlock()
 		for cluster := range asks {
 			if stream.Send(&federationv1.RelayRequest{Body: &federationv1.RelayRequest_Complete{
@@ -251,13 +256,13 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 				return
 			}
 		}
-		if len(lost) > 0 {
+		if len(lost) > 0 || open.size() > 0 {
 			if stream.Send(&federationv1.RelayRequest{Body: &federationv1.RelayRequest_Lost{
-				Lost: &federationv1.RelayLost{Dispatches: lost},
+				Lost: &federationv1.RelayLost{Dispatches: lost, Calls: open.calls, SandboxIds: open.sandboxes},
 			}}) != nil {
 				return
 			}
-			p.told(lost[len(lost)-1])
+			p.told(lost, open)
 			continue
 		}
 		select {
@@ -268,16 +273,20 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 	}
 }
 
-// told drops the lost dispatches up to one.
-func (p *peer) told(last uint64) {
+// told drops what was sent. More may have come since, in front of which the oldest are forgotten.
+func (p *peer) told(lost []uint64, open leftOpen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, number := range p.lostOf {
-		if number == last {
-			p.lostOf = append([]uint64(nil), p.lostOf[i+1:]...)
-			return
-		}
+	p.lostOf = after(p.lostOf, lost)
+	p.ended = leftOpen{calls: after(p.ended.calls, open.calls), sandboxes: after(p.ended.sandboxes, open.sandboxes)}
+}
+
+// after returns a copy of what follows the last of those that were sent.
+func after[T comparable](all, sent []T) []T {
+	if len(sent) == 0 {
+		return all
 	}
+	return slices.Clone(all[slices.Index(all, sent[len(sent)-1])+1:])
 }
 
 // movesOn reports whether a call is a claim without a key, whose caller may try another cluster.

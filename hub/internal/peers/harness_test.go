@@ -229,7 +229,7 @@ type worker struct {
 }
 
 // attach attaches a cluster with its so-manieth stream, and reports one Env with so many Pods.
-func (f *federation) attach(id, at string, number uint64, ready int32) *worker {
+func (f *federation) attach(id, at string, number uint64, ready int32, unacknowledged ...*federationv1.Unacknowledged) *worker {
 	f.Helper()
 	creds := f.credentials(func() (link.Files, error) { return f.ca.Cluster(id) })
 	dial := link.Dial{Target: f.replicas[at].link, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}
@@ -261,7 +261,7 @@ func (f *federation) attach(id, at string, number uint64, ready int32) *worker {
 	w.end = func() { cancel(); <-done }
 	f.Cleanup(w.end)
 	w.frame(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
-		Protocol: 1, ClusterUid: "uid-" + id, Term: "term-" + id, Incarnation: 1, Stream: number,
+		Protocol: 1, ClusterUid: "uid-" + id, Term: "term-" + id, Incarnation: 1, Stream: number, Unacknowledged: unacknowledged,
 	}}})
 	welcome, err := w.stream.Recv()
 	must.Succeed(f, err)

@@ -76,6 +76,7 @@ type Service struct {
 
 	mu    sync.RWMutex
 	peers map[string]*peer
+	open  leftOpen // for peers to come
 }
 
 // New returns a service without peers.
@@ -83,6 +84,7 @@ func New(o Options) *Service {
 	s := &Service{opts: o, run: rand.Text(), since: o.Clock.Now(), peers: map[string]*peer{}}
 	s.metrics = newMetrics(s)
 	s.server.init(s)
+	o.Workers.OnLost(s.leave)
 	return s
 }
 

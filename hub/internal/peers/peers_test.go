@@ -227,6 +227,44 @@ func TestI2ALostResponseIsReleased(t *testing.T) {
 	east.wantReleased()
 }
 
+// TestI2AReplicaThatWasFrozenNamesWhatItLost: the worker names a response where it is back, before or after the replica that dispatched the
+// claim notices that the stream has ended.
+func TestI2AReplicaThatWasFrozenNamesWhatItLost(t *testing.T) {
+	for name, backFirst := range map[string]bool{"the worker is back first": true, "the stream ends first": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFederation(t, "a", "b")
+			frozen := f.attach("east", "a", 1, 3)
+			taken := make(chan uint64, 1)
+			frozen.responds(func(d *federationv1.Dispatch) *federationv1.Answer {
+				taken <- d.GetId()
+				return nil
+			})
+			a := f.replicas["a"]
+			a.ready(f, "east", "a", 3)
+			left := make(chan error, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				_, err := a.Dispatch(ctx, "east", claim(""))
+				left <- err
+			}()
+			named := &federationv1.Unacknowledged{Stream: 1, Dispatch: <-taken, SandboxId: sandboxID}
+			var back *worker
+			if backFirst {
+				back = f.attach("east", "b", 2, 3, named)
+				frozen.end()
+			} else {
+				frozen.end()
+				if err := <-left; !errors.Is(err, attach.ErrUnclear) {
+					t.Fatalf("a claim whose stream ends: %v", err)
+				}
+				back = f.attach("east", "b", 2, 3, named)
+			}
+			back.wantReleased()
+		})
+	}
+}
+
 func (w *worker) wantReleased() {
 	w.f.Helper()
 	select {

@@ -86,6 +86,7 @@ func (s *server) Relay(stream grpc.BidiStreamingServer[federationv1.RelayRequest
 				relay.Complete(body.Complete.GetClusterId())
 			case *federationv1.RelayRequest_Lost:
 				s.untaken(hello.GetRun(), body.Lost.GetDispatches())
+				s.leftElsewhere(body.Lost)
 			}
 		}
 	}()
