@@ -62,6 +62,7 @@ type peer struct {
 	asks   map[string]bool // clusters whose complete report is to be asked for
 	lostOf []uint64        // dispatches
 	ended  leftOpen        // what streams of this replica have left open
+	named  []named         // of both, what was sent in the last minutes
 	wake   chan struct{}   // one token
 }
 
@@ -176,6 +177,9 @@ func (p *peer) introduce(stream relayStream) error {
 	if before := p.hello.Swap(hello); before != nil && before.GetRun() != hello.GetRun() {
 		p.mu.Lock()
 		p.lostOf = nil // the process that granted them has ended
+		for i := range p.named {
+			p.named[i].lost = nil
+		}
 		p.mu.Unlock()
 	}
 	return nil
@@ -209,6 +213,9 @@ func (p *peer) join(joined bool) {
 	p.mu.Lock()
 	p.joined, p.left = joined, p.service.opts.Clock.Now()
 	clear(p.asks)
+	if joined {
+		p.nameAgain()
+	}
 	p.mu.Unlock()
 	if joined {
 		p.log.Info("Connected to a replica", "address", p.address, "version", p.hello.Load().GetVersion())
@@ -273,12 +280,25 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 	}
 }
 
-// told drops what was sent. More may have come since, in front of which the oldest are forgotten.
+// told notes what was sent. More may have come since, in front of which the oldest are forgotten.
 func (p *peer) told(lost []uint64, open leftOpen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lostOf = after(p.lostOf, lost)
 	p.ended = leftOpen{calls: after(p.ended.calls, open.calls), sandboxes: after(p.ended.sandboxes, open.sandboxes)}
+	now := p.service.opts.Clock.Now()
+	p.named = append(slices.DeleteFunc(p.named, func(n named) bool { return now.Sub(n.at) > namedFor }), named{now, lost, open})
+}
+
+// nameAgain puts back what was sent of late; because a message that a broken connection takes is not an error. To name something twice does
+// no harm. It is called with the peer's lock held.
+func (p *peer) nameAgain() {
+	var lost []uint64
+	var open leftOpen
+	for _, n := range p.named {
+		lost, open = append(lost, n.lost...), open.with(n.open)
+	}
+	p.lostOf, p.ended, p.named = last(slices.Concat(lost, p.lostOf)), open.with(p.ended), nil
 }
 
 // after returns a copy of what follows the last of those that were sent.

@@ -28,8 +28,8 @@
 // # Claims without a key
 //
 //   - A caller that leaves ends the call at the peer, where package attach releases a late sandbox.
-//   - A response that is lost between the replicas: the caller's replica names the dispatch on the next relay, and the peer releases the
-//     sandbox: TestI2ALostResponseIsReleased. If either process ends before, the first-activity timeout ends the sandbox.
+//   - A response that is lost between the replicas: the caller's replica names the dispatch, on the next relay as well, and the peer
+//     releases the sandbox: TestI2ALostResponseIsReleased. If either process ends before, the first-activity timeout ends the sandbox.
 //   - A replica whose stream of a cluster ends, such as one that was frozen, names the calls that are lost with it, and what it could not
 //     release, to every peer; because the worker names their responses where it is back: TestI2AReplicaThatWasFrozenNamesWhatItLost.
 //

@@ -4,6 +4,7 @@ package peers
 
 import (
 	"slices"
+	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/validate"
@@ -23,6 +24,16 @@ func (l leftOpen) with(more leftOpen) leftOpen {
 }
 
 func last[T any](all []T) []T { return all[max(0, len(all)-maxLost):] }
+
+// namedFor is how long a message that was sent may not have arrived, because its connection is found to be broken.
+const namedFor = 2 * time.Minute
+
+// named is what a message has named.
+type named struct {
+	at   time.Time
+	lost []uint64
+	open leftOpen
+}
 
 // batch is what one message names.
 func (l leftOpen) batch() leftOpen {
