@@ -46,7 +46,8 @@ FLOOR       ?= 100ms
 SLOTS       ?= 3
 
 # What test begins with, because it takes minutes.
-LONGEST     := $(addprefix ./,worker/internal/runner worker/internal/env hub worker/internal/hosted pkg/simulate worker/internal/podtunnel worker/internal/pool pkg/store)
+LONGEST     := $(addprefix ./,worker/internal/runner worker/internal/env hub worker/internal/hosted pkg/simulate worker/internal/podtunnel \
+	worker/internal/pool pkg/store)
 
 # The suites of e2e: whole programs, mostly on planes. One of three lists runs in a rotation, each for about as long as the others.
 SUITES_0    := federation docs e2b api quickstart
@@ -116,7 +117,8 @@ lint: ## Lint; show that the import rules and the list of retired words catch a 
 planes: ## Build the control-plane binaries that tests and demo run (cached outside the repository)
 	go run ./e2e/plane/cmd/planes -binaries
 
-# vet is part of lint. go tests packages in the order it is given: those that take the longest come first, so that none of them runs alone at the end.
+# vet is part of lint. go tests packages in the order it is given: those that take the longest come first, so that none of them runs
+# alone at the end.
 test: planes ## Units and everything that needs one API server or none, with the race detector
 	go test -race -vet=off -timeout 12m -p $(SLOTS) $(LONGEST) $$(go list ./... | grep -vE '/e2e/($(subst $(space),|,$(strip $(ALLSUITES))))$$')
 	go -C tools test -count 1 ./images

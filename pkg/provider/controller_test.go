@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net"
 	"runtime"
 	"sync"
 	"testing"
@@ -29,6 +28,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -47,14 +47,14 @@ func TestAControllerOverClustersThatComeAndGo(t *testing.T) {
 		f.serves("east", "west")
 
 		attempts := f.count(f.attempts, "east")
-		f.stall.begin()
+		f.stall.Close()
 		f.hub.set(fmt.Sprintf("east=%d=UNREACHABLE west=0=FRESH", i), nil)
 		f.serves("west")
 		if f.seen("east") == f.seen("west") {
 			t.Fatalf("round %d: east does not stall", i)
 		}
 		f.hub.polled(t)
-		f.stall.end()
+		f.stall.Open()
 		f.hub.set(fmt.Sprintf("east=%d=FRESH west=0=FRESH", i), nil)
 		f.sees("east")
 		f.serves("east", "west")
@@ -92,7 +92,7 @@ type fleet struct {
 	test     *testing.T
 	hub      *registry
 	provider *Provider
-	stall    stall
+	stall    testserver.Gate // of east
 	changes  int
 
 	mu       sync.Mutex
@@ -103,7 +103,7 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	f := &fleet{
-		Place: east.Place(t), test: t, hub: &registry{}, stall: stall{over: closed()},
+		Place: east.Place(t), test: t, hub: &registry{},
 		attempts: map[string]int{}, calls: map[string]int{}, changed: map[string]string{},
 	}
 	var err error
@@ -133,7 +133,7 @@ func newFleet(t *testing.T) *fleet {
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
-		f.stall.end()
+		f.stall.Open()
 		cancel()
 		must.Succeed(t, <-ended)
 	})
@@ -146,7 +146,7 @@ func (f *fleet) config(_ context.Context, id string) (*rest.Config, error) {
 	f.attempts[id]++
 	cfg := rest.CopyConfig(f.Plane.Config())
 	if id == "east" {
-		cfg.Dial = f.stall.dial
+		cfg.Dial = f.stall.Dial
 	}
 	return cfg, nil
 }
@@ -203,56 +203,4 @@ func (f *fleet) sees(clusters ...string) {
 		}
 		return nil
 	})
-}
-
-// stall holds up what an API server sends.
-type stall struct {
-	mu   sync.Mutex
-	over chan struct{} // closed: nothing is held up
-}
-
-func closed() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}
-
-func (s *stall) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = make(chan struct{})
-}
-
-func (s *stall) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.over:
-	default:
-		close(s.over)
-	}
-}
-
-func (s *stall) wait() {
-	s.mu.Lock()
-	over := s.over
-	s.mu.Unlock()
-	<-over
-}
-
-func (s *stall) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	return &stalling{conn, s}, err
-}
-
-type stalling struct {
-	net.Conn
-	by *stall
-}
-
-// Read implements net.Conn.
-func (s *stalling) Read(p []byte) (int, error) {
-	n, err := s.Conn.Read(p)
-	s.by.wait()
-	return n, err
 }

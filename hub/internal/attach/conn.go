@@ -32,11 +32,11 @@ type conn struct {
 	origin    callID // of its dispatches, without their numbers
 	session   *fleet.Session
 	orphans   *orphans
-	hold      func() // keeps new calls back until the cluster's next stream
-	back      func() // wakes the cluster's newest stream
-	elsewhere func(*federationv1.RelayLost)
-	owes      chan struct{} // has a token when a release is owed
-	managed   bool          // the hub may renew its certificate
+	hold      func()                        // keeps new calls back until the cluster's next stream
+	back      func()                        // wakes the cluster's newest stream
+	elsewhere func(*federationv1.RelayLost) // tells the other replicas
+	owes      chan struct{}                 // has a token when a release is owed
+	managed   bool                          // the hub may renew its certificate
 	requests  chan *federationv1.CertificateRequest
 	leaves    chan struct{} // has a token when callers have left
 	redirects chan string   // holds the reason of the first Redirect
@@ -85,18 +85,14 @@ func (m *marks) next(now time.Time, of Ledger) *federationv1.LedgerMark {
 
 func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, handler Handler, log logr.Logger) *conn {
 	c := &conn{
-		clusterID: clusterID,
-		origin:    callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
-		session:   session,
-		orphans:   s.orphans,
-		hold:      func() { s.holdCalls(clusterID) },
-		turn:      func(urgent bool) bool { return s.turn(clusterID, urgent) },
-		back:      func() { s.wake(clusterID) },
-		elsewhere: func(lost *federationv1.RelayLost) {
-			if f := s.onLost.Load(); f != nil {
-				(*f)(lost)
-			}
-		},
+		clusterID:  clusterID,
+		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
+		session:    session,
+		orphans:    s.orphans,
+		hold:       func() { s.holdCalls(clusterID) },
+		turn:       func(urgent bool) bool { return s.turn(clusterID, urgent) },
+		back:       func() { s.wake(clusterID) },
+		elsewhere:  s.lost,
 		owes:       make(chan struct{}, 1),
 		managed:    hello.GetTrust() != "",
 		requests:   make(chan *federationv1.CertificateRequest, 1),

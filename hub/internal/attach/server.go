@@ -88,8 +88,8 @@ type Server struct {
 	orphans *orphans
 	tunnels *tunnels
 	carried *reach.Bandwidth
-	handler atomic.Pointer[Handler] // nil: not yet
-	onLost  atomic.Pointer[func(*federationv1.RelayLost)]
+	handler atomic.Pointer[Handler]                       // nil: not yet
+	onLost  atomic.Pointer[func(*federationv1.RelayLost)] // nil: there is one replica
 
 	opening *tally.Tally[string] // by cluster: streams that have not begun
 	unnamed *tally.Tally[string] // by cluster: tunnels that have named no token
@@ -303,6 +303,12 @@ func (s *Server) Untaken(clusterID, sandbox string) {
 
 // OnLost has f called with what a stream's end leaves open; because the worker may be back at another replica.
 func (s *Server) OnLost(f func(*federationv1.RelayLost)) { s.onLost.Store(&f) }
+
+func (s *Server) lost(left *federationv1.RelayLost) {
+	if f := s.onLost.Load(); f != nil {
+		(*f)(left)
+	}
+}
 
 // LostElsewhere takes what the end of a stream at another replica has left open, and settles it once the cluster has a stream here.
 func (s *Server) LostElsewhere(lost *federationv1.RelayLost) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,14 +55,13 @@ type peer struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	joined bool            // its relay has begun
-	left   time.Time       // when it ended, or the peer became a member
-	asks   map[string]bool // clusters whose complete report is to be asked for
-	lostOf []uint64        // dispatches
-	ended  leftOpen        // what streams of this replica have left open
-	named  []named         // of both, what was sent in the last minutes
-	wake   chan struct{}   // one token
+	mu        sync.Mutex
+	joined    bool            // its relay has begun
+	left      time.Time       // when it ended, or the peer became a member
+	asks      map[string]bool // clusters whose complete report is to be asked for
+	unsettled unsettled       // what it is yet to be told
+	named     []named         // what it was told in the last minutes
+	wake      chan struct{}   // one token
 }
 
 // dial is called with the service's lock held.
@@ -77,7 +75,7 @@ func (s *Service) dial(ctx context.Context, m Peer) (*peer, error) {
 		service: s, name: m.Name, address: m.Address, conn: conn, client: federationv1.NewPeersClient(conn),
 		log: s.opts.Log.WithValues("replica", m.Name), left: s.opts.Clock.Now(), asks: map[string]bool{}, wake: make(chan struct{}, 1),
 	}
-	p.ended = s.open
+	p.unsettled = s.open
 	p.member.Store(&m)
 	ctx, p.end = context.WithCancel(ctx)
 	p.running.Go(func() { p.keep(ctx) })
@@ -176,9 +174,9 @@ func (p *peer) introduce(stream relayStream) error {
 	}
 	if before := p.hello.Swap(hello); before != nil && before.GetRun() != hello.GetRun() {
 		p.mu.Lock()
-		p.lostOf = nil // the process that granted them has ended
+		p.unsettled.dispatches = nil // the process that granted them has ended
 		for i := range p.named {
-			p.named[i].lost = nil
+			p.named[i].dispatches = nil
 		}
 		p.mu.Unlock()
 	}
@@ -237,24 +235,13 @@ func (p *peer) ask(cluster string) {
 	p.signal()
 }
 
-// lose notes a dispatch whose outcome its caller was not told.
-func (p *peer) lose(number uint64) {
-	p.mu.Lock()
-	p.lostOf = append(p.lostOf, number)
-	p.lostOf = p.lostOf[max(0, len(p.lostOf)-maxLost):]
-	p.mu.Unlock()
-	p.service.metrics.lost.Inc()
-	p.signal()
-}
-
-// send sends requests until ctx ends. Lost dispatches whose message fails are named again on the next relay.
+// send sends requests until ctx ends. What is lost is named again on the next relay.
 func (p *peer) send(ctx context.Context, stream relayStream) {
 	for {
 		p.mu.Lock()
 		asks := p.asks
 		p.asks = map[string]bool{}
-		lost := p.lostOf[:min(len(p.lostOf), lostBatch)]
-		open := p.ended.batch()
+		lost := p.unsettled.batch()
 		p.mu.Unlock()
 		for cluster := range asks {
 			if stream.Send(&federationv1.RelayRequest{Body: &federationv1.RelayRequest_Complete{
@@ -263,13 +250,13 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 				return
 			}
 		}
-		if len(lost) > 0 || open.size() > 0 {
+		if !lost.empty() {
 			if stream.Send(&federationv1.RelayRequest{Body: &federationv1.RelayRequest_Lost{
-				Lost: &federationv1.RelayLost{Dispatches: lost, Calls: open.calls, SandboxIds: open.sandboxes},
+				Lost: &federationv1.RelayLost{Dispatches: lost.dispatches, Calls: lost.calls, SandboxIds: lost.sandboxes},
 			}}) != nil {
 				return
 			}
-			p.told(lost, open)
+			p.told(lost)
 			continue
 		}
 		select {
@@ -278,35 +265,6 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 		case <-p.wake:
 		}
 	}
-}
-
-// told notes what was sent. More may have come since, in front of which the oldest are forgotten.
-func (p *peer) told(lost []uint64, open leftOpen) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lostOf = after(p.lostOf, lost)
-	p.ended = leftOpen{calls: after(p.ended.calls, open.calls), sandboxes: after(p.ended.sandboxes, open.sandboxes)}
-	now := p.service.opts.Clock.Now()
-	p.named = append(slices.DeleteFunc(p.named, func(n named) bool { return now.Sub(n.at) > namedFor }), named{now, lost, open})
-}
-
-// nameAgain puts back what was sent of late; because a message that a broken connection takes is not an error. To name something twice does
-// no harm. It is called with the peer's lock held.
-func (p *peer) nameAgain() {
-	var lost []uint64
-	var open leftOpen
-	for _, n := range p.named {
-		lost, open = append(lost, n.lost...), open.with(n.open)
-	}
-	p.lostOf, p.ended, p.named = last(slices.Concat(lost, p.lostOf)), open.with(p.ended), nil
-}
-
-// after returns a copy of what follows the last of those that were sent.
-func after[T comparable](all, sent []T) []T {
-	if len(sent) == 0 {
-		return all
-	}
-	return slices.Clone(all[slices.Index(all, sent[len(sent)-1])+1:])
 }
 
 // movesOn reports whether a call is a claim without a key, whose caller may try another cluster.
@@ -341,7 +299,8 @@ func (p *peer) dispatch(ctx context.Context, cluster string, d *federationv1.Dis
 		return answer, err
 	}
 	if movesOn(d) {
-		p.lose(number)
+		p.service.metrics.lost.Inc()
+		p.lose(unsettled{dispatches: []uint64{number}})
 	}
 	if left := callerLeft(ctx, err); left != nil {
 		return nil, fmt.Errorf("%w: %w", attach.ErrUnclear, left)

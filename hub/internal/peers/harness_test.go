@@ -63,8 +63,8 @@ type replica struct {
 	*Service
 	name  string
 	fleet *fleet.Fleet
-	link  string // address
-	gate  gate   // of its connections to others
+	link  string          // address
+	gate  testserver.Gate // of its connections to others
 	stop  func()
 }
 
@@ -140,7 +140,10 @@ func (f *federation) start(name string, registry store.Store) {
 	f.members.mu.Unlock()
 	r.Service = New(Options{
 		Name: name, Version: "test", Address: lis.Addr().String(), Fleet: r.fleet, Workers: workers, Credentials: creds,
-		Members: &f.members, Clock: clock.RealClock{}, Log: log, DialOptions: []grpc.DialOption{grpc.WithContextDialer(r.gate.dial)},
+		Members: &f.members, Clock: clock.RealClock{}, Log: log,
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+			return r.gate.Dial(ctx, "tcp", target)
+		})},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -148,7 +151,7 @@ func (f *federation) start(name string, registry store.Store) {
 	running.Go(func() { _ = r.Run(ctx) })
 	r.stop = sync.OnceFunc(func() {
 		cancel()
-		r.gate.open()
+		r.gate.Open()
 		running.Wait()
 	})
 	f.Cleanup(r.stop)
@@ -165,53 +168,6 @@ func (f *federation) start(name string, registry store.Store) {
 func (f *federation) eventually(check func() error) {
 	f.Helper()
 	wait.For(f, patience, "the replicas", func(context.Context) error { return check() })
-}
-
-// gate holds back what arrives on a replica's connections to others.
-type gate struct {
-	mu   sync.Mutex
-	shut chan struct{} // nil: open
-}
-
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut == nil {
-		g.shut = make(chan struct{})
-	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		close(g.shut)
-		g.shut = nil
-	}
-}
-
-func (g *gate) dial(ctx context.Context, target string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", target)
-	if err != nil {
-		return nil, err
-	}
-	return gated{conn, g}, nil
-}
-
-type gated struct {
-	net.Conn
-	gate *gate
-}
-
-func (c gated) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.gate.mu.Lock()
-	shut := c.gate.shut
-	c.gate.mu.Unlock()
-	if shut != nil {
-		<-shut
-	}
-	return n, err
 }
 
 // worker is attached to a replica, and responds to what it is sent.

@@ -10,48 +10,93 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// leftOpen is what workers' streams of this replica have left open (attach.Server.OnLost).
-type leftOpen struct {
-	calls     []*federationv1.LostCall
-	sandboxes []string
+// namedFor is how long a message that was sent may not have arrived, because its connection is found to be broken.
+const namedFor = 2 * time.Minute
+
+// unsettled is what peers are told is lost: the lists of RelayLost. No element of a list is ever replaced.
+type unsettled struct {
+	dispatches []uint64 // through the peer
+	calls      []*federationv1.LostCall
+	sandboxes  []string
 }
 
-func (l leftOpen) size() int { return len(l.calls) + len(l.sandboxes) }
+// named is what a message has named.
+type named struct {
+	unsettled
+	at time.Time
+}
 
-// with returns l and more. The oldest are forgotten first.
-func (l leftOpen) with(more leftOpen) leftOpen {
-	return leftOpen{calls: last(slices.Concat(l.calls, more.calls)), sandboxes: last(slices.Concat(l.sandboxes, more.sandboxes))}
+func (u unsettled) empty() bool { return len(u.dispatches)+len(u.calls)+len(u.sandboxes) == 0 }
+
+// with returns u and more, in lists of their own. The oldest are forgotten first.
+func (u unsettled) with(more unsettled) unsettled {
+	return unsettled{
+		dispatches: last(slices.Concat(u.dispatches, more.dispatches)),
+		calls:      last(slices.Concat(u.calls, more.calls)),
+		sandboxes:  last(slices.Concat(u.sandboxes, more.sandboxes)),
+	}
+}
+
+// batch is what one message names.
+func (u unsettled) batch() unsettled {
+	return unsettled{dispatches: first(u.dispatches), calls: first(u.calls), sandboxes: first(u.sandboxes)}
+}
+
+// without returns what follows a batch that was sent. More may have come since, in front of which the oldest are forgotten.
+func (u unsettled) without(sent unsettled) unsettled {
+	return unsettled{
+		dispatches: after(u.dispatches, sent.dispatches), calls: after(u.calls, sent.calls), sandboxes: after(u.sandboxes, sent.sandboxes),
+	}
 }
 
 func last[T any](all []T) []T { return all[max(0, len(all)-maxLost):] }
 
-// namedFor is how long a message that was sent may not have arrived, because its connection is found to be broken.
-const namedFor = 2 * time.Minute
+func first[T any](all []T) []T { return all[:min(len(all), lostBatch)] }
 
-// named is what a message has named.
-type named struct {
-	at   time.Time
-	lost []uint64
-	open leftOpen
+// after returns a copy of what follows the last of those that were sent.
+func after[T comparable](all, sent []T) []T {
+	if len(sent) == 0 {
+		return all
+	}
+	return slices.Clone(all[slices.Index(all, sent[len(sent)-1])+1:])
 }
 
-// batch is what one message names.
-func (l leftOpen) batch() leftOpen {
-	return leftOpen{calls: l.calls[:min(len(l.calls), lostBatch)], sandboxes: l.sandboxes[:min(len(l.sandboxes), lostBatch)]}
+// lose notes what the peer is to be told.
+func (p *peer) lose(more unsettled) {
+	p.mu.Lock()
+	p.unsettled = p.unsettled.with(more)
+	p.mu.Unlock()
+	p.signal()
+}
+
+// told notes what was sent.
+func (p *peer) told(sent unsettled) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.service.opts.Clock.Now()
+	p.unsettled = p.unsettled.without(sent)
+	p.named = append(slices.DeleteFunc(p.named, func(n named) bool { return now.Sub(n.at) > namedFor }), named{sent, now})
+}
+
+// nameAgain puts back what was sent of late; because a message that a broken connection takes is not an error. To name something twice does
+// no harm. It is called with the peer's lock held.
+func (p *peer) nameAgain() {
+	var again unsettled
+	for _, n := range p.named {
+		again = again.with(n.unsettled)
+	}
+	p.unsettled, p.named = again.with(p.unsettled), nil
 }
 
 // leave tells every peer what the end of a stream has left open, and every later one; because a replica that was frozen may know of no
 // peers when it finds out.
 func (s *Service) leave(lost *federationv1.RelayLost) {
-	more := leftOpen{calls: lost.GetCalls(), sandboxes: lost.GetSandboxIds()}
+	more := unsettled{calls: lost.GetCalls(), sandboxes: lost.GetSandboxIds()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = s.open.with(more)
 	for _, p := range s.peers {
-		p.mu.Lock()
-		p.ended = p.ended.with(more)
-		p.mu.Unlock()
-		p.signal()
+		p.lose(more)
 	}
 }
 

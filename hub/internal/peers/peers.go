@@ -76,7 +76,7 @@ type Service struct {
 
 	mu    sync.RWMutex
 	peers map[string]*peer
-	open  leftOpen // for peers to come
+	open  unsettled // what streams have left open, for peers to come
 }
 
 // New returns a service without peers.

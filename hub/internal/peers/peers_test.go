@@ -186,7 +186,7 @@ func TestI2ALostResponseIsReleased(t *testing.T) {
 	east.responds(granted)
 	b := f.replicas["b"]
 	b.ready(f, "east", "a", 3)
-	b.gate.close()
+	b.gate.Close()
 	began := time.Now()
 	late, end := context.WithTimeout(t.Context(), patience)
 	defer end()
@@ -199,7 +199,7 @@ func TestI2ALostResponseIsReleased(t *testing.T) {
 	if health, _ := b.fleet.Health("east"); !health.LastChoice() {
 		t.Errorf("a cluster whose replica is silent is %s", health)
 	}
-	b.gate.open()
+	b.gate.Open()
 	east.wantReleased()
 
 	asked := make(chan struct{})
