@@ -35,6 +35,8 @@
 //     TestI2NoAnswerWithoutTheLease.
 //   - Pods besides the key's holder were never returned. They end as Canceled, under the lease only (I6):
 //     TestI2OfTwoPodsTheHigherIncarnationStays, TestI6ALapsedLeaderEndsNothingOfItsSuccessor.
+//   - So does a Pod that appears once the sandbox of its key has ended, under the same attempt or an earlier one; because an earlier leader's
+//     write may take effect late: TestI2AWriteThatComesAfterTheEndOfItsKeyEnds.
 //   - The sandbox of an unclear write ends if it appears only after the key's next call, or while a claim waits that is then refused:
 //     TestI2AWriteThatComesLateEndsUnanswered, TestI2AWriteThatComesLateEndsWithTheRefusal.
 //   - Refusals and cancels are kept for ten minutes, bounded in number (I10, I11): TestRefusalIsRemembered, TestCanceledKey,

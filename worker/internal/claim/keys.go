@@ -32,6 +32,18 @@ type met struct {
 	ended   string // the id of a sandbox whose record is the result
 }
 
+// holder returns the Pod that a key stands for; nil for none.
+func (s *Service) holder(v *inventory.View, hash string) *inventory.Pod {
+	p := v.Holder(hash)
+	if p == nil {
+		return nil
+	}
+	if of := sandbox.Read(p.Object()).Claim; s.sandboxes.EndedBefore(v, p.Sandbox(), &of) != "" {
+		return nil
+	}
+	return p
+}
+
 // carriers are what a key has here: a claim under way, the Pod that stays, the latest record. known are their attempts.
 type carriers struct {
 	known
@@ -41,7 +53,7 @@ type carriers struct {
 }
 
 func (s *Service) carriers(v *inventory.View, shared *shared, hash string) carriers {
-	c := carriers{op: shared.ops[hash], holder: v.Holder(hash)}
+	c := carriers{op: shared.ops[hash], holder: s.holder(v, hash)}
 	if c.op != nil {
 		c.pending = c.op.claim.Attempt
 	}
@@ -150,9 +162,9 @@ func conflict(c *Claim, differ ...string) error {
 }
 
 // enforce ends a live sandbox that must not exist: one whose key was canceled or refused, one that another Pod with the same key
-// outranks, one that was returned to no caller, and one that has ended before and came back with an etcd that was restored. A
-// leader whose lease has lapsed, for example because it was frozen, ends none: the next leader may have returned that very
-// sandbox.
+// outranks, one whose key stands for a sandbox that has ended, one that was returned to no caller, and one that has ended before and
+// came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none: the next
+// leader may have returned that very sandbox.
 func (l locked) enforce(p *inventory.Pod) {
 	if !l.Serving() || p.Sandbox() == "" || !p.Live() {
 		return
@@ -169,9 +181,15 @@ func (l locked) enforce(p *inventory.Pod) {
 	if p.KeyHash() == "" {
 		return
 	}
+	of := sandbox.Read(p.Object()).Claim
 	refused, ok := l.refused.Get(l.clock.Now(), p.KeyHash())
-	if ok && sandbox.Read(p.Object()).Attempt <= refused.attempt {
+	if ok && of.Attempt <= refused.attempt {
 		end := sandboxes.Canceled("Canceled", "the claim had been refused or canceled when the Pod was written")
+		l.sandboxes.Dispose(l.State, p.Sandbox(), end)
+		return
+	}
+	if ended := l.sandboxes.EndedBefore(&l.View, p.Sandbox(), &of); ended != "" {
+		end := sandboxes.Canceled("DuplicateKey", "sandbox "+ended+" had the same claim key, and has ended")
 		l.sandboxes.Dispose(l.State, p.Sandbox(), end)
 		return
 	}
@@ -342,7 +360,7 @@ func (l locked) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, 
 		l.abort(o)
 	}
 	record.Phase, record.StopReason = sandboxv1.Phase_ENDED, string(v1alpha1.SandboxStopReasonCanceled)
-	if p := l.Holder(hash); p != nil && sandbox.Read(p.Object()).Attempt <= attempt {
+	if p := l.holder(&l.View, hash); p != nil && sandbox.Read(p.Object()).Attempt <= attempt {
 		return p.Sandbox(), nil, nil
 	}
 	if id, of := l.sandboxes.EndedUnder(&l.View, hash); id != "" && of <= attempt {
@@ -367,7 +385,7 @@ func (s *Service) AllKeys() (keys []*federationv1.KeyHolder) {
 
 func (s *Service) keys(v *inventory.View, shared *shared) (keys []*federationv1.KeyHolder) {
 	for hash := range v.KeyHashes() {
-		p := v.Holder(hash)
+		p := s.holder(v, hash)
 		// A live Pod whose sandbox has ended came back with an etcd that was restored. The hub, which has its record, ends it.
 		if p == nil || s.sandboxes.HasEnded(p.Sandbox()) && !p.Live() {
 			continue

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,6 +245,36 @@ func TestI2OfTwoPodsTheHigherIncarnationStays(t *testing.T) {
 	l.Until("01-"+claimtest.ClusterID, "the lower incarnation to end", canceled)
 	if got := l.MustCreate(claimtest.Keyed("k", 1)); got.GetId() != "00-"+claimtest.ClusterID || got.GetPhase() != sandboxv1.Phase_RUNNING {
 		t.Errorf("I2: the key is answered %v, want the higher incarnation's", got)
+	}
+}
+
+// I2: the write of an earlier leader that takes effect after the sandbox of its key has ended makes a sandbox that no caller gets. It ends,
+// and the key goes on to return the one that has ended.
+func TestI2AWriteThatComesAfterTheEndOfItsKeyEnds(t *testing.T) {
+	for _, attempt := range []int32{1, 2} {
+		t.Run(fmt.Sprint("attempt ", attempt), func(t *testing.T) {
+			w := claimtest.NewWorld(t)
+			w.MakePool(2)
+			l := w.Lead(3)
+			l.AwaitIdle(2)
+			returned := l.MustCreate(claimtest.Keyed("k", 2))
+			pods := w.Pods()
+			other := slices.IndexFunc(pods, func(p corev1.Pod) bool { return sandbox.Read(&p).ID == "" })
+			l.MustRelease(returned.GetId())
+			l.AwaitSandboxes(0)
+
+			late := "00-" + claimtest.ClusterID
+			writeClaim(w, &pods[other], &sandbox.Grant{
+				Claim: sandbox.Claim{
+					ID: late, Key: "k", KeyHash: w.KeyHash("k"), Attempt: attempt, Incarnation: 2, Team: "red", User: "ann",
+				},
+				Image: claimtest.PoolImage,
+			})
+			l.Until(late, "it to end", func(got *sandboxv1.Sandbox) bool { return got.GetStopReason() == "Canceled" })
+			if got := l.MustCreate(claimtest.Keyed("k", 2)); got.GetId() != returned.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
+				t.Errorf("I2: the key is answered %v, want the sandbox that has ended, %s", got, returned.GetId())
+			}
+		})
 	}
 }
 
