@@ -74,7 +74,7 @@ func (noLedger) Remembered(context.Context, string, *federationv1.LedgerMark) (b
 type Handler interface {
 	// OnEnded stores terminal records. They are acknowledged when it returns nil, and are sent again until then.
 	OnEnded(ctx context.Context, clusterID string, ended *federationv1.Ended) error
-	// OnKeys takes the complete key index of a cluster, with each of its complete reports.
+	// OnKeys takes the complete key index of a cluster, with each of its complete reports and each other report that has it.
 	OnKeys(clusterID string, keys []*federationv1.KeyHolder)
 	// OnRestored takes the same after the cluster's etcd was restored: keys that are not in it are lost.
 	OnRestored(clusterID string, keys []*federationv1.KeyHolder)

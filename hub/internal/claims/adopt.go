@@ -59,8 +59,8 @@ func (s *Service) awaitMemories(ctx context.Context) {
 	}
 }
 
-// OnKeys takes the key index in a cluster's complete report. It ends the Pods of claims that ended or moved on while the cluster
-// was away. Until the cluster has been heard, it adopts keys that the ledger may have lost.
+// OnKeys takes a cluster's key index. It ends the Pods of claims that ended or moved on while the cluster was away, or before a late write
+// made the Pod. Until the cluster has been heard, it adopts keys that the ledger may have lost.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
 	s.background.RetryUntilDone(&s.indexes, cluster, mostIndexPause, s.forgets(cluster), func(ctx context.Context) error {
 		err := s.takeIndex(ctx, cluster, holders)

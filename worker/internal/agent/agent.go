@@ -43,6 +43,8 @@ type Claims interface {
 	// Keys lists the holders of the hub's keys; AllKeys also those whose sandbox has ended.
 	Keys() []*federationv1.KeyHolder
 	AllKeys() []*federationv1.KeyHolder
+	// LateWrites counts holders that have appeared and that this leader did not write: Keys is to be sent again.
+	LateWrites() uint64
 }
 
 // Sandboxes manages them.

@@ -3,10 +3,17 @@
 package agent
 
 import (
+	"slices"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // lastReport waits for a stream's n-th report, and returns its last chunk.
@@ -58,5 +65,50 @@ func TestAStreamResumes(t *testing.T) {
 	third := w.hub.session()
 	if r := third.lastReport(1); third.hello.GetAcknowledged() != 0 || !r.GetComplete() {
 		t.Errorf("after a report without acknowledgement: %v, %v", third.hello, r)
+	}
+}
+
+// TestI2ASandboxThatALateWriteMadeIsNamed: the key index is sent again once a sandbox has appeared that this leader did not write; because
+// the hub may have canceled its claim at an earlier leader. The leader's own claims send none.
+func TestI2ASandboxThatALateWriteMadeIsNamed(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 2)
+	w.lead(clusterID)
+	s := w.hub.session()
+	s.lastReport(1)
+	w.hub.shows("py", 2)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	own := s.answer(1).GetSandbox().GetId()
+	s.beats(2)
+
+	free := w.pods()
+	free = slices.DeleteFunc(free, func(p corev1.Pod) bool { return sandbox.Read(&p).ID != "" })
+	grant := &sandbox.Grant{
+		Claim: sandbox.Claim{
+			ID: "00" + w.Namespace + "-" + clusterID, Key: "late", KeyHash: w.hash(2), Attempt: 1, Incarnation: 1, User: "ann",
+		},
+		Image: poolImage, Now: time.Now(),
+	}
+	patch, _, err := sandbox.ClaimPatch(&free[0], grant)
+	w.Must(err)
+	w.Must(w.Live.Patch(w.Context(), &free[0], client.RawPatch(types.JSONPatchType, patch)))
+
+	var index *federationv1.Report
+	w.Eventually("a key index", func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n := slices.IndexFunc(s.reports, (*federationv1.Report).GetIndex); n >= 0 {
+			index = s.reports[n]
+		}
+		return wait.If(index != nil, len(s.reports))
+	})
+	var named []string
+	for _, k := range index.GetKeys() {
+		if k.GetKeyHash() == w.hash(1) || k.GetKeyHash() == w.hash(2) {
+			named = append(named, k.GetSandboxId())
+		}
+	}
+	if want := []string{grant.ID, own}; !slices.Equal(named, want) {
+		t.Errorf("I2: the first index after the stream's first report names %v, want %v", named, want)
 	}
 }

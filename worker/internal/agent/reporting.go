@@ -21,6 +21,7 @@ type reporting struct {
 	flushAt  clock.Timer                      // nil while nothing waits
 	complete bool                             // the next report is to be complete
 	resume   bool                             // the hub has what is reported: the next report is of the differences, with the key index
+	late     uint64                           // how many late writes the last key index covers
 	chunks   []*federationv1.Report           // of the report that is being sent
 	sent     struct{ sequence, digest uint64 }
 }
@@ -95,6 +96,7 @@ func (u *uplink) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		u.late = u.agent.opts.Claims.LateWrites()
 		keys := u.agent.opts.Claims.Keys
 		if u.agent.recovers {
 			keys = u.agent.opts.Claims.AllKeys
@@ -154,7 +156,7 @@ func (u *uplink) nextChunk(ctx context.Context) error {
 	u.agent.metrics.reported(chunk)
 	u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
 	u.sent.sequence, u.sent.digest = chunk.GetSequence(), chunk.GetDigest()
-	if u.complete {
+	if u.complete || u.resume {
 		return u.flush(ctx)
 	}
 	if len(u.pending) > 0 || u.out.promised {

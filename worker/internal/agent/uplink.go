@@ -269,7 +269,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Sandboxes)
 		return u.sendEnded()
 	}
-	if u.complete {
+	if u.complete || u.resume {
 		return u.flush(ctx)
 	}
 	if len(u.pending) > 0 || u.out.promised {
@@ -281,6 +281,12 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 // heartbeat refers to the last report that was sent completely.
 func (u *uplink) heartbeat(ctx context.Context) error {
 	u.beats++
+	if u.agent.opts.Claims.LateWrites() != u.late {
+		u.resume = true
+		if err := u.flush(ctx); err != nil {
+			return err
+		}
+	}
 	if u.beats%refreshBeats == 0 {
 		if err := u.agent.source.MarkAll(ctx, u.out.reported.Keys()); err != nil {
 			return err

@@ -161,6 +161,33 @@ func conflict(c *Claim, differ ...string) error {
 	return disposition.Fault(problem.KeyConflict(c.Request.GetClaimKey(), differ))
 }
 
+// seen takes a Pod that has changed.
+func (l locked) seen(c *inventory.Change) {
+	l.enforce(c.Pod)
+	if l.wroteNot(c) {
+		l.late++
+		l.opts.Log.Info("A sandbox appeared that this leader did not write; the hub is asked whether its claim still stands",
+			"sandbox", c.Pod.Sandbox(), "pod", c.Pod.Object().Name, "claimKey", c.Pod.KeyHash())
+	}
+}
+
+// wroteNot reports whether a live sandbox with a key of the hub has appeared that no claim under way here is for.
+func (l locked) wroteNot(c *inventory.Change) bool {
+	p := c.Pod
+	if !l.Serving() || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
+		return false
+	}
+	o, of := l.ops[p.KeyHash()], sandbox.Read(p.Object()).Claim
+	return (o == nil || o.id != p.Sandbox()) && !l.sandboxes.IsLocal(p.Object().Namespace, &of)
+}
+
+// LateWrites counts the sandboxes with a key of the hub that have appeared since this leader serves, and that it did not write. An earlier
+// leader's write may take effect after the key index was sent, and only the hub knows whether the claim was canceled meanwhile.
+func (s *Service) LateWrites() (n uint64) {
+	s.view(func(_ *inventory.View, shared *shared) { n = shared.late })
+	return n
+}
+
 // enforce ends a live sandbox that must not exist: one whose key was canceled or refused, one that another Pod with the same key
 // outranks, one whose key stands for a sandbox that has ended, one that was returned to no caller, and one that has ended before and
 // came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none: the next

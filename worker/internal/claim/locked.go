@@ -19,6 +19,7 @@ type shared struct {
 	unclear *memory.Map[string]                                                // sandbox id of the last unclear write, by key hash
 	outlook func(types.NamespacedName) (canGrow bool, saturated time.Duration) // nil: nothing grows
 	onQueue []func(types.NamespacedName)
+	late    uint64 // see LateWrites
 }
 
 // locked is the service with the inventory's lock held.

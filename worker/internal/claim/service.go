@@ -74,7 +74,7 @@ func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service,
 	i.Observe(inventory.Observer{
 		Pod: func(st *inventory.State, c inventory.Change) {
 			if c.Kind == inventory.Seen {
-				s.in(st).enforce(c.Pod)
+				s.in(st).seen(&c)
 			}
 		},
 		Pool: func(st *inventory.State, p *inventory.Pool) { s.in(st).serve(p) },
