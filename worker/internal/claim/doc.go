@@ -39,6 +39,7 @@
 //     write may take effect late: TestI2AWriteThatComesAfterTheEndOfItsKeyEnds.
 //   - The sandbox of an unclear write ends if it appears only after the key's next call, or while a claim waits that is then refused:
 //     TestI2AWriteThatComesLateEndsUnanswered, TestI2AWriteThatComesLateEndsWithTheRefusal.
+//   - What appears while the lease has lapsed is looked at once it is held again: TestI2WhatAppearedWithoutTheLeaseIsLookedAtAgain.
 //   - Refusals and cancels are kept for ten minutes, bounded in number (I10, I11): TestRefusalIsRemembered, TestCanceledKey,
 //     TestI2OnlyAnUnknownAttemptIsDeclined.
 //   - A local claim returns the hub's sandbox for its key; because clients fall back to the local API:

@@ -174,7 +174,7 @@ func (l locked) seen(c *inventory.Change) {
 // wroteNot reports whether a live sandbox with a key of the hub has appeared that no claim under way here is for.
 func (l locked) wroteNot(c *inventory.Change) bool {
 	p := c.Pod
-	if !l.Serving() || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
+	if l.Leading() == nil || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
 		return false
 	}
 	o, of := l.ops[p.KeyHash()], sandbox.Read(p.Object()).Claim
@@ -190,10 +190,14 @@ func (s *Service) LateWrites() (n uint64) {
 
 // enforce ends a live sandbox that must not exist: one whose key was canceled or refused, one that another Pod with the same key
 // outranks, one whose key stands for a sandbox that has ended, one that was returned to no caller, and one that has ended before and
-// came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none: the next
-// leader may have returned that very sandbox.
+// came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none until it is
+// held again: the next leader may have returned that very sandbox.
 func (l locked) enforce(p *inventory.Pod) {
-	if !l.Serving() || p.Sandbox() == "" || !p.Live() {
+	if p.Sandbox() == "" || !p.Live() {
+		return
+	}
+	if !l.Serving() {
+		l.LookAgain()
 		return
 	}
 	if l.Disowned(p.Sandbox()) {

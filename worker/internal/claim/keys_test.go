@@ -278,6 +278,22 @@ func TestI2AWriteThatComesAfterTheEndOfItsKeyEnds(t *testing.T) {
 	}
 }
 
+// I2: what appears while the lease has lapsed is looked at once the lease is held again; because no event may come after that.
+func TestI2WhatAppearedWithoutTheLeaseIsLookedAtAgain(t *testing.T) {
+	w, l := claimtest.Start(t, 2)
+	_, err := l.Cancel(t.Context(), w.KeyHash("k"), 1)
+	must.Succeed(t, err)
+	l.Lease.Lost.Store(true)
+	late := "00-" + claimtest.ClusterID
+	writeClaim(w, &w.Pods()[0], &sandbox.Grant{
+		Claim: sandbox.Claim{ID: late, Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1, Incarnation: 1, Team: "red", User: "ann"},
+		Image: claimtest.PoolImage,
+	})
+	l.AwaitIdle(1) // it has seen it
+	l.Lease.Lost.Store(false)
+	l.Until(late, "it to end", func(got *sandboxv1.Sandbox) bool { return got.GetStopReason() == "Canceled" })
+}
+
 // writeClaim writes a claim past the service, as another leader would.
 func writeClaim(w *claimtest.World, pod *corev1.Pod, g *sandbox.Grant) {
 	w.T.Helper()

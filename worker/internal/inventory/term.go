@@ -12,18 +12,23 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// lastPatience is how long work under way may continue once serving has ended.
-const lastPatience = 5 * time.Second
+const (
+	// lastPatience is how long work under way may continue once serving has ended.
+	lastPatience = 5 * time.Second
+	// leasePoll is the pause between two looks whether a lapsed lease is held again.
+	leasePoll = 200 * time.Millisecond
+)
 
 // term is one term of leadership.
 type term struct {
-	lease       Lease
-	incarnation uint64
-	leading     context.Context // set while serving
-	lasting     context.Context // set while serving, and a while longer
-	complete    bool            // the index has been complete once
-	running     int             // pieces of work under way
-	drained     chan struct{}   // closed when none is left; nil: nothing waits for that
+	lease        Lease
+	incarnation  uint64
+	leading      context.Context // set while serving
+	lasting      context.Context // set while serving, and a while longer
+	complete     bool            // the index has been complete once
+	lookingAgain bool            // see LookAgain
+	running      int             // pieces of work under way
+	drained      chan struct{}   // closed when none is left; nil: nothing waits for that
 }
 
 // Serving reports whether this process serves claims now.
@@ -145,9 +150,35 @@ func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 				o.Led(s)
 			}
 		}
-		for _, p := range s.byID {
-			s.changes = append(s.changes, Change{Kind: Seen, Pod: p, Sandbox: p.id, Before: p.object, View: p.object})
+		s.seeAll()
+	})
+}
+
+// seeAll has the observers look at each sandbox as if it had changed.
+func (s *State) seeAll() {
+	for _, p := range s.byID {
+		s.changes = append(s.changes, Change{Kind: Seen, Pod: p, Sandbox: p.id, Before: p.object, View: p.object})
+	}
+}
+
+// LookAgain has the observers look at all sandboxes once the lapsed lease is held again. An observer that does nothing without the lease
+// calls it; because no other event may come. If another process leads instead, the term ends, and that process looks at all of them.
+func (s *State) LookAgain() {
+	ctx := s.leading
+	if ctx == nil || s.lookingAgain {
+		return
+	}
+	s.lookingAgain = true
+	i := s.inventory
+	s.Begin(func() {
+		for !i.LeaseHeld() && wallclock.Sleep(ctx, i.opts.Clock, leasePoll) == nil {
 		}
+		i.Update(func(s *State) {
+			s.lookingAgain = false
+			if s.Serving() {
+				s.seeAll()
+			}
+		})
 	})
 }
 
