@@ -18,7 +18,6 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/inventory"
-	"navix.sh/atoll/worker/internal/keyed"
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
@@ -27,9 +26,6 @@ const (
 	dialTimeout = 10 * time.Second
 	// leaseCheck bounds how late a silent tunnel notices that this process no longer leads.
 	leaseCheck = time.Second
-	// openingsAtOnce is how many conversations of an account are being opened at a time (I14): each costs the API server a TLS
-	// handshake and a connection to a kubelet.
-	openingsAtOnce = 4
 )
 
 // Sandboxes looks up sandboxes.
@@ -71,7 +67,7 @@ type Options struct {
 type Service struct {
 	opts     Options
 	seats    reach.Seats
-	openings keyed.Semaphore // by account
+	openings *openings
 
 	mu       sync.Mutex
 	sessions map[string]map[*session]struct{} // by sandbox id
@@ -95,7 +91,7 @@ func New(opts Options) (*Service, error) {
 		opts.Clock = clock.RealClock{}
 	}
 	s := &Service{
-		opts: opts, seats: reach.Seats{Shares: opts.Shares}, openings: keyed.Semaphore{AtOnce: openingsAtOnce},
+		opts: opts, seats: reach.Seats{Shares: opts.Shares}, openings: newOpenings(),
 		sessions: map[string]map[*session]struct{}{},
 	}
 	opts.Sandboxes.OnShut(s.shut)
@@ -218,11 +214,11 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		case <-dialled:
 		}
 	}()
-	opened, err := s.openings.Acquire(session.ctx, accountOf(place))
+	end, err := s.openings.begin(session.ctx, accountOf(place))
 	if err != nil {
 		return err
 	}
-	defer opened()
+	defer end()
 	known := func() {}
 	if runs(what) {
 		var ok bool
@@ -240,6 +236,7 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 	if secrets := what.GetSecrets(); secrets != nil {
 		return s.give(session, place, secrets, what.GetCaller())
 	}
+	began := s.opts.Clock.Now()
 	inner, err := s.opts.Upstream.Dial(session.ctx, place, what)
 	if err == nil || session.ctx.Err() == nil {
 		known()
@@ -247,6 +244,7 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 	if err != nil {
 		return err
 	}
+	s.openings.took(s.opts.Clock.Since(began))
 	session.attach(inner)
 	return nil
 }
