@@ -314,12 +314,12 @@ func (s *Server) lost(left *federationv1.RelayLost) {
 func (s *Server) LostElsewhere(lost *federationv1.RelayLost) {
 	for _, l := range lost.GetCalls() {
 		id := callID{cluster: l.GetClusterId(), term: l.GetTerm(), stream: l.GetStream(), dispatch: l.GetDispatch()}
-		if s.opts.Fleet.Cluster(id.cluster) != nil && s.orphans.lose(id) {
+		if s.opts.Fleet.Registration(id.cluster) != "" && s.orphans.lose(id) {
 			s.wake(id.cluster)
 		}
 	}
 	for _, sandbox := range lost.GetSandboxIds() {
-		if cluster, ok := validate.ClusterOf(sandbox); ok && s.opts.Fleet.Cluster(cluster) != nil {
+		if cluster, ok := validate.ClusterOf(sandbox); ok && s.opts.Fleet.Registration(cluster) != "" {
 			s.Untaken(cluster, sandbox)
 		}
 	}

@@ -29,9 +29,9 @@
 //     error has one: TestSecretsOfAClaim (e2e/e2b).
 //   - What a caller does not read stays where it comes from, but for a message of an exec or log, and 128 KiB of a port; because the
 //     library for SPDY has no flow control and would queue 1.6 MiB (I14): TestI14WhatIsNotReadIsNotTaken.
-//   - I14: an account opens one conversation at a time, or, where openings take longer than 25 ms, as many as make 40 a second, up to eight;
-//     because each costs the API server a handshake, and one that is far away must not make them few. The next ones wait, as long as their
-//     callers do: TestI14OpeningsOfAnAccountTakeTurns, TestI14AKeyRunsFewAtATime.
+//   - I14: an account opens up to eight conversations at a time, and one while openings are slower than they can be; because each costs the
+//     API server a handshake. The next ones wait, as long as their callers do: TestI14OpeningsAreFewWhileTheyAreSlow,
+//     TestI14OpeningsOfAnAccountTakeTurns.
 //   - I14: only what package allowed allows is reached. The rest is FORBIDDEN, sent nowhere, and no activity:
 //     TestI14CallersReachWhatIsTheSandboxs.
 //

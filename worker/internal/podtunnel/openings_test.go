@@ -3,41 +3,74 @@
 package podtunnel
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 )
 
-// An account opens one conversation at a time where the API server is fast, and more where it is far away.
-func TestI14OpeningsOfAnAccountTakeTurns(t *testing.T) {
+// More conversations are opened at a time while that makes none of them slower, however far away the API server is.
+func TestI14OpeningsAreFewWhileTheyAreSlow(t *testing.T) {
+	near, far := 10*time.Millisecond, 300*time.Millisecond
 	for _, c := range []struct {
-		took   []time.Duration
-		atOnce int
+		name string
+		took []time.Duration
+		want int
 	}{
-		{nil, 1},
-		{[]time.Duration{time.Millisecond}, 1},
-		{[]time.Duration{25 * time.Millisecond}, 1},
-		{[]time.Duration{50 * time.Millisecond}, 2},
-		{[]time.Duration{300 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second}, 4},
-		{[]time.Duration{10 * time.Second}, 8},
+		{"the first", nil, 1},
+		{"a quick one", []time.Duration{near}, 2},
+		{"near", []time.Duration{near, near, near, near, near, near, near, near, near}, 8},
+		{"far", []time.Duration{far, far, far + near, far, far, far, far, far, far}, 8},
+		{"slower", []time.Duration{near, near, near, near, near, near, near, 3 * near}, 4},
+		{"slower and slower", []time.Duration{near, near, near, near, near, near, near, 3 * near, 3 * near, 3 * near, 3 * near}, 1},
+		{"again quick", []time.Duration{near, 3 * near, 3 * near, near, near}, 3},
 	} {
-		o := newOpenings()
+		l := &limit{atOnce: 1}
 		for _, d := range c.took {
-			o.took(d)
+			l.took(time.Unix(1000, 0), d)
 		}
-		if got := mostOpenings / int(weightOf(o.fastest())); got != c.atOnce {
-			t.Errorf("openings that took %v: %d at a time, want %d", c.took, got, c.atOnce)
+		if l.atOnce != c.want {
+			t.Errorf("%s: %d at a time, want %d", c.name, l.atOnce, c.want)
 		}
 	}
 }
 
-// What was measured long ago counts no more.
+// An API server that has moved away is compared with what it was for ten minutes at most.
 func TestOpeningsForget(t *testing.T) {
-	o := newOpenings()
-	o.took(time.Millisecond)
-	for range openingsRecent {
-		o.took(time.Second)
+	l, now := &limit{atOnce: 1}, time.Unix(1000, 0)
+	l.took(now, time.Millisecond)
+	for n, want := range []int{1, 2, 3} {
+		now = now.Add(openingPeriod)
+		if l.took(now, time.Second); l.atOnce != want {
+			t.Errorf("%d periods later: %d at a time, want %d", n+1, l.atOnce, want)
+		}
 	}
-	if got := o.fastest(); got != time.Second {
-		t.Errorf("the fastest is %s, want 1s", got)
+}
+
+// Each account has its own turns, and a slow kind does not slow another.
+func TestI14OpeningsOfAnAccountTakeTurns(t *testing.T) {
+	o := newOpenings(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	port := &federationv1.ReachCall{What: &federationv1.ReachCall_Port{Port: &federationv1.PortReach{Port: 80}}}
+	exec := &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{}}}
+	for range mostOpenings {
+		o.took(port, 10*time.Millisecond)
+		o.took(exec, 100*time.Millisecond)
 	}
+	for range mostOpenings / 2 {
+		for _, what := range []*federationv1.ReachCall{port, exec} {
+			_, err := o.begin(t.Context(), "mallory", what)
+			must.Succeed(t, err)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := o.begin(over, "mallory", port); err == nil {
+		t.Errorf("%d conversations of an account are being opened", mostOpenings+1)
+	}
+	_, err := o.begin(t.Context(), "ann", exec)
+	must.Succeed(t, err)
 }

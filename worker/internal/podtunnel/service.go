@@ -91,7 +91,7 @@ func New(opts Options) (*Service, error) {
 		opts.Clock = clock.RealClock{}
 	}
 	s := &Service{
-		opts: opts, seats: reach.Seats{Shares: opts.Shares}, openings: newOpenings(),
+		opts: opts, seats: reach.Seats{Shares: opts.Shares}, openings: newOpenings(opts.Clock),
 		sessions: map[string]map[*session]struct{}{},
 	}
 	opts.Sandboxes.OnShut(s.shut)
@@ -214,7 +214,7 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		case <-dialled:
 		}
 	}()
-	end, err := s.openings.begin(session.ctx, accountOf(place))
+	end, err := s.openings.begin(session.ctx, accountOf(place), what)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 	if err != nil {
 		return err
 	}
-	s.openings.took(s.opts.Clock.Since(began))
+	s.openings.took(what, s.opts.Clock.Since(began))
 	session.attach(inner)
 	return nil
 }
