@@ -164,15 +164,15 @@ func conflict(c *Claim, differ ...string) error {
 // seen takes a Pod that has changed.
 func (l locked) seen(c *inventory.Change) {
 	l.enforce(c.Pod)
-	if l.wroteNot(c) {
+	if l.isLateWrite(c) {
 		l.late++
 		l.opts.Log.Info("A sandbox appeared that this leader did not write; the hub is asked whether its claim still stands",
 			"sandbox", c.Pod.Sandbox(), "pod", c.Pod.Object().Name, "claimKey", c.Pod.KeyHash())
 	}
 }
 
-// wroteNot reports whether a live sandbox with a key of the hub has appeared that no claim under way here is for.
-func (l locked) wroteNot(c *inventory.Change) bool {
+// isLateWrite reports whether a live sandbox with a key of the hub has appeared that no claim under way here is for.
+func (l locked) isLateWrite(c *inventory.Change) bool {
 	p := c.Pod
 	if l.Leading() == nil || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
 		return false

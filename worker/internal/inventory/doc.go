@@ -40,5 +40,6 @@
 // # Claim keys (I2)
 //
 //   - A leader serves only after a live list that follows its election; because informers lag: TestI2ANewLeaderListsBeforeItServes.
+//   - What observers leave for want of the lease they look at again once it is held: TestI2WhatAppearedWithoutTheLeaseIsLookedAtAgain.
 //   - Of two Pods with one key the higher attempt, then incarnation, then sandbox id holds it: TestOutranks.
 package inventory
