@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keyed has a weighted semaphore for each key.
+// Package keyed has a semaphore for each key: at most so many of a key's operations run at a time.
 package keyed
 
 import (
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Semaphore admits operations of each key whose weights are Size together; the next ones wait, as long as their callers do. Keys without an
-// operation take no memory (I10).
+// Semaphore admits AtOnce operations of each key; the next ones wait, as long as their callers do. Keys without an operation take no
+// memory (I10).
 type Semaphore struct {
-	Size int64
+	AtOnce int64
 
 	mu sync.Mutex
 	of map[string]*users
@@ -25,14 +25,14 @@ type users struct {
 }
 
 // Acquire waits until the key has room. The caller calls release when its operation is over. The error is the context's cause.
-func (s *Semaphore) Acquire(ctx context.Context, key string, weight int64) (release func(), err error) {
+func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), err error) {
 	of := s.enter(key)
-	if err := of.free.Acquire(ctx, weight); err != nil {
+	if err := of.free.Acquire(ctx, 1); err != nil {
 		s.leave(key, of)
 		return nil, context.Cause(ctx)
 	}
 	return sync.OnceFunc(func() {
-		of.free.Release(weight)
+		of.free.Release(1)
 		s.leave(key, of)
 	}), nil
 }
@@ -45,7 +45,7 @@ func (s *Semaphore) enter(key string) *users {
 	}
 	of := s.of[key]
 	if of == nil {
-		of = &users{free: semaphore.NewWeighted(s.Size)}
+		of = &users{free: semaphore.NewWeighted(s.AtOnce)}
 		s.of[key] = of
 	}
 	of.count++

@@ -16,24 +16,24 @@ import (
 func TestI14AKeyRunsFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const atOnce = 4
-		s := Semaphore{Size: atOnce}
+		s := Semaphore{AtOnce: atOnce}
 		var releases []func()
 		for range atOnce {
-			release, err := s.Acquire(t.Context(), "mallory", 1)
+			release, err := s.Acquire(t.Context(), "mallory")
 			must.Succeed(t, err)
 			releases = append(releases, release)
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("the caller has gone"))
 		defer cancel()
-		if _, err := s.Acquire(ctx, "mallory", 1); err == nil || err.Error() != "the caller has gone" {
+		if _, err := s.Acquire(ctx, "mallory"); err == nil || err.Error() != "the caller has gone" {
 			t.Fatalf("one more got %v, want its context's cause", err)
 		}
-		release, err := s.Acquire(t.Context(), "ann", 1)
+		release, err := s.Acquire(t.Context(), "ann")
 		must.Succeed(t, err)
 		release()
 		waiting := make(chan error)
 		go func() {
-			release, err := s.Acquire(t.Context(), "mallory", 1)
+			release, err := s.Acquire(t.Context(), "mallory")
 			if err == nil {
 				defer release()
 			}

@@ -7,7 +7,6 @@
 //
 //	service.go   open tunnels and their bound
 //	session.go   one tunnel
-//	openings.go  how many are opened at a time
 //	activity.go  last traffic
 //	upstream.go  exec and logs
 //	logfile.go   runtimes' logs, by exec
@@ -29,9 +28,8 @@
 //     error has one: TestSecretsOfAClaim (e2e/e2b).
 //   - What a caller does not read stays where it comes from, but for a message of an exec or log, and 128 KiB of a port; because the
 //     library for SPDY has no flow control and would queue 1.6 MiB (I14): TestI14WhatIsNotReadIsNotTaken.
-//   - I14: an account opens up to eight conversations at a time, and one while openings are slower than they can be; because each costs the
-//     API server a handshake. The next ones wait, as long as their callers do: TestI14OpeningsAreFewWhileTheyAreSlow,
-//     TestI14OpeningsOfAnAccountTakeTurns.
+//   - I14: an account opens four conversations at a time; because each costs the API server a handshake. The next ones wait, as long as
+//     their callers do: TestI14AKeyRunsFewAtATime.
 //   - I14: only what package allowed allows is reached. The rest is FORBIDDEN, sent nowhere, and no activity:
 //     TestI14CallersReachWhatIsTheSandboxs.
 //

@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/keyed"
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
@@ -26,6 +27,9 @@ const (
 	dialTimeout = 10 * time.Second
 	// leaseCheck bounds how late a silent tunnel notices that this process no longer leads.
 	leaseCheck = time.Second
+	// openingsAtOnce is how many conversations of an account are being opened at a time (I14): each costs the API server a TLS
+	// handshake and a connection to a kubelet.
+	openingsAtOnce = 4
 )
 
 // Sandboxes looks up sandboxes.
@@ -67,7 +71,7 @@ type Options struct {
 type Service struct {
 	opts     Options
 	seats    reach.Seats
-	openings *openings
+	openings keyed.Semaphore // by account
 
 	mu       sync.Mutex
 	sessions map[string]map[*session]struct{} // by sandbox id
@@ -91,7 +95,7 @@ func New(opts Options) (*Service, error) {
 		opts.Clock = clock.RealClock{}
 	}
 	s := &Service{
-		opts: opts, seats: reach.Seats{Shares: opts.Shares}, openings: newOpenings(opts.Clock),
+		opts: opts, seats: reach.Seats{Shares: opts.Shares}, openings: keyed.Semaphore{AtOnce: openingsAtOnce},
 		sessions: map[string]map[*session]struct{}{},
 	}
 	opts.Sandboxes.OnShut(s.shut)
@@ -214,11 +218,11 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		case <-dialled:
 		}
 	}()
-	end, err := s.openings.begin(session.ctx, accountOf(place), what)
+	opened, err := s.openings.Acquire(session.ctx, accountOf(place))
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer opened()
 	known := func() {}
 	if runs(what) {
 		var ok bool
@@ -236,7 +240,6 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 	if secrets := what.GetSecrets(); secrets != nil {
 		return s.give(session, place, secrets, what.GetCaller())
 	}
-	began := s.opts.Clock.Now()
 	inner, err := s.opts.Upstream.Dial(session.ctx, place, what)
 	if err == nil || session.ctx.Err() == nil {
 		known()
@@ -244,7 +247,6 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 	if err != nil {
 		return err
 	}
-	s.openings.took(what, s.opts.Clock.Since(began))
 	session.attach(inner)
 	return nil
 }

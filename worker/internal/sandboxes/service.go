@@ -52,7 +52,7 @@ func New(i *inventory.Inventory, opts Options) (*Service, error) {
 	}
 	s := &Service{
 		opts: opts, inventory: i, clusterID: i.ClusterID(), time: i.Time(), clock: i.Clock(),
-		metrics: m, eventReads: make(chan struct{}, maxEventReads), changes: keyed.Semaphore{Size: 1},
+		metrics: m, eventReads: make(chan struct{}, maxEventReads), changes: keyed.Semaphore{AtOnce: 1},
 		guarded: inventory.Guard(shared{
 			watches: map[string]*watch{}, transitions: map[string]*transition{}, nudged: map[string]bool{}, disposing: map[string]bool{},
 			ended: newEndedStore(), feeds: map[*feed]struct{}{},

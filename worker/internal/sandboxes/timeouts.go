@@ -73,7 +73,7 @@ func (s *Service) writeActive(ctx context.Context, id string, at time.Time) erro
 
 // change writes on the Pod of a live sandbox, and returns the sandbox after the write.
 func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.Pod) []byte) (*sandboxv1.Sandbox, error) {
-	done, err := s.changes.Acquire(ctx, id, 1)
+	done, err := s.changes.Acquire(ctx, id)
 	if err != nil {
 		return nil, disposition.Doubt("changing sandbox %s: %w", id, err)
 	}
