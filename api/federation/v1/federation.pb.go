@@ -1362,7 +1362,8 @@ type Report struct {
 	Digest   uint64                 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"` // of all segments after this report; in the last chunk
 	Keys     []*KeyHolder           `protobuf:"bytes,8,rep,name=keys,proto3" json:"keys,omitempty"`       // complete reports, and those with index: every live sandbox, and every claim under way, with a key of
 	// the hub's space
-	Index         bool `protobuf:"varint,9,opt,name=index,proto3" json:"index,omitempty"` // keys is the whole index although the report is not complete: the first one after a Welcome with deltas, and one after a
+	// keys is the whole index although the report is not complete: the first one after a Welcome with deltas, and one after a late write.
+	Index         bool `protobuf:"varint,9,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

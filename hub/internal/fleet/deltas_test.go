@@ -116,4 +116,14 @@ func TestDeltasAfterAReattach(t *testing.T) {
 		t.Error("a later delta is taken for a key index")
 	}
 	wantTruth(t, b, o)
+	// One with an index has a whole one: a sandbox has appeared.
+	again := o.report(o.truth.Apply(segment.Delta{Changed: []*segment.Segment{pool(env(6), 6)}}), false, 1<<20)
+	again[0].Index, again[0].Keys = true, []*federationv1.KeyHolder{{KeyHash: "k", Attempt: 1}, {KeyHash: "l", Attempt: 1}}
+	if ack := o.deliver(again); ack == nil || ack.GetSendComplete() {
+		t.Fatalf("a later delta with an index got %v", ack)
+	}
+	if keys, whole := o.session.Keys(); !whole || len(keys) != 2 {
+		t.Errorf("the later key index is %v (whole: %t)", keys, whole)
+	}
+	wantTruth(t, b, o)
 }

@@ -204,7 +204,7 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 		c.relayReport(s, said)
 	}
 	c.count(resultApplied)
-	if r.complete || r.index && !s.synced {
+	if r.complete || r.index {
 		s.becomeSynced()
 		if r.noKeys == nil {
 			keys := r.keys // a pointer into the report would keep all its segments until the next one

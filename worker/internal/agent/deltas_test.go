@@ -7,11 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -110,5 +113,35 @@ func TestI2ASandboxThatALateWriteMadeIsNamed(t *testing.T) {
 	}
 	if want := []string{grant.ID, own}; !slices.Equal(named, want) {
 		t.Errorf("I2: the first index after the stream's first report names %v, want %v", named, want)
+	}
+}
+
+// lateClaims counts late writes.
+type lateClaims struct {
+	waitingClaims
+	late uint64
+}
+
+func (l *lateClaims) LateWrites() uint64 { return l.late }
+
+// Whoever makes sandboxes appear all the time, for example by labels on Pods, has the key index sent ever more rarely.
+func TestI14LateWritesCostFewIndexes(t *testing.T) {
+	fake := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	claims := &lateClaims{}
+	a := New(nil, nil, nil, Options{Claims: claims, Sandboxes: claims, Log: logr.Discard()})
+	u := newUplink(a)
+	u.clock, u.out.sequence = fake, window // without credit, no report is built
+	indexes := 0
+	for range 3600 {
+		claims.late++
+		must.Succeed(t, u.lookForLateWrites(t.Context()))
+		if u.resume {
+			indexes++
+			u.resume = false
+		}
+		fake.Step(time.Second)
+	}
+	if indexes != 10 { // after 0, 30 and 90 s, 3.5, 7.5, 15.5, 25.5, 35.5, 45.5 and 55.5 min
+		t.Errorf("%d indexes in an hour, want 10", indexes)
 	}
 }

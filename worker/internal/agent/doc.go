@@ -65,7 +65,8 @@
 //   - A stream's first report is complete, or, where the hub has the view of this term that a hub has acknowledged, of the differences,
 //     with the key index: TestAStreamResumes.
 //   - The index is sent again after a sandbox has appeared that this leader did not write; because the write of an earlier leader may take
-//     effect late, and only the hub knows that its claim was canceled since: TestI2ASandboxThatALateWriteMadeIsNamed.
+//     effect late, and only the hub knows that its claim was canceled since: TestI2ASandboxThatALateWriteMadeIsNamed. Then not again for
+//     30 s, and ever longer: TestI14LateWritesCostFewIndexes.
 //
 // # Dispatches
 //

@@ -12,7 +12,13 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-const coalesce = 100 * time.Millisecond
+const (
+	coalesce = 100 * time.Millisecond
+	// indexPause is the first pause between two key indexes for late writes, each of which costs the hub a look at every key. It doubles up to
+	// maxIndexPause; because whoever may edit Pods can make sandboxes appear (I14).
+	indexPause    = 30 * time.Second
+	maxIndexPause = 10 * time.Minute
+)
 
 // reporting is how far the reports of a stream have come.
 type reporting struct {
@@ -21,7 +27,9 @@ type reporting struct {
 	flushAt  clock.Timer                      // nil while nothing waits
 	complete bool                             // the next report is to be complete
 	resume   bool                             // the hub has what is reported: the next report is of the differences, with the key index
-	late     uint64                           // how many late writes the last key index covers
+	covered  uint64                           // how many late writes the last key index covers
+	indexAt  time.Time                        // when one may be sent for their sake
+	pause    time.Duration                    // after the last one that was
 	chunks   []*federationv1.Report           // of the report that is being sent
 	sent     struct{ sequence, digest uint64 }
 }
@@ -32,6 +40,17 @@ func (u *uplink) keepReported() {
 	if whole := !u.complete && !u.resume && len(u.chunks) == 0; whole && u.out.acked == u.out.sequence {
 		u.agent.reported = &u.out.reported
 	}
+}
+
+// lookForLateWrites has the next report contain the key index if sandboxes have appeared that this leader did not write.
+func (u *uplink) lookForLateWrites(ctx context.Context) error {
+	now := u.clock.Now()
+	if u.agent.opts.Claims.LateWrites() == u.covered || now.Before(u.indexAt) {
+		return nil
+	}
+	u.pause = min(max(2*u.pause, indexPause), maxIndexPause)
+	u.resume, u.indexAt = true, now.Add(u.pause)
+	return u.flush(ctx)
 }
 
 func (u *uplink) due() <-chan time.Time {
@@ -96,7 +115,7 @@ func (u *uplink) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		u.late = u.agent.opts.Claims.LateWrites()
+		u.covered = u.agent.opts.Claims.LateWrites()
 		keys := u.agent.opts.Claims.Keys
 		if u.agent.recovers {
 			keys = u.agent.opts.Claims.AllKeys

@@ -281,11 +281,8 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 // heartbeat refers to the last report that was sent completely.
 func (u *uplink) heartbeat(ctx context.Context) error {
 	u.beats++
-	if u.agent.opts.Claims.LateWrites() != u.late {
-		u.resume = true
-		if err := u.flush(ctx); err != nil {
-			return err
-		}
+	if err := u.lookForLateWrites(ctx); err != nil {
+		return err
 	}
 	if u.beats%refreshBeats == 0 {
 		if err := u.agent.source.MarkAll(ctx, u.out.reported.Keys()); err != nil {

@@ -32,18 +32,6 @@ type met struct {
 	ended   string // the id of a sandbox whose record is the result
 }
 
-// holder returns the Pod that a key stands for; nil for none.
-func (s *Service) holder(v *inventory.View, hash string) *inventory.Pod {
-	p := v.Holder(hash)
-	if p == nil {
-		return nil
-	}
-	if of := sandbox.Read(p.Object()).Claim; s.sandboxes.EndedBefore(v, p.Sandbox(), &of) != "" {
-		return nil
-	}
-	return p
-}
-
 // carriers are what a key has here: a claim under way, the Pod that stays, the latest record. known are their attempts.
 type carriers struct {
 	known
@@ -53,7 +41,7 @@ type carriers struct {
 }
 
 func (s *Service) carriers(v *inventory.View, shared *shared, hash string) carriers {
-	c := carriers{op: shared.ops[hash], holder: s.holder(v, hash)}
+	c := carriers{op: shared.ops[hash], holder: v.Holder(hash)}
 	if c.op != nil {
 		c.pending = c.op.claim.Attempt
 	}
@@ -163,73 +151,96 @@ func conflict(c *Claim, differ ...string) error {
 
 // seen takes a Pod that has changed.
 func (l locked) seen(c *inventory.Change) {
-	l.enforce(c.Pod)
-	if l.isLateWrite(c) {
-		l.late++
-		l.opts.Log.Info("A sandbox appeared that this leader did not write; the hub is asked whether its claim still stands",
+	if c.Kind == inventory.Gone {
+		delete(l.unjudged, c.Sandbox)
+		return
+	}
+	late := l.isLateWrite(c)
+	if late {
+		l.unjudged[c.Pod.Sandbox()] = struct{}{}
+	}
+	if ended := l.enforce(c.Pod); late && !ended {
+		l.lateWrites++
+		l.opts.Log.Info("A sandbox appeared that no claim under way here is for; the hub is asked whether its claim still stands",
 			"sandbox", c.Pod.Sandbox(), "pod", c.Pod.Object().Name, "claimKey", c.Pod.KeyHash())
 	}
 }
 
-// isLateWrite reports whether a live sandbox with a key of the hub has appeared that no claim under way here is for.
+// isLateWrite reports whether a live sandbox with a key has appeared that no claim under way here is for. An earlier leader wrote it, or this
+// one without a response. It was returned to no caller: this leader, which lists the Pods before it serves, did not see it then.
 func (l locked) isLateWrite(c *inventory.Change) bool {
 	p := c.Pod
 	if l.Leading() == nil || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
 		return false
 	}
-	o, of := l.ops[p.KeyHash()], sandbox.Read(p.Object()).Claim
-	return (o == nil || o.id != p.Sandbox()) && !l.sandboxes.IsLocal(p.Object().Namespace, &of)
+	o := l.ops[p.KeyHash()]
+	return o == nil || o.id != p.Sandbox()
 }
 
-// LateWrites counts the sandboxes with a key of the hub that have appeared since this leader serves, and that it did not write. An earlier
-// leader's write may take effect after the key index was sent, and only the hub knows whether the claim was canceled meanwhile.
+// isSuperseded reports whether the key of a late write stands for another sandbox, of its attempt or a later one: one that has ended, or that
+// of a claim under way.
+func (l locked) isSuperseded(p *inventory.Pod) bool {
+	attempt := sandbox.Read(p.Object()).Attempt
+	if ended, of := l.sandboxes.EndedUnder(&l.View, p.KeyHash()); ended != p.Sandbox() && of >= attempt {
+		return true
+	}
+	o := l.ops[p.KeyHash()]
+	return o != nil && o.id != p.Sandbox() && o.claim.Attempt >= attempt
+}
+
+// LateWrites counts the late writes that stay, as far as this worker knows. They may come after the key index was sent, and only the hub
+// knows whether a claim was canceled at an earlier leader.
 func (s *Service) LateWrites() (n uint64) {
-	s.view(func(_ *inventory.View, shared *shared) { n = shared.late })
+	s.view(func(_ *inventory.View, shared *shared) { n = shared.lateWrites })
 	return n
 }
 
-// enforce ends a live sandbox that must not exist: one whose key was canceled or refused, one that another Pod with the same key
-// outranks, one whose key stands for a sandbox that has ended, one that was returned to no caller, and one that has ended before and
-// came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none until it is
-// held again: the next leader may have returned that very sandbox.
-func (l locked) enforce(p *inventory.Pod) {
+// enforce ends a live sandbox that must not exist, and reports whether it does: one whose key was canceled or refused, one that another Pod
+// with the same key outranks, a late write whose key stands for another sandbox, one that was returned to no caller, and one that has ended
+// before and came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none until it
+// is held again: the next leader may have returned that very sandbox.
+func (l locked) enforce(p *inventory.Pod) (ended bool) {
 	if p.Sandbox() == "" || !p.Live() {
-		return
+		return false
 	}
 	if !l.Serving() {
 		l.LookAgain()
-		return
+		return false
+	}
+	_, late := l.unjudged[p.Sandbox()]
+	delete(l.unjudged, p.Sandbox()) // from here on a call may return it
+	if late && l.isSuperseded(p) {
+		l.Disown(p.Sandbox())
 	}
 	if l.Disowned(p.Sandbox()) {
 		l.sandboxes.Dispose(l.State, p.Sandbox(), sandboxes.Abandoned())
-		return
+		return true
 	}
 	// A Pod that is being deleted has its record before it is gone, and a view that lags shows an old state.
 	if p.Object().DeletionTimestamp == nil && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
 		l.cameBack(p)
-		return
+		return true
 	}
 	if p.KeyHash() == "" {
-		return
+		return false
 	}
-	of := sandbox.Read(p.Object()).Claim
 	refused, ok := l.refused.Get(l.clock.Now(), p.KeyHash())
-	if ok && of.Attempt <= refused.attempt {
+	if ok && sandbox.Read(p.Object()).Attempt <= refused.attempt {
 		end := sandboxes.Canceled("Canceled", "the claim had been refused or canceled when the Pod was written")
 		l.sandboxes.Dispose(l.State, p.Sandbox(), end)
-		return
+		return true
 	}
-	if ended := l.sandboxes.EndedBefore(&l.View, p.Sandbox(), &of); ended != "" {
-		end := sandboxes.Canceled("DuplicateKey", "sandbox "+ended+" had the same claim key, and has ended")
-		l.sandboxes.Dispose(l.State, p.Sandbox(), end)
-		return
-	}
+	return l.keepOne(p)
+}
+
+// keepOne ends all Pods with the key of p but the one that stays, and reports whether p ends.
+func (l locked) keepOne(p *inventory.Pod) (ended bool) {
 	if len(l.WithKey(p.KeyHash())) < 2 {
-		return
+		return false
 	}
 	stays := l.Holder(p.KeyHash())
 	if stays == nil {
-		return
+		return false
 	}
 	end := sandboxes.Canceled("DuplicateKey", "sandbox "+stays.Sandbox()+" has the same claim key and stays")
 	for _, other := range l.WithKey(p.KeyHash()) {
@@ -237,6 +248,7 @@ func (l locked) enforce(p *inventory.Pod) {
 			l.sandboxes.Dispose(l.State, other.Sandbox(), end)
 		}
 	}
+	return p != stays
 }
 
 // cameBack ends a sandbox that has ended before, and exists again because etcd was restored from a backup. If the restore was not
@@ -391,7 +403,7 @@ func (l locked) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, 
 		l.abort(o)
 	}
 	record.Phase, record.StopReason = sandboxv1.Phase_ENDED, string(v1alpha1.SandboxStopReasonCanceled)
-	if p := l.holder(&l.View, hash); p != nil && sandbox.Read(p.Object()).Attempt <= attempt {
+	if p := l.Holder(hash); p != nil && sandbox.Read(p.Object()).Attempt <= attempt {
 		return p.Sandbox(), nil, nil
 	}
 	if id, of := l.sandboxes.EndedUnder(&l.View, hash); id != "" && of <= attempt {
@@ -416,7 +428,7 @@ func (s *Service) AllKeys() (keys []*federationv1.KeyHolder) {
 
 func (s *Service) keys(v *inventory.View, shared *shared) (keys []*federationv1.KeyHolder) {
 	for hash := range v.KeyHashes() {
-		p := s.holder(v, hash)
+		p := v.Holder(hash)
 		// A live Pod whose sandbox has ended came back with an etcd that was restored. The hub, which has its record, ends it.
 		if p == nil || s.sandboxes.HasEnded(p.Sandbox()) && !p.Live() {
 			continue

@@ -21,6 +21,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
@@ -275,6 +276,46 @@ func TestI2AWriteThatComesAfterTheEndOfItsKeyEnds(t *testing.T) {
 				t.Errorf("I2: the key is answered %v, want the sandbox that has ended, %s", got, returned.GetId())
 			}
 		})
+	}
+}
+
+// I2: a late write ends where a claim under way has its key; because that would replace it in the eyes of a caller that had got it.
+func TestI2ALateWriteMakesWayForTheClaimThatWaits(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	w.MakePool(1, func(p *v1alpha1.SandboxPool) { p.Name = "other" })
+	l := w.Lead(3)
+	l.AwaitIdle(1)
+	taken := l.MustCreate()
+	waiting := make(chan *sandboxv1.Sandbox, 1)
+	go func() {
+		got, err := l.TryCreate(claimtest.Keyed("k", 1))
+		if err != nil {
+			t.Errorf("the claim that waits: %v", err)
+		}
+		waiting <- got
+	}()
+	l.AwaitWaiting(1)
+
+	var other *corev1.Pod
+	w.Eventually("an idle Pod of the other pool", func() error {
+		for _, p := range w.Pods() {
+			if strings.HasPrefix(p.Name, "other") && p.Labels[v1alpha1.SandboxPhaseLabelKey] == string(sandbox.Idle) {
+				other = &p
+			}
+		}
+		return wait.If(other != nil, "none")
+	})
+	late := "00-" + claimtest.ClusterID
+	writeClaim(w, other, &sandbox.Grant{
+		Claim: sandbox.Claim{ID: late, Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1, Incarnation: 2, Team: "red", User: "ann"},
+		Image: claimtest.PoolImage,
+	})
+	l.Until(late, "it to end", claimtest.Ended)
+	l.MustRelease(taken.GetId())
+	got := <-waiting
+	if again := l.MustCreate(claimtest.Keyed("k", 1)); got.GetId() == late || again.GetId() != got.GetId() {
+		t.Errorf("I2: the claim that waited got %s, the next one %s, the late write made %s", got.GetId(), again.GetId(), late)
 	}
 }
 

@@ -19,7 +19,9 @@ type shared struct {
 	unclear *memory.Map[string]                                                // sandbox id of the last unclear write, by key hash
 	outlook func(types.NamespacedName) (canGrow bool, saturated time.Duration) // nil: nothing grows
 	onQueue []func(types.NamespacedName)
-	late    uint64 // see LateWrites
+
+	lateWrites uint64              // see LateWrites
+	unjudged   map[string]struct{} // late writes that came while the lease had lapsed, by sandbox id
 }
 
 // locked is the service with the inventory's lock held.

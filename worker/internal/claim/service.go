@@ -64,7 +64,7 @@ func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service,
 	s := &Service{
 		opts: opts, inventory: i, sandboxes: sb, clusterID: i.ClusterID(), time: i.Time(), clock: i.Clock(), metrics: m,
 		guarded: inventory.Guard(shared{
-			queues: map[types.NamespacedName]*queue{}, ops: map[string]*op{},
+			queues: map[types.NamespacedName]*queue{}, ops: map[string]*op{}, unjudged: map[string]struct{}{},
 			refused: memory.New[refusal](keyMemory, maxKeys, nil), unclear: memory.New[string](keyMemory, maxKeys, nil),
 		}),
 	}
@@ -73,7 +73,7 @@ func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service,
 	}
 	i.Observe(inventory.Observer{
 		Pod: func(st *inventory.State, c inventory.Change) {
-			if c.Kind == inventory.Seen {
+			if c.Kind != inventory.Unpooled {
 				s.in(st).seen(&c)
 			}
 		},

@@ -175,9 +175,7 @@ func (s *State) LookAgain() {
 		}
 		i.Update(func(s *State) {
 			s.lookingAgain = false
-			if s.Serving() {
-				s.seeAll()
-			}
+			s.seeAll() // it may have lapsed again, of which an observer tells
 		})
 	})
 }

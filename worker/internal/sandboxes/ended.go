@@ -175,7 +175,7 @@ func (s *Service) keep(ctx context.Context, r history.Record) error {
 
 // recordOf returns a record with what it means for its claim key.
 func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, of sandbox.Claim) history.Record {
-	if s.unacknowledged(v, record.GetId(), &of) {
+	if unacknowledged(v, record.GetId(), &of) {
 		of.KeyHash = ""
 	}
 	return history.Record{
@@ -186,11 +186,11 @@ func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, of sand
 
 // unacknowledged reports whether a sandbox with a key is not the one that was returned for the key. Then its record must not
 // stand for the key, neither here nor at the hub (I2).
-func (s *Service) unacknowledged(v *inventory.View, id string, of *sandbox.Claim) bool {
+func unacknowledged(v *inventory.View, id string, of *sandbox.Claim) bool {
 	if of.KeyHash == "" {
 		return false
 	}
-	if v.Disowned(id) || s.EndedBefore(v, id, of) != "" {
+	if v.Disowned(id) {
 		return true
 	}
 	stays := v.Holder(of.KeyHash)
@@ -212,16 +212,6 @@ func (s *Service) EndedUnder(v *inventory.View, hash string) (id string, attempt
 		return r.Sandbox.GetId(), r.Attempt
 	}
 	return k.ID, k.Attempt
-}
-
-// EndedBefore returns the sandbox that ended under the key of another one, under the same attempt or a later one; empty for none. The key
-// stands for it, so the other one was returned to no caller: a write from before, which took effect late, made it.
-func (s *Service) EndedBefore(v *inventory.View, id string, of *sandbox.Claim) string {
-	ended, attempt := s.EndedUnder(v, of.KeyHash)
-	if ended == id || attempt < of.Attempt {
-		return ""
-	}
-	return ended
 }
 
 // EndedKeys lists the latest sandbox that ended under each of the hub's keys.
