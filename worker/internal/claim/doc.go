@@ -35,8 +35,8 @@
 //     TestI2NoAnswerWithoutTheLease.
 //   - Pods besides the key's holder were never returned. They end as Canceled, under the lease only (I6):
 //     TestI2OfTwoPodsTheHigherIncarnationStays, TestI6ALapsedLeaderEndsNothingOfItsSuccessor.
-//   - So does a late write of an earlier leader, which no caller was given, whose key stands for a sandbox that has ended or for a claim under
-//     way: TestI2AWriteThatComesAfterTheEndOfItsKeyEnds, TestI2ALateWriteMakesWayForTheClaimThatWaits.
+//   - So does a late write of an earlier leader, which no caller was given, whose key stands for a sandbox that has ended or for a claim
+//     under way: TestI2AWriteThatComesAfterTheEndOfItsKeyEnds, TestI2ALateWriteMakesWayForTheClaimThatWaits.
 //   - The sandbox of an unclear write ends if it appears only after the key's next call, or while a claim waits that is then refused:
 //     TestI2AWriteThatComesLateEndsUnanswered, TestI2AWriteThatComesLateEndsWithTheRefusal.
 //   - What appears while the lease has lapsed is looked at once it is held again: TestI2WhatAppearedWithoutTheLeaseIsLookedAtAgain.

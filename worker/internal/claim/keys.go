@@ -166,8 +166,8 @@ func (l locked) seen(c *inventory.Change) {
 	}
 }
 
-// isLateWrite reports whether a live sandbox with a key has appeared that no claim under way here is for. An earlier leader wrote it, or this
-// one without a response. It was returned to no caller: this leader, which lists the Pods before it serves, did not see it then.
+// isLateWrite reports whether a live sandbox with a key has appeared that no claim under way here is for. An earlier leader wrote it, or
+// this one without a response. It was returned to no caller: this leader, which lists the Pods before it serves, did not see it then.
 func (l locked) isLateWrite(c *inventory.Change) bool {
 	p := c.Pod
 	if l.Leading() == nil || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
@@ -177,8 +177,8 @@ func (l locked) isLateWrite(c *inventory.Change) bool {
 	return o == nil || o.id != p.Sandbox()
 }
 
-// isSuperseded reports whether the key of a late write stands for another sandbox, of its attempt or a later one: one that has ended, or that
-// of a claim under way.
+// isSuperseded reports whether the key of a late write stands for another sandbox, of its attempt or a later one: one that has ended, or
+// that of a claim under way.
 func (l locked) isSuperseded(p *inventory.Pod) bool {
 	attempt := sandbox.Read(p.Object()).Attempt
 	if ended, of := l.sandboxes.EndedUnder(&l.View, p.KeyHash()); ended != p.Sandbox() && of >= attempt {
@@ -195,10 +195,10 @@ func (s *Service) LateWrites() (n uint64) {
 	return n
 }
 
-// enforce ends a live sandbox that must not exist, and reports whether it does: one whose key was canceled or refused, one that another Pod
-// with the same key outranks, a late write whose key stands for another sandbox, one that was returned to no caller, and one that has ended
-// before and came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none until it
-// is held again: the next leader may have returned that very sandbox.
+// enforce ends a live sandbox that must not exist, and reports whether it does: one whose key was canceled or refused, one that another
+// Pod with the same key outranks, a late write whose key stands for another sandbox, one that was returned to no caller, and one that has
+// ended before and came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none
+// until it is held again: the next leader may have returned that very sandbox.
 func (l locked) enforce(p *inventory.Pod) (ended bool) {
 	if p.Sandbox() == "" || !p.Live() {
 		return false
