@@ -124,7 +124,7 @@ type lateClaims struct {
 
 func (l *lateClaims) LateWrites() uint64 { return l.late }
 
-// Whoever makes sandboxes appear all the time, for example by labels on Pods, has the key index sent ever more rarely.
+// A user who makes sandboxes appear all the time, for example by labels on Pods, has the key index sent ever more rarely.
 func TestI14LateWritesCostFewIndexes(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	claims := &lateClaims{}

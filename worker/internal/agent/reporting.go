@@ -15,7 +15,7 @@ import (
 const (
 	coalesce = 100 * time.Millisecond
 	// indexPause is the first pause between two key indexes for late writes, each of which costs the hub a look at every key. It doubles up to
-	// maxIndexPause; because whoever may edit Pods can make sandboxes appear (I14).
+	// maxIndexPause; because a user who may edit Pods can make sandboxes appear (I14).
 	indexPause    = 30 * time.Second
 	maxIndexPause = 10 * time.Minute
 )
