@@ -28,8 +28,8 @@
 //     error has one: TestSecretsOfAClaim (e2e/e2b).
 //   - What a caller does not read stays where it comes from, but for a message of an exec or log, and 128 KiB of a port; because the
 //     library for SPDY has no flow control and would queue 1.6 MiB (I14): TestI14WhatIsNotReadIsNotTaken.
-//   - I14: an account opens four conversations at a time; because each costs the API server a handshake. The next ones wait, as long as
-//     their callers do: TestI14AKeyRunsFewAtATime.
+//   - I14: an account opens four conversations at a time; because each costs the API server a handshake. The next ones wait, within
+//     the 10 s that an opening may take: TestI14AKeyRunsFewAtATime.
 //   - I14: only what package allowed allows is reached. The rest is FORBIDDEN, sent nowhere, and no activity:
 //     TestI14CallersReachWhatIsTheSandboxs.
 //
