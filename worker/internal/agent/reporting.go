@@ -175,6 +175,11 @@ func (u *uplink) nextChunk(ctx context.Context) error {
 	u.agent.metrics.reported(chunk)
 	u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
 	u.sent.sequence, u.sent.digest = chunk.GetSequence(), chunk.GetDigest()
+	return u.goOn(ctx)
+}
+
+// goOn reports what has waited for the end of a report, or for credit.
+func (u *uplink) goOn(ctx context.Context) error {
 	if u.complete || u.resume {
 		return u.flush(ctx)
 	}

@@ -269,13 +269,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Sandboxes)
 		return u.sendEnded()
 	}
-	if u.complete || u.resume {
-		return u.flush(ctx)
-	}
-	if len(u.pending) > 0 || u.out.promised {
-		u.arm()
-	}
-	return nil
+	return u.goOn(ctx)
 }
 
 // heartbeat refers to the last report that was sent completely.

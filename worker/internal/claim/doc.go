@@ -8,6 +8,7 @@
 //	create.go   a claim, from call to result
 //	start.go    failed starts
 //	keys.go     what exists for a claim key
+//	enforce.go  sandboxes that must not exist
 //	op.go       a claim under way
 //	carry.go    the same, to its end
 //	secrets.go  references to Secrets

@@ -234,13 +234,7 @@ func TestI2OfTwoPodsTheHigherIncarnationStays(t *testing.T) {
 	l.AwaitIdle(2)
 	pods := w.Pods()
 	for i, incarnation := range []uint64{2, 1} {
-		writeClaim(w, &pods[i], &sandbox.Grant{
-			Claim: sandbox.Claim{
-				ID: fmt.Sprintf("0%d-%s", i, claimtest.ClusterID), Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1,
-				Incarnation: incarnation, Team: "red", User: "ann",
-			},
-			Image: claimtest.PoolImage,
-		})
+		writeClaim(w, &pods[i], i, 1, incarnation)
 	}
 	canceled := func(got *sandboxv1.Sandbox) bool { return got.GetStopReason() == "Canceled" }
 	l.Until("01-"+claimtest.ClusterID, "the lower incarnation to end", canceled)
@@ -264,13 +258,7 @@ func TestI2AWriteThatComesAfterTheEndOfItsKeyEnds(t *testing.T) {
 			l.MustRelease(returned.GetId())
 			l.AwaitSandboxes(0)
 
-			late := "00-" + claimtest.ClusterID
-			writeClaim(w, &pods[other], &sandbox.Grant{
-				Claim: sandbox.Claim{
-					ID: late, Key: "k", KeyHash: w.KeyHash("k"), Attempt: attempt, Incarnation: 2, Team: "red", User: "ann",
-				},
-				Image: claimtest.PoolImage,
-			})
+			late := writeClaim(w, &pods[other], 0, attempt, 2)
 			l.Until(late, "it to end", func(got *sandboxv1.Sandbox) bool { return got.GetStopReason() == "Canceled" })
 			if got := l.MustCreate(claimtest.Keyed("k", 2)); got.GetId() != returned.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
 				t.Errorf("I2: the key is answered %v, want the sandbox that has ended, %s", got, returned.GetId())
@@ -306,11 +294,7 @@ func TestI2ALateWriteMakesWayForTheClaimThatWaits(t *testing.T) {
 		}
 		return wait.If(other != nil, "none")
 	})
-	late := "00-" + claimtest.ClusterID
-	writeClaim(w, other, &sandbox.Grant{
-		Claim: sandbox.Claim{ID: late, Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1, Incarnation: 2, Team: "red", User: "ann"},
-		Image: claimtest.PoolImage,
-	})
+	late := writeClaim(w, other, 0, 1, 2)
 	l.Until(late, "it to end", claimtest.Ended)
 	l.MustRelease(taken.GetId())
 	got := <-waiting
@@ -325,23 +309,25 @@ func TestI2WhatAppearedWithoutTheLeaseIsLookedAtAgain(t *testing.T) {
 	_, err := l.Cancel(t.Context(), w.KeyHash("k"), 1)
 	must.Succeed(t, err)
 	l.Lease.Lost.Store(true)
-	late := "00-" + claimtest.ClusterID
-	writeClaim(w, &w.Pods()[0], &sandbox.Grant{
-		Claim: sandbox.Claim{ID: late, Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1, Incarnation: 1, Team: "red", User: "ann"},
-		Image: claimtest.PoolImage,
-	})
+	late := writeClaim(w, &w.Pods()[0], 0, 1, 1)
 	l.AwaitIdle(1) // it has seen it
 	l.Lease.Lost.Store(false)
 	l.Until(late, "it to end", func(got *sandboxv1.Sandbox) bool { return got.GetStopReason() == "Canceled" })
 }
 
-// writeClaim writes a claim past the service, as another leader would.
-func writeClaim(w *claimtest.World, pod *corev1.Pod, g *sandbox.Grant) {
+// writeClaim writes a claim with the key k past the service, as another leader would, and returns the id of its sandbox.
+func writeClaim(w *claimtest.World, pod *corev1.Pod, number int, attempt int32, incarnation uint64) (id string) {
 	w.T.Helper()
-	g.Now = time.Now()
-	patch, _, err := sandbox.ClaimPatch(pod, g)
+	id = fmt.Sprintf("0%d-%s", number, claimtest.ClusterID)
+	patch, _, err := sandbox.ClaimPatch(pod, &sandbox.Grant{
+		Claim: sandbox.Claim{
+			ID: id, Key: "k", KeyHash: w.KeyHash("k"), Attempt: attempt, Incarnation: incarnation, Team: "red", User: "ann",
+		},
+		Image: claimtest.PoolImage, Now: time.Now(),
+	})
 	w.Must(err)
 	w.Must(w.Live.Patch(w.T.Context(), pod.DeepCopy(), client.RawPatch(types.JSONPatchType, patch)))
+	return id
 }
 
 func TestCanceledKey(t *testing.T) {

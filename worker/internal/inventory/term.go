@@ -175,7 +175,9 @@ func (s *State) LookAgain() {
 		}
 		i.Update(func(s *State) {
 			s.lookingAgain = false
-			s.seeAll() // it may have lapsed again, of which an observer tells
+			if ctx.Err() == nil {
+				s.seeAll() // the lease may have lapsed again; then an observer asks again
+			}
 		})
 	})
 }

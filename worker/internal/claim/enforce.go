@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxes"
+)
+
+// seen takes a Pod that has changed.
+func (l locked) seen(c *inventory.Change) {
+	if c.Kind == inventory.Gone {
+		delete(l.unjudged, c.Sandbox)
+		return
+	}
+	late := l.isLateWrite(c)
+	if late {
+		l.unjudged[c.Pod.Sandbox()] = struct{}{}
+	}
+	if ended := l.enforce(c.Pod); late && !ended && l.isHubs(c.Pod) {
+		l.lateWrites++
+		l.opts.Log.Info("A sandbox appeared that no claim under way here is for; the hub is asked whether its claim still stands",
+			"sandbox", c.Pod.Sandbox(), "pod", c.Pod.Object().Name, "claimKey", c.Pod.KeyHash())
+	}
+}
+
+// isLateWrite reports whether a live sandbox with a key has appeared that no claim under way here is for. An earlier leader wrote it, or
+// this one without a response. It was returned to no caller: this leader, which lists the Pods before it serves, did not see it then.
+func (l locked) isLateWrite(c *inventory.Change) bool {
+	p := c.Pod
+	if l.Leading() == nil || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
+		return false
+	}
+	o := l.ops[p.KeyHash()]
+	return o == nil || o.id != p.Sandbox()
+}
+
+// isSuperseded reports whether the key of a late write stands for another sandbox, of its attempt or a later one: one that has ended, or
+// that of a claim under way.
+func (l locked) isSuperseded(p *inventory.Pod) bool {
+	attempt := sandbox.Read(p.Object()).Attempt
+	if ended, of := l.sandboxes.EndedUnder(&l.View, p.KeyHash()); ended != p.Sandbox() && of >= attempt {
+		return true
+	}
+	o := l.ops[p.KeyHash()]
+	return o != nil && o.id != p.Sandbox() && o.claim.Attempt >= attempt
+}
+
+// isHubs reports whether a sandbox with a key was claimed through the hub.
+func (l locked) isHubs(p *inventory.Pod) bool {
+	of := sandbox.Read(p.Object()).Claim
+	return !l.sandboxes.IsLocal(p.Object().Namespace, &of)
+}
+
+// LateWrites counts the late writes of claims of the hub that stay, as far as this worker knows. They may come after the key index was
+// sent, and only the hub knows whether a claim was canceled at an earlier leader.
+func (s *Service) LateWrites() (n uint64) {
+	s.view(func(_ *inventory.View, shared *shared) { n = shared.lateWrites })
+	return n
+}
+
+// enforce ends a live sandbox that must not exist, and reports whether it does: one whose key was canceled or refused, one that another
+// Pod with the same key outranks, a late write whose key stands for another sandbox, one that was returned to no caller, and one that has
+// ended before and came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none
+// until it is held again: the next leader may have returned that very sandbox.
+func (l locked) enforce(p *inventory.Pod) (ended bool) {
+	if p.Sandbox() == "" || !p.Live() {
+		return false
+	}
+	if !l.Serving() {
+		l.LookAgain()
+		return false
+	}
+	_, late := l.unjudged[p.Sandbox()]
+	delete(l.unjudged, p.Sandbox()) // from here on a call may return it
+	if late && l.isSuperseded(p) {
+		l.Disown(p.Sandbox())
+	}
+	if l.Disowned(p.Sandbox()) {
+		l.sandboxes.Dispose(l.State, p.Sandbox(), sandboxes.Abandoned())
+		return true
+	}
+	// A Pod that is being deleted has its record before it is gone, and a view that lags shows an old state.
+	if p.Object().DeletionTimestamp == nil && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
+		l.cameBack(p)
+		return true
+	}
+	if p.KeyHash() == "" {
+		return false
+	}
+	refused, ok := l.refused.Get(l.clock.Now(), p.KeyHash())
+	if ok && sandbox.Read(p.Object()).Attempt <= refused.attempt {
+		end := sandboxes.Canceled("Canceled", "the claim had been refused or canceled when the Pod was written")
+		l.sandboxes.Dispose(l.State, p.Sandbox(), end)
+		return true
+	}
+	return l.keepOne(p)
+}
+
+// keepOne ends all Pods with the key of p but the one that stays, and reports whether p ends.
+func (l locked) keepOne(p *inventory.Pod) (ended bool) {
+	if len(l.WithKey(p.KeyHash())) < 2 {
+		return false
+	}
+	stays := l.Holder(p.KeyHash())
+	if stays == nil {
+		return false
+	}
+	end := sandboxes.Canceled("DuplicateKey", "sandbox "+stays.Sandbox()+" has the same claim key and stays")
+	for _, other := range l.WithKey(p.KeyHash()) {
+		if other != stays && other.Live() {
+			l.sandboxes.Dispose(l.State, other.Sandbox(), end)
+		}
+	}
+	return p != stays
+}
+
+// cameBack ends a sandbox that has ended before, and exists again because etcd was restored from a backup. If the restore was not
+// known yet, it is now: idle Pods may belong to another tenant as well.
+func (l locked) cameBack(p *inventory.Pod) {
+	if !sandbox.NeverReset(p.Object()) {
+		l.opts.Log.Error(inventory.ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again",
+			"sandbox", p.Sandbox(), "pod", p.Object().Name)
+		l.FoundSetBack()
+		return
+	}
+	l.sandboxes.Dispose(l.State, p.Sandbox(), sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
+}
