@@ -141,6 +141,7 @@ type RelayFrame struct {
 	//	*RelayFrame_Heartbeat
 	//	*RelayFrame_Detached
 	//	*RelayFrame_Claims
+	//	*RelayFrame_Contact
 	Body          isRelayFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -237,6 +238,15 @@ func (x *RelayFrame) GetClaims() *RelayClaims {
 	return nil
 }
 
+func (x *RelayFrame) GetContact() *RelayContact {
+	if x != nil {
+		if x, ok := x.Body.(*RelayFrame_Contact); ok {
+			return x.Contact
+		}
+	}
+	return nil
+}
+
 type isRelayFrame_Body interface {
 	isRelayFrame_Body()
 }
@@ -265,6 +275,10 @@ type RelayFrame_Claims struct {
 	Claims *RelayClaims `protobuf:"bytes,16,opt,name=claims,proto3,oneof"`
 }
 
+type RelayFrame_Contact struct {
+	Contact *RelayContact `protobuf:"bytes,17,opt,name=contact,proto3,oneof"`
+}
+
 func (*RelayFrame_Hello) isRelayFrame_Body() {}
 
 func (*RelayFrame_Attached) isRelayFrame_Body() {}
@@ -276,6 +290,8 @@ func (*RelayFrame_Heartbeat) isRelayFrame_Body() {}
 func (*RelayFrame_Detached) isRelayFrame_Body() {}
 
 func (*RelayFrame_Claims) isRelayFrame_Body() {}
+
+func (*RelayFrame_Contact) isRelayFrame_Body() {}
 
 // PeerHello is the first message of either side.
 type PeerHello struct {
@@ -801,6 +817,76 @@ func (x *RelayMemberClaims) GetClaims() uint32 {
 	return 0
 }
 
+// RelayContact says that a worker with the certificate and the uid of a registered cluster sent its Hello to the sender, which may have
+// refused it. Two clusters with one identity may connect to different replicas, and are found by their contacts with all of them.
+type RelayContact struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ClusterUid    string                 `protobuf:"bytes,2,opt,name=cluster_uid,json=clusterUid,proto3" json:"cluster_uid,omitempty"`
+	Term          string                 `protobuf:"bytes,3,opt,name=term,proto3" json:"term,omitempty"`
+	Beside        bool                   `protobuf:"varint,4,opt,name=beside,proto3" json:"beside,omitempty"` // another term's stream was healthy, and could not be replaced
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayContact) Reset() {
+	*x = RelayContact{}
+	mi := &file_federation_v1_peers_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayContact) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayContact) ProtoMessage() {}
+
+func (x *RelayContact) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_peers_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayContact.ProtoReflect.Descriptor instead.
+func (*RelayContact) Descriptor() ([]byte, []int) {
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RelayContact) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RelayContact) GetClusterUid() string {
+	if x != nil {
+		return x.ClusterUid
+	}
+	return ""
+}
+
+func (x *RelayContact) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
+func (x *RelayContact) GetBeside() bool {
+	if x != nil {
+		return x.Beside
+	}
+	return false
+}
+
 // RelayComplete asks for a complete report of a cluster's view.
 type RelayComplete struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -811,7 +897,7 @@ type RelayComplete struct {
 
 func (x *RelayComplete) Reset() {
 	*x = RelayComplete{}
-	mi := &file_federation_v1_peers_proto_msgTypes[9]
+	mi := &file_federation_v1_peers_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +909,7 @@ func (x *RelayComplete) String() string {
 func (*RelayComplete) ProtoMessage() {}
 
 func (x *RelayComplete) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_peers_proto_msgTypes[9]
+	mi := &file_federation_v1_peers_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +922,7 @@ func (x *RelayComplete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayComplete.ProtoReflect.Descriptor instead.
 func (*RelayComplete) Descriptor() ([]byte, []int) {
-	return file_federation_v1_peers_proto_rawDescGZIP(), []int{9}
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RelayComplete) GetClusterId() string {
@@ -862,7 +948,7 @@ type RelayLost struct {
 
 func (x *RelayLost) Reset() {
 	*x = RelayLost{}
-	mi := &file_federation_v1_peers_proto_msgTypes[10]
+	mi := &file_federation_v1_peers_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +960,7 @@ func (x *RelayLost) String() string {
 func (*RelayLost) ProtoMessage() {}
 
 func (x *RelayLost) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_peers_proto_msgTypes[10]
+	mi := &file_federation_v1_peers_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +973,7 @@ func (x *RelayLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayLost.ProtoReflect.Descriptor instead.
 func (*RelayLost) Descriptor() ([]byte, []int) {
-	return file_federation_v1_peers_proto_rawDescGZIP(), []int{10}
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RelayLost) GetDispatches() []uint64 {
@@ -924,7 +1010,7 @@ type LostCall struct {
 
 func (x *LostCall) Reset() {
 	*x = LostCall{}
-	mi := &file_federation_v1_peers_proto_msgTypes[11]
+	mi := &file_federation_v1_peers_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1022,7 @@ func (x *LostCall) String() string {
 func (*LostCall) ProtoMessage() {}
 
 func (x *LostCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_peers_proto_msgTypes[11]
+	mi := &file_federation_v1_peers_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1035,7 @@ func (x *LostCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostCall.ProtoReflect.Descriptor instead.
 func (*LostCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_peers_proto_rawDescGZIP(), []int{11}
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LostCall) GetClusterId() string {
@@ -992,7 +1078,7 @@ type PeerDispatch struct {
 
 func (x *PeerDispatch) Reset() {
 	*x = PeerDispatch{}
-	mi := &file_federation_v1_peers_proto_msgTypes[12]
+	mi := &file_federation_v1_peers_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1090,7 @@ func (x *PeerDispatch) String() string {
 func (*PeerDispatch) ProtoMessage() {}
 
 func (x *PeerDispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_peers_proto_msgTypes[12]
+	mi := &file_federation_v1_peers_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1103,7 @@ func (x *PeerDispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerDispatch.ProtoReflect.Descriptor instead.
 func (*PeerDispatch) Descriptor() ([]byte, []int) {
-	return file_federation_v1_peers_proto_rawDescGZIP(), []int{12}
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PeerDispatch) GetRun() string {
@@ -1064,7 +1150,7 @@ type PeerOutcome struct {
 
 func (x *PeerOutcome) Reset() {
 	*x = PeerOutcome{}
-	mi := &file_federation_v1_peers_proto_msgTypes[13]
+	mi := &file_federation_v1_peers_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1162,7 @@ func (x *PeerOutcome) String() string {
 func (*PeerOutcome) ProtoMessage() {}
 
 func (x *PeerOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_peers_proto_msgTypes[13]
+	mi := &file_federation_v1_peers_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1175,7 @@ func (x *PeerOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerOutcome.ProtoReflect.Descriptor instead.
 func (*PeerOutcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_peers_proto_rawDescGZIP(), []int{13}
+	return file_federation_v1_peers_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PeerOutcome) GetOutcome() isPeerOutcome_Outcome {
@@ -1172,7 +1258,7 @@ const file_federation_v1_peers_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x1e.atoll.federation.v1.PeerHelloH\x00R\x05hello\x12@\n" +
 	"\bcomplete\x18\x02 \x01(\v2\".atoll.federation.v1.RelayCompleteH\x00R\bcomplete\x124\n" +
 	"\x04lost\x18\x03 \x01(\v2\x1e.atoll.federation.v1.RelayLostH\x00R\x04lostB\x06\n" +
-	"\x04body\"\x8d\x03\n" +
+	"\x04body\"\xcc\x03\n" +
 	"\n" +
 	"RelayFrame\x126\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1e.atoll.federation.v1.PeerHelloH\x00R\x05hello\x12@\n" +
@@ -1180,7 +1266,8 @@ const file_federation_v1_peers_proto_rawDesc = "" +
 	"\x06report\x18\x03 \x01(\v2 .atoll.federation.v1.RelayReportH\x00R\x06report\x12C\n" +
 	"\theartbeat\x18\x04 \x01(\v2#.atoll.federation.v1.RelayHeartbeatH\x00R\theartbeat\x12@\n" +
 	"\bdetached\x18\x05 \x01(\v2\".atoll.federation.v1.RelayDetachedH\x00R\bdetached\x12:\n" +
-	"\x06claims\x18\x10 \x01(\v2 .atoll.federation.v1.RelayClaimsH\x00R\x06claimsB\x06\n" +
+	"\x06claims\x18\x10 \x01(\v2 .atoll.federation.v1.RelayClaimsH\x00R\x06claims\x12=\n" +
+	"\acontact\x18\x11 \x01(\v2!.atoll.federation.v1.RelayContactH\x00R\acontactB\x06\n" +
 	"\x04body\"\x99\x01\n" +
 	"\tPeerHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
@@ -1229,7 +1316,14 @@ const file_federation_v1_peers_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x03 \x01(\tR\x03env\x12\x12\n" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x16\n" +
-	"\x06claims\x18\x05 \x01(\rR\x06claims\".\n" +
+	"\x06claims\x18\x05 \x01(\rR\x06claims\"z\n" +
+	"\fRelayContact\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1f\n" +
+	"\vcluster_uid\x18\x02 \x01(\tR\n" +
+	"clusterUid\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\tR\x04term\x12\x16\n" +
+	"\x06beside\x18\x04 \x01(\bR\x06beside\".\n" +
 	"\rRelayComplete\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\"\x81\x01\n" +
@@ -1276,7 +1370,7 @@ func file_federation_v1_peers_proto_rawDescGZIP() []byte {
 	return file_federation_v1_peers_proto_rawDescData
 }
 
-var file_federation_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_federation_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_federation_v1_peers_proto_goTypes = []any{
 	(*RelayRequest)(nil),          // 0: atoll.federation.v1.RelayRequest
 	(*RelayFrame)(nil),            // 1: atoll.federation.v1.RelayFrame
@@ -1287,54 +1381,56 @@ var file_federation_v1_peers_proto_goTypes = []any{
 	(*RelayDetached)(nil),         // 6: atoll.federation.v1.RelayDetached
 	(*RelayClaims)(nil),           // 7: atoll.federation.v1.RelayClaims
 	(*RelayMemberClaims)(nil),     // 8: atoll.federation.v1.RelayMemberClaims
-	(*RelayComplete)(nil),         // 9: atoll.federation.v1.RelayComplete
-	(*RelayLost)(nil),             // 10: atoll.federation.v1.RelayLost
-	(*LostCall)(nil),              // 11: atoll.federation.v1.LostCall
-	(*PeerDispatch)(nil),          // 12: atoll.federation.v1.PeerDispatch
-	(*PeerOutcome)(nil),           // 13: atoll.federation.v1.PeerOutcome
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*Hosting)(nil),               // 15: atoll.federation.v1.Hosting
-	(*Report)(nil),                // 16: atoll.federation.v1.Report
-	(*Heartbeat)(nil),             // 17: atoll.federation.v1.Heartbeat
-	(*Dispatch)(nil),              // 18: atoll.federation.v1.Dispatch
-	(*Answer)(nil),                // 19: atoll.federation.v1.Answer
-	(*TunnelFrame)(nil),           // 20: atoll.federation.v1.TunnelFrame
-	(*AwaitEndRequest)(nil),       // 21: atoll.federation.v1.AwaitEndRequest
-	(*AwaitEndResponse)(nil),      // 22: atoll.federation.v1.AwaitEndResponse
+	(*RelayContact)(nil),          // 9: atoll.federation.v1.RelayContact
+	(*RelayComplete)(nil),         // 10: atoll.federation.v1.RelayComplete
+	(*RelayLost)(nil),             // 11: atoll.federation.v1.RelayLost
+	(*LostCall)(nil),              // 12: atoll.federation.v1.LostCall
+	(*PeerDispatch)(nil),          // 13: atoll.federation.v1.PeerDispatch
+	(*PeerOutcome)(nil),           // 14: atoll.federation.v1.PeerOutcome
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*Hosting)(nil),               // 16: atoll.federation.v1.Hosting
+	(*Report)(nil),                // 17: atoll.federation.v1.Report
+	(*Heartbeat)(nil),             // 18: atoll.federation.v1.Heartbeat
+	(*Dispatch)(nil),              // 19: atoll.federation.v1.Dispatch
+	(*Answer)(nil),                // 20: atoll.federation.v1.Answer
+	(*TunnelFrame)(nil),           // 21: atoll.federation.v1.TunnelFrame
+	(*AwaitEndRequest)(nil),       // 22: atoll.federation.v1.AwaitEndRequest
+	(*AwaitEndResponse)(nil),      // 23: atoll.federation.v1.AwaitEndResponse
 }
 var file_federation_v1_peers_proto_depIdxs = []int32{
 	2,  // 0: atoll.federation.v1.RelayRequest.hello:type_name -> atoll.federation.v1.PeerHello
-	9,  // 1: atoll.federation.v1.RelayRequest.complete:type_name -> atoll.federation.v1.RelayComplete
-	10, // 2: atoll.federation.v1.RelayRequest.lost:type_name -> atoll.federation.v1.RelayLost
+	10, // 1: atoll.federation.v1.RelayRequest.complete:type_name -> atoll.federation.v1.RelayComplete
+	11, // 2: atoll.federation.v1.RelayRequest.lost:type_name -> atoll.federation.v1.RelayLost
 	2,  // 3: atoll.federation.v1.RelayFrame.hello:type_name -> atoll.federation.v1.PeerHello
 	3,  // 4: atoll.federation.v1.RelayFrame.attached:type_name -> atoll.federation.v1.RelayAttached
 	4,  // 5: atoll.federation.v1.RelayFrame.report:type_name -> atoll.federation.v1.RelayReport
 	5,  // 6: atoll.federation.v1.RelayFrame.heartbeat:type_name -> atoll.federation.v1.RelayHeartbeat
 	6,  // 7: atoll.federation.v1.RelayFrame.detached:type_name -> atoll.federation.v1.RelayDetached
 	7,  // 8: atoll.federation.v1.RelayFrame.claims:type_name -> atoll.federation.v1.RelayClaims
-	14, // 9: atoll.federation.v1.PeerHello.since:type_name -> google.protobuf.Timestamp
-	14, // 10: atoll.federation.v1.RelayAttached.certificate_expires:type_name -> google.protobuf.Timestamp
-	14, // 11: atoll.federation.v1.RelayAttached.certificate_issued:type_name -> google.protobuf.Timestamp
-	15, // 12: atoll.federation.v1.RelayAttached.hosting:type_name -> atoll.federation.v1.Hosting
-	16, // 13: atoll.federation.v1.RelayReport.report:type_name -> atoll.federation.v1.Report
-	17, // 14: atoll.federation.v1.RelayHeartbeat.heartbeat:type_name -> atoll.federation.v1.Heartbeat
-	8,  // 15: atoll.federation.v1.RelayClaims.members:type_name -> atoll.federation.v1.RelayMemberClaims
-	11, // 16: atoll.federation.v1.RelayLost.calls:type_name -> atoll.federation.v1.LostCall
-	18, // 17: atoll.federation.v1.PeerDispatch.dispatch:type_name -> atoll.federation.v1.Dispatch
-	19, // 18: atoll.federation.v1.PeerOutcome.answer:type_name -> atoll.federation.v1.Answer
-	0,  // 19: atoll.federation.v1.Peers.Relay:input_type -> atoll.federation.v1.RelayRequest
-	12, // 20: atoll.federation.v1.Peers.Dispatch:input_type -> atoll.federation.v1.PeerDispatch
-	20, // 21: atoll.federation.v1.Peers.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	21, // 22: atoll.federation.v1.Peers.AwaitEnd:input_type -> atoll.federation.v1.AwaitEndRequest
-	1,  // 23: atoll.federation.v1.Peers.Relay:output_type -> atoll.federation.v1.RelayFrame
-	13, // 24: atoll.federation.v1.Peers.Dispatch:output_type -> atoll.federation.v1.PeerOutcome
-	20, // 25: atoll.federation.v1.Peers.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	22, // 26: atoll.federation.v1.Peers.AwaitEnd:output_type -> atoll.federation.v1.AwaitEndResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	9,  // 9: atoll.federation.v1.RelayFrame.contact:type_name -> atoll.federation.v1.RelayContact
+	15, // 10: atoll.federation.v1.PeerHello.since:type_name -> google.protobuf.Timestamp
+	15, // 11: atoll.federation.v1.RelayAttached.certificate_expires:type_name -> google.protobuf.Timestamp
+	15, // 12: atoll.federation.v1.RelayAttached.certificate_issued:type_name -> google.protobuf.Timestamp
+	16, // 13: atoll.federation.v1.RelayAttached.hosting:type_name -> atoll.federation.v1.Hosting
+	17, // 14: atoll.federation.v1.RelayReport.report:type_name -> atoll.federation.v1.Report
+	18, // 15: atoll.federation.v1.RelayHeartbeat.heartbeat:type_name -> atoll.federation.v1.Heartbeat
+	8,  // 16: atoll.federation.v1.RelayClaims.members:type_name -> atoll.federation.v1.RelayMemberClaims
+	12, // 17: atoll.federation.v1.RelayLost.calls:type_name -> atoll.federation.v1.LostCall
+	19, // 18: atoll.federation.v1.PeerDispatch.dispatch:type_name -> atoll.federation.v1.Dispatch
+	20, // 19: atoll.federation.v1.PeerOutcome.answer:type_name -> atoll.federation.v1.Answer
+	0,  // 20: atoll.federation.v1.Peers.Relay:input_type -> atoll.federation.v1.RelayRequest
+	13, // 21: atoll.federation.v1.Peers.Dispatch:input_type -> atoll.federation.v1.PeerDispatch
+	21, // 22: atoll.federation.v1.Peers.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	22, // 23: atoll.federation.v1.Peers.AwaitEnd:input_type -> atoll.federation.v1.AwaitEndRequest
+	1,  // 24: atoll.federation.v1.Peers.Relay:output_type -> atoll.federation.v1.RelayFrame
+	14, // 25: atoll.federation.v1.Peers.Dispatch:output_type -> atoll.federation.v1.PeerOutcome
+	21, // 26: atoll.federation.v1.Peers.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	23, // 27: atoll.federation.v1.Peers.AwaitEnd:output_type -> atoll.federation.v1.AwaitEndResponse
+	24, // [24:28] is the sub-list for method output_type
+	20, // [20:24] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_peers_proto_init() }
@@ -1356,8 +1452,9 @@ func file_federation_v1_peers_proto_init() {
 		(*RelayFrame_Heartbeat)(nil),
 		(*RelayFrame_Detached)(nil),
 		(*RelayFrame_Claims)(nil),
+		(*RelayFrame_Contact)(nil),
 	}
-	file_federation_v1_peers_proto_msgTypes[13].OneofWrappers = []any{
+	file_federation_v1_peers_proto_msgTypes[14].OneofWrappers = []any{
 		(*PeerOutcome_Taken)(nil),
 		(*PeerOutcome_Answer)(nil),
 		(*PeerOutcome_NotSent)(nil),
@@ -1369,7 +1466,7 @@ func file_federation_v1_peers_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_peers_proto_rawDesc), len(file_federation_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -198,6 +198,70 @@ func TestACopyThatTookOverIsFoundByTheOriginal(t *testing.T) {
 	})
 }
 
+// The original asks one replica after the other, and the twin stays at one of them.
+func TestACopyIsFoundByContactsWithAllReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fleets []*Fleet
+		for range 3 {
+			fleets = append(fleets, newFleet(t, &memoryRegistry{}))
+		}
+		var wires []*wire
+		for i, from := range fleets {
+			for j, to := range fleets {
+				if i != j {
+					wires = append(wires, newWire(t, from, to, string(rune('a'+i))))
+				}
+			}
+		}
+		original, twin := newOwner(t, "east"), newOwner(t, "east")
+		original.connect(fleets[0])
+		settle(wires...)
+		time.Sleep(2 * contactWindow)
+		twin.term, twin.incarnation = "the twin", original.incarnation+1
+		twin.connect(fleets[1])
+		settle(wires...)
+		for i, want := range []Refusal{OlderStream, OlderStream, RefusedQuarantined} {
+			if got := original.refused(fleets[(2+i)%3]); got != string(want) {
+				t.Fatalf("attempt %d of the original: %q, want %q", i+1, got, want)
+			}
+			for range 15 {
+				settle(wires...)
+				time.Sleep(time.Second)
+				twin.heartbeat()
+			}
+		}
+		if !ended(twin.session) {
+			t.Error("the twin is still attached")
+		}
+		for i, f := range fleets {
+			if got := f.Cluster("east").GetState(); got != sandboxv1.ClusterState_QUARANTINED {
+				t.Errorf("replica %d shows the cluster as %s", i, got)
+			}
+			if got := twin.refused(f); got != string(RefusedQuarantined) {
+				t.Errorf("the twin goes on at replica %d: %q", i, got)
+			}
+		}
+	})
+}
+
+// TestI10ContactsThatAPeerDoesNotReadAreBounded: a cluster may say hello without end.
+func TestI10ContactsThatAPeerDoesNotReadAreBounded(t *testing.T) {
+	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
+	o := newOwner(t, "east")
+	o.connect(a)
+	w := newWire(t, a, b, "a")
+	for range 10 * maxContacts {
+		o.connect(a)
+	}
+	if n := len(w.relay.contacts[a.cluster("east")]); n != maxContacts {
+		t.Errorf("%d contacts wait for the peer, want %d", n, maxContacts)
+	}
+	settle(w)
+	if n := len(w.relay.contacts); n != 0 {
+		t.Errorf("contacts of %d clusters wait after all were sent", n)
+	}
+}
+
 func TestACrashLoopIsNoQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")

@@ -91,6 +91,8 @@ func (i *Inlet) Take(frame *federationv1.RelayFrame) (cluster string, ask bool, 
 		}
 	case *federationv1.RelayFrame_Claims:
 		i.hints(body.Claims)
+	case *federationv1.RelayFrame_Contact:
+		return "", false, i.contact(body.Contact)
 	default: // from a newer build
 	}
 	return "", false, nil

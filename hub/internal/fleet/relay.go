@@ -32,6 +32,8 @@ type Relay struct {
 	lines map[*cluster]*line
 	due   []*cluster // that have something to send, each once
 	hints map[memberKey]int32
+	// contacts that the peer has yet to be told, at most maxContacts of a cluster
+	contacts map[*cluster][]*federationv1.RelayContact
 }
 
 // line is what a peer has yet to be sent about one cluster. What it has is sent in the order of the fields.
@@ -124,6 +126,10 @@ func (r *Relay) next() *federationv1.RelayFrame {
 	for {
 		r.mu.Lock()
 		if frame := r.popHints(); frame != nil { // first; because it is of use for a moment
+			r.mu.Unlock()
+			return frame
+		}
+		if frame := r.popContact(); frame != nil {
 			r.mu.Unlock()
 			return frame
 		}

@@ -18,15 +18,6 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-const (
-	contactWindow   = time.Minute
-	maxContacts     = 32
-	maxAlternations = 3
-	// maxBeside contacts are 30 s apart or more, by the retry delay of a refusal: longer than a replaced leader lives.
-	maxBeside        = 3
-	quarantinePeriod = 5 * time.Minute
-)
-
 var (
 	// ErrReplaced: a newer stream of the cluster took over, or the cluster was quarantined.
 	ErrReplaced = errors.New("the stream was replaced")
@@ -123,31 +114,10 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	if facts.registeredUID == facts.uid {
 		beside := facts.alive && facts.hello.term != facts.last.term && facts.hello.incarnation <= facts.last.incarnation
 		c.noteContact(contact{facts.hello.term, now, beside})
+		c.relayContact(facts.uid, facts.hello.term, beside)
 	}
 	facts.quarantined = c.isQuarantined(now)
 	return facts
-}
-
-// noteContact quarantines the cluster when two terms alternate, or one keeps connecting while another is healthy: two clusters
-// with one identity. The quarantine lasts as long as both keep connecting. Called with mu held.
-func (c *cluster) noteContact(seen contact) {
-	n, now := len(c.contacts), seen.at
-	otherTerm := n > 0 && c.contacts[n-1].term != seen.term
-	c.contacts = slices.DeleteFunc(c.contacts, func(before contact) bool { return now-before.at >= contactWindow })
-	c.contacts = append(c.contacts, seen)
-	c.contacts = slices.Delete(c.contacts, 0, max(0, len(c.contacts)-maxContacts))
-	two := alternations(c.contacts) >= maxAlternations || persistent(c.contacts) >= maxBeside
-	if !two && (!otherTerm || !c.isQuarantined(now)) {
-		return
-	}
-	c.quarantineUntil(now + quarantinePeriod)
-	if s := c.session.Swap(nil); s != nil {
-		c.setAttached(false)
-		s.end()
-		c.relayDetached(s)
-	}
-	// evaluate skips if mu is taken, as it is here; the next tick updates the others.
-	c.evaluate()
 }
 
 // register binds the name to the first cluster. The binding is durable before the stream gets it.
