@@ -72,8 +72,10 @@ func impostors(w *world, draw *rand.Rand) {
 	backup := s.BackUp()
 	clone := w.intrude(s, "uid-"+s.ID, &backup)
 	time.Sleep(between(draw, 70*time.Second, 2*time.Minute))
-	if got := w.hub.Fleet.Cluster(s.ID).GetState(); got != sandboxv1.ClusterState_QUARANTINED {
-		w.problem("the hub does not see that there are two of cluster %s: %s", s.ID, got)
+	for i, hub := range w.hubs() {
+		if got := hub.Fleet.Cluster(s.ID).GetState(); got != sandboxv1.ClusterState_QUARANTINED {
+			w.problem("hub %d does not see that there are two of cluster %s: %s", i, s.ID, got)
+		}
 	}
 	clone.stop()
 	// The quarantine ends when the hub has not seen both for a while.

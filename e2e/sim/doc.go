@@ -8,7 +8,7 @@
 //
 // From fault 40 on the hub is three or five replicas, joined by package peers over the same network. Models of an etcd hold their ledger
 // and registry. Calls go to any replica, keys to two at once. Replicas are killed, frozen, restarted, and parted from the store, from each
-// other and from workers; the store loses its quorum.
+// other and from workers; the store loses its quorum. Faults from 100 on are those of one hub, 100 lower, for three replicas.
 //
 //	load: claims with old and new keys, and without; releases; cancels; callers that time out, or leave a sandbox
 //	the scenario's fault, under the load

@@ -123,7 +123,8 @@ func between(draw *rand.Rand, least, most time.Duration) time.Duration {
 }
 
 func scenarios() []scenario {
-	all := slices.Concat(networkFaults(), processFaults(), clusterFaults(), keyFaults(), lossFaults(), replicaFaults())
+	all := slices.Concat(networkFaults(), processFaults(), clusterFaults(), keyFaults(), lossFaults())
+	all = slices.Concat(all, withReplicas(all), replicaFaults())
 	slices.SortFunc(all, func(a, b scenario) int { return cmp.Compare(a.fault, b.fault) })
 	return all
 }

@@ -76,14 +76,14 @@ func removedWhileAway(w *world, draw *rand.Rand) {
 	w.must(away.RemoveEnv("goes"))
 	forget := draw.IntN(2) == 0
 	if forget {
-		_, err := w.hub.Fleet.Forget(context.Background(), away.ID)
+		_, err := w.hubs()[0].Fleet.Forget(context.Background(), away.ID)
 		w.must(err)
 	}
 	time.Sleep(between(draw, time.Second, 20*time.Second))
 	w.path(away.host).Heal()
 	time.Sleep(between(draw, time.Second, 20*time.Second))
 	if forget {
-		_, err := w.hub.Fleet.Undrain(context.Background(), away.ID)
+		_, err := w.hubs()[0].Fleet.Undrain(context.Background(), away.ID)
 		w.must(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -271,6 +272,28 @@ func replicaFaults() []scenario {
 		{fault: 49, name: "five replicas, and all kinds at once", replicas: 5, allowed: orphans, run: mixedReplicas},
 	}
 }
+
+// withReplicas returns the faults of a hub of one process for one of several. Left out are those of that process and of its disks, which
+// have counterparts in replicaFaults, and those that have replicas already.
+func withReplicas(of []scenario) []scenario {
+	var all []scenario
+	for _, sc := range of {
+		switch sc.fault {
+		case 0, 4, 5, 6, 20, 26:
+			continue
+		}
+		if sc.replicas > 0 || slices.ContainsFunc(of, func(other scenario) bool { return other.name == sc.name+replicated }) {
+			continue
+		}
+		sc.fault, sc.name, sc.replicas = 100+sc.fault, sc.name+replicated, 3
+		sc.allowed.orphans = true
+		all = append(all, sc)
+	}
+	return all
+}
+
+// replicated ends the names of faults that a hub of one process has as well.
+const replicated = ", with replicas"
 
 func (w *world) drawReplica(draw *rand.Rand) *replica { return w.replicas[draw.IntN(len(w.replicas))] }
 

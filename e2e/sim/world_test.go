@@ -160,7 +160,18 @@ func (w *world) killHub() {
 	}
 }
 
+// restartHub restarts the hub with all its replicas.
 func (w *world) restartHub(after time.Duration) {
+	if len(w.replicas) > 0 {
+		for _, r := range w.replicas {
+			r.die()
+		}
+		time.Sleep(after)
+		for _, r := range w.replicas {
+			r.start()
+		}
+		return
+	}
 	w.killHub()
 	time.Sleep(after)
 	w.startHub()
@@ -265,8 +276,28 @@ func (s *site) stop() {
 	}
 }
 
-// path is the network path from a cluster to the hub.
-func (w *world) path(id string) *simnet.Path { return w.net.Path(id, hubHost) }
+// path is the network from a cluster to the hub: the paths to all its replicas.
+func (w *world) path(id string) ways {
+	var all ways
+	for _, host := range w.hosts() {
+		all = append(all, w.net.Path(id, host))
+	}
+	return all
+}
+
+// ways are paths that one fault affects.
+type ways []*simnet.Path
+
+func (all ways) Cut()   { all.each((*simnet.Path).Cut) }
+func (all ways) Stall() { all.each((*simnet.Path).Stall) }
+func (all ways) Heal()  { all.each((*simnet.Path).Heal) }
+func (all ways) Break() { all.each((*simnet.Path).Break) }
+
+func (all ways) each(do func(*simnet.Path)) {
+	for _, path := range all {
+		do(path)
+	}
+}
 
 // close ends everything in order. A leaked goroutine keeps the bubble from ending, which fails the test.
 func (w *world) close() {
