@@ -35,12 +35,13 @@ const (
 func (s *Service) deliver(ctx context.Context) {
 	var couriers sync.WaitGroup
 	defer couriers.Wait()
-	running := map[string]bool{}
 	for {
 		for _, id := range s.opts.Fleet.ClusterIDs() {
-			if !running[id] {
-				running[id] = true
-				couriers.Go(func() { s.courier(id).run(ctx) })
+			if !s.opts.Connected(id) {
+				continue
+			}
+			if c := s.courier(id); c != nil {
+				couriers.Go(func() { c.run(ctx) })
 			}
 		}
 		if !s.sleep(ctx, lookEvery) {
@@ -67,30 +68,38 @@ type attempt struct {
 	at       time.Time
 }
 
+// courier returns the courier of a cluster that has none; nil: it has one.
 func (s *Service) courier(cluster string) *courier {
 	c := &courier{Service: s, cluster: cluster, wake: make(chan struct{}, 1), tried: map[string]attempt{}, fates: fates{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.wakes[cluster] != nil {
+		return nil
+	}
 	s.wakes[cluster] = c.wake
 	maps.Copy(c.fates, s.state.Load().fates[cluster])
 	return c
 }
 
+func (c *courier) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.wakes, c.cluster)
+}
+
+// run gives the cluster its part for as long as it is attached here.
 func (c *courier) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	defer c.end()
+	for ctx.Err() == nil && c.opts.Connected(c.cluster) {
 		began := c.opts.Clock.Now()
-		if c.opts.Connected(c.cluster) {
-			if err := c.step(ctx); err != nil && ctx.Err() == nil {
-				c.held = nil
-				c.opts.Log.Info("A cluster did not get its part of the catalogue, yet", "cluster", c.cluster, "error", err.Error())
-			}
-		} else {
+		if err := c.step(ctx); err != nil && ctx.Err() == nil {
 			c.held = nil
+			c.opts.Log.Info("A cluster did not get its part of the catalogue, yet", "cluster", c.cluster, "error", err.Error())
 		}
 		if !c.sleep(ctx, min(restFactor*c.opts.Clock.Since(began), lookEvery)) {
 			return
 		}
-		timer := c.opts.Clock.NewTimer(lookEvery)
+		timer := c.opts.Clock.NewTimer(c.pause())
 		select {
 		case <-ctx.Done():
 		case <-c.wake:
@@ -100,9 +109,19 @@ func (c *courier) run(ctx context.Context) {
 	}
 }
 
+// pause is how long a courier waits for a change. An empty catalogue has nothing to repeat; because a thousand couriers that look for that
+// each second delay claims.
+func (c *courier) pause() time.Duration {
+	if len(c.state.Load().records) == 0 {
+		return askEvery
+	}
+	return lookEvery
+}
+
 func (c *courier) step(ctx context.Context) error {
 	state, now := c.state.Load(), c.opts.Clock.Now()
 	if len(state.records) == 0 {
+		c.held = nil
 		return nil // it costs nothing while it is not used
 	}
 	if c.held == nil || now.Sub(c.asked) >= askEvery {

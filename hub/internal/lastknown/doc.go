@@ -13,5 +13,6 @@
 //   - A watch has a copy of its own (package watch): it exists only while there are watches, has one caller's sandboxes, and is fed by
 //     changes. A cluster that was away when that began is in it as it is here.
 //   - Lists are the rarer, the more sandboxes a cluster has; because each is read whole. One at a time runs for a cluster, and
-//     delays no other (I7).
+//     delays no other (I7). Lists of many clusters are spread over time; because a thousand at once would delay claims:
+//     TestListsAreSpread.
 package lastknown

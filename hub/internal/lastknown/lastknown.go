@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -24,7 +25,10 @@ const (
 	listEvery = 10 * time.Second
 	listPer   = 10 * time.Millisecond
 	// look is how often it is checked whether a list is due.
-	look = time.Second
+	look = 250 * time.Millisecond
+	// spread, in thousandths of listEvery, is how far a cluster's first list is from that of the one before. The golden ratio leaves even gaps
+	// for any number of clusters.
+	spread = 618
 	// pageSize is of one call.
 	pageSize = 1000
 	// maxSandboxes and maxBytes are one cluster's share. What does not fit is not kept.
@@ -53,6 +57,7 @@ type Sandboxes struct {
 
 	mu       sync.Mutex // of the map alone, and taken before a share's
 	clusters map[string]*share
+	added    int // to clusters, so far
 }
 
 // share is what is kept of one cluster. Clusters do not wait for each other (I7).
@@ -121,7 +126,9 @@ func (s *Sandboxes) share(cluster string) *share {
 
 func (s *Sandboxes) shareLocked(cluster string) *share {
 	if s.clusters[cluster] == nil {
-		s.clusters[cluster] = &share{sandboxes: map[string]*entry{}}
+		first := time.Duration(s.added*spread%1000) * listEvery / 1000
+		s.added++
+		s.clusters[cluster] = &share{sandboxes: map[string]*entry{}, next: s.opts.Clock.Now().Add(first)}
 	}
 	return s.clusters[cluster]
 }
@@ -214,15 +221,16 @@ func (s *Sandboxes) Run(ctx context.Context) error {
 
 // due returns the clusters to list now, and forgets those that are not registered any more.
 func (s *Sandboxes) due() (out []string) {
-	registered, now := s.opts.Clusters(), s.opts.Clock.Now()
+	all, now := s.opts.Clusters(), s.opts.Clock.Now()
+	registered := sets.New(all...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for cluster, known := range s.clusters {
-		if !slices.Contains(registered, cluster) && !known.busy() {
+		if !registered.Has(cluster) && !known.busy() {
 			delete(s.clusters, cluster)
 		}
 	}
-	for _, cluster := range registered {
+	for _, cluster := range all {
 		if s.shareLocked(cluster).begin(now) {
 			out = append(out, cluster)
 		}

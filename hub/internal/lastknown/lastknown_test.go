@@ -141,6 +141,43 @@ func TestListsOfManyAreRare(t *testing.T) {
 	})
 }
 
+// lists records when each list was read.
+type lists struct {
+	mu sync.Mutex
+	at map[time.Time]int
+}
+
+func (l *lists) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at[time.Now()]++
+	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE}, nil
+}
+
+// The clusters are known at once, as they are when a hub starts.
+func TestListsAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clusters = 400
+		var names []string
+		for i := range clusters {
+			names = append(names, fmt.Sprint("c", i))
+		}
+		l := &lists{at: map[time.Time]int{}}
+		s := New(Options{Dispatcher: l, Clusters: func() []string { return names }, Clock: clock.RealClock{}})
+		ctx, stop := context.WithTimeout(t.Context(), 6*listEvery)
+		defer stop()
+		must.Succeed(t, s.Run(ctx))
+		total, most := 0, 0
+		for _, n := range l.at {
+			total, most = total+n, max(most, n)
+		}
+		even := clusters / int(listEvery/look)
+		if total < 5*clusters || most > 2*even {
+			t.Errorf("%d lists in a minute, at most %d at once; want %d, and at most %d", total, most, 6*clusters, 2*even)
+		}
+	})
+}
+
 // One cluster's sandboxes cost the hub and other clusters a fixed share at most, and name no others'.
 func TestI14SharesAreBounded(t *testing.T) {
 	s := New(Options{Dispatcher: &cluster{}, Clock: clock.RealClock{}})
