@@ -57,8 +57,8 @@ func (r *Relay) contact(c *cluster, seen *federationv1.RelayContact) {
 	if r.contacts == nil {
 		r.contacts = map[*cluster][]*federationv1.RelayContact{}
 	}
-	waiting := append(r.contacts[c], seen)
-	r.contacts[c] = slices.Delete(waiting, 0, max(0, len(waiting)-maxContacts))
+	r.contacts[c] = append(r.contacts[c], seen)
+	r.contacts[c] = slices.Delete(r.contacts[c], 0, max(0, len(r.contacts[c])-maxContacts))
 	r.signal()
 }
 
