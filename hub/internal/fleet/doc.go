@@ -44,7 +44,7 @@
 //     TestTwoReplicasChooseDifferentLastPods. These are hints. A wrong one costs a hop: TestPoisonedHintsCostAHop.
 //   - A relay keeps one line for each cluster. A peer that falls behind is owed a complete report:
 //     TestI10APeerThatReadsSlowlyIsOwedACompleteReport.
-//   - Peers tell each other of hellos; because two clusters with one identity may connect to different replicas:
+//   - Peers tell each other of hellos beside a healthy stream; because two clusters with one identity may connect to different replicas:
 //     TestACopyIsFoundByContactsWithAllReplicas, TestI10ContactsThatAPeerDoesNotReadAreBounded.
 //   - Workers get foreign segments from their own replica, which alone uses their key indexes and writes their records:
 //     TestRelayedSessionsGetNoForeignSegments.

@@ -251,7 +251,7 @@ func TestI10ContactsThatAPeerDoesNotReadAreBounded(t *testing.T) {
 	o.connect(a)
 	w := newWire(t, a, b, "a")
 	for range 10 * maxContacts {
-		o.connect(a)
+		a.cluster("east").relayContact("uid", "the twin", true)
 	}
 	if n := len(w.relay.contacts[a.cluster("east")]); n != maxContacts {
 		t.Errorf("%d contacts wait for the peer, want %d", n, maxContacts)

@@ -114,7 +114,9 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	if facts.registeredUID == facts.uid {
 		beside := facts.alive && facts.hello.term != facts.last.term && facts.hello.incarnation <= facts.last.incarnation
 		c.noteContact(contact{facts.hello.term, now, beside})
-		c.relayContact(facts.uid, facts.hello.term, beside)
+		if beside || c.isQuarantined(now) { // others may arrive out of order, and look like terms that alternate
+			c.relayContact(facts.uid, facts.hello.term, beside)
+		}
 	}
 	facts.quarantined = c.isQuarantined(now)
 	return facts
