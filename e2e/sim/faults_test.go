@@ -92,9 +92,7 @@ func (w *world) heal() {
 	w.claims.SetFull(false)
 	w.registry.SetFull(false)
 	for _, s := range w.sites {
-		for _, host := range w.hosts() {
-			w.net.Path(s.host, host).Heal()
-		}
+		w.path(s.host).Heal()
 		s.SetTrouble(noTrouble)
 	}
 	w.mu.Lock()

@@ -15,8 +15,6 @@ func keyFaults() []scenario {
 		{fault: 9, name: "a thousand creates with one key", run: thousandCreates},
 		{fault: 10, name: "release, cancel and retry race create", clusters: map[string]int32{"east": 2, "west": 1}, run: races},
 		{fault: 50, name: "claims leave full clusters", clusters: crowd, allowed: allowance{orphans: true}, run: crowded},
-		{fault: 51, name: "claims leave full clusters, with replicas", clusters: crowd, replicas: 3, allowed: allowance{orphans: true},
-			run: crowded},
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -274,7 +273,7 @@ func replicaFaults() []scenario {
 }
 
 // withReplicas returns the faults of a hub of one process for one of several. Left out are those of that process and of its disks, which
-// have counterparts in replicaFaults, and those that have replicas already.
+// have counterparts in replicaFaults.
 func withReplicas(of []scenario) []scenario {
 	var all []scenario
 	for _, sc := range of {
@@ -282,18 +281,12 @@ func withReplicas(of []scenario) []scenario {
 		case 0, 4, 5, 6, 20, 26:
 			continue
 		}
-		if sc.replicas > 0 || slices.ContainsFunc(of, func(other scenario) bool { return other.name == sc.name+replicated }) {
-			continue
-		}
-		sc.fault, sc.name, sc.replicas = 100+sc.fault, sc.name+replicated, 3
+		sc.fault, sc.name, sc.replicas = 100+sc.fault, sc.name+", with replicas", 3
 		sc.allowed.orphans = true
 		all = append(all, sc)
 	}
 	return all
 }
-
-// replicated ends the names of faults that a hub of one process has as well.
-const replicated = ", with replicas"
 
 func (w *world) drawReplica(draw *rand.Rand) *replica { return w.replicas[draw.IntN(len(w.replicas))] }
 

@@ -817,8 +817,9 @@ func (x *RelayMemberClaims) GetClaims() uint32 {
 	return 0
 }
 
-// RelayContact says that a worker with the certificate and the uid of a registered cluster sent its Hello to the sender, which may have
-// refused it. Two clusters with one identity may connect to different replicas, and are found by their contacts with all of them.
+// RelayContact says that a worker with the certificate and the uid of a registered cluster sent its Hello to the sender while another
+// term's stream was healthy, or while the cluster was quarantined. Two clusters with one identity may connect to different replicas, and
+// are found by their contacts with all of them.
 type RelayContact struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`

@@ -70,12 +70,12 @@ type attempt struct {
 
 // courier returns the courier of a cluster that has none; nil: it has one.
 func (s *Service) courier(cluster string) *courier {
-	c := &courier{Service: s, cluster: cluster, wake: make(chan struct{}, 1), tried: map[string]attempt{}, fates: fates{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wakes[cluster] != nil {
 		return nil
 	}
+	c := &courier{Service: s, cluster: cluster, wake: make(chan struct{}, 1), tried: map[string]attempt{}, fates: fates{}}
 	s.wakes[cluster] = c.wake
 	maps.Copy(c.fates, s.state.Load().fates[cluster])
 	return c

@@ -9,7 +9,6 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/segment"
-	"navix.sh/atoll/pkg/validate"
 )
 
 const (
@@ -43,7 +42,7 @@ func (c *cluster) noteContact(seen contact) {
 	c.evaluate()
 }
 
-// relayContact tells all peers of a hello. Called with mu held.
+// relayContact tells all peers of a hello that may be of a second cluster. Called with mu held.
 func (c *cluster) relayContact(uid, term string, beside bool) {
 	for _, r := range c.fleet.relayed() {
 		r.contact(c, &federationv1.RelayContact{ClusterId: c.ID, ClusterUid: uid, Term: term, Beside: beside})
@@ -54,9 +53,6 @@ func (c *cluster) relayContact(uid, term string, beside bool) {
 func (r *Relay) contact(c *cluster, seen *federationv1.RelayContact) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.contacts == nil {
-		r.contacts = map[*cluster][]*federationv1.RelayContact{}
-	}
 	r.contacts[c] = append(r.contacts[c], seen)
 	r.contacts[c] = slices.Delete(r.contacts[c], 0, max(0, len(r.contacts[c])-maxContacts))
 	r.signal()
@@ -75,8 +71,8 @@ func (r *Relay) popContact() *federationv1.RelayFrame {
 
 // contact notes a hello that the peer got. One of a cluster that is not known here, or has another uid, does not count.
 func (i *Inlet) contact(seen *federationv1.RelayContact) error {
-	if id := seen.GetClusterId(); !validate.IsClusterID(id) {
-		return fmt.Errorf("%w: cluster_id %s, want a cluster's name", ErrRelay, segment.Quote(id))
+	if err := checkClusterID(seen.GetClusterId()); err != nil {
+		return err
 	}
 	if term := seen.GetTerm(); term == "" || len(term) > segment.MaxUID {
 		return fmt.Errorf("%w: term %s, want 1 to %d bytes", ErrRelay, segment.Quote(term), segment.MaxUID)

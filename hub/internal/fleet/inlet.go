@@ -107,8 +107,8 @@ func (i *Inlet) flow(cluster string, stream uint64) *flow {
 
 // check refuses what no replica sends; because its texts are kept and shown.
 func (i *Inlet) check(a *federationv1.RelayAttached) error {
-	if !validate.IsClusterID(a.GetClusterId()) {
-		return fmt.Errorf("%w: cluster_id %s, want a cluster's name", ErrRelay, segment.Quote(a.GetClusterId()))
+	if err := checkClusterID(a.GetClusterId()); err != nil {
+		return err
 	}
 	if a.GetIncarnation() == 0 || a.GetStream() == 0 {
 		return fmt.Errorf("%w: incarnation %d and stream %d of cluster %s, want more than 0", ErrRelay, a.GetIncarnation(), a.GetStream(),
@@ -123,6 +123,13 @@ func (i *Inlet) check(a *federationv1.RelayAttached) error {
 	}
 	if i.flows[a.GetClusterId()] == nil && len(i.flows) >= maxInlet {
 		return fmt.Errorf("%w: it tells of more than %d clusters", ErrRelay, maxInlet)
+	}
+	return nil
+}
+
+func checkClusterID(id string) error {
+	if !validate.IsClusterID(id) {
+		return fmt.Errorf("%w: cluster_id %s, want a cluster's name", ErrRelay, segment.Quote(id))
 	}
 	return nil
 }

@@ -61,7 +61,9 @@ type statement struct {
 
 // NewRelay starts to collect for a peer, until Close. First come all clusters that are attached.
 func (f *Fleet) NewRelay() *Relay {
-	r := &Relay{fleet: f, wake: make(chan struct{}, 1), lines: map[*cluster]*line{}}
+	r := &Relay{
+		fleet: f, wake: make(chan struct{}, 1), lines: map[*cluster]*line{}, contacts: map[*cluster][]*federationv1.RelayContact{},
+	}
 	f.relaying.Lock()
 	relays := append(slices.Clone(f.relayed()), r)
 	f.relays.Store(&relays)
@@ -125,11 +127,11 @@ func (r *Relay) Next(ctx context.Context) (*federationv1.RelayFrame, error) {
 func (r *Relay) next() *federationv1.RelayFrame {
 	for {
 		r.mu.Lock()
-		if frame := r.popHints(); frame != nil { // first; because it is of use for a moment
-			r.mu.Unlock()
-			return frame
+		frame := r.popHints() // first; because it is of use for a moment
+		if frame == nil {
+			frame = r.popContact()
 		}
-		if frame := r.popContact(); frame != nil {
+		if frame != nil {
 			r.mu.Unlock()
 			return frame
 		}

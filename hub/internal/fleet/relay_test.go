@@ -477,6 +477,19 @@ func TestI14APeersFramesAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for name, seen := range map[string]*federationv1.RelayContact{
+		"cluster_id": {ClusterId: "East_1", ClusterUid: "u", Term: "t"},
+		"term":       {ClusterId: "east", ClusterUid: "u", Term: strings.Repeat("x", segment.MaxUID+1)},
+	} {
+		_, _, err := in.Take(&federationv1.RelayFrame{Body: &federationv1.RelayFrame_Contact{Contact: seen}})
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s of a contact: %v", name, err)
+		}
+	}
+	seen := &federationv1.RelayContact{ClusterId: "east", ClusterUid: "u", Term: "t"}
+	if _, _, err := in.Take(&federationv1.RelayFrame{Body: &federationv1.RelayFrame_Contact{Contact: seen}}); err != nil {
+		t.Errorf("a contact of a cluster that is not known: %v", err)
+	}
 	if f.cluster("east") != nil {
 		t.Error("a frame that is not valid counts")
 	}

@@ -141,19 +141,6 @@ func TestListsOfManyAreRare(t *testing.T) {
 	})
 }
 
-// lists records when each list was read.
-type lists struct {
-	mu sync.Mutex
-	at map[time.Time]int
-}
-
-func (l *lists) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.at[time.Now()]++
-	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE}, nil
-}
-
 // The clusters are known at once, as they are when a hub starts.
 func TestListsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -162,14 +149,13 @@ func TestListsAreSpread(t *testing.T) {
 		for i := range clusters {
 			names = append(names, fmt.Sprint("c", i))
 		}
-		l := &lists{at: map[time.Time]int{}}
-		s := New(Options{Dispatcher: l, Clusters: func() []string { return names }, Clock: clock.RealClock{}})
-		ctx, stop := context.WithTimeout(t.Context(), 6*listEvery)
-		defer stop()
-		must.Succeed(t, s.Run(ctx))
+		c := &cluster{}
+		start(t, c, func() []string { return names })
 		total, most := 0, 0
-		for _, n := range l.at {
-			total, most = total+n, max(most, n)
+		time.Sleep(look / 2)
+		for range 6 * listEvery / look {
+			c.set(func() { most, total = max(most, c.lists-total), c.lists })
+			time.Sleep(look)
 		}
 		even := clusters / int(listEvery/look)
 		if total < 5*clusters || most > 2*even {
