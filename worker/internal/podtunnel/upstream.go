@@ -4,6 +4,7 @@ package podtunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +36,9 @@ import (
 type APIServer struct {
 	config *rest.Config
 	client kubernetes.Interface
+	// sessions are TLS sessions that the next conversation resumes; because each has a connection of its own, and whole handshakes are
+	// most of what opening it costs the API server.
+	sessions tls.ClientSessionCache
 }
 
 var _ Upstream = (*APIServer)(nil)
@@ -48,7 +52,7 @@ func NewAPIServer(config *rest.Config) (*APIServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building a client to reach Pods: %w", err)
 	}
-	return &APIServer{config: config, client: client}, nil
+	return &APIServer{config: config, client: client, sessions: tls.NewLRUClientSessionCache(0)}, nil
 }
 
 // Dial opens a conversation.
@@ -106,6 +110,9 @@ func (a *APIServer) upgrade(ctx context.Context, u *url.URL, protocol string) (*
 	transport, holder, err := apiwebsocket.RoundTripperFor(a.config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing a WebSocket: %w", err)
+	}
+	if upgrader, ok := holder.(*apiwebsocket.RoundTripper); ok && upgrader.TLSConfig != nil {
+		upgrader.TLSConfig.ClientSessionCache = a.sessions
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
