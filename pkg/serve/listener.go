@@ -44,6 +44,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		boundUnsent(conn)
 		origin := pace.Origin(conn.RemoteAddr())
 		if admitted := l.enter(conn, origin); admitted != nil {
 			return admitted, nil
