@@ -48,7 +48,8 @@ type ground struct {
 	Kubeconfig                    string     // of a ServiceAccount that edits one namespace
 	Disk                          []string   // folders that the adversary reads
 	Secrets                       map[string]string
-	KeyHash                       string // of a claim whose request has the secrets
+	KeyHash                       string  // of a claim whose request has the secrets
+	Direct                        *target // nil: the attack is at the hub
 }
 
 // report is what an attack did and what it was told.
@@ -217,7 +218,11 @@ func attackerMain() int {
 	defer cancel()
 	for _, r := range table() {
 		if r.name == a.Row {
-			if err := r.attack(ctx, a); err != nil {
+			attack := r.attack
+			if a.Direct != nil {
+				attack = r.direct
+			}
+			if err := attack(ctx, a); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}

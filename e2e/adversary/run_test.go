@@ -36,9 +36,11 @@ type measured struct {
 	Goroutines map[string]float64
 	// The honest claims' latency, in milliseconds.
 	P50Before, P99Before, P50During, P99During float64
-	Claims, Failed, Tries                      int
-	Attack                                     report
-	Wrong                                      string `json:",omitempty"`
+	// P99Direct is the p99 while the same is done at the API server, without hub and worker; 0: it was not measured.
+	P99Direct             float64 `json:",omitempty"`
+	Claims, Failed, Tries int
+	Attack                report
+	Wrong                 string `json:",omitempty"`
 }
 
 var (
@@ -91,18 +93,9 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 	if err != nil {
 		return m, err
 	}
-	var honest samples
-	var honestErr, attackErr, peakErr, cpuErr error
+	var attackErr, peakErr, cpuErr error
 	calm := w.hubCPU()
-	var both sync.WaitGroup
-	begin := make(chan struct{})
-	once := sync.OnceFunc(func() { close(begin) })
-	both.Go(func() {
-		defer once()
-		honest, honestErr = w.honest(ctx, once)
-	})
-	both.Go(func() {
-		<-begin
+	honest, honestErr := w.beside(ctx, func() {
 		for _, p := range w.programs() {
 			peakErr = errors.Join(peakErr, p.ResetPeak())
 		}
@@ -113,7 +106,6 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 		m.HubCPU, cpuErr = during()
 		cpuErr = errors.Join(err, cpuErr)
 	})
-	both.Wait()
 	m.note(honest)
 	errs := []error{honestErr, attackErr, peakErr, cpuErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx)}
 	if r.check != nil {
@@ -134,7 +126,15 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 	case wrong != nil || arrived != nil:
 		return m, errors.Join(wrong, arrived)
 	}
-	return m, honest.wantSpeed()
+	err = w.wantSpeed(ctx, r, g, honest, &m)
+	return m, err
+}
+
+// beside makes the claims of a row, and calls attack when it shall begin.
+func (w *world) beside(ctx context.Context, attack func()) (samples, error) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	return w.honest(ctx, sync.OnceFunc(func() { running.Go(attack) }))
 }
 
 // hubCPU returns what returns the hub's processor time since, in milliseconds a second.
@@ -232,6 +232,14 @@ func (m measured) verdict() string {
 	return "ok"
 }
 
+// direct is P99Direct, where it was measured.
+func (m measured) direct() string {
+	if m.P99Direct == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", m.P99Direct)
+}
+
 // told is what the attacker was told, most often first.
 func (m measured) told() string {
 	keys := slices.SortedFunc(maps.Keys(m.Attack.Told), func(a, b string) int { return int(m.Attack.Told[b] - m.Attack.Told[a]) })
@@ -246,12 +254,12 @@ func (r *results) print(to io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "role\tattack\thub MiB\thub CPU before ms/s\tduring\tp50 before ms\tp99 before\tp50 during\tp99 during\t"+
+	fmt.Fprintln(out, "role\tattack\thub MiB\thub CPU before ms/s\tduring\tp50 before ms\tp99 before\tp50 during\tp99 during\tdirect\t"+
 		"claims\tfailed\ttries\tattempts\tKiB sent\tthe attacker is told\tresult")
 	for _, m := range r.rows {
-		fmt.Fprintf(out, "%s\t%s\t%d\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Role, m.Name, m.HubMiB, m.HubCPUBefore,
-			m.HubCPU, m.P50Before, m.P99Before, m.P50During, m.P99During, m.Claims, m.Failed, m.Tries, m.Attack.Attempts, m.Attack.Bytes>>10,
-			m.told(), m.verdict())
+		fmt.Fprintf(out, "%s\t%s\t%d\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Role, m.Name,
+			m.HubMiB, m.HubCPUBefore, m.HubCPU, m.P50Before, m.P99Before, m.P50During, m.P99During, m.direct(),
+			m.Claims, m.Failed, m.Tries, m.Attack.Attempts, m.Attack.Bytes>>10, m.told(), m.verdict())
 	}
 	_ = out.Flush()
 }

@@ -25,11 +25,11 @@ import (
 // reachRows attack by conversations with the adversary's own sandbox.
 func reachRows() []row {
 	return []row{
-		{name: "unread-ports", role: tenant, told: []string{"reached"}, attack: unreadPorts},
-		{name: "unread-logs", role: tenant, told: []string{"101"}, attack: unreadLogs},
+		{name: "unread-ports", role: tenant, told: []string{"reached"}, attack: unreadPorts, direct: directUnreadPorts},
+		{name: "unread-logs", role: tenant, told: []string{"101"}, attack: unreadLogs, direct: directUnreadLogs},
 		{name: "watched-logs", role: tenant, told: []string{"200"}, attack: watchedLogs},
-		{name: "many-conversations", role: tenant, told: []string{"429.*"}, attack: manyConversations},
-		{name: "left-conversations", role: tenant, told: []string{"left"}, attack: leftConversations},
+		{name: "many-conversations", role: tenant, told: []string{"429.*"}, attack: manyConversations, direct: directManyConversations},
+		{name: "left-conversations", role: tenant, told: []string{"left"}, attack: leftConversations, direct: directLeftConversations},
 		{name: "odd-exec", role: tenant, told: []string{"400.*|431|414"}, never: []string{"500.*"}, attack: oddExec},
 		{name: "others-conversations", role: tenant, told: []string{"404 NOT_FOUND"}, never: []string{"2.*|101.*"}, attack: othersConversations},
 		{name: "socket-frames", role: tenant, told: []string{"socket closed"}, attack: socketFrames},
@@ -157,13 +157,28 @@ func (a *attacker) deaf(ctx context.Context, n int, path string) {
 	all.Wait()
 }
 
-func unreadPorts(ctx context.Context, a *attacker) error {
-	port, err := a.listen(ctx, func(conn net.Conn) {
+// flood listens on a port that never stops to write.
+func (a *attacker) flood(ctx context.Context) (port string, err error) {
+	return a.listen(ctx, func(conn net.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
 			pour(ctx, conn, strings.Repeat("x", 64<<10))
 		}
 	})
+}
+
+// silence listens on a port that says nothing.
+func (a *attacker) silence(ctx context.Context) (port string, err error) {
+	return a.listen(ctx, func(net.Conn) { <-ctx.Done() })
+}
+
+// swallow listens on a port that reads.
+func (a *attacker) swallow(ctx context.Context) (port string, err error) {
+	return a.listen(ctx, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+}
+
+func unreadPorts(ctx context.Context, a *attacker) error {
+	port, err := a.flood(ctx)
 	if err != nil {
 		return err
 	}
@@ -246,7 +261,7 @@ func printedLines(ctx context.Context, a *attacker) error {
 
 // manyConversations holds more conversations than a key may have.
 func manyConversations(ctx context.Context, a *attacker) error {
-	port, err := a.listen(ctx, func(net.Conn) { <-ctx.Done() })
+	port, err := a.silence(ctx)
 	if err != nil {
 		return err
 	}
@@ -255,7 +270,7 @@ func manyConversations(ctx context.Context, a *attacker) error {
 }
 
 func leftConversations(ctx context.Context, a *attacker) error {
-	port, err := a.listen(ctx, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	port, err := a.swallow(ctx)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,8 @@ type row struct {
 	role role
 	// attack runs in the attacker's process until ctx ends, or until it has done all. An error means that it could not attack.
 	attack func(ctx context.Context, a *attacker) error
+	// direct does the same at the API server, without hub and worker; nil: it can only be done at the hub.
+	direct func(ctx context.Context, a *attacker) error
 	// told are regular expressions: each matches at least one thing that the attacker was told. never match none.
 	told, never []string
 	// replicas says that the row attacks the ports that replicas of the hub have for each other.

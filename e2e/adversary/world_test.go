@@ -59,7 +59,7 @@ type world struct {
 	link        string            // address of the hub's link
 	tokens      map[string]string // API keys by name
 	callers     []*caller
-	own, node   string // the adversary's sandboxes; the second has a sidecar, and is on its node's network
+	own, node   *sandboxv1.Sandbox // the adversary's; the second has a sidecar, and is on its node's network
 	canary      *sandboxv1.Sandbox
 	closers     []func() error
 	given       given
@@ -207,7 +207,7 @@ func (w *world) settleIn(ctx context.Context) error {
 	}}); err != nil {
 		return fmt.Errorf("limiting the adversary's team: %w", err)
 	}
-	for env, id := range map[string]*string{spareEnv: &w.own, nodeEnv: &w.node} {
+	for env, of := range map[string]**sandboxv1.Sandbox{spareEnv: &w.own, nodeEnv: &w.node} {
 		s, err := w.admin.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
 			Namespace: namespace, Env: env, Team: "mallory", Clusters: []string{"east"}, RequireClusters: true,
 			FirstActivityTimeout: durationpb.New(0), MaxLifetime: durationpb.New(10 * time.Hour),
@@ -215,7 +215,7 @@ func (w *world) settleIn(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("claiming the adversary's sandbox of Env %s: %w", env, err)
 		}
-		*id = s.GetId()
+		*of = s
 	}
 	return nil
 }
@@ -255,7 +255,7 @@ func (w *world) ground(ctx context.Context, r row, long time.Duration) (g *groun
 		Row: r.name, Full: *fullFlag, Seconds: long.Seconds(), Nice: *niceFlag,
 		Source: fmt.Sprintf("127.0.%d.%d", 70+w.attempts/250, 1+w.attempts%250),
 		API:    w.HubEndpoint().Address, Link: w.link, WorkerAPI: w.WorkerEndpoint("east").Address,
-		Tokens: map[string]string{}, Sandbox: w.own, Node: w.node, Canary: w.canary.GetId(),
+		Tokens: map[string]string{}, Sandbox: w.own.GetId(), Node: w.node.GetId(), Canary: w.canary.GetId(),
 	}
 	if len(w.Hubs()) > 0 {
 		g.Gossip = w.Gossip()

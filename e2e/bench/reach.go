@@ -8,19 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/portforward"
-	"k8s.io/streaming/pkg/httpstream"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/forward"
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
@@ -62,7 +57,7 @@ func (b *bench) reach(ctx context.Context, add func(...result)) error {
 	}
 	defer func() { _ = inside.Close() }()
 	_, port, _ := net.SplitHostPort(inside.Addr().String())
-	direct, err := directWay(p.Config(), sandbox, port)
+	direct, err := forward.Port(p.Config(), sandbox.GetNamespace(), sandbox.GetPod(), port)
 	if err != nil {
 		return err
 	}
@@ -147,46 +142,6 @@ func newInside() (net.Listener, error) {
 	}()
 	return lis, nil
 }
-
-// directWay forwards a port as kubectl does, with a connection to the API server for each connection.
-func directWay(config *restclient.Config, sandbox *sandboxv1.Sandbox, port string) (way, error) {
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("building a client: %w", err)
-	}
-	url := kube.CoreV1().RESTClient().Get().Namespace(sandbox.GetNamespace()).Resource("pods").Name(sandbox.GetPod()).
-		SubResource("portforward").URL()
-	return func(context.Context) (io.ReadWriteCloser, error) {
-		dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, config)
-		if err != nil {
-			return nil, err
-		}
-		conn, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
-		if err != nil {
-			return nil, err
-		}
-		headers := http.Header{}
-		headers.Set(corev1.PortHeader, port)
-		headers.Set(corev1.PortForwardRequestIDHeader, "0")
-		headers.Set(corev1.StreamType, corev1.StreamTypeError)
-		if _, err := conn.CreateStream(headers); err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-		headers.Set(corev1.StreamType, corev1.StreamTypeData)
-		stream, err := conn.CreateStream(headers)
-		if err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-		return forwardedStream{stream, conn}, nil
-	}, nil
-}
-
-type forwardedStream struct {
-	httpstream.Stream
-	conn httpstream.Connection
-}
-
-func (f forwardedStream) Close() error { return f.conn.Close() }
 
 // tunnelWay forwards a port as atollctl port-forward does.
 func tunnelWay(hub stack.Endpoint, sandbox *sandboxv1.Sandbox, port string) way {
