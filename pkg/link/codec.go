@@ -49,7 +49,7 @@ type codec struct {
 }
 
 func newCodec(m *Metrics, log logr.Logger) codec {
-	return codec{encoding.GetCodecV2("proto"), m, log, &atomic.Uint64{}}
+	return codec{pooled{encoding.GetCodecV2("proto")}, m, log, &atomic.Uint64{}}
 }
 
 // drop counts a frame and logs the first, the second, the fourth and so on; because a peer that sends no others must not fill the
@@ -95,7 +95,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	if data.Len() > itemsUnchecked {
-		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		buf := data.MaterializeToBuffer(buffers)
 		defer buf.Free()
 		if !fewItems(buf.ReadOnlyData(), f.ProtoReflect().Descriptor()) {
 			c.drop("in", f, errTooMany)

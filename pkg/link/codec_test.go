@@ -72,3 +72,22 @@ func TestI14AFrameThatCannotTravelIsDroppedAlone(t *testing.T) {
 		t.Error("a full frame does not come as it was sent")
 	}
 }
+
+// A message of a tunnel takes no more memory than twice its size at either end, and arrives as it was.
+func TestAMessageOfATunnelTakesLittleMemory(t *testing.T) {
+	c := newCodec(nil, logr.Discard())
+	sent := &federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: []byte(strings.Repeat("x", 32<<10+1))}}
+	data, err := c.Marshal(sent)
+	must.Succeed(t, err)
+	encoded := data[0].ReadOnlyData()
+	if len(data) != 1 || cap(encoded) > 64<<10 {
+		t.Errorf("%d bytes are in %d buffers, the first of %d", data.Len(), len(data), cap(encoded))
+	}
+	halves := mem.BufferSlice{mem.SliceBuffer(encoded[:100]), mem.SliceBuffer(encoded[100:])} // frames of HTTP/2
+	got := &federationv1.TunnelFrame{}
+	must.Succeed(t, c.Unmarshal(halves, got))
+	if !proto.Equal(got, sent) {
+		t.Error("the message arrived as another one")
+	}
+	data.Free()
+}

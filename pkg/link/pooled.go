@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// buffers are powers of two. gRPC's own pool has nothing between 32 KiB and 1 MiB, so that a message of a tunnel, which is a little over
+// 32 KiB, takes and clears 1 MiB at each end.
+var buffers = func() mem.BufferPool {
+	pool, err := mem.NewBinaryTieredBufferPool(8, 12, 14, 15, 16, 17, 18, 19, 20)
+	if err != nil {
+		panic(err) // the sizes are constants
+	}
+	return pool
+}()
+
+// pooled is gRPC's codec of protobuf with buffers.
+type pooled struct{ encoding.CodecV2 }
+
+func (p pooled) Marshal(v any) (mem.BufferSlice, error) {
+	message, ok := v.(proto.Message)
+	if !ok {
+		return p.CodecV2.Marshal(v)
+	}
+	size := proto.Size(message)
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		return p.CodecV2.Marshal(v)
+	}
+	buffer := buffers.Get(size)
+	if _, err := (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buffer)[:0], message); err != nil {
+		buffers.Put(buffer)
+		return nil, fmt.Errorf("encoding a message: %w", err)
+	}
+	return mem.BufferSlice{mem.NewBuffer(buffer, buffers)}, nil
+}
+
+func (p pooled) Unmarshal(data mem.BufferSlice, v any) error {
+	buffer := data.MaterializeToBuffer(buffers)
+	defer buffer.Free()
+	return p.CodecV2.Unmarshal(mem.BufferSlice{buffer}, v)
+}
