@@ -12,6 +12,7 @@ import (
 	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/validate"
 )
 
 // Tunnels opens tunnels from workers.
@@ -21,8 +22,19 @@ type Tunnels interface {
 		error)
 }
 
+// openingsAtOnce is how many conversations of an account, in one cluster, are being opened at a time (I14): each is two calls of its
+// worker and a stream, which a hundred at once take away from claims.
+const openingsAtOnce = 16
+
 // Open connects to a sandbox through its cluster. A caller that may not see it gets the error of Get.
 func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
+	account := principal.From(ctx).Account()
+	at, _ := validate.ClusterOf(id)
+	opened, err := s.openings.Acquire(ctx, account+" at "+at)
+	if err != nil {
+		return nil, err
+	}
+	defer opened()
 	cluster, ended, err := s.find(ctx, id)
 	switch {
 	case err != nil:
@@ -30,7 +42,7 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	case ended != nil:
 		return nil, problem.New(problem.NotFound, "sandbox %s has ended: %s", id, outcome.Cause(ended))
 	}
-	holder := reach.Holder{Account: principal.From(ctx).Account(), Sandbox: id}
+	holder := reach.Holder{Account: account, Sandbox: id}
 	return s.tunnels.OpenTunnel(ctx, cluster, holder, func(ctx context.Context, token string) error {
 		call := proto.CloneOf(what)
 		call.SandboxId, call.Token, call.Caller = id, token, callerOf(principal.From(ctx))

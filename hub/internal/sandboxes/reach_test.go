@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -67,5 +69,53 @@ func TestAnEndedSandboxSaysWhyItCannotBeReached(t *testing.T) {
 		if want := "has ended: Completed: IdleTimeout: no activity for 5s"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	})
+}
+
+// opening counts the tunnels that are being opened, and opens none until it is closed.
+type opening struct {
+	now  atomic.Int32
+	done chan struct{}
+}
+
+func (o *opening) OpenTunnel(context.Context, string, reach.Holder, func(context.Context, string) error) (reach.Tunnel, error) {
+	o.now.Add(1)
+	<-o.done
+	return nil, errNoTunnel
+}
+
+// I14: conversations that an account opens all at once are opened few at a time, and delay no other account's.
+func TestI14AnAccountOpensFewConversationsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		of := func(team string) context.Context {
+			return principal.With(t.Context(), principal.Principal{Team: team, AllNamespaces: true})
+		}
+		ids := map[string]string{}
+		for _, team := range []string{"crowd", "other"} {
+			s, err := f.claims.Create(of(team), workertest.Request(""))
+			must.Succeed(t, err)
+			ids[team] = s.GetId()
+		}
+		tunnels := &opening{done: make(chan struct{})}
+		f.hub.tunnels = tunnels
+		var all sync.WaitGroup
+		open := func(team string) {
+			all.Go(func() { _, _ = f.hub.Open(of(team), ids[team], &federationv1.ReachCall{}) })
+		}
+		for range 10 * openingsAtOnce {
+			open("crowd")
+		}
+		synctest.Wait()
+		if n := tunnels.now.Load(); n != openingsAtOnce {
+			t.Errorf("%d are being opened, want %d", n, openingsAtOnce)
+		}
+		open("other")
+		synctest.Wait()
+		if n := tunnels.now.Load(); n != openingsAtOnce+1 {
+			t.Errorf("with another account's %d are being opened, want %d", n, openingsAtOnce+1)
+		}
+		close(tunnels.done)
+		all.Wait()
 	})
 }

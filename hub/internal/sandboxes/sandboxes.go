@@ -14,6 +14,7 @@ import (
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/keyed"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -49,12 +50,13 @@ type Claims interface {
 
 // Service forwards calls about sandboxes to their clusters.
 type Service struct {
-	fleet   Fleet
-	workers calls.Workers
-	claims  Claims
-	tunnels Tunnels
-	known   *lastknown.Sandboxes
-	watches *watch.Service
+	fleet    Fleet
+	workers  calls.Workers
+	claims   Claims
+	tunnels  Tunnels
+	known    *lastknown.Sandboxes
+	watches  *watch.Service
+	openings keyed.Semaphore // by account and cluster
 }
 
 // Options configure a Service. Only Open uses Tunnels, and only Watch uses Feeds and what follows.
@@ -76,6 +78,7 @@ func New(o Options) *Service {
 	workers := calls.Workers{Dispatcher: o.Dispatcher}
 	return &Service{
 		fleet: o.Fleet, workers: workers, claims: o.Claims, tunnels: o.Tunnels, known: o.LastKnown,
+		openings: keyed.Semaphore{AtOnce: openingsAtOnce},
 		watches: watch.New(watch.Options{
 			Source: clusters{o.Fleet, workers, o.Feeds, o.LastKnown}, Clock: o.Clock, Limits: o.Watches, Metrics: o.Metrics, Log: o.Log,
 		}),

@@ -15,10 +15,10 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/keyed"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/inventory"
-	"navix.sh/atoll/worker/internal/keyed"
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 

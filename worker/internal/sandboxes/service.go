@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/pkg/keyed"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
-	"navix.sh/atoll/worker/internal/keyed"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
