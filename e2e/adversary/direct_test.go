@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -42,24 +41,36 @@ func (t target) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// forwards holds n connections to a port until ctx ends, after use.
-func (a *attacker) forwards(ctx context.Context, n int, port string, use func(conn io.ReadWriter)) error {
-	open, err := a.forwarding(port)
-	if err != nil {
-		return err
+// opening returns what opens a conversation, openingsAtOnce at a time. ok is false where that fails.
+func opening[C io.Closer](a *attacker, open func(context.Context) (C, error)) func(context.Context) (conn C, ok bool) {
+	places := make(chan struct{}, openingsAtOnce)
+	return func(ctx context.Context) (conn C, ok bool) {
+		places <- struct{}{}
+		defer func() { <-places }()
+		a.attempts.Add(1)
+		conn, err := open(ctx)
+		if err != nil {
+			a.tell("not opened")
+			return conn, false
+		}
+		a.tell(opened)
+		return conn, true
 	}
+}
+
+// holding has n conversations, and what use does with each, until ctx ends.
+func holding[C io.Closer](ctx context.Context, n int, open func(context.Context) (C, bool), use func(C)) {
 	each(ctx, n, func(int) {
-		if conn := open(ctx); conn != nil {
+		if conn, ok := open(ctx); ok {
 			use(conn)
 			context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 	})
 	<-ctx.Done()
-	return nil
 }
 
-// forwarding returns what opens a connection to a port, openingsAtOnce at a time.
-func (a *attacker) forwarding(port string) (func(context.Context) io.ReadWriteCloser, error) {
+// forwarding returns what opens a connection to a port.
+func (a *attacker) forwarding(port string) (func(context.Context) (io.ReadWriteCloser, bool), error) {
 	config, err := a.Direct.config()
 	if err != nil {
 		return nil, err
@@ -68,22 +79,7 @@ func (a *attacker) forwarding(port string) (func(context.Context) io.ReadWriteCl
 	if err != nil {
 		return nil, err
 	}
-	places := make(chan struct{}, openingsAtOnce)
-	return func(ctx context.Context) io.ReadWriteCloser {
-		places <- struct{}{}
-		defer func() { <-places }()
-		a.attempts.Add(1)
-		if ctx.Err() != nil {
-			return nil
-		}
-		conn, err := open(ctx)
-		if err != nil {
-			a.tell("not opened")
-			return nil
-		}
-		a.tell(opened)
-		return conn
-	}, nil
+	return opening(a, open), nil
 }
 
 func directUnreadPorts(ctx context.Context, a *attacker) error {
@@ -91,10 +87,15 @@ func directUnreadPorts(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	return a.forwards(ctx, a.size(40, 500), port, func(conn io.ReadWriter) {
+	open, err := a.forwarding(port)
+	if err != nil {
+		return err
+	}
+	holding(ctx, a.size(40, 500), open, func(conn io.ReadWriteCloser) {
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		_, _ = io.ReadFull(conn, make([]byte, 16))
 	})
+	return nil
 }
 
 func directUnreadLogs(ctx context.Context, a *attacker) error {
@@ -109,17 +110,10 @@ func directUnreadLogs(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return fmt.Errorf("building a client: %w", err)
 	}
-	each(ctx, a.size(40, 500), func(int) {
-		a.attempts.Add(1)
-		logs, err := kube.CoreV1().Pods(a.Direct.Namespace).GetLogs(a.Direct.Pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-		if err != nil {
-			a.tell("not opened")
-			return
-		}
-		a.tell(opened)
-		context.AfterFunc(ctx, func() { _ = logs.Close() })
+	open := opening(a, func(ctx context.Context) (io.ReadCloser, error) {
+		return kube.CoreV1().Pods(a.Direct.Namespace).GetLogs(a.Direct.Pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
 	})
-	<-ctx.Done()
+	holding(ctx, a.size(40, 500), open, func(io.ReadCloser) {})
 	return a.clean()
 }
 
@@ -128,7 +122,12 @@ func directManyConversations(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	return a.forwards(ctx, openConversations, port, func(io.ReadWriter) {})
+	open, err := a.forwarding(port)
+	if err != nil {
+		return err
+	}
+	holding(ctx, openConversations, open, func(io.ReadWriteCloser) {})
+	return nil
 }
 
 func directLeftConversations(ctx context.Context, a *attacker) error {
@@ -141,7 +140,7 @@ func directLeftConversations(ctx context.Context, a *attacker) error {
 		return err
 	}
 	swarm(ctx, openingsAtOnce, func(int) {
-		if conn := open(ctx); conn != nil {
+		if conn, ok := open(ctx); ok {
 			_ = conn.Close()
 		}
 	})
@@ -160,7 +159,7 @@ func (w *world) wantSpeed(ctx context.Context, r row, g *ground, honest samples,
 		return errors.Join(err, fmt.Errorf("opening the same conversations at the API server: %w", err2))
 	}
 	is, beside := load.Quantile(honest.during, 0.99), load.Quantile(own.during, 0.99)
-	m.P99Direct = float64(beside.Round(100*time.Microsecond)) / float64(time.Millisecond)
+	m.P99Direct = milliseconds(own.during, 0.99)
 	if is <= 2*beside {
 		return nil
 	}

@@ -147,12 +147,13 @@ func (w *world) hubCPU() func() (float64, error) {
 	}
 }
 
+func milliseconds(latencies []time.Duration, q float64) float64 {
+	return float64(load.Quantile(latencies, q).Round(100*time.Microsecond)) / float64(time.Millisecond)
+}
+
 func (m *measured) note(s samples) {
-	ms := func(latencies []time.Duration, q float64) float64 {
-		return float64(load.Quantile(latencies, q).Round(100*time.Microsecond)) / float64(time.Millisecond)
-	}
-	m.P50Before, m.P99Before = ms(s.calm, 0.5), ms(s.calm, 0.99)
-	m.P50During, m.P99During = ms(s.during, 0.5), ms(s.during, 0.99)
+	m.P50Before, m.P99Before = milliseconds(s.calm, 0.5), milliseconds(s.calm, 0.99)
+	m.P50During, m.P99During = milliseconds(s.during, 0.5), milliseconds(s.during, 0.99)
 	m.Claims, m.Failed = len(s.during), s.failed
 }
 
