@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -70,7 +71,7 @@ func holding[C io.Closer](ctx context.Context, n int, open func(context.Context)
 }
 
 // forwarding returns what opens a connection to a port.
-func (a *attacker) forwarding(port string) (func(context.Context) (io.ReadWriteCloser, bool), error) {
+func (a *attacker) forwarding(port string) (func(context.Context) (net.Conn, bool), error) {
 	config, err := a.Direct.config()
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func directUnreadPorts(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	holding(ctx, a.size(40, 500), open, func(conn io.ReadWriteCloser) {
+	holding(ctx, a.size(40, 500), open, func(conn net.Conn) {
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		_, _ = io.ReadFull(conn, make([]byte, 16))
 	})
@@ -126,7 +127,7 @@ func directManyConversations(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	holding(ctx, openConversations, open, func(io.ReadWriteCloser) {})
+	holding(ctx, openConversations, open, func(net.Conn) {})
 	return nil
 }
 

@@ -57,10 +57,11 @@ func (b *bench) reach(ctx context.Context, add func(...result)) error {
 	}
 	defer func() { _ = inside.Close() }()
 	_, port, _ := net.SplitHostPort(inside.Addr().String())
-	direct, err := forward.Port(p.Config(), sandbox.GetNamespace(), sandbox.GetPod(), port)
+	forwarded, err := forward.Port(p.Config(), sandbox.GetNamespace(), sandbox.GetPod(), port)
 	if err != nil {
 		return err
 	}
+	direct := func(ctx context.Context) (io.ReadWriteCloser, error) { return forwarded(ctx) }
 	tunnel := tunnelWay(atoll.HubEndpoint(), sandbox, port)
 	for _, figure := range []struct {
 		name string
