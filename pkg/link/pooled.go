@@ -28,12 +28,16 @@ func (p pooled) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return p.CodecV2.Marshal(v)
 	}
-	size := proto.Size(message)
+	size, options := proto.Size(message), proto.MarshalOptions{UseCachedSize: true}
 	if mem.IsBelowBufferPoolingThreshold(size) {
-		return p.CodecV2.Marshal(v)
+		data, err := options.Marshal(message)
+		if err != nil {
+			return nil, fmt.Errorf("encoding a message: %w", err)
+		}
+		return mem.BufferSlice{mem.SliceBuffer(data)}, nil
 	}
 	buffer := buffers.Get(size)
-	if _, err := (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buffer)[:0], message); err != nil {
+	if _, err := options.MarshalAppend((*buffer)[:0], message); err != nil {
 		buffers.Put(buffer)
 		return nil, fmt.Errorf("encoding a message: %w", err)
 	}

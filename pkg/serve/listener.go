@@ -44,9 +44,9 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		boundUnsent(conn)
 		origin := pace.Origin(conn.RemoteAddr())
 		if admitted := l.enter(conn, origin); admitted != nil {
+			boundUnsent(conn)
 			return admitted, nil
 		}
 		_ = conn.Close()
