@@ -70,8 +70,14 @@ func holding[C io.Closer](ctx context.Context, n int, open func(context.Context)
 	<-ctx.Done()
 }
 
-// forwarding returns what opens a connection to a port.
-func (a *attacker) forwarding(port string) (func(context.Context) (net.Conn, bool), error) {
+// forwarding returns what opens a connection to the port that listen opens.
+func (a *attacker) forwarding(ctx context.Context, listen func(context.Context) (port string, err error)) (
+	func(context.Context) (net.Conn, bool), error,
+) {
+	port, err := listen(ctx)
+	if err != nil {
+		return nil, err
+	}
 	config, err := a.Direct.config()
 	if err != nil {
 		return nil, err
@@ -84,11 +90,7 @@ func (a *attacker) forwarding(port string) (func(context.Context) (net.Conn, boo
 }
 
 func directUnreadPorts(ctx context.Context, a *attacker) error {
-	port, err := a.flood(ctx)
-	if err != nil {
-		return err
-	}
-	open, err := a.forwarding(port)
+	open, err := a.forwarding(ctx, a.flood)
 	if err != nil {
 		return err
 	}
@@ -119,11 +121,7 @@ func directUnreadLogs(ctx context.Context, a *attacker) error {
 }
 
 func directManyConversations(ctx context.Context, a *attacker) error {
-	port, err := a.silence(ctx)
-	if err != nil {
-		return err
-	}
-	open, err := a.forwarding(port)
+	open, err := a.forwarding(ctx, a.silence)
 	if err != nil {
 		return err
 	}
@@ -132,11 +130,7 @@ func directManyConversations(ctx context.Context, a *attacker) error {
 }
 
 func directLeftConversations(ctx context.Context, a *attacker) error {
-	port, err := a.swallow(ctx)
-	if err != nil {
-		return err
-	}
-	open, err := a.forwarding(port)
+	open, err := a.forwarding(ctx, a.swallow)
 	if err != nil {
 		return err
 	}
