@@ -17,6 +17,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/load"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -122,8 +123,13 @@ func (g *given) result() result {
 
 // claim takes a sandbox through the hub.
 func (s *stock) claim(ctx context.Context, request *sandboxv1.CreateSandboxRequest) error {
+	return s.claimAt(ctx, s.hub, request)
+}
+
+// claimAt takes a sandbox at one replica of the hub.
+func (s *stock) claimAt(ctx context.Context, hub *stack.Client, request *sandboxv1.CreateSandboxRequest) error {
 	request.Namespace, request.Env = namespace, envName
-	sandbox, err := s.hub.CreateSandbox(ctx, request)
+	sandbox, err := hub.CreateSandbox(ctx, request)
 	if err != nil {
 		return fmt.Errorf("%s: %w", problem.FromError(err).Reason, err)
 	}
@@ -136,15 +142,21 @@ func (s *stock) claim(ctx context.Context, request *sandboxv1.CreateSandboxReque
 
 // hubArm claims through the hub. With keyed, every claim has a new key.
 func (s *stock) hubArm(keyed bool, send sender) arm {
-	do := func(ctx context.Context, i int) error {
-		request := &sandboxv1.CreateSandboxRequest{}
-		if keyed {
-			request.ClaimKey = fmt.Sprintf("bench-%d-%d", s.given.legs, i)
-		}
-		return s.claim(ctx, request)
+	do := func(ctx context.Context, i int) error { return s.claim(ctx, s.request(keyed, i)) }
+	return loaded(kindOfClaim(keyed), s.resetPool, func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
+}
+
+func kindOfClaim(keyed bool) string {
+	return map[bool]string{false: "claim", true: "claim with a key"}[keyed]
+}
+
+// request is a leg's claim with this number.
+func (s *stock) request(keyed bool, i int) *sandboxv1.CreateSandboxRequest {
+	request := &sandboxv1.CreateSandboxRequest{}
+	if keyed {
+		request.ClaimKey = fmt.Sprintf("bench-%d-%d", s.given.legs, i)
 	}
-	return loaded(map[bool]string{false: "claim", true: "claim with a key"}[keyed], s.resetPool,
-		func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
+	return request
 }
 
 func (s *stock) resetPool(ctx context.Context) error {

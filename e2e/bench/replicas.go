@@ -91,30 +91,44 @@ func (s *replicated) attached(ctx context.Context) (at, other string, err error)
 	return at, other, err
 }
 
+// cross sends claims to the replica that the cluster is attached to and to another one in turn, so that both are measured at the same
+// time: pairs of legs differed by more than a replica in between may add.
 func (s *replicated) cross(ctx context.Context, b *bench, keyed bool, add func(...result)) error {
 	at, other, err := s.attached(ctx)
 	if err != nil {
 		return err
 	}
-	through := func(name, replica string) arm {
-		one := s.hubArm(keyed, s.open(replicaRate))
-		return arm{name: name, reset: one.reset, run: func(ctx context.Context, seed uint64) (leg, error) {
-			s.hub = s.clients[replica]
-			return one.run(ctx, seed)
-		}}
-	}
-	what := map[bool]string{false: "claim", true: "claim with a key"}[keyed]
-	legs, err := b.interleave(ctx, what+" across replicas", b.size.pairs, through("attached", at), through("another", other))
+	what := kindOfClaim(keyed)
+	turns := loaded(what, s.resetPool, func(ctx context.Context, seed uint64) load.Result {
+		return load.Open(ctx, s.size, replicaRate, seed, func(ctx context.Context, i int) error {
+			return s.claimAt(ctx, s.clients[[]string{at, other}[i%2]], s.request(keyed, i))
+		})
+	})
+	legs, err := b.interleave(ctx, what+" at each of two replicas in turn", b.size.pairs, turns)
 	if err != nil {
 		return err
 	}
+	var attached, another []leg
 	var adds []float64
-	for i := range legs[0] {
-		adds = append(adds, quantile(0.5)(legs[1][i])-quantile(0.5)(legs[0][i]))
+	for i, l := range legs[0] {
+		attached, another = append(attached, l.everySecond(0)), append(another, l.everySecond(1))
+		adds = append(adds, quantile(0.5)(another[i])-quantile(0.5)(attached[i]))
 	}
-	add(latency(what+" p50, at the replica of its cluster", 0.5, legs[0]), latency(what+" p50, at another replica", 0.5, legs[1]),
+	add(latency(what+" p50, at the replica of its cluster", 0.5, attached), latency(what+" p50, at another replica", 0.5, another),
 		measured("what crossing a replica adds to a "+what+", p50", "ms", adds).atMost(crossing))
 	return nil
+}
+
+// everySecond is the leg's requests from this one, every second.
+func (l leg) everySecond(from int) leg {
+	var half leg
+	for i := from; i < len(l.Latencies); i += 2 {
+		half.Latencies = append(half.Latencies, l.Latencies[i])
+		if l.Latencies[i] >= load.Timeout {
+			half.Failed++
+		}
+	}
+	return half
 }
 
 // failovers kills the cluster's replica, and claims at another one with a key until it is answered.
