@@ -24,6 +24,8 @@ import (
 const (
 	mostWritesClaim = 1.5
 	mostWritesCycle = 14
+	// mostPatches are the claim, and the removal of the finalizer once the sandbox has its record; the release is a DELETE.
+	mostPatches = 2.05
 )
 
 // settle is longer than a claim's later writes take.
@@ -128,6 +130,7 @@ func (b *bench) cost(ctx context.Context, add func(...result)) error {
 	add(per("Pod writes between create and response", before, answered, patchPods).exactly(1),
 		per("API writes a claim", total(before), total(claimed), "").atMost(mostWritesClaim),
 		per("API writes a claim and its release, until the Pod is idle again", total(before), total(released), "").atMost(mostWritesCycle))
+	add(per("PATCHes of Pods a claim and its release", before, released, patchPods).atMost(mostPatches))
 	for _, verb := range slices.Sorted(maps.Keys(released)) {
 		if r := per("of these: "+verb, before, released, verb); r.Value > 0 {
 			add(r)

@@ -42,6 +42,8 @@ type size struct {
 	// envs, and pods of each, are the size of the cluster of rest and busy.
 	envs, pods int
 	idle, busy time.Duration
+	// step is how long each rate of sustained is tried, sustain how long the highest one is kept up.
+	step, sustain time.Duration
 }
 
 var (
@@ -49,11 +51,13 @@ var (
 		pairs: 10, failovers: 10, moves: 3, moving: 1000, benchTime: "1s", stock: 200, swaps: 10, opens: 20, world: 100, reporters: 1000,
 		saturations: 200, fill: 200,
 		envs: 1000, pods: 10, idle: 10 * time.Minute, busy: time.Minute,
+		step: time.Minute, sustain: 10 * time.Minute,
 	}
 	quickSize = size{
 		quick: true, pairs: 2, failovers: 2, moves: 1, moving: 60, benchTime: "100ms", stock: 50, swaps: 4, opens: 5, world: 10, reporters: 100,
 		saturations: 20,
 		fill:        40, envs: 40, pods: 10, idle: 20 * time.Second, busy: 2 * time.Second,
+		step: 5 * time.Second, sustain: 10 * time.Second,
 	}
 )
 
@@ -76,6 +80,7 @@ var parts = []part{
 	{"latency", "claims", 15 * time.Minute, (*bench).latency},
 	{"cost", "claims", 10 * time.Minute, (*bench).cost},
 	{"swap", "claims", 10 * time.Minute, (*bench).swap},
+	{"sustained", "", 30 * time.Minute, (*bench).sustained},
 	{"replicas", "", 15 * time.Minute, (*bench).replicas},
 	{"throughput", "", 15 * time.Minute, (*bench).throughput},
 	{"moved", "", 15 * time.Minute, (*bench).moved},

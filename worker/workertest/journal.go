@@ -60,7 +60,10 @@ func (j *journal) saw(before, after *corev1.Pod) {
 	if one := j.byID[s.ID]; one.Container == "" && s.Phase == sandbox.Running {
 		one.Container = s.ContainerID
 	}
-	if !s.Phase.Live() {
+	switch {
+	case s.Phase.Live() && after.DeletionTimestamp != nil:
+		j.end(s.ID, "PodDeleted")
+	case !s.Phase.Live():
 		j.end(s.ID, strings.TrimSpace(string(s.End.StopReason)+" "+s.End.Reason))
 	}
 }

@@ -209,7 +209,7 @@ func (k *keeper) bury(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (k *keeper) record(ctx context.Context, pod *corev1.Pod) error {
-	record := sandbox.TerminalRecord(pod, nil, k.process.cluster.ID, k.process.times.Now())
+	record := sandbox.TerminalRecord(pod, nil, k.process.cluster.ID, k.process.times.Now(), k.sandboxes.Released(pod.UID))
 	if record == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@
 package workertest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -81,16 +83,27 @@ func (s *server) carryOut(c call) (runtime.Object, error) {
 	case c.method == http.MethodPatch:
 		return s.answerPatch(c)
 	case c.method == http.MethodDelete:
-		options := &metav1.DeleteOptions{}
-		if len(c.body) > 0 {
-			if err := json.Unmarshal(c.body, options); err != nil {
-				return nil, apierrors.NewBadRequest(err.Error())
-			}
+		options, err := deleteOptions(c.body)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		object, err := s.remove(c.name, options.Preconditions)
 		return typedOr(c.name.kind, object, err)
 	}
 	return nil, apierrors.NewMethodNotSupported(c.name.group(), c.method)
+}
+
+// deleteOptions decodes the body of a deletion: JSON, or protobuf from the claim path's client.
+func deleteOptions(body []byte) (*metav1.DeleteOptions, error) {
+	options := &metav1.DeleteOptions{}
+	if !bytes.HasPrefix(body, []byte("k8s\x00")) {
+		if len(body) == 0 {
+			return options, nil
+		}
+		return options, json.Unmarshal(body, options)
+	}
+	_, _, err := clientgoscheme.Codecs.UniversalDeserializer().Decode(body, nil, options)
+	return options, err
 }
 
 func (s *server) answerList(c call) (runtime.Object, error) {

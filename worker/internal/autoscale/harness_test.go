@@ -95,6 +95,8 @@ func (w *world) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox
 	return w.claims.Ended(ctx, record, of)
 }
 
+func (w *world) Released(pod types.UID) *sandbox.Termination { return w.claims.Released(pod) }
+
 // start runs a worker's reconcilers and claim service under one manager.
 func (w *world) start() {
 	t := w.t

@@ -82,8 +82,9 @@ func (l locked) enforce(p *inventory.Pod) (ended bool) {
 		l.sandboxes.Dispose(l.State, p.Sandbox(), sandboxes.Abandoned())
 		return true
 	}
-	// A Pod that is being deleted has its record before it is gone, and a view that lags shows an old state.
-	if p.Object().DeletionTimestamp == nil && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
+	// A Pod that is being deleted has its record before it is gone, so may one whose release is under way, and a view that lags shows an old
+	// state.
+	if p.Object().DeletionTimestamp == nil && p.Ending == 0 && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
 		l.cameBack(p)
 		return true
 	}

@@ -173,6 +173,8 @@ func (w *world) applyForeign(env, clusterID string) {
 // noRecord is a pool's Recorder for tests in which no sandbox may end.
 type noRecord struct{ t *testing.T }
 
+func (noRecord) Released(types.UID) *sandbox.Termination { return nil }
+
 func (r noRecord) Ended(_ context.Context, record *sandboxv1.Sandbox, _ sandbox.Claim) error {
 	r.t.Errorf("sandbox %s has ended", record.Id)
 	return nil

@@ -73,6 +73,17 @@ func (c *Client) PatchOnce(ctx context.Context, pod *corev1.Pod, body []byte) (*
 	return answer, err
 }
 
+// Delete deletes a Pod only if it is as it was seen. It returns the Pod, which its finalizer still holds.
+func (c *Client) Delete(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	answer := &corev1.Pod{}
+	err := c.core.RESTClient().Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}}).
+		Do(ctx).Into(answer)
+	return answer, err
+}
+
 // Read reads a Pod live, past every cache.
 func (c *Client) Read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)

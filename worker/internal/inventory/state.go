@@ -79,6 +79,8 @@ type Pod struct {
 	floorUntil time.Time
 	top        uint64 // the highest version seen of it
 	missing    bool   // a live read did not find it
+	// released is the end that this process deletes the Pod for; nil for none.
+	released *sandbox.Termination
 
 	// Ending counts the writes under way that end its sandbox, Executing the commands that the API server may run in it.
 	Ending, Executing int
@@ -97,7 +99,17 @@ func (p *Pod) Sandbox() string { return p.id }
 func (p *Pod) KeyHash() string { return p.keyHash }
 
 // Live reports whether a sandbox on the Pod can be used, or will be.
-func (p *Pod) Live() bool { return sandbox.PhaseOf(p.object).Live() }
+func (p *Pod) Live() bool {
+	return sandbox.PhaseOf(p.object).Live() && (p.released == nil || p.object.DeletionTimestamp == nil)
+}
+
+// Released returns the end that this process deletes the Pod for, where the Pod does not show one; nil for none.
+func (p *Pod) Released() *sandbox.Termination {
+	if p.released == nil || sandbox.HasEnd(p.object) {
+		return nil
+	}
+	return p.released
+}
 
 // Current reports whether the Pod is shown in the newest version that was seen of it.
 func (p *Pod) Current() bool { return p.version >= p.top }

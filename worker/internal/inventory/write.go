@@ -11,13 +11,41 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // Write writes a patch on a sandbox's Pod once, and updates the index with the result.
 func (i *Inventory) Write(ctx context.Context, id string, pod *corev1.Pod, patch []byte, subresource ...string) (Result, error) {
+	return i.write(ctx, id, pod, func(ctx context.Context) (*corev1.Pod, error) {
+		return i.opts.Client.Patch(ctx, pod, patch, subresource...)
+	})
+}
+
+// Delete deletes a sandbox's Pod once, if it is as it was seen, and updates the index with the result. end is why: the Pod does not show it,
+// so the index remembers it until the sandbox has its record.
+func (i *Inventory) Delete(ctx context.Context, id string, pod *corev1.Pod, end sandbox.Termination) (Result, error) {
+	i.Update(func(s *State) {
+		if p := s.pods[pod.UID]; p != nil {
+			p.released = &end
+		}
+	})
+	got, err := i.write(ctx, id, pod, func(ctx context.Context) (*corev1.Pod, error) { return i.opts.Client.Delete(ctx, pod) })
+	if got != Written && got != Unclear {
+		i.Update(func(s *State) {
+			if p := s.pods[pod.UID]; p != nil && p.object.DeletionTimestamp == nil {
+				p.released = nil
+			}
+		})
+	}
+	return got, err
+}
+
+func (i *Inventory) write(
+	ctx context.Context, id string, pod *corev1.Pod, send func(context.Context) (*corev1.Pod, error),
+) (Result, error) {
 	before := i.NewestSeen()
 	writing, end := StartWrite(ctx, pod, id)
-	now, err := i.opts.Client.Patch(writing, pod, patch, subresource...)
+	now, err := send(writing)
 	got := ResultOf(err)
 	end(got)
 	switch got {

@@ -57,6 +57,9 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *snaps
 // perform carries out one action. A lost race is no error; because the winner's write causes an event, and the next decision
 // starts from there.
 func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *snapshot, a action) error {
+	if a.Verb == verbBury {
+		a.Released = r.opts.Recorder.Released(a.Pod.UID)
+	}
 	err := r.try(ctx, key, s, a)
 	outcome := outcomeDone
 	switch {
@@ -96,10 +99,10 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snaps
 	case verbRelabel:
 		body, err = relabelPatch(a.Pod)
 	case verbRecycle:
-		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec, now), r.record(ctx, s.Pool, a.Pod)
+		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec, now), r.record(ctx, s.Pool, a)
 	case verbBury:
 		body, err = buryPatch(a.Pod)
-		err = errors.Join(err, r.record(ctx, s.Pool, a.Pod))
+		err = errors.Join(err, r.record(ctx, s.Pool, a))
 	case verbProtect:
 		body, err = protectPatch(a.Pod, s.Pool)
 	case verbMark:
@@ -121,16 +124,16 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snaps
 
 // record hands the Pod's sandbox to the Recorder. It comes before the write that releases the Pod or its identity; because a
 // duplicate record does no harm, and a lost one cannot be restored.
-func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
+func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, a action) error {
 	var runtimes []v1alpha1.SandboxRuntimeSpec
 	if pool != nil {
 		runtimes = pool.Spec.Runtimes
 	}
-	record := sandbox.TerminalRecord(pod, runtimes, r.opts.ClusterID, r.opts.Times.Now())
+	record := sandbox.TerminalRecord(a.Pod, runtimes, r.opts.ClusterID, r.opts.Times.Now(), a.Released)
 	if record == nil {
 		return nil
 	}
-	state := sandbox.Read(pod)
+	state := sandbox.Read(a.Pod)
 	if err := r.opts.Recorder.Ended(ctx, record, state.Claim); err != nil {
 		return fmt.Errorf("recording sandbox %s: %w", state.ID, err)
 	}

@@ -68,6 +68,8 @@ func (l *ledger) Ended(_ context.Context, record *sandboxv1.Sandbox, _ sandbox.C
 	return nil
 }
 
+func (*ledger) Released(types.UID) *sandbox.Termination { return nil }
+
 func (l *ledger) get(id string) *sandboxv1.Sandbox {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,6 +42,8 @@ const (
 // Recorder keeps the terminal records of sandboxes. Ended is called at least once for every sandbox, and must accept the same
 // sandbox more than once. It returns nil only when the record is kept.
 type Recorder interface {
+	// Released returns the end that this process has deleted a Pod for, which the Pod does not show; nil for none.
+	Released(pod types.UID) *sandbox.Termination
 	Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox.Claim) error
 }
 

@@ -106,9 +106,15 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 		r.metrics.recycleSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
 		r.timedOut(s, a.Pod, string(a.Verb))
 	case verbBury:
+		if a.Released != nil {
+			if s.Pool != nil {
+				r.replacements.gone(client.ObjectKeyFromObject(s.Pool))
+			}
+			return
+		}
 		// The sandbox did not end: its Pod was deleted.
 		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.End.StopReason == "" && s.Pool != nil {
-			record := sandbox.TerminalRecord(a.Pod, nil, r.opts.ClusterID, r.opts.Times.Now())
+			record := sandbox.TerminalRecord(a.Pod, nil, r.opts.ClusterID, r.opts.Times.Now(), nil)
 			r.ended(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
 		}
 	case verbDelete:

@@ -133,6 +133,8 @@ type action struct {
 	Reason reason
 	End    sandbox.End                  // of Release and Fail
 	Detail v1alpha1.SandboxStatusDetail // of Detail
+	// Released is the end that the Pod was deleted for, which it does not show; of Bury. act reads it before the record is kept.
+	Released *sandbox.Termination
 }
 
 // scaleReason is why the number of Pods is changing, or is not.

@@ -92,7 +92,7 @@ func TestDiagnose(t *testing.T) {
 		}
 		record := Record(tc.pod, nil, "east")
 		if record != nil && (record.GetStatusDetail().GetReason() != tc.reason ||
-			TerminalRecord(tc.pod, nil, "east", noon).GetStatusDetail() != nil) {
+			TerminalRecord(tc.pod, nil, "east", noon, nil).GetStatusDetail() != nil) {
 			t.Errorf("%s: recorded as %v", name, record.GetStatusDetail())
 		}
 	}

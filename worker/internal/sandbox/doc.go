@@ -6,7 +6,7 @@
 //
 //	idle ──claim──▶ running            the image is right
 //	idle ──claim──▶ starting ──start──▶ running     the image is swapped, or hooks run
-//	starting, running ──release──▶ stopping ──idle──▶ idle   reset, or replaced by the pool
+//	starting, running ──release──▶ stopping ──idle──▶ idle   reset; a Pod that is replaced is deleted instead
 //	any ──fail──▶ failed
 //	paused                             running (package pause)
 //

@@ -56,7 +56,7 @@ func FuzzPod(f *testing.F) {
 		Recyclable(pod, pool)
 		ResetDone(pod, pool)
 		for _, record := range []proto.Message{
-			Record(pod, pool.Runtimes, "east"), TerminalRecord(pod, pool.Runtimes, "east", fuzzTime),
+			Record(pod, pool.Runtimes, "east"), TerminalRecord(pod, pool.Runtimes, "east", fuzzTime, nil),
 		} {
 			if _, err := protojson.Marshal(record); err != nil {
 				t.Fatalf("the record cannot be shown: %v", err)

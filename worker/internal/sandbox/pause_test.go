@@ -71,7 +71,7 @@ func TestRecordTellsOfAPause(t *testing.T) {
 		if got.GetState() != tt.want || (got == nil) != (tt.want == 0) || got != nil && got.GetSince() == nil {
 			t.Errorf("%s: %v, want %s", name, got, tt.want)
 		}
-		if end := TerminalRecord(tt.pod, nil, "east", noon); end.GetPause() != nil {
+		if end := TerminalRecord(tt.pod, nil, "east", noon, nil); end.GetPause() != nil {
 			t.Errorf("%s: the record of its end says %v", name, end.GetPause())
 		}
 	}

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 // Record returns the sandbox on a Pod as the public API has it: a live one as it is, one on a failed or deleted Pod as ended, a
@@ -56,19 +58,21 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 	return record
 }
 
-// TerminalRecord is Record for a sandbox that is over. It always has an end, even if the Pod was deleted from outside before one
-// was written. now replaces what was not written.
-func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string, now time.Time) *sandboxv1.Sandbox {
+// TerminalRecord is Record for a sandbox that is over. It always has an end: what the Pod shows, else released, the end that its Pod was
+// deleted for (nil: unknown), else that the Pod was deleted from outside. now replaces what was not written.
+func TerminalRecord(
+	pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string, now time.Time, released *Termination,
+) *sandboxv1.Sandbox {
 	record := Record(pod, runtimes, clusterID)
 	if record == nil {
 		return nil
 	}
 	record.Phase, record.Pause, record.StatusDetail = sandboxv1.Phase_ENDED, nil, nil
 	if record.StopReason == "" {
-		end := lostPod(pod)
-		record.StopReason = string(end.StopReason)
-		record.FailureReason, record.FailureMessage = end.Reason, end.Message
-		record.ExitCode = end.ExitCode
+		if released == nil {
+			released = &Termination{End: lostPod(pod)}
+		}
+		released.ShowIn(record)
 	}
 	if record.TerminatedAt == nil {
 		record.TerminatedAt = timestamp(now)
@@ -121,6 +125,39 @@ func endedByDeletion(pod *corev1.Pod) bool {
 	}
 	asked := pod.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
 	return !cs.State.Terminated.FinishedAt.Time.Before(asked)
+}
+
+// Termination is an end and its time.
+type Termination struct {
+	End
+	At time.Time
+}
+
+// ReleasedAt is the termination of a sandbox that is released now. A sandbox that never ran ends as Canceled, whatever the caller passes.
+func ReleasedAt(pod *corev1.Pod, end End, now time.Time) Termination {
+	if PhaseOf(pod) == Starting && end.StopReason == v1alpha1.SandboxStopReasonReleased {
+		end.StopReason = v1alpha1.SandboxStopReasonCanceled
+	}
+	return Termination{end, now}
+}
+
+// ShowIn sets the end in a record.
+func (t *Termination) ShowIn(record *sandboxv1.Sandbox) {
+	record.StopReason, record.FailureReason = string(t.StopReason), t.Reason
+	record.FailureMessage, record.ExitCode = clip.Text(t.Message, maxMessage), t.ExitCode
+	if !t.At.IsZero() {
+		record.TerminatedAt = timestamp(t.At)
+	}
+}
+
+// HasEnd reports whether the Pod shows the end of its sandbox.
+func HasEnd(pod *corev1.Pod) bool {
+	return pod.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] != ""
+}
+
+// IsHeld reports whether a Pod that is deleted stays until its finalizer is removed, which the pool does once the sandbox has its record.
+func IsHeld(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer)
 }
 
 func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {

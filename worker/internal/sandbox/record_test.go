@@ -54,7 +54,7 @@ func TestRecord(t *testing.T) {
 
 	want.Phase, want.StopReason, want.TerminatedAt = sandboxv1.Phase_ENDED, "Released", timestamppb.New(noon.Add(-30*time.Minute))
 	want.Cpu, want.Memory, want.StartedAt = "", "", nil
-	got = TerminalRecord(stopped(), runtimes, "east", noon)
+	got = TerminalRecord(stopped(), runtimes, "east", noon, nil)
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("ended (-want +got):\n%s", diff)
 	}
@@ -62,7 +62,7 @@ func TestRecord(t *testing.T) {
 
 func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 	for phase, want := range map[Phase]string{Running: "Failed", Starting: "Canceled"} {
-		got := TerminalRecord(idlePod(holds(phase)), nil, "east", noon)
+		got := TerminalRecord(idlePod(holds(phase)), nil, "east", noon, nil)
 		if got.GetStopReason() != want || got.GetFailureReason() != "PodDeleted" || !got.GetTerminatedAt().AsTime().Equal(noon) {
 			t.Errorf("%s: %v, want %s", phase, got, want)
 		}
@@ -109,7 +109,7 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 			p.Status.ContainerStatuses[0].State.Terminated.FinishedAt = *metaTime(noon.Add(-time.Second))
 		}), "Completed", ""},
 	} {
-		if got := TerminalRecord(tc.pod, nil, "east", noon); got.GetStopReason() != tc.stop || got.GetFailureReason() != tc.reason {
+		if got := TerminalRecord(tc.pod, nil, "east", noon, nil); got.GetStopReason() != tc.stop || got.GetFailureReason() != tc.reason {
 			t.Errorf("%s: %s, %s, want %s, %s", name, got.GetStopReason(), got.GetFailureReason(), tc.stop, tc.reason)
 		}
 	}
@@ -148,7 +148,7 @@ func FuzzRead(f *testing.F) {
 		if s.Timeouts.Startup > 0 && formatSeconds(s.Timeouts.Startup) != strings.TrimLeft(strings.TrimPrefix(value, "+"), "0") {
 			t.Errorf("%q reads as a timeout of %s", value, s.Timeouts.Startup)
 		}
-		TerminalRecord(pod, nil, "east", noon)
+		TerminalRecord(pod, nil, "east", noon, nil)
 		if _, err := apply(t, pod, IdlePatch(pod, poolSpec(), noon)); err != nil {
 			t.Errorf("%q leaves a Pod that cannot become idle: %v", value, err)
 		}

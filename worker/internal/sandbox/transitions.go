@@ -73,9 +73,7 @@ func releasePatch(
 	if err != nil {
 		return nil, Recycle{}, fmt.Errorf("encoding images: %w", err)
 	}
-	if PhaseOf(pod) == Starting && end.StopReason == v1alpha1.SandboxStopReasonReleased {
-		end.StopReason = v1alpha1.SandboxStopReasonCanceled
-	}
+	end = ReleasedAt(pod, end, now).End
 	p := newPatch(2048)
 	p.testSandbox(pod)
 	for _, key := range unchanged {
@@ -101,7 +99,7 @@ func FailPatch(pod *corev1.Pod, end End, now time.Time) []byte {
 	p := newPatch(1024)
 	p.testSandbox(pod)
 	p.setPhase(Failed)
-	if pod.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] == "" {
+	if !HasEnd(pod) {
 		p.setEnd(end, now)
 	}
 	return p.bytes()

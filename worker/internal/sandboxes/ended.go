@@ -7,6 +7,9 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -27,6 +30,8 @@ const (
 	// failing.
 	keepAgain    = 200 * time.Millisecond
 	maxKeepAgain = 10 * time.Second
+	// recordPatience is how long a release waits for its record.
+	recordPatience = time.Second
 )
 
 // endedStore holds the records of sandboxes whose Pods are gone before the history has a record: of Pods that were removed by
@@ -88,6 +93,50 @@ func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandb
 	return s.keep(ctx, r)
 }
 
+// Released returns the end that this process has deleted a Pod for; nil for none.
+func (s *Service) Released(pod types.UID) (t *sandbox.Termination) {
+	s.inventory.View(func(v *inventory.View) {
+		if p := v.Pod(pod); p != nil {
+			t = p.Released()
+		}
+	})
+	return t
+}
+
+// recordReleased keeps the record of a sandbox whose Pod this process has deleted, before its caller is told: another leader would not know
+// why it ended. If that takes long, as on a full disk, the end is written on the Pod, and the pool reconciler goes on with the record.
+func (s *Service) recordReleased(ctx context.Context, id string) {
+	var pod *corev1.Pod
+	var why *sandbox.Termination
+	var r history.Record
+	s.update(func(l locked) {
+		p := l.Sandbox(id)
+		if p == nil || p.Live() || p.Released() == nil {
+			return
+		}
+		pod, why = p.Object(), p.Released()
+		record := sandbox.TerminalRecord(pod, p.Pool().Runtimes(), l.clusterID, why.At, why)
+		r = s.recordOf(&l.View, record, sandbox.Read(pod).Claim)
+	})
+	if pod == nil {
+		return
+	}
+	keeping, cancel := context.WithTimeout(ctx, recordPatience)
+	defer cancel()
+	err := s.keep(keeping, r)
+	if err == nil {
+		return
+	}
+	s.opts.Log.Error(err, "A released sandbox has no record yet", "sandbox", id)
+	patch, _, err := sandbox.ReleasePatch(pod, &v1alpha1.SandboxPoolSpec{}, why.End, why.At)
+	if err == nil {
+		_, err = s.inventory.Write(ctx, id, pod, patch)
+	}
+	if err != nil {
+		s.opts.Log.Error(err, "Could not write the end of a sandbox on its Pod", "sandbox", id, "pod", pod.Name)
+	}
+}
+
 // stripped records the sandbox of a Pod that no longer shows it. Most were recorded before that. A sandbox whose labels were
 // removed by hand was not.
 func (l locked) stripped(c *inventory.Change) {
@@ -95,7 +144,7 @@ func (l locked) stripped(c *inventory.Change) {
 		return
 	}
 	state := sandbox.Read(c.Before)
-	record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
+	record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now(), nil)
 	if state.End.StopReason == "" {
 		record.StopReason = string(v1alpha1.SandboxStopReasonFailed)
 		record.FailureReason, record.FailureMessage = "IdentityLost", "its id was taken off its Pod"

@@ -111,7 +111,11 @@ func (s *Service) noSandbox(id string) error {
 
 // Show describes the sandbox on a Pod.
 func (s *Service) Show(p *inventory.Pod) *sandboxv1.Sandbox {
-	return sandbox.Record(p.Object(), p.Pool().Runtimes(), s.clusterID)
+	record := sandbox.Record(p.Object(), p.Pool().Runtimes(), s.clusterID)
+	if t := p.Released(); t != nil && record != nil && !p.Live() {
+		t.ShowIn(record)
+	}
+	return record
 }
 
 // newestEvents picks the events of a Pod that a caller sees: the latest first, and none that was first created before the claim

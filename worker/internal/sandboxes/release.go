@@ -112,9 +112,21 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 
 // edit is what to write on the Pod of a sandbox, or the record of a sandbox for which there is nothing to write.
 type edit struct {
-	pod    *corev1.Pod
-	patch  []byte
-	record *sandboxv1.Sandbox
+	pod     *corev1.Pod
+	patch   []byte
+	release *sandbox.Termination // deletes the Pod instead
+	record  *sandboxv1.Sandbox
+}
+
+func (e *edit) write(ctx context.Context, s *Service, id string) (inventory.Result, error) {
+	if e.release == nil {
+		return s.inventory.Write(ctx, id, e.pod, e.patch)
+	}
+	got, err := s.inventory.Delete(ctx, id, e.pod, *e.release)
+	if got == inventory.Written && err == nil {
+		s.recordReleased(ctx, id)
+	}
+	return got, err
 }
 
 // write writes what is prepared, prepares it again if the Pod has changed, and returns the sandbox after the write.
@@ -128,7 +140,7 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 		if e.pod == nil {
 			return s.findEnded(ctx, id)
 		}
-		got, err := s.inventory.Write(ctx, id, e.pod, e.patch)
+		got, err := e.write(ctx, s, id)
 		switch {
 		case errors.Is(err, inventory.ErrSetBack):
 			return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, err)
@@ -147,10 +159,10 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 
 // prepareEnd returns the edit that stops a sandbox; an empty one for a sandbox on no Pod.
 func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
-	s.inventory.View(func(v *inventory.View) {
-		p := v.Sandbox(id)
+	s.update(func(l locked) {
+		p := l.Sandbox(id)
 		switch {
-		case !v.Lasts():
+		case !l.Lasts():
 			err = disposition.NotServing()
 		case p == nil:
 		case !p.Live():
@@ -160,6 +172,10 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 			e.pod, e.patch = p.Object(), sandbox.FailPatch(p.Object(), end, s.time.Now())
 		default:
 			e.pod = p.Object()
+			if !l.stopped && sandbox.IsHeld(e.pod) && !sandbox.Recyclable(e.pod, returnsTo(p)).Reset {
+				e.release = new(sandbox.ReleasedAt(e.pod, end, s.time.Now()))
+				return
+			}
 			if e.patch, _, err = sandbox.ReleasePatch(e.pod, returnsTo(p), end, s.time.Now()); err != nil {
 				err = fmt.Errorf("building the release of %s: %w", id, err)
 			}

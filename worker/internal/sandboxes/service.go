@@ -134,7 +134,7 @@ func (l locked) over(c *inventory.Change) {
 	l.timeouts.Forget(c.Sandbox)
 	l.shut(c.Sandbox)
 	if c.Sandbox != "" {
-		record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
+		record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now(), c.Pod.Released())
 		l.vanished(record, sandbox.Read(c.Before).Claim)
 	}
 }

@@ -92,6 +92,14 @@ func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox
 	return errors.New("no worker leads")
 }
 
+// Released asks the service that leads.
+func (w *World) Released(pod types.UID) *sandbox.Termination {
+	if s := w.recorder.Load(); s != nil {
+		return s.Released(pod)
+	}
+	return nil
+}
+
 // Start returns a world with a pool, and a leader that sees its Pods idle.
 func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*World, *Leader) {
 	t.Helper()
