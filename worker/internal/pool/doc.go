@@ -55,6 +55,9 @@
 //   - Labels edited by hand are restored first. A Pod without any trace of its sandbox is replaced: TestI6_LabelsOfASandboxAreWrittenBack.
 //   - Writes that the cache does not show yet hold back scaling, and all verbs on their Pod: TestNothingIsDoneTwiceOnAnOldCache. A lost
 //     race is no error; because the winner's event follows.
+//   - A pool's status is written once a second at most, and those of all pools ten times a second but for what users wait for; because with
+//     a thousand busy pools they took as much of the API server as the claims: TestStatusesOfManyPoolsAreSpaced, TestUrgent. Nothing is
+//     decided by them.
 //   - status.pendingRequests, for users alone, is written after a change by a fifth, or to or from 0, every 3 s at most:
 //     TestPendingRequestsAreWrittenEveryThreeSeconds, TestPendingMoved.
 //   - A refusal by a plugin, a ResourceQuota or a LimitRange shows in Scaling and an Event, and is retried with one Pod after 1 s to a

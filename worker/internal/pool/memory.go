@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -32,8 +33,8 @@ func newMemory(clk clock.PassiveClock) memory {
 		backoffs:     newBackoffs(clk),
 		failures:     &failures{newPerPool[failing](clk)},
 		replacements: &replacements{newPerPool[*replaced](clk)},
-		statuses:     &throttle{newPerPool[time.Time](clk), statusInterval},
-		pendings:     &throttle{newPerPool[time.Time](clk), pendingInterval},
+		statuses:     &throttle{newPerPool[spacing](clk), statusInterval, rate.NewLimiter(statusRate, statusRate)},
+		pendings:     &throttle{newPerPool[spacing](clk), pendingInterval, nil},
 	}
 }
 
@@ -66,25 +67,36 @@ func (p *perPool[T]) forget(pool types.NamespacedName) {
 	delete(p.pools, pool)
 }
 
-// throttle spaces writes of the same object.
+// throttle spaces writes of the same object, and those of all objects together.
 type throttle struct {
-	*perPool[time.Time]
+	*perPool[spacing]
 	interval time.Duration
+	together *rate.Limiter // nil: no limit
 }
 
-// wait returns how long the next write has to wait.
-func (t *throttle) wait(key types.NamespacedName) time.Duration {
+// spacing is when an object was written last, and the turn of its next write among all; zero: it has none.
+type spacing struct{ last, turn time.Time }
+
+// wait returns how long the next write has to wait. An urgent one waits for the last write of the same object alone.
+func (t *throttle) wait(key types.NamespacedName, urgent bool) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	last, ok := t.pools[key]
-	if !ok {
+	now, s := t.clock.Now(), t.pools[key]
+	if own := t.interval - now.Sub(s.last); own > 0 {
+		return own
+	}
+	if urgent || t.together == nil {
 		return 0
 	}
-	return max(0, t.interval-t.clock.Since(last))
+	if s.turn.IsZero() {
+		s.turn = now.Add(t.together.ReserveN(now, 1).DelayFrom(now))
+		t.pools[key] = s
+	}
+	return max(0, s.turn.Sub(now))
 }
 
 func (t *throttle) wrote(key types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pools[key] = t.clock.Now()
+	t.pools[key] = spacing{last: t.clock.Now()}
 }

@@ -3,11 +3,15 @@
 package pool
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
+
+	"navix.sh/atoll/api/v1alpha1"
 )
 
 var thisPool = types.NamespacedName{Namespace: "default", Name: "this"}
@@ -36,6 +40,57 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("left behind: %v", tl.pools)
 	}
 	observe("marked/2030-01-01T00:00:00Z", 0)
+}
+
+// Many pools share the writes of statuses, each in its turn; and a turn is not lost while it is waited for.
+func TestStatusesOfManyPoolsAreSpaced(t *testing.T) {
+	clk := testclock.NewFakePassiveClock(time.Unix(1000, 0))
+	statuses := newMemory(clk).statuses
+	pool := func(i int) types.NamespacedName {
+		return types.NamespacedName{Namespace: "default", Name: strconv.Itoa(i)}
+	}
+	for i := range 3 * statusRate {
+		want := time.Duration(max(0, i+1-statusRate)) * time.Second / statusRate
+		if got := statuses.wait(pool(i), false); got != want {
+			t.Errorf("pool %d waits %s, want %s", i, got, want)
+		}
+		if want == 0 {
+			statuses.wrote(pool(i))
+		}
+	}
+	if got := statuses.wait(pool(3*statusRate), true); got != 0 {
+		t.Errorf("an urgent write waits %s", got)
+	}
+	clk.SetTime(clk.Now().Add(500 * time.Millisecond))
+	if got := statuses.wait(pool(0), true); got != statusInterval/2 {
+		t.Errorf("an urgent write of a pool that was written just now waits %s", got)
+	}
+	for i := statusRate; i < 3*statusRate; i++ {
+		want := max(0, time.Duration(i+1-statusRate)*time.Second/statusRate-500*time.Millisecond)
+		if got := statuses.wait(pool(i), false); got != want {
+			t.Errorf("after half a second pool %d waits %s, want %s", i, got, want)
+		}
+	}
+}
+
+func TestUrgent(t *testing.T) {
+	condition := func(kind string, status metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: kind, Status: status}}
+	}
+	available, scaling := v1alpha1.SandboxPoolConditionAvailable, v1alpha1.SandboxPoolConditionScaling
+	for _, tt := range []struct {
+		before, after []metav1.Condition
+		want          bool
+	}{
+		{nil, condition(available, metav1.ConditionFalse), true},
+		{condition(available, metav1.ConditionFalse), condition(available, metav1.ConditionTrue), true},
+		{condition(available, metav1.ConditionTrue), condition(available, metav1.ConditionTrue), false},
+		{condition(scaling, metav1.ConditionFalse), condition(scaling, metav1.ConditionTrue), false},
+	} {
+		if got := urgent(tt.before, tt.after); got != tt.want {
+			t.Errorf("%v, then %v: urgent is %t", tt.before, tt.after, got)
+		}
+	}
 }
 
 func TestCrashBackoff(t *testing.T) {

@@ -11,10 +11,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/latency"
@@ -25,6 +28,10 @@ import (
 // statusInterval is the shortest time between two writes of a pool's status. Pods of a busy pool change hundreds of times a
 // second, and each status write takes the place of a claim's.
 const statusInterval = time.Second
+
+// statusRate is how many statuses of pools are written a second, all pools together, and at once after a rest. The status of an Env follows
+// that of each pool. With a thousand busy pools these would take as much of the API server as claims do, and nothing is decided by them.
+const statusRate = 10
 
 // measure counts the pool's Pods, for the metrics and the report.
 func (r *Reconciler) measure(key types.NamespacedName, s *snapshot) *status.Counts {
@@ -50,7 +57,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *sn
 	if !helper.HasChanges(pool) {
 		return later, nil
 	}
-	if wait := r.statuses.wait(key); wait > 0 {
+	if wait := r.statuses.wait(key, urgent(s.Pool.Status.Conditions, pool.Status.Conditions)); wait > 0 {
 		return wait, nil
 	}
 	if err := helper.Patch(ctx, pool); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -63,12 +70,26 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *sn
 	return later, nil
 }
 
+// urgent reports whether a condition has turned that users wait for. Scaling and Degraded turn whenever a Pod is replaced.
+func urgent(before, after []metav1.Condition) bool {
+	for i := range after {
+		switch after[i].Type {
+		case v1alpha1.SandboxPoolConditionScaling, v1alpha1.SandboxPoolConditionDegraded:
+		default:
+			if was := meta.FindStatusCondition(before, after[i].Type); was == nil || was.Status != after[i].Status {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // mirror returns the value for status.pendingRequests, and when to come back if it is too early to write it.
 func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (pending int32, later time.Duration) {
 	if !pendingMoved(written, waiting) {
 		return written, 0
 	}
-	if later = r.pendings.wait(key); later > 0 {
+	if later = r.pendings.wait(key, true); later > 0 {
 		return written, later
 	}
 	return waiting, 0

@@ -5,6 +5,7 @@
 // In: a manager's cache, or informers. Out: Pods of sandboxes, pools of an Env, Envs of a template.
 //
 //	filters.go    cached objects and fields
+//	share.go      what the Pods of a pool have in common
 //	indexes.go
 //	find.go       typed getters
 //	live.go       past every cache
@@ -19,6 +20,7 @@
 //   - Claims are served from package inventory; because the cache lacks responses to writes, and finds no idle Pod in O(1).
 //   - A cached object is never sent back; because unread fields are stripped.
 //   - A cached Env's members have their snapshots, wherever the Env has them: TestMembersHaveTheirSnapshots.
+//   - The idle Pods of a pool share spec, labels and owners; because each decoded copy is 3 KiB: TestPodsOfAPoolShareWhatIsEqual.
 //   - Fields that a decision reads are not stripped: TestStripPodKeepsWhatIsDecidedBy, TestStripPodKeepsResourcesOfPausedPods,
 //     TestStripKeepsWhoWrote. The content of Secrets is: TestStripSecretKeepsNoSecret.
 package sandboxcache

@@ -53,7 +53,7 @@ var ours = labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPISe
 func Transform(object client.Object) func(any) (any, error) {
 	switch object.(type) {
 	case *corev1.Pod:
-		return stripPod
+		return stripAndShare()
 	case *corev1.Node:
 		return stripNode
 	case *v1alpha1.SandboxEnv, *v1alpha1.SandboxPool:
@@ -62,6 +62,18 @@ func Transform(object client.Object) func(any) (any, error) {
 		return stripTemplate
 	default:
 		return nil
+	}
+}
+
+// stripAndShare returns stripPod for one cache, whose Pods share what is equal in them.
+func stripAndShare() func(any) (any, error) {
+	sharing := newSharing()
+	return func(object any) (any, error) {
+		object, err := stripPod(object)
+		if pod, ok := object.(*corev1.Pod); ok && err == nil {
+			sharing.share(pod)
+		}
+		return object, err
 	}
 }
 
@@ -91,6 +103,8 @@ func stripPod(object any) (any, error) {
 	}
 	spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints = nil, nil, nil
 	spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil
+	pod.Status.PodIPs, pod.Status.HostIPs = nil, nil
+	pod.Status.Conditions = telling(pod.Status.Conditions)
 	if !paused {
 		pod.Status.InitContainerStatuses = stuck(pod.Status.InitContainerStatuses)
 		for i := range pod.Status.ContainerStatuses {
@@ -99,6 +113,20 @@ func stripPod(object any) (any, error) {
 		}
 	}
 	return pod, nil
+}
+
+// telling returns the conditions but those of the way to Ready that are true, in an array of their own size.
+func telling(all []corev1.PodCondition) (out []corev1.PodCondition) {
+	for _, c := range all {
+		switch c.Type {
+		case corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReadyToStartContainers:
+			if c.Status == corev1.ConditionTrue {
+				continue
+			}
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // stuck returns the statuses of the init containers that keep a Pod from being ready; because they show why.
