@@ -101,8 +101,7 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snaps
 	case verbRecycle:
 		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec, now), r.record(ctx, s.Pool, a)
 	case verbBury:
-		body, err = buryPatch(a.Pod)
-		err = errors.Join(err, r.record(ctx, s.Pool, a))
+		body, err = sandbox.BuryPatch(a.Pod, a.Released), r.record(ctx, s.Pool, a)
 	case verbProtect:
 		body, err = protectPatch(a.Pod, s.Pool)
 	case verbMark:

@@ -3,7 +3,6 @@
 package pool
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -34,13 +33,4 @@ func relabelPatch(pod *corev1.Pod) ([]byte, error) {
 	labels := maps.Clone(pod.Labels)
 	maps.Copy(labels, sandbox.Mislabelled(pod))
 	return patch.JSON(append(patch.AsRead(pod), patch.Replace("/metadata/labels", labels)))
-}
-
-// buryPatch removes the protection finalizer from a Pod that is being deleted. It tests the position; because other controllers
-// may remove theirs at the same time.
-func buryPatch(pod *corev1.Pod) ([]byte, error) {
-	path := fmt.Sprintf("/metadata/finalizers/%d", slices.Index(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer))
-	return patch.JSON([]patch.Operation{
-		patch.Test("/metadata/uid", pod.UID), patch.Test(path, v1alpha1.SandboxProtectionFinalizer), patch.Remove(path),
-	})
 }

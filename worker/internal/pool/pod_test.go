@@ -209,7 +209,7 @@ func TestPatchesApply(t *testing.T) {
 				return hasPodFinalizer(p) && p.Finalizers[0] == "other" && metav1.IsControlledBy(p, pool)
 			},
 			moved: func(p *corev1.Pod) { p.ResourceVersion = "6" }},
-		"bury": {make: func() ([]byte, error) { return buryPatch(dying) }, pod: dying,
+		"bury": {make: func() ([]byte, error) { return sandbox.BuryPatch(dying, nil), nil }, pod: dying,
 			check: func(p *corev1.Pod) bool { return len(p.Finalizers) == 1 && p.Finalizers[0] == "other" },
 			moved: func(p *corev1.Pod) { p.Finalizers = p.Finalizers[1:] }},
 	}

@@ -83,6 +83,9 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 		TimeoutsChange{Idle: &hour, Lifetime: &none}))
 	golden(t, "active", ActivePatch(idlePod(holds(Running)), noon))
 	golden(t, "idle", IdlePatch(stopped(), poolSpec(), noon))
+	dying := idlePod(holds(Running), func(pod *corev1.Pod) { pod.Finalizers = []string{"other", v1alpha1.SandboxProtectionFinalizer} })
+	golden(t, "bury", BuryPatch(dying, nil))
+	golden(t, "bury-released", BuryPatch(dying, &Termination{End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon}))
 	golden(t, "fail", FailPatch(idlePod(holds(Running)), End{Reason: "Evicted"}, noon))
 
 	detail, err := DetailPatch(idlePod(holds(Starting)), v1alpha1.SandboxStatusDetail{Reason: "Pulling"}, noon)

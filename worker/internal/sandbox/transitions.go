@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,6 +92,21 @@ func releasePatch(
 		p.setImage(IdleImage(pool))
 	}
 	return p.bytes(), recycle, nil
+}
+
+// BuryPatch removes the protection finalizer from a Pod that is being deleted, and shows the end that it was deleted for, if one is given
+// and the Pod shows none. It tests the finalizer's position; because other controllers may remove theirs at the same time.
+func BuryPatch(pod *corev1.Pod, released *Termination) []byte {
+	p := newPatch(512)
+	p.testUID(pod)
+	path := "/metadata/finalizers/" + strconv.Itoa(slices.Index(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer))
+	p.op("test", path, "", v1alpha1.SandboxProtectionFinalizer)
+	p.buf = append(p.buf, `{"op":"remove","path":"`+path+`"},`...)
+	if released != nil && !HasEnd(pod) && len(pod.Labels) > 0 && len(pod.Annotations) > 0 {
+		p.setPhase(Stopping)
+		p.setEnd(released.End, released.At)
+	}
+	return p.bytes()
 }
 
 // FailPatch changes any phase to failed. The record of the Pod's sandbox, if any, is made from it.
