@@ -84,7 +84,7 @@ func (l locked) enforce(p *inventory.Pod) (ended bool) {
 	}
 	// A Pod that is being deleted has its record before it is gone, so may one whose release is under way, and a view that lags shows an old
 	// state.
-	if p.Object().DeletionTimestamp == nil && p.Ending == 0 && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
+	if p.Object().DeletionTimestamp == nil && p.Released() == nil && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
 		l.cameBack(p)
 		return true
 	}

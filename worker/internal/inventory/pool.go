@@ -16,7 +16,8 @@ import (
 // Pool is the part of a SandboxPool that claims need.
 type Pool struct {
 	key     types.NamespacedName
-	spec    *v1alpha1.SandboxPoolSpec // the informer's: do not change it; nil when the pool does not exist
+	object  *v1alpha1.SandboxPool     // the informer's: do not change it; nil when the pool does not exist
+	spec    *v1alpha1.SandboxPoolSpec // its
 	closing bool                      // being deleted
 	env     types.NamespacedName      // to which it belongs
 	texts   allowed.Texts
@@ -30,6 +31,9 @@ func (p *Pool) Key() types.NamespacedName { return p.key }
 
 // Spec is shared: do not change it. It is nil when the pool does not exist.
 func (p *Pool) Spec() *v1alpha1.SandboxPoolSpec { return p.spec }
+
+// Object is shared: do not change it. It is nil when the pool does not exist.
+func (p *Pool) Object() *v1alpha1.SandboxPool { return p.object }
 
 // Closing reports whether the pool is being deleted, or is gone.
 func (p *Pool) Closing() bool { return p.closing }
@@ -69,7 +73,7 @@ func (v *View) PoolNames(namespace string) string {
 // SetPool adds or updates a pool.
 func (s *State) SetPool(object *v1alpha1.SandboxPool) {
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
-	p.spec, p.closing = &object.Spec, object.DeletionTimestamp != nil
+	p.object, p.spec, p.closing = object, &object.Spec, object.DeletionTimestamp != nil
 	p.env = types.NamespacedName{Namespace: object.Namespace, Name: sandbox.EnvOfPool(object)}
 	if texts := allowed.TextsOf(object.Annotations); texts != p.texts {
 		p.texts = texts
@@ -100,7 +104,7 @@ func (v *View) Allowed(p *Pool) allowed.Lists { return p.allowed.And(v.envs[p.en
 // RemovePool removes a pool that no longer exists.
 func (s *State) RemovePool(object *v1alpha1.SandboxPool) {
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
-	p.spec, p.closing = nil, true
+	p.object, p.spec, p.closing = nil, nil, true
 	s.Touch(p)
 	s.sweepPool(p)
 }

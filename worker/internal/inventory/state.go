@@ -79,8 +79,9 @@ type Pod struct {
 	floorUntil time.Time
 	top        uint64 // the highest version seen of it
 	missing    bool   // a live read did not find it
-	// released is the end that this process deletes the Pod for; nil for none.
-	released *sandbox.Termination
+	// released is the end that this process deletes the Pod for, as it is at version releasedAt; nil for none.
+	released   *sandbox.Termination
+	releasedAt uint64
 
 	// Ending counts the writes under way that end its sandbox, Executing the commands that the API server may run in it.
 	Ending, Executing int
@@ -171,6 +172,9 @@ func (s *State) see(pod *corev1.Pod, floorUntil time.Time) {
 	change, before := Change{Kind: Seen, Pod: p, Sandbox: p.id, Before: p.object, View: pod}, p.pool
 	s.unplace(p)
 	p.object, p.version, p.failed = pod, version, false
+	if version > p.releasedAt && pod.DeletionTimestamp == nil {
+		p.released = nil // the deletion has lost to another write
+	}
 	s.place(p)
 	change.Lost = change.Sandbox != "" && p.id != change.Sandbox && version >= p.top
 	s.changes = append(s.changes, change)

@@ -22,22 +22,15 @@ func (i *Inventory) Write(ctx context.Context, id string, pod *corev1.Pod, patch
 }
 
 // Delete deletes a sandbox's Pod once, if it is as it was seen, and updates the index with the result. end is why: the Pod does not show it,
-// so the index remembers it until the sandbox has its record.
+// so the index remembers it until the Pod is gone, or is seen to have changed so that the deletion cannot take effect any more.
 func (i *Inventory) Delete(ctx context.Context, id string, pod *corev1.Pod, end sandbox.Termination) (Result, error) {
 	i.Update(func(s *State) {
-		if p := s.pods[pod.UID]; p != nil {
-			p.released = &end
+		p := s.pods[pod.UID]
+		if version := versionOf(pod); p != nil && (p.released == nil || p.releasedAt < version) {
+			p.released, p.releasedAt = &end, version
 		}
 	})
-	got, err := i.write(ctx, id, pod, func(ctx context.Context) (*corev1.Pod, error) { return i.opts.Client.Delete(ctx, pod) })
-	if got != Written && got != Unclear {
-		i.Update(func(s *State) {
-			if p := s.pods[pod.UID]; p != nil && p.object.DeletionTimestamp == nil {
-				p.released = nil
-			}
-		})
-	}
-	return got, err
+	return i.write(ctx, id, pod, func(ctx context.Context) (*corev1.Pod, error) { return i.opts.Client.Delete(ctx, pod) })
 }
 
 func (i *Inventory) write(
@@ -63,7 +56,11 @@ func (i *Inventory) write(
 		if i.IsSetBack(before, id, now) {
 			return got, ErrSetBack
 		}
-		i.Update(func(s *State) { s.SeeLive(now) })
+		i.Update(func(s *State) {
+			if now.DeletionTimestamp == nil || s.pods[now.UID] != nil { // else its end was seen before this response
+				s.SeeLive(now)
+			}
+		})
 	case Lost, NoPod:
 		if err := i.Reread(ctx, pod); err != nil {
 			return got, err

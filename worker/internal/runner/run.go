@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
@@ -187,7 +188,8 @@ func (w *assembly) addClaimPath(context.Context) (err error) {
 	}
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
 		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
-		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity}},
+		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity},
+			Paused: func(pool *v1alpha1.SandboxPool) bool { return w.others.PausedPool(pool) }}, // others comes later
 		claims: claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets,
 			DeniesEgress: w.network.mode != netpolicy.Off},
 	}, w.log)

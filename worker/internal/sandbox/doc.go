@@ -6,7 +6,7 @@
 //
 //	idle ──claim──▶ running            the image is right
 //	idle ──claim──▶ starting ──start──▶ running     the image is swapped, or hooks run
-//	starting, running ──release──▶ stopping ──idle──▶ idle   reset; a Pod that is replaced is deleted instead
+//	starting, running ──release──▶ stopping ──idle──▶ idle   reset; a caller's release deletes a Pod that is replaced
 //	any ──fail──▶ failed
 //	paused                             running (package pause)
 //

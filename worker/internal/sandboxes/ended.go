@@ -104,37 +104,52 @@ func (s *Service) Released(pod types.UID) (t *sandbox.Termination) {
 }
 
 // recordReleased keeps the record of a sandbox whose Pod this process has deleted, before its caller is told: another leader would not know
-// why it ended. If that takes long, as on a full disk, the end is written on the Pod, and the pool reconciler goes on with the record.
+// why it ended. If that takes long, as on a full disk, or the process is about to end, the end is written on the Pod, and the pool
+// reconciler goes on with the record, here or at the next leader.
 func (s *Service) recordReleased(ctx context.Context, id string) {
 	var pod *corev1.Pod
 	var why *sandbox.Termination
-	var r history.Record
+	kept := make(chan error, 1)
 	s.update(func(l locked) {
 		p := l.Sandbox(id)
-		if p == nil || p.Live() || p.Released() == nil {
+		if p == nil || p.Live() || p.Released() == nil || l.opts.History.Has(id) {
 			return
 		}
 		pod, why = p.Object(), p.Released()
+		if l.stopped || !l.Lasts() {
+			kept <- ErrEnding
+			return
+		}
 		record := sandbox.TerminalRecord(pod, p.Pool().Runtimes(), l.clusterID, why.At, why)
-		r = s.recordOf(&l.View, record, sandbox.Read(pod).Claim)
+		r := s.recordOf(&l.View, record, sandbox.Read(pod).Claim)
+		l.Go(func(ctx context.Context) { kept <- s.keep(ctx, r) })
 	})
 	if pod == nil {
 		return
 	}
-	keeping, cancel := context.WithTimeout(ctx, recordPatience)
-	defer cancel()
-	err := s.keep(keeping, r)
-	if err == nil {
-		return
+	timer := s.clock.NewTimer(recordPatience)
+	defer timer.Stop()
+	select {
+	case err := <-kept:
+		if err == nil && !s.isStopped() {
+			return
+		}
+	case <-timer.C():
 	}
-	s.opts.Log.Error(err, "A released sandbox has no record yet", "sandbox", id)
+	s.opts.Log.Info("A released sandbox may have no record yet; its Pod shows its end", "sandbox", id, "pod", pod.Name)
+	var got inventory.Result
 	patch, _, err := sandbox.ReleasePatch(pod, &v1alpha1.SandboxPoolSpec{}, why.End, why.At)
 	if err == nil {
-		_, err = s.inventory.Write(ctx, id, pod, patch)
+		got, err = s.inventory.Write(context.WithoutCancel(ctx), id, pod, patch)
 	}
-	if err != nil {
+	if err != nil && got != inventory.Lost && got != inventory.NoPod { // else the pool reconciler was faster
 		s.opts.Log.Error(err, "Could not write the end of a sandbox on its Pod", "sandbox", id, "pod", pod.Name)
 	}
+}
+
+func (s *Service) isStopped() (stopped bool) {
+	s.update(func(l locked) { stopped = l.stopped })
+	return stopped
 }
 
 // stripped records the sandbox of a Pod that no longer shows it. Most were recorded before that. A sandbox whose labels were
@@ -203,13 +218,12 @@ func (s *Service) nextVanished() (r history.Record, ok bool) {
 // keep makes a record durable.
 func (s *Service) keep(ctx context.Context, r history.Record) error {
 	fresh, err := s.opts.History.Keep(ctx, r)
-	if err != nil {
-		return err
-	}
 	s.update(func(l locked) {
-		l.ended.records.Remove(r.Sandbox.GetId())
-		l.wake(r.Sandbox.GetId())
-		if !fresh {
+		if err == nil {
+			l.ended.records.Remove(r.Sandbox.GetId())
+			l.wake(r.Sandbox.GetId())
+		}
+		if !fresh { // the second try of a record whose copy failed is not
 			return
 		}
 		s.metrics.hasEnded(r.Sandbox.GetStopReason(), r.Sandbox.GetFailureReason())
@@ -219,7 +233,7 @@ func (s *Service) keep(ctx context.Context, r history.Record) error {
 			}
 		}
 	})
-	return nil
+	return err
 }
 
 // recordOf returns a record with what it means for its claim key.

@@ -107,7 +107,11 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 // end writes the release until the Pod shows it, whichever writer wrote it.
 func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
 	defer s.closing(id)()
-	return s.write(ctx, id, "releasing", maxReleaseTries, func() (edit, error) { return s.prepareEnd(id, end) })
+	record, err := s.write(ctx, id, "releasing", maxReleaseTries, func() (edit, error) { return s.prepareEnd(id, end) })
+	if err == nil {
+		s.recordReleased(ctx, id)
+	}
+	return record, err
 }
 
 // edit is what to write on the Pod of a sandbox, or the record of a sandbox for which there is nothing to write.
@@ -122,11 +126,7 @@ func (e *edit) write(ctx context.Context, s *Service, id string) (inventory.Resu
 	if e.release == nil {
 		return s.inventory.Write(ctx, id, e.pod, e.patch)
 	}
-	got, err := s.inventory.Delete(ctx, id, e.pod, *e.release)
-	if got == inventory.Written && err == nil {
-		s.recordReleased(ctx, id)
-	}
-	return got, err
+	return s.inventory.Delete(ctx, id, e.pod, *e.release)
 }
 
 // write writes what is prepared, prepares it again if the Pod has changed, and returns the sandbox after the write.
@@ -157,6 +157,12 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 	return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, last)
 }
 
+// records reports whether this process records the end of a Pod's sandbox, unless it is killed: it is not about to end, and the pool is its.
+func (l locked) records(p *inventory.Pod) bool {
+	pool := p.Pool().Object()
+	return !l.stopped && pool != nil && (l.opts.Paused == nil || !l.opts.Paused(pool))
+}
+
 // prepareEnd returns the edit that stops a sandbox; an empty one for a sandbox on no Pod.
 func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 	s.update(func(l locked) {
@@ -172,7 +178,7 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 			e.pod, e.patch = p.Object(), sandbox.FailPatch(p.Object(), end, s.time.Now())
 		default:
 			e.pod = p.Object()
-			if !l.stopped && sandbox.IsHeld(e.pod) && !sandbox.Recyclable(e.pod, returnsTo(p)).Reset {
+			if !sandbox.Recyclable(e.pod, returnsTo(p)).Reset && sandbox.IsHeld(e.pod) && l.records(p) {
 				e.release = new(sandbox.ReleasedAt(e.pod, end, s.time.Now()))
 				return
 			}

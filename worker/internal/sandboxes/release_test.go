@@ -65,6 +65,32 @@ func TestAReleaseIsOneWrite(t *testing.T) {
 	}
 }
 
+// Where this process does not record what ends, a release deletes no Pod: the end is written on it, for whoever records it.
+func TestAReleaseThatAnotherRecords(t *testing.T) {
+	for name, tt := range map[string]struct {
+		paused bool
+		before func(*claimtest.Leader)
+	}{
+		"another controller keeps the pool": {paused: true, before: func(*claimtest.Leader) {}},
+		"the worker is ending":              {before: func(l *claimtest.Leader) { l.StopRecording() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, writes := claimtest.NewWorld(t), &podWrites{}
+			w.MakePool(1)
+			l := w.Lead(1, writes.count, func(o *claimtest.Options, _ *rest.Config) {
+				o.Sandboxes.Paused = func(*v1alpha1.SandboxPool) bool { return tt.paused }
+			})
+			l.AwaitIdle(1)
+			one := l.MustCreate()
+			tt.before(l)
+			got := l.MustRelease(one.GetId())
+			if n := writes.deletions.Load(); n != 0 || got.GetStopReason() != string(v1alpha1.SandboxStopReasonReleased) {
+				t.Errorf("%d deletions; the release returned %v", n, got)
+			}
+		})
+	}
+}
+
 // A Pod that has changed since it was seen is not deleted as it was seen.
 func TestAReleaseLosesToAnotherWrite(t *testing.T) {
 	w, writes := claimtest.NewWorld(t), &podWrites{}
@@ -99,8 +125,7 @@ func TestTheNextLeaderKnowsWhyASandboxEnded(t *testing.T) {
 	l.MustRelease(one.GetId())
 	l.Stop()
 	l.Blind()
-	d.full.Store(false)
-	next := w.Lead(2, on(t, d))
+	next := w.Lead(2) // with a disk of its own
 	next.Until(one.GetId(), "the record", claimtest.Ended)
 	if got, err := next.Get(t.Context(), one.GetId()); err != nil || got.GetStopReason() != string(v1alpha1.SandboxStopReasonReleased) {
 		t.Errorf("the record is %v, %v", got, err)

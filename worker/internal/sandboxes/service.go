@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/keyed"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/history"
@@ -23,8 +24,10 @@ import (
 type Options struct {
 	History  *history.History
 	Activity []idle.LastActiveSource
-	Metrics  prometheus.Registerer
-	Log      logr.Logger
+	// Paused reports pools that another controller keeps: their Pods are not deleted. nil: none.
+	Paused  func(*v1alpha1.SandboxPool) bool
+	Metrics prometheus.Registerer
+	Log     logr.Logger
 }
 
 // Service manages sandboxes. Its methods are safe for concurrent use.
