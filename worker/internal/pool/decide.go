@@ -60,7 +60,7 @@ func decide(s snapshot) decision {
 // decidePod decides about one Pod and reports whether the Pod is on its way out.
 func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	if pod.DeletionTimestamp != nil {
-		if hasPodFinalizer(pod) {
+		if sandbox.IsProtected(pod) {
 			d.add(action{Verb: verbBury, Pod: pod, Reason: reasonTerminating})
 		}
 		return true
@@ -68,7 +68,7 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	if s.Pool == nil {
 		return false
 	}
-	if !hasPodFinalizer(pod) || orphaned(pod) {
+	if !sandbox.IsProtected(pod) || orphaned(pod) {
 		d.add(action{Verb: verbProtect, Pod: pod, Reason: reasonUnprotected})
 	}
 	if withoutSandbox(pod) {
@@ -288,7 +288,7 @@ func decideScale(s *snapshot, leaving map[*corev1.Pod]bool, d *decision) {
 // unrecorded counts the Pods on their way out whose record is not kept yet.
 func unrecorded(s *snapshot) (n int) {
 	for _, pod := range s.Pods {
-		if pod.DeletionTimestamp != nil && hasPodFinalizer(pod) && !s.Stale[pod.UID] {
+		if pod.DeletionTimestamp != nil && sandbox.IsProtected(pod) && !s.Stale[pod.UID] {
 			n++
 		}
 	}

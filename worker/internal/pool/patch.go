@@ -17,7 +17,7 @@ import (
 // protectPatch adds what this Pod of the pool lacks: the protection finalizer, or the pool as its owner.
 func protectPatch(pod *corev1.Pod, pool *v1alpha1.SandboxPool) ([]byte, error) {
 	ops := patch.AsRead(pod)
-	if !hasPodFinalizer(pod) {
+	if !sandbox.IsProtected(pod) {
 		ops = append(ops, patch.Add("/metadata/finalizers", append(slices.Clone(pod.Finalizers), v1alpha1.SandboxProtectionFinalizer)))
 	}
 	if orphaned(pod) {

@@ -39,7 +39,7 @@ func TestNewPod(t *testing.T) {
 	if pod.Labels[v1alpha1.SandboxPhaseLabelKey] != "idle" || pod.Labels["app"] != "x" || pod.Labels[v1alpha1.LabelEnv] != "env" {
 		t.Errorf("labels %v", pod.Labels)
 	}
-	if !metav1.IsControlledBy(pod, pool) || !hasPodFinalizer(pod) {
+	if !metav1.IsControlledBy(pod, pool) || !sandbox.IsProtected(pod) {
 		t.Errorf("owners %v, finalizers %v", pod.OwnerReferences, pod.Finalizers)
 	}
 	if pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey] != "Replace" || pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey] != "r1" {
@@ -206,7 +206,7 @@ func TestPatchesApply(t *testing.T) {
 			moved: func(p *corev1.Pod) { p.DeletionTimestamp = dying.DeletionTimestamp }},
 		"protect": {make: func() ([]byte, error) { return protectPatch(bare, pool) }, pod: bare,
 			check: func(p *corev1.Pod) bool {
-				return hasPodFinalizer(p) && p.Finalizers[0] == "other" && metav1.IsControlledBy(p, pool)
+				return sandbox.IsProtected(p) && p.Finalizers[0] == "other" && metav1.IsControlledBy(p, pool)
 			},
 			moved: func(p *corev1.Pod) { p.ResourceVersion = "6" }},
 		"bury": {make: func() ([]byte, error) { return sandbox.BuryPatch(dying, nil), nil }, pod: dying,

@@ -108,10 +108,6 @@ func statusDetailReason(pod *corev1.Pod) string {
 // name in its labels.
 func orphaned(pod *corev1.Pod) bool { return metav1.GetControllerOfNoCopy(pod) == nil }
 
-func hasPodFinalizer(pod *corev1.Pod) bool {
-	return slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer)
-}
-
 func hasPoolFinalizer(pool *v1alpha1.SandboxPool) bool {
 	return slices.Contains(pool.Finalizers, v1alpha1.SandboxPoolFinalizer)
 }

@@ -25,7 +25,7 @@ import (
 func TestReplicasAreKept(t *testing.T) {
 	w, pods := newIdlePool(t, 5)
 	for _, pod := range pods {
-		if !hasPodFinalizer(&pod) || pod.Spec.Containers[0].Image != "test.local/idle:1" {
+		if !sandbox.IsProtected(&pod) || pod.Spec.Containers[0].Image != "test.local/idle:1" {
 			t.Errorf("pod %s: finalizers %v, image %s", pod.Name, pod.Finalizers, pod.Spec.Containers[0].Image)
 		}
 	}
@@ -92,7 +92,7 @@ func TestFinalizerIsPutBack(t *testing.T) {
 	w.Must(w.Live.Patch(w.ctx, &pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"ownerReferences":null}}`))))
 	w.Eventually("the finalizer and the owner", func() error {
 		current := w.pod(pod.Name)
-		return wait.If(hasPodFinalizer(current) && metav1.IsControlledBy(current, w.Pool("p")),
+		return wait.If(sandbox.IsProtected(current) && metav1.IsControlledBy(current, w.Pool("p")),
 			fmt.Sprintf("finalizers %v, owners %v", current.Finalizers, current.OwnerReferences))
 	})
 }
@@ -134,7 +134,7 @@ func TestRecordBeforeThePodGoes(t *testing.T) {
 		defer w.ledger.mu.Unlock()
 		return wait.If(w.ledger.refused >= 2, "not tried twice")
 	})
-	if !hasPodFinalizer(w.pod(pods[0].Name)) {
+	if !sandbox.IsProtected(w.pod(pods[0].Name)) {
 		t.Fatal("the Pod may go, and its record is not kept")
 	}
 	w.ledger.setClosed(false)

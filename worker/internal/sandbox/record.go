@@ -155,10 +155,9 @@ func HasEnd(pod *corev1.Pod) bool {
 	return pod.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] != ""
 }
 
-// IsHeld reports whether a Pod that is deleted stays until its finalizer is removed, which the pool does once the sandbox has its record.
-func IsHeld(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer)
-}
+// IsProtected reports whether a Pod that is deleted stays until its finalizer is removed, which the pool does once the sandbox has its
+// record.
+func IsProtected(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer) }
 
 func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {
 	if pod.DeletionTimestamp != nil && phase.Live() {

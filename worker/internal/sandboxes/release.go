@@ -157,9 +157,13 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 	return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, last)
 }
 
-// records reports whether this process records the end of a Pod's sandbox, unless it is killed: it is not about to end, and the pool is its.
-func (l locked) records(p *inventory.Pod) bool {
-	pool := p.Pool().Object()
+// deletes reports whether a release deletes the Pod: it is not reset, and this process will record its sandbox before it goes, because it is
+// not about to end, and the pool is its own.
+func (l locked) deletes(p *inventory.Pod) bool {
+	pod, pool := p.Object(), p.Pool().Object()
+	if pod.DeletionTimestamp != nil || !sandbox.IsProtected(pod) || sandbox.Recyclable(pod, returnsTo(p)).Reset {
+		return false
+	}
 	return !l.stopped && pool != nil && (l.opts.Paused == nil || !l.opts.Paused(pool))
 }
 
@@ -176,12 +180,10 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 		case end.StopReason == v1alpha1.SandboxStopReasonFailed:
 			// The cause of the failure may still exist, so the Pod is replaced.
 			e.pod, e.patch = p.Object(), sandbox.FailPatch(p.Object(), end, s.time.Now())
+		case l.deletes(p):
+			e.pod, e.release = p.Object(), new(sandbox.ReleasedAt(p.Object(), end, s.time.Now()))
 		default:
 			e.pod = p.Object()
-			if !sandbox.Recyclable(e.pod, returnsTo(p)).Reset && sandbox.IsHeld(e.pod) && l.records(p) {
-				e.release = new(sandbox.ReleasedAt(e.pod, end, s.time.Now()))
-				return
-			}
 			if e.patch, _, err = sandbox.ReleasePatch(e.pod, returnsTo(p), end, s.time.Now()); err != nil {
 				err = fmt.Errorf("building the release of %s: %w", id, err)
 			}

@@ -65,7 +65,7 @@ func TestAReleaseIsOneWrite(t *testing.T) {
 	}
 }
 
-// Where this process does not record what ends, a release deletes no Pod: the end is written on it, for whoever records it.
+// Where this process does not record what ends, a release deletes no Pod: the end is written on it, for the process that does.
 func TestAReleaseThatAnotherRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		paused bool
