@@ -157,7 +157,9 @@ func HasEnd(pod *corev1.Pod) bool {
 
 // IsProtected reports whether a Pod that is deleted stays until its finalizer is removed, which the pool does once the sandbox has its
 // record.
-func IsProtected(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer) }
+func IsProtected(pod *corev1.Pod) bool {
+	return slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer)
+}
 
 func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {
 	if pod.DeletionTimestamp != nil && phase.Live() {
