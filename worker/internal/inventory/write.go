@@ -21,8 +21,8 @@ func (i *Inventory) Write(ctx context.Context, id string, pod *corev1.Pod, patch
 	})
 }
 
-// Delete deletes a sandbox's Pod once, if it is as it was seen, and updates the index with the result. end is why: the Pod does not show it,
-// so the index remembers it until the Pod is gone, or is seen to have changed so that the deletion cannot take effect any more.
+// Delete deletes a sandbox's Pod once, if it is as it was seen, and updates the index with the result. end is why: the Pod does not show
+// it, so the index remembers it until the Pod is gone, or is seen to have changed so that the deletion cannot take effect any more.
 func (i *Inventory) Delete(ctx context.Context, id string, pod *corev1.Pod, end sandbox.Termination) (Result, error) {
 	i.Update(func(s *State) {
 		p := s.pods[pod.UID]

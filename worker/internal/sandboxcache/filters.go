@@ -67,9 +67,9 @@ func Transform(object client.Object) func(any) (any, error) {
 
 // stripAndShare returns stripPod for one cache, whose Pods share what is equal in them.
 func stripAndShare() func(any) (any, error) {
-	sharing := newSharing()
+	sharing, strip := newSharing(), stripPod
 	return func(object any) (any, error) {
-		object, err := stripPod(object)
+		object, err := strip(object)
 		if pod, ok := object.(*corev1.Pod); ok && err == nil {
 			sharing.share(pod)
 		}

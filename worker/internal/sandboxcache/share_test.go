@@ -58,11 +58,12 @@ func TestPodsOfAPoolShareWhatIsEqual(t *testing.T) {
 		return got.(*corev1.Pod)
 	}
 	const idle, running = v1alpha1.SandboxPhaseIdle, v1alpha1.SandboxPhaseRunning
-	a, b, other, claimed := cached(pooled(1, "p", idle)), cached(pooled(2, "p", idle)), cached(pooled(1, "q", idle)), cached(pooled(3, "p", running))
-	c := cached(pooled(4, "p", idle))
+	a, b, other := cached(pooled(1, "p", idle)), cached(pooled(2, "p", idle)), cached(pooled(1, "q", idle))
+	claimed, c := cached(pooled(3, "p", running)), cached(pooled(4, "p", idle))
 	sameMap := func(x, y map[string]string) bool { return reflect.ValueOf(x).Pointer() == reflect.ValueOf(y).Pointer() }
 	for _, one := range []*corev1.Pod{b, c, claimed} {
-		if &one.Spec.Containers[0] != &a.Spec.Containers[0] || &one.OwnerReferences[0] != &a.OwnerReferences[0] || &one.Finalizers[0] != &a.Finalizers[0] {
+		if &one.Spec.Containers[0] != &a.Spec.Containers[0] || &one.OwnerReferences[0] != &a.OwnerReferences[0] ||
+			&one.Finalizers[0] != &a.Finalizers[0] {
 			t.Errorf("%s shares no spec, owner or finalizer with %s", one.Name, a.Name)
 		}
 		if sameMap(one.Labels, a.Labels) != (one != claimed) || sameMap(one.Annotations, a.Annotations) {

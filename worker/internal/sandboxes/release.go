@@ -157,8 +157,8 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 	return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, last)
 }
 
-// deletes reports whether a release deletes the Pod: it is not reset, and this process will record its sandbox before it goes, because it is
-// not about to end, and the pool is its own.
+// deletes reports whether a release deletes the Pod: it is not reset, and this process will record its sandbox before it goes, because it
+// is not about to end, and the pool is its own.
 func (l locked) deletes(p *inventory.Pod) bool {
 	pod, pool := p.Object(), p.Pool().Object()
 	if pod.DeletionTimestamp != nil || !sandbox.IsProtected(pod) || sandbox.Recyclable(pod, returnsTo(p)).Reset {

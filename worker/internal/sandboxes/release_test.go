@@ -59,7 +59,8 @@ func TestAReleaseIsOneWrite(t *testing.T) {
 	}
 	l.Until(one.GetId(), "the record", claimtest.Ended)
 	record, err := l.Get(t.Context(), one.GetId())
-	if err != nil || record.GetStopReason() != got.GetStopReason() || !record.GetTerminatedAt().AsTime().Equal(got.GetTerminatedAt().AsTime()) ||
+	if err != nil || record.GetStopReason() != got.GetStopReason() ||
+		!record.GetTerminatedAt().AsTime().Equal(got.GetTerminatedAt().AsTime()) ||
 		record.GetContainerId() == "" || record.GetImage() != claimtest.PoolImage {
 		t.Errorf("the record is %v, %v; the release returned %v", record, err, got)
 	}
