@@ -53,7 +53,7 @@ var ours = labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPISe
 func Transform(object client.Object) func(any) (any, error) {
 	switch object.(type) {
 	case *corev1.Pod:
-		return stripAndShare()
+		return sharedAfter(stripPod)
 	case *corev1.Node:
 		return stripNode
 	case *v1alpha1.SandboxEnv, *v1alpha1.SandboxPool:
@@ -65,9 +65,9 @@ func Transform(object client.Object) func(any) (any, error) {
 	}
 }
 
-// stripAndShare returns stripPod for one cache, whose Pods share what is equal in them.
-func stripAndShare() func(any) (any, error) {
-	sharing, strip := newSharing(), stripPod
+// sharedAfter returns strip for one cache, whose Pods share what is equal in them.
+func sharedAfter(strip func(any) (any, error)) func(any) (any, error) {
+	sharing := newSharing()
 	return func(object any) (any, error) {
 		object, err := strip(object)
 		if pod, ok := object.(*corev1.Pod); ok && err == nil {
