@@ -182,7 +182,7 @@ rotation: planes ## A third of the suites, four faults, one with several hubs, a
 	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
 	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -hubs 3 -faults '$(REPLICATED)' -seeds '$(DAY)'
 
-bench: planes build ## Measure for about an hour (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
+bench: planes build ## Measure for about an hour and a quarter (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench $(if $(QUICK),-quick)
 
 reach: ## Measure a hub of 1 GB and two processors at 10 and 100 simulated clusters, in a few minutes (FULL=1: 1000 as well; CATALOGUE=1: 1000 Envs in each of 100; ARGS); bin/reach/latest.json

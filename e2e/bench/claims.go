@@ -142,21 +142,23 @@ func (s *stock) claimAt(ctx context.Context, hub *stack.Client, request *sandbox
 
 // hubArm claims through the hub. With keyed, every claim has a new key.
 func (s *stock) hubArm(keyed bool, send sender) arm {
-	do := func(ctx context.Context, i int) error { return s.claim(ctx, s.request(keyed, i)) }
+	return s.claimArm(keyed, send, func(int) *stack.Client { return s.hub })
+}
+
+// claimArm is hubArm at the replica of the hub that at names for each claim.
+func (s *stock) claimArm(keyed bool, send sender, at func(i int) *stack.Client) arm {
+	do := func(ctx context.Context, i int) error {
+		request := &sandboxv1.CreateSandboxRequest{}
+		if keyed {
+			request.ClaimKey = fmt.Sprintf("bench-%d-%d", s.given.legs, i)
+		}
+		return s.claimAt(ctx, at(i), request)
+	}
 	return loaded(kindOfClaim(keyed), s.resetPool, func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
 }
 
 func kindOfClaim(keyed bool) string {
 	return map[bool]string{false: "claim", true: "claim with a key"}[keyed]
-}
-
-// request is a leg's claim with this number.
-func (s *stock) request(keyed bool, i int) *sandboxv1.CreateSandboxRequest {
-	request := &sandboxv1.CreateSandboxRequest{}
-	if keyed {
-		request.ClaimKey = fmt.Sprintf("bench-%d-%d", s.given.legs, i)
-	}
-	return request
 }
 
 func (s *stock) resetPool(ctx context.Context) error {

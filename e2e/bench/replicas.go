@@ -99,12 +99,9 @@ func (s *replicated) cross(ctx context.Context, b *bench, keyed bool, add func(.
 		return err
 	}
 	what := kindOfClaim(keyed)
-	turns := loaded(what, s.resetPool, func(ctx context.Context, seed uint64) load.Result {
-		return load.Open(ctx, s.size, replicaRate, seed, func(ctx context.Context, i int) error {
-			return s.claimAt(ctx, s.clients[[]string{at, other}[i%2]], s.request(keyed, i))
-		})
-	})
-	legs, err := b.interleave(ctx, what+" at each of two replicas in turn", b.size.pairs, turns)
+	turns := []*stack.Client{s.clients[at], s.clients[other]}
+	legs, err := b.interleave(ctx, what+" at each of two replicas in turn", b.size.pairs,
+		s.claimArm(keyed, s.open(replicaRate), func(i int) *stack.Client { return turns[i%2] }))
 	if err != nil {
 		return err
 	}

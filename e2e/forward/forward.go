@@ -32,6 +32,9 @@ func Port(config *rest.Config, namespace, pod, port string) (func(context.Contex
 	return func(ctx context.Context) (net.Conn, error) { return dial(ctx, config, target, port) }, nil
 }
 
+// maxFailure bounds the message of an API server that cannot forward.
+const maxFailure = 64 << 10
+
 func dial(ctx context.Context, config *rest.Config, target *url.URL, port string) (net.Conn, error) {
 	type result struct {
 		conn *conn
@@ -85,7 +88,7 @@ func open(config *rest.Config, target *url.URL, port string) (*conn, error) {
 	forwarded := &conn{Stream: data, streams: streams}
 	go func() {
 		// A message here, for example that the port has no listener, ends the connection.
-		message, err := io.ReadAll(failures)
+		message, err := io.ReadAll(io.LimitReader(failures, maxFailure))
 		if len(message) > 0 {
 			err = errors.New(string(message))
 		}

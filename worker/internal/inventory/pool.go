@@ -16,10 +16,9 @@ import (
 // Pool is the part of a SandboxPool that claims need.
 type Pool struct {
 	key     types.NamespacedName
-	object  *v1alpha1.SandboxPool     // the informer's: do not change it; nil when the pool does not exist
-	spec    *v1alpha1.SandboxPoolSpec // its
-	closing bool                      // being deleted
-	env     types.NamespacedName      // to which it belongs
+	object  *v1alpha1.SandboxPool // the informer's: do not change it; nil when the pool does not exist
+	closing bool                  // being deleted
+	env     types.NamespacedName  // to which it belongs
 	texts   allowed.Texts
 	allowed allowed.Lists // that texts say
 	pods    int
@@ -30,7 +29,12 @@ type Pool struct {
 func (p *Pool) Key() types.NamespacedName { return p.key }
 
 // Spec is shared: do not change it. It is nil when the pool does not exist.
-func (p *Pool) Spec() *v1alpha1.SandboxPoolSpec { return p.spec }
+func (p *Pool) Spec() *v1alpha1.SandboxPoolSpec {
+	if p.object == nil {
+		return nil
+	}
+	return &p.object.Spec
+}
 
 // Object is shared: do not change it. It is nil when the pool does not exist.
 func (p *Pool) Object() *v1alpha1.SandboxPool { return p.object }
@@ -39,17 +43,17 @@ func (p *Pool) Object() *v1alpha1.SandboxPool { return p.object }
 func (p *Pool) Closing() bool { return p.closing }
 
 // Empty reports whether the pool has no Pods and wants none.
-func (p *Pool) Empty() bool { return p.pods == 0 && p.spec != nil && p.spec.Replicas == 0 }
+func (p *Pool) Empty() bool { return p.pods == 0 && p.object != nil && p.object.Spec.Replicas == 0 }
 
 // Idle returns how many of its Pods can be handed out now.
 func (p *Pool) Idle() int { return p.idle.len() }
 
 // Runtimes returns the runtimes of the pool's sandboxes.
 func (p *Pool) Runtimes() []v1alpha1.SandboxRuntimeSpec {
-	if p.spec == nil {
+	if p.object == nil {
 		return nil
 	}
-	return p.spec.Runtimes
+	return p.object.Spec.Runtimes
 }
 
 // Pool returns the pool of a name; nil for an unknown one.
@@ -59,7 +63,7 @@ func (v *View) Pool(key types.NamespacedName) *Pool { return v.pools[key] }
 func (v *View) PoolNames(namespace string) string {
 	var names []string
 	for key, p := range v.pools {
-		if key.Namespace == namespace && p.spec != nil {
+		if key.Namespace == namespace && p.object != nil {
 			names = append(names, key.Name)
 		}
 	}
@@ -73,7 +77,7 @@ func (v *View) PoolNames(namespace string) string {
 // SetPool adds or updates a pool.
 func (s *State) SetPool(object *v1alpha1.SandboxPool) {
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
-	p.object, p.spec, p.closing = object, &object.Spec, object.DeletionTimestamp != nil
+	p.object, p.closing = object, object.DeletionTimestamp != nil
 	p.env = types.NamespacedName{Namespace: object.Namespace, Name: sandbox.EnvOfPool(object)}
 	if texts := allowed.TextsOf(object.Annotations); texts != p.texts {
 		p.texts = texts
@@ -104,7 +108,7 @@ func (v *View) Allowed(p *Pool) allowed.Lists { return p.allowed.And(v.envs[p.en
 // RemovePool removes a pool that no longer exists.
 func (s *State) RemovePool(object *v1alpha1.SandboxPool) {
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
-	p.object, p.spec, p.closing = nil, nil, true
+	p.object, p.closing = nil, true
 	s.Touch(p)
 	s.sweepPool(p)
 }
@@ -122,7 +126,7 @@ func (s *State) poolAt(key types.NamespacedName) *Pool {
 }
 
 func (s *State) sweepPool(p *Pool) {
-	if p.spec == nil && p.pods == 0 {
+	if p.object == nil && p.pods == 0 {
 		delete(s.pools, p.key)
 	}
 }

@@ -71,23 +71,27 @@ func (p *perPool[T]) forget(pool types.NamespacedName) {
 type throttle struct {
 	*perPool[spacing]
 	interval time.Duration
-	together *rate.Limiter // nil: no limit
+	together *rate.Limiter // for waitTurn
 }
 
 // spacing is when an object was written last, and the turn of its next write among all; zero: it has none.
 type spacing struct{ last, turn time.Time }
 
-// wait returns how long the next write has to wait. An urgent one waits for the last write of the same object alone.
-func (t *throttle) wait(key types.NamespacedName, urgent bool) time.Duration {
+// wait returns how long the next write has to wait for the last one of the same object.
+func (t *throttle) wait(key types.NamespacedName) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(0, t.interval-t.clock.Since(t.pools[key].last))
+}
+
+// waitTurn is wait for a write that leaves room for those of other objects as well.
+func (t *throttle) waitTurn(key types.NamespacedName) time.Duration {
+	if own := t.wait(key); own > 0 {
+		return own
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now, s := t.clock.Now(), t.pools[key]
-	if own := t.interval - now.Sub(s.last); own > 0 {
-		return own
-	}
-	if urgent || t.together == nil {
-		return 0
-	}
 	if s.turn.IsZero() {
 		s.turn = now.Add(t.together.ReserveN(now, 1).DelayFrom(now))
 		t.pools[key] = s

@@ -51,23 +51,23 @@ func TestStatusesOfManyPoolsAreSpaced(t *testing.T) {
 	}
 	for i := range 3 * statusRate {
 		want := time.Duration(max(0, i+1-statusRate)) * time.Second / statusRate
-		if got := statuses.wait(pool(i), false); got != want {
+		if got := statuses.waitTurn(pool(i)); got != want {
 			t.Errorf("pool %d waits %s, want %s", i, got, want)
 		}
 		if want == 0 {
 			statuses.wrote(pool(i))
 		}
 	}
-	if got := statuses.wait(pool(3*statusRate), true); got != 0 {
+	if got := statuses.wait(pool(3 * statusRate)); got != 0 {
 		t.Errorf("an urgent write waits %s", got)
 	}
 	clk.SetTime(clk.Now().Add(500 * time.Millisecond))
-	if got := statuses.wait(pool(0), true); got != statusInterval/2 {
+	if got := statuses.wait(pool(0)); got != statusInterval/2 {
 		t.Errorf("an urgent write of a pool that was written just now waits %s", got)
 	}
 	for i := statusRate; i < 3*statusRate; i++ {
 		want := max(0, time.Duration(i+1-statusRate)*time.Second/statusRate-500*time.Millisecond)
-		if got := statuses.wait(pool(i), false); got != want {
+		if got := statuses.waitTurn(pool(i)); got != want {
 			t.Errorf("after half a second pool %d waits %s, want %s", i, got, want)
 		}
 	}

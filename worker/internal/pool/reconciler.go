@@ -169,7 +169,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 // would be worth it.
 func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
 	r.opts.Queues.OnQueue(func(pool types.NamespacedName) {
-		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool, true)))
+		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool)))
 	})
 	return nil
 }

@@ -57,7 +57,11 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *sn
 	if !helper.HasChanges(pool) {
 		return later, nil
 	}
-	if wait := r.statuses.wait(key, urgent(s.Pool.Status.Conditions, pool.Status.Conditions)); wait > 0 {
+	wait := r.statuses.waitTurn
+	if urgent(s.Pool.Status.Conditions, pool.Status.Conditions) {
+		wait = r.statuses.wait
+	}
+	if wait := wait(key); wait > 0 {
 		return wait, nil
 	}
 	if err := helper.Patch(ctx, pool); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -89,7 +93,7 @@ func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (p
 	if !pendingMoved(written, waiting) {
 		return written, 0
 	}
-	if later = r.pendings.wait(key, true); later > 0 {
+	if later = r.pendings.wait(key); later > 0 {
 		return written, later
 	}
 	return waiting, 0

@@ -50,7 +50,7 @@ func (s *sharing) share(pod *corev1.Pod) {
 	}
 	node := pod.Spec.NodeName
 	pod.Spec.NodeName = ""
-	same := apiequality.Semantic.DeepEqual(pod.Spec, like.Spec)
+	same := apiequality.Semantic.DeepEqual(&pod.Spec, &like.Spec)
 	if same {
 		pod.Spec = like.Spec
 	}
@@ -82,12 +82,12 @@ func canonical(all ...*string) {
 
 // shareMap makes m the other map if they are equal, and otherwise shares its keys and the values that are equal. It reports the former.
 func shareMap(m *map[string]string, other map[string]string) (same bool) {
-	if len(*m) > 0 && maps.Equal(*m, other) {
-		*m = other
-		return true
-	}
 	if len(*m) == 0 {
 		return false
+	}
+	if maps.Equal(*m, other) {
+		*m = other
+		return true
 	}
 	shared := make(map[string]string, len(*m))
 	for key, value := range *m {

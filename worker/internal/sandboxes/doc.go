@@ -31,9 +31,9 @@
 //   - The record is durable before the Pod goes: TestAFullDiskLosesNoRecordAndLeaksNoPod, TestRecordsOutliveTheWorker; only records that
 //     neither Pod nor disk has are in memory: TestAPodRemovedByForceIsRecorded.
 //   - A release deletes a Pod that is replaced, as it was seen, and keeps the record before its caller is told; because a patch of the end
-//     first would be a third write for each sandbox: TestAReleaseIsOneWrite. The Pod shows its end with
-//     the removal of its finalizer, or if the record takes longer: TestTheNextLeaderKnowsWhyASandboxEnded. If the worker is killed before
-//     either, within milliseconds, the record says that the Pod was deleted.
+//     first would be a third write for each sandbox: TestAReleaseIsOneWrite. The Pod shows its end with the removal of its finalizer, or if
+//     the record takes longer: TestTheNextLeaderKnowsWhyASandboxEnded. If the worker is killed before either, within milliseconds, the
+//     record says that the Pod was deleted.
 //   - Only the record of a key's holder stands for the key (I2).
 //
 // # Pause and waits

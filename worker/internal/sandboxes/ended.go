@@ -148,7 +148,7 @@ func (s *Service) recordReleased(ctx context.Context, id string) {
 }
 
 func (s *Service) isStopped() (stopped bool) {
-	s.update(func(l locked) { stopped = l.stopped })
+	s.inventory.View(func(v *inventory.View) { stopped = s.guarded.In(v).stopped })
 	return stopped
 }
 
