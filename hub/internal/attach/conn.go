@@ -32,6 +32,7 @@ type conn struct {
 	origin    callID // of its dispatches, without their numbers
 	session   *fleet.Session
 	orphans   *orphans
+	reported  func()                        // frees its slot
 	hold      func()                        // keeps new calls back until the cluster's next stream
 	back      func()                        // wakes the cluster's newest stream
 	elsewhere func(*federationv1.RelayLost) // tells the other replicas
@@ -89,6 +90,7 @@ func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *f
 		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
 		session:    session,
 		orphans:    s.orphans,
+		reported:   func() {},
 		hold:       func() { s.holdCalls(clusterID) },
 		turn:       func(urgent bool) bool { return s.turn(clusterID, urgent) },
 		back:       func() { s.wake(clusterID) },
@@ -201,6 +203,9 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 
 func (c *conn) report(r *federationv1.Report) error {
 	ack := c.session.Report(r)
+	if c.session.Synced() {
+		c.reported()
+	}
 	if keys, whole := c.session.Keys(); whole {
 		c.handler.OnKeys(c.clusterID, keys)
 		if !c.indexed && c.session.EtcdRestored() {

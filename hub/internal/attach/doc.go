@@ -20,6 +20,12 @@
 //   - A request that fits no frame is refused: TestI14ARequestThatNoFrameCarriesIsRefused.
 //   - A response counts only for a dispatch on its stream.
 //
+// # First reports
+//
+// A cluster whose complete report is needed is welcomed when one of few slots is free; because reports that are taken all at once are
+// all complete at the end, and claims wait for the first of them: TestAFreedReportSlotIsTakenByTheNext. A slot ends after 250 ms, and
+// after a second a cluster goes on without one (I7): TestI7ClustersThatSendNoReportKeepNoSlot.
+//
 // # Outcomes of a dispatch
 //
 //	the worker responded                                the response

@@ -95,6 +95,7 @@ type Server struct {
 	unnamed *tally.Tally[string] // by cluster: tunnels that have named no token
 	// attaches has an account for each cluster; it is asked before a Welcome.
 	attaches *pace.Pace[string]
+	reports  reportSlots
 
 	mu    sync.RWMutex
 	conns map[string]*conn
@@ -114,6 +115,7 @@ func NewServer(opts Options) *Server {
 		holds:   map[string]*hold{}, turns: map[string]time.Time{},
 		attaches: pace.New[string](attachLimits, opts.Clock),
 		opening:  tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
+		reports: newReportSlots(opts.Clock),
 	}
 	opts.Fleet.OnRevoke(func() { s.tunnels.endRevoked(opts.Fleet.Revokes) })
 	return s
@@ -136,7 +138,7 @@ func (s *Server) Attach(stream stream) error {
 		return status.Error(codes.Unavailable, "the hub is starting")
 	}
 	log := s.opts.Log.WithValues("cluster", clusterID)
-	hello, session, err := s.open(stream, clusterID)
+	hello, session, reported, err := s.open(stream, clusterID)
 	if err != nil {
 		log.Info("did not attach", "reason", err.Error())
 		var refused *refusedError
@@ -149,7 +151,9 @@ func (s *Server) Attach(stream stream) error {
 	}
 	s.record(stream.Context(), clusterID, nil, nil)
 	defer session.Close()
+	defer reported()
 	c := s.newConn(clusterID, hello, session, *handler, log)
+	c.reported = reported
 	c.unacknowledged(hello.GetUnacknowledged())
 	s.replace(c)
 	defer s.remove(c)
@@ -159,29 +163,29 @@ func (s *Server) Attach(stream stream) error {
 	return err
 }
 
-// open runs from Hello to Begin. A refusal is sent to the worker and returned as a status.
-func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fleet.Session, error) {
+// open runs from Hello to Begin. A refusal is sent to the worker and returned as a status. reported frees the stream's slot.
+func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hello, session *fleet.Session, reported func(), err error) {
 	if !s.opening.Enter(clusterID) {
-		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
+		return nil, nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
 	}
 	defer s.opening.Leave(clusterID)
 	frame, err := receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	hello := frame.GetHello()
+	hello = frame.GetHello()
 	if hello == nil {
-		return nil, nil, status.Error(codes.FailedPrecondition, "the first frame is not Hello")
+		return nil, nil, nil, status.Error(codes.FailedPrecondition, "the first frame is not Hello")
 	}
 	if err := checkUnacknowledged(hello.GetUnacknowledged()); err != nil {
-		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
+		return nil, nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := s.awaitTurn(stream.Context(), clusterID); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	lost, err := s.opts.Ledger.Remembered(stream.Context(), clusterID, hello.GetLedger())
 	if err != nil {
-		return nil, nil, status.Error(codes.Unavailable, fmt.Errorf("comparing the ledger with what the cluster remembers: %w", err).Error())
+		return nil, nil, nil, status.Error(codes.Unavailable, fmt.Errorf("comparing the ledger with what the cluster remembers: %w", err).Error())
 	}
 	if lost {
 		s.EndAll()
@@ -193,14 +197,19 @@ func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fl
 	if refused != nil {
 		err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Refused{Refused: refused}})
 		err = errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)
-		return nil, nil, &refusedError{err, refused}
+		return nil, nil, nil, &refusedError{err, refused}
 	}
 	welcome.Ledger = s.opts.Ledger.Mark()
-	if err := s.begin(stream, session, welcome); err != nil {
-		session.Close()
-		return nil, nil, err
+	reported = func() {}
+	if !welcome.GetDeltas() {
+		reported = s.reports.take(stream.Context())
 	}
-	return hello, session, nil
+	if err := s.begin(stream, session, welcome); err != nil {
+		reported()
+		session.Close()
+		return nil, nil, nil, err
+	}
+	return hello, session, reported, nil
 }
 
 // refusedError is the error of a stream that got a refusal.

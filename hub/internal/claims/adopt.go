@@ -46,13 +46,13 @@ func (s *Service) recovered(ctx context.Context) error {
 		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(problem.RetrySoon)
 }
 
-// startPatience is how long after its start a hub waits, with calls about claim keys, for registered clusters that have not reported:
-// each may remember that the store was once further.
+// startPatience is how long after its start a hub waits, with calls about claim keys, for the Hello of each registered cluster, which tells
+// whether the store was once further.
 const startPatience = 5 * time.Second
 
-// awaitMemories waits until every cluster could tell, or startPatience is over. A cluster that is back later begins a recovery then.
+// awaitMemories waits until every cluster has told, or startPatience is over. A cluster that is back later begins a recovery then.
 func (s *Service) awaitMemories(ctx context.Context) {
-	for s.clock.Since(s.started) < startPatience && len(s.fleet.Awaited()) > 0 {
+	for s.clock.Since(s.started) < startPatience && len(s.fleet.Unmet()) > 0 {
 		if wallclock.Sleep(ctx, s.clock, settlePause) != nil {
 			return
 		}

@@ -37,6 +37,8 @@ type Fleet interface {
 	ClusterIDs() []string
 	// Awaited lists the registered clusters from which a hub that has just started still awaits a report.
 	Awaited() []string
+	// Unmet lists the registered clusters that have not said Hello to this hub process, nor to another replica, since it started.
+	Unmet() []string
 	// Unreported lists the registered clusters that have not reported to this hub process yet.
 	Unreported() []string
 	// Registration returns the uid of the cluster that has a name now; empty: none.

@@ -46,3 +46,38 @@ func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
 		t.Errorf("the claim went to %s, want west", got.GetClusterId())
 	}
 }
+
+// meeting is a fleet of a hub that has just started: one cluster says Hello only after the service has asked a few times.
+type meeting struct {
+	Fleet
+	asks int
+}
+
+func (m *meeting) Unmet() []string {
+	if m.asks == 0 {
+		return nil
+	}
+	m.asks--
+	return []string{"west"}
+}
+
+// The Hello of a cluster has the mark by which it remembers the store, so no claim waits for its report.
+func TestI2AClaimWithAKeyWaitsForTheHelloOfEachCluster(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 1})
+	_, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: "west"},
+		&federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	if unmet := f.Fleet.Unmet(); len(unmet) != 0 {
+		t.Errorf("after both Hellos %v are unmet", unmet)
+	}
+	met := &meeting{Fleet: f.Fleet, asks: 3}
+	f.hub.fleet = met
+	if got := f.create(workertest.Request("k")); got.GetClusterId() != "east" {
+		t.Errorf("the claim went to %s, want east", got.GetClusterId())
+	}
+	if late := f.hub.clock.Since(f.hub.started) >= startPatience; met.asks > 0 || late {
+		t.Errorf("the claim was served with %d asks left, want 0; after startPatience: %t, want before", met.asks, late)
+	}
+}

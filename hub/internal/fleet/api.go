@@ -56,6 +56,11 @@ func (f *Fleet) Unreported() []string {
 	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).known.Load() })
 }
 
+// Unmet lists the registered clusters that have not said Hello to this hub process, nor to a peer of it, in order.
+func (f *Fleet) Unmet() []string {
+	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).met.Load() })
+}
+
 // Cluster returns one cluster, nil if it is not registered.
 func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
 	if c := f.cluster(id); c != nil {

@@ -118,9 +118,15 @@ func TestARestartedHubWaitsToHearFromItsClusters(t *testing.T) {
 		if got := f.Awaited(); !slices.Equal(got, []string{"east", "west"}) {
 			t.Errorf("a restarted hub waits for %v", got)
 		}
+		if got := f.Unmet(); !slices.Equal(got, []string{"east", "west"}) {
+			t.Errorf("a restarted hub has not met %v", got)
+		}
 		east.connect(f)
 		if got := f.Awaited(); !slices.Equal(got, []string{"west"}) {
 			t.Errorf("with east attached the hub waits for %v", got)
+		}
+		if got := f.Unmet(); !slices.Equal(got, []string{"west"}) {
+			t.Errorf("with east attached the hub has not met %v", got)
 		}
 		time.Sleep(unreachableAfter)
 		if got := f.Awaited(); len(got) != 0 {

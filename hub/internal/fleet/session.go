@@ -156,6 +156,7 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 		resourceVersion: hello.GetResourceVersion(), replaced: make(chan struct{}),
 	}
 	s.outbox.init()
+	c.met.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.version, c.hosting = s.id, hello.GetVersion(), hello.GetHosting()
@@ -299,6 +300,9 @@ func (c *cluster) begin(s *Session, r Record) {
 	c.mu.Unlock()
 	c.evaluate()
 }
+
+// Synced reports whether a complete report of the stream has counted, or its first one if it needs no complete report.
+func (s *Session) Synced() bool { return s.synced }
 
 // ClusterID is the cluster's identity, only ever from its certificate (I12).
 func (s *Session) ClusterID() string { return s.cluster.ID }

@@ -66,8 +66,8 @@
 //     etcd, raise the revision: TestI2AnEtcdWhoseRevisionsRoseIsNoticed. Builds before do not count, nor do they drop the marks of
 //     those that do.
 //   - A mark without this hub's MAC changes nothing and is logged; because a cluster could invent it (I15).
-//   - Calls about keys wait up to 5 s after the hub's start for registered clusters. A cluster that is away for longer tells later; until
-//     then a key that only it holds can get a second sandbox.
+//   - Calls about keys wait up to 5 s after the hub's start for the Hello of each registered cluster. One that is away for longer tells
+//     later; until then a key that only it holds can get a second sandbox.
 //   - Workers store marks every 5 min: a set-back together with new leaders in all clusters may go unnoticed for what came after.
 //
 // # Where both files are lost (I2)
