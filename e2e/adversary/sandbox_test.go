@@ -40,19 +40,17 @@ func reachRows() []row {
 func sandboxRows() []row {
 	bad := []string{"50[0234].*"}
 	return []row{
-		{name: "endless-header", role: sandbox, told: bad, never: []string{"2.*"}, attack: served(8, func(ctx context.Context, w io.Writer) {
+		serverRow(row{name: "endless-header", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(ctx context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nX: ")
 			pour(ctx, w, strings.Repeat("x", 64<<10))
-		})},
-		{name: "endless-header-lines", role: sandbox, told: bad, never: []string{"2.*"},
-			attack: served(8, func(ctx context.Context, w io.Writer) {
-				_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n")
-				pour(ctx, w, strings.Repeat("a:\r\n", 1000))
-			})},
-		{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"},
-			attack: served(8, func(ctx context.Context, w io.Writer) {
-				pour(ctx, w, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))
-			})},
+		}),
+		serverRow(row{name: "endless-header-lines", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(ctx context.Context, w io.Writer) {
+			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n")
+			pour(ctx, w, strings.Repeat("a:\r\n", 1000))
+		}),
+		serverRow(row{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(ctx context.Context, w io.Writer) {
+			pour(ctx, w, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))
+		}),
 		{name: "endless-trailer", role: sandbox, told: []string{"200"}, attack: served(8, func(ctx context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\na\r\n0\r\nX: ")
 			pour(ctx, w, strings.Repeat("x", 64<<10))
@@ -65,12 +63,12 @@ func sandboxRows() []row {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n\r\n")
 			pour(ctx, w, strings.Repeat("x", 64<<10))
 		})},
-		{name: "no-protocol", role: sandbox, told: bad, never: []string{"2.*"}, attack: served(8, func(_ context.Context, w io.Writer) {
+		serverRow(row{name: "no-protocol", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(_ context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, strings.Repeat("\x00\xffSSH-2.0\r\n", 1000))
-		})},
-		{name: "unasked-upgrade", role: sandbox, told: bad, never: []string{"101.*|2.*"}, attack: served(8, func(_ context.Context, w io.Writer) {
+		}),
+		serverRow(row{name: "unasked-upgrade", role: sandbox, told: bad, never: []string{"101.*|2.*"}}, 8, func(_ context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
-		})},
+		}),
 		{name: "wrong-lengths", role: sandbox, told: []string{"200|50[0234].*"}, attack: served(8, func(_ context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\nshort")
 		})},
@@ -124,11 +122,7 @@ func (a *attacker) port(port string) string {
 // served has callers read a port whose server says what say writes.
 func served(callers int, say func(ctx context.Context, w io.Writer)) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
-		port, err := a.listen(ctx, func(conn net.Conn) {
-			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				say(ctx, conn)
-			}
-		})
+		port, err := a.serve(ctx, say)
 		if err != nil {
 			return err
 		}
@@ -136,6 +130,38 @@ func served(callers int, say func(ctx context.Context, w io.Writer)) func(contex
 		swarm(ctx, callers, func(int) { a.ask(ctx, by, "GET", a.port(port), a.Tokens["mallory"], "") })
 		return nil
 	}
+}
+
+// serverRow is a row whose callers read a port until what say writes is refused. The direct ones read as much as the hub does.
+func serverRow(r row, callers int, say func(ctx context.Context, w io.Writer)) row {
+	r.attack = served(callers, say)
+	r.direct = func(ctx context.Context, a *attacker) error {
+		open, err := a.forwarding(ctx, func(ctx context.Context) (string, error) { return a.serve(ctx, say) })
+		if err != nil {
+			return err
+		}
+		swarm(ctx, openingsAtOnce, func(int) {
+			if conn, ok := open(ctx); ok {
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+				_, _ = io.CopyN(io.Discard, conn, headerRead)
+				_ = conn.Close()
+			}
+		})
+		return nil
+	}
+	return r
+}
+
+// headerRead is how much of a response's header the hub reads.
+const headerRead = 64 << 10
+
+// serve listens on a port that reads a request and writes what say does.
+func (a *attacker) serve(ctx context.Context, say func(ctx context.Context, w io.Writer)) (port string, err error) {
+	return a.listen(ctx, func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			say(ctx, conn)
+		}
+	})
 }
 
 // deaf makes requests on connections that are not read beyond the header, and are held to the end.
@@ -159,11 +185,9 @@ func (a *attacker) deaf(ctx context.Context, n int, path string) {
 
 // flood listens on a port that never stops to write.
 func (a *attacker) flood(ctx context.Context) (port string, err error) {
-	return a.listen(ctx, func(conn net.Conn) {
-		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
-			pour(ctx, conn, strings.Repeat("x", 64<<10))
-		}
+	return a.serve(ctx, func(ctx context.Context, w io.Writer) {
+		_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n\r\n")
+		pour(ctx, w, strings.Repeat("x", 64<<10))
 	})
 }
 

@@ -74,10 +74,10 @@ func metricFamilies(text string) (map[string]*dto.MetricFamily, error) {
 	return families, nil
 }
 
-// quiet returns the counters when they were constant for settle.
-func (s *stock) quiet(ctx context.Context) (last writes, err error) {
+// quietWrites returns the counters when they were constant for settle.
+func quietWrites(ctx context.Context, admin *kubernetes.Clientset) (last writes, err error) {
 	err = wait.Until(ctx, patience, "the API server to be quiet", func(ctx context.Context) error {
-		now, err := readWrites(ctx, s.admin)
+		now, err := readWrites(ctx, admin)
 		still := err == nil && maps.Equal(now, last)
 		if last = now; !still {
 			load.Sleep(ctx, settle)
@@ -97,7 +97,7 @@ func (b *bench) cost(ctx context.Context, add func(...result)) error {
 	if err := claims.reset(ctx); err != nil {
 		return err
 	}
-	before, err := s.quiet(ctx)
+	before, err := quietWrites(ctx, s.admin)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (b *bench) cost(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	claimed, err := s.quiet(ctx)
+	claimed, err := quietWrites(ctx, s.admin)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (b *bench) cost(ctx context.Context, add func(...result)) error {
 	if err := s.releaseAll(ctx); err != nil {
 		return err
 	}
-	released, err := s.quiet(ctx)
+	released, err := quietWrites(ctx, s.admin)
 	if err != nil {
 		return err
 	}

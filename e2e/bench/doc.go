@@ -16,6 +16,7 @@
 //   - replicas, throughput, moved: three replicas of the hub on an etcd: crossing one, killing one, claims beside etcd's transactions,
 //     relaying a report, a third of many clusters attached anew.
 //   - sustained: claims and releases from one pool, whose Pods are replaced, at growing rates, then ten minutes at the highest one held.
+//   - peer: kubernetes-sigs/agent-sandbox of the checkout at -peer, beside Atoll: claims, API writes and processor time of a cycle.
 //   - fill, rest, busy: a worker with 1000 Envs and 10,000 Pods: filling a pool, beside Pods created singly; ten minutes without a write;
 //     100 claims a second.
 //

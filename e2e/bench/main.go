@@ -61,6 +61,9 @@ var (
 	}
 )
 
+// peerPart is the part that compares with another project.
+const peerPart = "peer"
+
 // parts are the measurements. The parts of a group share their set-up.
 var parts = []part{
 	{"routing", "", 10 * time.Minute, (*bench).routing},
@@ -81,6 +84,7 @@ var parts = []part{
 	{"cost", "claims", 10 * time.Minute, (*bench).cost},
 	{"swap", "claims", 10 * time.Minute, (*bench).swap},
 	{"sustained", "", 30 * time.Minute, (*bench).sustained},
+	{peerPart, "", 30 * time.Minute, (*bench).peer},
 	{"replicas", "", 15 * time.Minute, (*bench).replicas},
 	{"throughput", "", 15 * time.Minute, (*bench).throughput},
 	{"moved", "", 15 * time.Minute, (*bench).moved},
@@ -96,6 +100,7 @@ func command() int {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
 	only := flag.String("only", "", "parts or groups of parts to measure, separated by commas: "+strings.Join(names(), ", ")+"; default: all")
+	peerDir := flag.String("peer", "", "checkout of github.com/kubernetes-sigs/agent-sandbox, v0.5.0 or later, for part peer; without it the part is left out")
 	quick := flag.Bool("quick", false, "measure less of everything: shows that it works, and judges nothing but counts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -106,19 +111,22 @@ func command() int {
 	if len(flag.Args()) > 0 {
 		return exitCode(child(ctx, flag.Args()))
 	}
-	wanted, err := choose(*only)
+	wanted, err := choose(*only, *peerDir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return 2
 	}
-	for _, dir := range []*string{binDir, outDir} {
+	for _, dir := range []*string{binDir, outDir, peerDir} {
+		if *dir == "" {
+			continue
+		}
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return exitCode(err)
 		}
 	}
 	// Workers in this process collect garbage at its callers' expense, unlike remote ones.
 	heap.Relax()
-	b := &bench{size: fullSize, binDir: *binDir, outDir: *outDir, out: os.Stdout}
+	b := &bench{size: fullSize, binDir: *binDir, outDir: *outDir, peerDir: *peerDir, out: os.Stdout}
 	if *quick {
 		b.size = quickSize
 	}
@@ -147,15 +155,19 @@ func names() []string {
 	return out
 }
 
-func choose(only string) ([]part, error) {
+// choose returns the parts of -only, or all. Part peer needs -peer.
+func choose(only, peer string) ([]part, error) {
 	if only == "" {
-		return parts, nil
+		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.name == peerPart && peer == "" }), nil
 	}
 	asked := strings.Split(only, ",")
 	for _, name := range asked {
 		if !slices.Contains(names(), name) {
 			return nil, fmt.Errorf("-only %s: there is no part or group %q; valid: %s", only, name, strings.Join(names(), ", "))
 		}
+	}
+	if slices.Contains(asked, peerPart) && peer == "" {
+		return nil, fmt.Errorf("-only %s: %s needs -peer, a checkout of github.com/kubernetes-sigs/agent-sandbox", only, peerPart)
 	}
 	var wanted []part
 	for _, p := range parts {

@@ -29,6 +29,7 @@ type part struct {
 type bench struct {
 	size           size
 	binDir, outDir string
+	peerDir        string // a checkout; empty: none
 	out            io.Writer
 	doc            document
 
@@ -113,17 +114,26 @@ func (b *bench) newStack(ctx context.Context, opts plane.Options) (*plane.Plane,
 	return b.newStackOf(ctx, opts, stack.Options{})
 }
 
-// newStackOf is newStack with options of the stack.
-func (b *bench) newStackOf(ctx context.Context, opts plane.Options, of stack.Options) (*plane.Plane, *stack.Stack, error) {
+// newPlanes starts a plane, which runs until the group ends.
+func (b *bench) newPlanes(ctx context.Context, opts plane.Options) (*plane.Set, error) {
 	if err := errors.Join(os.RemoveAll(b.logDir()), os.MkdirAll(b.logDir(), 0o755)); err != nil {
-		return nil, nil, fmt.Errorf("preparing the logs' folder: %w", err)
+		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
 	}
 	opts.LogDir = filepath.Join(b.logDir(), "planes")
 	set, err := plane.Up(ctx, opts, clusterID)
 	if err != nil {
-		return nil, nil, fmt.Errorf("bringing up a plane: %w", err)
+		return nil, fmt.Errorf("bringing up a plane: %w", err)
 	}
 	b.closers = append(b.closers, func() error { return set.Down(context.Background()) })
+	return set, nil
+}
+
+// newStackOf is newStack with options of the stack.
+func (b *bench) newStackOf(ctx context.Context, opts plane.Options, of stack.Options) (*plane.Plane, *stack.Stack, error) {
+	set, err := b.newPlanes(ctx, opts)
+	if err != nil {
+		return nil, nil, err
+	}
 	of.BinDir, of.LogDir = b.binDir, b.logDir()
 	atoll, err := stack.Start(ctx, set, of)
 	if err != nil {

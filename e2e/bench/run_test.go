@@ -154,12 +154,18 @@ func TestLoadOfOthers(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	for only, want := range map[string]int{"": len(parts), "link": 7, "link,routing": 8, "ceiling": 1, "claims": 4, "big": 3} {
-		if got, err := choose(only); err != nil || len(got) != want {
+	for only, want := range map[string]int{"": len(parts) - 1, "link": 7, "link,routing": 8, "ceiling": 1, "claims": 4, "big": 3} {
+		if got, err := choose(only, ""); err != nil || len(got) != want {
 			t.Errorf("-only %s: %d parts, %v", only, len(got), err)
 		}
 	}
-	if _, err := choose("claim"); err == nil || !strings.Contains(err.Error(), `"claim"`) ||
+	if got, err := choose("", "checkout"); err != nil || len(got) != len(parts) {
+		t.Errorf("-peer checkout: %d parts, %v", len(got), err)
+	}
+	if _, err := choose("peer", ""); err == nil || !strings.Contains(err.Error(), "-peer") {
+		t.Errorf("-only peer: %v", err)
+	}
+	if _, err := choose("claim", ""); err == nil || !strings.Contains(err.Error(), `"claim"`) ||
 		!strings.Contains(err.Error(), "claims, ceiling") {
 		t.Errorf("-only claim: %v", err)
 	}
