@@ -48,9 +48,10 @@ func sandboxRows() []row {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n")
 			pour(ctx, w, strings.Repeat("a:\r\n", 1000))
 		}),
-		serverRow(row{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(ctx context.Context, w io.Writer) {
-			pour(ctx, w, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))
-		}),
+		serverRow(row{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"}}, 8,
+			func(ctx context.Context, w io.Writer) {
+				pour(ctx, w, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))
+			}),
 		{name: "endless-trailer", role: sandbox, told: []string{"200"}, attack: served(8, func(ctx context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\na\r\n0\r\nX: ")
 			pour(ctx, w, strings.Repeat("x", 64<<10))

@@ -100,7 +100,8 @@ func command() int {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
 	only := flag.String("only", "", "parts or groups of parts to measure, separated by commas: "+strings.Join(names(), ", ")+"; default: all")
-	peerDir := flag.String("peer", "", "checkout of github.com/kubernetes-sigs/agent-sandbox, v0.5.0 or later, for part peer; without it the part is left out")
+	peerDir := flag.String("peer", "",
+		"checkout of github.com/kubernetes-sigs/agent-sandbox, v0.5.0 or later, for part peer; without it the part is left out")
 	quick := flag.Bool("quick", false, "measure less of everything: shows that it works, and judges nothing but counts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

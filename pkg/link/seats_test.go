@@ -3,6 +3,7 @@
 package link
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -10,21 +11,27 @@ import (
 	"net"
 	"net/url"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/http2frames"
 )
+
+// shown is what a cluster's certificate shows.
+func shown(cluster string) credentials.TLSInfo {
+	name := &url.URL{Scheme: "spiffe", Host: "atoll.navix.sh", Path: "/cluster/" + cluster}
+	return credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{{URIs: []*url.URL{name}}}}}
+}
 
 // One cluster's connections take no other's place, and a closed one makes room.
 func TestI14AClustersConnectionsAreBounded(t *testing.T) {
 	s := newSeats()
 	connect := func(cluster string) (net.Conn, net.Conn, error) {
 		ours, theirs := net.Pipe()
-		name := &url.URL{Scheme: "spiffe", Host: "atoll.navix.sh", Path: "/cluster/" + cluster}
-		info := credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{{URIs: []*url.URL{name}}}}}
-		conn, err := s.seat(ours, info)
+		conn, err := s.seat(ours, shown(cluster))
 		return conn, theirs, err
 	}
 	first, _, err := connect("greedy")
@@ -54,4 +61,44 @@ func TestI14AClustersConnectionsAreBounded(t *testing.T) {
 	if s.Len() != 1 {
 		t.Errorf("%d clusters are remembered (I10), want 1", s.Len())
 	}
+}
+
+// sent is a connection on which a peer has sent some bytes.
+type sent struct {
+	net.Conn
+	*bytes.Reader
+}
+
+func (s sent) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+
+// A cluster that sends pings without end is read slowly, on all its connections together; data and other clusters are not held up.
+func TestI14AClustersFramesArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSeats()
+		read := func(cluster string, frame []byte, times int) time.Duration {
+			began := time.Now()
+			text := append([]byte(http2frames.Preface), bytes.Repeat(frame, times)...)
+			conn, err := s.seat(sent{Reader: bytes.NewReader(text)}, shown(cluster))
+			must.Succeed(t, err)
+			_, err = io.CopyBuffer(io.Discard, struct{ io.Reader }{conn}, make([]byte, 4<<10))
+			must.Succeed(t, err)
+			return time.Since(began)
+		}
+		ping := []byte{0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}
+		data := []byte{0, 0, 1, http2frames.Data, 0, 0, 0, 0, 1, 9}
+		const seconds = 3
+		if took := read("greedy", ping, framesAtOnce/2); took != 0 {
+			t.Errorf("half of what a cluster may send at once took %s", took)
+		}
+		took := read("greedy", ping, framesAtOnce/2+seconds*framesPerSecond)
+		if took < seconds*time.Second-time.Second/10 || took > seconds*time.Second+time.Second/10 {
+			t.Errorf("pings of %d s beyond what a cluster may send at once took %s", seconds, took)
+		}
+		if took := read("greedy", data, 10*framesAtOnce); took != 0 {
+			t.Errorf("data took %s", took)
+		}
+		if took := read("other", ping, framesAtOnce); took != 0 {
+			t.Errorf("another cluster's pings took %s", took)
+		}
+	})
 }

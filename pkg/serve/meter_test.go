@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/http2frames"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -34,7 +35,7 @@ func flooded(p *paces, frame []byte, caller string) (frames float64) {
 		for range 1000 {
 			text = append(text, frame...)
 		}
-		_, err := client.Write([]byte(prefaceText))
+		_, err := client.Write([]byte(http2frames.Preface))
 		for err == nil {
 			_, err = client.Write(text)
 		}
@@ -64,11 +65,11 @@ func TestI14FloodsAreReadAtAPace(t *testing.T) {
 	}{
 		"pings":            {frame: frame(6, 0, 8), most: seconds * 32 * 25},
 		"settings":         {frame: frame(4, 0, 12), most: seconds * 32 * 25},
-		"resets":           {frame: append(frame(frameHeaders, 4, 40), frame(frameReset, 0, 4)...), most: seconds * 25},
-		"empty data":       {frame: frame(frameData, 0, 0), most: seconds * 32 * 25},
-		"large headers":    {frame: frame(frameHeaders, 4, 16<<10), most: seconds * 5},
+		"resets":           {frame: append(frame(http2frames.Headers, 4, 40), frame(http2frames.Reset, 0, 4)...), most: seconds * 25},
+		"empty data":       {frame: frame(http2frames.Data, 0, 0), most: seconds * 32 * 25},
+		"large headers":    {frame: frame(http2frames.Headers, 4, 16<<10), most: seconds * 5},
 		"a caller's pings": {frame: frame(6, 0, 8), caller: "a", most: seconds * 16 * 500, least: 10 * 16 * 500},
-		"a caller's nulls": {frame: frame(frameData, 0, 0), caller: "a", most: seconds * 16 * 500},
+		"a caller's nulls": {frame: frame(http2frames.Data, 0, 0), caller: "a", most: seconds * 16 * 500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -3,13 +3,13 @@
 package serve
 
 import (
-	"encoding/binary"
 	"maps"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
+	"navix.sh/atoll/pkg/http2frames"
 	"navix.sh/atoll/pkg/pace"
 )
 
@@ -51,7 +51,7 @@ type pacedStreams struct {
 	gone    bool
 	held    map[*byte]func() // by a handle: called when the connection closes
 
-	in, out frameHeads
+	in, out http2frames.Heads
 }
 
 // follow begins to count the calls of a connection.
@@ -60,7 +60,7 @@ func (u *untaken) follow(conn net.Conn) *pacedStreams {
 		owner: u, conn: conn, origin: pace.Origin(conn.RemoteAddr()), meter: meterOf(conn),
 		fresh: map[uint32]struct{}{}, open: map[uint32]struct{}{},
 	}
-	p.in.skip = len(prefaceText)
+	p.in = http2frames.AfterPreface()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.conns[conn.RemoteAddr().String()] = p
@@ -181,33 +181,25 @@ func (p *pacedStreams) until(end func()) func() {
 	}
 }
 
-// Types and flags of HTTP/2 frames.
-const (
-	frameData    = 0
-	frameHeaders = 1
-	frameReset   = 3
-	flagEnd      = 1
-)
-
 // read notes what the caller sends.
 func (p *pacedStreams) read(b []byte) {
 	var calls, data, others int
-	p.in.pass(b, func(kind, flags byte, length int, stream uint32) {
+	p.in.Pass(b, func(kind, flags byte, length int, stream uint32) {
 		switch kind {
-		case frameData:
-			if length > 0 || flags&flagEnd != 0 {
+		case http2frames.Data:
+			if length > 0 || flags&http2frames.EndStream != 0 {
 				data++
 			} else {
 				others++
 			}
-		case frameHeaders:
+		case http2frames.Headers:
 			calls++
 			p.change(func() {
 				if stream > p.last {
 					p.last, p.fresh[stream] = stream, struct{}{}
 				}
 			})
-		case frameReset:
+		case http2frames.Reset:
 			others++
 			p.change(func() { p.end(stream) })
 		default:
@@ -227,12 +219,12 @@ func (p *pacedStreams) seen() {
 
 // write notes what the server sends.
 func (p *pacedStreams) write(b []byte) {
-	p.out.pass(b, func(kind, flags byte, _ int, stream uint32) {
-		if kind != frameData && kind != frameHeaders && kind != frameReset {
+	p.out.Pass(b, func(kind, flags byte, _ int, stream uint32) {
+		if kind != http2frames.Data && kind != http2frames.Headers && kind != http2frames.Reset {
 			return
 		}
 		p.change(func() {
-			if p.taken++; kind == frameReset || flags&flagEnd != 0 {
+			if p.taken++; kind == http2frames.Reset || flags&http2frames.EndStream != 0 {
 				p.end(stream)
 			}
 		})
@@ -251,35 +243,5 @@ func (p *pacedStreams) change(f func()) {
 	if !p.gone {
 		f()
 		p.count()
-	}
-}
-
-// prefaceText is what a caller sends before its first frame.
-const prefaceText = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// headSize is the size of a frame's head: length, type, flags, stream.
-const headSize = 9
-
-// frameHeads finds the heads of frames in one direction of a connection.
-type frameHeads struct {
-	head [headSize]byte
-	have int // of head
-	skip int // of what is no head
-}
-
-func (f *frameHeads) pass(b []byte, found func(kind, flags byte, length int, stream uint32)) {
-	for len(b) > 0 {
-		if f.skip > 0 {
-			n := min(f.skip, len(b))
-			f.skip, b = f.skip-n, b[n:]
-			continue
-		}
-		n := copy(f.head[f.have:], b)
-		f.have, b = f.have+n, b[n:]
-		if f.have < headSize {
-			return
-		}
-		f.have, f.skip = 0, int(f.head[0])<<16|int(f.head[1])<<8|int(f.head[2])
-		found(f.head[3], f.head[4], f.skip, binary.BigEndian.Uint32(f.head[5:])&(1<<31-1))
 	}
 }

@@ -20,12 +20,13 @@ import (
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/http2frames"
 )
 
 // callHealth opens a connection with so many health checks, none of whose responses may be sent.
 func callHealth(t *testing.T, address string, calls uint32) net.Conn {
 	t.Helper()
-	conn := talk(t, address, prefaceText)
+	conn := talk(t, address, http2frames.Preface)
 	framer := http2.NewFramer(conn, conn)
 	must.Succeed(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	var header strings.Builder
@@ -108,8 +109,8 @@ func TestUntakenForgets(t *testing.T) {
 	defer b.Close()
 	c := newPaced(a, time.Hour, u)
 	frame := func(kind, flags byte, stream byte) []byte { return []byte{0, 0, 1, kind, flags, 0, 0, 0, stream, 'x'} }
-	text := append([]byte(prefaceText), frame(frameHeaders, 0, 1)...)
-	text = append(append(text, frame(frameHeaders, 0, 3)...), frame(frameHeaders, 0, 5)...)
+	text := append([]byte(http2frames.Preface), frame(http2frames.Headers, 0, 1)...)
+	text = append(append(text, frame(http2frames.Headers, 0, 3)...), frame(http2frames.Headers, 0, 5)...)
 	for i := range text { // however it is cut
 		c.streams.read(text[i : i+1])
 	}
@@ -125,9 +126,9 @@ func TestUntakenForgets(t *testing.T) {
 			t.Errorf("%d responses wait, want %d", u.all, i+1)
 		}
 	}
-	c.streams.write(append(frame(frameHeaders, 0, 1), frame(frameHeaders, flagEnd, 1)...)) // the response of 1
-	c.streams.read(frame(frameReset, 0, 3))
-	c.streams.read(frame(frameHeaders, flagEnd, 1)) // trailers begin no call
+	c.streams.write(append(frame(http2frames.Headers, 0, 1), frame(http2frames.Headers, http2frames.EndStream, 1)...)) // the response of 1
+	c.streams.read(frame(http2frames.Reset, 0, 3))
+	c.streams.read(frame(http2frames.Headers, http2frames.EndStream, 1)) // trailers begin no call
 	c.streams.seen()
 	if u.all != 1 || len(c.streams.open) != 1 {
 		t.Errorf("%d responses of %v wait, want one", u.all, c.streams.open)
