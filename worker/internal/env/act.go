@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,11 +35,14 @@ type actor struct {
 	read *envDoc
 	// stale is set when an action was abandoned because the Env or a pool is not as it was observed.
 	stale bool
+	// later is when the first of the pools whose turn has not come has it; 0: there is none.
+	later time.Duration
 }
 
 // act carries out a plan: first the changes of the Env, in one write, then the pools, one by one. The reason of a refused pool
-// becomes its member's message. It returns whether an action was abandoned because of a change meanwhile.
-func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bool, err error) {
+// becomes its member's message. It returns whether an action was abandoned because of a change meanwhile, and when to come back for pools
+// whose turn has not come; 0: there are none.
+func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bool, later time.Duration, err error) {
 	a := &actor{Reconciler: r, o: o}
 	failures := []error{a.admit(ctx, p), a.editEnv(ctx, p)}
 	for i := range p.members {
@@ -55,7 +59,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bo
 	for _, name := range p.orphans {
 		failures = append(failures, a.count(ctx, verbDelete, a.deleteOrphan(ctx, name)))
 	}
-	return a.stale, errors.Join(failures...)
+	return a.stale, a.later, errors.Join(failures...)
 }
 
 // settle counts the outcome of a member's action, and reports a failure in the Env's status.
@@ -88,7 +92,7 @@ func (a *actor) tellOfUnrepaired(m *memberPlan) {
 // count returns the error unless it is a lost race or a refusal, which are no failures.
 func (a *actor) count(ctx context.Context, v verb, err error) error {
 	switch {
-	case errors.Is(err, errRefused):
+	case errors.Is(err, errRefused), errors.Is(err, errLater):
 		return nil
 	case err == nil:
 		a.metrics.actions.WithLabelValues(string(v)).Inc()
@@ -129,10 +133,19 @@ func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMe
 	return nil, nil, fmt.Errorf("member %s: %w", name, errStale)
 }
 
+// errLater: the pool's turn to be created has not come.
+var errLater = errors.New("its turn has not come")
+
 func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	member, at, err := a.member(ctx, m.name)
 	if err != nil {
 		return err
+	}
+	if wait := a.creations.wait(types.NamespacedName{Namespace: a.o.Env.Namespace, Name: m.name}); wait > 0 {
+		if a.later == 0 || wait < a.later {
+			a.later = wait
+		}
+		return errLater
 	}
 	pool := &unstructured.Unstructured{Object: snapshot.NewPool(a.o.Env, member, runtime.DeepCopyJSON(at.spec()))}
 	err = a.client.Create(ctx, pool, client.FieldOwner(controllers.FieldManager))

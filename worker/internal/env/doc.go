@@ -23,6 +23,7 @@
 //	matches.go      when each pool was as its snapshot asks
 //	metrics.go
 //	observation.go  the input of a decision
+//	creations.go    turns of pools to be created
 //
 // # A member's life
 //
@@ -45,6 +46,8 @@
 //     exists, even if it is being deleted, nothing is rendered again: TestMemberAddedAgain.
 //   - Package replicas decides whose replicas count: TestReplicas. They are in the member's spec if a manifest states them, else in its
 //     snapshot.
+//   - A namespace's pools beyond 20 at once and 10 a second wait for their turns; because an editor could make the worker write without
+//     end (I14): TestI14PoolsOfANamespaceAreCreatedAtAPace.
 //   - A pool that no member names is deleted; its finalizer lets sandboxes end: TestRemovedMembersAndSegments.
 //   - An Env is left alone if package foreigncontroller pauses it or a pool of it.
 //   - Any owner reference to the Env makes a pool owned; because package adoption's is not a controlling one.

@@ -67,7 +67,7 @@ func (w *world) bare() *Reconciler {
 	w.Must(err)
 	return &Reconciler{
 		clusterID: local, client: w.Live, live: w.Live, recorder: events.NewFakeRecorder(100),
-		clock: clock.RealClock{}, metrics: metrics,
+		clock: clock.RealClock{}, metrics: metrics, creations: newCreations(clock.RealClock{}),
 	}
 }
 
@@ -134,7 +134,7 @@ func TestConflictingWrites(t *testing.T) {
 					}
 				}
 			}
-			if _, err := r.act(w.ctx, o, &p); err != nil {
+			if _, _, err := r.act(w.ctx, o, &p); err != nil {
 				t.Errorf("act answered %v; a lost race is no failure", err)
 			}
 		})
@@ -191,7 +191,7 @@ func TestI5StaleCacheDeletesNothing(t *testing.T) {
 	if len(p.orphans) != 1 {
 		t.Fatalf("the plan is %s: the test is of no use", describePlan(&p))
 	}
-	stale, err := w.bare().act(w.ctx, o, &p)
+	stale, _, err := w.bare().act(w.ctx, o, &p)
 	if !stale || err != nil {
 		t.Errorf("act answered %v, %v", stale, err)
 	}
@@ -210,7 +210,7 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 
 	o := &observation{clusterID: local, Source: snapshot.Source{Env: w.Env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": old}}
 	p := decide(o)
-	stale, err := w.bare().act(w.ctx, o, &p)
+	stale, _, err := w.bare().act(w.ctx, o, &p)
 	if p.members[0].verb != verbTakeBack || !stale || err != nil {
 		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
 	}
@@ -237,7 +237,7 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 		if p.members[0].verb != want {
 			t.Fatalf("%s: the test is of no use", describePlan(&p))
 		}
-		if stale, err := w.bare().act(w.ctx, o, &p); !stale || err != nil {
+		if stale, _, err := w.bare().act(w.ctx, o, &p); !stale || err != nil {
 			t.Errorf("%s: act answered %v, %v", want, stale, err)
 		}
 		if now := w.Pool("a"); !snapshot.HasTemplate(&now.Spec) || now.Spec.Replicas != 2 {
@@ -279,7 +279,7 @@ func TestStaleEnvIsNotStamped(t *testing.T) {
 
 	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.Pool("a")}}
 	p := decide(o)
-	stale, err := w.bare().act(w.ctx, o, &p)
+	stale, _, err := w.bare().act(w.ctx, o, &p)
 	if p.members[0].verb != verbRepair || !stale || err != nil {
 		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
 	}

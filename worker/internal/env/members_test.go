@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -266,4 +267,33 @@ func TestEnvDeleted(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestI14WideEnvsPoolsAreCreatedAtAPace: Envs with more members than pools may be made at once get them all, the last ones later.
+func TestI14WideEnvsPoolsAreCreatedAtAPace(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	const least = 2 * time.Second
+	var pools []string
+	for _, env := range []string{"kiosk", "stall"} {
+		var members []string
+		for i := range (createdAtOnce+int(least.Seconds())*createdPerSecond)/2 + 5 {
+			pools = append(pools, fmt.Sprint(env, i))
+			members = append(members, fmt.Sprintf("{name: %s%d}", env, i))
+		}
+		w.apply(strings.Replace(kiosk(members...), "name: kiosk,", "name: "+env+",", 1))
+	}
+	var first, last time.Time
+	for _, pool := range pools {
+		created := w.awaitPool(pool).CreationTimestamp.Time
+		if first.IsZero() || created.Before(first) {
+			first = created
+		}
+		if created.After(last) {
+			last = created
+		}
+	}
+	if last.Sub(first) < least {
+		t.Errorf("%d pools were created within %s, want at least %s", len(pools), last.Sub(first), least)
+	}
 }

@@ -45,6 +45,7 @@ type Reconciler struct {
 	contests  *replicas.Contests // nil: there is no autoscaler
 	allotted  func() bool        // nil: never
 	matches   *matches
+	creations *creations
 	// pullSecrets: Secrets are watched.
 	pullSecrets bool
 	// paused reports objects that another controller keeps; nil: there are none.
@@ -74,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: controllers.Resync()}, nil
 	}
 	p := decide(o)
-	stale, err := r.act(ctx, o, &p)
+	stale, later, err := r.act(ctx, o, &p)
 	r.matches.keep(request.NamespacedName, o, &p)
 	r.asks.keep(request.NamespacedName, &p)
 	reported := r.report(ctx, o, &p)
@@ -88,6 +89,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: controllers.RetryStale}, nil
 	}
 	next := untilNews(o, controllers.Resync())
+	if later > 0 {
+		next = min(next, later)
+	}
 	for _, h := range r.asks.waiting(request.NamespacedName) {
 		next = min(next, h.wait)
 	}

@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// settleDelay batches changes of pools' counts, which come in bursts and are only mirrored.
+	// settleDelay batches new pools and changes of pools' counts, which come in bursts and are only mirrored.
 	settleDelay = 200 * time.Millisecond
 	// longestBackoff bounds the time between two reconciles of an Env with a failure.
 	longestBackoff = 10 * time.Second
@@ -97,6 +97,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		contests:    opts.Contests,
 		allotted:    opts.Allotted,
 		matches:     newMatches(),
+		creations:   newCreations(opts.Local),
 		pullSecrets: !opts.NoPullSecrets,
 		paused:      opts.Paused,
 		leads:       opts.Leads,
@@ -148,11 +149,11 @@ func (r *Reconciler) envsOfTypes(ctx context.Context, _ *corev1.ConfigMap) []rec
 	return requests
 }
 
-// poolHandler maps a pool to its Envs: at once if it was created, deleted or changed, and with a delay if only its counts
-// changed.
+// poolHandler maps a pool to its Envs: at once if it was deleted or changed, and with a delay if it was created, most often by its Env, or
+// only its counts changed.
 func poolHandler() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q controllers.Queue) { enqueue(q, 0, e.Object) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q controllers.Queue) { enqueue(q, settleDelay, e.Object) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q controllers.Queue) { enqueue(q, 0, e.Object) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q controllers.Queue) {
 			if onlyStatusChanged(e.ObjectOld, e.ObjectNew) {
