@@ -146,7 +146,7 @@ func (b *bench) newClaimPool(ctx context.Context, program string, flags []string
 	if err := stack.Apply(ctx, p, manifest); err != nil {
 		return nil, nil, fmt.Errorf("creating the peer's pool (this bench knows %s): %w", peerGroup, err)
 	}
-	return p, c, c.watch(b)
+	return p, c, c.watch(ctx, b)
 }
 
 // peerManifest is a pool of the Pods that stockEnv has.
@@ -175,7 +175,7 @@ spec: {replicas: %d, sandboxTemplateRef: {name: %s}}
 }
 
 // watch starts the one watch by which all claims learn that they are ready.
-func (c *claimPool) watch(b *bench) error {
+func (c *claimPool) watch(ctx context.Context, b *bench) error {
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(c.client, 0, namespace, nil)
 	seen := func(v any) {
 		claim, ok := v.(*unstructured.Unstructured)
@@ -201,8 +201,8 @@ func (c *claimPool) watch(b *bench) error {
 		factory.Shutdown()
 		return nil
 	})
-	factory.WaitForCacheSync(stop)
-	return nil
+	factory.WaitForCacheSync(ctx.Done())
+	return context.Cause(ctx)
 }
 
 func claimReady(claim *unstructured.Unstructured) bool {
@@ -229,13 +229,20 @@ func (c *claimPool) claim(ctx context.Context) (release, error) {
 	if _, err := claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("creating a claim: %w", err)
 	}
+	end := func(ctx context.Context) error { return claims.Delete(ctx, name, metav1.DeleteOptions{}) }
 	select {
 	case <-ready:
-		return func(ctx context.Context) error { return claims.Delete(ctx, name, metav1.DeleteOptions{}) }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for claim %s: %w", name, context.Cause(ctx))
+		return end, nil
 	case <-c.controller.ended:
 		return nil, c.controller.alive()
+	case <-ctx.Done():
+		err := fmt.Errorf("waiting for claim %s: %w", name, context.Cause(ctx))
+		c.mu.Lock()
+		delete(c.waiting, name)
+		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		return nil, errors.Join(err, end(ctx))
 	}
 }
 

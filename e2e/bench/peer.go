@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -36,6 +37,7 @@ func (b *bench) peer(ctx context.Context, add func(...result)) error {
 		return err
 	}
 	b.logf("Atoll")
+	b.group = "peer-atoll" // each system has its logs
 	p, ours, err := b.newHubPool(ctx)
 	if err != nil {
 		return err
@@ -53,6 +55,7 @@ func (b *bench) peer(ctx context.Context, add func(...result)) error {
 			return err
 		}
 		b.logf("the peer with %s flags %s", name, strings.Join(flags, " "))
+		b.group = "peer-" + name
 		p, theirs, err := b.newClaimPool(ctx, program, flags)
 		if err != nil {
 			return err
@@ -115,8 +118,13 @@ func (b *bench) besides(ctx context.Context, p *plane.Plane, pool warmPool) (s b
 	s.writes = (sum(after) - sum(before)) / n
 	s.cpu = (sum(s.steady.cpu.ours) - sum(idle.cpu.ours)*(took.Seconds()/(b.size.step/2).Seconds())) * 1000 / n
 	b.logf("%.1f writes and %.1f ms of CPU a cycle", s.writes, s.cpu)
-	s.burst, err = b.burst(ctx, pool)
-	return s, err
+	if s.burst, err = b.burst(ctx, pool); err != nil {
+		return s, err
+	}
+	if failed := s.steady.Failed + s.burst.Failed; failed > 0 {
+		return s, fmt.Errorf("%d claims failed, one of them: %w", failed, cmp.Or(s.steady.Err, s.burst.Err))
+	}
+	return s, nil
 }
 
 // burst claims the whole pool at once.

@@ -2,7 +2,6 @@
 
 // Package heap trades memory for processor time. A claim leaves much garbage relative to a small heap. With Go's default the
 // collector runs so often that it takes much of the claims' processor time; on a busy machine that adds latency.
-// well, that is latency.
 package heap
 
 import (

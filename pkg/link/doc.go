@@ -36,8 +36,8 @@
 //
 //   - A cluster's streams beyond 4,096 at once and 2,000 a second wait on their connection: TestI14AClustersStreamsArePaced.
 //
-//   - A cluster's frames without data beyond 40,000 at once and 20,000 a second wait on their connection; because gRPC takes pings for a
-//     second after it has refused them: TestI14AClustersFramesArePaced.
+//   - A cluster's frames with less than 64 bytes of data, beyond 40,000 at once and 20,000 a second, wait on their connection; because gRPC
+//     takes pings for a second after it has refused them: TestI14AClustersFramesArePaced.
 //
 //   - A caller without a certificate, a guest, has one call of 32 KiB, Join, on a connection of 30 s that counts as unauthenticated until
 //     it ends. Guests are paced, and refused before anything is read: TestI14AGuestMayOnlyJoin, TestI14GuestsArePaced.

@@ -19,14 +19,16 @@ import (
 // replicas replace each other or a hub has not noticed the end of a connection.
 const MaxConnectionsPerCluster = 512
 
-// How many frames without data a cluster may send at once, then each second (I14); because gRPC takes a microsecond for each, and reads on
-// for a second after it has refused a connection. A worker that takes data at full speed sends a tenth.
+// How many frames with little or no data a cluster may send at once, then each second (I14); because gRPC takes a microsecond for each,
+// and reads on for a second after it has refused a connection. A worker whose tunnels carry 256 MiB a second sends a fifth.
 const (
 	framesAtOnce    = 40_000
 	framesPerSecond = 20_000
+	littleData      = 64 // bytes
 )
 
-// seats counts connections by the identity of their certificate, and holds up identities that send many frames without data.
+// seats counts connections by the identity of their certificate, and holds up identities that send many small frames. Replicas of the hub
+// have one identity, and are counted and held up as a cluster is.
 type seats struct {
 	*tally.Tally[Identity]
 	frames *limiters[Identity]
@@ -48,30 +50,34 @@ func (s seats) seat(conn net.Conn, info credentials.AuthInfo) (net.Conn, error) 
 		_ = conn.Close()
 		return nil, fmt.Errorf("%s has %d connections already", who, MaxConnectionsPerCluster)
 	}
-	return &seated{
-		Conn: conn, leave: sync.OnceFunc(func() { s.Leave(who) }), heads: http2frames.AfterPreface(), frames: s.frames.of(who),
-	}, nil
+	ctx, cancel := context.WithCancel(context.Background())
+	leave := sync.OnceFunc(func() {
+		cancel()
+		s.Leave(who)
+	})
+	return &seated{Conn: conn, ctx: ctx, leave: leave, heads: http2frames.AfterPreface(), frames: s.frames.of(who)}, nil
 }
 
 // seated is a connection that is counted.
 type seated struct {
 	net.Conn
+	ctx    context.Context // ends with Close
 	leave  func()
 	heads  http2frames.Heads
 	frames *rate.Limiter
 }
 
-// Read waits for the frames without data that it has read.
+// Read waits for the small frames that it has read, until Close.
 func (c *seated) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	without := 0
+	small := 0
 	c.heads.Pass(b[:n], func(kind, _ byte, length int, _ uint32) {
-		if kind != http2frames.Data || length == 0 {
-			without++
+		if kind != http2frames.Data || length < littleData {
+			small++
 		}
 	})
-	if without > 0 { // fails only for more than framesAtOnce
-		_ = c.frames.WaitN(context.Background(), min(without, framesAtOnce))
+	if small > 0 && err == nil {
+		err = c.frames.WaitN(c.ctx, min(small, framesAtOnce))
 	}
 	return n, err
 }

@@ -71,6 +71,8 @@ type sent struct {
 
 func (s sent) Read(b []byte) (int, error) { return s.Reader.Read(b) }
 
+func (s sent) Close() error { return nil }
+
 // A cluster that sends pings without end is read slowly, on all its connections together; data and other clusters are not held up.
 func TestI14AClustersFramesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -80,12 +82,13 @@ func TestI14AClustersFramesArePaced(t *testing.T) {
 			text := append([]byte(http2frames.Preface), bytes.Repeat(frame, times)...)
 			conn, err := s.seat(sent{Reader: bytes.NewReader(text)}, shown(cluster))
 			must.Succeed(t, err)
-			_, err = io.CopyBuffer(io.Discard, struct{ io.Reader }{conn}, make([]byte, 4<<10))
+			_, err = io.Copy(io.Discard, conn)
 			must.Succeed(t, err)
 			return time.Since(began)
 		}
 		ping := []byte{0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}
-		data := []byte{0, 0, 1, http2frames.Data, 0, 0, 0, 0, 1, 9}
+		data := append([]byte{0, 0, littleData, http2frames.Data, 0, 0, 0, 0, 1}, make([]byte, littleData)...)
+		tiny := []byte{0, 0, 1, http2frames.Data, 0, 0, 0, 0, 1, 9}
 		const seconds = 3
 		if took := read("greedy", ping, framesAtOnce/2); took != 0 {
 			t.Errorf("half of what a cluster may send at once took %s", took)
@@ -99,6 +102,17 @@ func TestI14AClustersFramesArePaced(t *testing.T) {
 		}
 		if took := read("other", ping, framesAtOnce); took != 0 {
 			t.Errorf("another cluster's pings took %s", took)
+		}
+		if took := read("other", tiny, framesPerSecond); took < time.Second-time.Second/10 {
+			t.Errorf("data of a byte a frame took %s", took)
+		}
+		endless := append([]byte(http2frames.Preface), bytes.Repeat(ping, 10*framesAtOnce)...)
+		conn, err := s.seat(sent{Reader: bytes.NewReader(endless)}, shown("closed"))
+		must.Succeed(t, err)
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { _ = conn.Close() })
+		if _, err := io.Copy(io.Discard, conn); err == nil || time.Since(began) != time.Second {
+			t.Errorf("a connection that was closed after a second was read until %s: %v", time.Since(began), err)
 		}
 	})
 }

@@ -31,8 +31,9 @@ func newReportSlots(on clock.Clock) reportSlots {
 	return reportSlots{clock: on, taken: make(chan struct{}, slotsPerCPU*runtime.GOMAXPROCS(0))}
 }
 
-// take waits for a slot and returns what frees it, which may be called more than once. After slotPatience it returns without a slot.
-func (r reportSlots) take(ctx context.Context) (free func()) {
+// take waits for a slot and returns what frees it, which may be called more than once. After slotPatience, or when the stream has ended or
+// was replaced, it returns without a slot.
+func (r reportSlots) take(ctx context.Context, replaced <-chan struct{}) (free func()) {
 	select {
 	case r.taken <- struct{}{}:
 	default:
@@ -41,6 +42,8 @@ func (r reportSlots) take(ctx context.Context) (free func()) {
 		select {
 		case r.taken <- struct{}{}:
 		case <-patience.C():
+			return func() {}
+		case <-replaced:
 			return func() {}
 		case <-ctx.Done():
 			return func() {}
@@ -52,6 +55,7 @@ func (r reportSlots) take(ctx context.Context) (free func()) {
 		defer timer.Stop()
 		select {
 		case <-timer.C():
+		case <-replaced:
 		case <-freed:
 		}
 		<-r.taken

@@ -201,8 +201,8 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	}
 	welcome.Ledger = s.opts.Ledger.Mark()
 	reported = func() {}
-	if !welcome.GetDeltas() {
-		reported = s.reports.take(stream.Context())
+	if !welcome.GetDeltas() && !welcome.GetEtcdRestored() { // what was restored is told at once (I1)
+		reported = s.reports.take(stream.Context(), session.Replaced())
 	}
 	if err := s.begin(stream, session, welcome); err != nil {
 		reported()

@@ -173,25 +173,24 @@ func (p *pursuit) choose(ctx context.Context) error {
 }
 
 // pickSettled picks by the latest view. again: every candidate with idle Pods has had none when it was asked, so the claim waits.
-// A hub that has just started has only the clusters that attached first: it waits a moment
-// for the others, so that a claim does not wait for another claim's Pod until its deadline.
+// A hub that has just started has only the clusters that reported first: it waits a moment for the others, so that a claim does not fail
+// for want of a cluster that is about to report, or wait for another claim's Pod until its deadline. view is nil for an unknown Env.
 func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked router.Decision, again bool) {
 	s := p.service
 	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
 	for {
 		view = s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
-		if view == nil {
-			return nil, router.Decision{}, false
-		}
-		if p.busy != nil {
+		if p.busy != nil && view != nil {
 			if picked = p.pickBy(ctx, p.busy, view); picked.OK() && picked.Tier.Idle() {
 				return view, picked, false
 			}
 		}
-		picked = p.pick(ctx, view)
-		waits := picked.OK() && picked.Tier >= router.CanGrow
-		if !waits || len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || wallclock.Sleep(ctx, s.clock, settlePause) != nil {
-			return view, picked, p.busy != nil
+		if view != nil {
+			picked = p.pick(ctx, view)
+		}
+		served := picked.OK() && picked.Tier < router.CanGrow
+		if served || len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || wallclock.Sleep(ctx, s.clock, settlePause) != nil {
+			return view, picked, p.busy != nil && view != nil
 		}
 	}
 }

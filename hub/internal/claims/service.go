@@ -37,7 +37,7 @@ type Fleet interface {
 	ClusterIDs() []string
 	// Awaited lists the registered clusters from which a hub that has just started still awaits a report.
 	Awaited() []string
-	// Unmet lists the registered clusters that have not said Hello to this hub process, nor to another replica, since it started.
+	// Unmet lists the registered clusters that have not said Hello to this hub process, and whose report no other replica has relayed.
 	Unmet() []string
 	// Unreported lists the registered clusters that have not reported to this hub process yet.
 	Unreported() []string

@@ -56,7 +56,7 @@ func (f *Fleet) Unreported() []string {
 	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).known.Load() })
 }
 
-// Unmet lists the registered clusters that have not said Hello to this hub process, nor to a peer of it, in order.
+// Unmet lists the registered clusters that have not said Hello to this hub process, and whose report no peer has relayed to it, in order.
 func (f *Fleet) Unmet() []string {
 	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).met.Load() })
 }

@@ -38,7 +38,7 @@ type cluster struct {
 	degraded string    // the reason; empty: not degraded
 
 	known    atomic.Bool  // its parts are known in full: a complete report has counted in this hub process, or it was forgotten
-	met      atomic.Bool  // it has said Hello to this hub process, or to a peer
+	met      atomic.Bool  // it has said Hello to this hub process, or a peer has relayed its report
 	draining atomic.Bool  // as the record says
 	unsent   atomic.Int64 // claims that it named and was not sent, since the hub started
 	liveness liveness

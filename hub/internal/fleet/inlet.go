@@ -251,7 +251,6 @@ func (f *Fleet) accept(peer string, a *federationv1.RelayAttached) (*Session, Re
 func (c *cluster) admit(s *Session, a *federationv1.RelayAttached) {
 	c.session.Store(s)
 	c.via.Store(&s.via)
-	c.met.Store(true)
 	c.last, c.version, c.hosting = s.id, a.GetVersion(), a.GetHosting()
 	if c.record.UID == "" { // registered a moment ago; the registry says so soon
 		c.record.ClusterID, c.record.UID, c.record.RegisteredAt = c.ID, a.GetClusterUid(), c.fleet.clock.Now().UTC()

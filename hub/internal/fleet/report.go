@@ -340,6 +340,7 @@ func (c *cluster) put(ch change, w woken) {
 // complete report to this hub process, all others learn what it does not have. Called with mu held.
 func (s *Session) becomeSynced() {
 	c := s.cluster
+	c.met.Store(true) // at a peer, which compared its Hello with the shared store before
 	if !s.synced {
 		s.synced = true
 		if s.via == "" { // a peer sends the worker what it should know
