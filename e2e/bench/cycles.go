@@ -72,12 +72,11 @@ func (b *bench) cycles(ctx context.Context, pool warmPool, rate float64, d time.
 			}
 			return err
 		})
-		released.wait()
+		if err := released.wait(); err != nil {
+			return leg{}, err
+		}
 		return leg{Result: result}, wait.Until(ctx, patience, "the pool to be full again", pool.full)
 	}}.leg(ctx, uint64(rate))
-	if err == nil {
-		err = released.wait()
-	}
 	b.logf("cycles at %g/s for %s: p50 %.4g ms, p99 %.4g ms, %d failed, %.1f ms of CPU each: %v", rate, d, quantile(0.5)(l), quantile(0.99)(l),
 		l.Failed, sum(perRequest(l)), perRequest(l))
 	return l, err

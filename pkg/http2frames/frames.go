@@ -3,7 +3,8 @@
 // Package http2frames finds the heads of HTTP/2 frames in what travels over a connection, so that a server can bound frames that cost it
 // time and are no calls (I14).
 //
-// In: bytes of one direction, in order. Out: type, flags, length and stream of each frame. Bodies are skipped, and nothing but a head is kept.
+// In: bytes of one direction, in order. Out: type, flags, length and stream of each frame. Bodies are skipped, and nothing but a head is
+// kept.
 package http2frames
 
 import "encoding/binary"
