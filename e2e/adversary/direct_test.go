@@ -19,7 +19,7 @@ import (
 )
 
 // Conversations cost the API server and the kubelet processor time, which here are on the machine of the honest claims. The direct attacks
-// open the same conversations at the API server, without hub and worker, so that a row can tell what is a cost of theirs.
+// open the same conversations at the API server, without hub and worker, or write as much, so that a row can tell what is a cost of theirs.
 const (
 	// openingsAtOnce is how many conversations a worker opens at a time for a team.
 	openingsAtOnce = 4

@@ -31,7 +31,8 @@ func editorRows() []row {
 		{name: "leases", role: editor, told: []string{"OK"}, attack: objects(8, leases)},
 		{name: "forged-pods", role: editor, told: []string{"OK|Invalid|Forbidden"}, attack: objects(8, forgedPods)},
 		{name: "many-envs", role: editor, told: []string{"OK"}, attack: objects(20, manyEnvs)},
-		{name: "wide-envs", role: editor, told: []string{"OK|Invalid"}, attack: objects(8, wideEnvs)},
+		{name: "wide-envs", role: editor, told: []string{"OK|Invalid"}, attack: objects(8, wideEnvs),
+			direct: objects(8, idle(wideEnvs))},
 		{name: "foreign-segments", role: editor, told: []string{"OK|Invalid|Forbidden"}, attack: objects(4, foreignSegments)},
 		{name: "extreme-pools", role: editor, told: []string{"Invalid|OK"}, attack: objects(4, extremePools)},
 		{name: "other-namespaces", role: editor, told: []string{"Forbidden"}, never: []string{"OK"}, attack: objects(4, otherNamespaces)},
@@ -59,6 +60,10 @@ func objects(kept int, object func(a *attacker, i int) client.Object) func(conte
 		if err != nil {
 			return err
 		}
+		done := "OK"
+		if a.Direct != nil {
+			done = opened
+		}
 		var created []client.Object
 		for i := 0; ctx.Err() == nil; i++ {
 			a.attempts.Add(1)
@@ -70,7 +75,7 @@ func objects(kept int, object func(a *attacker, i int) client.Object) func(conte
 			if reason := apierrors.ReasonForError(err); err != nil {
 				a.tell(string(reason))
 			} else {
-				a.tell("OK")
+				a.tell(done)
 				created = append(created, o)
 			}
 			a.sent.Add(1)
@@ -147,6 +152,15 @@ func wideEnvs(_ *attacker, i int) client.Object {
 		members = append(members, memberObject(fmt.Sprintf("%s-%d-%s", prefix, n, strings.Repeat("x", 20+i%200)), 0))
 	}
 	return envObject(prefix, members, nil)
+}
+
+// idle are the same Envs in a mode in which no worker does anything: what they cost is the API server's.
+func idle(of func(*attacker, int) client.Object) func(*attacker, int) client.Object {
+	return func(a *attacker, i int) client.Object {
+		o := of(a, i)
+		_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, string(v1alpha1.SandboxEnvModeOnDemandJob), "spec", "mode")
+		return o
+	}
 }
 
 // foreignSegments speak for another cluster.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,19 @@ type actor struct {
 	stale bool
 	// later is when the first of the pools whose turn has not come has it; 0: there is none.
 	later time.Duration
+	told  []telling
 }
+
+// telling counts the Events of one kind that tell recorded about members.
+type telling struct {
+	reason v1alpha1.ConditionReason
+	action verb
+	count  int
+}
+
+// mostTold is how many Events of a kind one plan records about its members. One more tells of the rest; because each is a write, and an Env
+// may have many members.
+const mostTold = 4
 
 // act carries out a plan: first the changes of the Env, in one write, then the pools, one by one. The reason of a refused pool
 // becomes its member's message. It returns whether an action was abandoned because of a change meanwhile, and when to come back for pools
@@ -59,6 +72,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bo
 	for _, name := range p.orphans {
 		failures = append(failures, a.count(ctx, verbDelete, a.deleteOrphan(ctx, name)))
 	}
+	a.tellOfRest()
 	return a.stale, a.later, errors.Join(failures...)
 }
 
@@ -247,13 +261,34 @@ func (a *actor) tellOfRefusal(m *memberPlan) {
 	a.record(m.name, corev1.EventTypeWarning, m.reason, m.verb, m.name+": "+m.message)
 }
 
-// tell records an Event about a member, and logs it.
+// tell records an Event about a member, and logs it. Of normal Events of a kind it records mostTold.
 func (a *actor) tell(
 	ctx context.Context, member, eventType string, reason v1alpha1.ConditionReason, action verb, format string, args ...any,
 ) {
 	note := fmt.Sprintf(format, args...)
-	a.record(member, eventType, reason, action, note)
+	if eventType != corev1.EventTypeNormal || a.mayTell(reason, action) {
+		a.record(member, eventType, reason, action, note)
+	}
 	log.FromContext(ctx).Info(note, "pool", member, "reason", reason)
+}
+
+// mayTell counts an Event of a kind, and reports whether it is one of the first mostTold.
+func (a *actor) mayTell(reason v1alpha1.ConditionReason, action verb) bool {
+	i := slices.IndexFunc(a.told, func(t telling) bool { return t.reason == reason && t.action == action })
+	if i < 0 {
+		i, a.told = len(a.told), append(a.told, telling{reason: reason, action: action})
+	}
+	a.told[i].count++
+	return a.told[i].count <= mostTold
+}
+
+// tellOfRest records how many Events mayTell has kept back.
+func (a *actor) tellOfRest() {
+	for _, t := range a.told {
+		if more := t.count - mostTold; more > 0 {
+			a.record(a.o.Env.Name, corev1.EventTypeNormal, t.reason, t.action, fmt.Sprintf("the same for %d more members", more))
+		}
+	}
 }
 
 // record creates an Event about the Env, related to a member's pool. Events that differ only in their note are merged and keep

@@ -47,7 +47,9 @@
 //   - Package replicas decides whose replicas count: TestReplicas. They are in the member's spec if a manifest states them, else in its
 //     snapshot.
 //   - A namespace's pools beyond 20 at once and 10 a second wait for their turns; because an editor could make the worker write without
-//     end (I14): TestI14PoolsOfANamespaceAreCreatedAtAPace.
+//     end (I14): TestI14PoolsOfANamespaceAreCreatedAtAPace,
+//     TestI14WideEnvsPoolsAreCreatedAtAPace.
+//   - Of normal Events of a kind one reconcile records four, and one that counts the rest: TestEventsOfManyMembersAreFew.
 //   - A pool that no member names is deleted; its finalizer lets sandboxes end: TestRemovedMembersAndSegments.
 //   - An Env is left alone if package foreigncontroller pauses it or a pool of it.
 //   - Any owner reference to the Env makes a pool owned; because package adoption's is not a controlling one.

@@ -33,7 +33,7 @@ import (
 
 const (
 	// settleDelay batches new pools and changes of pools' counts, which come in bursts and are only mirrored.
-	settleDelay = 200 * time.Millisecond
+	settleDelay = 500 * time.Millisecond
 	// longestBackoff bounds the time between two reconciles of an Env with a failure.
 	longestBackoff = 10 * time.Second
 )
@@ -63,7 +63,7 @@ type Options struct {
 	NoPullSecrets bool
 	// Leads reports whether this worker leads; nil: always. A follower refreshes nothing; because its cache may be old.
 	Leads func() bool
-	// MaxConcurrentReconciles is how many Envs are reconciled at once. Default 4.
+	// MaxConcurrentReconciles is how many Envs are reconciled at once. Default 2; because the writes of large Envs take the API server from claims.
 	MaxConcurrentReconciles int
 }
 
@@ -83,7 +83,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		types:       types,
-		parallel:    cmp.Or(opts.MaxConcurrentReconciles, 4),
+		parallel:    cmp.Or(opts.MaxConcurrentReconciles, 2),
 		clusterID:   opts.ClusterID,
 		client:      mgr.GetClient(),
 		live:        mgr.GetAPIReader(),
