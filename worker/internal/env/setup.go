@@ -63,7 +63,8 @@ type Options struct {
 	NoPullSecrets bool
 	// Leads reports whether this worker leads; nil: always. A follower refreshes nothing; because its cache may be old.
 	Leads func() bool
-	// MaxConcurrentReconciles is how many Envs are reconciled at once. Default 2; because the writes of large Envs take the API server from claims.
+	// MaxConcurrentReconciles is how many Envs are reconciled at once. Default 2; because the writes of large Envs take the API server from
+	// claims.
 	MaxConcurrentReconciles int
 }
 
