@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -70,7 +70,10 @@ func (b *bench) startPeer(ctx context.Context, set *plane.Set, p *plane.Plane, p
 		return nil, fmt.Errorf("creating the peer's log: %w", err)
 	}
 	defer log.Close()
-	webhookPort := free[1][strings.LastIndexByte(free[1], ':')+1:]
+	_, webhookPort, err := net.SplitHostPort(free[1])
+	if err != nil {
+		return nil, fmt.Errorf("reading a free address: %w", err)
+	}
 	c.cmd = exec.Command(program, append([]string{
 		"--leader-elect=true", "--leader-election-namespace=" + peerNamespace, "--extensions",
 		"--metrics-bind-address=0", "--health-probe-bind-address=" + free[0],

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/wait"
@@ -86,11 +84,9 @@ func times(name, unit string, ours, peers float64) result {
 
 // besides measures one system: cycles at a low rate, then a burst that takes the whole pool.
 func (b *bench) besides(ctx context.Context, p *plane.Plane, pool warmPool) (s besides, err error) {
-	config := p.Config()
-	config.QPS = -1
-	admin, err := kubernetes.NewForConfig(config)
+	admin, err := adminClient(p)
 	if err != nil {
-		return s, fmt.Errorf("building the administrator's client: %w", err)
+		return s, err
 	}
 	if err := wait.Until(ctx, patience, "the pool to be full", pool.full); err != nil {
 		return s, err

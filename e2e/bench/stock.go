@@ -118,12 +118,19 @@ func kubeClients(p *plane.Plane, atoll *stack.Stack) (worker, admin *kubernetes.
 	if worker, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, nil, fmt.Errorf("building the worker's client: %w", err)
 	}
-	config = p.Config()
+	admin, err = adminClient(p)
+	return worker, admin, err
+}
+
+// adminClient is a client with all rights and no limit of its own.
+func adminClient(p *plane.Plane) (*kubernetes.Clientset, error) {
+	config := p.Config()
 	config.QPS = -1
-	if admin, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, nil, fmt.Errorf("building the administrator's client: %w", err)
+	admin, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("building the administrator's client: %w", err)
 	}
-	return worker, admin, nil
+	return admin, nil
 }
 
 // createRaw copies the pool's Pods, without the fields by which the worker would adopt them.

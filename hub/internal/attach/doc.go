@@ -23,8 +23,9 @@
 // # First reports
 //
 // A cluster whose complete report is needed is welcomed when one of few slots is free; because reports that are taken all at once are
-// all complete at the end, and claims wait for the first of them: TestAFreedReportSlotIsTakenByTheNext. A slot ends after 250 ms, and
-// after a second a cluster goes on without one (I7): TestI7ClustersThatSendNoReportKeepNoSlot.
+// all complete at the end, and claims wait for the first of them: TestAFreedReportSlotIsTakenByTheNext, TestStreamsHaveReportSlots. A slot
+// ends after 250 ms, and after a second a cluster goes on without one (I7): TestI7ClustersThatSendNoReportKeepNoSlot. One whose etcd was
+// restored does not wait (I1).
 //
 // # Outcomes of a dispatch
 //

@@ -180,17 +180,18 @@ func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked ro
 	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
 	for {
 		view = s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
-		if p.busy != nil && view != nil {
-			if picked = p.pickBy(ctx, p.busy, view); picked.OK() && picked.Tier.Idle() {
-				return view, picked, false
+		if view != nil {
+			if p.busy != nil {
+				if picked = p.pickBy(ctx, p.busy, view); picked.OK() && picked.Tier.Idle() {
+					return view, picked, false
+				}
+			}
+			if picked = p.pick(ctx, view); picked.OK() && picked.Tier < router.CanGrow {
+				return view, picked, p.busy != nil
 			}
 		}
-		if view != nil {
-			picked = p.pick(ctx, view)
-		}
-		served := picked.OK() && picked.Tier < router.CanGrow
-		if served || len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || wallclock.Sleep(ctx, s.clock, settlePause) != nil {
-			return view, picked, p.busy != nil && view != nil
+		if len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || wallclock.Sleep(ctx, s.clock, settlePause) != nil {
+			return view, picked, p.busy != nil
 		}
 	}
 }

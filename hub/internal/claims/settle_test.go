@@ -25,15 +25,22 @@ func (r returning) Awaited() []string {
 	return awaited
 }
 
+// helloOf registers a cluster whose stream has not begun.
+func helloOf(t *testing.T, f *federation, cluster string) *fleet.Session {
+	t.Helper()
+	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: cluster},
+		&federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + cluster, Term: "t1", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	return session
+}
+
 // A claim that finds no idle Pod right after a restart does not queue in the one attached cluster until its deadline, while the
 // others have room.
 func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 0})
-	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: "west"},
-		&federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
-	if refused != nil {
-		t.Fatal(refused)
-	}
+	session := helloOf(t, f, "west")
 	must.Succeed(t, session.Begin(&federationv1.Begin{Incarnation: 1}))
 	if awaited := f.Fleet.Awaited(); !slices.Equal(awaited, []string{"west"}) {
 		t.Fatalf("%v are awaited", awaited)
@@ -64,11 +71,7 @@ func (m *meeting) Unmet() []string {
 // The Hello of a cluster has the mark by which it remembers the store, so no claim waits for its report.
 func TestI2AClaimWithAKeyWaitsForTheHelloOfEachCluster(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 1})
-	_, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: "west"},
-		&federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
-	if refused != nil {
-		t.Fatal(refused)
-	}
+	helloOf(t, f, "west")
 	if unmet := f.Fleet.Unmet(); len(unmet) != 0 {
 		t.Errorf("after both Hellos %v are unmet", unmet)
 	}
