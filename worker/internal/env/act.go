@@ -32,8 +32,10 @@ import (
 // actor carries out one plan. Every write follows a live read of the Env at the observed generation.
 type actor struct {
 	*Reconciler
-	o    *observation
-	read *envDoc
+	o *observation
+	// read is the current Env, or readErr why it could not be read; both are nil until document is called.
+	read    *envDoc
+	readErr error
 	// stale is set when an action was abandoned because the Env or a pool is not as it was observed.
 	stale bool
 	// later is when the first of the pools whose turn has not come has it; 0: there is none.
@@ -123,14 +125,10 @@ func (a *actor) count(ctx context.Context, v verb, err error) error {
 
 // document returns the current Env: read once, and replaced by the response to each write.
 func (a *actor) document(ctx context.Context) (*envDoc, error) {
-	if a.read == nil {
-		doc, err := a.readLive(ctx, a.o)
-		if err != nil {
-			return nil, err
-		}
-		a.read = doc
+	if a.read == nil && a.readErr == nil {
+		a.read, a.readErr = a.readLive(ctx, a.o)
 	}
-	return a.read, nil
+	return a.read, a.readErr
 }
 
 // member returns a member as observed, and its place in the live document.
@@ -151,15 +149,18 @@ func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMe
 var errLater = errors.New("its turn has not come")
 
 func (a *actor) create(ctx context.Context, m *memberPlan) error {
-	member, at, err := a.member(ctx, m.name)
-	if err != nil {
-		return err
+	if a.readErr != nil {
+		return a.readErr // without a turn
 	}
 	if wait := a.creations.wait(types.NamespacedName{Namespace: a.o.Env.Namespace, Name: m.name}); wait > 0 {
 		if a.later == 0 || wait < a.later {
 			a.later = wait
 		}
-		return errLater
+		return errLater // without a live read
+	}
+	member, at, err := a.member(ctx, m.name)
+	if err != nil {
+		return err
 	}
 	pool := &unstructured.Unstructured{Object: snapshot.NewPool(a.o.Env, member, runtime.DeepCopyJSON(at.spec()))}
 	err = a.client.Create(ctx, pool, client.FieldOwner(controllers.FieldManager))
