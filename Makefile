@@ -185,10 +185,10 @@ rotation: planes ## A third of the suites, four faults, one with several hubs, a
 bench: planes build ## Measure for about an hour and a quarter (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench $(if $(QUICK),-quick)
 
-reach: ## Measure a hub of 1 GB and two processors at 10 and 100 simulated clusters, in a few minutes (FULL=1: 1000 as well; CATALOGUE=1: 1000 Envs in each of 100; ARGS); bin/reach/latest.json
+reach: ## Measure a hub of 1 GB and two processors at 10 and 100 simulated clusters, in a few minutes (FULL=1: 1000 as well; CATALOGUE=1: 1000 Envs in each of 100; HUBS=3: on replicas; ARGS); bin/reach/latest.json
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-hub ./hub
 	go run ./e2e/bench reach $(if $(FULL),-clusters 10$(comma)100$(comma)1000 -processes 4) \
-		$(if $(CATALOGUE),-catalogue -clusters 100 -shared 100 -envs 10 -changed 10 -single 100 -members 1000) $(ARGS)
+		$(if $(CATALOGUE),-catalogue -clusters 100 -shared 100 -envs 10 -changed 10 -single 100 -members 1000) $(if $(HUBS),-hubs $(HUBS)) $(ARGS)
 
 demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running, HUBS=3 for replicas, PLANE=kind on real kubelets)
 	go run ./e2e/demo $(if $(KEEP),--keep) $(if $(HUBS),--hubs $(HUBS)) --on $(PLANE)

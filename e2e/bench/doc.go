@@ -32,7 +32,8 @@
 // real, their Pods are numbers). For each number of clusters: all join at once; claims alone; claims while all report; a third lost and
 // back; kill -9 of the hub; all workers replaced; Envs changed by the catalogue, many at once and one at a time. After each, the API has to
 // show every cluster fresh with what its worker has, and a sample of Envs member by member. The last part has the exponents with which
-// figures grow.
+// figures grow. With -hubs several replicas share an etcd and the two processors; the first of them is killed, memory is that of the one
+// that has most, and each has to show every cluster.
 //
 // Results go to bin/bench/latest.json as each part ends; a failed part fails alone. The exit code is 1 after a failure or missed target, 2
 // on wrong usage.

@@ -46,16 +46,12 @@ func (r *reaching) rest(ctx context.Context) (err error) {
 		return fmt.Errorf("at rest: %w", err)
 	}
 	r.add(latency(fmt.Sprintf("at rest: p99 of %g claims/s", r.scale.churn), 0.99, []leg{r.idle.claims}), "at rest, p99")
-	process, err := r.process()
+	memory, err := r.memory()
 	if err != nil {
 		return err
 	}
-	status, err := process.NewStatus()
-	if err != nil {
-		return fmt.Errorf("looking at the hub's process: %w", err)
-	}
 	members := float64(r.world.Clusters * r.world.Envs * r.world.Members)
-	r.add(measured("at rest: the hub's RSS, a member", "B", []float64{float64(status.VmRSS) / members}), "")
+	r.add(measured("at rest: the hub's RSS, a member", "B", []float64{float64(memory.rss) / members}), "")
 	idle := r.idle
 	idle.claims = leg{}
 	return r.tell("at rest", idle)
@@ -117,9 +113,22 @@ func (r *reaching) loseAThird(ctx context.Context) error {
 	return r.tell("a third lost and back", p)
 }
 
-// restart kills the hub and starts it again. The workers come back by themselves, after their back-off.
+// restart kills the hub, or one of its replicas, and starts it again. Its workers come back by themselves, after their back-off, or go to
+// another replica.
 func (r *reaching) restart(ctx context.Context) error {
-	if _, err := r.all(order{Do: doExpect}); err != nil {
+	lost, err := r.attached(ctx)
+	if err != nil {
+		return err
+	}
+	concerned := func(do doing) ([]told, error) {
+		return r.each(func(o *others) order {
+			if lost[o] == 0 {
+				return order{Do: doNothing}
+			}
+			return order{Do: do, Clusters: lost[o]}
+		})
+	}
+	if _, err := concerned(doExpect); err != nil {
 		return err
 	}
 	killed := time.Now()
@@ -140,7 +149,7 @@ func (r *reaching) restart(ctx context.Context) error {
 			}
 			load.Sleep(ctx, 5*time.Millisecond)
 		}
-		if _, err := r.all(order{Do: doAwait}); err != nil {
+		if _, err := concerned(doAwait); err != nil {
 			return err
 		}
 		p.right = time.Since(killed)
@@ -151,6 +160,27 @@ func (r *reaching) restart(ctx context.Context) error {
 	}
 	r.add(measured("the hub killed: until the first claim, back-off included", "s", []float64{first.Seconds()}), "")
 	return r.tell("the hub killed", p)
+}
+
+// attached counts the clusters at the first replica, by their process.
+func (r *reaching) attached(ctx context.Context) (map[*others]int, error) {
+	list, err := r.hub.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
+	at := map[string]bool{}
+	for _, c := range list.GetClusters() {
+		at[c.GetId()] = len(r.hub.replicas) == 1 || c.GetReplica() == replicaName(0)
+	}
+	count := map[*others]int{}
+	for _, o := range r.away {
+		for i := range o.world.Clusters {
+			if at[o.world.ID(i)] {
+				count[o]++
+			}
+		}
+	}
+	return count, nil
 }
 
 // upgrade replaces all workers, in each process one after the other.

@@ -11,11 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/bench/crowd"
@@ -118,12 +121,30 @@ type federation struct {
 	envs     sandboxv1.EnvsClient
 	conn     *grpc.ClientConn
 	hub      *program
+	replicas []replica // all of them; the first is the hub
+	etcd     *program  // of several replicas
 	crowd    *crowd.Crowd
 	site     *site
-	data     string // the hub's folder
+	data     string // the store's folder
 }
 
-// storeSize returns the megabytes in the hub's data folder.
+// replica is one process of a hub, and what it alone sees.
+type replica struct {
+	*program
+	clusters sandboxv1.ClustersClient
+	conn     *grpc.ClientConn
+}
+
+// links are the addresses for workers.
+func (f *federation) links() string {
+	var all []string
+	for _, one := range f.replicas {
+		all = append(all, one.link)
+	}
+	return strings.Join(all, ",")
+}
+
+// storeSize returns the megabytes in the store's folder.
 func (f *federation) storeSize() (float64, error) {
 	total := int64(0)
 	err := filepath.WalkDir(f.data, func(_ string, entry fs.DirEntry, err error) error {
@@ -148,29 +169,60 @@ func (b *bench) startHub(ctx context.Context, name string, adjust func(*program)
 	if err != nil {
 		return nil, err
 	}
-	at, err := ports.Free(4)
+	data := filepath.Join(s.dir, name)
+	f := &federation{site: s, data: data}
+	at, err := b.addReplica(f, name, []string{"--data-dir", data}, adjust)
 	if err != nil {
 		return nil, err
 	}
-	data := filepath.Join(s.dir, name)
-	f := &federation{site: s, data: data, hub: &program{
-		path: filepath.Join(b.binDir, "atoll-hub"), link: at[1], log: filepath.Join(b.logDir(), name+".log"), args: []string{
-			"--listen", at[0], "--link-listen", at[1], "--metrics-listen", at[2], "--health-listen", at[3],
-			"--data-dir", data, "--tls-cert-file", s.hub.Cert, "--tls-key-file", s.hub.Key, "--tls-ca-file", s.hub.CA,
-		},
-	}}
-	if f.conn, err = grpc.NewClient(at[0], grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		return nil, fmt.Errorf("preparing to call the hub: %w", err)
-	}
-	f.SandboxesClient, f.clusters = sandboxv1.NewSandboxesClient(f.conn), sandboxv1.NewClustersClient(f.conn)
-	f.envs = sandboxv1.NewEnvsClient(f.conn)
-	if adjust != nil {
-		adjust(f.hub)
+	if err := f.call(at); err != nil {
+		return nil, err
 	}
 	if err := f.hub.start(ctx); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
+}
+
+// addReplica prepares a process of the hub, and returns its address for callers.
+func (b *bench) addReplica(f *federation, name string, args []string, adjust func(*program)) (public string, err error) {
+	at, err := ports.Free(4)
+	if err != nil {
+		return "", err
+	}
+	r := replica{program: &program{
+		path: filepath.Join(b.binDir, "atoll-hub"), link: at[1], log: filepath.Join(b.logDir(), name+".log"), args: append([]string{
+			"--listen", at[0], "--link-listen", at[1], "--metrics-listen", at[2], "--health-listen", at[3],
+			"--tls-cert-file", f.site.hub.Cert, "--tls-key-file", f.site.hub.Key, "--tls-ca-file", f.site.hub.CA,
+		}, args...),
+	}}
+	if r.conn, err = grpc.NewClient(at[0], grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		return "", fmt.Errorf("preparing to call a hub: %w", err)
+	}
+	r.clusters = sandboxv1.NewClustersClient(r.conn)
+	if adjust != nil {
+		adjust(r.program)
+	}
+	f.replicas = append(f.replicas, r)
+	f.hub = f.replicas[0].program
+	return at[0], nil
+}
+
+// call prepares calls to the replicas at these addresses, to each in turn.
+func (f *federation) call(public ...string) (err error) {
+	all := manual.NewBuilderWithScheme("replicas")
+	var state resolver.State
+	for _, one := range public {
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: one}}})
+	}
+	all.InitialState(state)
+	if f.conn, err = grpc.NewClient(all.Scheme()+":///", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(all),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`)); err != nil {
+		return fmt.Errorf("preparing to call the hub: %w", err)
+	}
+	f.SandboxesClient, f.clusters = sandboxv1.NewSandboxesClient(f.conn), sandboxv1.NewClustersClient(f.conn)
+	f.envs = sandboxv1.NewEnvsClient(f.conn)
+	return nil
 }
 
 // federate starts a hub and one worker for each cluster of a world. adjust may change a worker's options.
@@ -214,7 +266,13 @@ func (f *federation) close() error {
 	if f.crowd != nil {
 		errs = append(errs, f.crowd.Stop())
 	}
-	return errors.Join(append(errs, f.conn.Close(), f.hub.kill())...)
+	for _, one := range f.replicas {
+		errs = append(errs, one.conn.Close(), one.kill())
+	}
+	if f.etcd != nil {
+		errs = append(errs, f.etcd.kill())
+	}
+	return errors.Join(append(errs, f.conn.Close())...)
 }
 
 // fresh waits until n clusters are healthy for the hub, and then until it settles.

@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// reaching is a hub with limits, and the processes of its simulated clusters.
+// reaching is a hub with limits, of one replica or several, and the processes of its simulated clusters.
 type reaching struct {
 	*bench
 	scale *scale
@@ -62,18 +62,18 @@ func (s *scale) hold(p *program) {
 func (b *bench) reachOut(ctx context.Context, s *scale, clusters int, add func(r result, key string)) (err error) {
 	r := &reaching{bench: b, scale: s, world: s.world(clusters), add: add}
 	name := fmt.Sprintf("reach-%d", clusters)
-	if err := os.RemoveAll(filepath.Join(b.logDir(), name+".log")); err != nil {
-		return fmt.Errorf("removing an old log: %w", err)
+	if err := b.removeLogs(name); err != nil {
+		return err
 	}
-	if r.hub, err = b.startHub(ctx, name, s.hold); err != nil {
+	if r.hub, err = b.startHubs(ctx, name, s.hubs, s.hold); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	w := r.world
-	b.logf("%d clusters, %d Envs, %d members, %d Pods; the hub has %d MiB and %d processors", clusters,
-		(clusters+w.Shared-1)/w.Shared*w.Envs, clusters*w.Envs*w.Members, clusters*w.Pods, s.memory, hubProcessors)
+	b.logf("%d clusters, %d Envs, %d members, %d Pods; each of %d hubs has %d MiB, and all have %d processors", clusters,
+		(clusters+w.Shared-1)/w.Shared*w.Envs, clusters*w.Envs*w.Members, clusters*w.Pods, s.hubs, s.memory, hubProcessors)
 	for _, one := range s.split(w) {
-		o, err := sendAway(ctx, away{World: one, Hub: r.hub.hub.link, PKI: r.hub.site.pki()})
+		o, err := sendAway(ctx, away{World: one, Hub: r.hub.links(), PKI: r.hub.site.pki()})
 		if err != nil {
 			return err
 		}
@@ -101,31 +101,60 @@ func (r *reaching) close() error {
 
 // all gives an order to all processes at once, and returns when the last one has done it.
 func (r *reaching) all(next order) ([]told, error) {
+	return r.each(func(*others) order { return next })
+}
+
+// each is all with an order for each process.
+func (r *reaching) each(next func(o *others) order) ([]told, error) {
 	answers, errs := make([]told, len(r.away)), make([]error, len(r.away))
 	var telling sync.WaitGroup
 	for i, o := range r.away {
-		telling.Go(func() { answers[i], errs[i] = o.tell(next) })
+		telling.Go(func() { answers[i], errs[i] = o.tell(next(o)) })
 	}
 	telling.Wait()
 	return answers, errors.Join(errs...)
 }
 
-func (r *reaching) process() (procfs.Proc, error) {
-	p, err := procfs.NewProc(r.hub.hub.cmd.Process.Pid)
-	if err != nil {
-		return p, fmt.Errorf("looking at the hub's process: %w", err)
+// processes are those of the replicas.
+func (r *reaching) processes() (all procfs.Procs, err error) {
+	for _, one := range r.hub.replicas {
+		p, err := procfs.NewProc(one.cmd.Process.Pid)
+		if err != nil {
+			return nil, fmt.Errorf("looking at a hub's process: %w", err)
+		}
+		all = append(all, p)
 	}
-	return p, nil
+	return all, nil
+}
+
+// memory of the replica that has the most, in bytes.
+type memory struct{ peak, rss uint64 }
+
+func (r *reaching) memory() (most memory, err error) {
+	processes, err := r.processes()
+	if err != nil {
+		return most, err
+	}
+	for _, p := range processes {
+		status, err := p.NewStatus()
+		if err != nil {
+			return most, fmt.Errorf("looking at a hub's memory: %w", err)
+		}
+		most = memory{max(most.peak, status.VmHWM), max(most.rss, status.VmRSS)}
+	}
+	return most, nil
 }
 
 // during runs an event, beside claims if there are to be any, and measures.
 func (r *reaching) during(ctx context.Context, claims bool, event func(p *phase) error) (p phase, err error) {
-	process, err := r.process()
+	processes, err := r.processes()
 	if err != nil {
 		return p, err
 	}
-	if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(process.PID), "clear_refs"), []byte("5"), 0); err != nil {
-		return p, fmt.Errorf("resetting the hub's peak memory: %w", err)
+	for _, one := range processes {
+		if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(one.PID), "clear_refs"), []byte("5"), 0); err != nil {
+			return p, fmt.Errorf("resetting a hub's peak memory: %w", err)
+		}
 	}
 	before, err := r.reading()
 	if err != nil {
@@ -153,21 +182,23 @@ type reading struct {
 	bytes int64
 }
 
-// reading of the hub's processor time, and of the bytes of all links.
+// reading of the replicas' processor time, and of the bytes of all links.
 func (r *reaching) reading() (out reading, err error) {
-	process, err := r.process()
+	processes, err := r.processes()
 	if err != nil {
 		return out, err
 	}
-	stat, err := process.Stat()
-	if err != nil {
-		return out, fmt.Errorf("looking at the hub's process: %w", err)
+	for _, p := range processes {
+		stat, err := p.Stat()
+		if err != nil {
+			return out, fmt.Errorf("looking at a hub's processor time: %w", err)
+		}
+		out.cpu += stat.CPUTime()
 	}
 	answers, err := r.all(order{Do: doNothing})
 	for _, a := range answers {
 		out.bytes += a.In + a.Out
 	}
-	out.cpu = stat.CPUTime()
 	return out, err
 }
 
@@ -187,13 +218,9 @@ func (r *reaching) claim(ctx context.Context, seed uint64) leg {
 
 // tell adds what was measured of a phase.
 func (r *reaching) tell(name string, p phase) error {
-	process, err := r.process()
+	memory, err := r.memory()
 	if err != nil {
 		return err
-	}
-	status, err := process.NewStatus()
-	if err != nil {
-		return fmt.Errorf("looking at the hub's process: %w", err)
 	}
 	if p.right > 0 {
 		r.add(measured(name+": until every report had counted", "s", []float64{p.right.Seconds()}), name+", time")
@@ -205,11 +232,11 @@ func (r *reaching) tell(name string, p phase) error {
 		r.logf("%s: claims p50 %.4g ms, p99 %.4g ms, %d failed: %v", name, quantile(0.5)(p.claims), quantile(0.99)(p.claims), p.claims.Failed,
 			p.claims.Err)
 	}
-	peak := measured(name+": the hub's peak RSS", "MB", []float64{float64(status.VmHWM) / 1e6})
+	peak := measured(name+": the hub's peak RSS", "MB", []float64{float64(memory.peak) / 1e6})
 	r.add(peak.atMost(float64(r.scale.memory<<20)/1e6), name+", peak RSS")
 	r.add(measured(name+": the hub's processor time", "s", []float64{p.cpu}), "")
 	r.logf("%s: right after %.2f s, shown after %.2f s; peak %.0f MB, RSS %.0f MB, %.2f s of processors in %.1f s, %.2f MB of links", name,
-		p.right.Seconds(), p.shown.Seconds(), float64(status.VmHWM)/1e6, float64(status.VmRSS)/1e6, p.cpu, p.took, float64(p.bytes)/1e6)
+		p.right.Seconds(), p.shown.Seconds(), float64(memory.peak)/1e6, float64(memory.rss)/1e6, p.cpu, p.took, float64(p.bytes)/1e6)
 	return nil
 }
 
@@ -241,28 +268,30 @@ func (r *reaching) verify(ctx context.Context, began time.Time, p *phase) error 
 	for _, a := range answers {
 		maps.Copy(holdings, a.Holdings)
 	}
-	err = wait.Until(ctx, patience, "the API to show every cluster", func(ctx context.Context) error {
-		list, err := r.hub.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+	for i, view := range r.hub.replicas {
+		err := wait.Until(ctx, patience, fmt.Sprintf("the API of replica %d to show every cluster", i), func(ctx context.Context) error {
+			list, err := view.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+			if err != nil {
+				return err
+			}
+			right := 0
+			for _, c := range list.GetClusters() {
+				shown := crowd.Holding{Envs: c.GetEnvs(), Members: c.GetMembers(), Idle: c.GetIdle(), Running: c.GetRunning()}
+				if c.GetState() == sandboxv1.ClusterState_FRESH && shown == holdings[c.GetId()] {
+					right++
+				}
+			}
+			if right == len(holdings) {
+				return nil
+			}
+			load.Sleep(ctx, time.Second/4) // a list counts all members
+			return fmt.Errorf("%d of %d are fresh and right", right, len(holdings))
+		})
 		if err != nil {
 			return err
 		}
-		right := 0
-		for _, c := range list.GetClusters() {
-			shown := crowd.Holding{Envs: c.GetEnvs(), Members: c.GetMembers(), Idle: c.GetIdle(), Running: c.GetRunning()}
-			if c.GetState() == sandboxv1.ClusterState_FRESH && shown == holdings[c.GetId()] {
-				right++
-			}
-		}
-		if right == len(holdings) {
-			p.shown = time.Since(began)
-			return nil
-		}
-		load.Sleep(ctx, time.Second/4) // a list counts all members
-		return fmt.Errorf("%d of %d are fresh and right", right, len(holdings))
-	})
-	if err != nil {
-		return err
 	}
+	p.shown = time.Since(began)
 	for i, a := range answers {
 		if err := r.compareEnvs(ctx, r.away[i].world, sample, a.Members); err != nil {
 			return err

@@ -29,7 +29,8 @@ type scale struct {
 	envs, members, pods int
 	shared              int // clusters that have an Env
 	churn               float64
-	memory              int // MiB that the hub may have
+	hubs                int // replicas
+	memory              int // MiB that each may have
 	processes           int // of simulated workers
 	changed             int // Envs that the catalogue changes, by cluster
 	single              int // changes of one Env, after each other
@@ -48,7 +49,8 @@ func (s *scale) bind(flags *flag.FlagSet) {
 	flags.IntVar(&s.members, "members", 2000, "members of a cluster, of all its Envs")
 	flags.IntVar(&s.pods, "pods", 1000, "Pods of a cluster, counted")
 	flags.Float64Var(&s.churn, "churn", 200, "claims a second")
-	flags.IntVar(&s.memory, "memory", 1024, "MiB that the hub may have")
+	flags.IntVar(&s.hubs, "hubs", 1, "replicas of the hub, which share an etcd")
+	flags.IntVar(&s.memory, "memory", 1024, "MiB that the hub, or each replica, may have")
 	flags.IntVar(&s.processes, "processes", 2, "processes of simulated workers")
 	flags.IntVar(&s.changed, "changed", 1, "Envs that the catalogue changes, for each cluster")
 	flags.IntVar(&s.single, "single", 20, "how often one Env of the catalogue is changed, and has to reach its clusters")
@@ -93,7 +95,7 @@ func (s *scale) split(w crowd.World) (worlds []crowd.World) {
 func (s *scale) validate() error {
 	var errs []error
 	for name, value := range map[string]int{
-		"envs": s.envs, "shared": s.shared, "pods": s.pods, "memory": s.memory, "processes": s.processes, "changed": s.changed,
+		"envs": s.envs, "shared": s.shared, "pods": s.pods, "hubs": s.hubs, "memory": s.memory, "processes": s.processes, "changed": s.changed,
 		"single": s.single,
 	} {
 		if value < 1 {

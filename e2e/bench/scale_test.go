@@ -27,20 +27,26 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Eight clusters go through every phase: each time the API ends with what the workers have, and no claim fails.
+// Eight clusters go through every phase: each time the API of each replica ends with what the workers have, and no claim fails.
 func TestReachOfEightClusters(t *testing.T) {
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "atoll-hub"), "navix.sh/atoll/hub")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the hub: %v\n%s", err, out)
 	}
+	for name, hubs := range map[string]int{"one hub": 1, "three replicas": 3} {
+		t.Run(name, func(t *testing.T) { reachEight(t, dir, hubs) })
+	}
+}
+
+func reachEight(t *testing.T, binDir string, hubs int) {
 	s := scale{
-		clusters: []int{8}, envs: 3, shared: 4, members: 24, pods: 40, churn: 40, memory: 512, processes: 2, changed: 1, single: 3,
+		clusters: []int{8}, envs: 3, shared: 4, members: 24, pods: 40, churn: 40, hubs: hubs, memory: 512, processes: 2, changed: 1, single: 3,
 		phase: 500 * time.Millisecond, lost: 200 * time.Millisecond,
 	}
 	must.Succeed(t, s.validate())
 	out := &bytes.Buffer{}
-	b := &bench{binDir: dir, outDir: filepath.Join(dir, "out"), out: out, doc: document{Schema: 1}}
+	b := &bench{binDir: binDir, outDir: t.TempDir(), out: out, doc: document{Schema: 1}}
 	_ = b.run(t.Context(), s.parts(time.Minute)) // what misses a target of time does not fail on a busy machine
 	doc := written(t, b)
 	names := resultNames(doc)
@@ -142,6 +148,7 @@ func TestScaleFlags(t *testing.T) {
 		"-members 100":           "-members 100: 0 for each of the Envs in a cluster",
 		"-members 9000":          "want 1 to 8",
 		"-memory 0":              "-memory: 0 is not valid",
+		"-hubs 0":                "-hubs: 0 is not valid",
 		"-lost 30s":              "to lose clusters for less than a phase",
 		"-churn 0 -processes -1": "-processes: -1 is not valid",
 	} {
