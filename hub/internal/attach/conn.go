@@ -57,6 +57,7 @@ type conn struct {
 	dispatches chan *call // unbuffered: a received call is about to be sent
 	acks       chan *federationv1.HubFrame
 	foreign    chan *federationv1.HubFrame
+	sent       chan struct{} // has a token when a foreign frame was sent
 	ended      chan *federationv1.Ended
 	indexed    bool // a whole key index has arrived
 	marks      marks
@@ -109,6 +110,7 @@ func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *f
 		dispatches: make(chan *call),
 		acks:       make(chan *federationv1.HubFrame, maxAcks),
 		foreign:    make(chan *federationv1.HubFrame),
+		sent:       make(chan struct{}, 1),
 		ended:      make(chan *federationv1.Ended, maxEnded),
 	}
 	c.ending = func() { s.holdAgain(c) }
@@ -235,7 +237,7 @@ func (c *conn) answer(a *federationv1.Answer) {
 	}
 }
 
-// pump moves foreign segments to the writer, one frame at a time: while the writer is busy the fleet merges new changes.
+// pump moves foreign segments to the writer, one frame at a time: until it is sent the fleet merges new changes, and makes no other one.
 func (c *conn) pump(ctx context.Context) error {
 	for number := uint64(1); ; number++ {
 		f, err := c.session.NextForeign(ctx)
@@ -245,6 +247,11 @@ func (c *conn) pump(ctx context.Context) error {
 		f.Number = number
 		select {
 		case c.foreign <- &federationv1.HubFrame{Body: &federationv1.HubFrame_Foreign{Foreign: f}}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case <-c.sent:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -295,6 +302,7 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 				err = stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Redirect{Redirect: &federationv1.Redirect{Reason: reason}}})
 			case frame := <-c.foreign:
 				err = stream.Send(frame)
+				c.sent <- struct{}{} // has room: no other frame comes before the token is taken
 			}
 		}
 		if err != nil {

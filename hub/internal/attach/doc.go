@@ -23,9 +23,10 @@
 // # First reports
 //
 // A cluster whose complete report is needed is welcomed when one of few slots is free; because reports that are taken all at once are
-// all complete at the end, and claims wait for the first of them: TestAFreedReportSlotIsTakenByTheNext, TestStreamsHaveReportSlots. A slot
-// ends after 250 ms, and after a second a cluster goes on without one (I7): TestI7ClustersThatSendNoReportKeepNoSlot. One whose etcd was
-// restored does not wait (I1).
+// all complete at the end, take the hub's memory together, and claims wait for the first of them: TestStreamsHaveReportSlots,
+// TestAFreedSlotIsTakenByTheNext of package slots. A slot ends after 250 ms, and after half a minute a cluster goes on without one (I7):
+// TestI7ClustersThatDoNothingKeepNoSlot. One whose etcd was restored does not wait (I1). Foreign segments have slots of their own, which
+// package fleet gives; a stream has one message of them at a time: TestForeignMessagesHaveSlots.
 //
 // # Outcomes of a dispatch
 //

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/hub/internal/slots"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -76,6 +77,7 @@ type Fleet struct {
 
 	index index
 	turns chan struct{} // turns of large reports
+	fulls slots.Slots   // of complete foreign messages
 
 	// clusters is replaced as a whole under grow. Clusters are never removed; a forgotten one is an empty name.
 	grow     sync.Mutex
@@ -107,6 +109,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	}
 	f.index.init()
 	f.turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
+	f.fulls = foreignSlots(f.clock)
 	f.clusters.Store(&clusterSet{byID: map[string]*cluster{}})
 	records, err := o.Registry.Load(ctx)
 	if err != nil {

@@ -13,12 +13,13 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/slots"
 	"navix.sh/atoll/pkg/segment"
 )
 
 const (
-	// foreignLimit leaves room for the envelope of the Envs below the 1 MiB of a message.
-	foreignLimit = 900 << 10
+	// foreignLimit bounds a message; because a stream may hold one for as long as its cluster does not read.
+	foreignLimit = 256 << 10
 	// foreignBatch is how many changed Envs are taken at once; the rest stays dirty and absorbs later changes.
 	foreignBatch = 256
 	// foreignPause is the interval between messages about changes, and between starts of complete ones; because after a restart,
@@ -49,6 +50,14 @@ type feed struct {
 
 	roster   *roster // as last sent
 	rosterAt time.Duration
+
+	free func() // frees the slot of the last message; nil: it had none
+}
+
+// foreignSlots let four streams for each processor have a part of a complete message at a time; because all of them want one after a
+// restart, and one takes several times its size until it is sent. One that is not sent by then keeps its memory, and not its slot.
+func foreignSlots(on clock.Clock) slots.Slots {
+	return slots.New(slots.Options{Clock: on, PerCPU: 4, Lasts: 250 * time.Millisecond})
 }
 
 // after is like time.After; the channel of the previous call is no longer used.
@@ -72,11 +81,17 @@ type fullSync struct {
 
 // NextForeign blocks until there are segments of other clusters to send, and returns them: first those of all known clusters,
 // then changes, and in between, when another cluster becomes known, all of that cluster's. A complete message therefore covers
-// only the clusters that it lists as known; an Env may appear in it more than once, with different clusters.
+// only the clusters that it lists as known; an Env may appear in it more than once, with different clusters. The caller has sent what the
+// last call returned.
 func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error) {
 	c, f := s.cluster, &s.feed
+	if f.free != nil {
+		f.free()
+		f.free = nil
+	}
 	for {
 		if f.full != nil {
+			f.free = c.fleet.fulls.Take(ctx, s.replaced)
 			return s.withRoster(s.nextChunk()), nil
 		}
 		now := c.fleet.now()

@@ -3,12 +3,15 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -169,5 +172,45 @@ func TestCountsWaitLongerThanEdges(t *testing.T) {
 		west.change(pool(env(0), 9))
 		arrives("another edge of it", foreignPause, 1)
 		east.session.Close()
+	})
+}
+
+// After a restart all streams want a complete message. Few have one at a time: the next one waits until one is sent, and no longer than the
+// slot of one that does not read lasts (I7).
+func TestForeignMessagesHaveSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		size := f.fulls.Size()
+		var owners []*owner
+		for n := range size + 2 {
+			o := newOwner(t, fmt.Sprintf("c-%02d", n))
+			o.truth.Apply(segment.Delta{Changed: envs(1)})
+			o.connect(f)
+			owners = append(owners, o)
+		}
+		time.Sleep(time.Second) // the fleet's first instant counts as never
+		ctx, end := context.WithCancel(t.Context())
+		first := func(o *owner, want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			m, err := o.session.NextForeign(ctx)
+			must.Succeed(t, err)
+			if took := time.Since(began); took != want || !m.GetComplete() {
+				t.Errorf("%s had its message after %s, want %s; it is complete: %t", o.id, took, want, m.GetComplete())
+			}
+		}
+		for _, o := range owners[:size] {
+			first(o, 0)
+		}
+		const sent, lasts = 100 * time.Millisecond, 250 * time.Millisecond
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			time.Sleep(sent)
+			_, _ = owners[0].session.NextForeign(ctx) // has nothing more until the end
+		})
+		first(owners[size], sent)
+		first(owners[size+1], lasts-sent)
+		end()
+		reading.Wait()
 	})
 }

@@ -312,11 +312,14 @@ func (c *cluster) publish(u update) {
 	c.bury(gone)
 }
 
-// put sets the cluster's part of its Env to a segment. A difference in remaining durations only is no change.
+// put sets the cluster's part of its Env to a segment. A difference in remaining durations only is no change. An equal segment is not kept
+// without need; because views keep the old one, and a new leader's complete report would double what its cluster takes.
 func (c *cluster) put(ch change, w woken) {
 	p := ch.part
 	if p != nil && p.segment.Equal(ch.segment) {
-		p.slot.refresh(p, ch.segment)
+		if saturated(p.segment) || saturated(ch.segment) {
+			p.slot.refresh(p, ch.segment)
+		}
 		return
 	}
 	if p == nil {

@@ -309,6 +309,28 @@ func TestDivergenceIsFoundByDigest(t *testing.T) {
 	wantTruth(t, f, o)
 }
 
+// A new leader's complete report of what the hub has already takes no further memory: views and parts have one segment. Only remaining
+// durations, which views do not have, take another.
+func TestAnEqualReportIsNotKeptBesideTheFirst(t *testing.T) {
+	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
+	saturated := pool(env(1), 0)
+	saturated = segment.New(env(1)).Describe("u", 0, segment.Defaults{}).With(func(m segment.Member) segment.Member {
+		m.State, m.SaturatedFor = segment.Saturated, time.Minute
+		return m
+	}(saturated.Members()[0]))
+	o.truth.Put(pool(env(0), 1))
+	o.truth.Put(saturated)
+	o.connect(f)
+	o.newTerm("another leader")
+	o.connect(f)
+	for n, shared := range map[int]bool{0: true, 1: false} {
+		slot := f.index.get(env(n))
+		if got := slot.parts[0].segment == slot.view.Load().Candidate(0).Segment; got != shared {
+			t.Errorf("%s: the part and the view have the same segment: %t, want %t", env(n), got, shared)
+		}
+	}
+}
+
 func TestADigestThatNeverMatchesIsNotAskedAboutWithoutEnd(t *testing.T) {
 	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
 	o.truth.Apply(segment.Delta{Changed: envs(3)})

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package slots lets few clusters at a time do what takes the hub's memory and processors, as after a restart, when all of them want it.
+//
+// A slot ends by itself, so that a cluster which is slow, or does nothing, keeps no other one waiting (I7); those that wait are served in
+// order (I14).
+package slots
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Options are the limits of slots.
+type Options struct {
+	Clock  clock.Clock
+	PerCPU int           // slots for each processor
+	Lasts  time.Duration // how long a cluster has its slot at most
+	// Patience is how long one waits for a slot, and then goes on without. 0: for as long as it takes.
+	Patience time.Duration
+}
+
+// Slots are those of one purpose.
+type Slots struct {
+	opts  Options
+	taken chan struct{} // has a token for each slot that is taken
+}
+
+// New returns slots that are all free.
+func New(opts Options) Slots {
+	return Slots{opts: opts, taken: make(chan struct{}, opts.PerCPU*runtime.GOMAXPROCS(0))}
+}
+
+// Size returns how many slots there are, and Taken how many of them are taken.
+func (s Slots) Size() int { return cap(s.taken) }
+
+// Taken returns how many slots are taken.
+func (s Slots) Taken() int { return len(s.taken) }
+
+// Take waits for a slot and returns what frees it, which may be called more than once. When the stream has ended or was replaced, it
+// returns without a slot, and a slot that it has ends.
+func (s Slots) Take(ctx context.Context, replaced <-chan struct{}) (free func()) {
+	if !s.wait(ctx, replaced) {
+		return func() {}
+	}
+	freed := make(chan struct{})
+	go func() {
+		timer := s.opts.Clock.NewTimer(s.opts.Lasts)
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+		case <-replaced:
+		case <-ctx.Done():
+		case <-freed:
+		}
+		<-s.taken
+	}()
+	return sync.OnceFunc(func() { close(freed) })
+}
+
+func (s Slots) wait(ctx context.Context, replaced <-chan struct{}) bool {
+	select {
+	case s.taken <- struct{}{}:
+		return true
+	default:
+	}
+	var impatient <-chan time.Time
+	if s.opts.Patience > 0 {
+		patience := s.opts.Clock.NewTimer(s.opts.Patience)
+		defer patience.Stop()
+		impatient = patience.C()
+	}
+	select {
+	case s.taken <- struct{}{}:
+		return true
+	case <-impatient:
+	case <-replaced:
+	case <-ctx.Done():
+	}
+	return false
+}
