@@ -110,7 +110,8 @@ func (s *Service) load(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.set(next)
+	s.state.Store(next)
+	s.tell(func(string) bool { return true })
 	return nil
 }
 
@@ -135,11 +136,13 @@ func (n *state) put(e store.Entry) error {
 	return nil
 }
 
-// set makes a state the current one. The caller holds the lock.
-func (s *Service) set(next *state) {
-	s.state.Store(next)
-	for _, c := range s.wakes {
-		wake(c)
+// tell wakes the couriers of the clusters that a change concerns; because a thousand that each look at a thousand records after each change
+// take all of the hub's processors. The caller holds the lock.
+func (s *Service) tell(concerns func(cluster string) bool) {
+	for cluster, c := range s.wakes {
+		if concerns(cluster) {
+			wake(c)
+		}
 	}
 	wake(s.changed)
 }
@@ -167,13 +170,15 @@ func (s *Service) apply(events []store.Event) {
 		return
 	}
 	next := &state{records: maps.Clone(before.records), fates: maps.Clone(before.fates)}
-	news := false
+	var news []string // keys of records
 	for _, e := range events {
 		name, isObject := strings.CutPrefix(e.Key, objectPrefix)
 		if !next.lacks(e) {
 			continue
 		}
-		news = news || isObject
+		if isObject {
+			news = append(news, name)
+		}
 		switch id, isCluster := strings.CutPrefix(e.Key, clusterPrefix); {
 		case !e.Deleted:
 			if err := next.put(e.Entry); err != nil {
@@ -185,12 +190,12 @@ func (s *Service) apply(events []store.Event) {
 			delete(next.fates, id)
 		}
 	}
-	if news {
-		s.set(next)
-		return
-	}
 	s.state.Store(next)
-	wake(s.changed)
+	s.tell(func(cluster string) bool {
+		return slices.ContainsFunc(news, func(key string) bool {
+			return before.records[key].concerns(cluster) || next.records[key].concerns(cluster)
+		})
+	})
 }
 
 // noted takes up what became of the catalogue in a cluster, which is stored.

@@ -227,6 +227,43 @@ func TestDeliver(t *testing.T) {
 	})
 }
 
+// A change wakes the couriers of the clusters that it concerns, before or after it.
+func TestAChangeConcernsItsClustersAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, id := range []string{"east", "west", "north"} {
+			w.courier(id) // does not run
+		}
+		woken := func(what, want string) {
+			t.Helper()
+			var got []string
+			for _, id := range []string{"east", "north", "west"} {
+				select {
+				case <-w.wakes[id]:
+					got = append(got, id)
+				default:
+				}
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: woken are %v, want %s", what, got, want)
+			}
+		}
+		inEast := envText[:strings.Index(envText, "    - {clusterID: west")]
+		w.putTemplate()
+		woken("a template", "east north west")
+		must.Succeed(t, w.putEnv(inEast))
+		woken("an Env of east", "east")
+		must.Succeed(t, w.putEnv(envText))
+		woken("an Env that comes to west", "east west")
+		must.Succeed(t, w.putEnv(inEast))
+		woken("an Env that leaves west", "east west")
+		must.Succeed(t, w.DeleteEnv(w.admin(), &sandboxv1.DeleteEnvRequest{Namespace: "default", Name: "demo"}))
+		woken("an Env that is removed", "east")
+		must.Succeed(t, w.load(t.Context()))
+		woken("all is read anew", "east north west")
+	})
+}
+
 // What a cluster does not take is told, and sent again.
 func TestOutcomesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

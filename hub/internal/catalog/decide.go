@@ -41,6 +41,11 @@ func (r *record) target(cluster string) (p part, known bool) {
 	return p, true
 }
 
+// concerns reports whether a record, nil: none, says what a cluster is to have. A template may be that of any Env.
+func (r *record) concerns(cluster string) bool {
+	return r != nil && (r.Ref.Kind == manifest.TemplateKind || r.in.Has(cluster) || r.Rollout != nil && r.Rollout.in.Has(cluster))
+}
+
 // wanted is the revision that a cluster is to have.
 func (s *state) wanted(r *record, cluster string) int32 {
 	p, _ := r.target(cluster)

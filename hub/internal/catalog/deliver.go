@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// lookEvery is how late a cluster that has attached here is noticed.
+	// lookEvery is how late a cluster that has attached here, or has left, is noticed.
 	lookEvery = time.Second
+	// stepEvery is how late a courier notices what no record says, as another scope of its cluster.
+	stepEvery = 10 * time.Second
 	// restFactor is how many times as long as its last step a courier rests, lookEvery at most. A step looks at the whole catalogue and stores
 	// all of the cluster's fates: while much changes, one takes up many changes.
 	restFactor = 3
@@ -58,6 +60,7 @@ type courier struct {
 
 	held  map[string]int32 // revisions by key, as the cluster said; nil: not known
 	asked time.Time
+	moved time.Time // when the last step began
 	tried map[string]attempt
 	fates fates
 }
@@ -90,32 +93,41 @@ func (c *courier) end() {
 // run gives the cluster its part for as long as it is attached here.
 func (c *courier) run(ctx context.Context) {
 	defer c.end()
-	for ctx.Err() == nil && c.opts.Connected(c.cluster) {
-		began := c.opts.Clock.Now()
-		if err := c.step(ctx); err != nil && ctx.Err() == nil {
-			c.held = nil
-			c.opts.Log.Info("A cluster did not get its part of the catalogue, yet", "cluster", c.cluster, "error", err.Error())
+	for woken := true; ctx.Err() == nil && c.opts.Connected(c.cluster); {
+		if woken || c.due() {
+			c.moved = c.opts.Clock.Now()
+			if err := c.step(ctx); err != nil && ctx.Err() == nil {
+				c.held = nil
+				c.opts.Log.Info("A cluster did not get its part of the catalogue, yet", "cluster", c.cluster, "error", err.Error())
+			}
+			if !c.sleep(ctx, min(restFactor*c.opts.Clock.Since(c.moved), lookEvery)) {
+				return
+			}
 		}
-		if !c.sleep(ctx, min(restFactor*c.opts.Clock.Since(began), lookEvery)) {
-			return
-		}
-		timer := c.opts.Clock.NewTimer(c.pause())
+		timer := c.opts.Clock.NewTimer(lookEvery)
 		select {
 		case <-ctx.Done():
 		case <-c.wake:
+			woken = true
 		case <-timer.C():
+			woken = false
 		}
 		timer.Stop()
 	}
 }
 
-// pause is how long a courier waits for a change. An empty catalogue has nothing to repeat; because a thousand couriers that look for that
-// each second delay claims.
-func (c *courier) pause() time.Duration {
+// due reports whether a step has something to do although no record has changed. An empty catalogue has nothing.
+func (c *courier) due() bool {
 	if len(c.state.Load().records) == 0 {
-		return askEvery
+		return false
 	}
-	return lookEvery
+	now := c.opts.Clock.Now()
+	for _, t := range c.tried {
+		if now.Sub(t.at) >= retryAfter {
+			return true
+		}
+	}
+	return c.held == nil || now.Sub(c.moved) >= stepEvery
 }
 
 func (c *courier) step(ctx context.Context) error {
