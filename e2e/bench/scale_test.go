@@ -57,7 +57,7 @@ func reachEight(t *testing.T, binDir string, hubs int) {
 	}
 	for _, want := range []string{
 		"joining at once: until every report", "at rest: p99", "all report: bytes", "a third lost and back: until the API",
-		"the hub killed: until the first claim", "all workers replaced, one after the other: until", "Envs changed by the catalogue: until every",
+		"the hub killed: until every report", "all workers replaced, one after the other: until", "Envs changed by the catalogue: until every",
 		"one of 8 Envs changed by the catalogue: until all of its 4 clusters",
 	} {
 		if !strings.Contains(names, "8 clusters 8 clusters, "+want) {

@@ -741,6 +741,7 @@ type Hello struct {
 	Acknowledged    uint64                 `protobuf:"varint,10,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"` // sequence of this incarnation's last report that a hub acknowledged on an earlier stream; 0: none
 	Digest          uint64                 `protobuf:"fixed64,11,opt,name=digest,proto3" json:"digest,omitempty"`            // of all segments as of that report
 	Trust           string                 `protobuf:"bytes,12,opt,name=trust,proto3" json:"trust,omitempty"`                // hash of the CAs that the worker trusts; empty: its certificate comes from files, and the hub cannot renew it
+	Waits           bool                   `protobuf:"varint,13,opt,name=waits,proto3" json:"waits,omitempty"`               // the worker takes HeartbeatAcks before the Welcome, by which the hub tells that it lives while others are first
 	Hosting         *Hosting               `protobuf:"bytes,20,opt,name=hosting,proto3" json:"hosting,omitempty"`            // unset: the worker runs in its cluster
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -858,6 +859,13 @@ func (x *Hello) GetTrust() string {
 		return x.Trust
 	}
 	return ""
+}
+
+func (x *Hello) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
 }
 
 func (x *Hello) GetHosting() *Hosting {
@@ -5006,7 +5014,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	" \x01(\v2\x1a.atoll.federation.v1.TrustH\x00R\x05trust\x12=\n" +
 	"\x05renew\x18\v \x01(\v2%.atoll.federation.v1.RenewCertificateH\x00R\x05renew\x12D\n" +
 	"\vcertificate\x18\f \x01(\v2 .atoll.federation.v1.CertificateH\x00R\vcertificateB\x06\n" +
-	"\x04body\"\xe7\x03\n" +
+	"\x04body\"\xfd\x03\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -5021,7 +5029,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\facknowledged\x18\n" +
 	" \x01(\x04R\facknowledged\x12\x16\n" +
 	"\x06digest\x18\v \x01(\x06R\x06digest\x12\x14\n" +
-	"\x05trust\x18\f \x01(\tR\x05trust\x126\n" +
+	"\x05trust\x18\f \x01(\tR\x05trust\x12\x14\n" +
+	"\x05waits\x18\r \x01(\bR\x05waits\x126\n" +
 	"\ahosting\x18\x14 \x01(\v2\x1c.atoll.federation.v1.HostingR\ahosting\"R\n" +
 	"\aHosting\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x123\n" +

@@ -167,7 +167,7 @@ func (w *Worker) serve(ctx context.Context, hub federationv1.LinkClient) error {
 func (w *Worker) introduce(stream link.Stream) (deltas bool, err error) {
 	w.life.streams++
 	hello := &federationv1.Hello{Protocol: 1, Version: "bench", ClusterUid: "uid-" + w.opts.ID, Term: fmt.Sprint("crowd-", w.life.incarnation),
-		Incarnation: w.life.incarnation, Stream: w.life.streams}
+		Incarnation: w.life.incarnation, Stream: w.life.streams, Waits: true}
 	w.mu.Lock()
 	if w.acked == w.sequence {
 		hello.Acknowledged, hello.Digest = w.acked, w.snapshot.Digest()
@@ -177,6 +177,9 @@ func (w *Worker) introduce(stream link.Stream) (deltas bool, err error) {
 		return false, err
 	}
 	frame, err := stream.Recv()
+	for err == nil && frame.GetHeartbeatAck() != nil {
+		frame, err = stream.Recv()
+	}
 	if err != nil {
 		return false, err
 	}

@@ -22,11 +22,15 @@
 //
 // # First reports
 //
-// A cluster whose complete report is needed is welcomed when one of few slots is free; because reports that are taken all at once are
-// all complete at the end, take the hub's memory together, and claims wait for the first of them: TestStreamsHaveReportSlots,
-// TestAFreedSlotIsTakenByTheNext of package slots. A slot ends after 250 ms, and after half a minute a cluster goes on without one (I7):
-// TestI7ClustersThatDoNothingKeepNoSlot. One whose etcd was restored does not wait (I1). Foreign segments have slots of their own, which
-// package fleet gives; a stream has one message of them at a time: TestForeignMessagesHaveSlots.
+// A cluster whose complete report is needed is welcomed when one of few slots is free: claims then find the first clusters early, and few
+// reports are in memory at once (TestStreamsHaveReportSlots). A slot ends after 250 ms, and the clusters that wait are served in order (I7):
+// TestI7ClustersThatDoNothingKeepNoSlot of package slots. Meanwhile their workers get HeartbeatAcks, by which they see that the hub lives.
+//
+//   - A cluster that the hub knows already, or an older worker, goes on without a slot after a second.
+//   - One whose etcd was restored does not wait (I1).
+//
+// Foreign segments have slots of their own, which package fleet gives: TestForeignMessagesHaveSlots there. The fleet makes the next message
+// of a stream once gRPC has taken the last one: TestForeignMessagesAreMadeOneByOne.
 //
 // # Outcomes of a dispatch
 //

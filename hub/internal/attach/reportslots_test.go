@@ -10,12 +10,13 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // Streams take a slot before their Welcome, and free it with their first complete report or their end.
 func TestStreamsHaveReportSlots(t *testing.T) {
 	h := newHub(t, handler{})
-	slots := reportSlots(testclock.NewFakeClock(time.Unix(1e9, 0))) // none ends by itself
+	slots := newReportSlots(testclock.NewFakeClock(time.Unix(1e9, 0))) // none ends by itself
 	h.server.reports = slots
 	var silent []*worker
 	for i := range slots.Size() {
@@ -38,4 +39,50 @@ func TestStreamsHaveReportSlots(t *testing.T) {
 		silent[0].report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "env")
 	})
 	welcomed("after-an-end", func() { silent[1].end() })
+}
+
+// A worker whose turn to report has not come sees that the hub lives, and gets its Welcome when it has. One that the hub knows, or that takes
+// no sign before its Welcome, is not kept waiting.
+func TestWorkersThatWaitSeeThatTheHubLives(t *testing.T) {
+	h := newHub(t, handler{})
+	still, clk := testclock.NewFakeClock(time.Unix(1e9, 0)), testclock.NewFakeClock(time.Unix(1e9, 0))
+	h.server.opts.Clock, h.server.reports = clk, newReportSlots(still) // no slot ends by itself
+	known := h.begin("known")
+	known.read()
+	known.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "env")
+	var frees []func()
+	for range h.server.reports.Size() {
+		frees = append(frees, h.server.reports.Take(t.Context(), nil, 0))
+	}
+	hello := func(id string, stream uint64, waits bool) *worker {
+		w := h.dial(id)
+		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
+			Protocol: 1, Stream: stream, ClusterUid: "uid-" + id, Term: "term-" + id, Incarnation: 1, Waits: waits,
+		}}})
+		w.read()
+		return w
+	}
+	waiting := hello("waiting", 1, true)
+	isSign := func(f *federationv1.HubFrame) bool {
+		if f.GetWelcome() != nil {
+			t.Error("it is welcomed before it has a slot")
+		}
+		return f.GetHeartbeatAck() != nil
+	}
+	for range 3 {
+		h.eventually(func() error { return wait.If(clk.HasWaiters(), "nothing waits for the clock") })
+		clk.Step(signEvery)
+		waiting.next("a sign", isSign)
+	}
+	isWelcome := func(f *federationv1.HubFrame) bool { return f.GetWelcome() != nil }
+	others := []*worker{hello("known", 2, true), hello("older", 1, false)}
+	h.eventually(func() error {
+		return wait.If(still.Waiters() >= h.server.reports.Size()+len(others), "they do not wait yet")
+	})
+	frees[0]()
+	waiting.next("the welcome", isWelcome)
+	still.Step(reportPatience) // ends all slots as well
+	for _, w := range others {
+		w.next("the welcome", isWelcome)
+	}
 }

@@ -104,13 +104,6 @@ type Server struct {
 	turns map[string]time.Time // until when a cluster has its turn to renew
 }
 
-// reportSlots let two clusters for each processor send their first complete report at a time; because reports that are all taken at once
-// are all complete at the end, and one after the other half of them are by half of the time, and take no more memory than a few. A thousand
-// clusters are through in half a minute.
-func reportSlots(on clock.Clock) slots.Slots {
-	return slots.New(slots.Options{Clock: on, PerCPU: 2, Lasts: 250 * time.Millisecond, Patience: 30 * time.Second})
-}
-
 // NewServer returns a server without streams. It refuses them until it has a handler; because the handler sends calls to workers
 // through this server, and so is created later.
 func NewServer(opts Options) *Server {
@@ -123,7 +116,7 @@ func NewServer(opts Options) *Server {
 		holds:   map[string]*hold{}, turns: map[string]time.Time{},
 		attaches: pace.New[string](attachLimits, opts.Clock),
 		opening:  tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
-		reports: reportSlots(opts.Clock),
+		reports: newReportSlots(opts.Clock),
 	}
 	opts.Fleet.OnRevoke(func() { s.tunnels.endRevoked(opts.Fleet.Revokes) })
 	return s
@@ -210,7 +203,7 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	welcome.Ledger = s.opts.Ledger.Mark()
 	reported = func() {}
 	if !welcome.GetDeltas() && !welcome.GetEtcdRestored() { // what was restored is told at once (I1)
-		reported = s.reports.Take(stream.Context(), session.Replaced())
+		reported = s.awaitSlot(stream, hello, session)
 	}
 	if err := s.begin(stream, session, welcome); err != nil {
 		reported()

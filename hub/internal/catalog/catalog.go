@@ -171,15 +171,19 @@ func (s *Service) apply(events []store.Event) {
 	}
 	next := &state{records: maps.Clone(before.records), fates: maps.Clone(before.fates)}
 	var news []string // keys of records
+	var told []string // clusters of which another replica has told what became of the catalogue; its last word may be an older one
 	for _, e := range events {
 		name, isObject := strings.CutPrefix(e.Key, objectPrefix)
 		if !next.lacks(e) {
 			continue
 		}
+		id, isCluster := strings.CutPrefix(e.Key, clusterPrefix)
 		if isObject {
 			news = append(news, name)
+		} else if isCluster {
+			told = append(told, id)
 		}
-		switch id, isCluster := strings.CutPrefix(e.Key, clusterPrefix); {
+		switch {
 		case !e.Deleted:
 			if err := next.put(e.Entry); err != nil {
 				s.opts.Log.Error(err, "An entry of the catalogue was not taken up")
@@ -192,9 +196,10 @@ func (s *Service) apply(events []store.Event) {
 	}
 	s.state.Store(next)
 	s.tell(func(cluster string) bool {
-		return slices.ContainsFunc(news, func(key string) bool {
-			return before.records[key].concerns(cluster) || next.records[key].concerns(cluster)
-		})
+		return slices.Contains(told, cluster) && !next.fates[cluster].same(before.fates[cluster]) ||
+			slices.ContainsFunc(news, func(key string) bool {
+				return before.records[key].concerns(cluster) || next.records[key].concerns(cluster)
+			})
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"google.golang.org/protobuf/types/known/structpb"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
@@ -261,7 +262,35 @@ func TestAChangeConcernsItsClustersAlone(t *testing.T) {
 		woken("an Env that is removed", "east")
 		must.Succeed(t, w.load(t.Context()))
 		woken("all is read anew", "east north west")
+		older := store.Event{Entry: store.Entry{Key: clusterPrefix + "west", Value: []byte(`{"SandboxEnv/default/demo":{"revision":1}}`), Revision: 99}}
+		w.apply([]store.Event{older})
+		woken("another replica has told otherwise of west", "west")
+		w.apply([]store.Event{older})
+		woken("it has told the same again", "")
 	})
+}
+
+func TestConcerns(t *testing.T) {
+	staged := &record{Ref: manifest.Ref{Kind: manifest.EnvKind}, in: sets.New("east"), Rollout: &rollout{in: sets.New("west")}}
+	for name, tt := range map[string]struct {
+		record *record
+		want   string
+	}{
+		"none":                           {nil, ""},
+		"a template":                     {&record{Ref: manifest.Ref{Kind: manifest.TemplateKind}}, "east west north"},
+		"an Env":                         {&record{Ref: manifest.Ref{Kind: manifest.EnvKind}, in: sets.New("east")}, "east"},
+		"a rollout that has not reached": {staged, "east west"},
+	} {
+		var got []string
+		for _, cluster := range []string{"east", "west", "north"} {
+			if tt.record.concerns(cluster) {
+				got = append(got, cluster)
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: concerns %v, want %s", name, got, tt.want)
+		}
+	}
 }
 
 // What a cluster does not take is told, and sent again.

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// lookEvery is how late a cluster that has attached here, or has left, is noticed.
+	// lookEvery is how often couriers look which clusters are attached here, and whether something is due.
 	lookEvery = time.Second
 	// stepEvery is how late a courier notices what no record says, as another scope of its cluster.
 	stepEvery = 10 * time.Second
@@ -61,6 +61,7 @@ type courier struct {
 	held  map[string]int32 // revisions by key, as the cluster said; nil: not known
 	asked time.Time
 	moved time.Time // when the last step began
+	owes  bool      // the fates are not stored
 	tried map[string]attempt
 	fates fates
 }
@@ -127,7 +128,7 @@ func (c *courier) due() bool {
 			return true
 		}
 	}
-	return c.held == nil || now.Sub(c.moved) >= stepEvery
+	return c.held == nil || c.owes || now.Sub(c.moved) >= stepEvery
 }
 
 func (c *courier) step(ctx context.Context) error {
@@ -157,6 +158,7 @@ func (c *courier) step(ctx context.Context) error {
 		return t.revision != revision || now.Sub(t.at) >= retryAfter
 	})
 	for _, r := range withheld {
+		delete(c.tried, keyOf(r))
 		c.fates[keyOf(r)] = fate{State: sandboxv1.CatalogCluster_REFUSED, Reason: "OutOfScope", Message: "the cluster may not serve this Env"}
 	}
 	c.newer(todo.newer)
@@ -174,6 +176,7 @@ func (c *courier) newer(revisions map[string]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, at := range revisions {
+		delete(c.tried, key)
 		c.floors[key] = max(c.floors[key], at)
 		c.fates[key] = fate{Revision: at, State: sandboxv1.CatalogCluster_REFUSED, Reason: "NewerInCluster",
 			Message: "the cluster has a later revision: the hub's store was set back. Apply the manifest again to decide what holds"}
@@ -294,7 +297,7 @@ func (c *courier) forget(have []part, withheld []manifest.Ref) {
 
 // save stores what became of each manifest, for the other replicas and for callers. A failure loses nothing: it is told again.
 func (c *courier) save(ctx context.Context) {
-	if c.fates.same(c.state.Load().fates[c.cluster]) {
+	if c.owes = !c.fates.same(c.state.Load().fates[c.cluster]); !c.owes {
 		return
 	}
 	value, err := json.Marshal(c.fates)
@@ -302,6 +305,7 @@ func (c *courier) save(ctx context.Context) {
 		puts := []store.Put{{Key: clusterPrefix + c.cluster, Value: value}}
 		if _, err = c.opts.Store.Commit(ctx, store.Txn{Puts: puts, Lazy: true}); err == nil {
 			c.noted(c.cluster, maps.Clone(c.fates))
+			c.owes = false
 			return
 		}
 	}

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// foreignLimit bounds a message; because a stream may hold one for as long as its cluster does not read.
+	// foreignLimit bounds a message; because a stream holds two for as long as its cluster does not read: one that gRPC has taken, and one
+	// that it does not take yet. A complete message has up to 1024 chunks of it, or its receiver drops it.
 	foreignLimit = 256 << 10
 	// foreignBatch is how many changed Envs are taken at once; the rest stays dirty and absorbs later changes.
 	foreignBatch = 256
@@ -54,8 +55,8 @@ type feed struct {
 	free func() // frees the slot of the last message; nil: it had none
 }
 
-// foreignSlots let four streams for each processor have a part of a complete message at a time; because all of them want one after a
-// restart, and one takes several times its size until it is sent. One that is not sent by then keeps its memory, and not its slot.
+// foreignSlots let four streams for each processor make and send a part of a complete message at a time; because all of them want one after
+// a restart, and it takes several times its size until gRPC has it. One that is not sent after 250 ms keeps its memory, and not its slot.
 func foreignSlots(on clock.Clock) slots.Slots {
 	return slots.New(slots.Options{Clock: on, PerCPU: 4, Lasts: 250 * time.Millisecond})
 }
@@ -91,7 +92,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 	}
 	for {
 		if f.full != nil {
-			f.free = c.fleet.fulls.Take(ctx, s.replaced)
+			f.free = c.fleet.fulls.Take(ctx, s.replaced, 0)
 			return s.withRoster(s.nextChunk()), nil
 		}
 		now := c.fleet.now()
@@ -102,10 +103,12 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 			untilChanges = pauseLeft(f.paused, foreignCalm, now)
 		}
 		if untilFull == 0 {
-			if owed, ok := s.outbox.takeOwed(!f.started); ok {
-				f.started, f.fullAt = true, now
+			if s.outbox.isOwed(!f.started) {
+				f.free = c.fleet.fulls.Take(ctx, s.replaced, 0) // before the clusters are taken: meanwhile more become known
+				owed := s.outbox.takeOwed()
+				f.started, f.fullAt = true, c.fleet.now()
 				f.full = s.newFullSync(owed)
-				continue
+				return s.withRoster(s.nextChunk()), nil
 			}
 		}
 		if f.started && untilChanges == 0 { // changes of what was sent

@@ -95,17 +95,21 @@ func (o *outbox) drop(s *slot) {
 	delete(o.dirty, s)
 }
 
-// takeOwed returns nil when nothing is owed. The first call after open returns a set even if it is empty, so that the receiver
+// isOwed reports whether there is something for takeOwed. The first time after open there is even if it is empty, so that the receiver
 // learns that it has got everything.
-func (o *outbox) takeOwed(first bool) (map[*cluster]struct{}, bool) {
+func (o *outbox) isOwed(first bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.opened || len(o.owed) == 0 && !first {
-		return nil, false
-	}
+	return o.opened && (len(o.owed) > 0 || first)
+}
+
+// takeOwed takes the clusters of which the receiver is to be told everything.
+func (o *outbox) takeOwed() map[*cluster]struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	owed := o.owed
 	o.owed = map[*cluster]struct{}{}
-	return owed, true
+	return owed
 }
 
 // takeDirty takes the changed parts of up to n Envs.

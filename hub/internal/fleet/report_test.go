@@ -313,13 +313,10 @@ func TestDivergenceIsFoundByDigest(t *testing.T) {
 // durations, which views do not have, take another.
 func TestAnEqualReportIsNotKeptBesideTheFirst(t *testing.T) {
 	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	saturated := pool(env(1), 0)
-	saturated = segment.New(env(1)).Describe("u", 0, segment.Defaults{}).With(func(m segment.Member) segment.Member {
-		m.State, m.SaturatedFor = segment.Saturated, time.Minute
-		return m
-	}(saturated.Members()[0]))
+	member := pool(env(1), 0).Members()[0]
+	member.State, member.SaturatedFor = segment.Saturated, time.Minute
 	o.truth.Put(pool(env(0), 1))
-	o.truth.Put(saturated)
+	o.truth.Put(segment.New(env(1)).Describe("u", 0, segment.Defaults{}).With(member))
 	o.connect(f)
 	o.newTerm("another leader")
 	o.connect(f)

@@ -313,6 +313,9 @@ func (s *Session) Incarnation() uint64 { return s.incarnation.Load() }
 // Replaced is closed when the stream is no longer the cluster's.
 func (s *Session) Replaced() <-chan struct{} { return s.replaced }
 
+// Known reports whether the cluster's parts are known: a complete report of it has counted in this hub process.
+func (s *Session) Known() bool { return s.cluster.known.Load() }
+
 // NoReceipt records that a dispatch got no receipt in time: the cluster is the last choice until a receipt arrives, or until
 // frames have kept arriving for a while.
 func (s *Session) NoReceipt() {

@@ -2,8 +2,8 @@
 
 // Package slots lets few clusters at a time do what takes the hub's memory and processors, as after a restart, when all of them want it.
 //
-// A slot ends by itself, so that a cluster which is slow, or does nothing, keeps no other one waiting (I7); those that wait are served in
-// order (I14).
+// A slot ends by itself, so that a cluster which is slow, or does nothing, keeps the others waiting for that long at most (I7). Those that
+// wait are served in order (I14).
 package slots
 
 import (
@@ -20,8 +20,6 @@ type Options struct {
 	Clock  clock.Clock
 	PerCPU int           // slots for each processor
 	Lasts  time.Duration // how long a cluster has its slot at most
-	// Patience is how long one waits for a slot, and then goes on without. 0: for as long as it takes.
-	Patience time.Duration
 }
 
 // Slots are those of one purpose.
@@ -35,16 +33,16 @@ func New(opts Options) Slots {
 	return Slots{opts: opts, taken: make(chan struct{}, opts.PerCPU*runtime.GOMAXPROCS(0))}
 }
 
-// Size returns how many slots there are, and Taken how many of them are taken.
+// Size returns how many slots there are.
 func (s Slots) Size() int { return cap(s.taken) }
 
 // Taken returns how many slots are taken.
 func (s Slots) Taken() int { return len(s.taken) }
 
-// Take waits for a slot and returns what frees it, which may be called more than once. When the stream has ended or was replaced, it
-// returns without a slot, and a slot that it has ends.
-func (s Slots) Take(ctx context.Context, replaced <-chan struct{}) (free func()) {
-	if !s.wait(ctx, replaced) {
+// Take waits for a slot and returns what frees it, which may be called more than once. It waits for as long as patience, 0: for as long as
+// it takes, and then returns without a slot. So it does when the stream has ended or was replaced, which also end a slot.
+func (s Slots) Take(ctx context.Context, replaced <-chan struct{}, patience time.Duration) (free func()) {
+	if !s.wait(ctx, replaced, patience) {
 		return func() {}
 	}
 	freed := make(chan struct{})
@@ -62,17 +60,17 @@ func (s Slots) Take(ctx context.Context, replaced <-chan struct{}) (free func())
 	return sync.OnceFunc(func() { close(freed) })
 }
 
-func (s Slots) wait(ctx context.Context, replaced <-chan struct{}) bool {
+func (s Slots) wait(ctx context.Context, replaced <-chan struct{}, patience time.Duration) bool {
 	select {
 	case s.taken <- struct{}{}:
 		return true
 	default:
 	}
 	var impatient <-chan time.Time
-	if s.opts.Patience > 0 {
-		patience := s.opts.Clock.NewTimer(s.opts.Patience)
-		defer patience.Stop()
-		impatient = patience.C()
+	if patience > 0 {
+		timer := s.opts.Clock.NewTimer(patience)
+		defer timer.Stop()
+		impatient = timer.C()
 	}
 	select {
 	case s.taken <- struct{}{}:

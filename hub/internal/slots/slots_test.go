@@ -11,12 +11,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-var few = Options{Clock: clock.RealClock{}, PerCPU: 2, Lasts: 250 * time.Millisecond, Patience: time.Second}
+var few = Options{Clock: clock.RealClock{}, PerCPU: 2, Lasts: 250 * time.Millisecond}
+
+const patience = time.Second
 
 // waited is how long taking a slot took.
 func waited(ctx context.Context, r Slots) (free func(), took time.Duration) {
 	began := time.Now()
-	free = r.Take(ctx, nil)
+	free = r.Take(ctx, nil, patience)
 	return free, time.Since(began)
 }
 
@@ -58,19 +60,19 @@ func TestAFreedSlotIsTakenByTheNext(t *testing.T) {
 	})
 }
 
-// I7: clusters that take a slot and do nothing delay no other one for longer than Patience, however many they are.
+// I7: clusters that take a slot and do nothing delay no other one for longer than its patience, however many they are.
 func TestI7ClustersThatDoNothingKeepNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(few)
 		for range r.Size() {
-			r.Take(t.Context(), nil)
+			r.Take(t.Context(), nil, patience)
 		}
 		if _, took := waited(t.Context(), r); took != few.Lasts {
 			t.Errorf("beside as many silent clusters as there are slots a cluster waited %s, want %s", took, few.Lasts)
 		}
 		replaced := make(chan struct{})
 		for range r.Size() {
-			r.Take(t.Context(), replaced)
+			r.Take(t.Context(), replaced, patience)
 		}
 		close(replaced)
 		synctest.Wait()
@@ -78,11 +80,11 @@ func TestI7ClustersThatDoNothingKeepNoSlot(t *testing.T) {
 			t.Errorf("beside streams that were replaced a cluster waited %s", took)
 		}
 		for range 100 * r.Size() {
-			go r.Take(t.Context(), nil)
+			go r.Take(t.Context(), nil, patience)
 		}
 		synctest.Wait()
-		if _, took := waited(t.Context(), r); took > few.Patience {
-			t.Errorf("beside many silent clusters a cluster waited %s, want at most %s", took, few.Patience)
+		if _, took := waited(t.Context(), r); took > patience {
+			t.Errorf("beside many silent clusters a cluster waited %s, want at most %s", took, patience)
 		}
 		time.Sleep(time.Minute) // of the fake clock
 		if r.Taken() != 0 {
@@ -94,17 +96,15 @@ func TestI7ClustersThatDoNothingKeepNoSlot(t *testing.T) {
 // Without patience, all are served in order, and beside clusters that are slow.
 func TestWithoutPatienceAllAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		patient := few
-		patient.Patience = 0
-		r := New(patient)
+		r := New(few)
 		for range r.Size() {
-			r.Take(t.Context(), nil)
+			r.Take(t.Context(), nil, 0)
 		}
 		const rounds = 20
 		served := make(chan int, rounds*r.Size())
 		for i := range cap(served) {
 			go func() {
-				r.Take(t.Context(), nil)
+				r.Take(t.Context(), nil, 0)
 				served <- i
 			}()
 			synctest.Wait()
@@ -115,8 +115,8 @@ func TestWithoutPatienceAllAreServedInOrder(t *testing.T) {
 				t.Errorf("number %d was served as number %d", got, i)
 			}
 		}
-		if took := time.Since(began); took != rounds*patient.Lasts {
-			t.Errorf("the last of them was served after %s, want %s", took, rounds*patient.Lasts)
+		if took := time.Since(began); took != rounds*few.Lasts {
+			t.Errorf("the last of them was served after %s, want %s", took, rounds*few.Lasts)
 		}
 	})
 }
@@ -127,9 +127,16 @@ func TestTheSlotOfAnEndedStreamIsFree(t *testing.T) {
 		r := New(few)
 		ctx, end := context.WithCancel(t.Context())
 		for range r.Size() {
-			r.Take(ctx, nil)
+			r.Take(ctx, nil, 0)
 		}
+		gone := make(chan struct{})
+		go func() {
+			r.Take(ctx, nil, 0)
+			close(gone)
+		}()
+		synctest.Wait()
 		end()
+		<-gone
 		synctest.Wait()
 		if _, took := waited(t.Context(), r); took != 0 {
 			t.Errorf("beside streams that have ended a cluster waited %s", took)

@@ -68,6 +68,7 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 		Unacknowledged:  slices.Clone(a.unacknowledged),
 		Ledger:          a.ledger.Load(),
 		Trust:           a.opts.Identity.Trust(),
+		Waits:           true,
 	}
 	if a.opts.Host != "" {
 		hello.Hosting = &federationv1.Hosting{Host: a.opts.Host, Latency: durationpb.New(latency)}
@@ -84,12 +85,16 @@ type welcome struct {
 	deltas   bool          // the hub has the view that the hello names
 }
 
-// introduce covers Hello to Begin.
-func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federationv1.Hello) (welcome, error) {
+// introduce covers Hello to Begin. It calls hear for each sign of a hub that has others report first.
+func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federationv1.Hello, hear func()) (welcome, error) {
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
 		return welcome{}, broken(stream, err)
 	}
 	frame, err := stream.Recv()
+	for err == nil && frame.GetHeartbeatAck() != nil {
+		hear()
+		frame, err = stream.Recv()
+	}
 	if err != nil {
 		return welcome{}, fmt.Errorf("waiting for the hub's welcome: %w", err)
 	}

@@ -92,7 +92,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) (err err
 
 // talk introduces the worker. Then reading and sending run in parallel.
 func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *errgroup.Group) error {
-	welcome, err := u.agent.introduce(ctx, u.stream, hello)
+	welcome, err := u.agent.introduce(ctx, u.stream, hello, u.hear)
 	if err != nil {
 		return err
 	}

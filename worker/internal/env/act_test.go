@@ -64,7 +64,7 @@ func (c *countReads) Get(_ context.Context, key client.ObjectKey, _ client.Objec
 	return apierrors.NewNotFound(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "sandboxenvs"}, key.Name)
 }
 
-// Pools that wait for their turns cost no live read, and those of an Env that has changed cost one in all, and no turns.
+// Pools that wait for their turns cost no live read, and those of an Env that has changed cost one in all, and one turn.
 func TestCreateReadsTheEnvOnce(t *testing.T) {
 	live := &countReads{}
 	turns := newCreations(testclock.NewFakePassiveClock(time.Unix(1e9, 0)))
