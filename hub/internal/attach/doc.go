@@ -23,8 +23,9 @@
 // # First reports
 //
 // A cluster whose complete report is needed is welcomed when one of few slots is free: claims then find the first clusters early, and few
-// reports are in memory at once (TestStreamsHaveReportSlots). A slot ends after 250 ms, and the clusters that wait are served in order (I7):
-// TestI7ClustersThatDoNothingKeepNoSlot of package slots. Meanwhile their workers get HeartbeatAcks, by which they see that the hub lives.
+// reports are in memory at once (TestStreamsHaveReportSlots). A slot ends after 250 ms, and the clusters that wait are served in order
+// (I7): TestI7ClustersThatDoNothingKeepNoSlot of package slots. Meanwhile their workers get HeartbeatAcks, by which they see that the hub
+// lives: TestWorkersThatWaitSeeThatTheHubLives.
 //
 //   - A cluster that the hub knows already, or an older worker, goes on without a slot after a second.
 //   - One whose etcd was restored does not wait (I1).

@@ -41,8 +41,8 @@ func TestStreamsHaveReportSlots(t *testing.T) {
 	welcomed("after-an-end", func() { silent[1].end() })
 }
 
-// A worker whose turn to report has not come sees that the hub lives, and gets its Welcome when it has. One that the hub knows, or that takes
-// no sign before its Welcome, is not kept waiting.
+// A worker whose turn to report has not come sees that the hub lives, and gets its Welcome when it has. One that the hub knows, or that
+// takes no sign before its Welcome, is not kept waiting.
 func TestWorkersThatWaitSeeThatTheHubLives(t *testing.T) {
 	h := newHub(t, handler{})
 	still, clk := testclock.NewFakeClock(time.Unix(1e9, 0)), testclock.NewFakeClock(time.Unix(1e9, 0))

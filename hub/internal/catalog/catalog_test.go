@@ -262,7 +262,9 @@ func TestAChangeConcernsItsClustersAlone(t *testing.T) {
 		woken("an Env that is removed", "east")
 		must.Succeed(t, w.load(t.Context()))
 		woken("all is read anew", "east north west")
-		older := store.Event{Entry: store.Entry{Key: clusterPrefix + "west", Value: []byte(`{"SandboxEnv/default/demo":{"revision":1}}`), Revision: 99}}
+		older := store.Event{Entry: store.Entry{
+			Key: clusterPrefix + "west", Value: []byte(`{"SandboxEnv/default/demo":{"revision":1}}`), Revision: 99,
+		}}
 		w.apply([]store.Event{older})
 		woken("another replica has told otherwise of west", "west")
 		w.apply([]store.Event{older})

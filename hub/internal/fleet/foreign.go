@@ -29,8 +29,8 @@ const (
 	// foreignCalm is the interval between messages about counts only. Receivers write an Env every 3 s at most, so a shorter one
 	// has no use.
 	foreignCalm = time.Second
-	// foreignHold bounds how long the start of a stream's feed gives way to first reports of other clusters. After a restart of
-	// the hub all of them arrive at once, and claims have no candidates until they are in; foreign segments can wait.
+	// foreignHold bounds how long a complete message gives way to first reports of other clusters. After a restart of the hub all of
+	// them arrive at once, and claims have no candidates until they are in; foreign segments can wait.
 	foreignHold = 3 * time.Second
 )
 
@@ -98,7 +98,10 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		now := c.fleet.now()
 		dirty, hurry, owed := s.outbox.has()
 		calm := !hurry && len(f.rest) == 0
-		untilFull, untilChanges := max(pauseLeft(f.fullAt, foreignPause, now), s.holdLeft(now)), pauseLeft(f.paused, foreignPause, now)
+		untilFull, untilChanges := time.Duration(0), pauseLeft(f.paused, foreignPause, now)
+		if owed || !f.started {
+			untilFull = max(pauseLeft(f.fullAt, foreignPause, now), s.holdLeft(now))
+		}
 		if calm {
 			untilChanges = pauseLeft(f.paused, foreignCalm, now)
 		}
@@ -145,15 +148,18 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 	}
 }
 
-// holdLeft is how long the stream's first complete message still waits for first reports that are arriving.
+// holdLeft is how long the stream's next complete message still waits for first reports that are arriving.
 func (s *Session) holdLeft(now time.Duration) time.Duration {
-	opened, ok := s.outbox.openedAt()
-	if s.feed.started || !ok || now >= opened+foreignHold {
+	since, ok := s.outbox.openedAt()
+	if s.feed.started {
+		since = s.feed.fullAt
+	}
+	if !ok || now >= since+foreignHold {
 		return 0
 	}
 	for _, c := range s.cluster.fleet.sorted() {
 		if !c.known.Load() && c.session.Load() != nil {
-			return opened + foreignHold - now
+			return since + foreignHold - now
 		}
 	}
 	return 0
@@ -208,7 +214,9 @@ func (s *Session) parts(k segment.Key) []reference {
 		return nil
 	}
 	var out []reference
-	for _, part := range slot.snapshot() {
+	slot.mu.Lock()
+	defer slot.mu.Unlock()
+	for _, part := range slot.parts {
 		if _, wanted := s.feed.full.about[part.owner]; wanted {
 			out = append(out, reference{slot, part.owner})
 		}

@@ -5,6 +5,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -212,5 +213,31 @@ func TestForeignMessagesHaveSlots(t *testing.T) {
 		first(owners[size+1], lasts-sent)
 		end()
 		reading.Wait()
+	})
+}
+
+// While first reports arrive, complete messages of those that are in give way to them, up to foreignHold (I7).
+func TestCompleteMessagesGiveWayToFirstReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		time.Sleep(time.Second) // the fleet's first instant counts as never
+		east := newOwner(t, "east")
+		east.truth.Apply(segment.Delta{Changed: envs(1)})
+		east.connect(f)
+		messages := newReceiver(t, east).listen()
+		<-messages
+		began := time.Now()
+		newOwner(t, "arriving").attach(f)
+		west := newOwner(t, "west")
+		west.truth.Apply(segment.Delta{Changed: envs(1)})
+		west.connect(f)
+		m := <-messages
+		for !m.GetComplete() { // of the roster
+			m = <-messages
+		}
+		if took := time.Since(began); took != foreignHold || !slices.Equal(m.GetKnown(), []string{"west"}) {
+			t.Errorf("beside one that arrives, a message of %v came after %s, want west after %s", m.GetKnown(), took, foreignHold)
+		}
+		east.session.Close()
 	})
 }
