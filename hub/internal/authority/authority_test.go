@@ -187,6 +187,8 @@ func TestDecideStep(t *testing.T) {
 		"other replicas follow": {step: hubstate.Distributing, early: true, next: hubstate.Distributing},
 		"trust is missing": {step: hubstate.Distributing, clusters: []fleet.Credential{cluster("b", "old", "old"), cluster("a", "new",
 			"old")}, next: hubstate.Distributing, behind: "b"},
+		"one is away, and another behind": {step: hubstate.Distributing, clusters: []fleet.Credential{away, cluster("b", "old", "old")},
+			next: hubstate.Distributing, behind: "b"},
 		"a short absence": {step: hubstate.Distributing, clusters: []fleet.Credential{resting}, next: hubstate.Distributing,
 			behind: "resting"},
 		"an operator skips": {step: hubstate.Distributing, skip: true, clusters: []fleet.Credential{cluster("b", "old", "old")},
