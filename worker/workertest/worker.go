@@ -179,7 +179,8 @@ func (p *process) build(o Options) error {
 	p.foreign = foreign.NewListener(o.Clock)
 	p.agent = agent.New(cached{p.client, p.informers}, p.client, p.informers, agent.Options{
 		ClusterID: p.cluster.ID, Version: "sim", Namespace: systemNamespace, Hub: o.Hub, Foreign: p.foreign,
-		ReportSize: reportSize, Claims: p.claims, Sandboxes: p.sandboxes, Inventory: p.inventory, Clock: o.Clock, Log: o.Log.WithName("agent"),
+		Services: agent.Services{Claims: p.claims, Sandboxes: p.sandboxes}, Inventory: p.inventory,
+		ReportSize: reportSize, Clock: o.Clock, Log: o.Log.WithName("agent"),
 	})
 	// The agent's handlers come before the inventory's: see worker/run.go.
 	if err := p.agent.Watch(context.Background(), p.informers); err != nil {

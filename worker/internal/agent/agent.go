@@ -129,20 +129,12 @@ type Options struct {
 	// Hub is where to dial; without a target the agent maintains the incarnation and does nothing else.
 	Hub link.Dial
 	// Identity is what the hub issues to this cluster; nil: the certificate comes from files.
-	Identity  Identity
-	Claims    Claims
-	Sandboxes Sandboxes
+	Identity Identity
+	Services
 	Inventory Inventory
 	// Outlooks of pools; nil where nothing scales them.
 	Outlooks segments.Outlooks
-	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
-	// Kubernetes serves requests at the API server; nil: not for the hub's callers.
-	Kubernetes *kubeproxy.Proxy
-	// Envs recreates members; nil: the hub cannot request that here.
-	Envs    Envs
-	Catalog Catalog // nil: the hub cannot give this cluster a part of its catalogue
-	Rooms   Rooms   // nil where nothing scales groups
-	Foreign Foreign
+	Foreign  Foreign
 	// Paused reports whether another controller manages a pool, which then gets no claims; nil: none is.
 	Paused func(*v1alpha1.SandboxPool) bool
 	// OnPausedChange registers f, which is called when the result of Paused may have changed; nil: it never changes.
@@ -153,6 +145,19 @@ type Options struct {
 	Traces     trace.TracerProvider  // nil: no spans
 	Metrics    prometheus.Registerer // nil: none
 	Log        logr.Logger
+}
+
+// Services carry out the hub's calls.
+type Services struct {
+	Claims    Claims
+	Sandboxes Sandboxes
+	Reach     reach.Opener // nil: the hub cannot reach sandboxes here
+	// Kubernetes serves requests at the API server; nil: not for the hub's callers.
+	Kubernetes *kubeproxy.Proxy
+	// Envs recreates members; nil: the hub cannot request that here.
+	Envs    Envs
+	Catalog Catalog // nil: the hub cannot give this cluster a part of its catalogue
+	Rooms   Rooms   // nil where nothing scales groups
 }
 
 // Agent is the worker's end of the link.

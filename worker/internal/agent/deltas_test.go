@@ -128,7 +128,7 @@ func (l *lateClaims) LateWrites() uint64 { return l.late }
 func TestI14LateWritesCostFewIndexes(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	claims := &lateClaims{}
-	a := New(nil, nil, nil, Options{Claims: claims, Sandboxes: claims, Log: logr.Discard()})
+	a := New(nil, nil, nil, Options{Services: Services{Claims: claims, Sandboxes: claims}, Log: logr.Discard()})
 	u := newUplink(a)
 	u.clock, u.out.sequence = fake, window // without credit, no report is built
 	indexes := 0

@@ -50,7 +50,7 @@ func newUplink(a *Agent) *uplink {
 // I2: whether a claim with a key may be refused for lack of room is decided by the claim service, which knows its attempt.
 func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 	claims := &waitingClaims{}
-	a := New(nil, nil, nil, Options{Claims: claims, Sandboxes: claims, Log: logr.Discard()})
+	a := New(nil, nil, nil, Options{Services: Services{Claims: claims, Sandboxes: claims}, Log: logr.Discard()})
 	for range maxClaims {
 		a.slots.claims <- struct{}{}
 	}
@@ -82,7 +82,7 @@ func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 // callers.
 func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}, Log: logr.Discard()})
+		a := New(nil, nil, nil, Options{Services: Services{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}}, Log: logr.Discard()})
 		a.running = t.Context()
 		u := newUplink(a)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 // I10: broken streams leave no dispatch behind, also of claims with a key: those continue in package claim.
 func TestI10ADispatchEndsWithItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}, Log: logr.Discard()})
+		a := New(nil, nil, nil, Options{Services: Services{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}}, Log: logr.Discard()})
 		a.running = t.Context()
 		for range 5 {
 			stream, broken := context.WithCancel(t.Context())

@@ -100,7 +100,8 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 		log: make(chan string, 1024)}
 	linkLog := funcr.New(func(_, args string) { out.log <- args }, funcr.Options{})
 	options := Options{
-		ClusterID: clusterID, Version: "test", Namespace: w.Namespace, Claims: out.claims, Sandboxes: out.claims.Sandboxes,
+		ClusterID: clusterID, Version: "test", Namespace: w.Namespace,
+		Services:  Services{Claims: out.claims, Sandboxes: out.claims.Sandboxes},
 		Inventory: out.claims, Foreign: out.foreign,
 		Hub:   link.Dial{Target: w.hub.address, Credentials: creds, Clock: clock.RealClock{}, Log: linkLog},
 		Clock: clock.RealClock{}, Log: logr.Discard(),

@@ -87,7 +87,7 @@ func startOn(t *testing.T, on *plane.Plane, change func(*localapi.Options)) stri
 	options := localapi.Options{
 		ClusterID: clusterID, Claims: claims, Sandboxes: claims.Sandboxes,
 		Segments: agent.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), agent.Options{
-			ClusterID: clusterID, Claims: claims, Sandboxes: claims.Sandboxes,
+			ClusterID: clusterID, Services: agent.Services{Claims: claims, Sandboxes: claims.Sandboxes},
 		}),
 	}
 	change(&options)

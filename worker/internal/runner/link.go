@@ -46,8 +46,10 @@ func (w *assembly) addTunnels(activity *podtunnel.Activity, secrets *secretenv.S
 func (w *assembly) addAgent(ctx context.Context) (err error) {
 	opts := agent.Options{
 		ClusterID: w.clusterID, Version: version.String(), Host: w.host(), Namespace: w.namespace,
-		Claims: w.path.claims, Sandboxes: w.path.sandboxes, Inventory: w.path.inventory, Outlooks: w.scaler, Envs: w.envs, Reach: w.tunnels,
-		Rooms:  w.rooms,
+		Services: agent.Services{
+			Claims: w.path.claims, Sandboxes: w.path.sandboxes, Reach: w.tunnels, Envs: w.envs, Rooms: w.rooms,
+		},
+		Inventory: w.path.inventory, Outlooks: w.scaler,
 		Paused: w.others.PausedPool, OnPausedChange: w.others.OnChange,
 		Clock: w.local, Traces: w.traces, Metrics: w.registry, Log: w.log.WithName("agent"),
 	}

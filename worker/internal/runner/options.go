@@ -49,9 +49,6 @@ type Options struct {
 	pools       poolOptions
 	network     networkOptions
 
-	queueCapacity int32
-	teamQuotas    bool
-
 	hosted *Hosted // nil: this worker has its process alone
 
 	limits  serve.Limits
@@ -105,6 +102,9 @@ type poolOptions struct {
 	refuseCredentials bool     // as text, in hooks
 
 	sandboxd string // image of atoll-sandboxd
+
+	queueCapacity int32
+	teamQuotas    bool
 }
 
 // networkOptions are about the network of sandboxes.
@@ -146,8 +146,8 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	o.listen.e2b.Bind(flags)
 	flags.StringVar(&o.listen.metrics, "metrics-listen", "127.0.0.1:9090", "address of /metrics; 0 is off")
 	flags.StringVar(&o.listen.health, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
-	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
-	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
+	flags.Int32Var(&o.pools.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
+	flags.BoolVar(&o.pools.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
 	flags.BoolVar(&o.pools.pullSecrets, "pull-secrets", true,
 		"have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names "+
 			"alone are kept)")
@@ -227,8 +227,8 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--namespaces %q is not valid, want names of namespaces: %s", clip.Text(namespace, 100), faults[0]))
 		}
 	}
-	if o.queueCapacity < 1 {
-		errs = append(errs, fmt.Errorf("--queue-capacity %d is not valid, want 1 or more", o.queueCapacity))
+	if o.pools.queueCapacity < 1 {
+		errs = append(errs, fmt.Errorf("--queue-capacity %d is not valid, want 1 or more", o.pools.queueCapacity))
 	}
 	if o.pools.adopt != "" {
 		if _, err := adoption.ParseMode(string(o.pools.adopt)); err != nil {

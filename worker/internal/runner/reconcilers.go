@@ -43,7 +43,7 @@ func (g gate) refused(pool types.NamespacedName) (message string, age time.Durat
 func (w *assembly) addAdmission(ctx context.Context) error {
 	refusals := admission.NewRefusals(w.local)
 	plugins := []admission.Plugin{refusals}
-	if w.teamQuotas {
+	if w.pools.teamQuotas {
 		limits, err := quota.NewSource(ctx, w.cfg, w.namespace, w.log.WithName("quota"))
 		if err != nil {
 			return err

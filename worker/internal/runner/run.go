@@ -77,10 +77,8 @@ func New(cluster *rest.Config, o Options, log logr.Logger) *Worker {
 // assembly is a worker while Run puts it together. Each step uses what the earlier ones have set.
 type assembly struct {
 	Options
-	cfg      *rest.Config
-	log      logr.Logger
-	traces   trace.TracerProvider
-	registry prometheus.Registerer
+	observed
+	cfg *rest.Config
 
 	local      clock.WithTicker
 	serverTime *apitime.Clock
@@ -88,9 +86,7 @@ type assembly struct {
 	mgr        *probed
 	latency    *latency.Recorder
 
-	records  *history.History
-	rotation *store.Rotation // nil: the history is not encrypted
-	peers    *history.Peers  // nil without --peer-listen
+	historyParts
 	others   *foreigncontroller.Watch
 	path     claimPath
 	tunnels  reach.Opener
@@ -101,6 +97,20 @@ type assembly struct {
 	envs     *env.Reconciler
 	agent    *agent.Agent
 	issued   issued
+}
+
+// observed is where the parts say what they do.
+type observed struct {
+	log      logr.Logger
+	traces   trace.TracerProvider
+	registry prometheus.Registerer
+}
+
+// historyParts are those of the records of ended sandboxes.
+type historyParts struct {
+	records  *history.History
+	rotation *store.Rotation // nil: the history is not encrypted
+	peers    *history.Peers  // nil without --peer-listen
 }
 
 // Run puts the worker together and runs it until ctx ends. It may be called again once it has returned.
@@ -117,7 +127,7 @@ func (r *Worker) Run(ctx context.Context) error {
 			log.Info("Traces were lost", "error", err.Error())
 		}
 	}()
-	w := &assembly{Options: o, cfg: r.cfg, log: log, traces: tracing.Provider, registry: metrics.Registry}
+	w := &assembly{Options: o, cfg: r.cfg, observed: observed{log: log, traces: tracing.Provider, registry: metrics.Registry}}
 	if o.hosted != nil {
 		w.registry = prometheus.WrapRegistererWith(prometheus.Labels{"cluster": o.clusterID}, o.hosted.Metrics)
 	}
@@ -190,7 +200,7 @@ func (w *assembly) addClaimPath(context.Context) (err error) {
 		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
 		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity},
 			Paused: func(pool *v1alpha1.SandboxPool) bool { return w.others.PausedPool(pool) }}, // others comes later
-		claims: claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets,
+		claims: claim.Options{QueueCapacity: w.pools.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets,
 			DeniesEgress: w.network.mode != netpolicy.Off},
 	}, w.log)
 	if err != nil {

@@ -88,8 +88,8 @@ func TestWorkerAlone(t *testing.T) {
 	must.Succeed(t, err)
 	o := Options{
 		hub: hubOptions{address: "127.0.0.1:1"}, certificate: identityOptions{files: files},
-		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
-		pools:   poolOptions{pullSecrets: true},
+		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system",
+		pools:   poolOptions{pullSecrets: true, queueCapacity: claim.DefaultQueueCapacity},
 		history: historyOptions{dir: t.TempDir(), retention: history.DefaultRetention, records: history.DefaultMaxRecords},
 		listen:  listenOptions{api: freeAddress(t), health: freeAddress(t), metrics: freeAddress(t)},
 	}

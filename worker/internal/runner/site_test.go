@@ -85,7 +85,8 @@ func (s *site) run(t *testing.T, change func(*Options)) (stop func()) {
 	registry := metrics.Registry
 	metrics.Registry = prometheus.NewRegistry()
 	o := Options{
-		clusterID: "east", kubeconfig: s.kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
+		clusterID: "east", kubeconfig: s.kubeconfig, namespace: "atoll-system",
+		pools:   poolOptions{queueCapacity: claim.DefaultQueueCapacity},
 		history: historyOptions{dir: t.TempDir(), retention: history.DefaultRetention, records: history.DefaultMaxRecords},
 		listen:  listenOptions{api: freeAddress(t), health: freeAddress(t), metrics: "0"},
 	}
