@@ -285,15 +285,18 @@ func TestI7ClusterInventory(t *testing.T) {
 			`extensions: [{name: client.authentication.k8s.io/exec, extension: {clusterName: ` + secret + `}}]}}`
 	}
 	program := `{name: gke-fleet, cluster: {server: "https://127.0.0.1:1"}}`
-	for name, providers := range map[string]string{
+	profiles := map[string]string{
 		"programs": program,
 		"insecure": reader("insecure-skip-tls-verify: true, ", "insecure"),
 		"file":     reader("certificate-authority: /etc/passwd, ", "file"),
 		"stolen":   reader("", "dead"),
 		"waiting":  "",
 		"dead":     program + ", " + reader("", "dead"),
-	} {
+	}
+	for name := range profiles { // all of them first: nothing tells of a Secret that was missing and is of another one
 		must.Succeed(t, c.Create(t.Context(), tokenOf(consumer, name, name, "a-token")))
+	}
+	for name, providers := range profiles {
 		f.apply(namespace, fmt.Sprintf(profile, name))
 		access(name, providers)
 	}
