@@ -3,6 +3,7 @@
 package authority
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -68,6 +69,24 @@ func TestAdvance(t *testing.T) {
 		}
 		if len(s.Invitations) != tt.invitations || s.Invitations[len(s.Invitations)-1].ID != "used" || len(s.Waiting) != tt.waiting {
 			t.Errorf("%q: invitations %+v, waiting %+v", tt.to, s.Invitations, s.Waiting)
+		}
+	}
+}
+
+func TestWhoSignsAndWhoIsTrusted(t *testing.T) {
+	for step, want := range map[hubstate.RotationStep]struct {
+		cas, signer int
+		trusted     []int
+	}{
+		hubstate.Stable: {1, 0, []int{0}}, hubstate.Distributing: {2, 0, []int{0, 1}}, hubstate.Renewing: {2, 1, []int{0, 1}},
+		hubstate.Dropping: {2, 1, []int{1}},
+	} {
+		s := &hubstate.Authority{Step: step, CAs: make([]hubstate.CA, want.cas)}
+		if got := signerOf(s); got != want.signer {
+			t.Errorf("%q: CA %d signs, want %d", step, got, want.signer)
+		}
+		if got := trusted(s); !slices.Equal(got, want.trusted) {
+			t.Errorf("%q: trusted are %v, want %v", step, got, want.trusted)
 		}
 	}
 }
