@@ -428,6 +428,7 @@ func TestDecide(t *testing.T) {
 		"alone":            {"a", "1 2 3", "", "a", "1 2 3", ""},
 		"other providers":  {"a", "1 2 3", "3=x", "a", "1 2", ""},
 		"half":             {"a", "1 2 3 4", "", "a b", "1 2", ""},
+		"half, with one":   {"a", "1 2 3 4", "1=a", "a b", "2", ""},
 		"the rest":         {"b", "1 2 3 4", "1=a 2=a", "a b", "3 4", ""},
 		"another comes":    {"a", "1 2 3", "1=a 2=a 3=a", "a b", "", "3"},
 		"even enough":      {"a", "1 2 3", "1=a 2=a 3=b", "a b", "", ""},
