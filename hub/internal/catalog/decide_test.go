@@ -18,7 +18,9 @@ import (
 func TestDecideBatches(t *testing.T) {
 	template := func(n, size int) part {
 		annotations := map[string]any{"padding": ""}
-		object := manifest.Object{"kind": manifest.TemplateKind, "metadata": map[string]any{"name": fmt.Sprint("t", n), "annotations": annotations}}
+		object := manifest.Object{
+			"kind": manifest.TemplateKind, "metadata": map[string]any{"name": fmt.Sprint("t", n), "annotations": annotations},
+		}
 		data, err := object.Encode()
 		must.Succeed(t, err)
 		annotations["padding"] = strings.Repeat("x", size-len(data))
