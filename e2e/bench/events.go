@@ -158,7 +158,7 @@ func (r *reaching) restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the hub killed: %w", err)
 	}
-	if len(r.hub.replicas) == 1 { // another replica answers at once
+	if len(r.hub.replicas) == 1 { // another replica would serve that claim at once
 		r.add(measured("the hub killed: until the first claim, back-off included", "s", []float64{first.Seconds()}), "")
 	}
 	return r.tell("the hub killed", p)

@@ -105,14 +105,11 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		if calm {
 			untilChanges = pauseLeft(f.paused, foreignCalm, now)
 		}
-		if untilFull == 0 {
-			if s.outbox.isOwed(!f.started) {
-				f.free = c.fleet.fulls.Take(ctx, s.replaced, 0) // before the clusters are taken: meanwhile more become known
-				owed := s.outbox.takeOwed()
-				f.started, f.fullAt = true, c.fleet.now()
-				f.full = s.newFullSync(owed)
-				return s.withRoster(s.nextChunk()), nil
-			}
+		if untilFull == 0 && s.outbox.isOwed(!f.started) {
+			f.free = c.fleet.fulls.Take(ctx, s.replaced, 0) // before the clusters are taken: meanwhile more become known
+			f.started, f.fullAt = true, c.fleet.now()
+			f.full = s.newFullSync(s.outbox.takeOwed())
+			return s.withRoster(s.nextChunk()), nil
 		}
 		if f.started && untilChanges == 0 { // changes of what was sent
 			if message := s.changes(); message != nil {
