@@ -120,7 +120,7 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 # vet is part of lint. go tests packages in the order it is given: those that take the longest come first, so that none of them runs
 # alone at the end.
 test: planes ## Units and everything that needs one API server or none, with the race detector
-	go test -race -vet=off -timeout 12m -p $(SLOTS) $(LONGEST) $$(go list ./... | grep -vE '/e2e/($(subst $(space),|,$(strip $(ALLSUITES))))$$')
+	go test -race -vet=off -timeout 25m -p $(SLOTS) $(LONGEST) $$(go list ./... | grep -vE '/e2e/($(subst $(space),|,$(strip $(ALLSUITES))))$$')
 	go -C tools test -count 1 ./images
 	go -C tools/openapi test -count 1 .
 

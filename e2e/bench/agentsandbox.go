@@ -128,7 +128,7 @@ type claimPool struct {
 
 // newClaimPool brings up a plane with the peer's resources and controller, and a pool of the Pods that hubPool has.
 func (b *bench) newClaimPool(ctx context.Context, program string, flags []string) (*plane.Plane, *claimPool, error) {
-	set, err := b.newPlanes(ctx, plane.Options{CRDDir: filepath.Join(b.peerDir, "k8s", "crds")})
+	set, err := b.newPlanes(ctx, plane.Options{CRDDir: filepath.Join(b.peerDir, "k8s", "crds")}, clusterID)
 	if err != nil {
 		return nil, nil, err
 	}

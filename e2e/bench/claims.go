@@ -28,10 +28,14 @@ type sender func(ctx context.Context, seed uint64, do load.Operation) load.Resul
 // the same credentials.
 func (s *stock) rawArm(send sender) arm {
 	do := func(ctx context.Context, i int) error {
-		_, err := s.worker.CoreV1().Pods(rawNamespace).Patch(ctx, s.raw[i].Name, types.JSONPatchType, s.bodies[i], asWorker())
+		at := s.shelves[i%len(s.shelves)]
+		i /= len(s.shelves)
+		_, err := at.worker.CoreV1().Pods(rawNamespace).Patch(ctx, at.raw[i].Name, types.JSONPatchType, at.bodies[i], asWorker())
 		return err
 	}
-	return loaded("raw", func(ctx context.Context) error { return s.reset(ctx, s.raw) },
+	return loaded("raw", func(ctx context.Context) error {
+		return s.resetArm(ctx, func(at *shelf) []corev1.Pod { return at.raw })
+	},
 		func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
 }
 
@@ -41,33 +45,44 @@ func (s *stock) learn(ctx context.Context) error {
 	if err := s.claim(ctx, &sandboxv1.CreateSandboxRequest{}); err != nil {
 		return fmt.Errorf("claiming a sandbox: %w", err)
 	}
-	now, err := s.list(ctx, namespace)
+	was, is, err := s.claimed(ctx)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(now, func(p corev1.Pod) bool { return p.Labels[v1alpha1.SandboxPhaseLabelKey] != v1alpha1.SandboxPhaseIdle })
-	if i < 0 {
-		return errors.New("the claim's Pod is idle")
-	}
-	claimed := now[i]
-	i = slices.IndexFunc(s.pool, func(p corev1.Pod) bool { return p.UID == claimed.UID })
-	if i < 0 {
-		return fmt.Errorf("the claim's Pod %s is not of the stock", claimed.Name)
-	}
-	for _, pod := range s.raw {
-		body, err := json.Marshal(append([]patchOp{
-			{"test", "/metadata/uid", pod.UID},
-			{"test", pathOf("labels", v1alpha1.SandboxPhaseLabelKey), v1alpha1.SandboxPhaseIdle},
-			{"test", "/metadata/deletionTimestamp", nil},
-			{"test", "/spec/containers/0/image", pod.Spec.Containers[0].Image},
-			{"add", "/metadata/managedFields", []map[string]any{{}}},
-		}, slices.Concat(added("labels", s.pool[i].Labels, claimed.Labels), added("annotations", s.pool[i].Annotations, claimed.Annotations))...))
-		if err != nil {
-			return fmt.Errorf("encoding a patch: %w", err)
+	content := slices.Concat(added("labels", was.Labels, is.Labels), added("annotations", was.Annotations, is.Annotations))
+	for _, at := range s.shelves {
+		for _, pod := range at.raw {
+			body, err := json.Marshal(append([]patchOp{
+				{"test", "/metadata/uid", pod.UID},
+				{"test", pathOf("labels", v1alpha1.SandboxPhaseLabelKey), v1alpha1.SandboxPhaseIdle},
+				{"test", "/metadata/deletionTimestamp", nil},
+				{"test", "/spec/containers/0/image", pod.Spec.Containers[0].Image},
+				{"add", "/metadata/managedFields", []map[string]any{{}}},
+			}, content...))
+			if err != nil {
+				return fmt.Errorf("encoding a patch: %w", err)
+			}
+			at.bodies = append(at.bodies, body)
 		}
-		s.bodies = append(s.bodies, body)
 	}
 	return s.resetPool(ctx)
+}
+
+// claimed finds a claimed Pod of the stock, as it was and as it is.
+func (s *stock) claimed(ctx context.Context) (was, is corev1.Pod, err error) {
+	for _, at := range s.shelves {
+		now, err := at.list(ctx, namespace)
+		if err != nil {
+			return was, is, err
+		}
+		for _, is = range now {
+			i := slices.IndexFunc(at.pool, func(p corev1.Pod) bool { return p.UID == is.UID })
+			if i >= 0 && is.Labels[v1alpha1.SandboxPhaseLabelKey] != v1alpha1.SandboxPhaseIdle {
+				return at.pool[i], is, nil
+			}
+		}
+	}
+	return was, is, errors.New("no Pod of the stock is claimed")
 }
 
 type patchOp struct {
@@ -128,7 +143,7 @@ func (s *stock) claim(ctx context.Context, request *sandboxv1.CreateSandboxReque
 
 // claimAt takes a sandbox at one replica of the hub.
 func (s *stock) claimAt(ctx context.Context, hub *stack.Client, request *sandboxv1.CreateSandboxRequest) error {
-	request.Namespace, request.Env = namespace, envName
+	request.Namespace, request.Env = s.space, envName
 	sandbox, err := hub.CreateSandbox(ctx, request)
 	if err != nil {
 		return fmt.Errorf("%s: %w", problem.FromError(err).Reason, err)
@@ -163,26 +178,35 @@ func kindOfClaim(keyed bool) string {
 
 func (s *stock) resetPool(ctx context.Context) error {
 	s.given.next()
-	if err := s.reset(ctx, s.pool); err != nil {
+	if err := s.resetArm(ctx, func(at *shelf) []corev1.Pod { return at.pool }); err != nil {
 		return err
 	}
 	return s.waitReady(ctx)
 }
 
+// resetArm makes the Pods of an arm idle again, and lets every watcher process that.
+func (s *stock) resetArm(ctx context.Context, arm func(*shelf) []corev1.Pod) error {
+	if err := s.each(func(at *shelf) error { return at.reset(ctx, arm(at)) }); err != nil {
+		return err
+	}
+	load.Sleep(ctx, rest)
+	return nil
+}
+
 const ceilingConcurrency = 16
 
 func (s *stock) closed(ctx context.Context, _ uint64, do load.Operation) load.Result {
-	return load.Closed(ctx, s.size, ceilingConcurrency, do)
+	return load.Closed(ctx, s.pods, ceilingConcurrency, do)
 }
 
 func (s *stock) open(rate float64) sender {
 	return func(ctx context.Context, seed uint64, do load.Operation) load.Result {
-		return load.Open(ctx, s.size, rate, seed, do)
+		return load.Open(ctx, s.pods, rate, seed, do)
 	}
 }
 
 func (s *stock) burst(ctx context.Context, _ uint64, do load.Operation) load.Result {
-	return load.Burst(ctx, s.size, do)
+	return load.Burst(ctx, s.pods, do)
 }
 
 // ceiling measures how many claims, and how many raw patches, succeed a second.
@@ -203,6 +227,9 @@ func (b *bench) ceiling(ctx context.Context, add func(...result)) error {
 
 // shares of the raw ceiling at which latency is measured, and an additional fixed rate.
 var shares = []float64{0.25, 0.5, 0.8}
+
+// mostP50, mostP99 and mostKeyed, at the median, limit a claim's latency as a multiple of a raw patch's.
+const mostP50, mostP99, mostKeyed = 1.25, 1.5, 1.35
 
 const (
 	keyedShare   = 0.5
@@ -243,10 +270,10 @@ func (b *bench) latency(ctx context.Context, add func(...result)) error {
 		}
 		achieved := measured("achieved rate, "+p.name, "1/s", each(legs[1], rate))
 		achieved.Limit = ptr(p.rate)
-		add(compare("claim p50, "+p.name, "ms", quantile(0.5), legs[1], legs[0]).atMost(1.5),
-			compare("claim p99, "+p.name, "ms", quantile(0.99), legs[1], legs[0]).atMost(2), achieved)
+		add(compare("claim p50, "+p.name, "ms", quantile(0.5), legs[1], legs[0]).atMost(mostP50),
+			compare("claim p99, "+p.name, "ms", quantile(0.99), legs[1], legs[0]).atMost(mostP99), achieved)
 		if p.keyed {
-			add(compare("claim with a key p50, "+p.name, "ms", quantile(0.5), legs[2], legs[0]),
+			add(compare("claim with a key p50, "+p.name, "ms", quantile(0.5), legs[2], legs[0]).atMost(mostKeyed),
 				compare("claim with a key p99, "+p.name, "ms", quantile(0.99), legs[2], legs[0]))
 		}
 	}
@@ -254,6 +281,6 @@ func (b *bench) latency(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	add(compare(fmt.Sprintf("burst of %d claims, the last one", s.size), "ms", quantile(1), legs[1], legs[0]), s.given.result())
+	add(compare(fmt.Sprintf("burst of %d claims, the last one", s.pods), "ms", quantile(1), legs[1], legs[0]), s.given.result())
 	return nil
 }

@@ -13,6 +13,7 @@
 //   - kubectl: a cluster's API server through the hub, beside direct access.
 //   - ceiling, latency, cost, swap: claims on a real control plane, beside a JSON patch with the same content, encoding and credentials.
 //     Both end the tracking of managed fields; because keeping it costs more than a claim.
+//   - burst: all idle Pods of three clusters claimed at once, beside patches of as many.
 //   - replicas, throughput, moved: three replicas of the hub on an etcd: crossing one, killing one, claims beside etcd's transactions,
 //     relaying a report, a third of many clusters attached anew.
 //   - sustained: claims and releases from one pool, whose Pods are replaced, at growing rates, then ten minutes at the highest one held.

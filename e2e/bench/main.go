@@ -29,6 +29,8 @@ type size struct {
 	stock int
 	// failovers is how often a replica of the hub is killed, and moves how often one that a third of so many clusters is attached to.
 	failovers, moves, moving int
+	// burst is the number of Pods of each arm in three clusters, all claimed at once.
+	burst int
 	// swaps of a leg, and connections that a leg opens.
 	swaps, opens int
 	// world is the number of clusters of a restarted hub, each with 1000 Envs.
@@ -48,13 +50,13 @@ type size struct {
 
 var (
 	fullSize = size{
-		pairs: 10, failovers: 10, moves: 3, moving: 1000, benchTime: "1s", stock: 200, swaps: 10, opens: 20, world: 100, reporters: 1000,
+		pairs: 10, failovers: 10, moves: 3, moving: 1000, benchTime: "1s", stock: 200, burst: 1000, swaps: 10, opens: 20, world: 100, reporters: 1000,
 		saturations: 200, fill: 200,
 		envs: 1000, pods: 10, idle: 10 * time.Minute, busy: time.Minute,
 		step: time.Minute, sustain: 10 * time.Minute,
 	}
 	quickSize = size{
-		quick: true, pairs: 2, failovers: 2, moves: 1, moving: 60, benchTime: "100ms", stock: 50, swaps: 4, opens: 5, world: 10, reporters: 100,
+		quick: true, pairs: 2, failovers: 2, moves: 1, moving: 60, benchTime: "100ms", stock: 50, burst: 90, swaps: 4, opens: 5, world: 10, reporters: 100,
 		saturations: 20,
 		fill:        40, envs: 40, pods: 10, idle: 20 * time.Second, busy: 2 * time.Second,
 		step: 5 * time.Second, sustain: 10 * time.Second,
@@ -83,6 +85,7 @@ var parts = []part{
 	{"latency", "claims", 15 * time.Minute, (*bench).latency},
 	{"cost", "claims", 10 * time.Minute, (*bench).cost},
 	{"swap", "claims", 10 * time.Minute, (*bench).swap},
+	{"burst", "", 20 * time.Minute, (*bench).bursts},
 	{"sustained", "", 30 * time.Minute, (*bench).sustained},
 	{peerPart, "", 30 * time.Minute, (*bench).peer},
 	{"replicas", "", 15 * time.Minute, (*bench).replicas},

@@ -134,7 +134,7 @@ func (b *bench) recovery(ctx context.Context, add func(...result)) (err error) {
 	// A claim with a key waits until every cluster has told how far the store had come.
 	add(first("", keyless).atMost(300), first(" with a key", keyed),
 		compare(fmt.Sprintf("kill -9 of the hub: connections accepted to all of %d clusters x 1000 Envs fresh", w.Clusters), "ms", quantile(1),
-			legs[1], legs[0]).atMost(3))
+			legs[1], legs[0]).atMost(2))
 	// One more restart: how long the workers themselves take to reconnect to a hub that accepts them.
 	done := f.crowd.Expect(time.Now())
 	if err := errors.Join(f.hub.kill(), f.hub.start(ctx)); err != nil {

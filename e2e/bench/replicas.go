@@ -43,7 +43,7 @@ func (b *bench) replicas(ctx context.Context, add func(...result)) error {
 		return err
 	}
 	s := &replicated{stack: atoll}
-	if s.stock, err = b.newStock(ctx, p, atoll); err != nil {
+	if s.stock, err = b.newStock(ctx, atoll, b.size.stock, p); err != nil {
 		return err
 	}
 	if s.clients, err = atoll.ReplicaClients(); err != nil {

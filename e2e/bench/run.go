@@ -114,15 +114,15 @@ func (b *bench) newStack(ctx context.Context, opts plane.Options) (*plane.Plane,
 	return b.newStackOf(ctx, opts, stack.Options{})
 }
 
-// newPlanes starts a plane, which runs until the group ends.
-func (b *bench) newPlanes(ctx context.Context, opts plane.Options) (*plane.Set, error) {
+// newPlanes starts planes, which run until the group ends.
+func (b *bench) newPlanes(ctx context.Context, opts plane.Options, clusters ...string) (*plane.Set, error) {
 	if err := errors.Join(os.RemoveAll(b.logDir()), os.MkdirAll(b.logDir(), 0o755)); err != nil {
 		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
 	}
 	opts.LogDir = filepath.Join(b.logDir(), "planes")
-	set, err := plane.Up(ctx, opts, clusterID)
+	set, err := plane.Up(ctx, opts, clusters...)
 	if err != nil {
-		return nil, fmt.Errorf("bringing up a plane: %w", err)
+		return nil, fmt.Errorf("bringing up planes: %w", err)
 	}
 	b.closers = append(b.closers, func() error { return set.Down(context.Background()) })
 	return set, nil
@@ -130,17 +130,26 @@ func (b *bench) newPlanes(ctx context.Context, opts plane.Options) (*plane.Set, 
 
 // newStackOf is newStack with options of the stack.
 func (b *bench) newStackOf(ctx context.Context, opts plane.Options, of stack.Options) (*plane.Plane, *stack.Stack, error) {
-	set, err := b.newPlanes(ctx, opts)
+	planes, atoll, err := b.newStackIn(ctx, opts, of, clusterID)
+	if err != nil {
+		return nil, nil, err
+	}
+	return planes[0], atoll, nil
+}
+
+// newStackIn is newStackOf with several clusters.
+func (b *bench) newStackIn(ctx context.Context, opts plane.Options, of stack.Options, clusters ...string) ([]*plane.Plane, *stack.Stack, error) {
+	set, err := b.newPlanes(ctx, opts, clusters...)
 	if err != nil {
 		return nil, nil, err
 	}
 	of.BinDir, of.LogDir = b.binDir, b.logDir()
 	atoll, err := stack.Start(ctx, set, of)
 	if err != nil {
-		return nil, nil, fmt.Errorf("starting hub and worker: %w", err)
+		return nil, nil, fmt.Errorf("starting hub and workers: %w", err)
 	}
 	b.closers = append(b.closers, atoll.Close)
-	return set.Plane(clusterID), atoll, nil
+	return set.Planes(), atoll, nil
 }
 
 // child runs this program as one of a part's child processes.

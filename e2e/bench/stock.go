@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/watch"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
@@ -39,26 +38,40 @@ const (
 	rest = 500 * time.Millisecond
 )
 
-// stockEnv is the Env of the stock.
-func stockEnv(pods int) stack.Env {
-	return stack.Env{
-		Name: envName, Namespace: namespace, Image: "registry.example/bench:1", AllowedImages: "registry.example/bench",
-		Members: []stack.Member{{Cluster: clusterID, Name: envName, Replicas: pods}},
+// stockEnv is the Env of a stock in one cluster.
+func stockEnv(pods int) stack.Env { return envOf(&shelf{cluster: clusterID, size: pods}) }
+
+// envOf is the Env whose pools are the shelves.
+func envOf(shelves ...*shelf) stack.Env {
+	env := stack.Env{Name: envName, Namespace: namespace, Image: "registry.example/bench:1", AllowedImages: "registry.example/bench"}
+	for _, s := range shelves {
+		env.Members = append(env.Members, stack.Member{Cluster: s.cluster, Name: s.cluster, Replicas: s.size})
 	}
+	return env
 }
 
-// stock is the Pods of both arms: those of the Env's pool, which the hub hands out, and as many unmanaged ones of the same
+// shelf is the Pods of both arms in one cluster: those of the Env's pool, which the hub hands out, and as many unmanaged ones of the same
 // kind, for raw patches.
+type shelf struct {
+	cluster string
+	size    int
+	plane   *plane.Plane
+	worker  *kubernetes.Clientset // with the worker's credentials and encoding
+	admin   *kubernetes.Clientset
+	pool    []corev1.Pod // as they were when idle
+	raw     []corev1.Pod
+	bodies  [][]byte // patches of the raw Pods
+}
+
+// stock is shelves of one Env.
 type stock struct {
-	size   int
-	worker *kubernetes.Clientset // with the worker's credentials and encoding
-	admin  *kubernetes.Clientset
-	hub    *stack.Client
-	pool   []corev1.Pod // as they were when idle
-	raw    []corev1.Pod
-	bodies [][]byte // patches of the raw Pods
-	given  given
-	peak   float64 // of raw patches, a second; 0: not measured yet
+	*shelf  // the first
+	shelves []*shelf
+	pods    int    // of each arm
+	space   string // of its Env
+	hub     *stack.Client
+	given   given
+	peak    float64 // of raw patches, a second; 0: not measured yet
 }
 
 // atStock returns the stock, which exists until the group ends.
@@ -70,34 +83,26 @@ func (b *bench) atStock(ctx context.Context) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.stock, err = b.newStock(ctx, p, atoll)
+	b.stock, err = b.newStock(ctx, atoll, b.size.stock, p)
 	return b.stock, err
 }
 
-// newStock fills a cluster.
-func (b *bench) newStock(ctx context.Context, p *plane.Plane, atoll *stack.Stack) (s *stock, err error) {
-	s = &stock{size: b.size.stock}
+// newStock fills clusters, with so many Pods for each arm in all of them together.
+func (b *bench) newStock(ctx context.Context, atoll *stack.Stack, pods int, in ...*plane.Plane) (s *stock, err error) {
+	s = &stock{pods: pods, space: namespace}
 	if s.hub, err = atoll.HubClient(); err != nil {
 		return nil, err
 	}
-	if s.worker, s.admin, err = kubeClients(p, atoll); err != nil {
-		return nil, err
+	b.logf("stocking %d Pods for each arm", pods)
+	for i, p := range in {
+		at := &shelf{cluster: p.Name, size: (pods + len(in) - 1 - i) / len(in), plane: p}
+		if at.worker, at.admin, err = kubeClients(p, atoll); err != nil {
+			return nil, err
+		}
+		s.shelves = append(s.shelves, at)
 	}
-	b.logf("stocking %d Pods for each arm", s.size)
-	raw := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: rawNamespace}}
-	if _, err := s.admin.CoreV1().Namespaces().Create(ctx, raw, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("creating namespace %s: %w", rawNamespace, err)
-	}
-	if err := stockEnv(s.size).Apply(ctx, p); err != nil {
-		return nil, err
-	}
-	if err := s.waitReady(ctx); err != nil {
-		return nil, err
-	}
-	if s.pool, err = s.list(ctx, namespace); err != nil {
-		return nil, err
-	}
-	if err := s.createRaw(ctx); err != nil {
+	s.shelf = s.shelves[0]
+	if err := s.fill(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.learn(ctx); err != nil {
@@ -105,6 +110,34 @@ func (b *bench) newStock(ctx context.Context, p *plane.Plane, atoll *stack.Stack
 	}
 	b.logf("a claim's patch, and so a raw one, is %d B", len(s.bodies[0]))
 	return s, nil
+}
+
+// fill creates both arms' Pods.
+func (s *stock) fill(ctx context.Context) error {
+	env := envOf(s.shelves...)
+	for _, at := range s.shelves {
+		if err := env.Apply(ctx, at.plane); err != nil {
+			return err
+		}
+	}
+	if err := s.waitReady(ctx); err != nil {
+		return err
+	}
+	return s.each(func(at *shelf) (err error) {
+		if at.pool, err = at.list(ctx, namespace); err != nil {
+			return err
+		}
+		return at.createRaw(ctx)
+	})
+}
+
+// each calls f for all shelves at once.
+func (s *stock) each(f func(*shelf) error) error {
+	var group errgroup.Group
+	for _, at := range s.shelves {
+		group.Go(func() error { return f(at) })
+	}
+	return group.Wait()
 }
 
 // kubeClients returns one client like the worker's own, which alone may write its keys on Pods, and one that may read metrics.
@@ -134,7 +167,11 @@ func adminClient(p *plane.Plane) (*kubernetes.Clientset, error) {
 }
 
 // createRaw copies the pool's Pods, without the fields by which the worker would adopt them.
-func (s *stock) createRaw(ctx context.Context) error {
+func (s *shelf) createRaw(ctx context.Context) error {
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: rawNamespace}}
+	if _, err := s.admin.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating namespace %s: %w", rawNamespace, err)
+	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(resetters)
 	for i, from := range s.pool {
@@ -194,7 +231,7 @@ func watchPods(ctx context.Context, pods typedv1.PodInterface, options metav1.Li
 	return nil
 }
 
-func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+func (s *shelf) list(ctx context.Context, namespace string) ([]corev1.Pod, error) {
 	pods, err := s.worker.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.SandboxPoolLabelKey})
 	if err != nil {
 		return nil, fmt.Errorf("listing the stock: %w", err)
@@ -205,14 +242,18 @@ func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error
 // waitReady waits until the hub can hand out the whole stock.
 func (s *stock) waitReady(ctx context.Context) error {
 	return wait.Until(ctx, patience, "the stock to be ready", func(ctx context.Context) error {
-		ready, err := s.hub.ReadyIdle(ctx, namespace, envName)
-		return wait.If(ready[clusterID] == s.size, fmt.Sprintf("%v of %d, %v", ready, s.size, err))
+		ready, err := s.hub.ReadyIdle(ctx, s.space, envName)
+		complete := err == nil
+		for _, at := range s.shelves {
+			complete = complete && ready[at.cluster] == at.size
+		}
+		return wait.If(complete, fmt.Sprintf("%v, %v", ready, err))
 	})
 }
 
 // reset makes an arm's Pods idle again, with their managed fields, which a claim ends. This is the bench's own shortcut: a
 // release would replace the Pods.
-func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
+func (s *shelf) reset(ctx context.Context, pods []corev1.Pod) error {
 	now, err := s.list(ctx, pods[0].Namespace)
 	if err != nil {
 		return err
@@ -242,7 +283,6 @@ func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("resetting the stock: %w", err)
 	}
-	load.Sleep(ctx, rest)
 	return nil
 }
 
