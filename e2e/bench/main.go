@@ -50,15 +50,15 @@ type size struct {
 
 var (
 	fullSize = size{
-		pairs: 10, failovers: 10, moves: 3, moving: 1000, benchTime: "1s", stock: 200, burst: 1000, swaps: 10, opens: 20, world: 100, reporters: 1000,
-		saturations: 200, fill: 200,
+		pairs: 10, failovers: 10, moves: 3, moving: 1000, benchTime: "1s", stock: 200, burst: 1000, swaps: 10, opens: 20, world: 100,
+		reporters: 1000, saturations: 200, fill: 200,
 		envs: 1000, pods: 10, idle: 10 * time.Minute, busy: time.Minute,
 		step: time.Minute, sustain: 10 * time.Minute,
 	}
 	quickSize = size{
-		quick: true, pairs: 2, failovers: 2, moves: 1, moving: 60, benchTime: "100ms", stock: 50, burst: 90, swaps: 4, opens: 5, world: 10, reporters: 100,
-		saturations: 20,
-		fill:        40, envs: 40, pods: 10, idle: 20 * time.Second, busy: 2 * time.Second,
+		quick: true, pairs: 2, failovers: 2, moves: 1, moving: 60, benchTime: "100ms", stock: 50, burst: 90, swaps: 4, opens: 5, world: 10,
+		reporters: 100, saturations: 20,
+		fill: 40, envs: 40, pods: 10, idle: 20 * time.Second, busy: 2 * time.Second,
 		step: 5 * time.Second, sustain: 10 * time.Second,
 	}
 )

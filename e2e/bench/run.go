@@ -138,7 +138,9 @@ func (b *bench) newStackOf(ctx context.Context, opts plane.Options, of stack.Opt
 }
 
 // newStackIn is newStackOf with several clusters.
-func (b *bench) newStackIn(ctx context.Context, opts plane.Options, of stack.Options, clusters ...string) ([]*plane.Plane, *stack.Stack, error) {
+func (b *bench) newStackIn(
+	ctx context.Context, opts plane.Options, of stack.Options, clusters ...string,
+) ([]*plane.Plane, *stack.Stack, error) {
 	set, err := b.newPlanes(ctx, opts, clusters...)
 	if err != nil {
 		return nil, nil, err
