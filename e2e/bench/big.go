@@ -140,8 +140,15 @@ func (g *ground) deletePods(ctx context.Context, name string) error {
 	})
 }
 
-// podsReady watches the Pods with a label until n of them were ready. A watch costs both arms the same, and less than lists.
+// podsReady is watchReady for a single pool, which patience bounds.
 func (g *ground) podsReady(ctx context.Context, selector string, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return g.watchReady(ctx, selector, n)
+}
+
+// watchReady watches the Pods with a label until n of them were ready. A watch costs both arms the same, and less than lists.
+func (g *ground) watchReady(ctx context.Context, selector string, n int) error {
 	seen := map[string]bool{}
 	options := metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"} // begins with the existing Pods
 	done := func(pod *corev1.Pod) bool {
@@ -166,17 +173,18 @@ func (b *bench) fillUp(ctx context.Context, g *ground) error {
 		return nil
 	}
 	b.logf("filling %d Envs with %d Pods each", b.size.envs, b.size.pods)
-	began := time.Now()
+	began, took := time.Now(), time.Duration(0)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.Fill(groupCtx, b.size.envs, b.size.pods) })
 	group.Go(func() error {
-		err := g.podsReady(groupCtx, v1alpha1.SandboxPoolLabelKey, b.size.envs*b.size.pods)
-		g.filling = time.Since(began)
+		err := g.watchReady(groupCtx, v1alpha1.SandboxPoolLabelKey, b.size.envs*b.size.pods)
+		took = time.Since(began)
 		return err
 	})
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	g.filling = took
 	return quiet.Settle(ctx, g.plane, calm, patience)
 }
 

@@ -33,10 +33,10 @@ func (s *stock) rawArm(send sender) arm {
 		_, err := at.worker.CoreV1().Pods(rawNamespace).Patch(ctx, at.raw[i].Name, types.JSONPatchType, at.bodies[i], asWorker())
 		return err
 	}
-	return loaded("raw", func(ctx context.Context) error {
+	reset := func(ctx context.Context) error {
 		return s.resetArm(ctx, func(at *shelf) []corev1.Pod { return at.raw })
-	},
-		func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
+	}
+	return loaded("raw", reset, func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
 }
 
 // learn makes a claim, and prepares patches of the raw Pods with the same content.

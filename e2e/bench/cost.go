@@ -121,7 +121,7 @@ func (b *bench) cost(ctx context.Context, add func(...result)) error {
 		c.per("API writes a claim", c.before, c.claimed, allWrites).atMost(mostWritesClaim),
 		c.per("API writes a claim and its release, until the Pod is idle again", c.before, c.released, allWrites).atMost(mostWritesCycle),
 		c.per("PATCHes of Pods a claim and its release", c.before, c.released, patchPods).atMost(mostPatches),
-		measured("CPU of these, everything together", "ms/claim", []float64{c.cpu}))
+		measured("CPU of these and the pauses between, everything together", "ms/claim", []float64{c.cpu}))
 	add(c.byVerb()...)
 	// The pool's Pods are new ones now.
 	if s.pool, err = s.list(ctx, namespace); err != nil {
@@ -136,7 +136,7 @@ func (b *bench) cost(ctx context.Context, add func(...result)) error {
 	add(c.per("reset in place, with another image: API writes", c.before, c.released, allWrites).atMost(mostWritesReset),
 		c.per("reset in place: PATCHes of Pods", c.before, c.released, patchPods).atMost(mostPatchesReset),
 		c.per("reset in place: Pods that were replaced", c.before, c.released, "DELETE pods").exactly(0),
-		measured("reset in place: CPU, everything together", "ms/claim", []float64{c.cpu}))
+		measured("reset in place: CPU, with the pauses between, everything together", "ms/claim", []float64{c.cpu}))
 	add(c.byVerb()...)
 	return s.each(func(at *shelf) error {
 		_, err := at.plane.Kubectl(ctx, "delete", "namespace", s.space, "--wait")
@@ -171,6 +171,7 @@ func (s *stock) countCycles(ctx context.Context, image string) (c counted, err e
 		l := leg{Result: load.Open(ctx, s.pods, promisedRate, seed, func(ctx context.Context, _ int) error {
 			return s.claim(ctx, &sandboxv1.CreateSandboxRequest{Image: image})
 		})}
+		var err error
 		if c.answered, err = readWrites(ctx, s.admin); err != nil {
 			return l, err
 		}

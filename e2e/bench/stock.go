@@ -247,7 +247,7 @@ func (s *stock) waitReady(ctx context.Context) error {
 		for _, at := range s.shelves {
 			complete = complete && ready[at.cluster] == at.size
 		}
-		return wait.If(complete, fmt.Sprintf("%v, %v", ready, err))
+		return wait.If(complete, fmt.Sprintf("%v of %d in all, %v", ready, s.pods, err))
 	})
 }
 

@@ -5,15 +5,12 @@
 package kubelet_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"navix.sh/atoll/e2e/must"
 )
 
 // What a kubelet makes of swaps between two images in quick succession, with nothing of Atoll's involved.
@@ -26,12 +23,7 @@ func TestBackoffByHand(t *testing.T) {
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "swapped"}, Spec: spec}
 		begin := time.Now()
-		must.Succeed(t, kube[cluster].Create(ctx, pod))
-		t.Cleanup(func() {
-			if err := kube[cluster].Delete(context.Background(), pod); err != nil {
-				t.Error(err)
-			}
-		})
+		createByHand(ctx, t, cluster, pod)
 		runsByHand(ctx, t, cluster, pod, idleImage)
 		figures.add("by hand: Pod created to ready", time.Since(begin))
 		for i := range 6 {

@@ -146,12 +146,7 @@ func TestWhatASwapKeeps(t *testing.T) {
 	root(&spec)
 	scratch("")(&spec)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"}, Spec: spec}
-	must.Succeed(t, kube[resets].Create(ctx, pod))
-	t.Cleanup(func() {
-		if err := kube[resets].Delete(context.Background(), pod); err != nil {
-			t.Error(err)
-		}
-	})
+	createByHand(ctx, t, resets, pod)
 	p := target{resets, pod.Name}
 	left := leaveAll(ctx, t, p)
 	swapByHand(ctx, t, resets, pod, tenantImage)
@@ -166,6 +161,17 @@ func TestWhatASwapKeeps(t *testing.T) {
 		t.Errorf("of %d things %d were left; after the swap there are\n%s\nwant\n%s", len(all), len(left), strings.Join(found, ", "),
 			strings.Join(want, ", "))
 	}
+}
+
+// createByHand creates a Pod that the end of the test deletes.
+func createByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.Pod) {
+	t.Helper()
+	must.Succeed(t, kube[cluster].Create(ctx, pod))
+	t.Cleanup(func() {
+		if err := kube[cluster].Delete(context.Background(), pod); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // swapByHand changes the image of a Pod and waits until its process has changed.

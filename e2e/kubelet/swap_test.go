@@ -56,12 +56,7 @@ func TestSwapBesideOneByHand(t *testing.T) {
 			Spec:       warm.Spec,
 		}
 		pod.Spec.NodeName = ""
-		must.Succeed(t, kube[resets].Create(ctx, pod))
-		t.Cleanup(func() {
-			if err := kube[resets].Delete(context.Background(), pod); err != nil {
-				t.Error(err)
-			}
-		})
+		createByHand(ctx, t, resets, pod)
 		runsByHand(ctx, t, resets, pod, idleImage)
 		turns := []func(){
 			func() {
