@@ -25,8 +25,8 @@ type Explained struct {
 	Reason   Reason
 	Health   Health
 	Free     int32
-	Waiting  int32 // where the claim would wait
-	InFlight int32
+	Waiting  int32         // where the claim would wait
+	InFlight int32         // claims that the member's counts do not cover yet
 	Age      time.Duration // of the cluster's data
 
 	eligible bool
@@ -47,7 +47,8 @@ func Explain(req *Request, view *View, now time.Duration) Explanation {
 		got := view.assess(req, selective, i)
 		out.Candidates = append(out.Candidates, Explained{
 			Candidate: c, Tier: got.tier, Reason: got.reason, Health: got.health, Free: max(0, got.free), Waiting: got.waiting,
-			InFlight: got.inFlight, Age: max(0, now-c.Cluster.Seen()), eligible: got.reason == "", key: got.key, merit: got.merit(),
+			InFlight: max(0, got.inFlight-int32(c.Member().Claiming)), Age: max(0, now-c.Cluster.Seen()),
+			eligible: got.reason == "", key: got.key, merit: got.merit(),
 		})
 	}
 	slices.SortFunc(out.Candidates, inOrder)

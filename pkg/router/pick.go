@@ -159,11 +159,12 @@ func (v *View) assess(req *Request, selective bool, i int) verdict {
 
 // serve returns the member's tier with claims in flight deducted, what is left of the tier's resource, and how many claims wait.
 func (h *hot) serve(inFlight int32) (tier Tier, free, waiting int32) {
-	if free := h.ready - inFlight; free > 0 {
+	without := max(0, inFlight-int32(h.claiming)) // a Pod
+	if free := int32(h.ready) - without; free > 0 {
 		return idleTier(h.flags), free, 0
 	}
 	// Claims in flight beyond the idle Pods will wait in the queue.
-	more := inFlight - max(0, h.ready)
+	more := without - int32(h.ready)
 	return waitTier(h.flags), h.room - more, int32(h.waiting) + more
 }
 

@@ -81,6 +81,10 @@ func set(t *testing.T, c *Candidate, field string) {
 		var n int32
 		number(&n)
 		c.InFlight.Store(n)
+	case "claiming":
+		var n int32
+		number(&n)
+		m.SetClaiming(n)
 	case "saturated":
 		m.State = segment.Saturated
 	case "missing":
@@ -263,6 +267,20 @@ var policies = []struct {
 			"2 east/a FreshIdle LessFree 0s: 1 idle Pod free",
 			"3 east/b CanQueue WorseTier 0s: no idle Pod free, and 4 claims wait in a queue of 5",
 			"0 east/c CanQueue QueueFull 0s: no idle Pod free, and 1 claim waits in a queue of 5"),
+	},
+	{
+		name: "of claims in flight, those that have a Pod are not deducted again",
+		scene: scene{lines: `
+			east/a ready=9 inflight=8 claiming=8
+			east/b ready=3 inflight=4 claiming=2
+			east/c ready=5 inflight=2 claiming=9
+			east/d queue=5 inflight=4 claiming=3`},
+		want: lines(
+			"MostFree",
+			"1 east/a FreshIdle MostFree 0s: 9 idle Pods free",
+			"2 east/c FreshIdle LessFree 0s: 5 idle Pods free",
+			"3 east/b FreshIdle LessFree 0s: 1 idle Pod free",
+			"4 east/d CanQueue WorseTier 0s: no idle Pod free, and 1 claim waits in a queue of 5"),
 	},
 	{
 		name: "a request that does not queue does not wait for growth either",
@@ -513,8 +531,8 @@ func randomScene(r *rand.Rand) scene {
 			s.health[fmt.Sprint("c", c)] = Health(r.IntN(int(Quarantined) + 1))
 		}
 		for m := range r.IntN(5) {
-			fmt.Fprintf(&b, "c%d/m%d ready=%d inflight=%d queue=%d pending=%d prio=%d x=%d", c, m, r.IntN(4)*r.IntN(9), r.IntN(4),
-				r.IntN(6), r.IntN(6), r.IntN(3)-1, r.IntN(3))
+			fmt.Fprintf(&b, "c%d/m%d ready=%d inflight=%d claiming=%d queue=%d pending=%d prio=%d x=%d", c, m, r.IntN(4)*r.IntN(9), r.IntN(4),
+				r.IntN(3), r.IntN(6), r.IntN(6), r.IntN(3)-1, r.IntN(3))
 			for _, f := range []string{"grow", "saturated", "missing", "type=t1", "type=t2", "group=g"} {
 				if r.IntN(4) == 0 {
 					b.WriteString(" " + f)

@@ -170,10 +170,11 @@ func withRoom[R any](of func(*R) ([]hot, []*segment.Segment)) *View {
 type hot struct {
 	cluster  *Cluster
 	inFlight *atomic.Int32
-	ready    int32
 	room     int32 // places left in the queue
 	priority int32
-	waiting  uint16 // claims in the queue, capped
+	ready    uint16 // idle Pods, capped, as are the two that follow
+	claiming uint16 // Pods of claims in flight, which ready is without
+	waiting  uint16 // claims in the queue
 	member   uint8  // its place in the segment
 	flags    uint8
 }
@@ -215,8 +216,8 @@ func (v *View) Replace(at int, candidates []Candidate) *View {
 // newHot may get the member's previous entry, from which it takes what depends on its shape.
 func newHot(c Candidate, was *hot, of *segment.Segment) hot {
 	m := c.Member()
-	h := hot{cluster: c.Cluster, inFlight: c.InFlight, ready: m.ReadyIdle, member: uint8(c.Index), flags: flagsOf(m)}
-	h.waiting = uint16(min(math.MaxUint16, max(0, m.Pending)))
+	h := hot{cluster: c.Cluster, inFlight: c.InFlight, claiming: m.Claiming, member: uint8(c.Index), flags: flagsOf(m)}
+	h.ready, h.waiting = capped(m.ReadyIdle), capped(m.Pending)
 	h.room = int32(max(math.MinInt32/2, int64(m.QueueCapacity)-int64(m.Pending)))
 	if h.inFlight == nil {
 		h.inFlight = &none
@@ -232,6 +233,8 @@ func newHot(c Candidate, was *hot, of *segment.Segment) hot {
 	}
 	return h
 }
+
+func capped(n int32) uint16 { return uint16(min(math.MaxUint16, max(0, n))) }
 
 func flagsOf(m *segment.Member) (flags uint8) {
 	switch m.State {

@@ -11,8 +11,8 @@ import (
 // digestVersion changes with the encoding below, so that two builds with different encodings never agree by chance.
 const digestVersion = 1
 
-// Digest is a 64-bit hash of everything that Equal compares, except Shape.StartupTimeout, Defaults.Fault and Defaults.Named;
-// because a hub that is older than those fields drops them, and would request complete reports endlessly.
+// Digest is a 64-bit hash of everything that Equal compares, except Shape.StartupTimeout, Defaults.Fault, Defaults.Named and
+// Member.Claiming; because a hub that is older than those fields drops them, and would request complete reports endlessly.
 func (s *Segment) Digest() uint64 {
 	var buf [1024]byte // stays on the stack; a segment of many members outgrows it
 	return xxhash.Sum64(s.appendCanonical(buf[:0]))

@@ -149,7 +149,7 @@ func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
 	if name != p.GetName() {
 		name = p.GetName()
 	}
-	return Member{
+	m := Member{
 		Name:          name,
 		Shape:         shapeFromProto(p, was.Shape),
 		Idle:          max(0, p.GetIdle()),
@@ -163,6 +163,8 @@ func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
 		CanGrow:       p.GetCanGrow(),
 		SaturatedFor:  positive(p.GetSaturatedFor()),
 	}
+	m.SetClaiming(p.GetClaiming())
+	return m
 }
 
 func shapeFromProto(p *federationv1.MemberSegment, was Shared[Shape]) Shared[Shape] {
@@ -195,6 +197,7 @@ func (m *Member) Proto() *federationv1.MemberSegment {
 		QueueCapacity: m.QueueCapacity,
 		CanGrow:       m.CanGrow,
 		Image:         shape.Image,
+		Claiming:      int32(m.Claiming),
 	}
 	if shape.StartupTimeout > 0 {
 		p.StartupTimeout = durationpb.New(shape.StartupTimeout)

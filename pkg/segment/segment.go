@@ -64,7 +64,15 @@ type Member struct {
 	QueueCapacity int32
 	State         State
 	CanGrow       bool
+	Claiming      uint16 // the hub's calls whose claims have a Pod; no more than the type holds
 }
+
+// SetClaiming sets Claiming to what is nearest.
+func (m *Member) SetClaiming(calls int32) { m.Claiming = uint16(min(max(0, calls), math.MaxUint16)) }
+
+// Free is how many idle Pods so many claims in flight leave; below 0 they are too many. ReadyIdle is without the Pods of those that are
+// claiming. There are never more than ReadyIdle; because claiming may count claims that others have in flight.
+func (m *Member) Free(inFlight int32) int32 { return m.ReadyIdle - max(0, inFlight-int32(m.Claiming)) }
 
 func (m *Member) equal(o *Member) bool {
 	a, b := *m, *o

@@ -5,6 +5,7 @@ package segment
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -115,6 +116,14 @@ func TestDigestIgnoresWhatOlderHubsDrop(t *testing.T) {
 	}
 	if s.Equal(sample()) {
 		t.Error("a change of it is not reported")
+	}
+	counted := sample()
+	counted.Members()[0].SetClaiming(math.MaxInt32)
+	if counted.Digest() != sample().Digest() || counted.Equal(sample()) {
+		t.Error("the Pods that are being claimed are in the digest, or a change of them is not reported")
+	}
+	if got, err := FromProto(counted.Proto()); err != nil || !got.Equal(counted) || got.Members()[0].Claiming != math.MaxUint16 {
+		t.Errorf("%v came to %v, %v", counted.Proto(), got, err)
 	}
 	named := sample()
 	named.Defaults = Share(Defaults{Named: "mars,west"})

@@ -1785,6 +1785,7 @@ type MemberSegment struct {
 	SaturatedFor   *durationpb.Duration   `protobuf:"bytes,15,opt,name=saturated_for,json=saturatedFor,proto3" json:"saturated_for,omitempty"`       // remaining; unset when not saturated, or saturated without a time
 	Image          string                 `protobuf:"bytes,16,opt,name=image,proto3" json:"image,omitempty"`                                         // what a claim without an image gets
 	StartupTimeout *durationpb.Duration   `protobuf:"bytes,17,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"` // what a claim without one gets; unset: 2 min
+	Claiming       int32                  `protobuf:"varint,18,opt,name=claiming,proto3" json:"claiming,omitempty"`                                  // unanswered claims of the hub that have a Pod: ready_idle is without it, and the hub need not deduct them
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1936,6 +1937,13 @@ func (x *MemberSegment) GetStartupTimeout() *durationpb.Duration {
 		return x.StartupTimeout
 	}
 	return nil
+}
+
+func (x *MemberSegment) GetClaiming() int32 {
+	if x != nil {
+		return x.Claiming
+	}
+	return 0
 }
 
 // KeyHolder says that a Pod carries a claim key, or will, or did.
@@ -5113,7 +5121,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x12default_multiplier\x18\x06 \x01(\x05R\x11defaultMultiplier\x12<\n" +
 	"\amembers\x18\a \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\x12\x14\n" +
 	"\x05fault\x18\b \x01(\tR\x05fault\x12\x14\n" +
-	"\x05named\x18\t \x01(\tR\x05named\"\xd8\x04\n" +
+	"\x05named\x18\t \x01(\tR\x05named\"\xf4\x04\n" +
 	"\rMemberSegment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_type\x18\x02 \x01(\tR\finstanceType\x12\x1e\n" +
@@ -5135,7 +5143,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\bcan_grow\x18\x0e \x01(\bR\acanGrow\x12>\n" +
 	"\rsaturated_for\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\fsaturatedFor\x12\x14\n" +
 	"\x05image\x18\x10 \x01(\tR\x05image\x12B\n" +
-	"\x0fstartup_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x0estartupTimeout\"\xa4\x01\n" +
+	"\x0fstartup_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x0estartupTimeout\x12\x1a\n" +
+	"\bclaiming\x18\x12 \x01(\x05R\bclaiming\"\xa4\x01\n" +
 	"\tKeyHolder\x12\x19\n" +
 	"\bkey_hash\x18\x01 \x01(\tR\akeyHash\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x1d\n" +

@@ -41,7 +41,8 @@
 //   - A relay that breaks makes its clusters the last choice, and removes nothing: TestI5ABrokenRelayLeavesTheParts,
 //     TestI5ARelayedMassRemovalNeedsTwoCompleteReports.
 //   - Peers tell each other of their claims in flight where few idle Pods are left, so that two replicas choose different last Pods:
-//     TestTwoReplicasChooseDifferentLastPods. These are hints. A wrong one costs a hop: TestPoisonedHintsCostAHop.
+//     TestTwoReplicasChooseDifferentLastPods. These are hints. A wrong one costs a hop: TestPoisonedHintsCostAHop. A member's claiming
+//     counts all replicas' claims, and so hides a replica's own as long as the peers' are under way; that costs a hop as well.
 //   - A relay keeps one line for each cluster. A peer that falls behind is owed a complete report:
 //     TestI10APeerThatReadsSlowlyIsOwedACompleteReport.
 //   - Peers tell each other of hellos beside a healthy stream; because two clusters with one identity may connect to different replicas:

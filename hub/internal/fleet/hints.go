@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -137,19 +138,19 @@ func (i *Inlet) hints(in *federationv1.RelayClaims) {
 		if m.GetClaims() == 0 {
 			continue
 		}
-		if cell, idle := cellOf(i.fleet.View(key.env), key); cell != nil {
-			claims := int32(min(m.GetClaims(), uint32(max(0, idle)))) // more would fill the queue, by a hint
+		if cell, most := cellOf(i.fleet.View(key.env), key); cell != nil {
+			claims := int32(min(int64(m.GetClaims()), most, math.MaxInt32)) // more would fill the queue, by a hint
 			cell.Add(claims)
 			i.hinted[key] = hinted{cell, claims}
 		}
 	}
 }
 
-// cellOf returns where the claims for a member are counted, and how many idle Pods it has; nil: there is no such member.
-func cellOf(view *router.View, key hintKey) (cell *atomic.Int32, idle int32) {
+// cellOf returns where the claims for a member are counted, and how many of them can have a Pod; nil: there is no such member.
+func cellOf(view *router.View, key hintKey) (cell *atomic.Int32, most int64) {
 	for n := range view.Len() {
 		if c := view.Candidate(n); c.Cluster.ID == key.cluster && c.Member().Name == key.pool {
-			return c.InFlight, c.Member().ReadyIdle
+			return c.InFlight, int64(c.Member().ReadyIdle) + int64(c.Member().Claiming)
 		}
 	}
 	return nil, 0

@@ -58,11 +58,11 @@ func (f *Fleet) Reserve(view *router.View, index int) Reservation {
 		if s := c.session.Load(); s != nil {
 			r.incarnation = s.Incarnation()
 		}
-		now, idle := r.cell.Add(1), chosen.Member().ReadyIdle
-		r.overdrawn = now > idle
+		left := chosen.Member().Free(r.cell.Add(1))
+		r.overdrawn = left < 0
 		if len(f.relayed()) > 0 {
 			r.key = &memberKey{c, chosen.Segment.Key(), chosen.Member().Name}
-			f.begin(*r.key, idle-now)
+			f.begin(*r.key, left)
 		}
 	}
 	return r

@@ -32,6 +32,14 @@ func (c *claims) reserve() *Reservation {
 	return &r
 }
 
+// change reports so many idle Pods, and so many of claims that are not answered.
+func (c *claims) change(idle, claiming int32) {
+	c.t.Helper()
+	s := pool(env(0), idle)
+	s.Members()[0].SetClaiming(claiming)
+	c.o.change(s)
+}
+
 func (c *claims) want(inFlight int32) {
 	c.t.Helper()
 	e := c.f.Explain(&router.Request{}, c.f.View(env(0)))
@@ -81,6 +89,25 @@ func TestInFlight(t *testing.T) {
 		r := c.reserve()
 		c.o.change(pool(env(0), 2))
 		r.Settle(2)
+		c.want(0)
+	})
+	t.Run("a claim that has its Pod is deducted once", func(t *testing.T) {
+		c := newClaims(t)
+		first := c.reserve()
+		c.change(2, 1)
+		c.want(0)
+		second, third := c.reserve(), c.reserve()
+		if second.Overdrawn() || third.Overdrawn() {
+			t.Error("a Pod that is idle counts as reserved")
+		}
+		if _, d := c.f.Pick(env(0), &router.Request{NoQueue: true}, 0); d.Reason != router.NoIdlePod {
+			t.Errorf("with all idle Pods reserved and no queueing: %s", d.Reason)
+		}
+		third.Cancel()
+		second.Cancel()
+		first.Settle(3)
+		c.want(0)
+		c.change(2, 0)
 		c.want(0)
 	})
 	t.Run("a report that does not count covers nothing", func(t *testing.T) {

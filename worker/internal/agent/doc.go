@@ -73,6 +73,8 @@
 //   - Each is confirmed at once and gets one answer; a call to reach a sandbox once its tunnel (package podtunnel) is open.
 //   - covered_by names a report that shows the claim's effect; because the hub must subtract a Pod once. It precedes the answer. Without
 //     credit it follows, even if nothing has changed.
+//   - Before that, a member's claiming counts the calls whose claims have a Pod; because the hub deducts a claim until it is answered,
+//     and would deduct the Pod that left ready_idle as well: TestCallsOfTheHubWithAPodAreClaiming of package claim, TestInFlight of fleet.
 //   - Claims and other calls have separate bounds; because claims must hold up no release: TestClaimsLeaveRoomForOtherCalls.
 //   - A claim without a key ends with its stream. If its answer cannot be sent, its sandbox is released.
 //   - A claim with a key continues (package claim); its dispatch ends with the stream (I10): TestI10ADispatchEndsWithItsStream.

@@ -39,6 +39,9 @@ func (s *Service) carry(ctx context.Context, o *op) {
 				l.enforce(p) // it appeared while the claim waited
 			}
 		}
+		if err != nil {
+			l.lose(o)
+		}
 		o.err = err
 		close(o.done)
 	})

@@ -56,7 +56,11 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 	var found met
 	var err error
-	s.update(func(l locked) { found, err = l.enter(ctx, c) })
+	s.update(func(l locked) {
+		if found, err = l.enter(ctx, c); err == nil && found.op != nil && !c.Local {
+			l.call(found.op, 1)
+		}
+	})
 	if err == nil && found.ended != "" {
 		found.sandbox, err = s.recordFor(ctx, &c, found.ended)
 	}
@@ -65,6 +69,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 	id, until := found.sandbox.GetId(), s.clock.Now().Add(found.sandbox.GetStartupTimeout().AsDuration())
 	if o := found.op; o != nil {
+		defer s.leave(o, &c)
 		if err := s.await(ctx, o); err != nil {
 			return nil, err
 		}
@@ -77,6 +82,13 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 		return s.start(ctx, found.op)
 	default:
 		return told(s.sandboxes.AwaitRunning(ctx, id, until))
+	}
+}
+
+// leave is called when a call that waited for a claim returns.
+func (s *Service) leave(o *op, c *Claim) {
+	if !c.Local {
+		s.update(func(l locked) { l.call(o, -1) })
 	}
 }
 

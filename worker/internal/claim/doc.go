@@ -67,6 +67,8 @@
 //     that cannot grow in time, DEADLINE, QUEUE_FULL: TestAdmit.
 //   - A claim that the hub sent for an idle Pod alone does not wait either: NO_CAPACITY; because the hub knows other clusters with idle
 //     Pods, and another claim took this one's: TestAnIdleOnlyClaimDoesNotWait.
+//   - A call of the hub counts as claiming from when its claim has a Pod until it returns; because the hub deducts it meanwhile, and would
+//     deduct the Pod as well: TestCallsOfTheHubWithAPodAreClaiming.
 //   - A claim without callers leaves the queue, and its Pod goes to the next: TestAClaimWithoutAKeyEndsWithItsCaller,
 //     TestAClaimCanceledAsItGetsItsPodLeavesNone.
 //   - A claim without a key whose sandbox ended before it ran, not by the request's fault, returns to its place, for three sandboxes at

@@ -24,6 +24,9 @@ type waiter struct {
 	place  *list.Element // among the claims that had no Pod yet
 	index  int           // among the claims that lost one
 
+	callers int  // calls of the hub that wait for its sandbox
+	taken   bool // it has a Pod, for which its queue counts callers as claiming
+
 	handed  chan *inventory.Hold // a Pod for a claim that waits
 	refused chan error           // why it gets no Pod
 }

@@ -91,6 +91,7 @@ func (s *Service) InFlight() (n int) {
 // Stats are the current numbers of a pool.
 type Stats struct {
 	ReadyIdle    int32 // Pods that can be handed out now
+	Claiming     int32 // calls of the hub whose claims have a Pod
 	Waiting      int32 // claims in the queue
 	WaitCapacity int32 // claims that may be in the queue
 	// LastCreate is when a sandbox was last requested, by the service's Clock; zero if this process got no request.
@@ -106,7 +107,7 @@ func (s *Service) Stats(key types.NamespacedName) (stats Stats, ok bool) {
 		}
 		stats = Stats{ReadyIdle: int32(p.Idle()), WaitCapacity: s.opts.QueueCapacity}
 		if q := shared.queues[key]; q != nil {
-			stats.Waiting, stats.LastCreate = int32(q.len()), q.asked
+			stats.Waiting, stats.Claiming, stats.LastCreate = int32(q.len()), q.claiming, q.asked
 		}
 	})
 	return stats, ok

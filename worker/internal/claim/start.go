@@ -44,6 +44,7 @@ func (s *Service) start(ctx context.Context, o *op) (*sandboxv1.Sandbox, error) 
 		var nextErr error
 		s.update(func(l locked) { next, nextErr = l.enterAgain(ctx, o) })
 		if nextErr == nil {
+			defer s.leave(next, &next.claim)
 			nextErr = s.await(ctx, next)
 		}
 		switch {
@@ -73,6 +74,8 @@ func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 		return nil, err
 	}
 	o.deadline, o.startup = before.deadline, before.startup-o.started.Sub(before.started)
+	o.callers = before.callers
+	l.lose(before)
 	if o.queue == before.queue {
 		o.ticket, o.rank = before.ticket, before.rank
 	}

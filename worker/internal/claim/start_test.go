@@ -163,7 +163,7 @@ func TestAClaimIsGivenSoManyStarts(t *testing.T) {
 					!strings.Contains(err.Error(), "NodeLost") {
 					t.Errorf("answered %v, want why %s failed", err, last)
 				}
-				if got := s.stats(); got.Waiting != 0 || int(got.ReadyIdle) != tc.pods-tc.starts {
+				if got := s.stats(); got.Waiting != 0 || got.Claiming != 0 || int(got.ReadyIdle) != tc.pods-tc.starts {
 					t.Errorf("left behind: %+v", got)
 				}
 			})

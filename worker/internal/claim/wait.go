@@ -17,9 +17,10 @@ import (
 // queue holds the waiting claims of a pool. It is removed with the pool.
 type queue struct {
 	waitQueue
-	pool   types.NamespacedName
-	asked  time.Time // when a sandbox was last requested
-	queued bool      // it had claims in it when it was last announced
+	pool     types.NamespacedName
+	asked    time.Time // when a sandbox was last requested
+	queued   bool      // it had claims in it when it was last announced
+	claiming int32     // calls of the hub that wait for claims which have a Pod
 }
 
 func (l locked) queueOf(pool types.NamespacedName) *queue {
@@ -56,6 +57,7 @@ func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err
 
 // ask takes an idle Pod, or puts the claim into the queue: then it returns neither a Pod nor an error.
 func (l locked) ask(o *op) (*inventory.Hold, error) {
+	l.lose(o)
 	q, p := o.queue, l.Pool(o.claim.Pool)
 	if p == nil || l.queues[q.pool] != q {
 		return nil, l.turnAway(q, poolRemoved)
@@ -71,7 +73,7 @@ func (l locked) ask(o *op) (*inventory.Hold, error) {
 	switch got {
 	case takesPod:
 		q.pass(&o.waiter) // no claim waits: a Pod is idle only while none does
-		return l.Take(p, o.image), nil
+		return l.give(q, &o.waiter, p), nil
 	case displaces:
 		q.remove(newest)
 		newest.refused <- l.turnAway(q, displaced)
@@ -82,6 +84,37 @@ func (l locked) ask(o *op) (*inventory.Hold, error) {
 	q.add(&o.waiter)
 	l.Touch(p)
 	return nil, nil
+}
+
+// give takes an idle Pod for a claim. Its calls count as claiming from now on; because the hub deducts them from the idle Pods until they
+// return, and would deduct the Pod as well.
+func (l locked) give(q *queue, w *waiter, p *inventory.Pool) *inventory.Hold {
+	w.taken = true
+	q.claiming += int32(w.callers)
+	return l.Take(p, w.image)
+}
+
+// lose is called when a claim has no Pod any more, or never had one.
+func (l locked) lose(o *op) {
+	if o.taken {
+		o.taken = false
+		l.count(o, -o.callers)
+	}
+}
+
+// call counts a call of the hub that waits for a claim, or one less.
+func (l locked) call(o *op, more int) {
+	o.callers += more
+	if o.taken {
+		l.count(o, more)
+	}
+}
+
+func (l locked) count(o *op, calls int) {
+	o.queue.claiming += int32(calls)
+	if p := l.Pool(o.queue.pool); p != nil {
+		l.Touch(p)
+	}
 }
 
 // saturatedFor returns for how long a pool will not grow.
@@ -105,7 +138,7 @@ func (l locked) serve(p *inventory.Pool) {
 	}
 	for q.len() > 0 && p.Idle() > 0 {
 		next := q.next()
-		next.handed <- l.Take(p, next.image)
+		next.handed <- l.give(q, next, p)
 	}
 	if queued := q.len() > 0; queued != q.queued {
 		q.queued = queued

@@ -22,6 +22,7 @@ type poolFacts struct {
 	paused        bool                  // another controller manages it
 	foreign       bool                  // it is not the Env's
 	readyIdle     int32
+	claiming      int32
 	waiting       int32
 	queueCapacity int32
 	canGrow       bool          // an unmet claim makes it grow
@@ -144,6 +145,7 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	out.Running = status.RunningReplicas + status.StartingReplicas
 	out.Current = facts.pool.Spec.Replicas
 	out.ReadyIdle = facts.readyIdle
+	out.SetClaiming(facts.claiming)
 	out.Pending = facts.waiting
 	out.QueueCapacity = facts.queueCapacity
 	out.CanGrow, out.SaturatedFor = facts.canGrow, facts.saturated

@@ -59,18 +59,18 @@ func TestDescribe(t *testing.T) {
 		if name == "leaving" || name == "paused-gone" {
 			p.DeletionTimestamp = &metav1.Time{}
 		}
-		return poolFacts{pool: p, readyIdle: 2, waiting: 1, queueCapacity: 100, paused: strings.HasPrefix(name, "paused")}
+		return poolFacts{pool: p, readyIdle: 2, claiming: 3, waiting: 1, queueCapacity: 100, paused: strings.HasPrefix(name, "paused")}
 	}
 	const want = `default/py u1 g4 python small×2
-active small×2 default p7 Active idle=3 ready=2 running=3 desired=5 current=4 pending=1/100 grow=false img:1 5m0s
-gone small×2 default p7 Missing idle=0 ready=0 running=0 desired=1 current=0 pending=0/0 grow=false 
-late small×2 default p7 Active idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
-leaving small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
-odd small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
-paused small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
-paused-gone small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
-saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 current=4 pending=1/100 grow=false img:1
-theirs small×2 default p7 Inconsistent idle=0 ready=0 running=0 desired=1 current=0 pending=0/0 grow=false img:1
+active small×2 default p7 Active idle=3 ready=2+3 running=3 desired=5 current=4 pending=1/100 grow=false img:1 5m0s
+gone small×2 default p7 Missing idle=0 ready=0+0 running=0 desired=1 current=0 pending=0/0 grow=false 
+late small×2 default p7 Active idle=3 ready=2+3 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+leaving small×2 default p7 Missing idle=3 ready=2+3 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+odd small×2 default p7 Inconsistent idle=3 ready=2+3 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+paused small×2 default p7 Inconsistent idle=3 ready=2+3 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+paused-gone small×2 default p7 Missing idle=3 ready=2+3 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+saturated small×2 default p7 Saturated idle=3 ready=2+3 running=3 desired=3 current=4 pending=1/100 grow=false img:1
+theirs small×2 default p7 Inconsistent idle=0 ready=0+0 running=0 desired=1 current=0 pending=0/0 grow=false img:1
 `
 	if got := render(segmentOf(env, "east", pools)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -203,8 +203,8 @@ func render(s *segment.Segment) string {
 		if shape.StartupTimeout != 0 {
 			image += " " + shape.StartupTimeout.String()
 		}
-		fmt.Fprintf(&b, "%s %s×%d %s p%d %s idle=%d ready=%d running=%d desired=%d current=%d pending=%d/%d grow=%t %s\n",
-			m.Name, shape.InstanceType, shape.Multiplier, shape.ScalingGroup, shape.Priority, m.State, m.Idle, m.ReadyIdle, m.Running,
+		fmt.Fprintf(&b, "%s %s×%d %s p%d %s idle=%d ready=%d+%d running=%d desired=%d current=%d pending=%d/%d grow=%t %s\n",
+			m.Name, shape.InstanceType, shape.Multiplier, shape.ScalingGroup, shape.Priority, m.State, m.Idle, m.ReadyIdle, m.Claiming, m.Running,
 			m.Desired, m.Current, m.Pending, m.QueueCapacity, m.CanGrow, image)
 	}
 	return b.String()

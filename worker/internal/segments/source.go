@@ -257,7 +257,8 @@ func (s *Source) pool(ctx context.Context, name types.NamespacedName) (poolFacts
 	facts := poolFacts{pool: pool, paused: s.Paused != nil && s.Paused(pool)}
 	facts.canGrow, facts.saturated = s.Outlooks.Outlook(name)
 	if stats, ok := s.Claims.Stats(name); ok {
-		facts.readyIdle, facts.waiting, facts.queueCapacity = stats.ReadyIdle, stats.Waiting, stats.WaitCapacity
+		facts.readyIdle, facts.claiming = stats.ReadyIdle, stats.Claiming
+		facts.waiting, facts.queueCapacity = stats.Waiting, stats.WaitCapacity
 	}
 	return facts, nil
 }
