@@ -29,7 +29,8 @@ func (b *bench) bursts(ctx context.Context, add func(...result)) error {
 	}
 	of := fmt.Sprintf("burst of %d claims on as many Pods in %d clusters, ", s.pods, len(planes))
 	add(compare(of+"the last one", "ms", quantile(1), legs[1], legs[0]).atMost(lastOfBurst),
-		compare(of+"p50", "ms", quantile(0.5), legs[1], legs[0]), s.given.result())
+		compare(of+"p50", "ms", quantile(0.5), legs[1], legs[0]), s.given.result(),
+		count("Pods that were given up, because their claims went to another cluster", "Pods", float64(s.replaced()), b.size.pairs))
 	add(cpuResults(legs[1], legs[0])...)
 	return nil
 }

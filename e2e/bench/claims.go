@@ -181,7 +181,13 @@ func (s *stock) resetPool(ctx context.Context) error {
 	if err := s.resetArm(ctx, func(at *shelf) []corev1.Pod { return at.pool }); err != nil {
 		return err
 	}
-	return s.waitReady(ctx)
+	if err := s.waitReady(ctx); err != nil {
+		return err
+	}
+	return s.each(func(at *shelf) (err error) {
+		at.pool, err = at.list(ctx, s.space) // some may be new
+		return err
+	})
 }
 
 // resetArm makes the Pods of an arm idle again, and lets every watcher process that.

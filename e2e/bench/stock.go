@@ -18,6 +18,7 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
@@ -61,6 +62,7 @@ type shelf struct {
 	pool    []corev1.Pod // as they were when idle
 	raw     []corev1.Pod
 	bodies  [][]byte // patches of the raw Pods
+	ended   int      // Pods of the pool that were replaced, because their claims left
 }
 
 // stock is shelves of one Env.
@@ -138,6 +140,14 @@ func (s *stock) each(f func(*shelf) error) error {
 		group.Go(func() error { return f(at) })
 	}
 	return group.Wait()
+}
+
+// replaced is how many Pods of the pools were.
+func (s *stock) replaced() (pods int) {
+	for _, at := range s.shelves {
+		pods += at.ended
+	}
+	return pods
 }
 
 // kubeClients returns one client like the worker's own, which alone may write its keys on Pods, and one that may read metrics.
@@ -252,7 +262,7 @@ func (s *stock) waitReady(ctx context.Context) error {
 }
 
 // reset makes an arm's Pods idle again, with their managed fields, which a claim ends. This is the bench's own shortcut: a
-// release would replace the Pods.
+// release would replace the Pods. What has replaced a Pod, and was claimed as well, is deleted, and so replaced.
 func (s *shelf) reset(ctx context.Context, pods []corev1.Pod) error {
 	now, err := s.list(ctx, pods[0].Namespace)
 	if err != nil {
@@ -266,10 +276,16 @@ func (s *shelf) reset(ctx context.Context, pods []corev1.Pod) error {
 	group.SetLimit(resetters)
 	for _, pod := range now {
 		was, ours := idle[pod.UID]
-		if !ours || pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle {
+		if !ours {
+			s.ended++
+		}
+		if pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle {
 			continue
 		}
 		group.Go(func() error {
+			if !ours {
+				return client.IgnoreNotFound(s.admin.CoreV1().Pods(pod.Namespace).Delete(groupCtx, pod.Name, metav1.DeleteOptions{}))
+			}
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 				"labels": back(pod.Labels, was.Labels), "annotations": back(pod.Annotations, was.Annotations), "managedFields": was.ManagedFields,
 			}})
