@@ -14,6 +14,7 @@
 //	secrets.go  references to Secrets
 //	wait.go     a Pod, now or later
 //	queue.go    which claim is next
+//	writes.go   how many claims are written at a time
 //	write.go
 //	decide.go   (pure)
 //	service.go
@@ -28,12 +29,20 @@
 //   - An unclear write is repeated on the same Pod with the same id until a test or a live read settles it; because a denial (401, 403,
 //     429) concerns its try alone: TestI2AnUnclearWriteIsNotRefused.
 //
+// # How many claims are written at a time
+//
+//   - 256, in order; because in a large burst each would take longer than its timeout: TestSoManyClaimsAreWrittenAtATime.
+//   - A claim that waits for that leaves with its caller and at its deadline, and when the API server responds to none for 7 s; because
+//     other clusters may be tried. Its Pod is idle again: TestAClaimThatIsNotWrittenLeavesItsPod.
+//
 // # I2: at most one sandbox is returned for a key
 //
 //   - One claim of a (key, attempt) runs at a time; callers join it, and it outlives them: TestI2OneKeyOneSandbox,
 //     TestAKeyedClaimOutlivesItsCaller.
 //   - A sandbox is returned only under the lease; because a later leader may have listed the Pods before the write:
 //     TestI2NoAnswerWithoutTheLease.
+//   - A claim waits for a lease that has lapsed; because a burst delays the renewal, which tells that no other process has led (package
+//     lease): TestI2ALeaseThatIsRenewedLateCostsNoClaim.
 //   - Pods besides the key's holder were never returned. They end as Canceled, under the lease only (I6):
 //     TestI2OfTwoPodsTheHigherIncarnationStays, TestI6ALapsedLeaderEndsNothingOfItsSuccessor.
 //   - So does a late write of an earlier leader, which no caller was given, whose key stands for a sandbox that has ended or for a claim

@@ -209,6 +209,24 @@ func TestI2NoAnswerWithoutTheLease(t *testing.T) {
 	}
 }
 
+// TestI2ALeaseThatIsRenewedLateCostsNoClaim: it lapses as the Pod is written, and no other process has led when it is held again.
+func TestI2ALeaseThatIsRenewedLateCostsNoClaim(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	var l *claimtest.Leader
+	lapse := sync.OnceFunc(func() {
+		l.Lease.Lost.Store(true)
+		time.AfterFunc(200*time.Millisecond, func() { l.Lease.Lost.Store(false) })
+	})
+	l = w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &slow{next: next, written: lapse} })
+	})
+	l.AwaitIdle(1)
+	if got := l.MustCreate(); got.GetPhase() != sandboxv1.Phase_RUNNING {
+		t.Errorf("returned %v", got)
+	}
+}
+
 // I2: the next leader knows what the last leader returned a moment ago, however late its informers are.
 func TestI2ANewLeaderListsBeforeItServes(t *testing.T) {
 	w := claimtest.NewWorld(t)

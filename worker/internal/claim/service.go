@@ -49,6 +49,7 @@ type Service struct {
 	time      *apitime.Clock
 	clock     clock.Clock
 	metrics   *metrics
+	writes    *writes
 	guarded   inventory.Guarded[shared]
 }
 
@@ -63,6 +64,7 @@ func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service,
 	}
 	s := &Service{
 		opts: opts, inventory: i, sandboxes: sb, clusterID: i.ClusterID(), time: i.Time(), clock: i.Clock(), metrics: m,
+		writes: newWrites(i.Clock()),
 		guarded: inventory.Guard(shared{
 			queues: map[types.NamespacedName]*queue{}, ops: map[string]*op{}, unjudged: map[string]struct{}{},
 			refused: memory.New[refusal](keyMemory, maxKeys, nil), unclear: memory.New[string](keyMemory, maxKeys, nil),

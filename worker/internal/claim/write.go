@@ -25,10 +25,17 @@ const (
 	maxUnclear = 3
 	// maxRetryAfter bounds the pause before that, whatever the server's Retry-After says.
 	maxRetryAfter = 2 * time.Second
+	// renewsWithin is how long a claim that has been written waits for a lease that has lapsed, and how often it looks.
+	renewsWithin, lookAtLease = 3 * time.Second, 100 * time.Millisecond
 )
 
 // take writes the claim on a Pod. False without an error means that another writer was faster.
 func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, error) {
+	if err := s.writes.begin(ctx, o); err != nil {
+		s.update(func(l locked) { l.Return(hold) })
+		return false, err
+	}
+	defer s.writes.done()
 	pod, grant := s.grant(o, hold)
 	patch, _, err := sandbox.ClaimPatch(pod, grant)
 	if err != nil {
@@ -36,6 +43,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		return false, claimFault(err)
 	}
 	// A write that has begun is followed to its end, even if the caller leaves.
+	wanted := ctx
 	ctx = context.WithoutCancel(ctx)
 	start, before := s.clock.Now(), s.inventory.NewestSeen()
 	ctx, end := inventory.StartWrite(ctx, pod, o.id)
@@ -54,7 +62,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 			return false, disposition.Doubt("writing the claim: %w", inventory.ErrSetBack)
 		}
 		s.update(func(l locked) { l.Settle(hold, now) })
-		if !s.inventory.LeaseHeld() {
+		if !s.holdsLease(wanted) {
 			log.Info("Not answering: the lease was lost while the Pod was written", "sandbox", o.id)
 			if o.claim.KeyHash == "" {
 				s.sandboxes.Abandon(o.id)
@@ -84,6 +92,19 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		})
 		return false, disposition.Doubt("the API server did not answer: %w", err)
 	}
+}
+
+// holdsLease reports whether the lease is held, now or soon again. ctx ends with the term of this leader, or once no caller waits.
+func (s *Service) holdsLease(ctx context.Context) bool {
+	if s.inventory.LeaseHeld() {
+		return true
+	}
+	for until := s.clock.Now().Add(renewsWithin); s.clock.Now().Before(until) && wallclock.Sleep(ctx, s.clock, lookAtLease) == nil; {
+		if s.inventory.LeaseHeld() {
+			return ctx.Err() == nil
+		}
+	}
+	return false
 }
 
 // grant returns what to write on which Pod. An event may update the Pod at any time, also while it is held.
