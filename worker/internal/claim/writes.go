@@ -17,8 +17,8 @@ const (
 	// maxWrites is how many claims are written at a time. More are not faster, and might take longer than a write's timeout. Fewer cost the
 	// API server and etcd more processor time each, because they do such writes in batches.
 	maxWrites = 256
-	// hangs is for how long the API server responds to no write when claims that wait for one are refused.
-	hangs = 7 * time.Second
+	// maxSilence is how long the API server may respond to no write before the claims that wait for one are refused.
+	maxSilence = 7 * time.Second
 )
 
 // writes are the claims being written. Those that wait for one to end go in order.
@@ -43,7 +43,7 @@ func (w *writes) begin(ctx context.Context, o *op) error {
 	}
 	began := w.clock.Now()
 	for {
-		wait := min(hangs, o.deadline.Sub(w.clock.Now()))
+		wait := min(maxSilence, o.deadline.Sub(w.clock.Now()))
 		timer := w.clock.NewTimer(wait)
 		select {
 		case w.slots <- struct{}{}:
@@ -58,8 +58,8 @@ func (w *writes) begin(ctx context.Context, o *op) error {
 		switch {
 		case !now.Before(o.deadline):
 			return disposition.Refuse(problem.Deadline, "%d claims were being written, and none ended in time", maxWrites)
-		case now.Sub(*w.ended.Load()) >= hangs && now.Sub(began) >= hangs:
-			return disposition.Refuse(problem.Unavailable, "the API server has responded to none of %d writes for %s", maxWrites, hangs)
+		case now.Sub(*w.ended.Load()) >= maxSilence && now.Sub(began) >= maxSilence:
+			return disposition.Refuse(problem.Unavailable, "the API server has responded to none of %d writes for %s", maxWrites, maxSilence)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestAClaimThatIsNotWrittenLeavesItsPod(t *testing.T) {
 	}{
 		"its caller leaves":                 {time.Minute, time.Second, 0, time.Second, problem.Deadline},
 		"its deadline":                      {3 * time.Second, 0, 0, 3 * time.Second, problem.Deadline},
-		"an API server that does not reply": {time.Minute, 0, 0, hangs, problem.Unavailable},
+		"an API server that does not reply": {time.Minute, 0, 0, maxSilence, problem.Unavailable},
 		"one that is slow":                  {10 * time.Second, 0, 5 * time.Second, 10 * time.Second, problem.Deadline},
 	} {
 		t.Run(name, func(t *testing.T) {
