@@ -12,7 +12,6 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/e2e/testserver"
 )
 
 // openAccess is the policy of a hub that asks for no credentials.
@@ -28,15 +27,9 @@ func (openAccess) CheckAccess(context.Context, *sandboxv1.CheckAccessRequest) (*
 
 // An empty list of who may do something would mean that no caller may.
 func TestWhoCanAtAnOpenHubIsEverybody(t *testing.T) {
-	server := grpc.NewServer()
-	sandboxv1.RegisterAccessServer(server, openAccess{})
-	address := testserver.ServeGRPC(t, server)
-	root := newRoot()
+	address := serving(t, func(s *grpc.Server) { sandboxv1.RegisterAccessServer(s, openAccess{}) })
 	var out, diagnostics bytes.Buffer
-	root.SetArgs([]string{"access", "who-can", "drain", "clusters", "--server", address})
-	root.SetOut(&out)
-	root.SetErr(&diagnostics)
-	must.Succeed(t, root.ExecuteContext(t.Context()))
+	must.Succeed(t, command(t.Context(), &out, &diagnostics, "access", "who-can", "drain", "clusters", "--server", address))
 	if !strings.Contains(diagnostics.String(), everybody) {
 		t.Errorf("who-can tells %q and %q", &out, &diagnostics)
 	}

@@ -91,11 +91,11 @@ func TestAuditFollows(t *testing.T) {
 	must.Succeed(t, os.WriteFile(path, line("first"), 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	read, written := io.Pipe()
-	cmd := newRoot()
-	cmd.SetOut(written)
-	cmd.SetArgs([]string{"audit", path, "--follow", "-o", "json"})
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.ExecuteContext(ctx); _ = written.Close() }()
+	go func() {
+		ended <- command(ctx, written, io.Discard, "audit", path, "--follow", "-o", "json")
+		_ = written.Close()
+	}()
 	next := func(want string) {
 		t.Helper()
 		buffer := make([]byte, 4096)

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -67,9 +66,7 @@ func TestPhaseTellsOfAPause(t *testing.T) {
 
 func TestTimeoutsOnTheCommandLine(t *testing.T) {
 	r := &recorder{}
-	server := grpc.NewServer()
-	sandboxv1.RegisterSandboxesServer(server, r)
-	address := testserver.ServeGRPC(t, server)
+	address := serving(t, func(s *grpc.Server) { sandboxv1.RegisterSandboxesServer(s, r) })
 	hour, none := durationpb.New(time.Hour), durationpb.New(0)
 	ready := sandboxv1.CreateSandboxRequest_READY
 	for line, want := range map[string]struct {

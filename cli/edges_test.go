@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -187,12 +188,20 @@ type runner string
 
 func serveScripted(t *testing.T, s *scripted) runner {
 	t.Helper()
+	return runner(serving(t, func(server *grpc.Server) {
+		sandboxv1.RegisterSandboxesServer(server, s)
+		sandboxv1.RegisterClaimsServer(server, s)
+		sandboxv1.RegisterEnvsServer(server, s)
+		sandboxv1.RegisterClustersServer(server, s)
+	}))
+}
+
+// serving returns the address of a server with services.
+func serving(t *testing.T, register func(*grpc.Server)) string {
+	t.Helper()
 	server := grpc.NewServer()
-	sandboxv1.RegisterSandboxesServer(server, s)
-	sandboxv1.RegisterClaimsServer(server, s)
-	sandboxv1.RegisterEnvsServer(server, s)
-	sandboxv1.RegisterClustersServer(server, s)
-	return runner(testserver.ServeGRPC(t, server))
+	register(server)
+	return testserver.ServeGRPC(t, server)
 }
 
 func (r runner) run(ctx context.Context, line string) (stdout, stderr string, code exitCode) {
@@ -203,11 +212,8 @@ func (r runner) run(ctx context.Context, line string) (stdout, stderr string, co
 func (r runner) telling(ctx context.Context, line string, told chan<- struct{}) (stdout, stderr string, code exitCode) {
 	var out bytes.Buffer
 	errOut := &signalling{told: told}
-	cmd := newRoot()
-	cmd.SetOut(&out)
-	cmd.SetErr(errOut)
-	cmd.SetArgs(append([]string{"--server", string(r)}, strings.Fields(line)...))
-	if err := cmd.ExecuteContext(ctx); err != nil && !errors.As(err, &code) {
+	err := command(ctx, &out, errOut, append([]string{"--server", string(r)}, strings.Fields(line)...)...)
+	if err != nil && !errors.As(err, &code) {
 		reportError(errOut, err)
 		code = exitCodeOf(err)
 	}
@@ -717,11 +723,8 @@ func TestCompletion(t *testing.T) {
 		"sandboxes --ended --stop-reason": "Completed\nCanceled\nReleased\nFailed\n",
 	} {
 		var out bytes.Buffer
-		cmd := newRoot()
-		cmd.SetOut(&out)
-		cmd.SetErr(&bytes.Buffer{})
-		cmd.SetArgs(append(append([]string{"__complete", "--server", string(server)}, strings.Fields(line)...), ""))
-		if err := cmd.Execute(); err != nil || !strings.HasPrefix(out.String(), want) {
+		args := append([]string{"__complete", "--server", string(server)}, strings.Fields(line)...)
+		if err := command(t.Context(), &out, io.Discard, append(args, "")...); err != nil || !strings.HasPrefix(out.String(), want) {
 			t.Errorf("%s: %q, %v, want %q", line, out.String(), err, want)
 		}
 	}

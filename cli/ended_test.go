@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/e2e/testserver"
 )
 
 // lister returns two pages; a cluster is missing from the first.
@@ -34,16 +33,10 @@ func (l *lister) ListSandboxes(_ context.Context, r *sandboxv1.ListSandboxesRequ
 
 func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
 	l := &lister{}
-	server := grpc.NewServer()
-	sandboxv1.RegisterSandboxesServer(server, l)
-	address := testserver.ServeGRPC(t, server)
+	address := serving(t, func(s *grpc.Server) { sandboxv1.RegisterSandboxesServer(s, l) })
 	run := func(args ...string) (string, error) {
 		var out strings.Builder
-		cmd := newRoot()
-		cmd.SetOut(&out)
-		cmd.SetErr(&out)
-		cmd.SetArgs(append([]string{"--server", address, "sandboxes"}, args...))
-		err := cmd.Execute()
+		err := command(t.Context(), &out, &out, append([]string{"--server", address, "sandboxes"}, args...)...)
 		return out.String(), err
 	}
 	out, err := run("--ended", "--ended-after", "2h", "--ended-before", "2026-03-01T12:00:00Z", "--stop-reason", "Failed", "--pool", "p",

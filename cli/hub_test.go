@@ -16,7 +16,6 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/hubstate"
 )
 
@@ -37,12 +36,12 @@ func TestHubShowsHowFarTheEncryptionIs(t *testing.T) {
 		"no": nil, "k2 (1204 of 1300)": {Key: "k2", Sealed: 1204, Stale: 96}, "k2": {Key: "k2", Sealed: 1300},
 	} {
 		address := serveHub(t, &keeper{encryption: e})
-		out := mustRun(t, "hub", "--server", address)
+		out := succeed(t, "hub", "--server", address)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		if !strings.Contains(lines[0], "ENCRYPTED") || !strings.HasSuffix(strings.TrimSpace(lines[len(lines)-1]), want) {
 			t.Errorf("want %q in\n%s", want, out)
 		}
-		out = mustRun(t, "hub", "--server", address, "-o", "json")
+		out = succeed(t, "hub", "--server", address, "-o", "json")
 		if strings.Contains(out, `"encryption"`) != (e != nil) || e.GetStale() > 0 && !strings.Contains(out, `"96"`) {
 			t.Errorf("as JSON: %s", out)
 		}
@@ -73,9 +72,7 @@ func archive(t *testing.T) []byte {
 
 func serveHub(t *testing.T, k *keeper) string {
 	t.Helper()
-	server := grpc.NewServer()
-	sandboxv1.RegisterHubServer(server, k)
-	return testserver.ServeGRPC(t, server)
+	return serving(t, func(s *grpc.Server) { sandboxv1.RegisterHubServer(s, k) })
 }
 
 func TestABackupIsAFileOnlyWhenItIsWhole(t *testing.T) {

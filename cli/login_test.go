@@ -23,7 +23,6 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/oidctest"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -120,9 +119,7 @@ func (r *tokenHub) last(t *testing.T) string {
 func startTokenHub(t *testing.T) (*tokenHub, string) {
 	t.Helper()
 	r := &tokenHub{}
-	server := grpc.NewServer()
-	sandboxv1.RegisterClustersServer(server, r)
-	return r, testserver.ServeGRPC(t, server)
+	return r, serving(t, func(s *grpc.Server) { sandboxv1.RegisterClustersServer(s, r) })
 }
 
 func onlyMine(t *testing.T, dir string) {

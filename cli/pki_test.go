@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"crypto/x509"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -23,22 +24,9 @@ import (
 // atollctl runs a command, and returns its standard output.
 func atollctl(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
-	root := newRoot()
-	var out, diagnostics bytes.Buffer
-	root.SetArgs(args)
-	root.SetOut(&out)
-	root.SetErr(&diagnostics)
-	err = root.ExecuteContext(t.Context())
+	var out bytes.Buffer
+	err = command(t.Context(), &out, io.Discard, args...)
 	return out.String(), err
-}
-
-func mustRun(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := atollctl(t, args...)
-	if err != nil {
-		t.Fatalf("atollctl %s: %v", strings.Join(args, " "), err)
-	}
-	return out
 }
 
 func issued(t *testing.T, dir string, who link.Identity) *x509.Certificate {
@@ -64,7 +52,7 @@ func words(t *testing.T, command string) []string {
 
 func TestPKIPrintsTheSecretsCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's a pki")
-	mustRun(t, "pki", "init", "--dir", dir)
+	succeed(t, "pki", "init", "--dir", dir)
 	for _, tc := range []struct {
 		args, want []string
 		files      string
@@ -76,7 +64,7 @@ func TestPKIPrintsTheSecretsCommand(t *testing.T) {
 	} {
 		want := append(tc.want, "--from-file=tls.crt="+filepath.Join(dir, tc.files+".crt"),
 			"--from-file=tls.key="+filepath.Join(dir, tc.files+".key"), "--from-file=ca.crt="+filepath.Join(dir, "ca.crt"))
-		got := words(t, mustRun(t, append([]string{"pki", "--dir", dir}, tc.args...)...))
+		got := words(t, succeed(t, append([]string{"pki", "--dir", dir}, tc.args...)...))
 		if !slices.Equal(got, want) {
 			t.Errorf("%q prints\n%q, want\n%q", tc.args, got, want)
 		}
@@ -85,9 +73,9 @@ func TestPKIPrintsTheSecretsCommand(t *testing.T) {
 
 func TestPKIIssuesWhatHubAndWorkerTake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	mustRun(t, "pki", "init", "--dir", dir)
-	mustRun(t, "pki", "hub", "--dir", dir, "--host", "hub.example.org,192.0.2.7,2001:db8::7,*.hub.example.org")
-	mustRun(t, "pki", "cluster", "east", "--dir", dir)
+	succeed(t, "pki", "init", "--dir", dir)
+	succeed(t, "pki", "hub", "--dir", dir, "--host", "hub.example.org,192.0.2.7,2001:db8::7,*.hub.example.org")
+	succeed(t, "pki", "cluster", "east", "--dir", dir)
 	for file, who := range map[string]link.Identity{"hub": link.Hub(), "cluster-east": link.Cluster("east")} {
 		creds, err := link.LoadCredentials(link.Files{
 			Cert: filepath.Join(dir, file+".crt"), Key: filepath.Join(dir, file+".key"), CA: filepath.Join(dir, "ca.crt"),
@@ -110,8 +98,8 @@ func TestPKIIssuesWhatHubAndWorkerTake(t *testing.T) {
 
 func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	mustRun(t, "pki", "init", "--dir", dir)
-	mustRun(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.7")
+	succeed(t, "pki", "init", "--dir", dir)
+	succeed(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.7")
 	before := issued(t, dir, link.Hub())
 	if _, err := atollctl(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.8"); err == nil || !strings.Contains(err.Error(), "--renew") {
 		t.Errorf("a second certificate: %v", err)
@@ -119,7 +107,7 @@ func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 	if !issued(t, dir, link.Hub()).Equal(before) {
 		t.Error("the first certificate was replaced")
 	}
-	out := mustRun(t, "pki", "hub", "--dir", dir, "--renew", "--context", "kind-hub")
+	out := succeed(t, "pki", "hub", "--dir", dir, "--renew", "--context", "kind-hub")
 	if !strings.Contains(out, " --dry-run=client -o yaml | kubectl --context kind-hub replace -f -") {
 		t.Errorf("a Secret that is there is replaced by: %s", out)
 	}
@@ -127,7 +115,7 @@ func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 	if after.Equal(before) || after.VerifyHostname("192.0.2.7") != nil {
 		t.Errorf("renewed: %v, want another one with the same hosts", after.IPAddresses)
 	}
-	mustRun(t, "pki", "hub", "--dir", dir, "--renew", "--host", "192.0.2.8")
+	succeed(t, "pki", "hub", "--dir", dir, "--renew", "--host", "192.0.2.8")
 	moved := issued(t, dir, link.Hub())
 	if moved.VerifyHostname("192.0.2.8") != nil || moved.VerifyHostname("192.0.2.7") == nil {
 		t.Errorf("renewed with another host: %v", moved.IPAddresses)
@@ -136,7 +124,7 @@ func TestPKIRenewsOnlyWhenTold(t *testing.T) {
 
 func TestPKIRefuses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	mustRun(t, "pki", "init", "--dir", dir)
+	succeed(t, "pki", "init", "--dir", dir)
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.key"))
 	must.Succeed(t, err)
 	elsewhere := filepath.Join(t.TempDir(), "mistyped")

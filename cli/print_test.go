@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -214,9 +215,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		err := tt.err
 		if err == nil {
-			root := newRoot()
-			root.SetArgs(tt.args)
-			err = root.Execute()
+			err = command(t.Context(), io.Discard, io.Discard, tt.args...)
 		}
 		if got := exitCodeOf(err); got != tt.want {
 			t.Errorf("%v (%v) ends with %d, want %d", tt.args, err, got, tt.want)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -15,13 +14,7 @@ import (
 
 func TestRBACOfAHostedClusterIsTheWorkersWithoutSecrets(t *testing.T) {
 	render := func(args ...string) (string, error) {
-		cmd := newRoot()
-		var out bytes.Buffer
-		cmd.SetOut(&out)
-		cmd.SetErr(&out)
-		cmd.SetArgs(append([]string{"cluster", "rbac"}, args...))
-		err := cmd.ExecuteContext(t.Context())
-		return out.String(), err
+		return atollctl(t, append([]string{"cluster", "rbac"}, args...)...)
 	}
 	text, err := render("east", "--pull-secrets=false", "--worker-namespace=elsewhere", "--crds", "--policies")
 	must.Succeed(t, err)

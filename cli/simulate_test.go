@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,11 +41,7 @@ func simulated(t *testing.T, files map[string]string, args ...string) (stdout, s
 		must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	var out, complaints bytes.Buffer
-	root := newRoot()
-	root.SetOut(&out)
-	root.SetErr(&complaints)
-	root.SetArgs(args)
-	err = root.ExecuteContext(t.Context())
+	err = command(t.Context(), &out, &complaints, args...)
 	return out.String(), complaints.String(), err
 }
 
@@ -124,9 +121,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 func TestSimulateEndsWhenItIsTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	root := newRoot()
-	root.SetArgs([]string{"simulate", "--duration", "8000h"})
-	if err := root.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), "canceled") {
+	if err := command(ctx, io.Discard, io.Discard, "simulate", "--duration", "8000h"); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("got %v", err)
 	}
 }

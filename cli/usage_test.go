@@ -27,16 +27,11 @@ func TestAWrongCommandLineIsExplained(t *testing.T) {
 		"simulate --trace t.csv --scenario daily": "only one of --trace, --scenario can be given\n",
 		"hub migrate":               "missing: --from, --to\n",
 		"create --env python extra": `create takes no arguments, and "extra" is one; a command is run by exec in the sandbox, or by run`,
-		"create python":             "did you mean --env python?",
 		"run --env python":          "usage: atollctl run --env [NAMESPACE/]NAME [flags] -- COMMAND [ARG...]\n",
 		"logout":                    "no context is in use; name one with --context, or make one by atollctl config set-context\n",
 		"explain --sandbox x-east --claim-key build": "only one of --sandbox, --claim-key can be given\n",
 	} {
-		cmd := newRoot()
-		cmd.SetArgs(strings.Fields(line))
-		cmd.SetOut(io.Discard)
-		cmd.SetErr(io.Discard)
-		err := cmd.ExecuteContext(t.Context())
+		err := command(t.Context(), io.Discard, io.Discard, strings.Fields(line)...)
 		if err == nil || exitCodeOf(err) != exitUsage {
 			t.Errorf("%s: %v, want a usage error", line, err)
 			continue

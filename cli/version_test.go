@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/version"
 )
 
@@ -23,9 +22,7 @@ func (versionedHub) GetHub(context.Context, *sandboxv1.GetHubRequest) (*sandboxv
 }
 
 func TestVersion(t *testing.T) {
-	server := grpc.NewServer()
-	sandboxv1.RegisterHubServer(server, versionedHub{})
-	hub := runner(testserver.ServeGRPC(t, server))
+	hub := runner(serving(t, func(s *grpc.Server) { sandboxv1.RegisterHubServer(s, versionedHub{}) }))
 	for line, c := range map[string]struct {
 		on   runner
 		want string

@@ -29,8 +29,11 @@ const much = 4<<20 - 1<<10
 // anyoneRows attack the public API without a key.
 func anyoneRows() []row {
 	return []row{
-		{name: "strangers-bodies", role: anyone, told: []string{"401 UNAUTHENTICATED"}, never: []string{"[25].*"}, attack: strangersBodies},
-		{name: "gzip-calls", role: anyone, told: []string{"UNAUTHENTICATED|Unauthenticated"}, never: []string{"OK"}, attack: gzipCalls},
+		{name: "strangers-bodies", role: anyone, told: []string{"401 UNAUTHENTICATED"}, never: []string{"[25].*"},
+			attack: loud(func(*attacker) string {
+				return post("", `{"env":"honest","postStartHooks":[{}`+strings.Repeat(",{}", much/3)+"]}")
+			})},
+		{name: "gzip-calls", role: anyone, told: []string{"UNAUTHENTICATED|Unauthenticated"}, never: []string{"OK"}, attack: gzipCalls("")},
 		{name: "gzip-bodies", role: anyone, told: []string{"401.*"}, never: []string{"[25].*"}, attack: loud(func(*attacker) string {
 			return post("", zipped(bytes.Repeat([]byte("{},"), much/3)), "Content-Encoding: gzip")
 		})},
@@ -93,12 +96,6 @@ func zipped(text []byte) string {
 	return out.String()
 }
 
-func strangersBodies(ctx context.Context, a *attacker) error {
-	text := post("", `{"env":"honest","postStartHooks":[{}`+strings.Repeat(",{}", much/3)+"]}")
-	swarm(ctx, 8, func(int) { a.say(ctx, a.API, text) })
-	return nil
-}
-
 // raw sends messages as they are.
 type raw struct{}
 
@@ -126,18 +123,23 @@ func bombs() {
 	encoding.RegisterCompressor(squeezed{zipped(bytes.Repeat(hook, much/len(hook)))})
 }
 
-func gzipCalls(ctx context.Context, a *attacker) error {
-	bombs()
-	conn, err := a.grpc("")
-	if err != nil {
-		return err
+// gzipCalls makes calls with small messages that become much, with a key or, if that is empty, without one.
+func gzipCalls(key string) func(context.Context, *attacker) error {
+	return func(ctx context.Context, a *attacker) error {
+		bombs()
+		conn, err := a.grpc(a.Tokens[key])
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		swarm(ctx, 12, func(int) {
+			a.attempts.Add(1)
+			if err := conn.Invoke(ctx, createMethod, []byte("{}"), nil, grpc.ForceCodec(raw{}), grpc.UseCompressor("gzip")); ctx.Err() == nil {
+				a.tellError(err)
+			}
+		})
+		return nil
 	}
-	defer conn.Close()
-	swarm(ctx, 12, func(int) {
-		a.attempts.Add(1)
-		a.tellError(conn.Invoke(ctx, createMethod, []byte("{}"), nil, grpc.ForceCodec(raw{}), grpc.UseCompressor("gzip")))
-	})
-	return nil
 }
 
 func guessedKeys(ctx context.Context, a *attacker) error {
@@ -151,36 +153,32 @@ func guessedKeys(ctx context.Context, a *attacker) error {
 // drip opens many connections, begins a request on each and goes on with it a byte at a time.
 func drip(request func(i int) (begin, then string)) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
-		var all sync.WaitGroup
-		for i := range 400 {
-			all.Go(func() {
-				begin, then := request(i)
-				a.attempts.Add(1)
-				conn, ok := a.connect(ctx, a.API)
-				if !ok {
+		atOnce(400, func(i int) {
+			begin, then := request(i)
+			a.attempts.Add(1)
+			conn, ok := a.connect(ctx, a.API)
+			if !ok {
+				return
+			}
+			defer conn.Close()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				a.tell(answered(bufio.NewReader(conn)))
+			}()
+			_, err := io.WriteString(conn, begin)
+			ticker := time.NewTicker(50 * time.Millisecond)
+			defer ticker.Stop()
+			for err == nil {
+				select {
+				case <-ticker.C:
+					_, err = io.WriteString(conn, then)
+				case <-done:
 					return
 				}
-				defer conn.Close()
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					a.tell(answered(bufio.NewReader(conn)))
-				}()
-				_, err := io.WriteString(conn, begin)
-				ticker := time.NewTicker(50 * time.Millisecond)
-				defer ticker.Stop()
-				for err == nil {
-					select {
-					case <-ticker.C:
-						_, err = io.WriteString(conn, then)
-					case <-done:
-						return
-					}
-				}
-				<-done
-			})
-		}
-		all.Wait()
+			}
+			<-done
+		})
 		return nil
 	}
 }
@@ -230,9 +228,8 @@ func churn(where func(*attacker) string) func(context.Context, *attacker) error 
 	return func(ctx context.Context, a *attacker) error {
 		swarm(ctx, 8, func(int) {
 			a.attempts.Add(1)
-			conn, err := a.dial(ctx, where(a))
-			if err != nil {
-				a.tell("not connected")
+			conn, ok := a.connect(ctx, where(a))
+			if !ok {
 				return
 			}
 			_, _ = io.WriteString(conn, "G")
@@ -319,19 +316,14 @@ func healthCalls(ctx context.Context, a *attacker) error {
 		defer conn.Close()
 		for i := range a.size(100, 250) {
 			all.Go(func() {
-				a.attempts.Add(1)
-				if i%4 == 0 { // a watch that goes on
-					stream, err := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{})
-					if err == nil {
-						_, err = stream.Recv()
-					}
-					a.tellError(err)
+				if i%4 != 0 {
+					a.unfinished(ctx, conn, healthv1.Health_Check_FullMethodName)
 					return
 				}
-				stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, healthv1.Health_Check_FullMethodName, grpc.ForceCodec(raw{}))
+				a.attempts.Add(1)
+				stream, err := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{}) // goes on
 				if err == nil {
-					_ = stream.SendMsg(make([]byte, 200<<10)) // waits for room
-					err = stream.RecvMsg(nil)
+					_, err = stream.Recv()
 				}
 				a.tellError(err)
 			})
@@ -339,6 +331,17 @@ func healthCalls(ctx context.Context, a *attacker) error {
 	}
 	all.Wait()
 	return nil
+}
+
+// unfinished begins a call, and does not end its request.
+func (a *attacker) unfinished(ctx context.Context, conn *grpc.ClientConn, method string) {
+	a.attempts.Add(1)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method, grpc.ForceCodec(raw{}))
+	if err == nil {
+		_ = stream.SendMsg(make([]byte, 200<<10)) // waits for room
+		err = stream.RecvMsg(nil)
+	}
+	a.tellError(err)
 }
 
 func methodsWithoutKey(ctx context.Context, a *attacker) error {

@@ -108,13 +108,18 @@ func (a *attacker) size(usual, full int) int {
 
 // swarm calls f again and again from n goroutines, until ctx ends. f counts its attempts.
 func swarm(ctx context.Context, n int, f func(i int)) {
+	atOnce(n, func(i int) {
+		for ctx.Err() == nil {
+			f(i)
+		}
+	})
+}
+
+// atOnce calls f once on each of n goroutines, and waits for them.
+func atOnce(n int, f func(i int)) {
 	var all sync.WaitGroup
 	for i := range n {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				f(i)
-			}
-		})
+		all.Go(func() { f(i) })
 	}
 	all.Wait()
 }

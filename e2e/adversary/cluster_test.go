@@ -28,17 +28,17 @@ func clusterRows() []row {
 			return &federationv1.Report{Sequence: n, Last: true, Segments: make2(300_000,
 				func(int) *federationv1.EnvSegment { return &federationv1.EnvSegment{} })}
 		})},
-		{name: "unfinished-chunks", role: cluster, told: begun, attack: unfinishedChunks},
+		{name: "unfinished-chunks", role: cluster, told: begun, attack: reports(unfinishedChunks)},
 		{name: "endless-envs", role: cluster, told: begun, attack: reports(endlessEnvs), check: isDegraded},
-		{name: "endless-keys", role: cluster, told: begun, attack: endlessKeys, check: isDegraded},
-		{name: "planted-keys", role: cluster, told: begun, attack: plantedKeys},
-		{name: "high-attempts", role: cluster, told: begun, attack: highAttempts},
+		{name: "endless-keys", role: cluster, told: begun, attack: reports(endlessKeys), check: isDegraded},
+		{name: "planted-keys", role: cluster, told: begun, attack: reports(plantedKeys)},
+		{name: "high-attempts", role: cluster, told: begun, attack: reports(highAttempts)},
 		{name: "others-records", role: cluster, told: begun, attack: othersRecords},
-		{name: "ended-records", role: cluster, told: []string{"welcome", "ended_ack|ResourceExhausted"}, attack: endedRecords},
+		{name: "ended-records", role: cluster, told: []string{"welcome", "ended_ack|ResourceExhausted"}, attack: sends(endedRecords)},
 		{name: "line-rate-reports", role: cluster, told: []string{"report_ack"}, attack: reports(func(e *evil, n uint64) *federationv1.Report {
 			return e.usual(n)
 		})},
-		{name: "line-rate-heartbeats", role: cluster, told: []string{"ResourceExhausted|heartbeat_ack"}, attack: heartbeats},
+		{name: "line-rate-heartbeats", role: cluster, told: []string{"ResourceExhausted|heartbeat_ack"}, attack: sends(heartbeats)},
 		{name: "sequence-jumps", role: cluster, told: begun, attack: reports(func(e *evil, n uint64) *federationv1.Report {
 			r := e.usual([]uint64{n, math.MaxUint64, 0, n / 2}[n%4])
 			r.Chunk, r.Digest = uint32(n%3), n
@@ -77,18 +77,25 @@ func clusterRows() []row {
 	}
 }
 
-// reports sends one report after the other.
-func reports(make func(e *evil, n uint64) *federationv1.Report) func(context.Context, *attacker) error {
+// sends sends one frame after the other.
+func sends(next func(e *evil, n uint64) *federationv1.WorkerFrame) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		return a.attached(ctx, func(e *evil) error {
-			for n := uint64(2); ctx.Err() == nil; n++ {
-				if err := e.report(make(e, n)); err != nil {
+			for n := uint64(1); ctx.Err() == nil; n++ {
+				if err := e.send(next(e, n)); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
+}
+
+// reports sends one report after the other, from the second of the stream on.
+func reports(next func(e *evil, n uint64) *federationv1.Report) func(context.Context, *attacker) error {
+	return sends(func(e *evil, n uint64) *federationv1.WorkerFrame {
+		return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: next(e, n+1)}}
+	})
 }
 
 // make2 returns n items.
@@ -128,18 +135,10 @@ func longNames(_ *evil, n uint64) *federationv1.Report {
 	return &federationv1.Report{Sequence: n, Last: true, Segments: []*federationv1.EnvSegment{s}}
 }
 
-func unfinishedChunks(ctx context.Context, a *attacker) error {
-	return a.attached(ctx, func(e *evil) error {
-		for n := uint32(0); ctx.Err() == nil; n++ {
-			chunk := &federationv1.Report{Sequence: 2, Chunk: n, Complete: true, Segments: make2(2000, func(i int) *federationv1.EnvSegment {
-				return segmentOf(fmt.Sprintf("unfinished-%d-%d", n, i), &federationv1.MemberSegment{Name: "m", Image: strings.Repeat("x", 1000)})
-			})}
-			if err := e.report(chunk); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+func unfinishedChunks(_ *evil, n uint64) *federationv1.Report {
+	return &federationv1.Report{Sequence: 2, Chunk: uint32(n - 2), Complete: true, Segments: make2(2000, func(i int) *federationv1.EnvSegment {
+		return segmentOf(fmt.Sprintf("unfinished-%d-%d", n, i), &federationv1.MemberSegment{Name: "m", Image: strings.Repeat("x", 1000)})
+	})}
 }
 
 func endlessEnvs(_ *evil, n uint64) *federationv1.Report {
@@ -148,19 +147,12 @@ func endlessEnvs(_ *evil, n uint64) *federationv1.Report {
 	})}
 }
 
-func endlessKeys(ctx context.Context, a *attacker) error {
-	return a.attached(ctx, func(e *evil) error {
-		for n := uint64(2); ctx.Err() == nil; n++ {
-			r := e.usual(n)
-			r.Complete, r.Keys = true, make2(e.a.size(3000, 20_000), func(i int) *federationv1.KeyHolder {
-				return &federationv1.KeyHolder{KeyHash: keyHash("ann", fmt.Sprint(n, i)), Attempt: 1, SandboxId: e.sandbox(i), PodUid: "p"}
-			})
-			if err := e.report(r); err != nil {
-				return err
-			}
-		}
-		return nil
+func endlessKeys(e *evil, n uint64) *federationv1.Report {
+	r := e.usual(n)
+	r.Complete, r.Keys = true, make2(e.a.size(3000, 20_000), func(i int) *federationv1.KeyHolder {
+		return &federationv1.KeyHolder{KeyHash: keyHash("ann", fmt.Sprint(n, i)), Attempt: 1, SandboxId: e.sandbox(i), PodUid: "p"}
 	})
+	return r
 }
 
 // isDegraded checks that the hub shows what the cluster did.
@@ -176,45 +168,31 @@ func isDegraded(ctx context.Context, w *world, g *ground) error {
 }
 
 // plantedKeys names other tenants' keys, those to come as well.
-func plantedKeys(ctx context.Context, a *attacker) error {
-	return a.attached(ctx, func(e *evil) error {
-		for n := uint64(2); ctx.Err() == nil; n++ {
-			r := e.usual(n)
-			r.Complete = true
-			for i, attempt := range []int32{1, 2, 3, 1 << 20} {
-				r.Keys = append(r.Keys,
-					&federationv1.KeyHolder{KeyHash: keyHash("ann", canaryKey), Attempt: attempt, SandboxId: e.sandbox(i), PodUid: "p"},
-					&federationv1.KeyHolder{KeyHash: keyHash("ann", canaryKey), Attempt: attempt, SandboxId: a.Canary, PodUid: "p"},
-					&federationv1.KeyHolder{KeyHash: keyHash("bob", canaryKey), Attempt: attempt, Ended: true, SandboxId: e.sandbox(i)})
-			}
-			for i := range 300 {
-				r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash([]string{"ann", "bob"}[i%2], fmt.Sprintf("honest-%d", i*int(n))),
-					Attempt: 1, SandboxId: e.sandbox(i), PodUid: "p"})
-			}
-			if err := e.report(r); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+func plantedKeys(e *evil, n uint64) *federationv1.Report {
+	r := e.usual(n)
+	r.Complete = true
+	for i, attempt := range []int32{1, 2, 3, 1 << 20} {
+		r.Keys = append(r.Keys,
+			&federationv1.KeyHolder{KeyHash: keyHash("ann", canaryKey), Attempt: attempt, SandboxId: e.sandbox(i), PodUid: "p"},
+			&federationv1.KeyHolder{KeyHash: keyHash("ann", canaryKey), Attempt: attempt, SandboxId: e.a.Canary, PodUid: "p"},
+			&federationv1.KeyHolder{KeyHash: keyHash("bob", canaryKey), Attempt: attempt, Ended: true, SandboxId: e.sandbox(i)})
+	}
+	for i := range 300 {
+		r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash([]string{"ann", "bob"}[i%2], fmt.Sprintf("honest-%d", i*int(n))),
+			Attempt: 1, SandboxId: e.sandbox(i), PodUid: "p"})
+	}
+	return r
 }
 
-func highAttempts(ctx context.Context, a *attacker) error {
-	return a.attached(ctx, func(e *evil) error {
-		for n := uint64(2); ctx.Err() == nil; n++ {
-			r := e.usual(n)
-			r.Complete = true
-			for i, attempt := range []int32{2_120_000_000, math.MaxInt32, math.MinInt32, -1, 0, 20_000_001, 2_139_999_999} {
-				r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash("bob", fmt.Sprint("high-", n, i)), Attempt: attempt,
-					SandboxId: e.sandbox(i), PodUid: "p"},
-					&federationv1.KeyHolder{KeyHash: keyHash("ann", canaryKey), Attempt: attempt})
-			}
-			if err := e.report(r); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+func highAttempts(e *evil, n uint64) *federationv1.Report {
+	r := e.usual(n)
+	r.Complete = true
+	for i, attempt := range []int32{2_120_000_000, math.MaxInt32, math.MinInt32, -1, 0, 20_000_001, 2_139_999_999} {
+		r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: keyHash("bob", fmt.Sprint("high-", n, i)), Attempt: attempt,
+			SandboxId: e.sandbox(i), PodUid: "p"},
+			&federationv1.KeyHolder{KeyHash: keyHash("ann", canaryKey), Attempt: attempt})
+	}
+	return r
 }
 
 // othersRecords says that another cluster's sandbox has ended, and was left unacknowledged.
@@ -240,35 +218,21 @@ func othersRecords(ctx context.Context, a *attacker) error {
 	return nil
 }
 
-func endedRecords(ctx context.Context, a *attacker) error {
-	return a.attached(ctx, func(e *evil) error {
-		for n := uint64(1); ctx.Err() == nil; n++ {
-			frame := &federationv1.Ended{Batch: n, Sandboxes: make2(200, func(i int) *federationv1.EndedSandbox {
-				return &federationv1.EndedSandbox{
-					Sandbox: &sandboxv1.Sandbox{Id: e.sandbox(int(n)*200 + i), Namespace: namespace, Env: spareEnv, Team: "ann",
-						Phase:          sandboxv1.Phase_ENDED,
-						FailureMessage: strings.Repeat("x", 10<<10)},
-					KeyHash: keyHash("ann", fmt.Sprint("ended-", n, i)), Attempt: 1, RecordedAt: &timestamppb.Timestamp{Seconds: math.MaxInt64},
-				}
-			})}
-			if err := e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: frame}}); err != nil {
-				return err
-			}
+func endedRecords(e *evil, n uint64) *federationv1.WorkerFrame {
+	records := make2(200, func(i int) *federationv1.EndedSandbox {
+		return &federationv1.EndedSandbox{
+			Sandbox: &sandboxv1.Sandbox{Id: e.sandbox(int(n)*200 + i), Namespace: namespace, Env: spareEnv, Team: "ann",
+				Phase: sandboxv1.Phase_ENDED, FailureMessage: strings.Repeat("x", 10<<10)},
+			KeyHash: keyHash("ann", fmt.Sprint("ended-", n, i)), Attempt: 1, RecordedAt: &timestamppb.Timestamp{Seconds: math.MaxInt64},
 		}
-		return nil
 	})
+	return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: n, Sandboxes: records}}}
 }
 
-func heartbeats(ctx context.Context, a *attacker) error {
-	return a.attached(ctx, func(e *evil) error {
-		for n := uint64(1); ctx.Err() == nil; n++ {
-			if err := e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: n,
-				Digest: n, ResourceVersion: n % 3}}}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+func heartbeats(_ *evil, n uint64) *federationv1.WorkerFrame {
+	return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{
+		Number: n, Digest: n, ResourceVersion: n % 3,
+	}}}
 }
 
 func extremeCounts(_ *evil, n uint64) *federationv1.Report {

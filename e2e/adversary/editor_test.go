@@ -128,10 +128,7 @@ func envObject(name string, members []any, more map[string]any) client.Object {
 	for k, v := range more {
 		spec[k] = v
 	}
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "agents.navix.sh/v1alpha1", "kind": "SandboxEnv", "metadata": map[string]any{"namespace": editorNamespace, "name": name},
-		"spec": spec,
-	}}
+	return custom("SandboxEnv", name, spec)
 }
 
 func memberObject(name string, replicas int64) map[string]any {

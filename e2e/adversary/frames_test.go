@@ -34,8 +34,7 @@ func linkRows() []row {
 				if i%256 == 0 {
 					return c.writeCall(2*i+1, calling(createMethod))
 				}
-				if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling(createMethod),
-					EndHeaders: true}); err != nil {
+				if err := c.begin(2*i+1, calling(createMethod)); err != nil {
 					return err
 				}
 				return c.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
@@ -56,23 +55,18 @@ func linkRows() []row {
 			attack: h2flood(headerBomb)},
 		{name: "h2-open-streams", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"},
 			attack: h2flood(func(c *h2, i uint32) error {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Watch"),
-					EndHeaders: true})
+				return c.begin(2*i+1, calling("/grpc.health.v1.Health/Watch"))
 			})},
 		{name: "h2-zero-windows", role: anyone, told: []string{"closed"}, attack: h2floodOn(64, func(c *h2, i uint32) error {
 			if i == 900 {
 				return errors.Join(io.EOF, c.out.Flush()) // as many as may be under way
 			}
-			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Check"),
-				EndHeaders: true}); err != nil {
-				return err
-			}
-			return c.WriteData(2*i+1, true, make([]byte, 5))
+			return c.writeCall(2*i+1, calling("/grpc.health.v1.Health/Check"))
 		}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})},
 		{name: "h2-empty-data", role: anyone, told: []string{"HEADERS Unauthenticated"}, never: []string{"HEADERS OK"},
 			attack: h2flood(func(c *h2, i uint32) error {
 				if i == 0 {
-					return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true})
+					return c.begin(1, calling("/grpc.health.v1.Health/Check"))
 				}
 				if i%512 == 511 { // another call, which shows that the hub has come this far
 					return c.writeCall(2*i+1, calling(createMethod))
@@ -129,14 +123,14 @@ func headerList(c *h2, i uint32) error {
 	for n := range 200 {
 		more = append(more, fmt.Sprintf("x-%d-%d", i, n), strings.Repeat("y", 40))
 	}
-	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling(createMethod, more...), EndHeaders: true})
+	return c.begin(2*i+1, calling(createMethod, more...))
 }
 
 // headerBomb is a call whose fields refer to a large one in HPACK's table: a byte on the wire, 4 KiB each when decoded.
 func headerBomb(c *h2, i uint32) error {
 	fields := block(":method", "POST", ":scheme", "http", ":path", createMethod, ":authority", "localhost", "x", strings.Repeat("y", 3900))
 	fields = append(fields, strings.Repeat("\xbe", 12<<10)...) // index 62: the newest of the table
-	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: fields, EndHeaders: true})
+	return c.begin(2*i+1, fields)
 }
 
 // h2flood writes frames on a few connections, and connects again when the hub hangs up.
@@ -146,30 +140,7 @@ func h2flood(write func(c *h2, i uint32) error, settings ...http2.Setting) func(
 
 func h2floodOn(conns int, write func(c *h2, i uint32) error, settings ...http2.Setting) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
-		swarm(ctx, conns, func(int) {
-			conn, err := a.dial(ctx, a.API)
-			if err != nil {
-				a.tell("not connected")
-				return
-			}
-			defer conn.Close()
-			c, err := a.http2(ctx, conn, settings...)
-			if err != nil {
-				return
-			}
-			c.flood(ctx, a, func(i uint32) error {
-				if i > 1<<20 {
-					return io.EOF // a stream's number has 31 bits
-				}
-				if err := write(c, i); err != nil {
-					return err
-				}
-				if i%16 == 0 {
-					return c.out.Flush()
-				}
-				return nil
-			})
-		})
+		a.frames(ctx, conns, a.API, nil, write, settings...)
 		return nil
 	}
 }

@@ -32,31 +32,19 @@ func unicodeNames(ctx context.Context, a *attacker) error {
 			a.ask(ctx, by, "POST", a.url("/v1/sandboxes"), a.Tokens["mallory"], `{"env":"spare","`+field+`":"`+b+`"}`)
 		}
 	}
-	return oneOf("mallory", func(*attacker) (out []func(context.Context, clients) error) {
-		for _, t := range tricks {
-			for _, r := range []*create{
-				{Env: spareEnv, ClaimKey: t}, {Env: t}, {Env: spareEnv, Namespace: t}, {Env: spareEnv, Image: t},
-				{Env: spareEnv, Clusters: []string{t}},
-				{Env: spareEnv, Labels: map[string]string{t: "a"}}, {Env: spareEnv, Labels: map[string]string{"a": t}}, {Env: spareEnv, Team: t},
-			} {
-				out = append(out, func(ctx context.Context, c clients) error {
-					if r.Namespace == "" {
-						r.Namespace = namespace
-					}
-					_, err := c.CreateSandbox(ctx, r)
-					return err
-				})
-			}
-			out = append(out, func(ctx context.Context, c clients) error {
-				_, err := c.GetClaim(ctx, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: t})
-				return err
-			}, func(ctx context.Context, c clients) error {
-				_, err := c.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: t})
-				return err
-			})
+	var all []call
+	for _, t := range tricks {
+		for _, r := range []*create{
+			{Env: spareEnv, ClaimKey: t}, {Env: t}, {Env: spareEnv, Namespace: t}, {Env: spareEnv, Image: t},
+			{Env: spareEnv, Clusters: []string{t}},
+			{Env: spareEnv, Labels: map[string]string{t: "a"}}, {Env: spareEnv, Labels: map[string]string{"a": t}}, {Env: spareEnv, Team: t},
+		} {
+			all = append(all, claiming(r))
 		}
-		return out
-	})(ctx, a)
+		all = append(all, does(clients.GetClaim, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: t}),
+			does(clients.GetSandbox, &sandboxv1.GetSandboxRequest{Id: t}))
+	}
+	return inTurn("mallory", all...)(ctx, a)
 }
 
 func endTimes(ctx context.Context, a *attacker) error {
@@ -103,54 +91,22 @@ func otherImages(ctx context.Context, a *attacker) error {
 }
 
 func othersSandboxes(ctx context.Context, a *attacker) error {
-	id := a.Canary
-	return oneOf("mallory", func(*attacker) []func(context.Context, clients) error {
-		return []func(context.Context, clients) error{
-			func(ctx context.Context, c clients) error {
-				_, err := c.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.PauseSandbox(ctx, &sandboxv1.PauseSandboxRequest{Id: id})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: id})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: durationpb.New(time.Second)})
-				return err
-			},
-		}
-	})(ctx, a)
+	return inTurn("mallory",
+		does(clients.GetSandbox, &sandboxv1.GetSandboxRequest{Id: a.Canary}),
+		does(clients.ReleaseSandbox, &sandboxv1.ReleaseSandboxRequest{Id: a.Canary}),
+		does(clients.PauseSandbox, &sandboxv1.PauseSandboxRequest{Id: a.Canary}),
+		does(clients.TouchSandbox, &sandboxv1.TouchSandboxRequest{Id: a.Canary}),
+		does(clients.UpdateSandbox, &sandboxv1.UpdateSandboxRequest{Id: a.Canary, MaxLifetime: durationpb.New(time.Second)}),
+	)(ctx, a)
 }
 
 func othersKeys(ctx context.Context, a *attacker) error {
-	return oneOf("mallory", func(*attacker) []func(context.Context, clients) error {
-		return []func(context.Context, clients) error{
-			func(ctx context.Context, c clients) error {
-				_, err := c.GetClaim(ctx, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: canaryKey})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.GetClaim(ctx, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: canaryKey, Team: "ann"})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey, Team: "ann"})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey})
-				return err
-			},
-		}
-	})(ctx, a)
+	return inTurn("mallory",
+		does(clients.GetClaim, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: canaryKey}),
+		does(clients.GetClaim, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: canaryKey, Team: "ann"}),
+		does(clients.CancelClaim, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey, Team: "ann"}),
+		does(clients.CancelClaim, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey}),
+	)(ctx, a)
 }
 
 func othersNames(ctx context.Context, a *attacker) error {
@@ -161,49 +117,27 @@ func othersNames(ctx context.Context, a *attacker) error {
 
 // boundAdmin calls for all with an administrator's key that is bound to a team.
 func boundAdmin(ctx context.Context, a *attacker) error {
-	return oneOf("mallory-admin", func(*attacker) []func(context.Context, clients) error {
-		return []func(context.Context, clients) error{
-			func(ctx context.Context, c clients) error {
-				_, err := c.DrainCluster(ctx, &sandboxv1.DrainClusterRequest{Id: "west"})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: "west"})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				stream, err := c.BackupHub(ctx, &sandboxv1.BackupHubRequest{})
-				if err == nil {
-					_, err = stream.Recv()
-				}
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.AcceptLoss(ctx, &sandboxv1.AcceptLossRequest{})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: honestEnv})
-				return err
-			},
-		}
-	})(ctx, a)
+	return inTurn("mallory-admin",
+		does(clients.DrainCluster, &sandboxv1.DrainClusterRequest{Id: "west"}),
+		does(clients.ForgetCluster, &sandboxv1.ForgetClusterRequest{Id: "west"}),
+		func(ctx context.Context, c clients) error {
+			stream, err := c.BackupHub(ctx, &sandboxv1.BackupHubRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+		does(clients.AcceptLoss, &sandboxv1.AcceptLossRequest{}),
+		does(clients.RefreshEnv, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: honestEnv}),
+	)(ctx, a)
 }
 
 func smallScope(ctx context.Context, a *attacker) error {
-	return oneOf("mallory-reads", func(a *attacker) []func(context.Context, clients) error {
-		return []func(context.Context, clients) error{
-			func(ctx context.Context, c clients) error { return c.create(ctx, &create{Env: spareEnv}) },
-			func(ctx context.Context, c clients) error {
-				_, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: a.Sandbox})
-				return err
-			},
-			func(ctx context.Context, c clients) error {
-				_, err := c.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey})
-				return err
-			},
-		}
-	})(ctx, a)
+	return inTurn("mallory-reads",
+		func(ctx context.Context, c clients) error { return c.create(ctx, &create{Env: spareEnv}) },
+		does(clients.ReleaseSandbox, &sandboxv1.ReleaseSandboxRequest{Id: a.Sandbox}),
+		does(clients.CancelClaim, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey}),
+	)(ctx, a)
 }
 
 func inventedIDs(ctx context.Context, a *attacker) error {
@@ -220,22 +154,14 @@ func inventedIDs(ctx context.Context, a *attacker) error {
 
 // lists reads the longest lists there are, with odd pages.
 func lists(ctx context.Context, a *attacker) error {
-	return calls(func(ctx context.Context, c clients, i int) (err error) {
-		switch i % 5 {
-		case 0:
-			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageSize: 1000})
-		case 1:
-			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageToken: strings.Repeat("z", 100_000)})
-		case 2:
-			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageSize: math.MinInt32,
-				EndedAfter: &timestamppb.Timestamp{Seconds: math.MaxInt64}})
-		case 3:
-			_, err = c.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{})
-		default:
-			_, err = c.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
-		}
-		return err
-	})(ctx, a)
+	return inTurn("mallory",
+		does(clients.ListSandboxes, &sandboxv1.ListSandboxesRequest{PageSize: 1000}),
+		does(clients.ListSandboxes, &sandboxv1.ListSandboxesRequest{PageToken: strings.Repeat("z", 100_000)}),
+		does(clients.ListSandboxes, &sandboxv1.ListSandboxesRequest{PageSize: math.MinInt32,
+			EndedAfter: &timestamppb.Timestamp{Seconds: math.MaxInt64}}),
+		does(clients.ListEnvs, &sandboxv1.ListEnvsRequest{}),
+		does(clients.ListClusters, &sandboxv1.ListClustersRequest{}),
+	)(ctx, a)
 }
 
 // changes changes the adversary's own sandbox as often as it can.

@@ -44,17 +44,7 @@ func upgrading(protocol string) []string {
 
 // why requests a path below a sandbox, and tells the response with the reason in full.
 func (a *attacker) why(ctx context.Context, by *http.Client, sandbox, path string, header ...string) {
-	a.attempts.Add(1)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url("/v1/sandboxes/"+sandbox+"/"+path), nil)
-	if err != nil {
-		a.tell("no request: " + err.Error())
-		return
-	}
-	request.Header.Set("Authorization", "Bearer "+a.Tokens["mallory"])
-	for i := 0; i+1 < len(header); i += 2 {
-		request.Header[header[i]] = []string{header[i+1]}
-	}
-	response, err := by.Do(request)
+	response, err := a.request(ctx, by, "GET", a.url("/v1/sandboxes/"+sandbox+"/"+path), a.Tokens["mallory"], "", header...)
 	if err != nil {
 		if ctx.Err() == nil {
 			a.tell("closed")

@@ -3,13 +3,12 @@
 package adversary_test
 
 import (
-	"bufio"
 	"context"
 	"io"
-	"net"
-	"net/http"
 	"strings"
 	"sync"
+
+	"golang.org/x/net/http2"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
@@ -23,14 +22,12 @@ func redirects(ctx context.Context, a *attacker) error {
 	}
 	var mu sync.Mutex
 	next := 0
-	port, err := a.listen(ctx, func(conn net.Conn) {
-		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-			mu.Lock()
-			to := targets[next%len(targets)]
-			next++
-			mu.Unlock()
-			_, _ = io.WriteString(conn, "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nLocation: "+to+"\r\n\r\n")
-		}
+	port, err := a.serve(ctx, func(_ context.Context, w io.Writer) {
+		mu.Lock()
+		to := targets[next%len(targets)]
+		next++
+		mu.Unlock()
+		_, _ = io.WriteString(w, "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nLocation: "+to+"\r\n\r\n")
 	})
 	if err != nil {
 		return err
@@ -38,7 +35,7 @@ func redirects(ctx context.Context, a *attacker) error {
 	by := a.client()
 	base := "/v1/sandboxes/" + a.Sandbox + "/ports/" + port + "/"
 	swarm(ctx, 4, func(int) {
-		response, err := a.get(ctx, by, a.port(port)+"a/b")
+		response, err := a.request(ctx, by, "GET", a.port(port)+"a/b", a.Tokens["mallory"], "")
 		if err != nil {
 			return
 		}
@@ -58,32 +55,17 @@ func redirects(ctx context.Context, a *attacker) error {
 	return nil
 }
 
-// get requests a page of the adversary's sandbox.
-func (a *attacker) get(ctx context.Context, by *http.Client, page string) (*http.Response, error) {
-	a.attempts.Add(1)
-	request, err := http.NewRequestWithContext(ctx, "GET", page, nil)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Authorization", "Bearer "+a.Tokens["mallory"])
-	return by.Do(request)
-}
-
 // hostHeaders sends headers that would count for the whole host.
 func hostHeaders(ctx context.Context, a *attacker) error {
 	wide := []string{"Service-Worker-Allowed", "Clear-Site-Data", "Alt-Svc", "Strict-Transport-Security", "Report-To", "Nel"}
-	port, err := a.listen(ctx, func(conn net.Conn) {
-		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"+strings.Join(wide, ": x\r\n")+": x\r\n"+
-				"Set-Cookie: a=b; Path=/; Domain=localhost\r\nSet-Cookie: c=d; Path=/v1/../\r\n\r\n")
-		}
-	})
+	port, err := a.serve(ctx, once("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"+strings.Join(wide, ": x\r\n")+": x\r\n"+
+		"Set-Cookie: a=b; Path=/; Domain=localhost\r\nSet-Cookie: c=d; Path=/v1/../\r\n\r\n"))
 	if err != nil {
 		return err
 	}
 	by := a.client()
 	swarm(ctx, 4, func(int) {
-		response, err := a.get(ctx, by, a.port(port))
+		response, err := a.request(ctx, by, "GET", a.port(port), a.Tokens["mallory"], "")
 		if err != nil {
 			return
 		}
@@ -116,7 +98,7 @@ func unreadLists(ctx context.Context, a *attacker) error {
 			return
 		}
 		defer conn.Close()
-		c, err := a.unheard(conn)
+		c, err := unheard(conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 		for i := uint32(0); err == nil && i < 1<<20; i++ {
 			a.attempts.Add(1)
 			if err = c.writeCall(2*i+1, request); err == nil {

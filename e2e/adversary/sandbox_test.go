@@ -38,41 +38,24 @@ func reachRows() []row {
 
 // sandboxRows attack from inside a sandbox: what it serves on a port, and what it prints.
 func sandboxRows() []row {
-	bad := []string{"50[0234].*"}
+	bad, xs := []string{"50[0234].*"}, strings.Repeat("x", 64<<10)
 	return []row{
-		serverRow(row{name: "endless-header", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(ctx context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nX: ")
-			pour(ctx, w, strings.Repeat("x", 64<<10))
-		}),
-		serverRow(row{name: "endless-header-lines", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(ctx context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n")
-			pour(ctx, w, strings.Repeat("a:\r\n", 1000))
-		}),
-		serverRow(row{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"}}, 8,
-			func(ctx context.Context, w io.Writer) {
-				pour(ctx, w, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))
-			}),
-		{name: "endless-trailer", role: sandbox, told: []string{"200"}, attack: served(8, func(ctx context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\na\r\n0\r\nX: ")
-			pour(ctx, w, strings.Repeat("x", 64<<10))
-		})},
-		{name: "endless-chunk-header", role: sandbox, told: []string{"200"}, attack: served(8, func(ctx context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;")
-			pour(ctx, w, strings.Repeat("x", 64<<10))
-		})},
-		{name: "endless-body", role: sandbox, told: []string{"200"}, attack: served(2, func(ctx context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n\r\n")
-			pour(ctx, w, strings.Repeat("x", 64<<10))
-		})},
-		serverRow(row{name: "no-protocol", role: sandbox, told: bad, never: []string{"2.*"}}, 8, func(_ context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, strings.Repeat("\x00\xffSSH-2.0\r\n", 1000))
-		}),
-		serverRow(row{name: "unasked-upgrade", role: sandbox, told: bad, never: []string{"101.*|2.*"}}, 8, func(_ context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
-		}),
-		{name: "wrong-lengths", role: sandbox, told: []string{"200|50[0234].*"}, attack: served(8, func(_ context.Context, w io.Writer) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\nshort")
-		})},
+		serverRow(row{name: "endless-header", role: sandbox, told: bad, never: []string{"2.*"}}, endless("HTTP/1.1 200 OK\r\nX: ", xs)),
+		serverRow(row{name: "endless-header-lines", role: sandbox, told: bad, never: []string{"2.*"}},
+			endless("HTTP/1.1 200 OK\r\n", strings.Repeat("a:\r\n", 1000))),
+		serverRow(row{name: "endless-informational", role: sandbox, told: bad, never: []string{"2.*"}},
+			endless("", strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100))),
+		{name: "endless-trailer", role: sandbox, told: []string{"200"}, attack: served(8,
+			endless("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\na\r\n0\r\nX: ", xs))},
+		{name: "endless-chunk-header", role: sandbox, told: []string{"200"}, attack: served(8,
+			endless("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", xs))},
+		{name: "endless-body", role: sandbox, told: []string{"200"}, attack: served(2, endless("HTTP/1.1 200 OK\r\n\r\n", xs))},
+		serverRow(row{name: "no-protocol", role: sandbox, told: bad, never: []string{"2.*"}},
+			once(strings.Repeat("\x00\xffSSH-2.0\r\n", 1000))),
+		serverRow(row{name: "unasked-upgrade", role: sandbox, told: bad, never: []string{"101.*|2.*"}},
+			once("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")),
+		{name: "wrong-lengths", role: sandbox, told: []string{"200|50[0234].*"}, attack: served(8,
+			once("HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\nshort"))},
 		{name: "silent-port", role: sandbox, told: []string{"reached"}, never: []string{"2.*"},
 			attack: served(60, func(ctx context.Context, _ io.Writer) { <-ctx.Done() })},
 		{name: "redirects", role: sandbox, told: []string{"location below the port"}, never: []string{"location outside.*"}, attack: redirects},
@@ -88,6 +71,19 @@ func pour(ctx context.Context, w io.Writer, text string) {
 			return
 		}
 	}
+}
+
+// endless writes a text, and then another without end.
+func endless(begin, then string) func(context.Context, io.Writer) {
+	return func(ctx context.Context, w io.Writer) {
+		_, _ = io.WriteString(w, begin)
+		pour(ctx, w, then)
+	}
+}
+
+// once writes a text.
+func once(text string) func(context.Context, io.Writer) {
+	return func(_ context.Context, w io.Writer) { _, _ = io.WriteString(w, text) }
 }
 
 // listen serves connections to a port of the sandbox, which on planes is one of this machine, and returns its number.
@@ -134,8 +130,8 @@ func served(callers int, say func(ctx context.Context, w io.Writer)) func(contex
 }
 
 // serverRow is a row whose callers read a port until what say writes is refused. The direct ones read as much as the hub does.
-func serverRow(r row, callers int, say func(ctx context.Context, w io.Writer)) row {
-	r.attack = served(callers, say)
+func serverRow(r row, say func(ctx context.Context, w io.Writer)) row {
+	r.attack = served(8, say)
 	r.direct = func(ctx context.Context, a *attacker) error {
 		open, err := a.forwarding(ctx, func(ctx context.Context) (string, error) { return a.serve(ctx, say) })
 		if err != nil {
@@ -167,29 +163,22 @@ func (a *attacker) serve(ctx context.Context, say func(ctx context.Context, w io
 
 // deaf makes requests on connections that are not read beyond the header, and are held to the end.
 func (a *attacker) deaf(ctx context.Context, n int, path string) {
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			a.attempts.Add(1)
-			conn, ok := a.connectDeaf(ctx, a.API)
-			if !ok {
-				return
-			}
-			defer conn.Close()
-			_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, a.Tokens["mallory"])
-			a.tell(answered(bufio.NewReaderSize(conn, 16)))
-			<-ctx.Done()
-		})
-	}
-	all.Wait()
+	atOnce(n, func(int) {
+		a.attempts.Add(1)
+		conn, ok := a.connectDeaf(ctx, a.API)
+		if !ok {
+			return
+		}
+		defer conn.Close()
+		_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, a.Tokens["mallory"])
+		a.tell(answered(bufio.NewReaderSize(conn, 16)))
+		<-ctx.Done()
+	})
 }
 
 // flood listens on a port that never stops to write.
 func (a *attacker) flood(ctx context.Context) (port string, err error) {
-	return a.serve(ctx, func(ctx context.Context, w io.Writer) {
-		_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n\r\n")
-		pour(ctx, w, strings.Repeat("x", 64<<10))
-	})
+	return a.serve(ctx, endless("HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 64<<10)))
 }
 
 // silence listens on a port that says nothing.

@@ -5,6 +5,7 @@ package adversary_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,16 +66,15 @@ func until(ctx context.Context) time.Time {
 
 // say sends text on a connection of its own, and tells the response. It reads while it writes; because the hub may hang up before
 // it has read all.
-func (a *attacker) say(ctx context.Context, to, text string) string {
+func (a *attacker) say(ctx context.Context, to, text string) {
 	a.attempts.Add(1)
-	conn, err := a.dial(ctx, to)
-	if err != nil {
-		return a.told1("not connected")
+	conn, ok := a.connect(ctx, to)
+	if !ok {
+		return
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(until(ctx))
 	go func() { _, _ = io.WriteString(conn, text) }()
-	return a.told1(answered(bufio.NewReader(conn)))
+	a.tell(answered(bufio.NewReader(conn)))
 }
 
 // sayTwo is say for a text with a request that is hidden in another. What the hub says to the second is told apart.
@@ -116,23 +116,29 @@ func (a *attacker) client() *http.Client {
 	}
 }
 
-// ask makes one request and tells the response.
-func (a *attacker) ask(ctx context.Context, by *http.Client, method, url, token, body string, header ...string) string {
+// request makes one request, with headers that are names and values in turn.
+func (a *attacker) request(ctx context.Context, by *http.Client, method, url, key, body string, header ...string) (*http.Response, error) {
 	a.attempts.Add(1)
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
-		return a.told1("no request: " + err.Error())
+		a.tell("no request: " + err.Error())
+		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		if r.Header[header[i]] = []string{header[i+1]}; header[i] == "Host" {
 			r.Host = header[i+1]
 		}
 	}
-	response, err := by.Do(r)
+	return by.Do(r)
+}
+
+// ask makes one request and tells the response.
+func (a *attacker) ask(ctx context.Context, by *http.Client, method, url, token, body string, header ...string) string {
+	response, err := a.request(ctx, by, method, url, token, body, header...)
 	if err != nil {
 		if ctx.Err() != nil {
 			return "" // its time is over
@@ -167,9 +173,8 @@ type h2 struct {
 	gone chan struct{} // closed when the hub has hung up
 }
 
-// http2 connects, and begins to read what the hub says.
-func (a *attacker) http2(ctx context.Context, conn net.Conn, settings ...http2.Setting) (*h2, error) {
-	_ = conn.SetDeadline(until(ctx))
+// unheard begins HTTP/2 on a connection that is not read.
+func unheard(conn net.Conn, settings ...http2.Setting) (*h2, error) {
 	c := &h2{Conn: conn, out: bufio.NewWriterSize(conn, 16<<10), gone: make(chan struct{})}
 	c.Framer = http2.NewFramer(c.out, conn)
 	c.AllowIllegalWrites = true
@@ -181,8 +186,31 @@ func (a *attacker) http2(ctx context.Context, conn net.Conn, settings ...http2.S
 	if err == nil {
 		err = c.out.Flush()
 	}
-	go c.listen(a)
 	return c, err
+}
+
+// frames connects on n goroutines, writes frames until the hub hangs up, and connects again. Without over, it speaks no TLS.
+func (a *attacker) frames(
+	ctx context.Context, n int, to string, over *tls.Config, write func(c *h2, i uint32) error, settings ...http2.Setting,
+) {
+	swarm(ctx, n, func(int) {
+		conn, ok := a.connect(ctx, to)
+		if !ok {
+			return
+		}
+		defer conn.Close()
+		wire := conn
+		if over != nil {
+			wire = tls.Client(conn, over)
+		}
+		c, err := unheard(wire, settings...)
+		go c.listen(a)
+		if err != nil {
+			a.tell(hungUp(err))
+			return
+		}
+		c.flood(ctx, a, write)
+	})
 }
 
 // listen tells each kind of frame that says how the hub takes the attack.
@@ -230,8 +258,8 @@ func ack(is bool) string {
 	return ""
 }
 
-// flood writes frames until the hub hangs up or the time is over.
-func (c *h2) flood(ctx context.Context, a *attacker, write func(i uint32) error) {
+// flood writes frames until the hub hangs up, the time is over, or no number of a stream is left: it has 31 bits.
+func (c *h2) flood(ctx context.Context, a *attacker, write func(c *h2, i uint32) error) {
 	for i := uint32(0); ctx.Err() == nil; i++ {
 		select {
 		case <-c.gone:
@@ -239,7 +267,7 @@ func (c *h2) flood(ctx context.Context, a *attacker, write func(i uint32) error)
 		default:
 		}
 		a.attempts.Add(1)
-		if write(i) != nil {
+		if i > 1<<20 || write(c, i) != nil || i%16 == 0 && c.out.Flush() != nil {
 			<-c.gone
 			return
 		}
@@ -262,19 +290,14 @@ func calling(method string, more ...string) []byte {
 		"content-type", "application/grpc", "te", "trailers"}, more...)...)
 }
 
-// unheard is a connection of raw HTTP/2 frames that is not read.
-func (a *attacker) unheard(conn net.Conn) (*h2, error) {
-	c := &h2{Conn: conn, out: bufio.NewWriterSize(conn, 16<<10)}
-	c.Framer = http2.NewFramer(c.out, conn)
-	if _, err := io.WriteString(c.out, http2.ClientPreface); err != nil {
-		return c, err
-	}
-	return c, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+// begin writes the header of a call.
+func (c *h2) begin(stream uint32, header []byte) error {
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header, EndHeaders: true})
 }
 
 // writeCall writes a call with an empty message.
 func (c *h2) writeCall(stream uint32, header []byte) error {
-	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header, EndHeaders: true}); err != nil {
+	if err := c.begin(stream, header); err != nil {
 		return err
 	}
 	return c.WriteData(stream, true, make([]byte, 5))

@@ -5,7 +5,6 @@ package adversary_test
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -75,18 +74,14 @@ func largeHellos(ctx context.Context, a *attacker) error {
 // unopenedStreams opens streams and says nothing on them.
 func unopenedStreams(ctx context.Context, a *attacker) error {
 	return a.onLink(func(conn *grpc.ClientConn) {
-		var all sync.WaitGroup
-		for range a.size(500, 5000) {
-			all.Go(func() {
-				a.attempts.Add(1)
-				stream, err := federationv1.NewLinkClient(conn).Attach(ctx)
-				if err == nil {
-					_, err = stream.Recv()
-				}
-				_ = a.ended(ctx, err)
-			})
-		}
-		all.Wait()
+		atOnce(a.size(500, 5000), func(int) {
+			a.attempts.Add(1)
+			stream, err := federationv1.NewLinkClient(conn).Attach(ctx)
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			_ = a.ended(ctx, err)
+		})
 	})
 }
 
@@ -98,14 +93,10 @@ func (a *attacker) tunnel(ctx context.Context, conn *grpc.ClientConn, first *fed
 	stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
 	if err == nil {
 		_ = stream.Send(first)
-		if header, headerErr := stream.Header(); headerErr == nil && header != nil && len(header.Get("content-type")) > 0 &&
-			stream.Context().Err() == nil {
-			_, err = stream.Recv()
-			if err == nil {
-				a.tell("tunnel")
-			}
-		} else {
-			_, err = stream.Recv()
+		header, headerErr := stream.Header()
+		begun := headerErr == nil && len(header.Get("content-type")) > 0 && stream.Context().Err() == nil
+		if _, err = stream.Recv(); err == nil && begun {
+			a.tell("tunnel")
 		}
 	}
 	_ = a.ended(ctx, err)
@@ -122,21 +113,15 @@ func wrongTokens(ctx context.Context, a *attacker) error {
 // tokenlessTunnels opens tunnels that name no token.
 func tokenlessTunnels(ctx context.Context, a *attacker) error {
 	return a.onLink(func(conn *grpc.ClientConn) {
-		var all sync.WaitGroup
-		for range a.size(2000, 20_000) {
-			all.Go(func() {
-				a.attempts.Add(1)
-				stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
-				if err != nil {
-					_ = a.ended(ctx, err)
-					return
-				}
+		atOnce(a.size(2000, 20_000), func(int) {
+			a.attempts.Add(1)
+			stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
+			if err == nil {
 				a.tell("opened")
 				_, err = stream.Recv()
-				_ = a.ended(ctx, err)
-			})
-		}
-		all.Wait()
+			}
+			_ = a.ended(ctx, err)
+		})
 	})
 }
 
@@ -149,14 +134,12 @@ func manyLinks(ctx context.Context, a *attacker) error {
 	var open sync.WaitGroup
 	each(ctx, a.size(1000, 5000), func(int) {
 		a.attempts.Add(1)
-		conn, err := a.dial(ctx, a.Link)
-		if err != nil {
-			a.tell("not connected")
+		conn, ok := a.connect(ctx, a.Link)
+		if !ok {
 			return
 		}
-		_ = conn.SetDeadline(until(ctx))
 		secure := tls.Client(conn, config)
-		_, err = secure.Read(make([]byte, 1)) // the hub's settings
+		_, err := secure.Read(make([]byte, 1)) // the hub's settings
 		if err == nil {
 			a.tell("admitted")
 		}
@@ -188,28 +171,7 @@ func linkFlood(ctx context.Context, a *attacker, write func(c *h2, i uint32) err
 	if err != nil {
 		return err
 	}
-	swarm(ctx, 4, func(int) {
-		conn, err := a.dial(ctx, a.Link)
-		if err != nil {
-			a.tell("not connected")
-			return
-		}
-		defer conn.Close()
-		c, err := a.http2(ctx, tls.Client(conn, config))
-		if err != nil {
-			a.tell(hungUp(err))
-			return
-		}
-		c.flood(ctx, a, func(i uint32) error {
-			if i > 1<<20 {
-				return errors.New("no number is left")
-			}
-			if err := write(c, i); err != nil || i%16 != 0 {
-				return err
-			}
-			return c.out.Flush()
-		})
-	})
+	a.frames(ctx, 4, a.Link, config, write)
 	return nil
 }
 
@@ -220,7 +182,7 @@ func linkPings(ctx context.Context, a *attacker) error {
 func linkResets(ctx context.Context, a *attacker) error {
 	return linkFlood(ctx, a, func(c *h2, i uint32) error {
 		header := calling(federationv1.Link_Attach_FullMethodName)
-		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: header, EndHeaders: true}); err != nil {
+		if err := c.begin(2*i+1, header); err != nil {
 			return err
 		}
 		if i%16 == 0 {

@@ -21,21 +21,21 @@ import (
 func tenantRows() []row {
 	bad := []string{"INVALID"}
 	return append(reachRows(), []row{
-		{name: "many-hooks", role: tenant, told: []string{"400.*"}, never: []string{"[25].*"}, attack: known(func(a *attacker) string {
+		{name: "many-hooks", role: tenant, told: []string{"400.*"}, never: []string{"[25].*"}, attack: loud(func(a *attacker) string {
 			return post(a.Tokens["mallory"], `{"env":"spare","postStartHooks":[{}`+strings.Repeat(",{}", 60_000)+"]}")
 		})},
-		{name: "large-bodies", role: tenant, told: []string{"400.*|413.*"}, never: []string{"[25].*"}, attack: known(func(a *attacker) string {
+		{name: "large-bodies", role: tenant, told: []string{"400.*|413.*"}, never: []string{"[25].*"}, attack: loud(func(a *attacker) string {
 			return post(a.Tokens["mallory"], `{"env":"spare","image":"`+strings.Repeat("x", much)+`"}`)
 		})},
-		{name: "nested-json", role: tenant, told: []string{"400.*"}, never: []string{"[25].*"}, attack: known(func(a *attacker) string {
+		{name: "nested-json", role: tenant, told: []string{"400.*"}, never: []string{"[25].*"}, attack: loud(func(a *attacker) string {
 			return post(a.Tokens["mallory"], `{"env":"spare","postStartHooks":[{"a":`+strings.Repeat("[", 100_000)+
 				strings.Repeat("]", 100_000)+"}]}")
 		})},
 		{name: "known-gzip-bodies", role: tenant, told: []string{"400.*|415.*"}, never: []string{"[25].*"},
-			attack: known(func(a *attacker) string {
+			attack: loud(func(a *attacker) string {
 				return post(a.Tokens["mallory"], zipped(bytes.Repeat([]byte("{},"), much/3)), "Content-Encoding: gzip")
 			})},
-		{name: "known-gzip-calls", role: tenant, told: bad, never: []string{"OK"}, attack: knownGzipCalls},
+		{name: "known-gzip-calls", role: tenant, told: bad, never: []string{"OK"}, attack: gzipCalls("mallory")},
 		{name: "unfinished-calls", role: tenant, told: []string{"RATE_LIMITED|ResourceExhausted|Canceled|DeadlineExceeded"},
 			attack: unfinishedCalls},
 		{name: "call-headers", role: tenant, told: []string{"closed"}, never: []string{"HEADERS.*"}, attack: callHeaders},
@@ -97,9 +97,6 @@ func (a *attacker) as(ctx context.Context, key string, options ...grpc.DialOptio
 	}, nil
 }
 
-// known says one text again and again with a key.
-func known(text func(a *attacker) string) func(context.Context, *attacker) error { return loud(text) }
-
 // callsAs makes one call after the other on 16 goroutines, and tells each result.
 func callsAs(key string, call func(ctx context.Context, c clients, i int) error) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
@@ -121,28 +118,37 @@ func calls(call func(ctx context.Context, c clients, i int) error) func(context.
 	return callsAs("mallory", call)
 }
 
-// oneOf makes calls of a list in turn.
-func oneOf(key string, list func(a *attacker) []func(ctx context.Context, c clients) error) func(context.Context, *attacker) error {
-	return func(ctx context.Context, a *attacker) error {
-		all := list(a)
-		return callsAs(key, func(ctx context.Context, c clients, i int) error { return all[i%len(all)](ctx, c) })(ctx, a)
+// call is one call of the hub's API.
+type call = func(ctx context.Context, c clients) error
+
+// does is a call of a method with a request.
+func does[R, S any](method func(clients, context.Context, R, ...grpc.CallOption) (S, error), request R) call {
+	return func(ctx context.Context, c clients) error {
+		_, err := method(c, ctx, request)
+		return err
 	}
+}
+
+// claiming is a claim, in the default namespace unless it names another.
+func claiming(r *create) call {
+	if r.Namespace == "" {
+		r.Namespace = namespace
+	}
+	return does(clients.CreateSandbox, r)
+}
+
+// inTurn makes calls in turn.
+func inTurn(key string, all ...call) func(context.Context, *attacker) error {
+	return callsAs(key, func(ctx context.Context, c clients, i int) error { return all[i%len(all)](ctx, c) })
 }
 
 // requests are claims, each of which is made in turn.
 func requests(list ...*create) func(context.Context, *attacker) error {
-	return oneOf("mallory", func(*attacker) (out []func(context.Context, clients) error) {
-		for _, r := range list {
-			out = append(out, func(ctx context.Context, c clients) error {
-				if r.Namespace == "" {
-					r.Namespace = namespace
-				}
-				_, err := c.CreateSandbox(ctx, r)
-				return err
-			})
-		}
-		return out
-	})
+	var all []call
+	for _, r := range list {
+		all = append(all, claiming(r))
+	}
+	return inTurn("mallory", all...)
 }
 
 // callHeaders makes calls whose headers exceed what the hub says that it takes, by many fields or by a long one. A gRPC client does not
@@ -167,22 +173,6 @@ func callHeaders(ctx context.Context, a *attacker) error {
 	})(ctx, a)
 }
 
-func knownGzipCalls(ctx context.Context, a *attacker) error {
-	bombs()
-	conn, err := a.grpc(a.Tokens["mallory"])
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	swarm(ctx, 12, func(int) {
-		a.attempts.Add(1)
-		if err := conn.Invoke(ctx, createMethod, []byte("{}"), nil, grpc.ForceCodec(raw{}), grpc.UseCompressor("gzip")); ctx.Err() == nil {
-			a.tellError(err)
-		}
-	})
-	return nil
-}
-
 // unfinishedCalls begins calls, more than a caller may have, and ends none.
 func unfinishedCalls(ctx context.Context, a *attacker) error {
 	var all sync.WaitGroup
@@ -193,15 +183,7 @@ func unfinishedCalls(ctx context.Context, a *attacker) error {
 		}
 		defer conn.Close()
 		for range 950 {
-			all.Go(func() {
-				a.attempts.Add(1)
-				stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, createMethod, grpc.ForceCodec(raw{}))
-				if err == nil {
-					_ = stream.SendMsg(make([]byte, 200<<10))
-					err = stream.RecvMsg(nil)
-				}
-				a.tellError(err)
-			})
+			all.Go(func() { a.unfinished(ctx, conn, createMethod) })
 		}
 	}
 	all.Wait()
@@ -214,14 +196,10 @@ func waitingClaims(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	var all sync.WaitGroup
-	for i := range a.size(900, 9000) {
-		all.Go(func() {
-			a.attempts.Add(1)
-			a.tellError(c.create(ctx, &create{Env: fullEnv, StartupTimeout: durationpb.New(24 * time.Hour), User: fmt.Sprint(i)}))
-		})
-	}
-	all.Wait()
+	atOnce(a.size(900, 9000), func(i int) {
+		a.attempts.Add(1)
+		a.tellError(c.create(ctx, &create{Env: fullEnv, StartupTimeout: durationpb.New(24 * time.Hour), User: fmt.Sprint(i)}))
+	})
 	return nil
 }
 

@@ -43,31 +43,25 @@ func TestGroupsMayLoseTheirMembers(t *testing.T) {
 func TestEmptyGroupsDoNotHoldUpStatus(t *testing.T) {
 	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, patched(t, manifest(t, "env.yaml"), farGroup))
-	_, err := jsonPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`)
-	must.Succeed(t, err)
-	got, err := jsonPatch(ctx, t, r, "swe", envStatus, "status")
-	must.Succeed(t, err)
-	check(t, got, map[string]any{"/status/memberCount": 4})
+	mustPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`)
+	check(t, mustPatch(ctx, t, r, "swe", envStatus, "status"), map[string]any{"/status/memberCount": 4})
 }
 
 // A change of autoscaling is validated for members again.
 func TestChangedGroupsNeedMembers(t *testing.T) {
 	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, patched(t, manifest(t, "env.yaml"), farGroup))
-	_, err := jsonPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`)
-	must.Succeed(t, err)
+	mustPatch(ctx, t, r, "swe", `[{op: remove, path: /spec/clusters/1}]`)
 
-	_, err = jsonPatch(ctx, t, r, "swe", `[{op: replace, path: /spec/autoscaling/groups/0/maxReplicas, value: 41}]`)
+	_, err := jsonPatch(ctx, t, r, "swe", `[{op: replace, path: /spec/autoscaling/groups/0/maxReplicas, value: 41}]`)
 	refusal(t, err, "spec.autoscaling", "needs a member")
 	_, err = jsonPatch(ctx, t, r, "swe", `[{op: add, path: /spec/autoscaling/groups/-, value: {name: new}}]`)
 	refusal(t, err, "spec.autoscaling", "needs a member")
 
 	// With a member in the same request, or without the group, it goes through.
-	if _, err = jsonPatch(ctx, t, r, "swe", `
+	mustPatch(ctx, t, r, "swe", `
 - {op: replace, path: /spec/autoscaling/groups/0/maxReplicas, value: 41}
-- {op: add, path: /spec/clusters/0/members/-, value: {name: far, config: {scalingGroup: far}}}`); err != nil {
-		t.Fatal(err)
-	}
+- {op: add, path: /spec/clusters/0/members/-, value: {name: far, config: {scalingGroup: far}}}`)
 }
 
 // A user's client-side apply of an older manifest removes foreign segments, and is not refused for it either.

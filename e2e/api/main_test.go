@@ -162,6 +162,16 @@ func jsonPatch(
 	return r.Patch(ctx, name, types.JSONPatchType, toJSON(t, patch), metav1.PatchOptions{}, subresources...)
 }
 
+// mustPatch is jsonPatch that must succeed.
+func mustPatch(
+	ctx context.Context, t *testing.T, r dynamic.ResourceInterface, name, patch string, subresources ...string,
+) *unstructured.Unstructured {
+	t.Helper()
+	got, err := jsonPatch(ctx, t, r, name, patch, subresources...)
+	must.Succeed(t, err)
+	return got
+}
+
 // apply sends an apply configuration, marshalled unchanged.
 func apply(
 	ctx context.Context, t *testing.T, r dynamic.ResourceInterface, manager, name string, configuration any, subresources ...string,

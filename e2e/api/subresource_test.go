@@ -29,13 +29,10 @@ func TestStatusIsASubresource(t *testing.T) {
 	ctx, r := newObjects(t, envs)
 	create(ctx, t, r, manifest(t, "env.yaml"))
 
-	got, err := jsonPatch(ctx, t, r, "swe", envStatus)
-	must.Succeed(t, err)
-	check(t, got, map[string]any{"/status": nil})
+	check(t, mustPatch(ctx, t, r, "swe", envStatus), map[string]any{"/status": nil})
 
-	got, err = jsonPatch(ctx, t, r, "swe", envStatus+`
+	got := mustPatch(ctx, t, r, "swe", envStatus+`
 - {op: replace, path: /spec/templateRef/name, value: other}`, "status")
-	must.Succeed(t, err)
 	check(t, got, map[string]any{
 		"/status/memberCount":    4,
 		"/spec/templateRef/name": "swe-rex",
@@ -77,11 +74,8 @@ func TestScale(t *testing.T) {
 	namespace := newNamespace(ctx, t)
 	r := client.Resource(pools).Namespace(namespace)
 	create(ctx, t, r, manifest(t, "pool.yaml"))
-	if _, err := jsonPatch(ctx, t, r, "tools", `
-- {op: add, path: /status, value: {idleReplicas: 2, runningReplicas: 1, selector: agentbox.navix.sh/sandbox-pool=tools}}`,
-		"status"); err != nil {
-		t.Fatal(err)
-	}
+	mustPatch(ctx, t, r, "tools", `
+- {op: add, path: /status, value: {idleReplicas: 2, runningReplicas: 1, selector: agentbox.navix.sh/sandbox-pool=tools}}`, "status")
 
 	if out, err := east.Kubectl(ctx, "-n", namespace, "scale", "sbp", "tools", "--current-replicas=3", "--replicas=7"); err != nil {
 		t.Fatalf("%s: %v", out, err)
@@ -103,18 +97,13 @@ func TestScale(t *testing.T) {
 func TestColumns(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
-	r := client.Resource(envs).Namespace(namespace)
-	create(ctx, t, r, manifest(t, "env.yaml"))
-	_, err := jsonPatch(ctx, t, r, "swe", envStatus, "status")
-	must.Succeed(t, err)
-	poolManifest := patched(t, manifest(t, "pool.yaml"), `
-- {op: add, path: /metadata/labels, value: {agentbox.navix.sh/env: swe}}`)
-	create(ctx, t, client.Resource(pools).Namespace(namespace), poolManifest)
-	if _, err := jsonPatch(ctx, t, client.Resource(pools).Namespace(namespace), "tools", `
-- {op: add, path: /status, value: {phase: Degraded, idleReplicas: 2, unavailableIdleReplicas: 1, runningReplicas: 5}}`,
-		"status"); err != nil {
-		t.Fatal(err)
-	}
+	ofEnvs, ofPools := client.Resource(envs).Namespace(namespace), client.Resource(pools).Namespace(namespace)
+	create(ctx, t, ofEnvs, manifest(t, "env.yaml"))
+	mustPatch(ctx, t, ofEnvs, "swe", envStatus, "status")
+	create(ctx, t, ofPools, patched(t, manifest(t, "pool.yaml"), `
+- {op: add, path: /metadata/labels, value: {agentbox.navix.sh/env: swe}}`))
+	mustPatch(ctx, t, ofPools, "tools", `
+- {op: add, path: /status, value: {phase: Degraded, idleReplicas: 2, unavailableIdleReplicas: 1, runningReplicas: 5}}`, "status")
 
 	for _, tt := range []struct {
 		resource string

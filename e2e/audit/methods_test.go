@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -249,8 +248,6 @@ func TestEachChangeHasALine(t *testing.T) {
 // A worker has a line for each change that is made at it, with the caller: one that needs no credentials, on loopback.
 func TestAWorkerHasALineForEachChange(t *testing.T) {
 	w := newWalk(t)
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	ready(t, w)
 	m := newMethods(w, atoll.WorkerEndpoint(cluster).Address, audit.Who{Kind: audit.Anonymous, Proof: audit.ByNothing})
 	m.lives(canary+"worker", "local", cluster)
 	m.envs()

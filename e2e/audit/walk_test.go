@@ -48,7 +48,19 @@ type walk struct {
 	secrets []string
 }
 
+// newWalk returns a walk of a hub that has idle Pods.
 func newWalk(t *testing.T) *walk {
+	t.Helper()
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	client, err := atoll.HubClient()
+	must.Succeed(t, err)
+	wait.For(t, 2*time.Minute, "idle Pods", func(ctx context.Context) error {
+		idle, err := client.ReadyIdle(ctx, "default", "python")
+		if err == nil && idle[cluster] == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
 	return &walk{
 		t: t, root: atoll.HubEndpoint().URL(), calls: map[string]string{}, talks: map[string]string{},
 		secrets: []string{canary, tokens["all"], tokens["look"]},
@@ -223,8 +235,6 @@ func events(t *testing.T, file string) (all []audit.Event) {
 // outlives a call or leaves the process.
 func TestTheWalkFindsNoSecret(t *testing.T) {
 	w := newWalk(t)
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	ready(t, w)
 	w.sandboxes()
 	w.operations()
 	w.catalogue()
@@ -359,8 +369,6 @@ func (w *walk) search(archive []byte) {
 // An exec's event in the audit of the cluster's API server names the hub's caller, in its user agent.
 func TestAnExecsAuditEventNamesTheCaller(t *testing.T) {
 	w := newWalk(t)
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	ready(t, w)
 	id := idOf(t, w.ok("create", "POST", "/v1/sandboxes", `{"env":"python"}`))
 	w.exec(id)
 	w.call("", "all", "GET", "/v1/sandboxes/"+id+"/ports/8000/", "")
@@ -378,13 +386,4 @@ func TestAnExecsAuditEventNamesTheCaller(t *testing.T) {
 		return wait.If(named["exec"] && named["portforward"], named)
 	})
 	w.ok("release", "DELETE", "/v1/sandboxes/"+id, "")
-}
-
-func ready(t *testing.T, w *walk) {
-	t.Helper()
-	wait.For(t, 2*time.Minute, "idle Pods", func(context.Context) error {
-		_, text := w.call("", "all", "GET", "/v1/envs/default/python", "")
-		none := strings.Contains(strings.ReplaceAll(text, " ", ""), `"readyIdle":0`)
-		return wait.If(strings.Contains(text, "readyIdle") && !none, text)
-	})
 }

@@ -83,6 +83,25 @@ func TestChartsLint(t *testing.T) {
 	}
 }
 
+// wantText fails the test for each of the texts that is not in what was rendered or printed.
+func wantText(t *testing.T, what, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lack %q:\n%s", what, want, text)
+		}
+	}
+}
+
+// kindsOf counts objects by their kind.
+func kindsOf(objects harness.Objects) map[string]int {
+	kinds := map[string]int{}
+	for _, object := range objects {
+		kinds[object.GetKind()]++
+	}
+	return kinds
+}
+
 // wantRefusals renders a chart with each of the values, behind those that are always there. The error must have the text.
 func wantRefusals(t *testing.T, release harness.Release, always string, refusals map[string]string) {
 	t.Helper()
@@ -421,14 +440,8 @@ func TestHubAuth(t *testing.T) {
 		objects := renderHub(t, more+"auth: {ways: [oidc, kubernetes], oidc: {configMap: issuers}, kubernetes: {audiences: [a, b]}}")
 		spec := as[appsv1.StatefulSet](t, objects, "StatefulSet", "atoll-hub").Spec.Template.Spec
 		args := strings.Join(spec.Containers[0].Args, " ")
-		for _, want := range []string{
-			"--auth=oidc,kubernetes ", "--oidc-config-file=/etc/atoll/oidc/issuers.yaml", "--auth-kubernetes-audiences=a,b ",
-			"--auth-kubernetes-ttl=30s",
-		} {
-			if !strings.Contains(args, want) {
-				t.Errorf("args %s lack %s", args, want)
-			}
-		}
+		wantText(t, "the arguments", args, "--auth=oidc,kubernetes ", "--oidc-config-file=/etc/atoll/oidc/issuers.yaml",
+			"--auth-kubernetes-audiences=a,b ", "--auth-kubernetes-ttl=30s")
 		if strings.Contains(args, "--api-keys-file") || spec.ServiceAccountName != "atoll-hub" || !*spec.AutomountServiceAccountToken {
 			t.Errorf("args %s, ServiceAccount %q, %v", args, spec.ServiceAccountName, spec.AutomountServiceAccountToken)
 		}
@@ -439,14 +452,8 @@ func TestHubAuth(t *testing.T) {
 		if role := as[rbacv1.ClusterRole](t, objects, "ClusterRole", "atoll-developer"); len(role.Rules) == 0 {
 			t.Error("the roles are not installed")
 		}
-		accounts := 0
-		for _, o := range objects {
-			if o.GetKind() == "ServiceAccount" {
-				accounts++
-			}
-		}
-		if accounts != 1 {
-			t.Errorf("%d ServiceAccounts", accounts)
+		if n := kindsOf(objects)["ServiceAccount"]; n != 1 {
+			t.Errorf("%d ServiceAccounts", n)
 		}
 	}
 }
@@ -478,14 +485,8 @@ func TestHubTakesTheCatalogue(t *testing.T) {
 		if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 || binding.Subjects[0].Name != "atoll-hub" {
 			t.Errorf("%s: binding %+v", values, binding)
 		}
-		accounts := 0
-		for _, name := range objects.Names() {
-			if name == "ServiceAccount/atoll-hub" {
-				accounts++
-			}
-		}
-		if accounts != 1 {
-			t.Errorf("%s: %d ServiceAccounts", values, accounts)
+		if n := kindsOf(objects)["ServiceAccount"]; n != 1 || objects.Find("ServiceAccount", "atoll-hub") == nil {
+			t.Errorf("%s: %d ServiceAccounts", values, n)
 		}
 		out := as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "atoll-hub").Spec.Egress
 		if len(out) != 2 || len(out[1].Ports) != 2 || out[1].Ports[1].Port.IntValue() != 6443 {
@@ -665,11 +666,7 @@ func TestHubCA(t *testing.T) {
 	pod := as[appsv1.StatefulSet](t, renderHub(t, "ca: {enabled: true, hubNames: [hub.example.org], approve: manual}"),
 		"StatefulSet", "atoll-hub").Spec.Template.Spec
 	args := strings.Join(pod.Containers[0].Args, " ")
-	for _, want := range []string{"--hub-names=hub.example.org,atoll-hub-link.atoll-system.svc,", "--approve=manual"} {
-		if !strings.Contains(args, want) {
-			t.Errorf("%s lacks %s", args, want)
-		}
-	}
+	wantText(t, "the arguments", args, "--hub-names=hub.example.org,atoll-hub-link.atoll-system.svc,", "--approve=manual")
 	if strings.Contains(args, "--tls-") || slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "tls" }) {
 		t.Errorf("it has certificate files: %s", args)
 	}

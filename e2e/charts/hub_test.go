@@ -18,10 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"navix.sh/atoll/e2e/charts/harness"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // restrictedNamespace is one that lets in nothing but what Pod security calls restricted. It ends with the test.
@@ -100,14 +100,8 @@ func TestHubLivesItsLife(t *testing.T) {
 
 	notes, err := cluster.Install(ctx, release)
 	must.Succeed(t, err)
-	for _, want := range []string{
-		"atollctl pki hub --dir pki --name atoll-hub --namespace " + namespace, "atoll-hub api-key new",
-		"rollout status statefulset/atoll-hub", "hub.address=atoll-hub-link." + namespace + ".svc:8443",
-	} {
-		if !strings.Contains(notes, want) {
-			t.Errorf("the notes do not tell %q:\n%s", want, notes)
-		}
-	}
+	wantText(t, "the notes", notes, "atollctl pki hub --dir pki --name atoll-hub --namespace "+namespace, "atoll-hub api-key new",
+		"rollout status statefulset/atoll-hub", "hub.address=atoll-hub-link."+namespace+".svc:8443")
 	first, claim := hubPod(t, namespace), hubClaim(t, namespace)
 	if got := first.Spec.Containers[0].Image; got != "atoll-hub:0.1.0" {
 		t.Errorf("installed: %s", got)
@@ -150,15 +144,13 @@ func TestHubLivesItsLife(t *testing.T) {
 	want := []string{
 		"PersistentVolumeClaim/data-atoll-hub-0", "Secret/atoll-hub-api-keys", "Secret/atoll-hub-clusters", "Secret/atoll-hub-tls",
 	}
-	var left []string
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-		var err error
-		left, err = remains(ctx, namespace)
-		return cmp.Equal(want, left), err
+	wait.For(t, 20*time.Second, "the rest to be gone", func(ctx context.Context) error {
+		left, err := remains(ctx, namespace)
+		if diff := cmp.Diff(want, left); err == nil && diff != "" {
+			err = fmt.Errorf("left behind (-want +got):\n%s", diff)
+		}
+		return err
 	})
-	if err != nil {
-		t.Errorf("%v: left behind (-want +got):\n%s", err, cmp.Diff(want, left))
-	}
 }
 
 // remains lists what a namespace holds of the kinds that the chart has, and of those that come of them.

@@ -38,11 +38,7 @@ func TestHostedWorkersHaveNoRightsInTheirOwnCluster(t *testing.T) {
 			var d appsv1.Deployment
 			must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &d))
 			args := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " ")
-			for _, want := range []string{"--provider=kubeconfig", "--token-file=/etc/atoll/invitations/{cluster}"} {
-				if !strings.Contains(args, want) {
-					t.Errorf("the worker has no %s: %s", want, args)
-				}
-			}
+			wantText(t, "the arguments", args, "--provider=kubeconfig", "--token-file=/etc/atoll/invitations/{cluster}")
 			for _, not := range []string{"--cluster-id", "--peer-", "--tls-cert-file"} {
 				if strings.Contains(args, not) {
 					t.Errorf("the worker has %s: %s", not, args)
@@ -59,18 +55,13 @@ func TestHostedWorkersHaveNoRightsInTheirOwnCluster(t *testing.T) {
 	if len(roles) != 1 {
 		t.Errorf("the Roles are %v, want one", roles)
 	}
-	for values, fault := range map[string]string{
+	wantRefusals(t, release, "", map[string]string{
 		"hosted: {enabled: true}\nclusterID: east\n":                                 "clusterID",
 		"hosted: {enabled: true, provider: kind}":                                    "/hosted/provider",
 		"hosted: {enabled: true, namespace: fleet}":                                  "/hosted/namespace",
 		"hosted: {enabled: true, selector: a=b}":                                     "/hosted/selector",
 		"hosted: {enabled: true, provider: cluster-api, namespace: Not_A_Namespace}": "/hosted/namespace",
-	} {
-		release.Values = values
-		if _, err := helm.Template(t.Context(), release); err == nil || !strings.Contains(err.Error(), fault) {
-			t.Errorf("%s gives %v, want %s named", values, err, fault)
-		}
-	}
+	})
 }
 
 // TestHostedProvidersHaveTheirRights: no right but to what the provider reads, where it is, and to write what the worker keeps.

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -40,18 +39,8 @@ func (w *warnings) take() string {
 // are warned of.
 func plausible(t *testing.T) {
 	warned := &warnings{}
-	cfg := rest.CopyConfig(east.Config())
-	cfg.WarningHandler = warned
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"system:masters"}}
-	as, err := client.New(cfg, client.Options{})
-	must.Succeed(t, err)
-	try := func(manifest string) error {
-		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
-			t.Fatalf("%v in\n%s", err, manifest)
-		}
-		return as.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("told"), client.DryRunAll)
-	}
+	as := administrator(t, warned)
+	try := dryRun(t, as)
 	const (
 		template = `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: told}, spec: {idleImage: "IDLE", ` +
 			`template: {spec: {containers: [{name: main, image: "MAIN"}]}}}}`

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // who is a caller of the API server: flags of kubectl. All but Atoll's own accounts have every right, so that it is
@@ -75,14 +74,10 @@ func tell(t *testing.T, story []step) {
 // enforced waits until the API server refuses a request: policies and their parameters reach it through a watch.
 func enforced(t *testing.T, s step) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-		_, last = kubectl(ctx, s)
-		return last != nil && strings.Contains(last.Error(), s.refused), nil
+	wait.For(t, 20*time.Second, fmt.Sprintf("%s %s to be refused because of %q", s.args, s.patch, s.refused), func(ctx context.Context) error {
+		_, err := kubectl(ctx, s)
+		return wait.If(err != nil && strings.Contains(err.Error(), s.refused), err)
 	})
-	if err != nil {
-		t.Fatalf("%s %s is still not refused because of %q: %v", s.args, s.patch, s.refused, last)
-	}
 }
 
 // TestPolicies installs the chart once and tells of each policy what it lets through and what it refuses.

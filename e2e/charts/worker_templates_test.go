@@ -6,38 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
-
-	"navix.sh/atoll/e2e/must"
 )
-
-// impersonate builds a client of another user.
-func impersonate(user string, groups ...string) (client.Client, error) {
-	cfg := rest.CopyConfig(east.Config())
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
-	as, err := client.New(cfg, client.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("building a client of %s: %w", user, err)
-	}
-	return as, nil
-}
 
 // podTemplates: what no Pod template can be is refused, in each kind that has one, with the field's name.
 func podTemplates(t *testing.T) {
-	as, err := impersonate("jane", "system:masters")
-	must.Succeed(t, err)
-	// Server-side apply, in a dry run.
-	try := func(manifest string) error {
-		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
-			t.Fatalf("%v in\n%s", err, manifest)
-		}
-		return as.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("told"), client.DryRunAll)
-	}
+	try := dryRun(t, administrator(t, nil))
 	const right = `metadata: {labels: {a: b}, annotations: null}, spec: {terminationGracePeriodSeconds: 1, hostNetwork: false, ` +
 		`nodeSelector: {disk: fast},
 		volumes: [{name: scratch, emptyDir: {}}], initContainers: [{name: init, image: x}],

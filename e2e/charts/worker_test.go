@@ -99,14 +99,9 @@ func TestWorkerLivesItsLife(t *testing.T) {
 	release.Chart = olderChart(t)
 	notes, err := cluster.Install(ctx, release)
 	must.Succeed(t, err)
-	for _, want := range []string{
-		"as east, member of the federation of the hub at hub.example.org:8443", "rollout status deployment/atoll-worker",
-		"atollctl pki cluster east --dir pki --name atoll-worker --namespace " + namespace, "get lease atoll-worker",
-	} {
-		if !strings.Contains(notes, want) {
-			t.Errorf("the notes do not tell %q:\n%s", want, notes)
-		}
-	}
+	wantText(t, "the notes", notes, "as east, member of the federation of the hub at hub.example.org:8443",
+		"rollout status deployment/atoll-worker", "atollctl pki cluster east --dir pki --name atoll-worker --namespace "+namespace,
+		"get lease atoll-worker")
 	installed := clusterWide(t)
 	if args := workerArgs(t, namespace); !slices.Contains(args, "--log-level=info") {
 		t.Errorf("installed: %q", args)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/e2b"
 )
@@ -67,9 +68,7 @@ func TestATemplateBuildNamesAnImage(t *testing.T) {
 		t.Errorf("kill: %d %v", status, out)
 	}
 	blue, err := e2b.ClientKey(tokens["blue"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, path := range []string{"/templates/aliases/mine", "/templates/aliases/other"} {
 		if status, out := call(t, http.MethodGet, path, "", "X-API-KEY", blue); status != http.StatusNotFound {
 			t.Errorf("%s of another team: %d %v", path, status, out)

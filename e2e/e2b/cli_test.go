@@ -21,7 +21,6 @@ import (
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
-	"navix.sh/atoll/pkg/client"
 )
 
 // ctl is atollctl as team red uses it.
@@ -141,16 +140,7 @@ func TestCopiesAndProcessesOfTheCLI(t *testing.T) {
 			t.Errorf("atollctl %v: %s, exit code %d, want %d", args, errOut, code, want)
 		}
 	}
-	ended := make(chan *client.Result, 1)
-	first, begun := io.Pipe()
-	go func() {
-		r, err := s.RunCommand(context.WithoutCancel(t.Context()), client.Command{Args: []string{"sh", "-c", "echo begun; exec sleep 1000"},
-			Stdout: begun})
-		must.Succeed(t, err)
-		ended <- r
-	}()
-	_, err := first.Read(make([]byte, 16))
-	must.Succeed(t, err)
+	ended := sleep(t, s)
 	pid, _, _ := output(t, "ps", s.ID(), "-o", "name")
 	if out, _, code := output(t, "ps", s.ID()); !strings.Contains(out, "sh -c echo begun; exec sleep 1000") || code != 0 {
 		t.Errorf("ps: %q, exit code %d", out, code)

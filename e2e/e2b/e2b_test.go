@@ -26,6 +26,7 @@ import (
 	"navix.sh/atoll/api/envd"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/e2b/wire"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
@@ -140,21 +141,14 @@ func writeKeys(ctx context.Context, dir string) (file string, err error) {
 func ready(t *testing.T) {
 	t.Helper()
 	for _, e := range []stack.Env{env, delivered} {
-		readyOf(t, e)
+		readyOfAtLeast(t, e, 2)
 	}
-}
-
-func readyOf(t *testing.T, e stack.Env) {
-	t.Helper()
-	readyOfAtLeast(t, e, 2)
 }
 
 func readyOfAtLeast(t *testing.T, e stack.Env, n int) {
 	t.Helper()
 	client, err := atoll.HubClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	wait.For(t, time.Minute, "idle Pods", func(ctx context.Context) error {
 		idle, err := client.ReadyIdle(ctx, "default", e.Name)
 		if err == nil && idle[cluster] < n {
@@ -169,9 +163,7 @@ func call(t *testing.T, method, path, body string, header ...string) (int, map[s
 	t.Helper()
 	client := &wire.Client{Origin: origin, Key: apiKey}
 	status, text, err := client.Do(t.Context(), method, path, strings.NewReader(body), header...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	out := map[string]any{}
 	if json.Unmarshal(text, &out) != nil {
 		out["text"] = string(text)
@@ -200,6 +192,16 @@ func createOf(t *testing.T, e stack.Env, path, extra string) (id, token string) 
 		}
 	})
 	return id, token
+}
+
+// connect returns the token of a sandbox that runs.
+func connect(t *testing.T, id string) (token string) {
+	t.Helper()
+	status, out := call(t, http.MethodPost, "/sandboxes/"+id+"/connect", `{"timeout":60}`)
+	if status != http.StatusOK {
+		t.Fatalf("connect: %d %v", status, out)
+	}
+	return fmt.Sprint(out["envdAccessToken"])
 }
 
 // run runs a command with a shell, and returns what it printed.
@@ -233,27 +235,31 @@ func TestASandboxRunsCommandsWithItsEnvironment(t *testing.T) {
 // encrypted.
 func wantNoCanary(t *testing.T) {
 	t.Helper()
-	for _, kind := range []string{"pods", "events", "sandboxenvs", "sandboxpools", "configmaps", "secrets"} {
+	wantNowhere(t, canary, []string{"pods", "events", "sandboxenvs", "sandboxpools", "configmaps", "secrets"}, logs, atoll.HubData())
+}
+
+// wantNowhere looks for a secret in the cluster's objects of some kinds, and in the files of folders.
+func wantNowhere(t *testing.T, secret string, kinds []string, folders ...string) {
+	t.Helper()
+	for _, kind := range kinds {
 		objects, err := atoll.Cluster(cluster).Kubectl(t.Context(), "get", kind, "-A", "-o", "yaml")
-		if err != nil || strings.Contains(objects, canary) {
-			t.Errorf("%s has the environment of a sandbox, or cannot be read: %v", kind, err)
+		if err != nil || strings.Contains(objects, secret) {
+			t.Errorf("%s have %q, or cannot be read: %v", kind, secret, err)
 		}
 	}
 	searched := 0
-	for _, dir := range []string{logs, atoll.HubData()} {
-		if err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	for _, dir := range folders {
+		must.Succeed(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || !entry.Type().IsRegular() {
 				return err
 			}
 			searched++
 			text, err := os.ReadFile(path)
-			if stack.Holds(text, canary) {
-				t.Errorf("%s has the environment of a sandbox", path)
+			if stack.Holds(text, secret) {
+				t.Errorf("%s has %q", path, secret)
 			}
 			return err
-		}); err != nil {
-			t.Error(err)
-		}
+		}))
 	}
 	if searched < 4 {
 		t.Errorf("only %d files were searched", searched)
@@ -291,22 +297,16 @@ func public(t *testing.T, method, path, body string) (int, map[string]any) {
 func ask(t *testing.T, root, token, method, path, body string) (int, map[string]any) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, root+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	out := map[string]any{}
-	if err := json.NewDecoder(response.Body).Decode(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(response.Body).Decode(&out))
 	return response.StatusCode, out
 }
 
@@ -320,14 +320,7 @@ func TestAClaimsEnvironment(t *testing.T) {
 	}
 	id := fmt.Sprint(made["id"])
 	defer public(t, http.MethodDelete, "/v1/sandboxes/"+id, "")
-	token := func() string {
-		code, out := call(t, http.MethodPost, "/sandboxes/"+id+"/connect", `{"timeout":60}`)
-		if code != http.StatusOK {
-			t.Fatalf("connect: %d %v", code, out)
-		}
-		return fmt.Sprint(out["envdAccessToken"])
-	}
-	if out, err := run(t, id, token(), `echo "$A $B"`); err != nil || out != canary+" b\n" {
+	if out, err := run(t, id, connect(t, id), `echo "$A $B"`); err != nil || out != canary+" b\n" {
 		t.Errorf("printed %q, %v", out, err)
 	}
 	wantNoCanary(t)
@@ -335,7 +328,7 @@ func TestAClaimsEnvironment(t *testing.T) {
 	if status != http.StatusOK || again["id"] != id {
 		t.Fatalf("again: %d %v", status, again)
 	}
-	if out, err := run(t, id, token(), `echo "$A $B"`); err != nil || out != "two b\n" {
+	if out, err := run(t, id, connect(t, id), `echo "$A $B"`); err != nil || out != "two b\n" {
 		t.Errorf("after a repeated call it printed %q, %v", out, err)
 	}
 	status, refused := public(t, http.MethodPost, "/v1/sandboxes", `{"env":"python","user":"ben","envVars":{"A":"`+canary+`"}}`)
@@ -362,8 +355,7 @@ func TestI13ADaemonOutlivesNoSandbox(t *testing.T) {
 		}
 		pods[fmt.Sprint(made["pod"])] = true
 		id := fmt.Sprint(made["id"])
-		_, out := call(t, http.MethodPost, "/sandboxes/"+id+"/connect", `{"timeout":60}`)
-		if printed, err := run(t, id, fmt.Sprint(out["envdAccessToken"]), `echo "$V0,$V1"`); err != nil ||
+		if printed, err := run(t, id, connect(t, id), `echo "$V0,$V1"`); err != nil ||
 			printed != []string{canary + ",\n", "," + canary + "\n"}[i] {
 			t.Errorf("sandbox %d printed %q, %v", i, printed, err)
 		}
@@ -403,9 +395,7 @@ func TestFilesOfManyMegabytes(t *testing.T) {
 	if err == nil {
 		_, err = part.Write(want)
 	}
-	if err = errors.Join(err, writer.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, writer.Close()))
 	began := time.Now()
 	header := []string{"E2b-Sandbox-Id", id, "X-Access-Token", token, "Content-Type", writer.FormDataContentType()}
 	if status, out := call(t, http.MethodPost, path, form.String(), header...); status != http.StatusOK {

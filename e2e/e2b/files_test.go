@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,6 +102,23 @@ func TestASandboxBeginsWithFiles(t *testing.T) {
 	must.Succeed(t, s.Remove(ctx, "bin"))
 }
 
+// sleep begins a command that goes on, and returns where its result is once it has ended.
+func sleep(t *testing.T, s *client.Sandbox) <-chan *client.Result {
+	t.Helper()
+	ended := make(chan *client.Result, 1)
+	first, begun := io.Pipe()
+	go func() {
+		r, err := s.RunCommand(context.WithoutCancel(t.Context()), client.Command{
+			Args: []string{"sh", "-c", "echo begun; exec sleep 1000"}, Stdout: begun,
+		})
+		must.Succeed(t, err)
+		ended <- r
+	}()
+	_, err := first.Read(make([]byte, 16))
+	must.Succeed(t, err)
+	return ended
+}
+
 func TestCommandsOfOurOwnAPI(t *testing.T) {
 	ctx, s := t.Context(), claim(t, as(t, "red"))
 	got, err := s.Run(ctx, "sh", "-c", "echo out; echo err >&2; exit 7")
@@ -118,17 +134,7 @@ func TestCommandsOfOurOwnAPI(t *testing.T) {
 	if out.String() != "in\nb\n/\n" || got.ExitCode != 0 {
 		t.Errorf("printed %q, %+v", &out, got)
 	}
-	ended := make(chan *client.Result, 1)
-	first, begun := io.Pipe()
-	go func() {
-		r, err := s.RunCommand(context.WithoutCancel(ctx), client.Command{
-			Args: []string{"sh", "-c", "echo begun; exec sleep 1000"}, Stdout: begun,
-		})
-		must.Succeed(t, err)
-		ended <- r
-	}()
-	_, err = first.Read(make([]byte, 16))
-	must.Succeed(t, err)
+	ended := sleep(t, s)
 	list, err := s.Processes(ctx)
 	must.Succeed(t, err)
 	if len(list) != 1 || list[0].Command[0] != "sh" {
@@ -154,11 +160,7 @@ func TestBothAPIsUseASandbox(t *testing.T) {
 	}
 	s := claim(t, c)
 	must.Succeed(t, s.WriteFile(ctx, "note", []byte("first")))
-	status, out := call(t, http.MethodPost, "/sandboxes/"+s.ID()+"/connect", `{"timeout":60}`)
-	if status != http.StatusOK {
-		t.Fatalf("connect: %d %v", status, out)
-	}
-	if out, err := run(t, s.ID(), out["envdAccessToken"].(string), "cat note"); err != nil || out != "first" {
+	if out, err := run(t, s.ID(), connect(t, s.ID()), "cat note"); err != nil || out != "first" {
 		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/e2b/npm"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 )
 
@@ -48,17 +49,11 @@ func interpreter(t *testing.T) {
 		t.Fatalf("%v: %s\nwant apt-get install --no-install-recommends python3-ipykernel python3-jupyter-client python3-matplotlib", err, out)
 	}
 	text, err := os.ReadFile("../../examples/code-interpreter/template.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server, err := filepath.Abs("../../examples/code-interpreter/server.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	manifest := strings.Replace(string(text), "/usr/local/bin/code-interpreter]", server+"]", 1)
-	if err := stack.Apply(t.Context(), atoll.Cluster(cluster), manifest); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, stack.Apply(t.Context(), atoll.Cluster(cluster), manifest))
 	readyOfAtLeast(t, stack.Env{Name: "code-interpreter-v1"}, 1)
 }
 
@@ -67,9 +62,7 @@ func TestNpmClientRunsCode(t *testing.T) {
 	interpreter(t)
 	out, err := node(t, variables(origin), "interpreter.js", "code-interpreter-v1")
 	t.Logf("%s", out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // Each snippet of docs/e2b.md runs.
@@ -77,19 +70,13 @@ func TestNpmClientRunsTheDocs(t *testing.T) {
 	ready(t)
 	readyOfAtLeast(t, reset, 1)
 	text, err := os.ReadFile("../../docs/e2b.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll("../../bin/e2b-client", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.MkdirAll("../../bin/e2b-client", 0o755))
 	blocks := strings.Split(string(text), "```ts\n")[1:]
 	for i, block := range blocks {
 		program, _, _ := strings.Cut(block, "```")
 		path := filepath.Join("..", "..", "bin", "e2b-client", fmt.Sprintf("docs-%d.js", i))
-		if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(program), 0o600))
 		out, err := node(t, variables(origin), filepath.Base(path))
 		if err != nil || i == 0 && string(out) != "hello\n 1\n\n" {
 			t.Errorf("snippet %d printed %q, %v:\n%s", i, out, err, program)
@@ -115,22 +102,16 @@ func variables(origin string) []string {
 func byNames(t *testing.T) []string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		DNSNames: []string{"*." + domain}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	to, err := url.Parse(origin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
 		FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
 	})
@@ -138,9 +119,7 @@ func byNames(t *testing.T) []string {
 	front.StartTLS()
 	t.Cleanup(front.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	_, port, _ := net.SplitHostPort(front.Listener.Addr().String())
 	return []string{
 		"E2B_DOMAIN=" + domain, "E2B_API_KEY=" + apiKey, "NODE_EXTRA_CA_CERTS=" + ca, "NAMES_PORT=" + port, "NODE_OPTIONS=--import=./names.js",
@@ -214,9 +193,7 @@ func checkTable(t *testing.T, want string) {
 	t.Helper()
 	const path = "../../docs/e2b.md"
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	before, rest, begins := strings.Cut(string(text), tableBegins)
 	has, after, ends := strings.Cut(rest, tableEnds)
 	if !begins || !ends {
@@ -259,9 +236,7 @@ type manySaid struct {
 // atOnce makes n creates of an Env at once with the newest package.
 func atOnce(t *testing.T, of stack.Env, n int) (said manySaid) {
 	t.Helper()
-	if err := of.Apply(t.Context(), atoll.Cluster(cluster)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, of.Apply(t.Context(), atoll.Cluster(cluster)))
 	t.Cleanup(func() {
 		if _, err := atoll.Cluster(cluster).Kubectl(context.Background(), "delete", "sandboxenv", of.Name); err != nil {
 			t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"navix.sh/atoll/e2e/e2b/wire"
+	"navix.sh/atoll/e2e/must"
 )
 
 // A worker's local API serves E2B's clients by itself. With one key it and the hub serve the same sandboxes.
@@ -15,9 +16,7 @@ func TestAWorkerServesE2BClients(t *testing.T) {
 	ready(t)
 	worker := &wire.Client{Origin: atoll.E2BURL(cluster), Key: "e2b_" + "00"}
 	own, err := worker.Create(t.Context(), env.Name, 60)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := worker.Write(t.Context(), own, "a/file", "content"); err != nil {
 		t.Error(err)
 	}
@@ -36,9 +35,7 @@ func TestAWorkerServesE2BClients(t *testing.T) {
 		t.Fatalf("connecting to a sandbox of the hub: %d %s, %v", status, text, err)
 	}
 	again := &wire.Sandbox{}
-	if err := json.Unmarshal(text, again); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, again))
 	for _, s := range []*wire.Sandbox{again, {ID: id, Token: token}} {
 		client := worker
 		if s != again {

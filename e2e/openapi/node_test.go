@@ -12,7 +12,7 @@ import (
 
 // A client that a stock generator made from the document type-checks and works.
 func TestTypeScriptClient(t *testing.T) {
-	ready(t, &recorder{t: t, root: atoll.HubEndpoint().URL(), token: token})
+	ready(t)
 	cmd := exec.CommandContext(t.Context(), "../../tools/openapi-client/run", atoll.HubEndpoint().URL(), "default", "python")
 	cmd.Env = append(os.Environ(), "ATOLL_TOKEN="+token)
 	out, err := cmd.CombinedOutput()

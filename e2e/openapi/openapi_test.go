@@ -139,11 +139,7 @@ type recorder struct {
 // call fails the test unless the status is the wanted one. What it returns of a body that is no JSON is empty.
 func (r *recorder) call(want int, method, path, body string, header ...string) (got reply) {
 	r.t.Helper()
-	request, err := http.NewRequestWithContext(r.t.Context(), method, r.root+path, strings.NewReader(body))
-	must.Succeed(r.t, err)
-	if r.token != "" {
-		request.Header.Set("Authorization", "Bearer "+r.token)
-	}
+	request := r.request(r.t.Context(), method, path, body)
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -162,6 +158,17 @@ func (r *recorder) call(want int, method, path, body string, header ...string) (
 	return got
 }
 
+// request is one with the recorder's key, if it has one.
+func (r *recorder) request(ctx context.Context, method, path, body string) *http.Request {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(ctx, method, r.root+path, strings.NewReader(body))
+	must.Succeed(r.t, err)
+	if r.token != "" {
+		request.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	return request
+}
+
 func (r *recorder) add(request *http.Request, body string, response *http.Response, text string) {
 	r.exchanges = append(r.exchanges, exchange{
 		Method: request.Method, URL: request.URL.String(), RequestHeader: request.Header, RequestBody: body,
@@ -172,20 +179,14 @@ func (r *recorder) add(request *http.Request, body string, response *http.Respon
 // upgrade opens a WebSocket.
 func (r *recorder) upgrade(path, protocol string) {
 	r.t.Helper()
-	header := http.Header{}
-	if r.token != "" {
-		header.Set("Authorization", "Bearer "+r.token)
-	}
+	request := r.request(r.t.Context(), http.MethodGet, path, "")
 	dialer := websocket.Dialer{Subprotocols: []string{protocol}, HandshakeTimeout: time.Minute}
 	conn, response, err := dialer.DialContext( //nolint:bodyclose // the connection has it
-		r.t.Context(), "ws"+strings.TrimPrefix(r.root, "http")+path, header)
+		r.t.Context(), "ws"+strings.TrimPrefix(r.root, "http")+path, request.Header)
 	if err != nil {
 		r.t.Fatalf("%s: %v", path, err)
 	}
 	defer conn.Close()
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.root+path, http.NoBody)
-	must.Succeed(r.t, err)
-	request.Header = header
 	request.Header.Set("Upgrade", "websocket")
 	request.Header.Set("Sec-WebSocket-Protocol", protocol)
 	r.add(request, "", response, "")
@@ -213,7 +214,7 @@ func TestTheHubDoesWhatTheDocumentSays(t *testing.T) {
 	r := &recorder{t: t, root: atoll.HubEndpoint().URL(), token: token}
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	document := r.call(200, "GET", "/openapi.json", "")
-	ready(t, r)
+	ready(t)
 	id := callSandboxes(r)
 	callLists(r)
 	callRefused(t, r)
@@ -305,7 +306,7 @@ func TestAWorkerDoesWhatItsDocumentSays(t *testing.T) {
 	r := &recorder{t: t, root: atoll.WorkerEndpoint(cluster).URL()}
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	document := r.call(200, "GET", "/openapi.json", "")
-	ready(t, &recorder{t: t, root: atoll.HubEndpoint().URL(), token: token})
+	ready(t)
 	id := r.call(200, "POST", "/v1/sandboxes", `{"env": "python", "claimKey": "here"}`).ID
 	r.call(200, "GET", "/v1/sandboxes/"+id, "")
 	r.call(200, "GET", "/v1/sandboxes", "")
@@ -331,31 +332,16 @@ func TestAWorkerDoesWhatItsDocumentSays(t *testing.T) {
 	validated(t, r)
 }
 
-func ready(t *testing.T, r *recorder) {
+func ready(t *testing.T) {
 	t.Helper()
-	quiet := &recorder{t: t, root: r.root, token: r.token}
-	wait.For(t, 2*time.Minute, "two idle Pods", func(context.Context) error {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, quiet.root+"/v1/envs/default/python", http.NoBody)
+	client, err := atoll.HubClient()
+	must.Succeed(t, err)
+	wait.For(t, 2*time.Minute, "two idle Pods", func(ctx context.Context) error {
+		idle, err := client.ReadyIdle(ctx, "default", "python")
 		if err != nil {
 			return err
 		}
-		request.Header.Set("Authorization", "Bearer "+quiet.token)
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		var env struct {
-			Clusters []struct {
-				Members []struct {
-					ReadyIdle int `json:"readyIdle"`
-				} `json:"members"`
-			} `json:"clusters"`
-		}
-		text := must.Read(t, response.Body)
-		_ = json.Unmarshal(text, &env)
-		ok := len(env.Clusters) == 1 && len(env.Clusters[0].Members) == 1 && env.Clusters[0].Members[0].ReadyIdle == 2
-		return wait.If(ok, string(text))
+		return wait.If(idle[cluster] == 2, idle)
 	})
 }
 
@@ -414,11 +400,7 @@ func (r *recorder) events(path string, last string) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.root+path, http.NoBody)
-	must.Succeed(r.t, err)
-	if r.token != "" {
-		request.Header.Set("Authorization", "Bearer "+r.token)
-	}
+	request := r.request(ctx, http.MethodGet, path, "")
 	response, err := direct.Do(request)
 	must.Succeed(r.t, err)
 	defer response.Body.Close()

@@ -3,7 +3,6 @@
 package plane_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/e2e/wait"
 )
 
 func TestRestoreTakesBackWhatCameAfterTheBackup(t *testing.T) {
@@ -40,12 +38,7 @@ func TestRestoreTakesBackWhatCameAfterTheBackup(t *testing.T) {
 	if _, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, after.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what came after the backup is answered with %v", err)
 	}
-	// Controllers work on what there is now.
-	other := newNamespace(ctx, t, client)
-	wait.For(t, patience, "a service account in a new namespace", func(context.Context) error {
-		_, err := client.CoreV1().ServiceAccounts(other).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
+	newNamespace(ctx, t, client) // controllers work on what there is now, and make its service account
 }
 
 func TestASecondAPIServerServesTheSameCluster(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -81,19 +81,20 @@ func startVictim(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, addre
 	return cmd, host.Host
 }
 
-// processesOf counts the living processes that mention dir in their arguments.
-func processesOf(t *testing.T, dir string) int {
+// processesOf returns the living processes that mention a text in their arguments.
+func processesOf(t *testing.T, text string) (pids []int) {
 	t.Helper()
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	must.Succeed(t, err)
-	found := 0
 	for _, path := range cmdlines {
 		// A process that has ended, reaped or not, has no arguments.
-		if cmdline, err := os.ReadFile(path); err == nil && bytes.Contains(cmdline, []byte(dir)) {
-			found++
+		if cmdline, err := os.ReadFile(path); err == nil && bytes.Contains(cmdline, []byte(text)) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			must.Succeed(t, err)
+			pids = append(pids, pid)
 		}
 	}
-	return found
+	return pids
 }
 
 // sets counts the directories of sets.
@@ -114,7 +115,7 @@ func nothingLeft(t *testing.T, dir, address string) error {
 	if err != nil {
 		return err
 	}
-	if running := processesOf(t, dir); left > 0 || running > 0 {
+	if running := len(processesOf(t, dir)); left > 0 || running > 0 {
 		return fmt.Errorf("%d directories and %d processes are left", left, running)
 	}
 	listener, err := net.Listen("tcp", address)
@@ -135,7 +136,7 @@ func TestNothingOutlivesItsProcess(t *testing.T) {
 			dir := t.TempDir()
 			// A frozen process must go as well.
 			cmd, address := startVictim(t, dir, pauseArg)
-			if running := processesOf(t, dir); running < 6 {
+			if running := len(processesOf(t, dir)); running < 6 {
 				t.Fatalf("only %d processes are running", running)
 			}
 			must.Succeed(t, end(cmd.Process.Pid))
@@ -154,7 +155,7 @@ func TestNextUpRemovesWhatWasLeft(t *testing.T) {
 	killGuards(t, dir)
 	must.Succeed(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	if running := processesOf(t, dir); running < 6 {
+	if running := len(processesOf(t, dir)); running < 6 {
 		t.Fatalf("only %d processes are left to be found", running)
 	}
 
@@ -187,22 +188,12 @@ func TestNextUpRemovesWhatWasLeft(t *testing.T) {
 
 func killGuards(t *testing.T, dir string) {
 	t.Helper()
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must.Succeed(t, err)
-	killed := 0
-	for _, path := range cmdlines {
-		cmdline, _ := os.ReadFile(path)
-		if !bytes.Contains(cmdline, []byte("atoll-plane-guard\x00"+dir)) {
-			continue
-		}
-		var pid int
-		_, err = fmt.Sscanf(path, "/proc/%d/cmdline", &pid)
-		must.Succeed(t, err)
+	guards := processesOf(t, "atoll-plane-guard\x00"+dir)
+	for _, pid := range guards {
 		must.Succeed(t, syscall.Kill(pid, syscall.SIGKILL))
-		killed++
 	}
-	if killed != 1 {
-		t.Fatalf("%d guards were found", killed)
+	if len(guards) != 1 {
+		t.Fatalf("%d guards were found", len(guards))
 	}
 }
 
@@ -216,7 +207,7 @@ func TestFailedUpLeavesNothing(t *testing.T) {
 	}
 	left, err := sets(dir)
 	must.Succeed(t, err)
-	if running := processesOf(t, dir); left > 0 || running > 0 {
+	if running := len(processesOf(t, dir)); left > 0 || running > 0 {
 		t.Errorf("%d directories and %d processes are left", left, running)
 	}
 }
@@ -276,18 +267,13 @@ func TestAPIServerComesBackAtTheSameAddress(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(allReady(list.Items)...)
-	})
-}
-
-func allReady(pods []corev1.Pod) []error {
-	errs := make([]error, 0, len(pods))
-	for _, pod := range pods {
-		if err := ready(&pod); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", pod.Name, err))
+		for _, pod := range list.Items {
+			if err := ready(&pod); err != nil {
+				return fmt.Errorf("%s: %w", pod.Name, err)
+			}
 		}
-	}
-	return errs
+		return nil
+	})
 }
 
 // shortClient does not wait long for an answer.

@@ -91,9 +91,8 @@ func (s *subject) until(what string, wanted func(*corev1.Pod) error) *corev1.Pod
 func (s *subject) patch(patch string) {
 	s.t.Helper()
 	pods := s.client.CoreV1().Pods(s.pod.Namespace)
-	if _, err := pods.Patch(s.ctx, s.pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := pods.Patch(s.ctx, s.pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	must.Succeed(s.t, err)
 }
 
 func (s *subject) swap(image string) {

@@ -57,12 +57,18 @@ func plainClient(t *testing.T, ca *pki.Authority, address, cluster string) feder
 	must.Succeed(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(grpccredentials.NewTLS(&tls.Config{
+	return federationv1.NewLinkClient(dialTLS(t, address, &tls.Config{
 		Certificates: []tls.Certificate{cert}, RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13,
-	})))
+	}))
+}
+
+// dialTLS connects by gRPC alone.
+func dialTLS(t *testing.T, address string, config *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(grpccredentials.NewTLS(config)))
 	must.Succeed(t, err)
 	t.Cleanup(func() { must.Succeed(t, conn.Close()) })
-	return federationv1.NewLinkClient(conn)
+	return conn
 }
 
 // attach expects a welcome as a cluster.

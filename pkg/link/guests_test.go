@@ -8,10 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	grpccreds "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -25,9 +23,7 @@ import (
 func joinable(t *testing.T) (address string) {
 	t.Helper()
 	ca := authority(t, t.TempDir())
-	creds, err := link.LoadCredentials(issued(t)(ca.Hub("127.0.0.1")), logr.Discard())
-	must.Succeed(t, err)
-	server := link.NewJoiningServer(creds, nil, testlog.New(t))
+	server := link.NewJoiningServer(credentials(t, issued(t)(ca.Hub("127.0.0.1"))), nil, testlog.New(t))
 	federationv1.RegisterLinkServer(server, whoami{})
 	link.RegisterJoining(server, func(context.Context, string, *federationv1.JoinRequest) (*federationv1.JoinResponse, error) {
 		return &federationv1.JoinResponse{}, nil
@@ -37,12 +33,9 @@ func joinable(t *testing.T) (address string) {
 
 func stranger(t *testing.T, address string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(grpccreds.NewTLS(&tls.Config{
+	return dialTLS(t, address, &tls.Config{
 		InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, //nolint:gosec // a stranger does not care
-	})))
-	must.Succeed(t, err)
-	t.Cleanup(func() { must.Succeed(t, conn.Close()) })
-	return conn
+	})
 }
 
 func joinAt(t *testing.T, conn *grpc.ClientConn, token string) error {

@@ -54,9 +54,7 @@ func (whoami) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, f
 
 func serve(t *testing.T, files link.Files, metrics *link.Metrics) (address string) {
 	t.Helper()
-	creds, err := link.LoadCredentials(files, logr.Discard())
-	must.Succeed(t, err)
-	server := link.NewServer(creds, metrics, testlog.New(t))
+	server := link.NewServer(credentials(t, files), metrics, testlog.New(t))
 	federationv1.RegisterLinkServer(server, whoami{})
 	return testserver.ServeGRPC(t, server)
 }
@@ -194,33 +192,22 @@ func TestRotationIsPickedUp(t *testing.T) {
 	if _, err := ask(t, address, creds, &federationv1.Hello{}); err == nil {
 		t.Fatal("a certificate of an unknown CA was accepted")
 	}
-	appendFile(t, oldCA.CAFile(), newCA.CAFile())
+	copyFiles(t, oldCA.CAFile(), oldCA.CAFile(), newCA.CAFile())
 	if who, err := ask(t, address, creds, &federationv1.Hello{}); err != nil || who != "a" {
 		t.Fatalf("with both CAs trusted: %q, %v", who, err)
 	}
 	// Half a rotation: the certificate is new and the key is not. The pair read before stays in use.
 	replacement := issued(t)(newCA.Hub("127.0.0.1"))
-	copyFile(t, hubFiles.Cert, replacement.Cert)
+	copyFiles(t, hubFiles.Cert, replacement.Cert)
 	if who, err := ask(t, address, creds, &federationv1.Hello{}); err != nil || who != "a" {
 		t.Fatalf("in the middle of a rotation: %q, %v", who, err)
 	}
-	copyFile(t, hubFiles.Key, replacement.Key)
+	copyFiles(t, hubFiles.Key, replacement.Key)
 	onlyNew := newcomer
 	onlyNew.CA = newCA.CAFile()
 	if who, err := ask(t, address, credentials(t, onlyNew), &federationv1.Hello{}); err != nil || who != "a" {
 		t.Fatalf("after the rotation: %q, %v", who, err)
 	}
-}
-
-func appendFile(t *testing.T, path, from string) {
-	t.Helper()
-	content, err := os.ReadFile(from)
-	must.Succeed(t, err)
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	must.Succeed(t, err)
-	_, err = f.Write(content)
-	must.Succeed(t, err)
-	must.Succeed(t, f.Close())
 }
 
 // jumping is a clock on which time passes without a waiting goroutine.
@@ -280,10 +267,15 @@ func TestAHubThatWasThereIsNotLongAway(t *testing.T) {
 	}
 }
 
-func copyFile(t *testing.T, path, from string) {
+// copyFiles writes to a path what files have, one after the other.
+func copyFiles(t *testing.T, path string, from ...string) {
 	t.Helper()
-	content, err := os.ReadFile(from)
-	must.Succeed(t, err)
+	var content []byte
+	for _, file := range from {
+		part, err := os.ReadFile(file)
+		must.Succeed(t, err)
+		content = append(content, part...)
+	}
 	must.Succeed(t, os.WriteFile(path, content, 0o600))
 }
 

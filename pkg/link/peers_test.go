@@ -3,7 +3,6 @@
 package link_test
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,21 +30,14 @@ func (echo) Copy(s grpc.BidiStreamingServer[federationv1.CopyFrame, federationv1
 
 // I12: between replicas both sides check their own cluster's name, each for itself, and their own CA.
 func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
-	authorities := map[string]*pki.Authority{}
-	for _, name := range []string{"ours", "foreign"} {
-		a, err := pki.New(filepath.Join(t.TempDir(), name))
-		must.Succeed(t, err)
-		authorities[name] = a
-	}
+	authorities := map[string]*pki.Authority{"ours": authority(t, t.TempDir()), "foreign": authority(t, t.TempDir())}
 	creds := func(authority, who string) *link.Credentials {
 		files, err := authorities[authority].Cluster(who)
 		if who == "hub" {
 			files, err = authorities[authority].Hub("localhost")
 		}
 		must.Succeed(t, err)
-		c, err := link.LoadCredentials(files, logr.Discard())
-		must.Succeed(t, err)
-		return c
+		return credentials(t, files)
 	}
 	for name, tc := range map[string]struct {
 		server, client *link.Credentials

@@ -31,6 +31,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -270,20 +271,15 @@ func TestI14ResponsesAreTakenInTime(t *testing.T) {
 			}
 		}
 	}()
-	for until := time.Now().Add(patience); ; {
+	wait.For(t, patience, "the connection of a caller that takes no response to be free", func(context.Context) error {
 		conn, err := net.Dial("tcp", address)
 		must.Succeed(t, err)
+		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(time.Second))
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 		got, _ := io.ReadAll(conn)
-		_ = conn.Close()
-		if strings.HasPrefix(string(got), "HTTP/1.1 200") {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatal("a caller that takes no response keeps its connection")
-		}
-	}
+		return wait.If(strings.HasPrefix(string(got), "HTTP/1.1 200"), string(got))
+	})
 }
 
 func TestI14ConnectionsAreBounded(t *testing.T) {
@@ -308,16 +304,11 @@ func TestI14ConnectionsAreBounded(t *testing.T) {
 		}
 	}
 	_ = first.Close()
-	for until := time.Now().Add(patience); ; {
+	wait.For(t, patience, "the place of a connection that has ended to be given away", func(context.Context) error {
 		conn, ok := ask("127.0.0.3")
-		if ok {
-			_ = conn.Close()
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("the place of a connection that has ended is not given away")
-		}
-	}
+		_ = conn.Close()
+		return wait.If(ok, "no response")
+	})
 }
 
 func TestI14StreamsAreBounded(t *testing.T) {
@@ -348,16 +339,13 @@ func TestI14PlainIsBounded(t *testing.T) {
 	for range plainPerAddress {
 		talk(t, address, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
 	}
-	for until := time.Now().Add(patience); ; { // connections are accepted one after the other
+	// Connections are accepted one after the other.
+	wait.For(t, patience, "one connection more than may be to be closed", func(context.Context) error {
 		over := talk(t, address, "")
 		_ = over.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		if _, err := over.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("more connections than may be")
-		}
-	}
+		_, err := over.Read(make([]byte, 1))
+		return wait.If(err != nil && !errors.Is(err, os.ErrDeadlineExceeded), err)
+	})
 }
 
 // One caller's calls in flight take no other's place, however many connections it has.
@@ -443,16 +431,12 @@ func TestI14EachCallerHasAShare(t *testing.T) {
 		begin(t, conn, createMethod, "authorization", "greedy")
 	}
 	post := "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\nContent-Length: 14\r\n\r\n" + `{"env":"demo"}`
-	for until := time.Now().Add(patience); ; {
+	wait.For(t, patience, "a caller to have no more than its share received at one time", func(context.Context) error {
 		held := talk(t, address, fmt.Sprintf(post, "greedy"))
 		_ = held.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-		if _, err := http.ReadResponse(bufio.NewReader(held), nil); err != nil { //nolint:bodyclose // the test closes the connection
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("a caller has more than its share received at one time")
-		}
-	}
+		_, err := http.ReadResponse(bufio.NewReader(held), nil) //nolint:bodyclose // the test closes the connection
+		return wait.If(err != nil, "a response")
+	})
 	if code, body, _ := heard(t, talk(t, address, fmt.Sprintf(post, "other"))); code != 200 {
 		t.Errorf("another caller: %d %s", code, body)
 	}
