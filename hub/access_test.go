@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -90,10 +90,7 @@ func TestKeysOfTheStoreOpenTheHub(t *testing.T) {
 // dial connects to a hub's API; as returns the context of a call with a token.
 func dial(t *testing.T, h running) (conn *grpc.ClientConn, as func(token string) context.Context) {
 	t.Helper()
-	conn, err := grpc.NewClient(h.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn, func(token string) context.Context {
+	return testserver.Dial(t, h.api), func(token string) context.Context {
 		return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
 	}
 }

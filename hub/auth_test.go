@@ -24,16 +24,8 @@ func statusOf(t *testing.T, h running, method, path, token string) int {
 	if path == "/v1/sandboxes" {
 		body = `{"env":"demo"}`
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+h.api+path, strings.NewReader(body))
-	must.Succeed(t, err)
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	must.Succeed(t, err)
-	_ = must.Read(t, resp.Body)
-	must.Succeed(t, resp.Body.Close())
-	return resp.StatusCode
+	code, _ := call(t, method, "http://"+h.api+path, token, body)
+	return code
 }
 
 // A hub that trusts dex serves an admin of it, and others no more than they are bound to.

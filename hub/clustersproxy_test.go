@@ -48,17 +48,9 @@ func TestClustersProxyIsOffAndForFew(t *testing.T) {
 			if !on && c.code != http.StatusUnauthorized {
 				c.code, c.says = http.StatusNotFound, "there is no /v1/clusters/east/proxy/version"
 			}
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+h.api+"/v1/clusters/east/proxy/version", nil)
-			must.Succeed(t, err)
-			if tokens[name] != "" {
-				request.Header.Set("Authorization", "Bearer "+tokens[name])
-			}
-			response, err := http.DefaultClient.Do(request)
-			must.Succeed(t, err)
-			body := string(must.Read(t, response.Body))
-			must.Succeed(t, response.Body.Close())
-			if response.StatusCode != c.code || !strings.Contains(body, c.says) {
-				t.Errorf("on %t, %s: %s %s", on, name, response.Status, body)
+			code, body := call(t, http.MethodGet, "http://"+h.api+"/v1/clusters/east/proxy/version", tokens[name], "")
+			if code != c.code || !strings.Contains(body, c.says) {
+				t.Errorf("on %t, %s: %d %s", on, name, code, body)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -31,9 +32,7 @@ func onEtcd(t *testing.T, e *etcdtest.Etcd) *life {
 	o.etcd.Bind(flags)
 	must.Succeed(t, flags.Parse([]string{"--etcd-cert-file", e.Files.Cert, "--etcd-key-file", e.Files.Key, "--etcd-ca-file", e.Files.CA}))
 	o.store = "etcd:" + strings.Join(e.Endpoints(), ",")
-	l := &life{T: t, options: o, stop: func() {}}
-	t.Cleanup(func() { l.stop() })
-	return l
+	return lifeOf(t, o)
 }
 
 // TestAHubOnEtcd keeps its keys there: the next one has them, and a backup of it is one of any hub.
@@ -41,10 +40,7 @@ func TestAHubOnEtcd(t *testing.T) {
 	e := etcdtest.Start(t, etcdtest.Options{TLS: true})
 	l := onEtcd(t, e)
 	l.begin()
-	worker := l.attach()
-	go func() { worker.grant(<-worker.claims) }()
-	_, err := l.create("k")
-	must.Succeed(t, err)
+	worker := l.granted("k")
 	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
 	must.Succeed(t, l.backup(archive))
 	worker.stop()
@@ -55,25 +51,19 @@ func TestAHubOnEtcd(t *testing.T) {
 	if err != nil || status.GetRecovering() || !status.GetOpen() || status.GetReason() != "" || status.GetStoreFailure() != "" {
 		t.Errorf("after a restart: %v %v", status, err)
 	}
-	claim, err := sandboxv1.NewClaimsClient(l.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
-	if err != nil || claim.GetClusterId() != "east" {
-		t.Errorf("the key after a restart: %v %v", claim, err)
-	}
+	l.knows("after a restart")
 	ready := func() string {
-		response, err := http.Get("http://" + l.address.health + "/readyz")
-		must.Succeed(t, err)
-		defer response.Body.Close()
-		body := must.Read(t, response.Body)
+		code, text := get(t, "http://"+l.address.health+"/readyz")
 		http.DefaultClient.CloseIdleConnections()
-		return response.Status + " " + string(body)
+		return fmt.Sprint(code, " ", text)
 	}
-	if got := ready(); got != "200 OK ok\n" {
+	if got := ready(); got != "200 ok\n" {
 		t.Errorf("readyz: %q", got)
 	}
 	e.Freeze(0)
 	wait.For(t, time.Minute, "readyz to say what is refused", func(context.Context) error {
 		got := ready()
-		return wait.If(strings.HasPrefix(got, "200 OK ok\nclaims with a key are refused: "), got)
+		return wait.If(strings.HasPrefix(got, "200 ok\nclaims with a key are refused: "), got)
 	})
 	begin := time.Now()
 	if _, err := l.create("other"); problem.FromError(err) == nil || time.Since(begin) > 15*time.Second {
@@ -87,10 +77,7 @@ func TestAHubOnEtcd(t *testing.T) {
 	must.Succeed(t, err)
 	l.options.dataDir, l.options.store = dir, ""
 	l.begin()
-	claim, err = sandboxv1.NewClaimsClient(l.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
-	if err != nil || claim.GetClusterId() != "east" {
-		t.Errorf("the key from the backup: %v %v", claim, err)
-	}
+	l.knows("from the backup")
 }
 
 // TestI2AHubMovesToEtcd: the keys move with it, what workers remember of the file is no loss, and a hub that starts on the file that it
@@ -98,10 +85,7 @@ func TestAHubOnEtcd(t *testing.T) {
 func TestI2AHubMovesToEtcd(t *testing.T) {
 	e := etcdtest.Start(t, etcdtest.Options{TLS: true})
 	l := newLife(t)
-	worker := l.attach()
-	go func() { worker.grant(<-worker.claims) }()
-	_, err := l.create("k")
-	must.Succeed(t, err)
+	worker := l.granted("k")
 	mark := l.mark()
 	worker.stop()
 	l.stop()
@@ -116,10 +100,7 @@ func TestI2AHubMovesToEtcd(t *testing.T) {
 	if lost := next.remembers(mark); lost {
 		t.Error("the move counts as a loss")
 	}
-	claim, err := sandboxv1.NewClaimsClient(next.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
-	if err != nil || claim.GetClusterId() != "east" {
-		t.Errorf("the key: %v %v", claim, err)
-	}
+	next.knows("after the move")
 	_, err = next.hub.claimsStore.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "later"}}})
 	must.Succeed(t, err)
 	moved := next.mark()

@@ -6,8 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -57,32 +57,50 @@ func start(t *testing.T, o *options) running {
 	t.Helper()
 	h := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 	must.Succeed(t, h.build(t.Context(), o))
+	at, stop := onPorts(t, h)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return at
+}
+
+// onPorts serves a hub that is built, on its own ports, until it is stopped.
+func onPorts(t *testing.T, h *hub) (at running, stop func() error) {
+	t.Helper()
 	listeners, err := listen("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
 	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- h.serve(ctx, listeners) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("serving: %v", err)
-		}
-		if err := h.close(); err != nil {
-			t.Errorf("closing: %v", err)
-		}
-		http.DefaultClient.CloseIdleConnections()
-	})
-	return running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String(),
+	at = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String(),
 		health: listeners[3].Addr().String()}
+	return at, func() error {
+		cancel()
+		return errors.Join(<-served, h.close())
+	}
+}
+
+// call returns the status and the body of a response, to a request with a token or without.
+func call(t *testing.T, method, url, token, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	must.Succeed(t, err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	must.Succeed(t, err)
+	text := must.Read(t, resp.Body)
+	must.Succeed(t, resp.Body.Close())
+	return resp.StatusCode, string(text)
 }
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	resp, err := http.Get(url)
-	must.Succeed(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body := must.Read(t, resp.Body)
-	return resp.StatusCode, string(body)
+	return call(t, http.MethodGet, url, "", "")
 }
 
 func TestTheHubServes(t *testing.T) {
@@ -193,11 +211,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"api-key new --name=x --all-teams --all-namespaces": "",
 		"initvolume /dev/null/nowhere":                      "giving away the data directory",
 	} {
-		cmd := newCommand()
-		cmd.SetArgs(strings.Fields(args))
-		cmd.SetOut(io.Discard)
-		cmd.SetErr(io.Discard)
-		err := cmd.ExecuteContext(t.Context())
+		_, err := atollHub(t, strings.Fields(args)...)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
@@ -206,16 +220,13 @@ func TestOptionsAreChecked(t *testing.T) {
 
 // TestAMintedKeyOpensTheHub covers an API key from end to end.
 func TestAMintedKeyOpensTheHub(t *testing.T) {
-	cmd := newCommand()
-	var out bytes.Buffer
-	cmd.SetArgs(strings.Fields("api-key new --name ci --scopes read --all-teams --namespaces default --valid-for 1h"))
-	cmd.SetOut(&out)
-	must.Succeed(t, cmd.ExecuteContext(t.Context()))
+	out, err := atollHub(t, strings.Fields("api-key new --name ci --scopes read --all-teams --namespaces default --valid-for 1h")...)
+	must.Succeed(t, err)
 	o := testOptions(t)
 	o.apiKeysFile = filepath.Join(t.TempDir(), "keys.yaml")
-	must.Succeed(t, os.WriteFile(o.apiKeysFile, out.Bytes(), 0o600))
-	at := strings.Index(out.String(), "atoll_")
-	token, _, _ := strings.Cut(out.String()[at:], "\n")
+	must.Succeed(t, os.WriteFile(o.apiKeysFile, []byte(out), 0o600))
+	at := strings.Index(out, "atoll_")
+	token, _, _ := strings.Cut(out[at:], "\n")
 	h := start(t, o)
 	for _, tc := range []struct {
 		method, path, token string
@@ -228,40 +239,24 @@ func TestAMintedKeyOpensTheHub(t *testing.T) {
 		{"POST", "/v1/sandboxes", token, 403},
 		{"PUT", "/v1/templates/t", token, 403},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://"+h.api+tc.path, strings.NewReader("{}"))
-		must.Succeed(t, err)
-		if tc.token != "" {
-			req.Header.Set("Authorization", "Bearer "+tc.token)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		must.Succeed(t, err)
+		code, body := call(t, tc.method, "http://"+h.api+tc.path, tc.token, "{}")
 		var doc struct{ Reason string }
-		err = json.NewDecoder(resp.Body).Decode(&doc)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != tc.code || tc.code >= 400 && doc.Reason == "" {
-			t.Errorf("%s %s: %d %+v %v, want %d", tc.method, tc.path, resp.StatusCode, doc, err, tc.code)
+		if err := json.Unmarshal([]byte(body), &doc); err != nil || code != tc.code || tc.code >= 400 && doc.Reason == "" {
+			t.Errorf("%s %s: %d %+v %v, want %d", tc.method, tc.path, code, doc, err, tc.code)
 		}
 	}
 }
 
 func TestOwnGivesADirectoryAway(t *testing.T) {
-	cmd := newCommand()
 	// To the own user: only root can change the owner to another.
-	cmd.SetArgs([]string{"initvolume", t.TempDir(), fmt.Sprint("--uid=", os.Getuid()), fmt.Sprint("--gid=", os.Getgid())})
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Error(err)
-	}
+	_, err := atollHub(t, "initvolume", t.TempDir(), fmt.Sprint("--uid=", os.Getuid()), fmt.Sprint("--gid=", os.Getgid()))
+	must.Succeed(t, err)
 }
 
 func TestATokenGoesToAFileOfItsOwn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	mint := func() (string, error) {
-		cmd := newCommand()
-		var out bytes.Buffer
-		cmd.SetArgs([]string{"api-key", "new", "--name=ci", "--all", "--token-file=" + path})
-		cmd.SetOut(&out)
-		err := cmd.ExecuteContext(t.Context())
-		return out.String(), err
+		return atollHub(t, "api-key", "new", "--name=ci", "--all", "--token-file="+path)
 	}
 	entry, err := mint()
 	must.Succeed(t, err)

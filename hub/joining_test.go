@@ -132,6 +132,17 @@ func (j *joined) attach(t *testing.T) (stop func()) {
 	return stop
 }
 
+// joinEast has a new worker join as east, and attach.
+func joinEast(t *testing.T, conn grpc.ClientConnInterface, address string) (worker *joined, by link.Invitation, stop func()) {
+	t.Helper()
+	worker, by = newJoined(t, "east", address), invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "east"})
+	_, err := worker.join(t, by)
+	must.Succeed(t, err)
+	stop = worker.attach(t)
+	stateOf(t, conn, "east", fresh)
+	return worker, by, stop
+}
+
 func (j *joined) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,33 +156,15 @@ func (j *joined) serve(ctx context.Context, hub federationv1.LinkClient) error {
 		Protocol: 1, ClusterUid: j.uid, Term: "t-" + j.id, Incarnation: 1, Stream: j.streams, Trust: link.TrustHash(j.pem.CA),
 	}
 	j.mu.Unlock()
-	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
-		return err
-	}
-	first, err := stream.Recv()
+	refused, err := introduce(stream, hello)
 	if err != nil {
 		return err
 	}
 	j.mu.Lock()
-	j.refused = first.GetRefused()
+	j.refused = refused
 	j.mu.Unlock()
-	if first.GetRefused() != nil {
-		return errors.New(first.GetRefused().GetReason())
-	}
-	for _, frame := range []*federationv1.WorkerFrame{
-		{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}},
-		{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{
-			Sequence: hello.GetStream(), Last: true, Complete: true, Segments: []*federationv1.EnvSegment{{
-				Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"},
-				Members: []*federationv1.MemberSegment{{
-					Name: "pool", State: federationv1.MemberState_ACTIVE, Idle: 3, ReadyIdle: 3, QueueCapacity: 9,
-				}},
-			}},
-		}}},
-	} {
-		if err := stream.Send(frame); err != nil {
-			return err
-		}
+	if refused != nil {
+		return errors.New(refused.GetReason())
 	}
 	for {
 		frame, err := stream.Recv()
@@ -314,14 +307,10 @@ func TestARevokedClusterIsCutOffAndComesBackByAnInvitation(t *testing.T) {
 	h := start(t, ownCA(t))
 	conn := testserver.Dial(t, h.api)
 	clusters := sandboxv1.NewClustersClient(conn)
-	worker := newJoined(t, "east", h.link)
-	_, err := worker.join(t, invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "east"}))
-	must.Succeed(t, err)
-	stop := worker.attach(t)
-	stateOf(t, conn, "east", fresh)
+	worker, _, stop := joinEast(t, conn, h.link)
 	known := invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "east"})
 	never := invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "mars"})
-	_, err = clusters.RevokeCluster(t.Context(), &sandboxv1.RevokeClusterRequest{Id: "mars"})
+	_, err := clusters.RevokeCluster(t.Context(), &sandboxv1.RevokeClusterRequest{Id: "mars"})
 	must.Succeed(t, err)
 	if _, err := newJoined(t, "mars", h.link).join(t, never); grpcstatus.Code(err) != codes.PermissionDenied {
 		t.Errorf("a cluster that never joined, with its withdrawn invitation: %v", err)
@@ -361,15 +350,10 @@ func TestTheCAIsRotated(t *testing.T) {
 	o.audit = audit.Flags{To: []string{"file"}, Megabytes: 4, Files: 1, Age: time.Hour}
 	h := start(t, o)
 	conn := testserver.Dial(t, h.api)
-	worker := newJoined(t, "east", h.link)
-	token := invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "east"})
-	_, err := worker.join(t, token)
-	must.Succeed(t, err)
-	worker.attach(t)
-	stateOf(t, conn, "east", fresh)
+	worker, token, _ := joinEast(t, conn, h.link)
 	ca := sandboxv1.NewPkiClient(conn)
 	for range 2 {
-		_, err = ca.RotateCa(t.Context(), &sandboxv1.RotateCaRequest{})
+		_, err := ca.RotateCa(t.Context(), &sandboxv1.RotateCaRequest{})
 		must.Succeed(t, err)
 		wait.For(t, time.Minute, "the rotation", func(ctx context.Context) error {
 			s, err := ca.GetPki(ctx, &sandboxv1.GetPkiRequest{})
@@ -450,11 +434,7 @@ func TestI12ARenewalNamesItsClusterAlone(t *testing.T) {
 func TestASkipNamesItsStep(t *testing.T) {
 	h := start(t, ownCA(t))
 	conn := testserver.Dial(t, h.api)
-	worker := newJoined(t, "east", h.link)
-	_, err := worker.join(t, invite(t, conn, &sandboxv1.InviteClusterRequest{Id: "east"}))
-	must.Succeed(t, err)
-	stop := worker.attach(t)
-	stateOf(t, conn, "east", fresh)
+	_, _, stop := joinEast(t, conn, h.link)
 	stop() // a rotation waits for it, for it may be back in a moment
 	ca := sandboxv1.NewPkiClient(conn)
 	skip := func(step sandboxv1.RotationStep) (*sandboxv1.PkiStatus, error) {

@@ -31,13 +31,13 @@ func TestI14LabelsOfMetricsAreBounded(t *testing.T) {
 	for _, keys := range []bool{false, true} {
 		t.Run(fmt.Sprintf("keys=%t", keys), func(t *testing.T) {
 			recorder := monitoring.NewRecorder()
-			l := &life{T: t, options: testOptions(t), metrics: recorder}
+			l := lifeOf(t, testOptions(t))
+			l.metrics = recorder
 			if keys {
 				l.options.apiKeysFile = filepath.Join(t.TempDir(), "keys.yaml")
 				teamKeys(t, l.options.apiKeysFile, "red")
 			}
 			l.begin()
-			t.Cleanup(func() { l.stop() })
 			l.sendHostileText()
 			if !keys {
 				l.lieAsACluster()

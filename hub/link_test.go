@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/problem"
@@ -56,17 +58,10 @@ func attachEast(t *testing.T, address string, authority *pki.Authority) *east {
 				return e.serve(ctx, hub, streams)
 			})
 	}()
-	stopped := false
-	e.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	e.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
+		must.Succeed(t, <-done)
+	})
 	t.Cleanup(e.stop)
 	return e
 }
@@ -82,21 +77,7 @@ func (e *east) serve(ctx context.Context, hub federationv1.LinkClient, number ui
 		return err
 	}
 	hello := &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t1", Incarnation: 1, Stream: number}
-	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
-		return err
-	}
-	if _, err := stream.Recv(); err != nil {
-		return err
-	}
-	begin := &federationv1.Begin{Incarnation: 1}
-	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: begin}}); err != nil {
-		return err
-	}
-	report := &federationv1.Report{Sequence: number, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{{
-		Key:     &federationv1.EnvKey{Namespace: "default", Name: "demo"},
-		Members: []*federationv1.MemberSegment{{Name: "pool", State: federationv1.MemberState_ACTIVE, Idle: 3, ReadyIdle: 3, QueueCapacity: 9}},
-	}}}
-	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: report}}); err != nil {
+	if _, err := introduce(stream, hello); err != nil {
 		return err
 	}
 	received := make(chan error, 1)
@@ -115,6 +96,33 @@ func (e *east) serve(ctx context.Context, hub federationv1.LinkClient, number ui
 			return err
 		}
 	}
+}
+
+// introduce says hello, and unless that is refused begins and reports one Env.
+func introduce(stream link.Stream, hello *federationv1.Hello) (*federationv1.Refused, error) {
+	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
+		return nil, err
+	}
+	first, err := stream.Recv()
+	if err != nil || first.GetRefused() != nil {
+		return first.GetRefused(), err
+	}
+	for _, frame := range []*federationv1.WorkerFrame{
+		{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}},
+		{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{
+			Sequence: hello.GetStream(), Last: true, Complete: true, Segments: []*federationv1.EnvSegment{{
+				Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"},
+				Members: []*federationv1.MemberSegment{{
+					Name: "pool", State: federationv1.MemberState_ACTIVE, Idle: 3, ReadyIdle: 3, QueueCapacity: 9,
+				}},
+			}},
+		}}},
+	} {
+		if err := stream.Send(frame); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 func (e *east) receive(stream link.Stream) error {
@@ -150,7 +158,7 @@ func TestAClaimGoesThroughTheLink(t *testing.T) {
 	conn := testserver.Dial(t, h.api)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	waitForEnv(ctx, t, sandboxv1.NewEnvsClient(conn))
+	waitForEnv(t, sandboxv1.NewEnvsClient(conn))
 	hub := sandboxv1.NewSandboxesClient(conn)
 	request := &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: "k", StartupTimeout: durationpb.New(30 * time.Second)}
 
@@ -198,19 +206,10 @@ func TestAClaimGoesThroughTheLink(t *testing.T) {
 	}
 }
 
-func waitForEnv(ctx context.Context, t *testing.T, envs sandboxv1.EnvsClient) {
+func waitForEnv(t *testing.T, envs sandboxv1.EnvsClient) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	wait.For(t, time.Minute, "the Env", func(ctx context.Context) error {
 		env, err := envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: "default", Name: "demo"})
-		if err == nil && env.GetIdle() == 3 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("the Env never arrived: %v", err)
-		}
-	}
+		return errors.Join(err, wait.If(env.GetIdle() == 3, env))
+	})
 }

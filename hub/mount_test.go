@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -111,24 +113,14 @@ func TestSecretsAreTakenUpWithoutARestart(t *testing.T) {
 	if now := conn.ConnectionState().PeerCertificates[0].SerialNumber; now.Cmp(want.SerialNumber) != 0 {
 		t.Errorf("the link serves certificate %v after %v was renewed to %v", now, first, want.SerialNumber)
 	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, conn.Close())
 
 	secondToken, secondKeys := mintKey(t, "second")
 	keys.write(t, map[string][]byte{"keys.yaml": secondKeys})
-	deadline := time.After(20 * time.Second)
-	for tick := time.NewTicker(50 * time.Millisecond); ; {
-		if code, _ := call(secondToken); code == http.StatusOK {
-			tick.Stop()
-			break
-		}
-		select {
-		case <-deadline:
-			t.Fatal("the second key is not taken up")
-		case <-tick.C:
-		}
-	}
+	wait.For(t, 20*time.Second, "the second key to be taken up", func(context.Context) error {
+		code, _ := call(secondToken)
+		return wait.If(code == http.StatusOK, code)
+	})
 	if code, _ := call(firstToken); code != http.StatusUnauthorized {
 		t.Errorf("with the key that was taken out: %d", code)
 	}

@@ -49,35 +49,29 @@ func (l *life) begin() {
 	if l.metrics != nil {
 		h.metrics = l.metrics
 	}
-	if err := h.build(l.Context(), l.options); err != nil {
-		l.Fatal(err)
-	}
-	listeners, err := listen("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
-	if err != nil {
-		l.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- h.serve(ctx, listeners) }()
-	l.address = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String(),
-		health: listeners[3].Addr().String()}
-	l.hub = h
-	if l.conn, err = grpc.NewClient(l.address.api, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		l.Fatal(err)
-	}
+	must.Succeed(l.T, h.build(l.Context(), l.options))
+	at, stop := onPorts(l.T, h)
+	conn, err := grpc.NewClient(at.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must.Succeed(l.T, err)
+	l.hub, l.address, l.conn = h, at, conn
 	l.stop = func() {
-		cancel()
-		if err := errors.Join(l.conn.Close(), <-served, h.close()); err != nil {
+		if err := errors.Join(conn.Close(), stop()); err != nil {
 			l.Error(err)
 		}
 		l.stop = func() {}
 	}
 }
 
-func newLife(t *testing.T) *life {
-	l := &life{T: t, options: testOptions(t)}
-	l.begin()
+// lifeOf is a life that has not begun.
+func lifeOf(t *testing.T, o *options) *life {
+	l := &life{T: t, options: o, stop: func() {}}
 	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+func newLife(t *testing.T) *life {
+	l := lifeOf(t, testOptions(t))
+	l.begin()
 	return l
 }
 
@@ -92,24 +86,36 @@ func (l *life) create(key string) (*sandboxv1.Sandbox, error) {
 func (l *life) attach() *east {
 	l.Helper()
 	authority, err := pki.New(filepath.Dir(l.options.tls.CA))
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.Succeed(l.T, err)
 	worker := attachEast(l.T, l.address.link, authority)
-	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
-	defer cancel()
-	waitForEnv(ctx, l.T, sandboxv1.NewEnvsClient(l.conn))
+	waitForEnv(l.T, sandboxv1.NewEnvsClient(l.conn))
 	return worker
+}
+
+// granted attaches a worker, and claims a sandbox that it grants.
+func (l *life) granted(key string) *east {
+	l.Helper()
+	worker := l.attach()
+	go func() { worker.grant(<-worker.claims) }()
+	_, err := l.create(key)
+	must.Succeed(l.T, err)
+	return worker
+}
+
+// knows checks that the hub has the claim with the key k.
+func (l *life) knows(when string) {
+	l.Helper()
+	claim, err := sandboxv1.NewClaimsClient(l.conn).GetClaim(l.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+	if err != nil || claim.GetClusterId() != "east" {
+		l.Errorf("%s the key is %v, %v", when, claim, err)
+	}
 }
 
 // TestAHubThatLostItsClaimsFile returns no key before its clusters sent theirs or an operator accepts the loss, and then what
 // they hold; a restart with both files intact asks no cluster.
 func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	l := newLife(t)
-	worker := l.attach()
-	go func() { worker.grant(<-worker.claims) }()
-	_, err := l.create("k")
-	must.Succeed(t, err)
+	worker := l.granted("k")
 	worker.stop()
 	l.stop()
 
@@ -148,10 +154,7 @@ func TestAHubThatLostItsClaimsFile(t *testing.T) {
 // TestI2AHubThatLostItsVolumeWaitsForItsClusters, like one that has lost only its ledger; another hub of the same CA is new.
 func TestI2AHubThatLostItsVolumeWaitsForItsClusters(t *testing.T) {
 	l := newLife(t)
-	worker := l.attach()
-	go func() { worker.grant(<-worker.claims) }()
-	_, err := l.create("k")
-	must.Succeed(t, err)
+	worker := l.granted("k")
 	worker.stop()
 	l.stop()
 	must.Succeed(t, os.RemoveAll(l.options.dataDir))
@@ -203,10 +206,7 @@ func TestADamagedFileIsRefused(t *testing.T) {
 // TestABackupOfARunningHubIsRestored: the hub that starts on it detects that it is behind.
 func TestABackupOfARunningHubIsRestored(t *testing.T) {
 	l := newLife(t)
-	worker := l.attach()
-	go func() { worker.grant(<-worker.claims) }()
-	_, err := l.create("k")
-	must.Succeed(t, err)
+	worker := l.granted("k")
 	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
 	must.Succeed(t, l.backup(archive))
 	worker.stop()
@@ -218,10 +218,7 @@ func TestABackupOfARunningHubIsRestored(t *testing.T) {
 		{"restore " + archive + " --data-dir " + dir, "already"},
 		{"restore /dev/null --force --data-dir " + dir, "archive is damaged"},
 	} {
-		cmd := newCommand()
-		cmd.SetArgs(strings.Fields(tc.args))
-		cmd.SetOut(io.Discard)
-		err := cmd.ExecuteContext(t.Context())
+		_, err := atollHub(t, strings.Fields(tc.args)...)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %v", tc.args, err)
 		}
@@ -231,13 +228,10 @@ func TestABackupOfARunningHubIsRestored(t *testing.T) {
 	if _, err := l.create("k"); problem.FromError(err).Reason != problem.Recovering {
 		t.Errorf("on a restored ledger: %v", err)
 	}
-	claim, err := sandboxv1.NewClaimsClient(l.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
-	if err != nil || claim.GetClusterId() != "east" {
-		t.Errorf("the restored key: %v %v", claim, err)
-	}
+	l.knows("restored")
 	worker = l.attach()
 	go func() { worker.grant(<-worker.claims) }()
-	for err = errors.New("not yet"); err != nil && t.Context().Err() == nil; {
+	for err := errors.New("not yet"); err != nil && t.Context().Err() == nil; {
 		if _, err = l.create("other"); err != nil && problem.FromError(err).Reason != problem.Recovering {
 			t.Fatalf("with east heard: %v", err)
 		}

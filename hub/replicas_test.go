@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -48,21 +49,14 @@ func startReplicas(t *testing.T, names ...string) (map[string]*oneOf, *pki.Autho
 		r := &oneOf{hub: &hub{log: testlog.New(t).WithName(name), metrics: prometheus.NewRegistry()}}
 		must.Succeed(t, r.build(t.Context(), &o))
 		join = append(join, r.members.Address())
-		listeners, err := listen("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+		at, stop := onPorts(t, r.hub)
+		conn, err := grpc.NewClient(at.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		must.Succeed(t, err)
-		r.address = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), health: listeners[3].Addr().String()}
-		ctx, cancel := context.WithCancel(context.Background())
-		served := make(chan error, 1)
-		go func() { served <- r.serve(ctx, listeners) }()
-		r.conn, err = grpc.NewClient(r.address.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		must.Succeed(t, err)
+		r.address, r.conn = at, conn
 		r.stop = func() {
-			cancel()
-			_ = r.conn.Close()
-			if err := <-served; err != nil {
+			if err := errors.Join(conn.Close(), stop()); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			must.Succeed(t, r.close())
 			r.stop = func() {}
 		}
 		t.Cleanup(func() { r.stop() })
@@ -88,14 +82,6 @@ func (r *oneOf) attachedAt(t *testing.T, cluster string, not string) (replica st
 	return replica
 }
 
-func body(t *testing.T, url string) string {
-	t.Helper()
-	response, err := http.Get(url)
-	must.Succeed(t, err)
-	defer response.Body.Close()
-	return string(must.Read(t, response.Body))
-}
-
 // TestAnyReplicaServesEveryCluster: claims, reads, lists, conversations, watches and releases at replicas to which the cluster is not
 // attached; and after the one to which it was has ended.
 func TestAnyReplicaServesEveryCluster(t *testing.T) {
@@ -118,12 +104,12 @@ func TestAnyReplicaServesEveryCluster(t *testing.T) {
 			r.reaches(t)
 		}
 	}
-	listed := body(t, "http://"+replicas["c"].address.api+"/v1/replicas")
+	_, listed := get(t, "http://"+replicas["c"].address.api+"/v1/replicas")
 	if strings.Count(listed, `"reachable":true`) != 3 || strings.Count(listed, `"clusters":1`) != 1 ||
 		strings.Count(listed, `"self":true`) != 1 {
 		t.Errorf("replicas %s", listed)
 	}
-	if got := body(t, "http://"+replicas["b"].address.health+"/readyz"); got != "ok\n" {
+	if _, got := get(t, "http://"+replicas["b"].address.health+"/readyz"); got != "ok\n" {
 		t.Errorf("readyz %q", got)
 	}
 	replicas[at].stop()

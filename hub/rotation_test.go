@@ -224,14 +224,6 @@ func TestReplicasCarryOnARotation(t *testing.T) {
 	}
 }
 
-// ownCALife is a life of a hub with a CA of its own.
-func ownCALife(t *testing.T) *life {
-	t.Helper()
-	l := &life{T: t, options: ownCA(t), stop: func() {}}
-	t.Cleanup(func() { l.stop() })
-	return l
-}
-
 // signer is the CA that signs.
 func (l *life) signer() string {
 	l.Helper()
@@ -266,14 +258,10 @@ func (l *life) renewed(worker *joined, before int) {
 // TestTheCAOutlivesTheDataDirectory by the copy of the registry: a worker attaches with the certificate that it had, is renewed, and an
 // open invitation is gone.
 func TestTheCAOutlivesTheDataDirectory(t *testing.T) {
-	l := ownCALife(t)
+	l := lifeOf(t, ownCA(t))
 	l.options.registryCopy = "file:" + filepath.Join(t.TempDir(), "copy.json")
 	l.begin()
-	worker := newJoined(t, "east", l.address.link)
-	_, err := worker.join(t, invite(t, l.conn, &sandboxv1.InviteClusterRequest{Id: "east"}))
-	must.Succeed(t, err)
-	stop := worker.attach(t)
-	stateOf(t, l.conn, "east", fresh)
+	worker, _, stop := joinEast(t, l.conn, l.address.link)
 	open, before := invite(t, l.conn, &sandboxv1.InviteClusterRequest{Id: "west"}), l.signer()
 	stop()
 	l.stop()
@@ -290,7 +278,7 @@ func TestTheCAOutlivesTheDataDirectory(t *testing.T) {
 	if _, err := west.join(t, open); grpcstatus.Code(err) != codes.PermissionDenied {
 		t.Errorf("by an invitation from before the loss: %v", err)
 	}
-	_, err = west.join(t, invite(t, l.conn, &sandboxv1.InviteClusterRequest{Id: "west"}))
+	_, err := west.join(t, invite(t, l.conn, &sandboxv1.InviteClusterRequest{Id: "west"}))
 	must.Succeed(t, err)
 	l.renews(worker)
 }
@@ -324,15 +312,10 @@ func TestAnOperatorsIntermediateSigns(t *testing.T) {
 	must.Succeed(t, err)
 	rootKey := parsed.(crypto.Signer)
 
-	l := ownCALife(t)
+	l := lifeOf(t, ownCA(t))
 	first := writeIntermediate(t, root, rootKey, l.options, time.Now().Add(-2*time.Hour))
 	l.begin()
-	token := invite(t, l.conn, &sandboxv1.InviteClusterRequest{Id: "east"})
-	worker := newJoined(t, "east", l.address.link)
-	_, err = worker.join(t, token)
-	must.Succeed(t, err)
-	stop := worker.attach(t)
-	stateOf(t, l.conn, "east", fresh)
+	worker, token, stop := joinEast(t, l.conn, l.address.link)
 	if signs := l.signer(); signs != first || token.CA != first {
 		t.Errorf("CA %s signs, the token names %s, want %s", signs, token.CA, first)
 	}
@@ -360,7 +343,7 @@ func TestAnOperatorsIntermediateSigns(t *testing.T) {
 func TestAnEncryptedHubKeepsNoKeyInClear(t *testing.T) {
 	inClear := base64.StdEncoding.EncodeToString([]byte("-----BEGIN PRIVATE KEY-----"))[:36] // as JSON has bytes
 	for _, encrypted := range []bool{false, true} {
-		l := ownCALife(t)
+		l := lifeOf(t, ownCA(t))
 		if encrypted {
 			l.options.encryptionKeys = filepath.Join(t.TempDir(), "keys.yaml")
 			writeKeyFile(t, l.options.encryptionKeys, keyEntry(t, "a"))

@@ -22,6 +22,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -164,7 +165,10 @@ func TestI14OneTeamLeavesTunnelsForOthers(t *testing.T) {
 		}
 		return resp.StatusCode, string(message[1:])
 	}
-	attached(t, exec)
+	wait.For(t, 20*time.Second, "the worker to attach", func(context.Context) error {
+		code, body := exec("red", 0)
+		return wait.If(code == http.StatusSwitchingProtocols, fmt.Sprint(code, " ", body))
+	})
 	held, refusals := 1, map[string]int{}
 	for n := range 5 { // sandboxes
 		for range 5 {
@@ -189,22 +193,6 @@ func TestI14OneTeamLeavesTunnelsForOthers(t *testing.T) {
 	for n := range 3 {
 		if code, body := exec("blue", n); code != http.StatusSwitchingProtocols || body != "hello" {
 			t.Errorf("exec of blue: %d %s", code, body)
-		}
-	}
-}
-
-// attached returns once red has reached its first sandbox.
-func attached(t *testing.T, exec func(team string, n int) (int, string)) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for until := time.Now().Add(20 * time.Second); ; <-tick.C {
-		code, body := exec("red", 0)
-		if code == http.StatusSwitchingProtocols {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("the worker does not attach: %d %s", code, body)
 		}
 	}
 }

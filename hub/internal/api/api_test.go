@@ -19,6 +19,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/e2e/testserver"
 	workercalls "navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/claims"
@@ -77,56 +78,69 @@ func openStore(t testing.TB, kind string) store.Store {
 	return s
 }
 
-// serveSandboxes returns a service of sandboxes without workers. It ends with the test.
-func serveSandboxes(t testing.TB, f *fleet.Fleet, service *claims.Service) *sandboxsvc.Service {
-	t.Helper()
-	s := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service, Feeds: unconnected{}})
-	t.Cleanup(s.CloseWatches)
-	return s
-}
-
-// serveAPI returns the base URL of an API over the fleet.
-func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
+// serveAPI returns the base URL of an API over the fleet, without workers.
+func serveAPI(t testing.TB, f *fleet.Fleet, o Options) string {
 	t.Helper()
 	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
 	t.Cleanup(service.Close)
-	passed := serveSandboxes(t, f, service)
-	return serveOptions(t, Options{Claims: service, Sandboxes: passed, Fleet: f, Auth: auth})
-}
-
-func serveOptions(t testing.TB, o Options) string {
-	t.Helper()
-	o.Clock = clock.RealClock{}
+	sandboxes := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service, Feeds: unconnected{}})
+	t.Cleanup(sandboxes.CloseWatches)
+	o.Claims, o.Sandboxes, o.Fleet, o.Clock = service, sandboxes, f, clock.RealClock{}
 	server, err := New(o)
 	must.Succeed(t, err)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return "http://" + testserver.Serve(t, server.Serve)
 }
 
-// exchange is one REST call and its response, as golden text.
-func exchange(t *testing.T, base, method, path, body string, header ...string) string {
+// keyFile writes a file with one key.
+func keyFile(t testing.TB, key Key) (token, path string) {
+	t.Helper()
+	token, entry, err := NewToken(key)
+	must.Succeed(t, err)
+	path = filepath.Join(t.TempDir(), "keys.yaml")
+	must.Succeed(t, os.WriteFile(path, entry, 0o600))
+	return token, path
+}
+
+// authOf admits the callers of one key.
+func authOf(t testing.TB, key Key) (token string, auth *Authenticator) {
+	t.Helper()
+	token, path := keyFile(t, key)
+	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	return token, auth
+}
+
+// send makes one REST call with headers, given as names and values, and returns what is responded.
+func send(t *testing.T, base, method, path, body string, headers ...string) (code int, header http.Header, text string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
 	must.Succeed(t, err)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := http.DefaultClient.Do(req)
 	must.Succeed(t, err)
 	defer func() { _ = resp.Body.Close() }()
-	answer := must.Read(t, resp.Body)
-	out := fmt.Sprintf("%s %s %s\n%d %s", method, path, body, resp.StatusCode, resp.Header.Get("Content-Type"))
-	if retry := resp.Header.Get("Retry-After"); retry != "" {
+	return resp.StatusCode, resp.Header, string(must.Read(t, resp.Body))
+}
+
+// exchange is one REST call and its response, as golden text.
+func exchange(t *testing.T, base, method, path, body string, headers ...string) string {
+	t.Helper()
+	code, header, text := send(t, base, method, path, body, headers...)
+	out := fmt.Sprintf("%s %s %s\n%d %s", method, path, body, code, header.Get("Content-Type"))
+	if retry := header.Get("Retry-After"); retry != "" {
 		out += " Retry-After: " + retry
 	}
 	// The protobuf library varies the space in its errors from build to build.
-	text := strings.ReplaceAll(strings.TrimSpace(string(answer)), "\u00a0", " ")
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\u00a0", " ")
 	return out + "\n" + text + "\n\n"
 }
 
 // TestProblemDocuments pins what a REST caller sees of every kind of error.
 func TestProblemDocuments(t *testing.T) {
-	base := serveAPI(t, newFleet(t, "default/demo", "default/other"), nil)
+	base := serveAPI(t, newFleet(t, "default/demo", "default/other"), Options{})
 	var got strings.Builder
 	for _, tc := range [][]string{
 		{"POST", "/v1/sandboxes", `{"env":"demo"}`},

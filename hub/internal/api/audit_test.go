@@ -26,7 +26,6 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/e2e/testserver"
-	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/problem"
@@ -89,13 +88,7 @@ func auditedAPI(t *testing.T) (base string, tokens map[string]string, all func(n
 		}
 		return events
 	}
-	f := newFleet(t, "default/demo")
-	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
-	t.Cleanup(service.Close)
-	passed := serveSandboxes(t, f, service)
-	return serveOptions(t, Options{
-		Claims: service, Sandboxes: passed, Fleet: f, Auth: auth, Audit: log, Reach: quiet{},
-	}), tokens, all
+	return serveAPI(t, newFleet(t, "default/demo"), Options{Auth: auth, Audit: log, Reach: quiet{}}), tokens, all
 }
 
 // Each change and each refusal has one line, over gRPC and REST, with who, from where, what and how it ended, and no secret.
@@ -178,18 +171,12 @@ func (rawCodec) Name() string                       { return "proto" }
 func TestTheAuditHasRefusedConversations(t *testing.T) {
 	out := make(lines, 100)
 	log := audit.New(audit.Options{Sinks: []audit.Sink{out}, Replica: "hub-0", Clock: clock.RealClock{}, Log: testlog.New(t)})
-	token, entry, err := NewToken(Key{Name: "ops", AllTeams: true, AllNamespaces: true, Scopes: []Scope{ScopeAdmin}})
-	must.Succeed(t, err)
-	path := filepath.Join(t.TempDir(), "keys.yaml")
-	must.Succeed(t, os.WriteFile(path, entry, 0o600))
+	token, path := keyFile(t, Key{Name: "ops", AllTeams: true, AllNamespaces: true, Scopes: []Scope{ScopeAdmin}})
 	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
 	must.Succeed(t, err)
-	f := newFleet(t, "default/demo")
-	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
-	t.Cleanup(service.Close)
 	left := map[string]string{"RateLimit": `"team-conversations";r=0`}
-	base := serveOptions(t, Options{
-		Claims: service, Sandboxes: serveSandboxes(t, f, service), Fleet: f, Audit: log, Reach: quiet{},
+	base := serveAPI(t, newFleet(t, "default/demo"), Options{
+		Audit: log, Reach: quiet{},
 		Auth: NewAuth(AuthOptions{Keys: keys, Clock: clock.RealClock{}, Log: testlog.New(t),
 			Converse: func(principal.Principal) (map[string]string, func(), error) {
 				return left, nil, problem.New(problem.Quota, "too many").WithRetryAfter(time.Second)
@@ -197,14 +184,9 @@ func TestTheAuditHasRefusedConversations(t *testing.T) {
 	})
 	for _, kind := range []string{"logs", "exec", "ports/80/"} {
 		for range 10 {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/sandboxes/01-east/"+kind, http.NoBody)
-			must.Succeed(t, err)
-			r.Header.Set("Authorization", "Bearer "+token)
-			resp, err := http.DefaultClient.Do(r)
-			must.Succeed(t, err)
-			_ = resp.Body.Close()
-			if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("RateLimit") == "" || resp.Header.Get("Retry-After") == "" {
-				t.Errorf("%s: %d %v", kind, resp.StatusCode, resp.Header)
+			code, header, _ := send(t, base, http.MethodGet, "/v1/sandboxes/01-east/"+kind, "", "Authorization", "Bearer "+token)
+			if code != http.StatusTooManyRequests || header.Get("RateLimit") == "" || header.Get("Retry-After") == "" {
+				t.Errorf("%s: %d %v", kind, code, header)
 			}
 		}
 	}

@@ -3,11 +3,8 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +14,6 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
-	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/grants"
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/problem"
@@ -37,18 +33,12 @@ func (perNamespace) Authorize(context.Context, *access.Identity, access.Permissi
 
 // While the Authorizer cannot be asked, what a caller may see is not known: it is neither refused nor told that something is missing.
 func TestAnAuthorizerThatIsAwayRefusesNothing(t *testing.T) {
-	token, entry, err := NewToken(Key{Name: "ops", AllTeams: true, AllNamespaces: true, Scopes: []Scope{ScopeAdmin}})
-	must.Succeed(t, err)
-	path := filepath.Join(t.TempDir(), "keys.yaml")
-	must.Succeed(t, os.WriteFile(path, bytes.TrimSpace(entry), 0o600))
+	token, path := keyFile(t, Key{Name: "ops", AllTeams: true, AllNamespaces: true, Scopes: []Scope{ScopeAdmin}})
 	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
 	must.Succeed(t, err)
-	f := newFleet(t, "default/demo", "known/demo")
-	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
-	t.Cleanup(service.Close)
-	base := serveOptions(t, Options{
-		Claims: service, Sandboxes: serveSandboxes(t, f, service), Fleet: f, Reach: quiet{},
-		Auth: NewAuth(AuthOptions{Keys: keys, Authorizer: perNamespace{}, Clock: clock.RealClock{}, Log: testlog.New(t)}),
+	base := serveAPI(t, newFleet(t, "default/demo", "known/demo"), Options{
+		Reach: quiet{},
+		Auth:  NewAuth(AuthOptions{Keys: keys, Authorizer: perNamespace{}, Clock: clock.RealClock{}, Log: testlog.New(t)}),
 	})
 	for call, want := range map[string]int{
 		"GET /v1/envs/default/demo":          http.StatusServiceUnavailable,
@@ -60,16 +50,10 @@ func TestAnAuthorizerThatIsAwayRefusesNothing(t *testing.T) {
 		"GET /v1/envs/known/gone":            http.StatusNotFound,
 	} {
 		method, path, _ := strings.Cut(call, " ")
-		r, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(map[bool]string{true: "{}"}[method == "POST"]))
-		must.Succeed(t, err)
-		r.Header.Set("Authorization", "Bearer "+token)
-		r.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(r)
-		must.Succeed(t, err)
-		text := must.Read(t, resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != want || want == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: %d %v %s, want %d", call, resp.StatusCode, resp.Header, text, want)
+		body := map[bool]string{true: "{}"}[method == "POST"]
+		code, header, text := send(t, base, method, path, body, "Authorization", "Bearer "+token, "Content-Type", "application/json")
+		if code != want || want == http.StatusServiceUnavailable && header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %v %s, want %d", call, code, header, text, want)
 		}
 	}
 }

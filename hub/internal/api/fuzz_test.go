@@ -52,7 +52,7 @@ func FuzzREST(f *testing.F) {
 	} {
 		f.Add(seed.method, seed.path, seed.key, []byte(seed.body))
 	}
-	base := serveAPI(f, newFleet(f, "default/demo"), nil)
+	base := serveAPI(f, newFleet(f, "default/demo"), Options{})
 	noRedirects := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client := &http.Client{Timeout: 30 * time.Second, CheckRedirect: noRedirects}
 	f.Cleanup(client.CloseIdleConnections)

@@ -4,20 +4,13 @@ package api
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
 	"google.golang.org/grpc"
-	"k8s.io/utils/clock"
-
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/e2e/testlog"
-	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
@@ -68,12 +61,7 @@ func TestCallsAreLogged(t *testing.T) {
 
 // The server logs the calls that it serves, with the caller that it has admitted.
 func TestTheServerLogsACreate(t *testing.T) {
-	token, entry, err := NewToken(Key{Name: "ci", Team: "red", AllNamespaces: true, Scopes: []Scope{ScopeClaim}})
-	must.Succeed(t, err)
-	path := filepath.Join(t.TempDir(), "keys.yaml")
-	must.Succeed(t, os.WriteFile(path, entry, 0o600))
-	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
-	must.Succeed(t, err)
+	token, auth := authOf(t, Key{Name: "ci", Team: "red", AllNamespaces: true, Scopes: []Scope{ScopeClaim}})
 	var mu sync.Mutex
 	var lines []string
 	log := funcr.New(func(_, args string) {
@@ -81,10 +69,7 @@ func TestTheServerLogsACreate(t *testing.T) {
 		defer mu.Unlock()
 		lines = append(lines, args)
 	}, funcr.Options{})
-	f := newFleet(t, "default/demo")
-	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims")})
-	t.Cleanup(service.Close)
-	base := serveOptions(t, Options{Claims: service, Sandboxes: serveSandboxes(t, f, service), Fleet: f, Auth: auth, Log: log})
+	base := serveAPI(t, newFleet(t, "default/demo"), Options{Auth: auth, Log: log})
 	exchange(t, base, "POST", "/v1/sandboxes", `{"env":"dmeo","claimKey":"secret"}`, "Authorization", "Bearer "+token)
 
 	mu.Lock()

@@ -80,12 +80,7 @@ func FuzzParseKeys(f *testing.F) {
 
 // Without the token no header is admitted, to any method.
 func FuzzAdmit(f *testing.F) {
-	token, entry, err := NewToken(Key{Name: "all", Scopes: []Scope{ScopeAdmin}, AllTeams: true, AllNamespaces: true})
-	must.Succeed(f, err)
-	path := filepath.Join(f.TempDir(), "keys.yaml")
-	must.Succeed(f, os.WriteFile(path, entry, 0o600))
-	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(f))
-	must.Succeed(f, err)
+	token, auth := authOf(f, Key{Name: "all", Scopes: []Scope{ScopeAdmin}, AllTeams: true, AllNamespaces: true})
 	for _, header := range []string{"", "Bearer", "bearer " + TokenPrefix, "Bearer " + token[:len(token)-1], "Basic YTpi", "Bearer \x00",
 		"Bearer  "} {
 		f.Add("/atoll.sandbox.v1.Sandboxes/CreateSandbox", header)
@@ -161,12 +156,7 @@ func TestCallsNeedAKeyForWhomTheyConcern(t *testing.T) {
 		"shown":       {Scopes: []Scope{ScopeRead}, AllTeams: true, AllNamespaces: true},
 	} {
 		key.Name = name
-		token, entry, err := NewToken(key)
-		must.Succeed(t, err)
-		path := filepath.Join(t.TempDir(), "keys.yaml")
-		must.Succeed(t, os.WriteFile(path, entry, 0o600))
-		auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
-		must.Succeed(t, err)
+		token, auth := authOf(t, key)
 		for method, keys := range map[string]string{
 			"Clusters/DrainCluster": "all", "Clusters/UndrainCluster": "all", "Clusters/ForgetCluster": "all", "Hub/BackupHub": "all",
 			"Hub/AcceptLoss": "all", "Templates/PutTemplate": "all", "Later/Unknown": "all",

@@ -41,12 +41,7 @@ func TestReachNeedsTheScopeClaim(t *testing.T) {
 		{ScopeClaim, true, http.StatusNotFound}, {ScopeAdmin, true, http.StatusNotFound},
 		{ScopeRead, true, http.StatusForbidden}, {ScopeClaim, false, http.StatusUnauthorized},
 	} {
-		token, entry, err := NewToken(Key{Name: "n", Team: "red", Scopes: []Scope{c.scope}})
-		must.Succeed(t, err)
-		path := filepath.Join(t.TempDir(), "keys.yaml")
-		must.Succeed(t, os.WriteFile(path, entry, 0o600))
-		auth, err := NewAuthenticator(path, clock.RealClock{}, logr.Discard())
-		must.Succeed(t, err)
+		token, auth := authOf(t, Key{Name: "n", Team: "red", Scopes: []Scope{c.scope}})
 		reached := &visitors{}
 		handler := reach.NewHandler(reached, logr.Discard())
 		for _, path := range []string{"/v1/sandboxes/a-east/logs", "/v1/sandboxes/a-east/ports/80/"} {
@@ -101,10 +96,7 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := clocktesting.NewFakeClock(time.Now())
 			expires := now.Now().Add(c.until)
-			token, entry, err := NewToken(Key{Name: "n", Team: "red", Scopes: []Scope{ScopeClaim}, Expires: &expires})
-			must.Succeed(t, err)
-			path := filepath.Join(t.TempDir(), "keys.yaml")
-			must.Succeed(t, os.WriteFile(path, entry, 0o600))
+			token, path := keyFile(t, Key{Name: "n", Team: "red", Scopes: []Scope{ScopeClaim}, Expires: &expires})
 			auth, err := NewAuthenticator(path, now, logr.Discard())
 			must.Succeed(t, err)
 			h := host{make(chan *conversation, 1)}
@@ -120,14 +112,12 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 
 			now.Step(2 * time.Minute)
 			if c.taken {
-				if _, entry, err = NewToken(Key{Name: "other", Team: "red", Scopes: []Scope{ScopeClaim}}); err != nil {
-					t.Fatal(err)
-				}
+				_, entry, err := NewToken(Key{Name: "other", Team: "red", Scopes: []Scope{ScopeClaim}})
+				must.Succeed(t, err)
 				must.Succeed(t, os.WriteFile(path, entry, 0o600))
 			}
-			if _, err := auth.file.reread(); err != nil {
-				t.Fatal(err)
-			}
+			_, err = auth.file.reread()
+			must.Succeed(t, err)
 			auth.review(t.Context())
 			if c.ends {
 				<-talk.cut

@@ -5,7 +5,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -26,7 +24,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
-	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/hub/internal/grants"
 	"navix.sh/atoll/hub/internal/kubeproxy"
 	"navix.sh/atoll/pkg/access"
@@ -74,10 +72,6 @@ var builtInRoles = map[string]string{
 // governed is an API with grants, and a key bound to each role everywhere.
 func governed(t *testing.T) (base string, tokens map[string]string, policy *grants.Service) {
 	t.Helper()
-	f := newFleet(t, "default/demo")
-	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
-	t.Cleanup(service.Close)
-	passed := serveSandboxes(t, f, service)
 	policy, err := grants.New(t.Context(), grants.Options{Store: openStore(t, "registry"), Clock: clock.RealClock{}, Log: testlog.New(t)})
 	must.Succeed(t, err)
 	auth := NewAuth(AuthOptions{
@@ -86,8 +80,8 @@ func governed(t *testing.T) (base string, tokens map[string]string, policy *gran
 	})
 	measures, err := reach.NewMetrics(prometheus.NewRegistry(), "atoll_hub")
 	must.Succeed(t, err)
-	base = serveOptions(t, Options{
-		Claims: service, Sandboxes: passed, Fleet: f, Auth: auth, Limiter: policy,
+	base = serveAPI(t, newFleet(t, "default/demo"), Options{
+		Auth: auth, Limiter: policy,
 		Keys: grants.KeysAPI{Service: policy}, Access: grants.AccessAPI{Service: policy},
 		Reach: &visitors{}, Proxy: &kubeproxy.Options{Tunnels: unreached{}, Metrics: measures},
 		MCP: mcpserver.NewHandler(mcpserver.HandlerOptions{MaxSessions: 1, MaxPerCaller: 1, Patience: time.Minute, Log: testlog.New(t)}),
@@ -126,9 +120,7 @@ func refused(err error) bool {
 // Each method and each conversation permits exactly the roles of the table, over gRPC and over REST.
 func TestEveryMethodAndRole(t *testing.T) {
 	base, tokens, _ := governed(t)
-	conn, err := grpc.NewClient(strings.TrimPrefix(base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	defer conn.Close()
+	conn := testserver.Dial(t, strings.TrimPrefix(base, "http://"))
 	paths := restPaths(t)
 	left := map[string]bool{}
 	for name := range permitted {
@@ -250,23 +242,17 @@ func restPaths(t *testing.T) map[string][2]string {
 
 func visit(t *testing.T, base, method, path, token string) (int, string) {
 	t.Helper()
-	var body io.Reader
+	body := ""
 	if method != http.MethodGet && method != http.MethodDelete {
-		body = strings.NewReader("{}")
+		body = "{}"
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, base+path, body)
-	must.Succeed(t, err)
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(r)
-	must.Succeed(t, err)
-	defer resp.Body.Close()
-	return resp.StatusCode, string(must.Read(t, resp.Body))
+	code, _, text := send(t, base, method, path, body, "Authorization", "Bearer "+token, "Content-Type", "application/json")
+	return code, text
 }
 
 // A caller that may do something in one namespace learns nothing about others: what is there and what is not get the same words.
 func TestDenialTellsNothing(t *testing.T) {
-	base, tokens, policy := governed(t)
+	base, _, policy := governed(t)
 	key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{
 		Name: "narrow", Team: "red", Namespaces: []string{"other"}, Scopes: []string{"admin"},
 	})
@@ -283,7 +269,6 @@ func TestDenialTellsNothing(t *testing.T) {
 			t.Errorf("%s: %d %s, and of what is not there %d %s", c.there, there, text, missing, other)
 		}
 	}
-	_ = tokens
 }
 
 // A limit is told in the headers of the standard, over REST and as metadata, whether the claim is admitted or not.
@@ -295,25 +280,16 @@ func TestLimitsAreTold(t *testing.T) {
 	})
 	must.Succeed(t, err)
 	for i, want := range []int{0, http.StatusTooManyRequests} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/sandboxes", strings.NewReader(`{"env":"gone"}`))
-		must.Succeed(t, err)
-		r.Header.Set("Authorization", "Bearer "+key.GetToken())
-		r.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(r)
-		must.Succeed(t, err)
-		text := string(must.Read(t, resp.Body))
-		resp.Body.Close()
-		if want != 0 && (resp.StatusCode != want || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "RATE_LIMITED")) {
-			t.Errorf("claim %d: %d %v %s", i, resp.StatusCode, resp.Header, text)
+		code, header, text := send(t, base, http.MethodPost, "/v1/sandboxes", `{"env":"gone"}`,
+			"Authorization", "Bearer "+key.GetToken(), "Content-Type", "application/json")
+		if want != 0 && (code != want || header.Get("Retry-After") == "" || !strings.Contains(text, "RATE_LIMITED")) {
+			t.Errorf("claim %d: %d %v %s", i, code, header, text)
 		}
-		if resp.Header.Get("RateLimit-Policy") != `"key-claims";q=1;w=1000` ||
-			!strings.HasPrefix(resp.Header.Get("RateLimit"), `"key-claims";r=0;t=`) {
-			t.Errorf("claim %d: the headers are %v", i, resp.Header)
+		if header.Get("RateLimit-Policy") != `"key-claims";q=1;w=1000` || !strings.HasPrefix(header.Get("RateLimit"), `"key-claims";r=0;t=`) {
+			t.Errorf("claim %d: the headers are %v", i, header)
 		}
 	}
-	conn, err := grpc.NewClient(strings.TrimPrefix(base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	defer conn.Close()
+	conn := testserver.Dial(t, strings.TrimPrefix(base, "http://"))
 	var header metadata.MD
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key.GetToken())
 	_, err = sandboxv1.NewSandboxesClient(conn).CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "gone"}, grpc.Header(&header))

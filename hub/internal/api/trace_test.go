@@ -9,18 +9,13 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
-	"navix.sh/atoll/hub/internal/claims"
 )
 
 // A REST call continues its caller's trace, and is measured, as a gRPC call is.
 func TestARESTCallIsTracedAndMeasured(t *testing.T) {
 	spans, registry := tracetest.NewInMemoryExporter(), prometheus.NewRegistry()
-	fleet := newFleet(t, "default/demo")
-	service := claims.New(claims.Options{Fleet: fleet, Dispatcher: unconnected{}, Store: openStore(t, "claims")})
-	t.Cleanup(service.Close)
-	base := serveOptions(t, Options{
-		Claims: service, Fleet: fleet, Traces: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), Metrics: registry,
+	base := serveAPI(t, newFleet(t, "default/demo"), Options{
+		Traces: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), Metrics: registry,
 	})
 	const id, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	exchange(t, base, "POST", "/v1/sandboxes", `{"env":"demo","claimKey":"secret-key"}`, "Traceparent", "00-"+id+"-"+parent+"-01")

@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -47,12 +46,9 @@ func TestWatchesEndWithTheirKey(t *testing.T) {
 			running := make(chan error, 1)
 			go func() { running <- auth.Run(ctx) }()
 			defer func() { cancel(); must.Succeed(t, <-running) }()
-			base := serveAPI(t, newFleet(t, "default/demo"), auth)
+			base := serveAPI(t, newFleet(t, "default/demo"), Options{Auth: auth})
 
-			conn, err := grpc.NewClient(strings.TrimPrefix(base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-			must.Succeed(t, err)
-			defer conn.Close()
-			client := sandboxv1.NewSandboxesClient(conn)
+			client := sandboxv1.NewSandboxesClient(testserver.Dial(t, strings.TrimPrefix(base, "http://")))
 			authorized := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 			stream, err := client.WatchSandboxes(authorized, &sandboxv1.WatchSandboxesRequest{})
 			must.Succeed(t, err)

@@ -50,6 +50,13 @@ func (h *hub) await(c <-chan outcome) outcome {
 	}
 }
 
+func (h *hub) wantUnclear(c <-chan outcome) {
+	h.Helper()
+	if o := h.await(c); !errors.Is(o.err, ErrUnclear) {
+		h.Fatalf("a dispatch returns %v, %v, want unclear", o.answer, o.err)
+	}
+}
+
 // I12: whatever identity a worker sends, its reports are those of the cluster in its certificate.
 func TestI12AReportIsOfTheClusterInTheCertificate(t *testing.T) {
 	h := newHub(t, handler{})
@@ -161,9 +168,7 @@ func TestALateSandboxIsReleased(t *testing.T) {
 	d := w.dispatched()
 	w.receipt(d)
 	cancel()
-	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
-		t.Fatal(o)
-	}
+	h.wantUnclear(done)
 	left := w.next("leave", func(f *federationv1.HubFrame) bool { return f.GetLeave() != nil }).GetLeave().GetDispatches()
 	if !slices.Equal(left, []uint64{d.GetId()}) {
 		t.Errorf("the callers of %d have left, want %d", left, d.GetId())
@@ -232,23 +237,17 @@ func TestANewerStreamReplacesTheOlder(t *testing.T) {
 	waiting := h.dispatch(t.Context(), "a", claimOf("k"))
 	older.dispatched()
 	newer := h.dial("a")
-	newer.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
-		Protocol: 1, ClusterUid: "uid-a", Term: "term-a", Incarnation: 1, Stream: 2}}})
-	if frame, err := newer.stream.Recv(); err != nil || frame.GetWelcome() == nil {
-		t.Fatalf("the newer stream: %v, %v", frame, err)
+	if frame := newer.hello(&federationv1.Hello{Incarnation: 1, Stream: 2}); frame.GetWelcome() == nil {
+		t.Fatalf("the newer stream: %v", frame)
 	}
-	if o := h.await(waiting); !errors.Is(o.err, ErrUnclear) {
-		t.Errorf("a dispatch on the older stream: %v, want unclear", o.err)
-	}
+	h.wantUnclear(waiting)
 	newer.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
 	newer.read()
 	newer.report(&federationv1.Report{Sequence: 2, Last: true, Complete: true}, "py")
 	done := h.dispatch(t.Context(), "a", claimOf("k"))
 	d := newer.dispatched()
 	newer.answer(&federationv1.Answer{Id: d.GetId()})
-	if o := h.await(done); o.err != nil {
-		t.Errorf("a dispatch on the newer stream: %v", o.err)
-	}
+	h.must(h.await(done).err)
 }
 
 func TestEndedIsAcknowledgedWhenItIsStored(t *testing.T) {

@@ -150,13 +150,19 @@ func (w *worker) send(frame *federationv1.WorkerFrame) {
 	w.must(w.stream.Send(frame))
 }
 
-func (w *worker) hello(hello *federationv1.Hello) *federationv1.HubFrame {
+// sendHello sends a hello; what it lacks is set.
+func (w *worker) sendHello(hello *federationv1.Hello) {
 	w.Helper()
 	hello.Protocol, hello.Stream = 1, max(1, hello.Stream)
 	if hello.ClusterUid == "" {
 		hello.ClusterUid, hello.Term = "uid-"+w.id, "term-"+w.id
 	}
 	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}})
+}
+
+func (w *worker) hello(hello *federationv1.Hello) *federationv1.HubFrame {
+	w.Helper()
+	w.sendHello(hello)
 	frame, err := w.stream.Recv()
 	w.must(err)
 	return frame
@@ -174,13 +180,13 @@ func (h *hub) attach(id string, envs ...string) *worker {
 // begin runs up to Begin, and reads nothing.
 func (h *hub) begin(id string) *worker {
 	h.Helper()
-	return h.beginWith(id, h.credentials(id))
+	return h.beginWith(id, h.credentials(id), &federationv1.Hello{Incarnation: 1})
 }
 
-func (h *hub) beginWith(id string, creds *link.Credentials) *worker {
+func (h *hub) beginWith(id string, creds *link.Credentials, hello *federationv1.Hello) *worker {
 	h.Helper()
 	w := h.dialWith(id, creds)
-	if frame := w.hello(&federationv1.Hello{Incarnation: 1}); frame.GetWelcome() == nil {
+	if frame := w.hello(hello); frame.GetWelcome() == nil {
 		h.Fatalf("cluster %s was not welcomed: %v", id, frame)
 	}
 	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})

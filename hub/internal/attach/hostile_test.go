@@ -67,10 +67,7 @@ func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
 			})
 			// A stream that begins again gets everything.
 			victim.end()
-			again := h.dial("victim")
-			again.hello(&federationv1.Hello{Incarnation: 1, Stream: 2})
-			again.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
-			again.read()
+			again := h.again("victim", 2)
 			// Not report, which drops what comes before its ack.
 			again.sendReport(&federationv1.Report{Sequence: 2, Last: true, Complete: true}, "py", "go")
 			again.next("everything", func(f *federationv1.HubFrame) bool { return f.GetForeign().GetComplete() && f.GetForeign().GetLast() })
@@ -109,9 +106,7 @@ func TestI14ARequestThatNoFrameCarriesIsRefused(t *testing.T) {
 	done := h.dispatch(t.Context(), "a", claimOf("k"))
 	d := w.dispatched()
 	w.answer(&federationv1.Answer{Id: d.GetId()})
-	if o := h.await(done); o.err != nil {
-		t.Error(o.err)
-	}
+	h.must(h.await(done).err)
 }
 
 // I14: a response and a record are bounded, whatever the worker sends.
@@ -183,10 +178,7 @@ func TestI14StreamsThatDoNotBeginAreFew(t *testing.T) {
 	var idle []*worker
 	for range maxOpening {
 		w := h.dial("a")
-		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
-			Protocol: 1, ClusterUid: "uid-a", Term: "term-a", Stream: uint64(len(idle) + 1)}}})
-		_, err := w.stream.Recv()
-		must.Succeed(t, err)
+		w.hello(&federationv1.Hello{Stream: uint64(len(idle) + 1)})
 		idle = append(idle, w)
 	}
 	w := h.dial("a")

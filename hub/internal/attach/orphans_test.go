@@ -3,7 +3,6 @@
 package attach
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/link"
 )
 
 // Sandbox ids of cluster a.
@@ -25,11 +25,12 @@ const (
 // again opens a cluster's next stream.
 func (h *hub) again(id string, stream uint64, unacknowledged ...*federationv1.Unacknowledged) *worker {
 	h.Helper()
-	w := h.dial(id)
-	if frame := w.hello(&federationv1.Hello{Incarnation: 1, Stream: stream, Unacknowledged: unacknowledged}); frame.GetWelcome() == nil {
-		h.Fatalf("cluster %s was not welcomed: %v", id, frame)
-	}
-	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
+	return h.againWith(id, h.credentials(id), stream, unacknowledged...)
+}
+
+func (h *hub) againWith(id string, creds *link.Credentials, stream uint64, unacknowledged ...*federationv1.Unacknowledged) *worker {
+	h.Helper()
+	w := h.beginWith(id, creds, &federationv1.Hello{Incarnation: 1, Stream: stream, Unacknowledged: unacknowledged})
 	w.read()
 	return w
 }
@@ -62,21 +63,15 @@ func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 	first := w.dispatched()
 	w.receipt(first)
 	w.answer(&federationv1.Answer{Id: first.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: toldA}}})
-	if o := h.await(told); o.err != nil {
-		t.Fatal(o.err)
-	}
+	h.must(h.await(told).err)
 	late := h.dispatch(t.Context(), "a", claimOf(""))
 	second := w.dispatched() // and no receipt
-	if o := h.await(late); !errors.Is(o.err, ErrUnclear) {
-		t.Fatal(o)
-	}
+	h.wantUnclear(late)
 	under := h.dispatch(t.Context(), "a", claimOf(""))
 	third := w.dispatched()
 	w.receipt(third)
 	w.end()
-	if o := h.await(under); !errors.Is(o.err, ErrUnclear) {
-		t.Fatal(o)
-	}
+	h.wantUnclear(under)
 	w = h.again("a", 2, unacknowledged(1, first.GetId(), toldA), unacknowledged(1, second.GetId(), lateA),
 		unacknowledged(1, third.GetId(), underA))
 	w.mustRelease(nil, lateA, underA)
@@ -112,9 +107,7 @@ func TestWhatAStreamLeavesOpenIsTold(t *testing.T) {
 	w.receipt(d)
 	h.server.orphans.owe("a", lateA)
 	w.end()
-	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
-		t.Fatal(o)
-	}
+	h.wantUnclear(done)
 	var calls []uint64
 	var sandboxes []string
 	for len(calls) == 0 || len(sandboxes) == 0 {
@@ -146,9 +139,7 @@ func TestALateEndOfAStreamReleasesWhatTheNextOneHasNamed(t *testing.T) {
 	d := w.dispatched()
 	w.receipt(d)
 	w = h.again("a", 2, unacknowledged(1, d.GetId(), lateA)) // replaces the first, whose call ends now or then
-	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
-		t.Fatal(o)
-	}
+	h.wantUnclear(done)
 	w.mustRelease(nil, lateA)
 	h.settled("a")
 }
@@ -161,9 +152,7 @@ func TestAReleaseIsOwedUntilItIsConfirmed(t *testing.T) {
 	d := w.dispatched()
 	w.receipt(d)
 	w.end()
-	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
-		t.Fatal(o)
-	}
+	h.wantUnclear(done)
 	away := &federationv1.Error{Code: int32(codes.Unavailable), Message: "the API server is away"}
 	w = h.again("a", 2, unacknowledged(1, d.GetId(), lateA))
 	w.mustRelease(away, lateA)
@@ -182,9 +171,7 @@ func TestI15ASandboxIDOfAnotherClusterIsNotReleased(t *testing.T) {
 	for _, d := range []**federationv1.Dispatch{&lost, &own} {
 		done := h.dispatch(t.Context(), "a", claimOf(""))
 		*d = w.dispatched()
-		if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
-			t.Fatal(o)
-		}
+		h.wantUnclear(done)
 	}
 	const ofB = "01hzzzzzzzzzzzzzzzzzzzzzz1-b"
 	w.answer(&federationv1.Answer{Id: lost.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: ofB}}})

@@ -9,48 +9,29 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
+
+func getOf(id string) *federationv1.Dispatch {
+	return &federationv1.Dispatch{Call: &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: id}}}
+}
 
 // Calls that come while a worker attaches again with a new certificate wait for the next stream, and none is sent on the old one.
 func TestCallsWaitForTheStreamOfANewCertificate(t *testing.T) {
 	h := newHub(t, handler{})
 	creds := h.credentials("east")
-	attach := func(stream uint64) *worker {
-		w := h.dialWith("east", creds)
-		if frame := w.hello(&federationv1.Hello{Incarnation: 1, Term: "term", Stream: stream}); frame.GetWelcome() == nil {
-			t.Fatalf("not welcomed: %v", frame)
-		}
-		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
-		w.read()
-		return w // without a report: a wait for its acknowledgement would drop the dispatch
-	}
-	old := attach(1)
+	old := h.againWith("east", creds, 1)
 	old.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "py")
 	h.server.holdCalls("east")
-	type result struct {
-		answer *federationv1.Answer
-		err    error
-	}
-	got := make(chan result, 1)
-	go func() {
-		answer, err := h.server.Dispatch(t.Context(), "east", &federationv1.Dispatch{Call: &federationv1.Dispatch_Get{
-			Get: &sandboxv1.GetSandboxRequest{Id: "x-east"},
-		}})
-		got <- result{answer, err}
-	}()
+	got := h.dispatch(t.Context(), "east", getOf("x-east"))
 	old.end()
-	h.eventually(func() error {
-		if h.server.conn("east") != nil {
-			return errors.New("the old stream is there")
-		}
-		return nil
-	})
+	h.eventually(func() error { return wait.If(h.server.conn("east") == nil, "the old stream") })
 	if !h.server.Connected("east") {
 		t.Error("other replicas would look for it elsewhere")
 	}
-	next := attach(2)
+	next := h.againWith("east", creds, 2) // without a report: a wait for its acknowledgement would drop the dispatch
 	next.answer(&federationv1.Answer{Id: next.dispatched().GetId(), Disposition: federationv1.Disposition_DONE})
-	if r := <-got; r.err != nil || r.answer.GetDisposition() != federationv1.Disposition_DONE {
+	if r := h.await(got); r.err != nil || r.answer.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("the call got %v, %v", r.answer, r.err)
 	}
 }
@@ -61,24 +42,17 @@ func TestAHoldEnds(t *testing.T) {
 	w := h.attach("east", "py")
 	h.server.holdCalls("east")
 	began := time.Now()
-	done := make(chan error, 1)
-	go func() {
-		_, err := h.server.Dispatch(t.Context(), "east", &federationv1.Dispatch{Call: &federationv1.Dispatch_Get{
-			Get: &sandboxv1.GetSandboxRequest{Id: "x-east"},
-		}})
-		done <- err
-	}()
+	done := h.dispatch(t.Context(), "east", getOf("x-east"))
 	d := w.dispatched()
 	if took := time.Since(began); took < renewPatience {
 		t.Errorf("the call was sent after %s", took)
 	}
 	w.answer(&federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_DONE})
-	h.must(<-done)
+	h.must(h.await(done).err)
 }
 
 // A call that the end of a renewed worker's stream cuts is sent again on the next stream, if it may be carried out twice.
 func TestACallThatARenewalCutsIsSentAgain(t *testing.T) {
-	get := &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: "x-east"}}
 	claim := func(key string) *federationv1.Dispatch {
 		return &federationv1.Dispatch{Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{KeyHash: key}}}
 	}
@@ -86,8 +60,8 @@ func TestACallThatARenewalCutsIsSentAgain(t *testing.T) {
 		call           *federationv1.Dispatch
 		renewed, again bool
 	}{
-		"a call":                  {&federationv1.Dispatch{Call: get}, true, true},
-		"a stream that broke":     {&federationv1.Dispatch{Call: get}, false, false},
+		"a call":                  {getOf("x-east"), true, true},
+		"a stream that broke":     {getOf("x-east"), false, false},
 		"a claim":                 {claim(""), true, true},
 		"a claim with a key":      {claim("k"), true, false},
 		"the call of a port, say": {&federationv1.Dispatch{Call: &federationv1.Dispatch_Reach{Reach: &federationv1.ReachCall{}}}, true, false},
@@ -95,22 +69,9 @@ func TestACallThatARenewalCutsIsSentAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHub(t, handler{})
 			creds := h.credentials("east")
-			attach := func(stream uint64) *worker {
-				w := h.dialWith("east", creds)
-				if frame := w.hello(&federationv1.Hello{Incarnation: 1, Term: "term", Stream: stream}); frame.GetWelcome() == nil {
-					t.Fatalf("not welcomed: %v", frame)
-				}
-				w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
-				w.read()
-				return w
-			}
-			old := attach(1)
+			old := h.againWith("east", creds, 1)
 			old.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "py")
-			got := make(chan error, 1)
-			go func() {
-				_, err := h.server.Dispatch(t.Context(), "east", c.call)
-				got <- err
-			}()
+			got := h.dispatch(t.Context(), "east", c.call)
 			old.receipt(old.dispatched())
 			ending := h.server.conn("east")
 			if c.renewed {
@@ -122,10 +83,10 @@ func TestACallThatARenewalCutsIsSentAgain(t *testing.T) {
 			}
 			old.end()
 			<-ending.done
-			if next := attach(2); c.again {
+			if next := h.againWith("east", creds, 2); c.again {
 				next.answer(&federationv1.Answer{Id: next.dispatched().GetId(), Disposition: federationv1.Disposition_DONE})
 			}
-			if err := <-got; c.again != (err == nil) || err != nil && !errors.Is(err, ErrUnclear) {
+			if err := h.await(got).err; c.again != (err == nil) || err != nil && !errors.Is(err, ErrUnclear) {
 				t.Errorf("the call got %v", err)
 			}
 		})

@@ -27,9 +27,7 @@ func TestStreamsHaveReportSlots(t *testing.T) {
 	}
 	welcomed := func(id string, free func()) {
 		w := h.dial(id)
-		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{
-			Hello: &federationv1.Hello{Protocol: 1, Stream: 1, ClusterUid: "uid-" + id, Term: "term-" + id, Incarnation: 1},
-		}})
+		w.sendHello(&federationv1.Hello{Incarnation: 1})
 		free()
 		w.read()
 		w.next("welcome", func(f *federationv1.HubFrame) bool { return f.GetWelcome() != nil })
@@ -56,9 +54,7 @@ func TestWorkersThatWaitSeeThatTheHubLives(t *testing.T) {
 	}
 	hello := func(id string, stream uint64, waits bool) *worker {
 		w := h.dial(id)
-		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
-			Protocol: 1, Stream: stream, ClusterUid: "uid-" + id, Term: "term-" + id, Incarnation: 1, Waits: waits,
-		}}})
+		w.sendHello(&federationv1.Hello{Incarnation: 1, Stream: stream, Waits: waits})
 		w.read()
 		return w
 	}

@@ -70,8 +70,7 @@ func TestI14TheWelcomeWaits(t *testing.T) {
 	h.server.attaches = pace.New[string](pace.Limits{Rate: 1e-3, Burst: time.Second, Least: 1}, clock.RealClock{})
 	h.server.attaches.Take("a", 1)
 	late := h.dial("a")
-	late.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
-		Protocol: 1, Stream: 1, ClusterUid: "uid-a", Term: "term-a", Incarnation: 1}}})
+	late.sendHello(&federationv1.Hello{Incarnation: 1})
 	if frame, err := late.stream.Recv(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a cluster over its pace is told %v, %v", frame, err)
 	}

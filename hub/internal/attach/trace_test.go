@@ -31,9 +31,7 @@ func TestADispatchCarriesItsTrace(t *testing.T) {
 	d := w.dispatched()
 	carried := trace.SpanContextFromContext(link.WithTraceContext(t.Context(), d.GetTrace()))
 	w.answer(&federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_REFUSED})
-	if o := h.await(answered); o.err != nil {
-		t.Fatal(o.err)
-	}
+	h.must(h.await(answered).err)
 	got := spans.GetSpans()
 	if len(got) != 1 || carried.SpanID() != got[0].SpanContext.SpanID() || got[0].Parent.SpanID() != root.SpanContext().SpanID() {
 		t.Fatalf("the worker is below %s; recorded: %+v", carried.SpanID(), got)

@@ -97,8 +97,8 @@ func TestATunnelCarriesMessagesBothWays(t *testing.T) {
 func TestTunnelsOfARevokedCertificateEnd(t *testing.T) {
 	h := newHub(t, handler{})
 	mine, others := h.credentials("a"), h.credentials("b")
-	h.beginWith("a", mine)
-	h.beginWith("b", others)
+	h.beginWith("a", mine, &federationv1.Hello{Incarnation: 1})
+	h.beginWith("b", others, &federationv1.Hello{Incarnation: 1})
 	cut, caller := h.open("a", h.tunnelsWith(mine))
 	kept, other := h.open("b", h.tunnelsWith(others))
 	_, err := h.fleet.Revoke(t.Context(), "a")

@@ -174,6 +174,7 @@ func TestDecideStep(t *testing.T) {
 	away := fleet.Credential{ClusterID: "away", Trust: "old", Issuer: "old", Away: true}
 	resting := fleet.Credential{ClusterID: "resting", Trust: "old", Issuer: "old"} // back in a moment
 	files := fleet.Credential{ClusterID: "files", Issuer: "other", Attached: true}
+	old, trusting, renewed := cluster("b", "old", "old"), cluster("a", "new", "old"), cluster("a", "new", "signer")
 	for name, c := range map[string]struct {
 		step     hubstate.RotationStep
 		skip     bool
@@ -185,24 +186,19 @@ func TestDecideStep(t *testing.T) {
 		"stable":                {step: hubstate.Stable, clusters: []fleet.Credential{cluster("a", "old", "old")}, next: hubstate.Stable},
 		"none to wait for":      {step: hubstate.Distributing, clusters: []fleet.Credential{away, files}, next: hubstate.Renewing},
 		"other replicas follow": {step: hubstate.Distributing, early: true, next: hubstate.Distributing},
-		"trust is missing": {step: hubstate.Distributing, clusters: []fleet.Credential{cluster("b", "old", "old"), cluster("a", "new",
-			"old")}, next: hubstate.Distributing, behind: "b"},
-		"one is away, and another behind": {step: hubstate.Distributing, clusters: []fleet.Credential{away, cluster("b", "old", "old")},
-			next: hubstate.Distributing, behind: "b"},
+		"trust is missing": {step: hubstate.Distributing, clusters: []fleet.Credential{old, trusting}, next: hubstate.Distributing,
+			behind: "b"},
+		"one is away, and another behind": {step: hubstate.Distributing, clusters: []fleet.Credential{away, old}, next: hubstate.Distributing,
+			behind: "b"},
 		"a short absence": {step: hubstate.Distributing, clusters: []fleet.Credential{resting}, next: hubstate.Distributing,
 			behind: "resting"},
-		"an operator skips": {step: hubstate.Distributing, skip: true, clusters: []fleet.Credential{cluster("b", "old", "old")},
-			next: hubstate.Renewing},
-		"all trust it": {step: hubstate.Distributing, clusters: []fleet.Credential{cluster("a", "new", "old")},
-			next: hubstate.Renewing},
-		"a certificate of the old": {step: hubstate.Renewing, clusters: []fleet.Credential{cluster("a", "new", "old")}, next: hubstate.Renewing,
-			behind: "a"},
-		"all are renewed": {step: hubstate.Renewing, clusters: []fleet.Credential{cluster("a", "new", "signer")},
-			next: hubstate.Dropping},
+		"an operator skips":        {step: hubstate.Distributing, skip: true, clusters: []fleet.Credential{old}, next: hubstate.Renewing},
+		"all trust it":             {step: hubstate.Distributing, clusters: []fleet.Credential{trusting}, next: hubstate.Renewing},
+		"a certificate of the old": {step: hubstate.Renewing, clusters: []fleet.Credential{trusting}, next: hubstate.Renewing, behind: "a"},
+		"all are renewed":          {step: hubstate.Renewing, clusters: []fleet.Credential{renewed}, next: hubstate.Dropping},
 		"one trusts the old as yet": {step: hubstate.Dropping, clusters: []fleet.Credential{cluster("a", "both", "signer")},
 			next: hubstate.Dropping, behind: "a"},
-		"the old one is dropped": {step: hubstate.Dropping, clusters: []fleet.Credential{cluster("a", "new", "signer")},
-			next: hubstate.Stable},
+		"the old one is dropped": {step: hubstate.Dropping, clusters: []fleet.Credential{renewed}, next: hubstate.Stable},
 	} {
 		next, behind := decideStep(stepFacts{step: c.step, skip: c.skip, settled: !c.early, bundle: "new", signer: "signer",
 			clusters: c.clusters})

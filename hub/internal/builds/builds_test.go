@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/e2b"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -14,23 +15,19 @@ import (
 
 func TestANameIsOfATeam(t *testing.T) {
 	s := New(store.NewMemory())
-	put := func(t *testing.T, one e2b.Template) {
-		t.Helper()
-		if err := s.Put(t.Context(), one); err != nil {
-			t.Fatal(err)
-		}
+	for _, one := range []e2b.Template{
+		{Name: "a", Team: "red", Image: "one"},
+		{Name: "a", Team: "", Image: "two"},
+		{Name: "a-b", Team: "red", Image: "three"},
+		{Name: "a", Team: "red", Image: "four"},
+	} {
+		must.Succeed(t, s.Put(t.Context(), one))
 	}
-	put(t, e2b.Template{Name: "a", Team: "red", Image: "one"})
-	put(t, e2b.Template{Name: "a", Team: "", Image: "two"})
-	put(t, e2b.Template{Name: "a-b", Team: "red", Image: "three"})
-	put(t, e2b.Template{Name: "a", Team: "red", Image: "four"})
 	got, err := s.Find(t.Context(), "a")
 	if err != nil || len(got) != 2 || got[0].Image != "two" || got[1].Image != "four" {
 		t.Errorf("templates named a are %v, %v", got, err)
 	}
-	if err := s.Delete(t.Context(), "a", "red"); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, s.Delete(t.Context(), "a", "red"))
 	if got, err := s.Find(t.Context(), "a"); err != nil || len(got) != 1 || got[0].Image != "two" {
 		t.Errorf("without the one of red they are %v, %v", got, err)
 	}
@@ -40,9 +37,7 @@ func TestTemplatesAreBounded(t *testing.T) {
 	s := New(store.NewMemory())
 	s.max = 10
 	for i := range s.max {
-		if err := s.Put(t.Context(), e2b.Template{Name: fmt.Sprintf("t%d", i)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Put(t.Context(), e2b.Template{Name: fmt.Sprintf("t%d", i)}))
 	}
 	if err := s.Put(t.Context(), e2b.Template{Name: "more"}); problem.FromError(err).Reason != problem.Quota {
 		t.Errorf("one more: %v, want QUOTA", err)
@@ -52,16 +47,12 @@ func TestTemplatesAreBounded(t *testing.T) {
 	}
 	s.perTeam = 3
 	for i := range s.perTeam {
-		if err := s.Delete(t.Context(), fmt.Sprintf("t%d", i), ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Delete(t.Context(), fmt.Sprintf("t%d", i), ""))
 	}
 	now := time.Now()
 	for i := range s.perTeam {
 		one := e2b.Template{Name: fmt.Sprintf("r%d", i), Team: "red", State: e2b.Building, Begun: now}
-		if err := s.Put(t.Context(), one); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Put(t.Context(), one))
 	}
 	if err := s.Room(t.Context(), e2b.Template{Name: "more", Team: "red", Begun: now}); problem.FromError(err).Reason != problem.Quota {
 		t.Errorf("one more of the team: %v, want QUOTA", err)
@@ -74,9 +65,7 @@ func TestBuildsAtOnceAreBounded(t *testing.T) {
 		return e2b.Template{Name: name, Team: "red", Build: name, State: e2b.Building, Begun: begun}
 	}
 	for i := range MaxBuilding {
-		if err := s.Put(t.Context(), building(fmt.Sprint(i), now)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Put(t.Context(), building(fmt.Sprint(i), now)))
 	}
 	if err := s.Room(t.Context(), building("more", now)); problem.FromError(err).Reason != problem.RateLimited {
 		t.Errorf("one more: %v, want RATE_LIMITED", err)
@@ -89,9 +78,7 @@ func TestBuildsAtOnceAreBounded(t *testing.T) {
 	}
 	settled := building("1", now)
 	settled.State, settled.Reason = e2b.Failed, "why"
-	if err := s.Settle(t.Context(), settled); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Settle(t.Context(), settled))
 	if err := s.Put(t.Context(), building("more", now)); err != nil {
 		t.Errorf("after one has settled: %v", err)
 	}
@@ -100,9 +87,7 @@ func TestBuildsAtOnceAreBounded(t *testing.T) {
 	}
 	other := building("more", now)
 	other.Build, other.State = "earlier", ""
-	if err := s.Settle(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Settle(t.Context(), other))
 	if got, err := s.Find(t.Context(), "more"); err != nil || got[0].State != e2b.Building {
 		t.Errorf("an earlier build settled a later one: %v, %v", got, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -51,53 +50,13 @@ metadata: {name: base}
 spec: {template: {spec: {containers: [{name: sandbox, image: busybox}]}}}
 `
 
-// cluster is what a worker holds, as the hub's calls leave it.
-type cluster struct {
-	mu     sync.Mutex
-	held   map[string]*federationv1.CatalogObject
-	refuse map[string]*federationv1.CatalogOutcome // by name
-	writes int
-	// generation of the objects that are written.
-	generation int64
-}
-
-func (c *cluster) call(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	in, out := d.GetCatalog(), &federationv1.CatalogResult{}
-	if in.GetMode() == federationv1.CatalogCall_LIST {
-		for _, o := range c.held {
-			out.Held = append(out.Held, &federationv1.CatalogObject{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
-				Revision: o.GetRevision()})
-		}
-	}
-	for i, list := range [][]*federationv1.CatalogObject{in.GetObjects(), in.GetRemoved()} {
-		for _, o := range list {
-			c.writes++
-			key := keyOf(manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
-			got := &federationv1.CatalogOutcome{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-			switch refused := c.refuse[o.GetName()]; {
-			case refused != nil:
-				got.State, got.Reason, got.Message = refused.GetState(), refused.GetReason(), refused.GetMessage()
-			case i == 1:
-				got.State = federationv1.CatalogOutcome_REMOVED
-				delete(c.held, key)
-			default:
-				got.State, got.Generation = federationv1.CatalogOutcome_APPLIED, c.generation
-				c.held[key] = o
-			}
-			out.Outcomes = append(out.Outcomes, got)
-		}
-	}
-	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Catalog{Catalog: out}}, nil
-}
-
-func (c *cluster) has() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// has are the objects of a cluster with their revisions.
+func has(c *workertest.Catalog) string {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	var out []string
 	for _, key := range []string{"SandboxTemplate//base", "SandboxEnv/default/demo"} {
-		if o := c.held[key]; o != nil {
+		if o := c.Held[key]; o != nil {
 			out = append(out, fmt.Sprintf("%s@%d", o.GetName(), o.GetRevision()))
 		}
 	}
@@ -108,7 +67,7 @@ type world struct {
 	*Service
 	*testing.T
 	federation *workertest.Federation
-	clusters   map[string]*cluster
+	clusters   map[string]*workertest.Catalog
 	away       map[string]bool
 	store      store.Store
 }
@@ -116,12 +75,12 @@ type world struct {
 // newWorld runs a catalogue with clusters east and west until the test ends.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, federation: workertest.New(t, map[string]int32{"east": 1, "west": 1}), clusters: map[string]*cluster{},
+	w := &world{T: t, federation: workertest.New(t, map[string]int32{"east": 1, "west": 1}), clusters: map[string]*workertest.Catalog{},
 		away: map[string]bool{}}
 	w.store = w.federation.Registry
 	for _, id := range []string{"east", "west"} {
-		w.clusters[id] = &cluster{held: map[string]*federationv1.CatalogObject{}, refuse: map[string]*federationv1.CatalogOutcome{}}
-		w.federation.Workers[id].OnCall = w.clusters[id].call
+		w.clusters[id] = workertest.NewCatalog()
+		w.federation.Workers[id].OnCall = w.clusters[id].Call
 	}
 	w.restart()
 	return w
@@ -173,7 +132,7 @@ func (w *world) expect(what, east, west string) {
 	w.Helper()
 	time.Sleep(90 * time.Second) // of the bubble's clock: longer than every interval of a courier
 	synctest.Wait()
-	if e, x := w.clusters["east"].has(), w.clusters["west"].has(); e != east || x != west {
+	if e, x := has(w.clusters["east"]), has(w.clusters["west"]); e != east || x != west {
 		w.Errorf("%s: east has %q, west %q; want %q, %q", what, e, x, east, west)
 	}
 }
@@ -204,20 +163,20 @@ func TestDeliver(t *testing.T) {
 		if got, want := w.entry(), "1 by ann east:APPLIED@1 west:PENDING@0(NotDelivered)"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		o, err := manifest.Parse(w.clusters["east"].held["SandboxEnv/default/demo"].GetManifest())
+		o, err := manifest.Parse(w.clusters["east"].Held["SandboxEnv/default/demo"].GetManifest())
 		must.Succeed(t, err)
 		if got := strings.Join(o.Clusters(), " "); got != "east" {
 			t.Errorf("east got the segments of %s", got)
 		}
 		must.Succeed(t, w.putEnv(strings.Replace(envText, "name: pool, config: {instanceType: s", "name: pool, config: {instanceType: m", 2)))
 		must.Succeed(t, w.putEnv(envText))
-		before := w.clusters["west"].writes
+		before := w.clusters["west"].Writes
 		stop()
 		w.away["west"] = false
 		w.restart()
 		stop = w.run()
 		w.expect("it is back", "base@1 demo@3", "base@1 demo@3")
-		if n := w.clusters["west"].writes - before; n != 2 {
+		if n := w.clusters["west"].Writes - before; n != 2 {
 			t.Errorf("%d writes, want the latest of 2 objects", n)
 		}
 		must.Succeed(t, w.putEnv(envText[:strings.Index(envText, "    - {clusterID: west")]))
@@ -299,16 +258,16 @@ func TestConcerns(t *testing.T) {
 func TestOutcomesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.clusters["west"].refuse["demo"] = &federationv1.CatalogOutcome{State: federationv1.CatalogOutcome_CONFLICT, Reason: "Conflict"}
+		w.clusters["west"].Refuse["demo"] = &federationv1.CatalogOutcome{State: federationv1.CatalogOutcome_CONFLICT, Reason: "Conflict"}
 		defer w.run()()
 		must.Succeed(t, w.putEnv(envText))
 		w.expect("refused", "demo@1", "")
 		if got, want := w.entry(), "1 by ann east:APPLIED@1 west:CONFLICT@0(Conflict)"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		w.clusters["west"].mu.Lock()
-		delete(w.clusters["west"].refuse, "demo")
-		w.clusters["west"].mu.Unlock()
+		w.clusters["west"].Mu.Lock()
+		delete(w.clusters["west"].Refuse, "demo")
+		w.clusters["west"].Mu.Unlock()
 		w.expect("taken", "demo@1", "demo@1")
 	})
 }
@@ -481,9 +440,6 @@ func TestACallSeesWhatAnotherReplicaWrote(t *testing.T) {
 	}
 }
 
-const planned = `namespace: default, annotations: {agentbox.navix.sh/rollout: "{stages: [[east], [west]], onFailure: rollback, ` +
-	`abortOn: {notReadyFor: 5m}}"}`
-
 // A stage begins when the one before is ready; one that fails takes everything back; a restart changes nothing.
 func TestRollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -491,38 +447,30 @@ func TestRollout(t *testing.T) {
 		stop := w.run()
 		must.Succeed(t, w.putEnv(envText))
 		w.expect("the first one has no stages", "demo@1", "demo@1")
-		member := func(state federationv1.MemberState) *federationv1.EnvSegment {
-			return &federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"},
-				Members: []*federationv1.MemberSegment{{Name: "pool", State: state}}}
-		}
-		w.federation.Report("east", member(federationv1.MemberState_MISSING))
-		must.Succeed(t, w.putEnv(strings.Replace(strings.Replace(envText, "namespace: default", planned, 1), "instanceType: s",
-			"instanceType: m", 2)))
+		const plan = "{stages: [[east], [west]], onFailure: rollback, abortOn: {notReadyFor: 5m}}"
+		w.federation.Report("east", active("pool", federationv1.MemberState_MISSING))
+		w.change(plan, "m")
 		w.expect("east is not ready", "demo@2", "demo@1")
-		if r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"}); err != nil ||
-			r.GetReason() != "StageNotReady" || r.GetMessage() != "east: pool is Missing" {
-			t.Errorf("a stage that waits does not say for what: %v, %v", r, err)
+		if r := w.rollout(); r.GetReason() != "StageNotReady" || r.GetMessage() != "east: pool is Missing" {
+			t.Errorf("a stage that waits does not say for what: %v", r)
 		}
 		stop()
 		w.restart()
 		stop = w.run()
 		w.expect("nor after a restart", "demo@2", "demo@1")
-		w.federation.Report("east", member(federationv1.MemberState_ACTIVE))
+		w.federation.Report("east", active("pool", federationv1.MemberState_ACTIVE))
 		w.expect("east is ready", "demo@2", "demo@2")
-		if r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"}); err != nil ||
-			r.GetState() != sandboxv1.Rollout_DONE {
-			t.Errorf("got %v, %v", r, err)
+		if r := w.rollout(); r.GetState() != sandboxv1.Rollout_DONE {
+			t.Errorf("got %v", r)
 		}
-		w.federation.Report("east", member(federationv1.MemberState_MISSING))
-		must.Succeed(t, w.putEnv(strings.Replace(strings.Replace(envText, "namespace: default", planned, 1), "instanceType: s",
-			"instanceType: l", 2)))
+		w.federation.Report("east", active("pool", federationv1.MemberState_MISSING))
+		w.change(plan, "l")
 		w.expect("east breaks", "demo@3", "demo@2")
 		time.Sleep(5 * time.Minute)
 		w.expect("everything goes back", "demo@4", "demo@4")
-		if r, err := w.GetRollout(w.admin(), &sandboxv1.GetRolloutRequest{Namespace: "default", Name: "demo"}); err != nil ||
-			r.GetState() != sandboxv1.Rollout_UNDONE || r.GetReason() != "StageNotReady" || r.GetStages()[0].GetState() != "Undone" ||
-			r.GetStages()[1].GetState() != "NotBegun" {
-			t.Errorf("got %v, %v", r, err)
+		if r := w.rollout(); r.GetState() != sandboxv1.Rollout_UNDONE || r.GetReason() != "StageNotReady" ||
+			r.GetStages()[0].GetState() != "Undone" || r.GetStages()[1].GetState() != "NotBegun" {
+			t.Errorf("got %v", r)
 		}
 		stop()
 	})

@@ -116,7 +116,7 @@ func TestRolloutWaitsForPods(t *testing.T) {
 		}
 		report(1, 5, 0)
 		w.federation.Report("west", active("pool", federationv1.MemberState_ACTIVE))
-		w.clusters["east"].generation = 2
+		w.clusters["east"].Generation = 2
 		w.change("{stages: [[east], [west]], pause: 5m}", "m")
 		waits := func(why string) {
 			t.Helper()

@@ -71,9 +71,11 @@ func (f *federation) hold(cluster, key string, attempt int32) *sandboxv1.Sandbox
 
 func (f *federation) wantRecovering(key string) {
 	f.t.Helper()
-	_, err := f.hub.Create(f.t.Context(), workertest.Request(key))
-	workertest.WantReason(f.t, err, problem.Recovering)
+	f.wantReason(problem.Recovering, workertest.Request(key))
 }
+
+// labelled gives a claim another parameter.
+func labelled(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }
 
 func (f *federation) wantAnswer(key, id string) {
 	f.t.Helper()
@@ -113,12 +115,9 @@ func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 	k := f.create(workertest.Request("k"))
 	f.loseLedger()
 	f.tell("east")
-	other := func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }
-	_, err := f.hub.Create(t.Context(), workertest.Request("k", other))
-	workertest.WantReason(t, err, problem.ClaimKeyConflict)
+	f.wantReason(problem.ClaimKeyConflict, workertest.Request("k", labelled))
 	f.wantAnswer("k", k.GetId())
-	_, err = f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
-	workertest.WantReason(t, err, problem.ClaimKeyConflict)
+	f.wantReason(problem.ClaimKeyConflict, workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
 }
 
 // TestAFlightThatProvedNothingIsNoConflict: while the cluster of an adopted key is away, the first caller need not be its owner.
@@ -129,19 +128,13 @@ func TestAFlightThatProvedNothingIsNoConflict(t *testing.T) {
 		f.loseLedger()
 		f.tell("east")
 		f.Workers["east"].SetConnected(false)
-		wrong := make(chan error, 1)
-		go func() {
-			_, err := f.hub.Create(t.Context(), workertest.Request("k",
-				func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
-			wrong <- err
-		}()
+		wrong := ask(f.hub, workertest.Request("k", labelled))
 		synctest.Wait()
-		_, err := f.hub.Create(t.Context(), workertest.Request("k",
+		f.wantReason(problem.OutcomeUnknown, workertest.Request("k",
 			func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Second) }))
-		workertest.WantReason(t, err, problem.OutcomeUnknown)
 		time.AfterFunc(10*time.Second, func() { f.Workers["east"].SetConnected(true) })
 		f.wantAnswer("k", k.GetId())
-		workertest.WantReason(t, <-wrong, problem.ClaimKeyConflict)
+		workertest.WantReason(t, (<-wrong).err, problem.ClaimKeyConflict)
 	})
 }
 
@@ -191,8 +184,7 @@ func TestI2ASandboxThatAppearsAfterItsRefusalEnds(t *testing.T) {
 	east.OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
 		return workertest.Failure(federationv1.Disposition_REFUSED, problem.NoCapacity), nil
 	}
-	_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-	workertest.WantReason(t, err, problem.NoCapacity)
+	f.wantReason(problem.NoCapacity, workertest.Request("k"))
 	east.OnClaim = nil
 	must.Succeed(t, f.hub.settle(t.Context(), ledger.KeyHash("", "default", "k")))
 	refused := f.record("k")
@@ -228,12 +220,9 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 		t.Errorf("answered %s, %s", got.GetId(), got.GetPhase())
 	}
 	// Its parameters are those of its sandbox, then those of its first retry.
-	_, err := f.hub.Create(t.Context(), workertest.Request("late",
-		func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
-	workertest.WantReason(t, err, problem.ClaimKeyConflict)
+	f.wantReason(problem.ClaimKeyConflict, workertest.Request("late", labelled))
 	f.wantAnswer("late", late.GetId())
-	_, err = f.hub.Create(t.Context(), workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
-	workertest.WantReason(t, err, problem.ClaimKeyConflict)
+	f.wantReason(problem.ClaimKeyConflict, workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
 }
 
 // TestI2AClaimUnderWayIsJoined: its cluster, its attempt.
@@ -252,22 +241,13 @@ func TestI2AClaimUnderWayIsJoined(t *testing.T) {
 // TestI2ARestoredLedgerFollowsKeysThatMovedOn after the backup.
 func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
-	leave, cancel := context.WithCancel(t.Context())
-	f.Workers["east"].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
-		cancel()
-		return nil, workertest.ErrBroken
-	}
-	_, _ = f.hub.Create(leave, workertest.Request("k", workertest.Prefer("east")))
+	f.leave("east", workertest.Request("k", workertest.Prefer("east")), false)
 	f.hub.Close()
 	if r := f.record("k"); r.Cluster != "east" || r.State != ledger.Pending {
 		t.Fatalf("record %+v", r)
 	}
 	moved := f.hold("west", "k", 2)
-	err := errors.Join(
-		hubstate.SaveLedger(t.Context(), f.store, hubstate.Ledger{Identity: hubstate.Identity{ID: "same"}, Restored: true}),
-		hubstate.SaveIdentity(t.Context(), f.Registry, hubstate.Identity{ID: "same"}))
-	must.Succeed(t, err)
-	f.reopen()
+	f.restoreLedger()
 	f.wantRecovering("k")
 	f.tell("east")
 	f.tell("west")

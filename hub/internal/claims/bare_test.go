@@ -5,7 +5,6 @@ package claims
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 
 	"google.golang.org/protobuf/proto"
 
@@ -26,20 +25,18 @@ func TestI15AnAnswerWithoutAResultFailsTheClaim(t *testing.T) {
 			{"k", &federationv1.Answer{Error: &federationv1.Error{}}},
 			{"k", &federationv1.Answer{Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{}}}},
 		} {
-			t.Run(name+with.key, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFederation(t, map[string]int32{"east": 3, "west": 3}) // of several, the first is asked for an idle Pod
-					for _, worker := range f.Workers {
-						worker.OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
-							answer := proto.CloneOf(with.empty)
-							answer.Disposition = federationv1.Disposition(number)
-							return answer, nil
-						}
+			bubble(t, name+with.key, func(t *testing.T) {
+				f := newFederation(t, map[string]int32{"east": 3, "west": 3}) // of several, the first is asked for an idle Pod
+				for _, worker := range f.Workers {
+					worker.OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+						answer := proto.CloneOf(with.empty)
+						answer.Disposition = federationv1.Disposition(number)
+						return answer, nil
 					}
-					if s, err := f.hub.Create(t.Context(), workertest.Request(with.key)); err == nil {
-						t.Errorf("the claim got %v", s)
-					}
-				})
+				}
+				if s, err := f.hub.Create(t.Context(), workertest.Request(with.key)); err == nil {
+					t.Errorf("the claim got %v", s)
+				}
 			})
 		}
 	}

@@ -58,10 +58,7 @@ func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		east := f.Workers["east"]
 		gate, deaf := make(chan struct{}), true
-		east.OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
-			<-gate
-			return carryOut(), nil
-		}
+		east.OnClaim = after(func() { <-gate })
 		east.OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 			if d.GetCancel() != nil && deaf {
 				deaf = false
@@ -69,15 +66,7 @@ func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 			}
 			return nil, nil
 		}
-		type result struct {
-			sandbox *sandboxv1.Sandbox
-			err     error
-		}
-		answered := make(chan result, 1)
-		go func() {
-			s, err := f.hub.Create(context.Background(), workertest.Request("k"))
-			answered <- result{s, err}
-		}()
+		answered := ask(f.hub, workertest.Request("k"))
 		synctest.Wait()
 		cancelled := make(chan struct{})
 		go func() {
@@ -218,8 +207,7 @@ func TestSweepKeepsWhatMayBeHeld(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		f.create(workertest.Request("live"))
 		f.Workers["east"].OnClaim = loseAnswer
-		_, err := f.hub.Create(t.Context(), workertest.Request("unanswered"))
-		workertest.WantReason(t, err, problem.OutcomeUnknown)
+		f.wantReason(problem.OutcomeUnknown, workertest.Request("unanswered"))
 		for _, reachable := range []bool{true, false, true} {
 			f.Workers["east"].SetConnected(reachable)
 			time.Sleep(DefaultRetention + time.Hour)

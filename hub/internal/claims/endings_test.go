@@ -26,31 +26,27 @@ func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, map[string]int32{"east": 3})
-				running, stop := context.WithCancel(t.Context())
-				defer stop()
-				go func() { _ = f.hub.Run(running) }()
-				id, east := f.create(workertest.Request("k")).GetId(), f.Workers["east"]
-				troubles := 3
-				east.OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
-					if troubles--; troubles < 0 {
-						return nil, nil
-					}
-					return workertest.Failure(federationv1.Disposition_UNCLEAR, problem.Internal), nil
+		bubble(t, name, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": 3})
+			defer runHub(t, f.hub)()
+			id, east := f.create(workertest.Request("k")).GetId(), f.Workers["east"]
+			troubles := 3
+			east.OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+				if troubles--; troubles < 0 {
+					return nil, nil
 				}
-				_ = end(f, id)
-				synctest.Wait()
-				if east.Count() != 1 || f.hub.endings.len() != 1 {
-					t.Fatalf("%d sandboxes run and %d ends wait", east.Count(), f.hub.endings.len())
-				}
-				time.Sleep(4 * endingEvery)
-				synctest.Wait()
-				if east.Count() != 0 || f.hub.endings.len() != 0 {
-					t.Errorf("%d sandboxes run on, %d ends wait", east.Count(), f.hub.endings.len())
-				}
-			})
+				return workertest.Failure(federationv1.Disposition_UNCLEAR, problem.Internal), nil
+			}
+			_ = end(f, id)
+			synctest.Wait()
+			if east.Count() != 1 || f.hub.endings.len() != 1 {
+				t.Fatalf("%d sandboxes run and %d ends wait", east.Count(), f.hub.endings.len())
+			}
+			time.Sleep(4 * endingEvery)
+			synctest.Wait()
+			if east.Count() != 0 || f.hub.endings.len() != 0 {
+				t.Errorf("%d sandboxes run on, %d ends wait", east.Count(), f.hub.endings.len())
+			}
 		})
 	}
 }
@@ -61,9 +57,7 @@ func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 		f.create(workertest.Request("k", workertest.Prefer("east")))
 		f.loseLedger()
-		running, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = f.hub.Run(running) }()
+		defer runHub(t, f.hub)()
 		f.tell("east")
 		east := f.Workers["east"]
 		east.SetConnected(false)

@@ -71,8 +71,7 @@ func TestAnEnvironmentThatCannotBeSet(t *testing.T) {
 	daemons := &sandboxesDaemons{}
 	refused := func(what string, want problem.Reason) {
 		t.Helper()
-		_, err := f.hub.Create(t.Context(), workertest.Request("", variables("canary")))
-		workertest.WantReason(t, err, want)
+		err := f.wantReason(want, workertest.Request("", variables("canary")))
 		if strings.Contains(fmt.Sprint(err), "canary") {
 			t.Errorf("%s: %v has a value", what, err)
 		}
@@ -96,8 +95,7 @@ func TestAnEnvironmentThatCannotBeSet(t *testing.T) {
 		func(r *sandboxv1.CreateSandboxRequest) { r.ExecUser = "agent" },
 		func(r *sandboxv1.CreateSandboxRequest) { r.Files = []*sandboxv1.SandboxFile{{Path: "a"}} },
 	} {
-		_, err := f.hub.Create(t.Context(), workertest.Request("", change))
-		workertest.WantReason(t, err, problem.Invalid)
+		f.wantReason(problem.Invalid, workertest.Request("", change))
 		if n := f.Workers["east"].Releases(); n != 2+i {
 			t.Errorf("%d sandboxes were released, want %d", n, 2+i)
 		}

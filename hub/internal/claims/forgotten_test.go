@@ -22,12 +22,10 @@ import (
 func (f *federation) forget(cluster string) {
 	f.t.Helper()
 	f.Workers[cluster].SetConnected(false)
-	if _, err := f.Fleet.Drain(f.t.Context(), cluster); err != nil {
-		f.t.Fatal(err)
-	}
-	if _, err := f.Fleet.Forget(f.t.Context(), cluster); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err := f.Fleet.Drain(f.t.Context(), cluster)
+	must.Succeed(f.t, err)
+	_, err = f.Fleet.Forget(f.t.Context(), cluster)
+	must.Succeed(f.t, err)
 }
 
 // TestI2ForgettingAClusterIsThePermissionToGoElsewhere for claims that it may hold, including those that wait right now.
@@ -44,18 +42,11 @@ func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
 		t.Fatalf("the first caller: %v", err)
 	}
 	f.restart() // no flight pursues it any more
-	answered := make(chan *sandboxv1.Sandbox, 1)
-	go func() {
-		s, err := f.hub.Create(t.Context(), workertest.Request("waits", workertest.Prefer("east")))
-		if err != nil {
-			t.Error(err)
-		}
-		answered <- s
-	}()
+	answered := ask(f.hub, workertest.Request("waits", workertest.Prefer("east")))
 	<-asked
 	f.forget("east")
-	if got := <-answered; got.GetClusterId() != "west" || f.record("waits").Attempt != 2 {
-		t.Errorf("the claim that waited: %s, attempt %d", got.GetClusterId(), f.record("waits").Attempt)
+	if got := <-answered; got.err != nil || got.sandbox.GetClusterId() != "west" || f.record("waits").Attempt != 2 {
+		t.Errorf("the claim that waited: %v, attempt %d", got, f.record("waits").Attempt)
 	}
 	if got := f.create(workertest.Request("left", workertest.Prefer("east"))); got.GetClusterId() != "west" || f.record("left").Attempt != 2 {
 		t.Errorf("the claim that was left: %s, attempt %d", got.GetClusterId(), f.record("left").Attempt)

@@ -40,8 +40,7 @@ func TestWithTheDiskFull(t *testing.T) {
 	before := f.create(workertest.Request("before"))
 	f.restart() // so that what was returned is durable
 	d.full.Store(true)
-	_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-	workertest.WantReason(t, err, problem.Unavailable)
+	f.wantReason(problem.Unavailable, workertest.Request("k"))
 	if n := len(f.Workers["east"].Claims()); n != 1 {
 		t.Errorf("I2: %d dispatches, one has a record", n)
 	}
@@ -52,7 +51,7 @@ func TestWithTheDiskFull(t *testing.T) {
 	f.wantAnswer("before", before.GetId())
 	// The worker's record of the end is lost with the worker unless it is stored here. A hub without it would claim the key
 	// again.
-	_, err = f.hub.End(t.Context(), "east", before.GetId())
+	_, err := f.hub.End(t.Context(), "east", before.GetId())
 	workertest.WantReason(t, err, problem.Unavailable)
 	if n := f.Workers["east"].Releases(); n != 1 {
 		t.Errorf("I2: %d releases of a claim key's sandbox, with nothing written down", n-1)
@@ -69,11 +68,7 @@ func TestWithTheDiskFull(t *testing.T) {
 	}
 
 	// The disk fills between the write before the dispatch and the one after the response.
-	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer,
-		error) {
-		d.full.Store(true)
-		return carryOut(), nil
-	}
+	f.Workers["east"].OnClaim = after(func() { d.full.Store(true) })
 	k := f.create(workertest.Request("k"))
 	f.restart()
 	d.full.Store(false)

@@ -5,7 +5,6 @@ package claims
 import (
 	"context"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -28,14 +28,6 @@ type away struct{}
 
 func (away) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
 	return nil, calls.ErrNotConnected
-}
-
-func fuzzStore(f *testing.F, kind string) store.Store {
-	f.Helper()
-	file, err := store.OpenBolt(filepath.Join(f.TempDir(), kind+".db"), kind)
-	must.Succeed(f, err)
-	f.Cleanup(func() { _ = file.Close() })
-	return file
 }
 
 // Whatever the ledger has for a key, every call about it returns something that can be shown or an error: a damaged record fails
@@ -54,9 +46,10 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"request":"//8=","state":"ended","terminal":"AA=="}`), []byte(`{`))
 	f.Add([]byte(`{"state":"pending","attempt":-1,"createdAt":"0000-01-01T00:00:00Z","cluster":"\u0000"}`), []byte(``))
 	f.Add([]byte(`null`), []byte(`null`))
-	view, err := fleet.New(f.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(fuzzStore(f, "registry"))})
+	registry := fleet.NewRegistry(workertest.OpenStore(f, "registry"))
+	view, err := fleet.New(f.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: registry})
 	must.Succeed(f, err)
-	file := fuzzStore(f, "claims")
+	file := workertest.OpenStore(f, "claims")
 	f.Fuzz(func(t *testing.T, claim, id []byte) {
 		service := New(Options{Fleet: view, Dispatcher: away{}, Store: file})
 		defer service.Close()

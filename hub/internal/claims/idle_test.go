@@ -34,29 +34,27 @@ func TestAClaimWhoseIdlePodIsTakenGoesOnBeforeItWaits(t *testing.T) {
 		"the only cluster":      {map[string]int32{"a": 5}, []string{"a"}, []string{"a wait"}},
 	} {
 		for _, key := range []string{"", "k"} {
-			t.Run(fmt.Sprintf("%s, key %q", name, key), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFederation(t, tt.idle)
-					var asked []string
-					for id, w := range f.Workers {
-						w.OnClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (
-							*federationv1.Answer, error) {
-							how := " wait"
-							if c.GetIdleOnly() {
-								how = " idle"
-							}
-							asked = append(asked, id+how)
-							if c.GetIdleOnly() && slices.Contains(tt.taken, id) {
-								return refuse(w, problem.NoCapacity)(ctx, c, carryOut)
-							}
-							return carryOut(), nil
+			bubble(t, fmt.Sprintf("%s, key %q", name, key), func(t *testing.T) {
+				f := newFederation(t, tt.idle)
+				var asked []string
+				for id, w := range f.Workers {
+					w.OnClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (
+						*federationv1.Answer, error) {
+						how := " wait"
+						if c.GetIdleOnly() {
+							how = " idle"
 						}
+						asked = append(asked, id+how)
+						if c.GetIdleOnly() && slices.Contains(tt.taken, id) {
+							return refuse(w, problem.NoCapacity)(ctx, c, carryOut)
+						}
+						return carryOut(), nil
 					}
-					got := f.create(workertest.Request(key, workertest.Prefer("a", "b", "c")))
-					if diff := cmp.Diff(tt.want, asked); diff != "" || got.GetPhase() != sandboxv1.Phase_RUNNING {
-						t.Errorf("%v; asked (-want +got):\n%s", got, diff)
-					}
-				})
+				}
+				got := f.create(workertest.Request(key, workertest.Prefer("a", "b", "c")))
+				if diff := cmp.Diff(tt.want, asked); diff != "" || got.GetPhase() != sandboxv1.Phase_RUNNING {
+					t.Errorf("%v; asked (-want +got):\n%s", got, diff)
+				}
 			})
 		}
 	}
@@ -69,8 +67,7 @@ func TestOnlyACandidateWithoutAnIdlePodIsAskedAgain(t *testing.T) {
 		for id, reason := range map[string]problem.Reason{"a": problem.NoCapacity, "b": problem.Forbidden} {
 			f.Workers[id].OnClaim = refuse(f.Workers[id], reason)
 		}
-		_, err := f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("a", "b")))
-		workertest.WantReason(t, err, problem.NoCapacity)
+		f.wantReason(problem.NoCapacity, workertest.Request("k", workertest.Prefer("a", "b")))
 		if a, b := f.Workers["a"].Claims(), f.Workers["b"].Claims(); len(a) != 2 || len(b) != 1 {
 			t.Errorf("a was sent %v, b %v", a, b)
 		}

@@ -36,6 +36,14 @@ func loseAnswer(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *f
 	return nil, workertest.ErrBroken
 }
 
+// after does something before it runs the claim.
+func after(do func()) claimHook {
+	return func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		do()
+		return carryOut(), nil
+	}
+}
+
 // refuse refuses, and remembers the refusal.
 func refuse(w *workertest.Worker, reason problem.Reason) claimHook {
 	return func(_ context.Context, c *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
@@ -87,33 +95,31 @@ func TestI2SameKeySameSandbox(t *testing.T) {
 // TestI2HubDiesAfterTheDispatch covers the points "after the write, after dispatch, after the answer" of the table.
 func TestI2HubDiesAfterTheDispatch(t *testing.T) {
 	for name, carriedOut := range map[string]bool{"before the worker acts": false, "after the worker acted": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-				east := f.Workers["east"]
-				east.OnClaim = func(ctx context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer,
-					error) {
-					if carriedOut {
-						carryOut()
-					}
-					<-ctx.Done() // the hub ends here
-					return nil, ctx.Err()
+		bubble(t, name, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+			east := f.Workers["east"]
+			east.OnClaim = func(ctx context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer,
+				error) {
+				if carriedOut {
+					carryOut()
 				}
-				go func() { _, _ = f.hub.Create(context.Background(), workertest.Request("k", workertest.Prefer("east"))) }()
-				synctest.Wait()
-				f.restart()
-				east.OnClaim = nil
-				got := f.create(workertest.Request("k", workertest.Prefer("east")))
-				if got.GetClusterId() != "east" {
-					t.Fatalf("answered by %s", got.GetClusterId())
-				}
-				if diff := cmp.Diff([]string{"k/1", "k/1"}, east.Claims()); diff != "" {
-					t.Errorf("claims at east (-want +got):\n%s", diff)
-				}
-				if n := east.Count() + f.Workers["west"].Count(); n != 1 {
-					t.Fatalf("%d sandboxes for one key", n)
-				}
-			})
+				<-ctx.Done() // the hub ends here
+				return nil, ctx.Err()
+			}
+			go func() { _, _ = f.hub.Create(context.Background(), workertest.Request("k", workertest.Prefer("east"))) }()
+			synctest.Wait()
+			f.restart()
+			east.OnClaim = nil
+			got := f.create(workertest.Request("k", workertest.Prefer("east")))
+			if got.GetClusterId() != "east" {
+				t.Fatalf("answered by %s", got.GetClusterId())
+			}
+			if diff := cmp.Diff([]string{"k/1", "k/1"}, east.Claims()); diff != "" {
+				t.Errorf("claims at east (-want +got):\n%s", diff)
+			}
+			if n := east.Count() + f.Workers["west"].Count(); n != 1 {
+				t.Fatalf("%d sandboxes for one key", n)
+			}
 		})
 	}
 }
@@ -122,10 +128,7 @@ func TestI2RetriesJoinTheFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
 		gate := make(chan struct{})
-		hold := func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
-			<-gate
-			return carryOut(), nil
-		}
+		hold := after(func() { <-gate })
 		f.Workers["east"].OnClaim, f.Workers["west"].OnClaim = hold, hold
 
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -168,8 +171,7 @@ func TestI2JoinersShareTheFirstDeadline(t *testing.T) {
 		began := time.Now()
 		go func() { _, _ = f.hub.Create(context.Background(), workertest.Request("k")) }()
 		time.Sleep(20 * time.Second)
-		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-		workertest.WantReason(t, err, problem.OutcomeUnknown)
+		f.wantReason(problem.OutcomeUnknown, workertest.Request("k"))
 		if took := time.Since(began); took > 30*time.Second+grace {
 			t.Errorf("the joiner was answered after %s", took)
 		}
@@ -181,14 +183,12 @@ func TestI2UnclearStaysWithItsCluster(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
 		east, west := f.Workers["east"], f.Workers["west"]
 		east.OnClaim = loseAnswer
-		_, err := f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("east")))
-		workertest.WantReason(t, err, problem.OutcomeUnknown)
+		err := f.wantReason(problem.OutcomeUnknown, workertest.Request("k", workertest.Prefer("east")))
 		if e := problem.FromError(err); e.ClaimKey != "k" || e.RetryAfter == 0 {
 			t.Errorf("error %+v gives no claim key or no advice", e)
 		}
 		east.SetConnected(false)
-		_, err = f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("east")))
-		workertest.WantReason(t, err, problem.OutcomeUnknown)
+		f.wantReason(problem.OutcomeUnknown, workertest.Request("k", workertest.Prefer("east")))
 		if n := len(west.Claims()); n != 0 {
 			t.Fatalf("west was asked %d times while east may hold the key", n)
 		}
@@ -251,8 +251,7 @@ func TestAtMostThreeCandidates(t *testing.T) {
 			w.OnClaim = refuse(w, problem.QueueFull)
 		}
 		for _, key := range []string{"", "k"} {
-			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			workertest.WantReason(t, err, problem.QueueFull)
+			f.wantReason(problem.QueueFull, workertest.Request(key))
 		}
 		asked := 0
 		for _, w := range f.Workers {
@@ -379,8 +378,7 @@ func TestAKeyThatTimedOutGoesWhereThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 0})
 		f.Workers["east"].OnClaim = refuse(f.Workers["east"], problem.Deadline)
-		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-		workertest.WantReason(t, err, problem.Deadline)
+		f.wantReason(problem.Deadline, workertest.Request("k"))
 		synctest.Wait() // until the refusal is recorded
 		f.Join("west", 1)
 		f.Workers["east"].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {

@@ -3,7 +3,6 @@
 package claims
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -70,17 +69,11 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 	for _, attempt := range []int32{1, 2, 3, 2_120_000_000, 1<<31 - 1, 0, -5} {
 		for _, pending := range []bool{false, true} {
 			f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
-			leave, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if pending { // the worker's response is lost: the record says only that the claim was sent
-				f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall,
-					carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
-					carryOut()
-					cancel()
-					return nil, workertest.ErrBroken
-				}
+			if claim := workertest.Request("k", workertest.Prefer("west")); pending { // the record says only that the claim was sent
+				f.leave("west", claim, true)
+			} else {
+				f.create(claim)
 			}
-			_, _ = f.hub.Create(leave, workertest.Request("k", workertest.Prefer("west")))
 			f.restart()
 			f.Workers["west"].OnClaim = nil
 			h := f.planted("evil", "k", attempt)
@@ -146,8 +139,7 @@ func TestI15RequireClustersHoldsForWhatIsAdopted(t *testing.T) {
 		ended)
 	f.tell("west")
 	for _, key := range []string{"live", "under-way", "ended"} {
-		_, err := f.hub.Create(t.Context(), workertest.Request(key, in("west")))
-		workertest.WantReason(t, err, problem.ClaimKeyConflict)
+		f.wantReason(problem.ClaimKeyConflict, workertest.Request(key, in("west")))
 		if got := f.create(workertest.Request(key, in("evil", "west"))); got.GetClusterId() != "evil" {
 			t.Errorf("%s is answered by %s", key, got.GetClusterId())
 		}
@@ -170,16 +162,7 @@ func (f *federation) restoreLedger() {
 func TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone(t *testing.T) {
 	for name, change := range map[string]func(*sandboxv1.CreateSandboxRequest){"held": workertest.Prefer("west"), "forbidden": in("west")} {
 		f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
-		leave, cancel := context.WithCancel(t.Context())
-		f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall,
-			carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
-			if name == "held" {
-				carryOut()
-			}
-			cancel()
-			return nil, workertest.ErrBroken
-		}
-		_, _ = f.hub.Create(leave, workertest.Request("k", change))
+		f.leave("west", workertest.Request("k", change), name == "held")
 		f.restoreLedger()
 		f.Workers["west"].OnClaim = nil
 		f.tell("evil", f.planted("evil", "k", 2))

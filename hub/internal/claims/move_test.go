@@ -106,32 +106,30 @@ func (f *federation) inFlight(cluster string) int32 {
 // refused it (I2), or without a key as if its caller had left.
 func TestAWaitingClaimGoesWhereAPodIsIdle(t *testing.T) {
 	for _, key := range []string{"k", ""} {
-		t.Run("key "+key, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, map[string]int32{"a": 0, "b": 0})
-				full := newFull(f.Workers["a"], time.Minute)
-				began := time.Now()
-				time.AfterFunc(5*time.Second, func() { f.reportIdle("b", 1) })
-				got := f.create(workertest.Request(key, workertest.Prefer("a", "b")))
-				if took := time.Since(began); got.GetClusterId() != "b" || took < 6*time.Second || took > 8*time.Second {
-					t.Fatalf("after %s: %v", took, got)
+		bubble(t, "key "+key, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"a": 0, "b": 0})
+			full := newFull(f.Workers["a"], time.Minute)
+			began := time.Now()
+			time.AfterFunc(5*time.Second, func() { f.reportIdle("b", 1) })
+			got := f.create(workertest.Request(key, workertest.Prefer("a", "b")))
+			if took := time.Since(began); got.GetClusterId() != "b" || took < 6*time.Second || took > 8*time.Second {
+				t.Fatalf("after %s: %v", took, got)
+			}
+			if f.Workers["a"].Count() != 0 || f.inFlight("a") != 0 || f.inFlight("b") > 1 {
+				t.Errorf("a has %d sandboxes; in flight %d in a, %d in b", f.Workers["a"].Count(), f.inFlight("a"), f.inFlight("b"))
+			}
+			if key == "" {
+				if full.asked != 0 || full.left != 1 {
+					t.Errorf("%d claims were withdrawn, %d left", full.asked, full.left)
 				}
-				if f.Workers["a"].Count() != 0 || f.inFlight("a") != 0 || f.inFlight("b") > 1 {
-					t.Errorf("a has %d sandboxes; in flight %d in a, %d in b", f.Workers["a"].Count(), f.inFlight("a"), f.inFlight("b"))
-				}
-				if key == "" {
-					if full.asked != 0 || full.left != 1 {
-						t.Errorf("%d claims were withdrawn, %d left", full.asked, full.left)
-					}
-					return
-				}
-				if r := f.record("k"); r.Attempt != 2 || r.Cluster != "b" {
-					t.Errorf("record %+v", r)
-				}
-				if diff := cmp.Diff([]string{"k/2"}, f.Workers["b"].Claims()); diff != "" {
-					t.Error(diff)
-				}
-			})
+				return
+			}
+			if r := f.record("k"); r.Attempt != 2 || r.Cluster != "b" {
+				t.Errorf("record %+v", r)
+			}
+			if diff := cmp.Diff([]string{"k/2"}, f.Workers["b"].Claims()); diff != "" {
+				t.Error(diff)
+			}
 		})
 	}
 }
@@ -154,29 +152,27 @@ func TestWhatKeepsAWaitingClaim(t *testing.T) {
 		"the Pod is gone within a second": {idle: 500 * time.Millisecond},
 		"it requires its cluster":         {idle: time.Minute, noMoves: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, map[string]int32{"a": 0, "b": 0})
-				full := newFull(f.Workers["a"], 10*time.Second)
-				full.withdraw = tt.withdraw
-				time.AfterFunc(2500*time.Millisecond, func() { f.reportIdle("b", 1) })
-				time.AfterFunc(2500*time.Millisecond+tt.idle, func() { f.reportIdle("b", 0) })
-				got := f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) {
-					r.Clusters, r.RequireClusters = []string{"a", "b"}, false
-					if tt.noMoves {
-						r.Clusters, r.RequireClusters = []string{"a"}, true
-					}
-				}))
-				if r := f.record("k"); got.GetClusterId() != "a" || r.Attempt != 1 || len(f.Workers["b"].Claims()) > 0 {
-					t.Errorf("%v, record %+v", got, r)
+		bubble(t, name, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"a": 0, "b": 0})
+			full := newFull(f.Workers["a"], 10*time.Second)
+			full.withdraw = tt.withdraw
+			time.AfterFunc(2500*time.Millisecond, func() { f.reportIdle("b", 1) })
+			time.AfterFunc(2500*time.Millisecond+tt.idle, func() { f.reportIdle("b", 0) })
+			got := f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) {
+				r.Clusters, r.RequireClusters = []string{"a", "b"}, false
+				if tt.noMoves {
+					r.Clusters, r.RequireClusters = []string{"a"}, true
 				}
-				if full.asked < tt.asked[0] || full.asked > tt.asked[1] {
-					t.Errorf("%d requests to withdraw, want %v", full.asked, tt.asked)
-				}
-				if n := f.inFlight("b"); n != 0 {
-					t.Errorf("%d claims are still counted in b", n)
-				}
-			})
+			}))
+			if r := f.record("k"); got.GetClusterId() != "a" || r.Attempt != 1 || len(f.Workers["b"].Claims()) > 0 {
+				t.Errorf("%v, record %+v", got, r)
+			}
+			if full.asked < tt.asked[0] || full.asked > tt.asked[1] {
+				t.Errorf("%d requests to withdraw, want %v", full.asked, tt.asked)
+			}
+			if n := f.inFlight("b"); n != 0 {
+				t.Errorf("%d claims are still counted in b", n)
+			}
 		})
 	}
 }
@@ -206,11 +202,7 @@ func TestOneIdlePodMovesOneClaim(t *testing.T) {
 		left := map[string]int{}
 		var mu sync.Mutex
 		var all sync.WaitGroup
-		f.Workers["b"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (
-			*federationv1.Answer, error) {
-			f.reportIdle("b", 0)
-			return carryOut(), nil
-		}
+		f.Workers["b"].OnClaim = after(func() { f.reportIdle("b", 0) })
 		for i := range 8 {
 			all.Go(func() {
 				got, err := f.hub.Create(t.Context(), workertest.Request(fmt.Sprint("k", i), workertest.Prefer("a")))

@@ -3,7 +3,6 @@
 package claims
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -57,20 +56,26 @@ func TestI2HonestClustersRecoverTheirKeys(t *testing.T) {
 	}
 }
 
+// tellings are the ways in which a cluster tells of a key.
+var tellings = map[string]func(f *federation, cluster string, h *federationv1.KeyHolder){
+	"a Pod":           func(f *federation, cluster string, h *federationv1.KeyHolder) { f.tell(cluster, h) },
+	"claim under way": func(f *federation, cluster string, h *federationv1.KeyHolder) { h.PodUid = ""; f.tell(cluster, h) },
+	"an end": func(f *federation, cluster string, h *federationv1.KeyHolder) {
+		h.PodUid, h.Ended = "", true
+		f.tell(cluster, h)
+	},
+	"a terminal record": func(f *federation, cluster string, h *federationv1.KeyHolder) {
+		told := workertest.Ended(f.Workers[cluster].Live[h.GetSandboxId()], "k", h.GetAttempt())
+		told.Sandboxes[0].KeyHash, told.Sandboxes[0].Proof = h.GetKeyHash(), h.GetProof()
+		must.Succeed(f.t, f.hub.OnEnded(f.t.Context(), cluster, told))
+		f.tell(cluster)
+	},
+}
+
 // TestI15ALyingClusterPlantsNothingDuringARecovery: neither with another key's proof, nor another cluster's, nor one that it made
 // up. What it was sent counts.
 func TestI15ALyingClusterPlantsNothingDuringARecovery(t *testing.T) {
-	for name, plant := range map[string]func(f *federation, h *federationv1.KeyHolder){
-		"a Pod":           func(f *federation, h *federationv1.KeyHolder) { f.tell("evil", h) },
-		"claim under way": func(f *federation, h *federationv1.KeyHolder) { h.PodUid = ""; f.tell("evil", h) },
-		"an end":          func(f *federation, h *federationv1.KeyHolder) { h.PodUid, h.Ended = "", true; f.tell("evil", h) },
-		"a terminal record": func(f *federation, h *federationv1.KeyHolder) {
-			told := workertest.Ended(f.Workers["evil"].Live[h.GetSandboxId()], "k", h.GetAttempt())
-			told.Sandboxes[0].KeyHash, told.Sandboxes[0].Proof = h.GetKeyHash(), h.GetProof()
-			must.Succeed(f.t, f.hub.OnEnded(f.t.Context(), "evil", told))
-			f.tell("evil")
-		},
-	} {
+	for name, tell := range tellings {
 		for _, key := range []string{"k", "new"} {
 			for _, of := range []string{"other key", "other cluster", "other attempt", "made up"} {
 				f := newProvingFederation(t, map[string]int32{"evil": 3, "west": 3})
@@ -90,7 +95,7 @@ func TestI15ALyingClusterPlantsNothingDuringARecovery(t *testing.T) {
 				case "made up":
 					lie.Proof = sent.GetProof()[:9] + "AAAAAAAAAAAAAAAAAAAAAA"
 				}
-				plant(f, lie)
+				tell(f, "evil", lie)
 				f.tell("west")
 				got := f.create(workertest.Request(key, workertest.Prefer("west")))
 				if got.GetClusterId() != "west" || got.GetPhase() != sandboxv1.Phase_RUNNING || key == "k" && got.GetId() != k.GetId() {
@@ -111,8 +116,7 @@ func TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed(t *testing.T) {
 	f.tell("east")
 	f.tell("west")
 	for range 2 {
-		_, err := f.hub.Create(t.Context(), workertest.Request("old", workertest.Prefer("west")))
-		workertest.WantReason(t, err, problem.OutcomeUnknown)
+		f.wantReason(problem.OutcomeUnknown, workertest.Request("old", workertest.Prefer("west")))
 	}
 	claim, err := f.hub.GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "old"})
 	if err != nil || claim.GetState() != sandboxv1.Claim_UNKNOWN || claim.GetSandbox() != nil {
@@ -157,18 +161,12 @@ func TestI15AProofOutweighsAKeyWithout(t *testing.T) {
 // TestI15ARestoredKeyIsNotMovedWithoutAProof: the key of a restored record whose cluster does not hold it waits.
 func TestI15ARestoredKeyIsNotMovedWithoutAProof(t *testing.T) {
 	f := newProvingFederation(t, map[string]int32{"evil": 3, "west": 3})
-	leave, cancel := context.WithCancel(t.Context())
-	f.Workers["west"].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
-		cancel()
-		return nil, workertest.ErrBroken
-	}
-	_, _ = f.hub.Create(leave, workertest.Request("k", workertest.Prefer("west")))
+	f.leave("west", workertest.Request("k", workertest.Prefer("west")), false)
 	f.restoreLedger()
 	f.Workers["west"].OnClaim = nil
 	f.tell("evil", f.planted("evil", "k", 2))
 	f.tell("west")
-	_, err := f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("west")))
-	workertest.WantReason(t, err, problem.OutcomeUnknown)
+	f.wantReason(problem.OutcomeUnknown, workertest.Request("k", workertest.Prefer("west")))
 	// Forgetting the cluster frees the key.
 	f.forget("evil")
 	if got := f.create(workertest.Request("k", workertest.Prefer("west"))); got.GetClusterId() != "west" {

@@ -37,15 +37,13 @@ func TestI14ARefusedClaimKeepsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3})
 		f.Workers["east"].OnClaim = refuse(f.Workers["east"], problem.NoCapacity)
-		_, err := f.hub.Create(t.Context(), workertest.Request("k", big))
-		workertest.WantReason(t, err, problem.NoCapacity)
+		f.wantReason(problem.NoCapacity, workertest.Request("k", big))
 		settleDown()
 		entry, ok, err := f.store.Get(t.Context(), ledger.ClaimPrefix+ledger.KeyHash("", "default", "k"))
 		if err != nil || !ok || len(entry.Value) > 4<<10 {
 			t.Fatalf("a refused claim takes %d bytes: %v", len(entry.Value), err)
 		}
-		_, err = f.hub.Create(t.Context(), workertest.Request("k"))
-		workertest.WantReason(t, err, problem.ClaimKeyConflict)
+		f.wantReason(problem.ClaimKeyConflict, workertest.Request("k"))
 		f.Workers["east"].OnClaim = nil
 		if got := f.create(workertest.Request("k", big)); got.GetPhase() != sandboxv1.Phase_RUNNING || f.record("k").Attempt != 2 {
 			t.Errorf("then: %v under attempt %d", got, f.record("k").Attempt)
@@ -56,8 +54,7 @@ func TestI14ARefusedClaimKeepsNoRequest(t *testing.T) {
 		}
 
 		f.Workers["east"].OnClaim = refuse(f.Workers["east"], problem.NoCapacity)
-		_, err = f.hub.Create(t.Context(), workertest.Request("gone", big))
-		workertest.WantReason(t, err, problem.NoCapacity)
+		f.wantReason(problem.NoCapacity, workertest.Request("gone", big))
 		settleDown()
 		time.Sleep(refusedRetention - time.Minute)
 		if err := f.hub.sweep(t.Context()); err != nil || f.record("gone") == nil {

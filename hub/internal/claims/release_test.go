@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
@@ -79,11 +78,7 @@ func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	d := &disk{Store: f.store}
 	f.hub.ledger = ledger.New(d)
-	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer,
-		error) {
-		d.full.Store(true)
-		return carryOut(), nil
-	}
+	f.Workers["east"].OnClaim = after(func() { d.full.Store(true) })
 	k := f.create(workertest.Request("k"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -102,9 +97,7 @@ func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 func TestAReleaseWithoutAKeyIsRepeatedAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3})
-		running, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = f.hub.Run(running) }()
+		defer runHub(t, f.hub)()
 		id, east := f.create(workertest.Request("")).GetId(), f.Workers["east"]
 		east.SetConnected(false)
 		_, err := f.hub.End(t.Context(), "east", id)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
-	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/hub/internal/calls"
@@ -137,19 +136,4 @@ func (r *replica) Dispatch(ctx context.Context, cluster string, d *federationv1.
 		}
 	}
 	return r.workers.Dispatch(ctx, cluster, d)
-}
-
-type created struct {
-	sandbox *sandboxv1.Sandbox
-	err     error
-}
-
-// ask claims in the background.
-func (r *replica) ask(req *sandboxv1.CreateSandboxRequest) <-chan created {
-	out := make(chan created, 1)
-	go func() {
-		sandbox, err := r.Create(context.Background(), req)
-		out <- created{sandbox, err}
-	}()
-	return out
 }

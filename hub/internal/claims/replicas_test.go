@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -49,7 +50,7 @@ func TestI2TwoReplicasAskedAtOnceReturnOneSandbox(t *testing.T) {
 				var asked []<-chan created
 				for _, r := range f.replicas {
 					time.Sleep(within(10 * time.Millisecond))
-					asked = append(asked, r.ask(workertest.Request(fmt.Sprint("k", n))))
+					asked = append(asked, ask(r, workertest.Request(fmt.Sprint("k", n))))
 				}
 				ids := map[string]bool{}
 				for _, one := range asked {
@@ -106,14 +107,10 @@ func TestI2NotSentMovesNoClaimThatAnotherReplicaJoined(t *testing.T) {
 			<-notSent
 			return calls.ErrNotConnected
 		}
-		f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (
-			*federationv1.Answer, error) {
-			<-takes
-			return carryOut(), nil
-		}
-		atA := a.ask(workertest.Request("k", workertest.Prefer("east")))
+		f.Workers["east"].OnClaim = after(func() { <-takes })
+		atA := ask(a, workertest.Request("k", workertest.Prefer("east")))
 		synctest.Wait()
-		atB := b.ask(workertest.Request("k", workertest.Prefer("east")))
+		atB := ask(b, workertest.Request("k", workertest.Prefer("east")))
 		synctest.Wait()
 		if r := f.recordOf("k"); !r.Joined || r.Attempt != 1 || r.Replica != "hub-0" {
 			t.Errorf("before the other replica sends it, the record is %+v", r)
@@ -136,7 +133,7 @@ func TestNotSentMovesAClaimThatNoReplicaJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newReplicas(t, map[string]int32{"east": 5, "west": 5}, 2)
 		f.Workers["east"].SetConnected(false)
-		got := <-f.replicas[0].ask(workertest.Request("k", workertest.Prefer("east")))
+		got := <-ask(f.replicas[0], workertest.Request("k", workertest.Prefer("east")))
 		if got.err != nil || got.sandbox.GetClusterId() != "west" || f.recordOf("k").Attempt != 2 {
 			t.Errorf("%v", got)
 		}
@@ -146,35 +143,29 @@ func TestNotSentMovesAClaimThatNoReplicaJoined(t *testing.T) {
 // TestI2ACancelAtAnotherReplicaEndsTheClaim, whether or not the worker was told before it granted.
 func TestI2ACancelAtAnotherReplicaEndsTheClaim(t *testing.T) {
 	for name, lost := range map[string]bool{"told": false, "not told": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newReplicas(t, map[string]int32{"east": 5, "west": 5}, 2)
-				a, b := f.replicas[0], f.replicas[1]
-				east, gate := f.Workers["east"], make(chan struct{})
-				east.OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
-					<-gate
-					return carryOut(), nil
+		bubble(t, name, func(t *testing.T) {
+			f := newReplicas(t, map[string]int32{"east": 5, "west": 5}, 2)
+			a, b := f.replicas[0], f.replicas[1]
+			east, gate := f.Workers["east"], make(chan struct{})
+			east.OnClaim = after(func() { <-gate })
+			east.OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+				if d.GetCancel() != nil && lost {
+					return nil, workertest.ErrBroken
 				}
-				east.OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
-					if d.GetCancel() != nil && lost {
-						return nil, workertest.ErrBroken
-					}
-					return nil, nil
-				}
-				atA := a.ask(workertest.Request("k", workertest.Prefer("east")))
-				synctest.Wait()
-				if _, err := b.CancelClaim(t.Context(), cancelOf("k")); err != nil {
-					t.Fatal(err)
-				}
-				close(gate)
-				if got := <-atA; got.err != nil || got.sandbox.GetPhase() != sandboxv1.Phase_ENDED || got.sandbox.GetStopReason() != "Canceled" {
-					t.Errorf("the waiting caller gets %v", got)
-				}
-				synctest.Wait()
-				if f.live() > 0 {
-					t.Error("the grant lives on")
-				}
-			})
+				return nil, nil
+			}
+			atA := ask(a, workertest.Request("k", workertest.Prefer("east")))
+			synctest.Wait()
+			_, err := b.CancelClaim(t.Context(), cancelOf("k"))
+			must.Succeed(t, err)
+			close(gate)
+			if got := <-atA; got.err != nil || got.sandbox.GetPhase() != sandboxv1.Phase_ENDED || got.sandbox.GetStopReason() != "Canceled" {
+				t.Errorf("the waiting caller gets %v", got)
+			}
+			synctest.Wait()
+			if f.live() > 0 {
+				t.Error("the grant lives on")
+			}
 		})
 	}
 }
@@ -184,11 +175,10 @@ func TestACancelAtAnotherReplicaEndsAClaimThatWaitsForItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newReplicas(t, map[string]int32{"east": 5}, 2)
 		f.Workers["east"].OnClaim = loseAnswer
-		atA := f.replicas[0].ask(workertest.Request("k"))
+		atA := ask(f.replicas[0], workertest.Request("k"))
 		time.Sleep(time.Second)
-		if _, err := f.replicas[1].CancelClaim(t.Context(), cancelOf("k")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.replicas[1].CancelClaim(t.Context(), cancelOf("k"))
+		must.Succeed(t, err)
 		began := time.Now()
 		if got := <-atA; got.sandbox.GetStopReason() != "Canceled" || time.Since(began) > 2*maxPause {
 			t.Errorf("after %s: %v", time.Since(began), got)
@@ -213,9 +203,8 @@ func TestI2ASandboxIsRecordedBeforeItIsReturned(t *testing.T) {
 			t.Errorf("%d claims for one key", n)
 		}
 		// A release at one replica is the end at every other.
-		if _, err := f.replicas[1].End(t.Context(), first.GetClusterId(), first.GetId()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.replicas[1].End(t.Context(), first.GetClusterId(), first.GetId())
+		must.Succeed(t, err)
 		if again := workertest.Create(t, f.replicas[2], workertest.Request("k")); again.GetPhase() != sandboxv1.Phase_ENDED {
 			t.Errorf("after its release: %v", again)
 		}
@@ -240,30 +229,26 @@ func TestI2AReplicaDies(t *testing.T) {
 			}
 		},
 		"before the second write": func(f *replicated, a *replica) {
-			f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (
-				*federationv1.Answer, error) {
+			f.Workers["east"].OnClaim = after(func() {
 				f.Workers["east"].OnClaim = nil
 				a.dead.Store(true)
-				return carryOut(), nil
-			}
+			})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newReplicas(t, map[string]int32{"east": 5, "west": 5}, 2)
-				a, b := f.replicas[0], f.replicas[1]
-				setUp(f, a)
-				atA := a.ask(workertest.Request("k", workertest.Prefer("east")))
-				synctest.Wait()
-				a.die()
-				if got := <-atA; got.err == nil {
-					t.Errorf("a dead replica returns %v", got.sandbox)
-				}
-				got := workertest.Create(t, b, workertest.Request("k", workertest.Prefer("east")))
-				if r := f.recordOf("k"); got.GetClusterId() != "east" || f.live() != 1 || r.SandboxID != got.GetId() || r.Attempt != 1 {
-					t.Errorf("%v, %d sandboxes, record %+v", got, f.live(), r)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			f := newReplicas(t, map[string]int32{"east": 5, "west": 5}, 2)
+			a, b := f.replicas[0], f.replicas[1]
+			setUp(f, a)
+			atA := ask(a, workertest.Request("k", workertest.Prefer("east")))
+			synctest.Wait()
+			a.die()
+			if got := <-atA; got.err == nil {
+				t.Errorf("a dead replica returns %v", got.sandbox)
+			}
+			got := workertest.Create(t, b, workertest.Request("k", workertest.Prefer("east")))
+			if r := f.recordOf("k"); got.GetClusterId() != "east" || f.live() != 1 || r.SandboxID != got.GetId() || r.Attempt != 1 {
+				t.Errorf("%v, %d sandboxes, record %+v", got, f.live(), r)
+			}
 		})
 	}
 }
@@ -277,7 +262,7 @@ func TestAClaimOfADeadReplicaWaitsForNoPodWhileOthersAreIdle(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		atA := a.ask(workertest.Request("k", workertest.Prefer("east")))
+		atA := ask(a, workertest.Request("k", workertest.Prefer("east")))
 		synctest.Wait()
 		a.die()
 		<-atA
@@ -306,7 +291,7 @@ func TestI2AFrozenReplicaReturnsNoSecondSandbox(t *testing.T) {
 			return nil
 		}
 		east.OnClaim = refuse(east, problem.QueueFull)
-		atA := a.ask(workertest.Request("k", workertest.Prefer("east")))
+		atA := ask(a, workertest.Request("k", workertest.Prefer("east")))
 		synctest.Wait()
 		first := workertest.Create(t, b, workertest.Request("k", workertest.Prefer("east")))
 		if first.GetClusterId() != "west" || f.recordOf("k").Attempt != 2 {
@@ -338,12 +323,11 @@ func TestACallIsNotAnsweredFromBeforeIt(t *testing.T) {
 				<-late
 			}
 		}
-		before := a.ask(workertest.Request("k"))
+		before := ask(a, workertest.Request("k"))
 		synctest.Wait()
-		if _, err := b.CancelClaim(t.Context(), cancelOf("k")); err != nil {
-			t.Fatal(err)
-		}
-		after := a.ask(workertest.Request("k"))
+		_, err := b.CancelClaim(t.Context(), cancelOf("k"))
+		must.Succeed(t, err)
+		after := ask(a, workertest.Request("k"))
 		synctest.Wait()
 		close(late)
 		<-before

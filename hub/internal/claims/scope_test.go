@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
@@ -30,17 +29,7 @@ func (f *federation) setScope(cluster string, scope *hubstate.Scope) {
 // might serve it. No other cluster gets a claim for the key either (I2), until the cluster may serve it again.
 func TestI15ARecoveryBelievesNoClusterBeyondItsScope(t *testing.T) {
 	for by, scope := range beyonds {
-		for what, tell := range map[string]func(f *federation, h *federationv1.KeyHolder){
-			"a Pod":           func(f *federation, h *federationv1.KeyHolder) { f.tell("east", h) },
-			"claim under way": func(f *federation, h *federationv1.KeyHolder) { h.PodUid = ""; f.tell("east", h) },
-			"an end":          func(f *federation, h *federationv1.KeyHolder) { h.PodUid, h.Ended = "", true; f.tell("east", h) },
-			"a terminal record": func(f *federation, h *federationv1.KeyHolder) {
-				told := workertest.Ended(f.Workers["east"].Live[h.GetSandboxId()], "k", h.GetAttempt())
-				told.Sandboxes[0].Proof = h.GetProof()
-				must.Succeed(f.t, f.hub.OnEnded(f.t.Context(), "east", told))
-				f.tell("east")
-			},
-		} {
+		for what, tell := range tellings {
 			f := newProvingFederation(t, map[string]int32{"east": 3, "west": 3})
 			k := f.create(workertest.Request("k", workertest.Prefer("east")))
 			asked := len(f.Workers["east"].Claims())
@@ -48,11 +37,10 @@ func TestI15ARecoveryBelievesNoClusterBeyondItsScope(t *testing.T) {
 			f.loseLedger()
 			f.setScope("east", scope)
 			delete(f.Workers["east"].Keys, held.GetKeyHash()) // it names it once
-			tell(f, held)
+			tell(f, "east", held)
 			f.tell("west")
 			for range 2 {
-				_, err := f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("west")))
-				workertest.WantReason(t, err, problem.OutcomeUnknown)
+				f.wantReason(problem.OutcomeUnknown, workertest.Request("k", workertest.Prefer("west")))
 			}
 			claim, err := f.hub.GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
 			if err != nil || claim.GetSandbox() != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -28,33 +27,31 @@ func TestOnSent(t *testing.T) {
 		{"an invalid request", problem.Invalid, ""},
 		{"not allowed", problem.Forbidden, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, map[string]int32{"east": 5})
-				request := workertest.Request("")
-				var got []string
-				f.hub.OnSent(func(env segment.Key, cluster string, ok bool) {
-					if env.Namespace != "default" || env.Name != request.GetEnv() {
-						t.Errorf("told of Env %v", env)
-					}
-					got = append(got, fmt.Sprint(cluster, " ", ok))
-				})
-				f.Workers["east"].OnClaim = func(
-					_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer,
-				) (*federationv1.Answer, error) {
-					if tt.reason == "" {
-						return carryOut(), nil
-					}
-					return workertest.Failure(federationv1.Disposition_DONE, tt.reason), nil
+		bubble(t, tt.name, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": 5})
+			request := workertest.Request("")
+			var got []string
+			f.hub.OnSent(func(env segment.Key, cluster string, ok bool) {
+				if env.Namespace != "default" || env.Name != request.GetEnv() {
+					t.Errorf("told of Env %v", env)
 				}
-				_, err := f.hub.Create(t.Context(), request)
-				if (err == nil) != (tt.reason == "") {
-					t.Errorf("answered %v", err)
-				}
-				if text := strings.Join(got, ", "); text != tt.want {
-					t.Errorf("told of %q, want %q", text, tt.want)
-				}
+				got = append(got, fmt.Sprint(cluster, " ", ok))
 			})
+			f.Workers["east"].OnClaim = func(
+				_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer,
+			) (*federationv1.Answer, error) {
+				if tt.reason == "" {
+					return carryOut(), nil
+				}
+				return workertest.Failure(federationv1.Disposition_DONE, tt.reason), nil
+			}
+			_, err := f.hub.Create(t.Context(), request)
+			if (err == nil) != (tt.reason == "") {
+				t.Errorf("answered %v", err)
+			}
+			if text := strings.Join(got, ", "); text != tt.want {
+				t.Errorf("told of %q, want %q", text, tt.want)
+			}
 		})
 	}
 }

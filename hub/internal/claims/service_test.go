@@ -53,10 +53,7 @@ func TestAGrantWhoseCallerHasGoneIsReleased(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		east := f.Workers["east"]
 		gate := make(chan struct{})
-		east.OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
-			<-gate
-			return carryOut(), nil
-		}
+		east.OnClaim = after(func() { <-gate })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -129,14 +126,12 @@ func TestClaimsThatChooseAtOneTime(t *testing.T) {
 		"none is left":             {1, 1, "west"},
 		"none is left all the way": {1, 100, "west"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, map[string]int32{"east": int32(c.east), "west": 5})
-				f.hub.fleet = &racing{Fleet: f.Fleet, times: c.competing}
-				if got := f.create(workertest.Request("", workertest.Prefer("east"))).GetClusterId(); got != c.want {
-					t.Errorf("it went to %s, want %s", got, c.want)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": int32(c.east), "west": 5})
+			f.hub.fleet = &racing{Fleet: f.Fleet, times: c.competing}
+			if got := f.create(workertest.Request("", workertest.Prefer("east"))).GetClusterId(); got != c.want {
+				t.Errorf("it went to %s, want %s", got, c.want)
+			}
 		})
 	}
 }
@@ -155,32 +150,30 @@ func TestMembersSayHowLongClaimsMayTake(t *testing.T) {
 		"never":         {east: math.MaxInt64, want: 24 * time.Hour},
 		"the claim's":   {east: 5 * time.Minute, west: time.Minute, named: 10 * time.Second, want: 10 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, nil)
-				f.Startup = map[string]*durationpb.Duration{}
-				for id, d := range map[string]time.Duration{"east": c.east, "west": c.west} {
-					if d > 0 {
-						f.Startup[id] = durationpb.New(d)
-					}
-					f.Join(id, 5)
-					f.Workers[id].OnClaim = hangs
+		bubble(t, name, func(t *testing.T) {
+			f := newFederation(t, nil)
+			f.Startup = map[string]*durationpb.Duration{}
+			for id, d := range map[string]time.Duration{"east": c.east, "west": c.west} {
+				if d > 0 {
+					f.Startup[id] = durationpb.New(d)
 				}
-				for _, key := range []string{"", "k"} {
-					began := time.Now()
-					req := workertest.Request(key)
-					req.StartupTimeout = nil
-					if c.named > 0 {
-						req.StartupTimeout = durationpb.New(c.named)
-					}
-					if _, err := f.hub.Create(t.Context(), req); err == nil {
-						t.Fatal("no worker responds, and it was granted")
-					}
-					if took := time.Since(began); took < c.want || took > c.want+grace {
-						t.Errorf("key %q: given up after %s, want %s", key, took, c.want)
-					}
+				f.Join(id, 5)
+				f.Workers[id].OnClaim = hangs
+			}
+			for _, key := range []string{"", "k"} {
+				began := time.Now()
+				req := workertest.Request(key)
+				req.StartupTimeout = nil
+				if c.named > 0 {
+					req.StartupTimeout = durationpb.New(c.named)
 				}
-			})
+				if _, err := f.hub.Create(t.Context(), req); err == nil {
+					t.Fatal("no worker responds, and it was granted")
+				}
+				if took := time.Since(began); took < c.want || took > c.want+grace {
+					t.Errorf("key %q: given up after %s, want %s", key, took, c.want)
+				}
+			}
 		})
 	}
 }
@@ -191,8 +184,7 @@ func TestTheStartupTimeoutBoundsAClaim(t *testing.T) {
 		f.Workers["east"].OnClaim = hangs
 		for key, want := range map[string]problem.Reason{"": problem.Deadline, "k": problem.OutcomeUnknown} {
 			began := time.Now()
-			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			workertest.WantReason(t, err, want)
+			f.wantReason(want, workertest.Request(key))
 			if took := time.Since(began); took < 30*time.Second || took > 30*time.Second+grace {
 				t.Errorf("key %q: answered after %s", key, took)
 			}
@@ -250,8 +242,7 @@ func TestAnswersOfTheWrongClusterAreRefused(t *testing.T) {
 			a.GetSandbox().Id = "01hzzzzzzzzzzzzzzzzzzz0001-west"
 			return a, nil
 		}
-		_, err := f.hub.Create(t.Context(), workertest.Request(""))
-		workertest.WantReason(t, err, problem.Internal)
+		f.wantReason(problem.Internal, workertest.Request(""))
 	})
 }
 
@@ -300,8 +291,7 @@ func TestWhatIsForbiddenEverywhere(t *testing.T) {
 			}
 			forbids("east")
 			forbids("west")
-			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			workertest.WantReason(t, err, problem.Forbidden)
+			err := f.wantReason(problem.Forbidden, workertest.Request(key))
 			if asked["east"] != 1 || asked["west"] != 1 || problem.FromError(err).RetryAfter != 0 {
 				t.Errorf("asked %v, then %v, to be repeated after %s", asked, err, problem.FromError(err).RetryAfter)
 			}

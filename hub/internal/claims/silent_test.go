@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -32,7 +31,7 @@ func TestWithoutTheStoreOnlyClaimsWithAKeyAreRefused(t *testing.T) {
 				t.Errorf("call %d: after %s: %v", i, took, err)
 			}
 		}
-		probe := hub.ask(workertest.Request("probe"))
+		probe := ask(hub, workertest.Request("probe"))
 		synctest.Wait()
 		began := time.Now()
 		_, err := hub.CancelClaim(t.Context(), cancelOf("before"))
@@ -61,12 +60,8 @@ func TestI2WithoutItsRecordASandboxIsNotReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newReplicas(t, map[string]int32{"east": 5}, 2)
 		a, b := f.replicas[0], f.replicas[1]
-		f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (
-			*federationv1.Answer, error) {
-			a.silent.Store(true)
-			return carryOut(), nil
-		}
-		got := <-a.ask(workertest.Request("k"))
+		f.Workers["east"].OnClaim = after(func() { a.silent.Store(true) })
+		got := <-ask(a, workertest.Request("k"))
 		workertest.WantReason(t, got.err, problem.Unavailable)
 		f.Workers["east"].OnClaim = nil
 		s := workertest.Create(t, b, workertest.Request("k"))

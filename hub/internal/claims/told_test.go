@@ -31,51 +31,49 @@ func TestEachCallWithAKeyTellsTheSameEnd(t *testing.T) {
 		"its node went":   {"NodeLost", ""},
 		"its hook failed": {"PostStartHookFailed", problem.Misconfigured},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, map[string]int32{"east": 5})
-				var ended *sandboxv1.Sandbox
-				f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall,
-					carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
-					ended = carryOut().GetSandbox()
-					ended.Phase, ended.StopReason, ended.FailureReason = sandboxv1.Phase_ENDED, "Failed", tc.failure
-					if e := outcome.Refusal(ended); e != nil { // as a worker does
-						st := status.Convert(e).Proto()
-						return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
-							Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
-					}
-					return workertest.Granted(ended), nil
+		bubble(t, name, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": 5})
+			var ended *sandboxv1.Sandbox
+			f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall,
+				carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				ended = carryOut().GetSandbox()
+				ended.Phase, ended.StopReason, ended.FailureReason = sandboxv1.Phase_ENDED, "Failed", tc.failure
+				if e := outcome.Refusal(ended); e != nil { // as a worker does
+					st := status.Convert(e).Proto()
+					return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
+						Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
 				}
-				check := func(call string) {
-					t.Helper()
-					got, err := f.hub.Create(t.Context(), workertest.Request("k"))
-					switch {
-					case tc.want != "":
-						workertest.WantReason(t, err, tc.want)
-						if problem.FromError(err).RetryAfter != 0 {
-							t.Errorf("%s: advises a retry", call)
-						}
-					case err != nil || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetId() != ended.GetId() || got.GetFailureReason() != tc.failure:
-						t.Errorf("%s: %v, %v", call, got, err)
+				return workertest.Granted(ended), nil
+			}
+			check := func(call string) {
+				t.Helper()
+				got, err := f.hub.Create(t.Context(), workertest.Request("k"))
+				switch {
+				case tc.want != "":
+					workertest.WantReason(t, err, tc.want)
+					if problem.FromError(err).RetryAfter != 0 {
+						t.Errorf("%s: advises a retry", call)
 					}
+				case err != nil || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetId() != ended.GetId() || got.GetFailureReason() != tc.failure:
+					t.Errorf("%s: %v, %v", call, got, err)
 				}
-				check("the first call")
-				batch := &federationv1.Ended{Sandboxes: []*federationv1.EndedSandbox{
-					{Sandbox: ended, KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 1},
-				}}
-				must.Succeed(t, f.hub.OnEnded(t.Context(), "east", batch))
-				check("the second call")
-				of := &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo", ClaimKey: "k"}
-				byKey, err := f.hub.Explain(t.Context(), of)
-				must.Succeed(t, err)
-				byID, err := f.hub.Decision(t.Context(), ended)
-				must.Succeed(t, err)
-				for by, decision := range map[string]*sandboxv1.Decision{"key": byKey, "id": byID} {
-					if got := decision.GetCandidates()[0].GetOutcome(); strings.Contains(got, tc.failure) != (tc.want != "") {
-						t.Errorf("by its %s it is explained as %q", by, got)
-					}
+			}
+			check("the first call")
+			batch := &federationv1.Ended{Sandboxes: []*federationv1.EndedSandbox{
+				{Sandbox: ended, KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 1},
+			}}
+			must.Succeed(t, f.hub.OnEnded(t.Context(), "east", batch))
+			check("the second call")
+			of := &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo", ClaimKey: "k"}
+			byKey, err := f.hub.Explain(t.Context(), of)
+			must.Succeed(t, err)
+			byID, err := f.hub.Decision(t.Context(), ended)
+			must.Succeed(t, err)
+			for by, decision := range map[string]*sandboxv1.Decision{"key": byKey, "id": byID} {
+				if got := decision.GetCandidates()[0].GetOutcome(); strings.Contains(got, tc.failure) != (tc.want != "") {
+					t.Errorf("by its %s it is explained as %q", by, got)
 				}
-			})
+			}
 		})
 	}
 }
@@ -121,8 +119,7 @@ func TestNoMembersNamesTheClustersThatDoNotServe(t *testing.T) {
 		for _, id := range []string{"east", "west"} {
 			f.Report(id, &federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"}, Named: "east,mars"})
 		}
-		_, err := f.hub.Create(t.Context(), workertest.Request(""))
-		workertest.WantReason(t, err, problem.Misconfigured)
+		err := f.wantReason(problem.Misconfigured, workertest.Request(""))
 		const why = "no cluster has a pool of it; cluster mars, which the Env names, is not registered"
 		if p := problem.FromError(err); !strings.Contains(p.Message, why) {
 			t.Errorf("the caller is told %v", p)
@@ -171,8 +168,7 @@ func TestAFaultOfTheEnvReachesTheCaller(t *testing.T) {
 			Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"}, Fault: fault,
 			Members: []*federationv1.MemberSegment{{Name: "pool", State: federationv1.MemberState_MISSING}},
 		})
-		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-		workertest.WantReason(t, err, problem.Misconfigured)
+		err := f.wantReason(problem.Misconfigured, workertest.Request("k"))
 		if p := problem.FromError(err); !strings.Contains(p.Message, fault) || p.RetryAfter != 0 {
 			t.Errorf("the caller is told %v, retry after %s", p, p.RetryAfter)
 		}
@@ -185,7 +181,6 @@ func TestAFaultOfTheEnvReachesTheCaller(t *testing.T) {
 			Key:     &federationv1.EnvKey{Namespace: "default", Name: "demo"},
 			Members: []*federationv1.MemberSegment{{Name: "pool", State: federationv1.MemberState_MISSING}},
 		})
-		_, err = f.hub.Create(t.Context(), workertest.Request(""))
-		workertest.WantReason(t, err, problem.NoCapacity)
+		f.wantReason(problem.NoCapacity, workertest.Request(""))
 	})
 }

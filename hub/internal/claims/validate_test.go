@@ -67,8 +67,6 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// TestKeyHashIsWhatLabelsCarry pins the hash: it is in the labels of running Pods and in stores.
-
 func TestCredentialsAsTextAreRefusedIfAsked(t *testing.T) {
 	hooks := func(value string) []*structpb.Struct {
 		s := &structpb.Struct{}

@@ -49,9 +49,7 @@ func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 		f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
 		f.restart()
 		east.OnClaim = nil
-		ctx, cancel := context.WithCancel(t.Context())
-		running := make(chan error, 1)
-		go func() { running <- f.hub.Run(ctx) }()
+		stop := runHub(t, f.hub)
 		time.Sleep(5 * time.Second)
 		if east.Count() != 1 {
 			t.Fatal("the claim was not pursued")
@@ -59,10 +57,7 @@ func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 		if r := f.record("k"); r.State != ledger.Answered {
 			t.Errorf("record %+v", r)
 		}
-		cancel()
-		if err := <-running; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -91,8 +86,7 @@ func TestAFailedStoreClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		must.Succeed(t, f.store.Close())
-		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
-		workertest.WantReason(t, err, problem.Unavailable)
+		f.wantReason(problem.Unavailable, workertest.Request("k"))
 		if n := len(f.Workers["east"].Claims()); n != 0 {
 			t.Errorf("%d dispatches without a record", n)
 		}
@@ -110,8 +104,7 @@ func TestErrorsOfTheWorkerPass(t *testing.T) {
 			}
 		}
 		for _, key := range []string{"", "k"} {
-			_, err := f.hub.Create(t.Context(), workertest.Request(key))
-			workertest.WantReason(t, err, problem.Invalid)
+			f.wantReason(problem.Invalid, workertest.Request(key))
 		}
 		if n := len(f.Workers["east"].Claims()) + len(f.Workers["west"].Claims()); n != 2 {
 			t.Errorf("%d dispatches: the request's own fault concerns no other cluster", n)
@@ -147,9 +140,7 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 				}
 				return carryOut(), nil
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			go func() { _ = f.hub.Run(ctx) }()
+			defer runHub(t, f.hub)()
 			time.Sleep(time.Minute)
 			if got, want := east.Count() == 1, step > 0; got != want || f.hub.InFlight() != 0 {
 				t.Errorf("I11: the clock went by %s: served %t, %d under way", step, got, f.hub.InFlight())

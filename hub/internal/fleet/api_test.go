@@ -22,19 +22,15 @@ import (
 func TestAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
-		east, west := newOwner(t, "east"), newOwner(t, "west")
 		key := segment.Key{Namespace: "a", Name: "py"}
-		east.truth.Put(segment.New(key).With(
+		connected(t, f, "east", segment.New(key).With(
 			segment.Member{
 				Name: "p", State: segment.Saturated, Idle: 3, ReadyIdle: 2, Running: 4, Desired: 7, Pending: 1, SaturatedFor: time.Minute,
 				Shape: segment.Share(segment.Shape{InstanceType: "cpu", Multiplier: 2, Priority: 5, ScalingGroup: "g", Image: "i"}),
 			},
 			segment.Member{Name: "q", State: segment.Missing, Idle: 9},
 		))
-		west.truth.Put(pool(key, 1))
-		west.truth.Put(pool(env(0), 1))
-		east.connect(f)
-		west.connect(f)
+		west := connected(t, f, "west", pool(key, 1), pool(env(0), 1))
 		time.Sleep(2 * time.Second)
 
 		if got := f.Keys("a"); !slices.Equal(got, []segment.Key{key}) {
@@ -81,7 +77,7 @@ func TestTheRegistryOutlivesTheHub(t *testing.T) {
 		f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: NewRegistry(s)})
 		must.Succeed(t, err)
 		for _, id := range []string{"east", "west"} {
-			o := newOwner(t, id)
+			o := newOwner(t, id, envs(3)...)
 			if restart > 0 {
 				if c := f.Cluster(id); c.GetState() != sandboxv1.ClusterState_UNREACHABLE || c.GetIncarnation() != uint64(restart) ||
 					c.GetMessage() != "not seen since the hub started" || c.GetRegisteredAt() == nil {
@@ -91,7 +87,6 @@ func TestTheRegistryOutlivesTheHub(t *testing.T) {
 			for range restart {
 				o.newTerm(strings.Repeat("x", restart))
 			}
-			o.truth.Apply(segment.Delta{Changed: envs(3)})
 			o.connect(f)
 			o.remove(env(restart))
 		}
@@ -110,9 +105,8 @@ func TestARestartedHubWaitsToHearFromItsClusters(t *testing.T) {
 		if got := f.Awaited(); len(got) != 0 {
 			t.Errorf("a hub that knows no cluster waits for %v", got)
 		}
-		east, west := newOwner(t, "east"), newOwner(t, "west")
-		east.connect(f)
-		west.connect(f)
+		east := connected(t, f, "east")
+		connected(t, f, "west")
 
 		f = newFleet(t, registry)
 		if got := f.Awaited(); !slices.Equal(got, []string{"east", "west"}) {
@@ -139,26 +133,19 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry})
 	must.Succeed(t, err)
-	o := newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
-	o.connect(f)
-	families, err := registry.Gather()
-	must.Succeed(t, err)
-	got := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			name := family.GetName()
-			for _, l := range m.GetLabel() {
-				name += "/" + l.GetValue()
-			}
-			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
-		}
-	}
-	for name, want := range map[string]float64{
-		"atoll_hub_envs": 3, "atoll_hub_clusters/Fresh": 1, "atoll_hub_clusters/Silent": 0, "atoll_hub_reports_total/applied": 1,
+	connected(t, f, "east", envs(3)...)
+	for _, c := range []struct {
+		name, labels string
+		want         float64
+	}{
+		{"atoll_hub_envs", "", 3},
+		{"atoll_hub_clusters", "Fresh ", 1},
+		{"atoll_hub_clusters", "Silent ", 0},
+		{"atoll_hub_reports_total", "applied ", 1},
 	} {
-		if value, there := got[name]; !there || value != want {
-			t.Errorf("%s is %v, want %v (%v)", name, value, want, got)
+		got := gathered(t, registry, c.name)
+		if value, there := got[c.labels]; !there || value != c.want {
+			t.Errorf("%s %q is %v, want %v (%v)", c.name, c.labels, value, c.want, got)
 		}
 	}
 	if _, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry}); err == nil {

@@ -29,9 +29,7 @@ const (
 	benchBatch    = 100
 )
 
-var benchFleet = sync.OnceValue(func() *routeBench {
-	return newRouteBench()
-})
+var benchFleet = sync.OnceValue(newRouteBench)
 
 type routeBench struct {
 	fleet    *Fleet

@@ -11,33 +11,28 @@ import (
 )
 
 func TestDecideHello(t *testing.T) {
-	hello := func(term string, incarnation, stream uint64) streamID { return streamID{term, incarnation, stream} }
+	registered := func(hello, last streamID, alive bool) helloFacts {
+		return helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello, last: last, alive: alive}
+	}
 	cases := map[string]struct {
 		facts helloFacts
 		want  Refusal
 	}{
-		"first of a name":  {helloFacts{protocol: 1, uid: "u", hello: hello("a", 0, 1)}, None},
-		"another protocol": {helloFacts{protocol: 2, uid: "u", hello: hello("a", 0, 1)}, ProtocolUnsupported},
-		"no uid":           {helloFacts{protocol: 1, hello: hello("a", 0, 1)}, IdentityMismatch},
-		"the name is taken": {helloFacts{protocol: 1, uid: "v", registeredUID: "u", hello: hello("a", 9, 1)},
+		"first of a name":  {helloFacts{protocol: 1, uid: "u", hello: streamID{"a", 0, 1}}, None},
+		"another protocol": {helloFacts{protocol: 2, uid: "u", hello: streamID{"a", 0, 1}}, ProtocolUnsupported},
+		"no uid":           {helloFacts{protocol: 1, hello: streamID{"a", 0, 1}}, IdentityMismatch},
+		"the name is taken": {helloFacts{protocol: 1, uid: "v", registeredUID: "u", hello: streamID{"a", 9, 1}},
 			IdentityMismatch},
 		"quarantined": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", quarantined: true,
-			hello: hello("a", 9, 1)}, RefusedQuarantined},
-		"taken and quarantined": {helloFacts{protocol: 1, uid: "v", registeredUID: "u", quarantined: true}, IdentityMismatch},
-		"reconnect": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2),
-			last: hello("a", 1, 1), alive: true}, None},
-		"late attempt of the same term": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 1),
-			last: hello("a", 1, 2)}, OlderStream},
-		"the same attempt again": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2),
-			last: hello("a", 1, 2), alive: true}, OlderStream},
-		"new leader": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1),
-			last: hello("a", 1, 7), alive: true}, None},
-		"old leader while the new one is well": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 8),
-			last: hello("b", 2, 1), alive: true}, OlderStream},
-		"same incarnation, other term, alive": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1),
-			last: hello("a", 2, 1), alive: true}, OlderStream},
-		"worker that lost its state, none else": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 0, 1),
-			last: hello("a", 7, 1)}, None},
+			hello: streamID{"a", 9, 1}}, RefusedQuarantined},
+		"taken and quarantined":                 {helloFacts{protocol: 1, uid: "v", registeredUID: "u", quarantined: true}, IdentityMismatch},
+		"reconnect":                             {registered(streamID{"a", 1, 2}, streamID{"a", 1, 1}, true), None},
+		"late attempt of the same term":         {registered(streamID{"a", 1, 1}, streamID{"a", 1, 2}, false), OlderStream},
+		"the same attempt again":                {registered(streamID{"a", 1, 2}, streamID{"a", 1, 2}, true), OlderStream},
+		"new leader":                            {registered(streamID{"b", 2, 1}, streamID{"a", 1, 7}, true), None},
+		"old leader while the new one is well":  {registered(streamID{"a", 1, 8}, streamID{"b", 2, 1}, true), OlderStream},
+		"same incarnation, other term, alive":   {registered(streamID{"b", 2, 1}, streamID{"a", 2, 1}, true), OlderStream},
+		"worker that lost its state, none else": {registered(streamID{"b", 0, 1}, streamID{"a", 7, 1}, false), None},
 	}
 	for name, c := range cases {
 		if got := decideHello(c.facts); got != c.want {

@@ -6,25 +6,20 @@ import (
 	"testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 )
 
 // reattach connects with what the owner was acknowledged, and reports whether the stream may start with deltas.
 func (o *owner) reattach(f *Fleet, change func(*federationv1.Hello)) bool {
 	o.t.Helper()
-	o.stream++
-	hello := o.hello()
+	hello := o.nextHello()
 	hello.Acknowledged, hello.Digest = o.sequence, o.truth.Digest()
 	if change != nil {
 		change(hello)
 	}
-	session, welcome, refused := f.Connect(Peer{ClusterID: o.id}, hello)
-	if refused != nil {
-		o.t.Fatalf("%s is refused: %v", o.id, refused)
-	}
-	if err := session.Begin(&federationv1.Begin{Incarnation: hello.GetIncarnation()}); err != nil {
-		o.t.Fatal(err)
-	}
+	session, welcome := o.hail(f, hello)
+	must.Succeed(o.t, session.Begin(&federationv1.Begin{Incarnation: hello.GetIncarnation()}))
 	o.session = session
 	return welcome.GetDeltas()
 }
@@ -47,11 +42,7 @@ func TestAStreamMayStartWithDeltas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-			o := newOwner(t, "east")
-			for _, s := range envs(40) {
-				o.truth.Put(s)
-			}
-			o.connect(a)
+			o := connected(t, a, "east", envs(40)...)
 			o.change(pool(env(3), 9))
 			if !c.miss {
 				settle(newWire(t, a, b, "a"))
@@ -69,9 +60,7 @@ func TestAStreamMayStartWithDeltas(t *testing.T) {
 // TestI1NoDeltasAfterARestoredEtcd: what the first report omits is lost, so that it must be complete.
 func TestI1NoDeltasAfterARestoredEtcd(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
-	o := newOwner(t, "east")
-	o.truth.Put(pool(env(1), 1))
-	o.connect(f)
+	o := connected(t, f, "east", pool(env(1), 1))
 	if o.reattach(f, func(h *federationv1.Hello) { h.ResourceVersion = 1 }) {
 		t.Error("deltas")
 	}
@@ -80,11 +69,7 @@ func TestI1NoDeltasAfterARestoredEtcd(t *testing.T) {
 // TestDeltasAfterAReattach: the first report has what changed meanwhile, and the whole key index, which counts.
 func TestDeltasAfterAReattach(t *testing.T) {
 	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-	o := newOwner(t, "east")
-	for _, s := range envs(40) {
-		o.truth.Put(s)
-	}
-	o.connect(a)
+	o := connected(t, a, "east", envs(40)...)
 	settle(newWire(t, a, b, "a"))
 	if !o.reattach(b, nil) {
 		t.Fatal("no deltas")

@@ -79,8 +79,18 @@ type owner struct {
 	session     *Session
 }
 
-func newOwner(t testing.TB, id string) *owner {
-	return &owner{t: t, id: id, uid: "uid-" + id, term: id + "-term-1", incarnation: 1}
+func newOwner(t testing.TB, id string, segments ...*segment.Segment) *owner {
+	o := &owner{t: t, id: id, uid: "uid-" + id, term: id + "-term-1", incarnation: 1}
+	o.truth.Apply(segment.Delta{Changed: segments})
+	return o
+}
+
+// connected is an owner whose complete report has arrived.
+func connected(t testing.TB, f *Fleet, id string, segments ...*segment.Segment) *owner {
+	t.Helper()
+	o := newOwner(t, id, segments...)
+	o.connect(f)
+	return o
 }
 
 func (o *owner) hello() *federationv1.Hello {
@@ -88,6 +98,22 @@ func (o *owner) hello() *federationv1.Hello {
 		Protocol: 1, Version: "w", ClusterUid: o.uid, Term: o.term, Incarnation: o.incarnation, Stream: o.stream, ResourceVersion: 100,
 		Hosting: o.hosting,
 	}
+}
+
+// nextHello is the hello of the owner's next stream.
+func (o *owner) nextHello() *federationv1.Hello {
+	o.stream++
+	return o.hello()
+}
+
+// hail says hello, and is welcomed.
+func (o *owner) hail(f *Fleet, hello *federationv1.Hello) (*Session, *federationv1.Welcome) {
+	o.t.Helper()
+	session, welcome, refused := f.Connect(Peer{ClusterID: o.id}, hello)
+	if refused != nil {
+		o.t.Fatalf("%s is refused: %v", o.id, refused)
+	}
+	return session, welcome
 }
 
 // newTerm is a restart of the worker.
@@ -99,11 +125,7 @@ func (o *owner) newTerm(term string) {
 // attach connects and begins, without any report.
 func (o *owner) attach(f *Fleet) {
 	o.t.Helper()
-	o.stream++
-	session, welcome, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
-	if refused != nil {
-		o.t.Fatalf("%s is refused: %v", o.id, refused)
-	}
+	session, welcome := o.hail(f, o.nextHello())
 	if welcome.GetHighestIncarnation() > o.incarnation || welcome.GetHighestIncarnation() == o.incarnation &&
 		welcome.GetHighestTerm() != o.term {
 		o.incarnation, o.sequence = welcome.GetHighestIncarnation()+1, 0

@@ -119,9 +119,8 @@ func (r *receiver) wantForeign(others ...*owner) {
 func TestForeign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
-		east, west := newOwner(t, "east"), newOwner(t, "west")
+		east := newOwner(t, "east", envs(3)...)
 		r := newReceiver(t, east)
-		east.truth.Apply(segment.Delta{Changed: envs(3)})
 		east.attach(f)
 		if got := r.drain(); len(got) != 0 {
 			t.Fatalf("before its complete report the cluster is told %v", got)
@@ -132,8 +131,7 @@ func TestForeign(t *testing.T) {
 		}
 
 		// A cluster becomes known: everything of it, in one complete message.
-		west.truth.Apply(segment.Delta{Changed: []*segment.Segment{pool(env(1), 5), pool(env(2), 6), pool(env(7), 7)}})
-		west.connect(f)
+		west := connected(t, f, "west", pool(env(1), 5), pool(env(2), 6), pool(env(7), 7))
 		got := r.drain()
 		if !got[0].GetComplete() || !slices.Equal(got[0].GetKnown(), []string{"west"}) || len(got[0].GetEnvs()) != 2 {
 			t.Fatalf("of a new cluster it is told %v", got)
@@ -169,12 +167,8 @@ func TestStaleSegmentsAreMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
 		run(t, f)
-		east, west := newOwner(t, "east"), newOwner(t, "west")
+		east, west := connected(t, f, "east", envs(3)...), connected(t, f, "west", envs(3)...)
 		r := newReceiver(t, east)
-		for _, o := range []*owner{east, west} {
-			o.truth.Apply(segment.Delta{Changed: envs(3)})
-			o.connect(f)
-		}
 		r.drain()
 		beatFor(east, 45*time.Second)
 		if got := r.drain(); len(got) != 1 || len(got[0].GetEnvs()) != 3 || !r.stale["west"] {
@@ -260,9 +254,7 @@ func TestI4AfterHealingEveryViewEqualsTheOwnersSegments(t *testing.T) {
 			var owners []*owner
 			var receivers []*receiver
 			for i := range 4 {
-				o := newOwner(t, fmt.Sprint("cluster-", i))
-				o.truth.Apply(segment.Delta{Changed: envs(6)})
-				o.connect(f)
+				o := connected(t, f, fmt.Sprint("cluster-", i), envs(6)...)
 				owners, receivers = append(owners, o), append(receivers, newReceiver(t, o))
 			}
 			for range 300 {
@@ -342,11 +334,7 @@ func (o *owner) reconnect(f *Fleet) {
 // A receiver that reads nothing while Envs come and go costs no more than the Envs it has.
 func TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
-	east, west := newOwner(t, "east"), newOwner(t, "west")
-	for _, o := range []*owner{east, west} {
-		o.truth.Apply(segment.Delta{Changed: envs(10)})
-		o.connect(f)
-	}
+	east, west := connected(t, f, "east", envs(10)...), connected(t, f, "west", envs(10)...)
 	for n := range 3000 {
 		for _, o := range []*owner{west, east} {
 			k := segment.Key{Namespace: "churn", Name: fmt.Sprint(n)}
@@ -395,17 +383,12 @@ func TestStaleClustersAreNotRoutedTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
 		run(t, f)
-		east, west := newOwner(t, "east"), newOwner(t, "west")
-		east.truth.Put(pool(env(0), 100))
-		west.truth.Put(pool(env(0), 1))
-		east.connect(f)
-		west.connect(f)
+		east, west := connected(t, f, "east", pool(env(0), 100)), connected(t, f, "west", pool(env(0), 1))
 		want := func(id string) {
 			t.Helper()
 			synctest.Wait()
-			view, d := f.Pick(env(0), &router.Request{}, 1)
-			if !d.OK() || view.Candidate(d.Index).Cluster.ID != id {
-				t.Errorf("picked %+v, want %s", d, id)
+			if got := picked(f, &router.Request{}, 1); got != id {
+				t.Errorf("picked %s, want %s", got, id)
 			}
 		}
 		want("east")

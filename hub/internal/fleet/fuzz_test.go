@@ -24,8 +24,7 @@ func reportFrame(r *federationv1.Report) *federationv1.WorkerFrame {
 // I5: whatever arrives, in whatever order, a report counts in full or not at all, and only with its last chunk; the view always
 // equals the cluster's snapshot.
 func FuzzFrames(f *testing.F) {
-	east := newOwner(f, "east")
-	east.truth.Apply(segment.Delta{Changed: envs(5)})
+	east := newOwner(f, "east", envs(5)...)
 	complete := east.completeReport(2)
 	var whole []*federationv1.WorkerFrame
 	for _, r := range complete {
@@ -136,9 +135,8 @@ func FuzzRegistry(f *testing.F) {
 		must.Succeed(t, err)
 		defer func() { _ = file.Close() }()
 		put := store.Put{Key: "cluster/east", Value: value}
-		if _, err := file.Commit(t.Context(), store.Txn{Puts: []store.Put{put}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = file.Commit(t.Context(), store.Txn{Puts: []store.Put{put}})
+		must.Succeed(t, err)
 		fleet, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: NewRegistry(file)})
 		if err != nil {
 			return

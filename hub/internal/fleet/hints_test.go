@@ -13,11 +13,8 @@ import (
 // twoReplicas have two clusters with so many idle Pods each: east is attached to a, west to b.
 func twoReplicas(t *testing.T, idle int32) (a, b *Fleet, east *owner, wires []*wire) {
 	a, b = newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-	east, west := newOwner(t, "east"), newOwner(t, "west")
-	for f, o := range map[*Fleet]*owner{a: east, b: west} {
-		o.truth.Put(pool(env(0), idle))
-		o.connect(f)
-	}
+	east = connected(t, a, "east", pool(env(0), idle))
+	connected(t, b, "west", pool(env(0), idle))
 	wires = []*wire{newWire(t, a, b, "a"), newWire(t, b, a, "b")}
 	settle(wires...)
 	return a, b, east, wires
@@ -105,9 +102,7 @@ func TestHintsEndWithTheReport(t *testing.T) {
 
 // ofMany reserves where many idle Pods are, and returns what a peer deducts.
 func ofMany(t *testing.T, a, b *Fleet, wires []*wire) int32 {
-	many := newOwner(t, "many")
-	many.truth.Put(pool(env(1), 100))
-	many.connect(a)
+	connected(t, a, "many", pool(env(1), 100))
 	settle(wires...)
 	view := a.View(env(1))
 	r := a.Reserve(view, 0)

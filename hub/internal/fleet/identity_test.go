@@ -12,24 +12,13 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/router"
-	"navix.sh/atoll/pkg/segment"
 )
-
-func (o *owner) refused(f *Fleet) string {
-	o.stream++
-	_, _, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
-	return refused.GetReason()
-}
 
 // A report belongs to its certificate's cluster, whatever it contains: two clusters send the same bytes, and each changes only
 // its own part.
 func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
-	east, west := newOwner(t, "east"), newOwner(t, "west")
-	for _, o := range []*owner{east, west} {
-		o.truth.Apply(segment.Delta{Changed: envs(3)})
-		o.connect(f)
-	}
+	east, west := connected(t, f, "east", envs(3)...), connected(t, f, "west", envs(3)...)
 	// north's stream sends all that east's stream sends: uid, term, incarnation, and a higher stream number.
 	stolen := east.hello()
 	stolen.Stream = 99
@@ -47,10 +36,8 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 	if f.Env(env(0)).GetClusters()[0].GetClusterId() != "east" || held(f, "north").Len() != 0 {
 		t.Error("the reports did not count for the cluster of their certificate alone")
 	}
-	select {
-	case <-east.session.Replaced():
+	if ended(east.session) {
 		t.Error("the other cluster's stream was replaced")
-	default:
 	}
 	if ack := east.change(pool(env(0), 2)); ack == nil || ack.GetSendComplete() {
 		t.Errorf("the other cluster's report was answered %v", ack)
@@ -61,13 +48,11 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 func TestI12AnotherClusterUnderATakenNameIsRefused(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)
-	o := newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
-	o.connect(f)
+	o := connected(t, f, "east", envs(3)...)
 	thief := newOwner(t, "east")
 	thief.uid, thief.term, thief.incarnation = "another", "thief", 1000
 	for range 20 {
-		if got := thief.refused(f); got != string(IdentityMismatch) {
+		if got := thief.refusal(f); got != string(IdentityMismatch) {
 			t.Fatalf("the thief was refused with %q", got)
 		}
 	}
@@ -77,7 +62,7 @@ func TestI12AnotherClusterUnderATakenNameIsRefused(t *testing.T) {
 	o.connect(f) // a reconnect between the thief's attempts
 	wantTruth(t, f, o)
 	f = newFleet(t, registry)
-	if got := thief.refused(f); got != string(IdentityMismatch) {
+	if got := thief.refusal(f); got != string(IdentityMismatch) {
 		t.Errorf("after a restart of the hub the thief was refused with %q", got)
 	}
 	o.newTerm("restarted")
@@ -88,7 +73,7 @@ func TestI12AnotherClusterUnderATakenNameIsRefused(t *testing.T) {
 func TestANameThatCannotBeRecordedIsNotGiven(t *testing.T) {
 	registry := &memoryRegistry{fail: errors.New("disk full")}
 	f, o := newFleet(t, registry), newOwner(t, "east")
-	if got := o.refused(f); got != string(RegistryUnavailable) {
+	if got := o.refusal(f); got != string(RegistryUnavailable) {
 		t.Fatalf("refused with %q", got)
 	}
 	if f.Cluster("east") != nil || len(f.Clusters()) != 0 || len(f.ClusterIDs()) != 0 {
@@ -103,14 +88,11 @@ func TestANameThatCannotBeRecordedIsNotGiven(t *testing.T) {
 }
 
 func TestANewerStreamReplacesTheOlder(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
-	o.connect(f)
+	f := newFleet(t, &memoryRegistry{})
+	o := connected(t, f, "east", envs(3)...)
 	first := o.session
 	o.connect(f)
-	select {
-	case <-first.Replaced():
-	default:
+	if !ended(first) {
 		t.Fatal("the first stream does not know that it was replaced")
 	}
 	if ack := first.Report(&federationv1.Report{Sequence: 1000, Last: true, Complete: true}); ack != nil {
@@ -123,7 +105,7 @@ func TestANewerStreamReplacesTheOlder(t *testing.T) {
 	}
 	wantTruth(t, f, o)
 	o.stream = 0
-	if got := o.refused(f); got != string(OlderStream) {
+	if got := o.refusal(f); got != string(OlderStream) {
 		t.Errorf("a late attempt was refused with %q", got)
 	}
 }
@@ -137,9 +119,8 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 		quarantined := ""
 		for i := range 10 {
 			o := twins[i%2]
-			o.stream++
 			o.incarnation = uint64(i + 1)
-			s, _, refused := f.Connect(Peer{ClusterID: "east"}, o.hello())
+			s, _, refused := f.Connect(Peer{ClusterID: "east"}, o.nextHello())
 			if refused != nil {
 				quarantined = refused.GetReason()
 				break
@@ -152,7 +133,7 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 			t.Fatalf("refused with %q", quarantined)
 		}
 		for _, o := range twins {
-			if <-o.session.Replaced(); o.refused(f) != string(RefusedQuarantined) {
+			if <-o.session.Replaced(); o.refusal(f) != string(RefusedQuarantined) {
 				t.Error("one of the two may come back")
 			}
 		}
@@ -162,7 +143,7 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 		// One is stopped. The other is admitted once the two have not met for a while.
 		for range 4 {
 			time.Sleep(time.Minute)
-			if got := twins[0].refused(f); got != string(RefusedQuarantined) {
+			if got := twins[0].refusal(f); got != string(RefusedQuarantined) {
 				t.Fatalf("let in too early: %q", got)
 			}
 		}
@@ -184,7 +165,7 @@ func TestACopyThatTookOverIsFoundByTheOriginal(t *testing.T) {
 		twin.term, twin.incarnation = "the twin", original.incarnation+1
 		twin.connect(f)
 		for i, want := range []Refusal{OlderStream, OlderStream, RefusedQuarantined} {
-			if got := original.refused(f); got != string(want) {
+			if got := original.refusal(f); got != string(want) {
 				t.Fatalf("attempt %d of the original: %q, want %q", i+1, got, want)
 			}
 			for range 15 {
@@ -192,7 +173,7 @@ func TestACopyThatTookOverIsFoundByTheOriginal(t *testing.T) {
 				twin.heartbeat()
 			}
 		}
-		if got := twin.refused(f); got != string(RefusedQuarantined) {
+		if got := twin.refusal(f); got != string(RefusedQuarantined) {
 			t.Errorf("the twin goes on: %q", got)
 		}
 	})
@@ -221,7 +202,7 @@ func TestACopyIsFoundByContactsWithAllReplicas(t *testing.T) {
 		twin.connect(fleets[1])
 		settle(wires...)
 		for i, want := range []Refusal{OlderStream, OlderStream, RefusedQuarantined} {
-			if got := original.refused(fleets[(2+i)%3]); got != string(want) {
+			if got := original.refusal(fleets[(2+i)%3]); got != string(want) {
 				t.Fatalf("attempt %d of the original: %q, want %q", i+1, got, want)
 			}
 			for range 15 {
@@ -237,7 +218,7 @@ func TestACopyIsFoundByContactsWithAllReplicas(t *testing.T) {
 			if got := f.Cluster("east").GetState(); got != sandboxv1.ClusterState_QUARANTINED {
 				t.Errorf("replica %d shows the cluster as %s", i, got)
 			}
-			if got := twin.refused(f); got != string(RefusedQuarantined) {
+			if got := twin.refusal(f); got != string(RefusedQuarantined) {
 				t.Errorf("the twin goes on at replica %d: %q", i, got)
 			}
 		}
@@ -297,12 +278,10 @@ func TestEtcdRestoredUnderAStream(t *testing.T) {
 		}
 	}
 	o.newTerm("after")
-	o.stream++
-	hello := o.hello()
+	hello := o.nextHello()
 	hello.ResourceVersion = 179
-	s, welcome, refused := f.Connect(Peer{ClusterID: "east"}, hello)
-	if refused != nil || !welcome.GetEtcdRestored() || !s.EtcdRestored() {
-		t.Errorf("welcome %v, refused %v", welcome, refused)
+	if s, welcome := o.hail(f, hello); !welcome.GetEtcdRestored() || !s.EtcdRestored() {
+		t.Errorf("welcome %v", welcome)
 	}
 }
 
@@ -316,8 +295,7 @@ func TestEtcdRestored(t *testing.T) {
 	f.saveRecords(t.Context())
 	f = newFleet(t, registry)
 	hello := func(rv uint64) *federationv1.Hello {
-		o.stream++
-		h := o.hello()
+		h := o.nextHello()
 		h.ResourceVersion = rv
 		return h
 	}

@@ -16,10 +16,8 @@ type claims struct {
 }
 
 func newClaims(t *testing.T) *claims {
-	c := &claims{t: t, f: newFleet(t, &memoryRegistry{}), o: newOwner(t, "east")}
-	c.o.truth.Put(pool(env(0), 3))
-	c.o.connect(c.f)
-	return c
+	f := newFleet(t, &memoryRegistry{})
+	return &claims{t: t, f: f, o: connected(t, f, "east", pool(env(0), 3))}
 }
 
 func (c *claims) reserve() *Reservation {

@@ -14,7 +14,6 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/router"
-	"navix.sh/atoll/pkg/segment"
 )
 
 // Three faults of one cluster: its record cannot be written, its report takes forever, and it does not read what it is sent. The
@@ -24,20 +23,15 @@ func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 		gate := make(chan struct{})
 		registry := &memoryRegistry{block: map[string]chan struct{}{}}
 		f := newFleet(t, registry)
-		stuck, applying, well := newOwner(t, "stuck"), newOwner(t, "applying"), newOwner(t, "well")
-		for _, o := range []*owner{stuck, applying, well} {
-			o.truth.Apply(segment.Delta{Changed: envs(20)})
-			o.connect(f)
-		}
+		stuck, applying := connected(t, f, "stuck", envs(20)...), connected(t, f, "applying", envs(20)...)
+		well := connected(t, f, "well", envs(20)...)
 		// applying falls silent, too, so that its health has to be evaluated while its report is at work.
 		beatFor(well, unreachableAfter+time.Second)
 		registry.block["stuck"] = gate
 		done := make(chan error)
 		go func() {
 			stuck.newTerm("next") // must be made durable
-			stuck.stream++
-			_, _, refused := f.Connect(Peer{ClusterID: stuck.id}, stuck.hello())
-			_ = refused
+			_, _, _ = f.Connect(Peer{ClusterID: stuck.id}, stuck.nextHello())
 			_ = f.cluster("stuck").saveIfDirty(context.Background()) // waits for nothing: there is nothing new
 			s := f.cluster("stuck").session.Load()
 			done <- s.Begin(&federationv1.Begin{Incarnation: stuck.incarnation})
@@ -85,10 +79,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var owners []*owner
 	for i := range 5 {
-		o := newOwner(t, fmt.Sprint("cluster-", i))
-		o.truth.Apply(segment.Delta{Changed: envs(10)})
-		o.connect(f)
-		owners = append(owners, o)
+		owners = append(owners, connected(t, f, fmt.Sprint("cluster-", i), envs(10)...))
 	}
 	var reporters, others sync.WaitGroup
 	for i, o := range owners {
@@ -159,9 +150,8 @@ func TestEverythingAtOnce(t *testing.T) {
 }
 
 func TestAPickAllocatesNothing(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(10)})
-	o.connect(f)
+	f := newFleet(t, &memoryRegistry{})
+	connected(t, f, "east", envs(10)...)
 	req := &router.Request{}
 	if got := testing.AllocsPerRun(1000, func() { f.Pick(env0, req, 7) }); got != 0 {
 		t.Errorf("%v allocations", got)

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -12,14 +13,30 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/router"
 )
 
-// refusal is why a cluster's stream is refused now.
+// operate makes a change of one cluster, which must succeed.
+func operate(t testing.TB, change func(context.Context, string) (*sandboxv1.Cluster, error), id string) {
+	t.Helper()
+	_, err := change(t.Context(), id)
+	must.Succeed(t, err)
+}
+
+// picked is the cluster that a claim for env(0) goes to, or why there is none.
+func picked(f *Fleet, req *router.Request, random uint64) string {
+	view, d := f.Pick(env(0), req, random)
+	if !d.OK() {
+		return string(d.Reason)
+	}
+	return view.Candidate(d.Index).Cluster.ID
+}
+
+// refusal is why a cluster's next stream is refused; empty if it is not.
 func (o *owner) refusal(f *Fleet) string {
-	o.stream++
-	session, _, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
+	session, _, refused := f.Connect(Peer{ClusterID: o.id}, o.nextHello())
 	if session != nil {
 		session.Close()
 	}
@@ -30,18 +47,9 @@ func (o *owner) refusal(f *Fleet) string {
 func TestADrainingClusterGetsNoNewClaims(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)
-	east, west := newOwner(t, "east"), newOwner(t, "west")
-	east.truth.Put(pool(env(0), 9))
-	west.truth.Put(pool(env(0), 1))
-	east.connect(f)
-	west.connect(f)
-	pick := func(f *Fleet) string {
-		view, d := f.Pick(env(0), &router.Request{}, 1)
-		if !d.OK() {
-			return string(d.Reason)
-		}
-		return view.Candidate(d.Index).Cluster.ID
-	}
+	east := connected(t, f, "east", pool(env(0), 9))
+	connected(t, f, "west", pool(env(0), 1))
+	pick := func(f *Fleet) string { return picked(f, &router.Request{}, 1) }
 	shown, err := f.Drain(t.Context(), "east")
 	if err != nil || shown.GetState() != sandboxv1.ClusterState_DRAINING {
 		t.Fatalf("draining: %v %v", shown, err)
@@ -74,11 +82,8 @@ func TestI4AForgottenClusterLeavesEveryView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := &memoryRegistry{}
 		f := newFleet(t, registry)
-		east, west, north := newOwner(t, "east"), newOwner(t, "west"), newOwner(t, "north")
-		for _, o := range []*owner{east, west, north} {
-			o.truth.Put(pool(env(0), 1))
-			o.connect(f)
-		}
+		east, west := connected(t, f, "east", pool(env(0), 1)), connected(t, f, "west", pool(env(0), 1))
+		north := connected(t, f, "north", pool(env(0), 1))
 		there, away := newReceiver(t, west), newReceiver(t, north)
 		there.drain()
 		away.drain()
@@ -111,18 +116,10 @@ func TestI4AForgottenClusterLeavesEveryView(t *testing.T) {
 func TestAForgottenClusterIsRefused(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)
-	east := newOwner(t, "east")
-	east.truth.Put(pool(env(0), 1))
-	east.connect(f)
-	if _, err := f.Drain(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Forget(t.Context(), "east"); err != nil { // attached, but drained
-		t.Fatal(err)
-	}
-	select {
-	case <-east.session.Replaced():
-	default:
+	east := connected(t, f, "east", pool(env(0), 1))
+	operate(t, f.Drain, "east")
+	operate(t, f.Forget, "east") // attached, but drained
+	if !ended(east.session) {
 		t.Error("its stream goes on")
 	}
 	if east.change(pool(env(0), 5)) != nil || f.View(env(0)) != nil {
@@ -145,16 +142,13 @@ func TestAForgottenClusterIsRefused(t *testing.T) {
 		t.Errorf("it comes back with an invented uid: %q", got)
 	}
 
-	if _, err := f.ReleaseName(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
+	operate(t, f.ReleaseName, "east")
 	f = newFleet(t, registry)
 	if got := east.refusal(f); got != string(RefusedForgotten) {
 		t.Errorf("it comes back to a name that was released: %q", got)
 	}
-	successor := newOwner(t, "east")
+	successor := newOwner(t, "east", pool(env(0), 2))
 	successor.uid, successor.term = "uid-successor", "successor"
-	successor.truth.Put(pool(env(0), 2))
 	successor.connect(f) // with incarnation 1 and sequence 1, like the previous one
 	wantTruth(t, f, successor)
 	if got := east.refusal(f); got != string(IdentityMismatch) {
@@ -173,20 +167,15 @@ func TestAForgottenClusterMayRegisterAgain(t *testing.T) {
 	east.incarnation = 7
 	east.connect(f)
 	east.session.Close()
-	if _, err := f.Forget(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Undrain(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
+	operate(t, f.Forget, "east")
+	operate(t, f.Undrain, "east")
 	if f.Forgotten("east", east.uid) {
 		t.Error("it still counts as forgotten")
 	}
 	old := newOwner(t, "east")
-	old.stream++
-	session, welcome, refused := f.Connect(Peer{ClusterID: "east"}, old.hello())
-	if refused != nil || welcome.GetHighestIncarnation() != 7 {
-		t.Fatalf("welcomed with %v, refused %v", welcome, refused)
+	session, welcome := old.hail(f, old.nextHello())
+	if welcome.GetHighestIncarnation() != 7 {
+		t.Fatalf("welcomed with %v", welcome)
 	}
 	if err := session.Begin(&federationv1.Begin{Incarnation: 2}); !errors.Is(err, ErrIncarnation) {
 		t.Errorf("an older incarnation: %v", err)
@@ -202,9 +191,7 @@ func TestAForgottenClusterMayRegisterAgain(t *testing.T) {
 func TestForgettingThatCannotBeRecordedChangesNothing(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)
-	east := newOwner(t, "east")
-	east.truth.Put(pool(env(0), 1))
-	east.connect(f)
+	east := connected(t, f, "east", pool(env(0), 1))
 	east.session.Close()
 	registry.mu.Lock()
 	registry.fail = errors.New("disk full")
@@ -221,21 +208,15 @@ func TestForgettingThatCannotBeRecordedChangesNothing(t *testing.T) {
 // TestASuccessorIsNotMeasuredByTheOneBefore: its reports start from zero, in the same hub process.
 func TestASuccessorIsNotMeasuredByTheOneBefore(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
-	east := newOwner(t, "east")
-	east.connect(f)
+	east := connected(t, f, "east")
 	for n := range int32(5) {
 		east.change(pool(env(0), n+1))
 	}
 	east.session.Close()
-	if _, err := f.Forget(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.ReleaseName(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
-	successor := newOwner(t, "east")
+	operate(t, f.Forget, "east")
+	operate(t, f.ReleaseName, "east")
+	successor := newOwner(t, "east", pool(env(1), 2))
 	successor.uid, successor.term = "uid-successor", "successor"
-	successor.truth.Put(pool(env(1), 2))
 	successor.connect(f)
 	wantTruth(t, f, successor)
 }
@@ -254,12 +235,8 @@ func TestForgettingRevokesTheCertificatesKey(t *testing.T) {
 	east, _ = connect("east", "u1", "renewed", 2)
 	other, _ := connect("other", "u2", "first", 1) // a certificate for another name with the same key
 	east.Close()
-	if _, err := f.Forget(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-other.Replaced():
-	default:
+	operate(t, f.Forget, "east")
+	if !ended(other) {
 		t.Error("a stream with its key goes on under another name")
 	}
 	check := func(when string, want map[[3]string]string) {
@@ -282,15 +259,11 @@ func TestForgettingRevokesTheCertificatesKey(t *testing.T) {
 		})
 		f = newFleet(t, registry)
 	}
-	if _, err := f.ReleaseName(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
+	operate(t, f.ReleaseName, "east")
 	check("released", map[[3]string]string{
 		{"east", "u1", "new"}: "Forgotten", {"east", "u5", "renewed"}: "Forgotten", {"other", "u2", "first"}: "Forgotten",
 	})
-	if _, err := f.Undrain(t.Context(), "east"); err != nil {
-		t.Fatal(err)
-	}
+	operate(t, f.Undrain, "east")
 	check("taken back", map[[3]string]string{{"east", "u1", "renewed"}: "", {"other", "u2", "first"}: ""})
 	if _, err := f.ReleaseName(t.Context(), "east"); !errors.Is(err, ErrNoCluster) {
 		t.Errorf("releasing a name that is taken: %v", err)
@@ -327,18 +300,8 @@ func TestARevokedClusterSaysSo(t *testing.T) {
 func TestI15AClusterDrawsNoClaimsThatItMayNotServe(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)
-	east, west := newOwner(t, "east"), newOwner(t, "west")
-	east.truth.Put(pool(env(0), 1000))
-	west.truth.Put(pool(env(0), 1))
-	east.connect(f)
-	west.connect(f)
-	goes := func(f *Fleet, team string) string {
-		view, d := f.Pick(env(0), &router.Request{Team: team}, 0)
-		if !d.OK() {
-			return string(d.Reason)
-		}
-		return view.Candidate(d.Index).Cluster.ID
-	}
+	east := connected(t, f, "east", pool(env(0), 1000))
+	connected(t, f, "west", pool(env(0), 1))
 	for _, c := range []struct {
 		scope      *hubstate.Scope
 		team, want string
@@ -353,10 +316,9 @@ func TestI15AClusterDrawsNoClaimsThatItMayNotServe(t *testing.T) {
 		{&hubstate.Scope{Envs: []string{env(0).Namespace + "/" + env(0).Name}}, "red", "east"},
 		{&hubstate.Scope{Namespaces: []string{env(0).Namespace}, Teams: []string{"blue"}}, "red", "west"},
 	} {
-		if _, err := f.SetScope(t.Context(), "east", c.scope); err != nil {
-			t.Fatal(err)
-		}
-		if got := goes(f, c.team); got != c.want {
+		_, err := f.SetScope(t.Context(), "east", c.scope)
+		must.Succeed(t, err)
+		if got := picked(f, &router.Request{Team: c.team}, 0); got != c.want {
 			t.Errorf("scope %v: a claim of team %q goes to %s, want %s", c.scope, c.team, got, c.want)
 		}
 	}
@@ -365,7 +327,7 @@ func TestI15AClusterDrawsNoClaimsThatItMayNotServe(t *testing.T) {
 	}
 	f = newFleet(t, registry)
 	east.connect(f)
-	if got := goes(f, "red"); got != string(router.NotServed) {
+	if got := picked(f, &router.Request{Team: "red"}, 0); got != string(router.NotServed) {
 		t.Errorf("after a restart: %s", got)
 	}
 }

@@ -52,11 +52,7 @@ func TestI14AClusterOverItsLimitIsDegradedAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := limited(t, c.limits)
-			east, west := newOwner(t, "east"), newOwner(t, "west")
-			for _, o := range []*owner{east, west} {
-				o.truth.Apply(segment.Delta{Changed: envs(3)})
-				o.connect(f)
-			}
+			east, west := connected(t, f, "east", envs(3)...), connected(t, f, "west", envs(3)...)
 			r := east.report(segment.Delta{Changed: append(envs(3), c.over...)}, true, 1<<20)[0]
 			for i := range c.keys {
 				r.Keys = append(r.Keys, &federationv1.KeyHolder{KeyHash: fmt.Sprint(i)})
@@ -105,9 +101,8 @@ func TestI14AnInvalidSegmentCostsItsOwnEnvAlone(t *testing.T) {
 			Name: strings.Repeat("n", 1<<20)}},
 		`default/env-009: invalid segment: default_instance_t`: {Key: env(9).Proto(), DefaultInstanceType: strings.Repeat("n", 1000)},
 	} {
-		f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-		o.truth.Apply(segment.Delta{Changed: envs(3)})
-		o.connect(f)
+		f := newFleet(t, &memoryRegistry{})
+		o := connected(t, f, "east", envs(3)...)
 		o.sequence++
 		o.session.Report(&federationv1.Report{Sequence: o.sequence, Last: true,
 			Segments: []*federationv1.EnvSegment{s, pool(env(2), 77).Proto()}})
@@ -135,9 +130,8 @@ func TestI14AnUnfinishedReportIsKeptWithinItsBudget(t *testing.T) {
 		"keys":           {Keys: make([]*federationv1.KeyHolder, 1000)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, o := limited(t, Limits{Bytes: 1 << 20}), newOwner(t, "east")
-			o.truth.Apply(segment.Delta{Changed: envs(3)})
-			o.connect(f)
+			f := limited(t, Limits{Bytes: 1 << 20})
+			o := connected(t, f, "east", envs(3)...)
 			o.sequence++
 			for n := range uint32(maxChunks) {
 				ack := o.session.Report(&federationv1.Report{Sequence: o.sequence, Chunk: n, Complete: true, Last: n == maxChunks-1,
@@ -164,8 +158,7 @@ func TestI14AnUnfinishedReportIsKeptWithinItsBudget(t *testing.T) {
 
 // The key index of a report that does not count is not used: it may be from another time, or made up.
 func TestKeysOfAReportThatDoesNotCountAreNotUsed(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
+	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east", envs(3)...)
 	o.attach(f)
 	keys := []*federationv1.KeyHolder{{KeyHash: "0123"}}
 	report := func(sequence uint64, complete bool, segments ...*federationv1.EnvSegment) bool {
@@ -218,11 +211,7 @@ func TestI14ANewTermIsNotWrittenDownWithoutEnd(t *testing.T) {
 		f, o, other := newFleet(t, &memoryRegistry{}), newOwner(t, "east"), newOwner(t, "west")
 		begin := func() error {
 			o.newTerm(fmt.Sprint("term-", o.incarnation))
-			o.stream++
-			session, _, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
-			if refused != nil {
-				t.Fatal(refused)
-			}
+			session, _ := o.hail(f, o.nextHello())
 			return session.Begin(&federationv1.Begin{Incarnation: o.incarnation})
 		}
 		written := 0

@@ -15,7 +15,6 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/router"
-	"navix.sh/atoll/pkg/segment"
 )
 
 // steppedClock is a wall clock that can be set, over a monotonic one that cannot.
@@ -60,11 +59,9 @@ func wantHealth(t *testing.T, f *Fleet, id string, want router.Health) {
 
 func TestLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		registry := &memoryRegistry{}
-		f, o := newFleet(t, registry), newOwner(t, "east")
+		f := newFleet(t, &memoryRegistry{})
 		run(t, f)
-		o.truth.Apply(segment.Delta{Changed: envs(3)})
-		o.connect(f)
+		o := connected(t, f, "east", envs(3)...)
 		beatFor(o, time.Minute)
 		wantHealth(t, f, "east", router.Fresh)
 
@@ -115,10 +112,9 @@ func TestARestartedHubTrustsWhatAttaches(t *testing.T) {
 
 func TestI5NeitherSilenceNorDisconnectDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
+		f := newFleet(t, &memoryRegistry{})
 		run(t, f)
-		o.truth.Apply(segment.Delta{Changed: envs(50)})
-		o.connect(f)
+		o := connected(t, f, "east", envs(50)...)
 		time.Sleep(time.Hour)
 		wantTruth(t, f, o)
 		o.session.Close()
@@ -139,9 +135,7 @@ func TestI11AStepOfTheWallClockChangesNoLiveness(t *testing.T) {
 			f, err := New(t.Context(), Options{Clock: wall, Registry: &memoryRegistry{}})
 			must.Succeed(t, err)
 			run(t, f)
-			o := newOwner(t, "east")
-			o.truth.Apply(segment.Delta{Changed: envs(3)})
-			o.connect(f)
+			o := connected(t, f, "east", envs(3)...)
 			beatFor(o, 30*time.Second)
 			wall.step.Store(int64(step))
 			time.Sleep(2 * time.Second)
@@ -186,9 +180,8 @@ func TestRecordsAreSaved(t *testing.T) {
 // TestAStreamComesBackWithTheDiskFull: its term is durable, so no write is needed.
 func TestAStreamComesBackWithTheDiskFull(t *testing.T) {
 	registry := &memoryRegistry{}
-	f, o := newFleet(t, registry), newOwner(t, "east")
-	o.truth.Put(pool(env(0), 1))
-	o.connect(f)
+	f := newFleet(t, registry)
+	o := connected(t, f, "east", pool(env(0), 1))
 	o.session.Close()
 	registry.mu.Lock()
 	registry.fail = errors.New("no space left on device")
@@ -196,11 +189,7 @@ func TestAStreamComesBackWithTheDiskFull(t *testing.T) {
 	o.connect(f)
 	wantTruth(t, f, o)
 	o.newTerm("next") // this one is not, and must be
-	o.stream++
-	session, _, refused := f.Connect(Peer{ClusterID: "east"}, o.hello())
-	if refused != nil {
-		t.Fatalf("refused: %v", refused)
-	}
+	session, _ := o.hail(f, o.nextHello())
 	if err := session.Begin(&federationv1.Begin{Incarnation: o.incarnation}); err == nil {
 		t.Error("I5: an incarnation counts that is not written down")
 	}

@@ -30,7 +30,7 @@ func gathered(t *testing.T, r prometheus.Gatherer, name string) map[string]float
 			for _, l := range m.GetLabel() {
 				labels += l.GetValue() + " "
 			}
-			out[labels] = m.GetGauge().GetValue()
+			out[labels] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
 	return out

@@ -13,7 +13,6 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/pkg/segment"
 )
 
 // listen receives in the background, as the pump of a stream does, until the stream is replaced.
@@ -38,11 +37,7 @@ func TestAReportTravelsInOneMessage(t *testing.T) {
 	const count = 100
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
-		east, west := newOwner(t, "east"), newOwner(t, "west")
-		for _, o := range []*owner{east, west} {
-			o.truth.Apply(segment.Delta{Changed: envs(count)})
-			o.connect(f)
-		}
+		east, west := connected(t, f, "east", envs(count)...), connected(t, f, "west", envs(count)...)
 		r := newReceiver(t, east)
 		r.drain()
 		messages := r.listen()
@@ -72,17 +67,13 @@ func TestClustersThatComeBackTogetherAreToldOfTogether(t *testing.T) {
 	const clusters = 30
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
-		east := newOwner(t, "east")
-		east.truth.Apply(segment.Delta{Changed: envs(3)})
-		east.connect(f)
+		east := connected(t, f, "east", envs(3)...)
 		time.Sleep(time.Second) // the fleet's first instant counts as never
 		messages := newReceiver(t, east).listen()
 		known := map[string]bool{}
 		complete := 0
 		for n := range clusters {
-			o := newOwner(t, fmt.Sprintf("other-%02d", n))
-			o.truth.Apply(segment.Delta{Changed: envs(3)})
-			o.connect(f)
+			connected(t, f, fmt.Sprintf("other-%02d", n), envs(3)...)
 			synctest.Wait() // the receiver takes what it gets
 		}
 		time.Sleep(foreignPause)
@@ -110,12 +101,9 @@ func TestFirstReportsComeBeforeWhatIsToldOfThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, &memoryRegistry{})
-				east, west := newOwner(t, "east"), newOwner(t, "west")
-				for _, o := range []*owner{east, west} {
-					o.truth.Apply(segment.Delta{Changed: envs(3)})
-				}
+				west := newOwner(t, "west", envs(3)...)
 				west.attach(f)
-				east.connect(f)
+				east := connected(t, f, "east", envs(3)...)
 				begin := time.Now()
 				messages := newReceiver(t, east).listen()
 				time.Sleep(foreignHold / 2)
@@ -142,11 +130,7 @@ func TestFirstReportsComeBeforeWhatIsToldOfThem(t *testing.T) {
 func TestCountsWaitLongerThanEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
-		east, west := newOwner(t, "east"), newOwner(t, "west")
-		for _, o := range []*owner{east, west} {
-			o.truth.Apply(segment.Delta{Changed: envs(3)})
-			o.connect(f)
-		}
+		east, west := connected(t, f, "east", envs(3)...), connected(t, f, "west", envs(3)...)
 		r := newReceiver(t, east)
 		r.drain()
 		time.Sleep(foreignCalm)
@@ -184,10 +168,7 @@ func TestForeignMessagesHaveSlots(t *testing.T) {
 		size := f.fulls.Size()
 		var owners []*owner
 		for n := range size + 2 {
-			o := newOwner(t, fmt.Sprintf("c-%02d", n))
-			o.truth.Apply(segment.Delta{Changed: envs(1)})
-			o.connect(f)
-			owners = append(owners, o)
+			owners = append(owners, connected(t, f, fmt.Sprintf("c-%02d", n), envs(1)...))
 		}
 		time.Sleep(time.Second) // the fleet's first instant counts as never
 		ctx, end := context.WithCancel(t.Context())
@@ -221,16 +202,12 @@ func TestCompleteMessagesGiveWayToFirstReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
 		time.Sleep(time.Second) // the fleet's first instant counts as never
-		east := newOwner(t, "east")
-		east.truth.Apply(segment.Delta{Changed: envs(1)})
-		east.connect(f)
+		east := connected(t, f, "east", envs(1)...)
 		messages := newReceiver(t, east).listen()
 		<-messages
 		began := time.Now()
 		newOwner(t, "arriving").attach(f)
-		west := newOwner(t, "west")
-		west.truth.Apply(segment.Delta{Changed: envs(1)})
-		west.connect(f)
+		connected(t, f, "west", envs(1)...)
 		m := <-messages
 		for !m.GetComplete() { // of the roster
 			m = <-messages

@@ -85,12 +85,9 @@ func wantWhere(t testing.TB, f *Fleet, id, peer string) {
 
 func TestARelayedViewEqualsTheOwners(t *testing.T) {
 	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-	early, late := newOwner(t, "early"), newOwner(t, "late")
-	for i := range 3000 {
-		early.truth.Put(pool(env(i), 1))
-	}
-	early.connect(a)
+	early := connected(t, a, "early", envs(3000)...)
 	w := newWire(t, a, b, "a")
+	late := newOwner(t, "late")
 	late.hosting = &federationv1.Hosting{Host: "mgmt-0", Latency: durationpb.New(time.Millisecond)}
 	late.connect(a)
 	settle(w)
@@ -115,11 +112,7 @@ func TestARelayedViewEqualsTheOwners(t *testing.T) {
 // TestI5ABrokenRelayLeavesTheParts: the clusters are the last choice until the relay is back, and then need no complete report.
 func TestI5ABrokenRelayLeavesTheParts(t *testing.T) {
 	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-	o := newOwner(t, "east")
-	for _, s := range envs(60) {
-		o.truth.Put(s)
-	}
-	o.connect(a)
+	o := connected(t, a, "east", envs(60)...)
 	w := newWire(t, a, b, "a")
 	settle(w)
 	w.cut()
@@ -127,13 +120,7 @@ func TestI5ABrokenRelayLeavesTheParts(t *testing.T) {
 	if health, _ := b.Health("east"); !health.LastChoice() {
 		t.Errorf("after the relay broke, the health is %s", health)
 	}
-	wantWhereNow := func(peer string) {
-		t.Helper()
-		if at, here := b.Where("east"); at != peer || here {
-			t.Errorf("attached at %q (here: %t), want %q", at, here, peer)
-		}
-	}
-	wantWhereNow("a")
+	wantWhere(t, b, "east", "a")
 	o.change(pool(env(5), 5))
 	w = newWire(t, a, b, "a")
 	settle(w)
@@ -160,20 +147,14 @@ func TestI5ABrokenRelayLeavesTheParts(t *testing.T) {
 func TestTheHighestStreamHasTheCluster(t *testing.T) {
 	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
 	ab, ba := newWire(t, a, b, "a"), newWire(t, b, a, "b")
-	o := newOwner(t, "east")
-	for _, s := range envs(40) {
-		o.truth.Put(s)
-	}
-	o.connect(a)
+	o := connected(t, a, "east", envs(40)...)
 	settle(ab, ba)
 	old := o.session
 	late := &federationv1.RelayFrame{Body: &federationv1.RelayFrame_Attached{Attached: a.cluster("east").announcement(old)}}
 	o.connect(b) // the stream to a is dead, and a does not know
 	wantWhere(t, b, "east", "")
 	settle(ba)
-	select {
-	case <-old.Replaced():
-	default:
+	if !ended(old) {
 		t.Fatal("the dead stream stays attached")
 	}
 	wantWhere(t, a, "east", "b")
@@ -184,9 +165,8 @@ func TestTheHighestStreamHasTheCluster(t *testing.T) {
 	if ba.counts["complete"] != 0 {
 		t.Errorf("moving a cluster sent %v, want deltas alone", ba.counts)
 	}
-	if _, _, err := ab.inlet.Take(late); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := ab.inlet.Take(late)
+	must.Succeed(t, err)
 	wantWhere(t, b, "east", "")
 	o.change(pool(env(2), 7))
 	settle(ab, ba)
@@ -218,12 +198,8 @@ func TestI4ViewsAgreeWhereverAWorkerIsAttached(t *testing.T) {
 		for _, p := range pairs {
 			connect(p[0], p[1])
 		}
-		o := newOwner(t, "east")
-		for _, s := range envs(30) {
-			o.truth.Put(s)
-		}
 		at := 0
-		o.connect(fleets[at])
+		o := connected(t, fleets[at], "east", envs(30)...)
 		for range 300 {
 			p := pairs[rnd.IntN(len(pairs))]
 			switch rnd.IntN(12) {
@@ -282,11 +258,7 @@ func reattach(o *owner, f *Fleet) bool {
 // TestRelayedSessionsGetNoForeignSegments: their replica sends these. A worker that is attached here does get those of relayed clusters.
 func TestRelayedSessionsGetNoForeignSegments(t *testing.T) {
 	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-	far, near := newOwner(t, "far"), newOwner(t, "near")
-	far.truth.Put(pool(env(1), 1))
-	near.truth.Put(pool(env(1), 2))
-	far.connect(a)
-	near.connect(b)
+	far, near := connected(t, a, "far", pool(env(1), 1)), connected(t, b, "near", pool(env(1), 2))
 	w := newWire(t, a, b, "a")
 	settle(w)
 	far.change(pool(env(1), 4))
@@ -312,9 +284,7 @@ func TestRelayedHeartbeatsKeepAClusterFresh(t *testing.T) {
 		registry := &memoryRegistry{}
 		a, b := newFleet(t, registry), newFleet(t, registry)
 		w := newWire(t, a, b, "a")
-		o := newOwner(t, "east")
-		o.truth.Put(pool(env(1), 1))
-		o.connect(a)
+		o := connected(t, a, "east", pool(env(1), 1))
 		settle(w)
 		for range 20 {
 			time.Sleep(heartbeatInterval)
@@ -354,8 +324,7 @@ func TestRelayedHeartbeatsKeepAClusterFresh(t *testing.T) {
 // TestI10APeerThatReadsSlowlyIsOwedACompleteReport: what waits for it is bounded, and it misses nothing.
 func TestI10APeerThatReadsSlowlyIsOwedACompleteReport(t *testing.T) {
 	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-	o := newOwner(t, "east")
-	o.connect(a)
+	o := connected(t, a, "east")
 	w := newWire(t, a, b, "a")
 	settle(w)
 	clear(w.counts)
@@ -377,11 +346,7 @@ func TestI10APeerThatReadsSlowlyIsOwedACompleteReport(t *testing.T) {
 func TestI5ARelayedMassRemovalNeedsTwoCompleteReports(t *testing.T) {
 	registry := &memoryRegistry{}
 	a, b := newFleet(t, registry), newFleet(t, registry)
-	o := newOwner(t, "east")
-	for _, s := range envs(60) {
-		o.truth.Put(s)
-	}
-	o.connect(b)
+	o := connected(t, b, "east", envs(60)...)
 	full := o.truth.Clone()
 	for i := range 50 {
 		o.truth.Remove(env(i))
@@ -437,22 +402,18 @@ func TestARelayIsRefused(t *testing.T) {
 // TestI4AForgottenClusterIsNotRelayed: the registry here decides, not a peer that has not read it yet.
 func TestI4AForgottenClusterIsNotRelayed(t *testing.T) {
 	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
-	o := newOwner(t, "east")
-	o.truth.Put(pool(env(1), 1))
-	o.connect(a)
+	o := connected(t, a, "east", pool(env(1), 1))
 	w := newWire(t, a, b, "a")
 	settle(w)
 	w.inlet.flows["east"].end()
-	_, err := b.Forget(t.Context(), "east")
-	must.Succeed(t, err)
+	operate(t, b.Forget, "east")
 	o.heartbeat()
 	o.change(pool(env(2), 1))
 	settle(w)
 	if held(b, "east").Len() != 0 {
 		t.Errorf("a forgotten cluster has %d Envs again", held(b, "east").Len())
 	}
-	_, err = b.Undrain(t.Context(), "east")
-	must.Succeed(t, err)
+	operate(t, b.Undrain, "east")
 }
 
 func TestI14APeersFramesAreBounded(t *testing.T) {
@@ -515,11 +476,7 @@ func BenchmarkRelay(b *testing.B) {
 	for name, peers := range map[string]int{"alone": 0, "one-peer": 1} {
 		b.Run(name, func(b *testing.B) {
 			a, to := newFleet(b, &memoryRegistry{}), newFleet(b, &memoryRegistry{})
-			o := newOwner(b, "east")
-			for _, s := range envs(1000) {
-				o.truth.Put(s)
-			}
-			o.connect(a)
+			o := connected(b, a, "east", envs(1000)...)
 			relay, inlet, bytes := (*Relay)(nil), to.NewInlet("a"), 0
 			deliver := func() {
 				for frame := relay.next(); frame != nil; frame = relay.next() {

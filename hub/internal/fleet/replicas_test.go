@@ -58,21 +58,17 @@ func ended(s *Session) bool {
 // stream there.
 func TestI4AForgetAtOneReplicaEndsTheStreamAtAnother(t *testing.T) {
 	inMemory(t, func(t *testing.T, a, b *Fleet, _ *store.Memory) {
-		o := newOwner(t, "east")
-		o.truth.Put(pool(env(1), 1))
-		o.connect(a)
+		o := connected(t, a, "east", pool(env(1), 1))
 		synctest.Wait()
 		if got := b.Registration("east"); got != o.uid || fmt.Sprint(b.ClusterIDs()) != "[east]" {
 			t.Errorf("registered at a, b has %q of %v", got, b.ClusterIDs())
 		}
-		_, err := b.Drain(t.Context(), "east")
-		must.Succeed(t, err)
+		operate(t, b.Drain, "east")
 		synctest.Wait()
 		if !a.cluster("east").draining.Load() {
 			t.Error("drained at b, and a sends claims")
 		}
-		_, err = b.Forget(t.Context(), "east")
-		must.Succeed(t, err)
+		operate(t, b.Forget, "east")
 		synctest.Wait()
 		if !ended(o.session) || !a.Forgotten("east", o.uid) || len(a.ClusterIDs()) != 0 || len(a.Keys("")) != 0 {
 			t.Errorf("forgotten at b, a has %v with %v, stream ended: %t", a.ClusterIDs(), a.Keys(""), ended(o.session))
@@ -80,8 +76,7 @@ func TestI4AForgetAtOneReplicaEndsTheStreamAtAnother(t *testing.T) {
 		if _, _, refused := a.Connect(Peer{ClusterID: "east"}, o.hello()); refused.GetReason() != string(RefusedForgotten) {
 			t.Errorf("at a: %v", refused)
 		}
-		_, err = a.Undrain(t.Context(), "east")
-		must.Succeed(t, err)
+		operate(t, a.Undrain, "east")
 		synctest.Wait()
 		o.connect(b)
 		wantTruth(t, b, o)
@@ -101,8 +96,7 @@ func TestAKeyRevokedAtOneReplicaIsRevokedAtAll(t *testing.T) {
 			t.Fatal(refused, refused2)
 		}
 		synctest.Wait()
-		_, err := a.Forget(t.Context(), "east")
-		must.Succeed(t, err)
+		operate(t, a.Forget, "east")
 		synctest.Wait()
 		if _, refused := connect(b, "north", "n"); !ended(other) || refused.GetReason() != string(RefusedForgotten) {
 			t.Errorf("at b west's stream ended: %t; north: %v", ended(other), refused)
@@ -131,8 +125,7 @@ func TestOneNameAtTwoReplicas(t *testing.T) {
 // leader ends.
 func TestI4IncarnationsRiseAcrossReplicas(t *testing.T) {
 	inMemory(t, func(t *testing.T, a, b *Fleet, s *store.Memory) {
-		old := newOwner(t, "east")
-		old.connect(a)
+		old := connected(t, a, "east")
 		behind := newFleet(t, NewRegistry(s))
 		next := *old
 		next.newTerm("east-term-2")
@@ -143,10 +136,9 @@ func TestI4IncarnationsRiseAcrossReplicas(t *testing.T) {
 		}
 		late := *old
 		late.newTerm("east-term-3")
-		late.stream++
-		session, welcome, refused := behind.Connect(Peer{ClusterID: "east"}, late.hello())
-		if refused != nil || welcome.GetHighestIncarnation() != 1 {
-			t.Fatalf("a replica that is behind: %v %v", welcome, refused)
+		session, welcome := late.hail(behind, late.nextHello())
+		if welcome.GetHighestIncarnation() != 1 {
+			t.Fatalf("a replica that is behind: %v", welcome)
 		}
 		if err := session.Begin(&federationv1.Begin{Incarnation: 2}); !errors.Is(err, ErrIncarnation) {
 			t.Errorf("incarnation 2 of two leaders: %v", err)
@@ -163,20 +155,14 @@ func TestI4IncarnationsRiseAcrossReplicas(t *testing.T) {
 func TestChangesOfOneRecordAtTwoReplicas(t *testing.T) {
 	s := store.NewMemory()
 	a, b := newFleet(t, NewRegistry(s)), newFleet(t, NewRegistry(s))
-	o := newOwner(t, "east")
-	o.truth.Put(pool(env(1), 1))
-	o.truth.Put(pool(env(2), 1))
-	o.connect(a)
+	o := connected(t, a, "east", pool(env(1), 1), pool(env(2), 1))
 	b.obtain("east")
 	must.Succeed(t, b.cluster("east").reload(t.Context()))
-	_, err := b.Drain(t.Context(), "east")
-	must.Succeed(t, err)
+	operate(t, b.Drain, "east")
 	o.remove(env(1))
 	must.Succeed(t, a.cluster("east").saveIfDirty(t.Context()))
-	_, err = b.Undrain(t.Context(), "east") // b is behind again
-	must.Succeed(t, err)
-	_, err = a.Drain(t.Context(), "east")
-	must.Succeed(t, err)
+	operate(t, b.Undrain, "east") // b is behind again
+	operate(t, a.Drain, "east")
 	r, found, err := hubstate.LoadRecord(t.Context(), s, "east")
 	must.Succeed(t, err)
 	if !found || !r.Draining || len(r.Tombstones) != 1 || r.Incarnation != 1 || r.UID != o.uid {
@@ -196,8 +182,7 @@ func TestAReplicaThatWasCutOffCatchesUp(t *testing.T) {
 			_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: fmt.Sprint("other/", i%10)}, {Key: fmt.Sprint("others/", i)}}})
 			must.Succeed(t, err)
 		}
-		o := newOwner(t, "east")
-		o.connect(a)
+		o := connected(t, a, "east")
 		synctest.Wait()
 		cut.set(nil)
 		wait.For(t, 2*time.Second, "b to know the cluster", func(context.Context) error {
@@ -257,8 +242,7 @@ func TestReplicasOnEtcd(t *testing.T) {
 	a, b := replicas(t, open(), open())
 	owners := map[string]*owner{}
 	for i := range 20 {
-		o := newOwner(t, fmt.Sprintf("c%d", i))
-		o.connect(a)
+		o := connected(t, a, fmt.Sprintf("c%d", i))
 		owners[o.id] = o
 	}
 	wait.For(t, time.Minute, "all clusters at b", func(context.Context) error {

@@ -180,9 +180,7 @@ func FuzzI5Schedules(f *testing.F) {
 // The order of reports outlives the hub: a report of an older incarnation is nothing to a hub that just started.
 func TestI5ARestartedHubBelievesNoOlderIncarnation(t *testing.T) {
 	registry := &memoryRegistry{}
-	o := newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
-	o.connect(newFleet(t, registry))
+	o := connected(t, newFleet(t, registry), "east", envs(3)...)
 	o.newTerm("second")
 	o.connect(newFleet(t, registry))
 
@@ -231,9 +229,8 @@ func TestI5AMassRemovalNeedsTwoCompleteReports(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-			o.truth.Apply(segment.Delta{Changed: envs(c.of)})
-			o.connect(f)
+			f := newFleet(t, &memoryRegistry{})
+			o := connected(t, f, "east", envs(c.of)...)
 			var last []*federationv1.Report
 			for i, s := range c.steps {
 				for _, n := range s.leaveOut {
@@ -255,9 +252,8 @@ func TestI5AMassRemovalNeedsTwoCompleteReports(t *testing.T) {
 }
 
 func TestExplicitRemovalsAreBelievedAtOnce(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(20)})
-	o.connect(f)
+	f := newFleet(t, &memoryRegistry{})
+	o := connected(t, f, "east", envs(20)...)
 	if ack := o.remove(o.truth.Keys()[:15]...); ack.GetSendComplete() {
 		t.Fatal("the removal was questioned")
 	}
@@ -268,9 +264,8 @@ func TestExplicitRemovalsAreBelievedAtOnce(t *testing.T) {
 }
 
 func TestAStreamStartsWithACompleteReport(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
-	o.connect(f)
+	f := newFleet(t, &memoryRegistry{})
+	o := connected(t, f, "east", envs(3)...)
 	o.attach(f)
 	before := held(f, "east")
 	if ack := o.change(pool(env(1), 9)); !ack.GetSendComplete() {
@@ -284,9 +279,8 @@ func TestAStreamStartsWithACompleteReport(t *testing.T) {
 }
 
 func TestDivergenceIsFoundByDigest(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
-	o.connect(f)
+	f := newFleet(t, &memoryRegistry{})
+	o := connected(t, f, "east", envs(3)...)
 	if o.heartbeat().GetSendComplete() {
 		t.Fatal("asked for a complete report without need")
 	}
@@ -312,12 +306,10 @@ func TestDivergenceIsFoundByDigest(t *testing.T) {
 // A new leader's complete report of what the hub has already takes no further memory: views and parts have one segment. Only remaining
 // durations, which views do not have, take another.
 func TestAnEqualReportIsNotKeptBesideTheFirst(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
+	f := newFleet(t, &memoryRegistry{})
 	member := pool(env(1), 0).Members()[0]
 	member.State, member.SaturatedFor = segment.Saturated, time.Minute
-	o.truth.Put(pool(env(0), 1))
-	o.truth.Put(segment.New(env(1)).Describe("u", 0, segment.Defaults{}).With(member))
-	o.connect(f)
+	o := connected(t, f, "east", pool(env(0), 1), segment.New(env(1)).Describe("u", 0, segment.Defaults{}).With(member))
 	o.newTerm("another leader")
 	o.connect(f)
 	for n, shared := range map[int]bool{0: true, 1: false} {
@@ -329,9 +321,8 @@ func TestAnEqualReportIsNotKeptBesideTheFirst(t *testing.T) {
 }
 
 func TestADigestThatNeverMatchesIsNotAskedAboutWithoutEnd(t *testing.T) {
-	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(3)})
-	o.connect(f)
+	f := newFleet(t, &memoryRegistry{})
+	o := connected(t, f, "east", envs(3)...)
 	asked := 0
 	for range 100 {
 		o.sequence++
@@ -352,15 +343,13 @@ func TestADigestThatNeverMatchesIsNotAskedAboutWithoutEnd(t *testing.T) {
 
 func TestTombstonesTravelInTheWelcomeAndAreBounded(t *testing.T) {
 	registry := &memoryRegistry{}
-	f, o := newFleet(t, registry), newOwner(t, "east")
-	o.truth.Apply(segment.Delta{Changed: envs(600)})
-	o.connect(f)
+	f := newFleet(t, registry)
+	o := connected(t, f, "east", envs(600)...)
 	o.remove(o.truth.Keys()[:590]...)
 	o.change(pool(env(589), 1)) // back again: no tombstone
 	f.saveRecords(t.Context())
 
-	o.stream++
-	_, welcome, _ := newFleet(t, registry).Connect(Peer{ClusterID: "east"}, o.hello())
+	_, welcome := o.hail(newFleet(t, registry), o.nextHello())
 	stones := welcome.GetTombstones()
 	if len(stones) != maxTombstones-1 || stones[len(stones)-1].GetName() != env(588).Name {
 		t.Errorf("%d tombstones, the last %v; want %d, the last %v", len(stones), stones[len(stones)-1], maxTombstones-1, env(588))
@@ -379,9 +368,7 @@ func rangeOf(from, to int) []int {
 func TestAReportThatNamesAnEnvTwiceCountsNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
-		east := newOwner(t, "east")
-		east.truth.Apply(segment.Delta{Changed: envs(3)})
-		east.connect(f)
+		east := connected(t, f, "east", envs(3)...)
 		changed := func(n int) *federationv1.EnvSegment { return pool(env(n), 9).Proto() }
 		for name, r := range map[string]*federationv1.Report{
 			"changed twice":          {Segments: []*federationv1.EnvSegment{changed(0), changed(1), changed(0)}},

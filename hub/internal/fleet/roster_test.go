@@ -51,17 +51,12 @@ func TestRegisteredClustersAreSent(t *testing.T) {
 		want("it attaches again")
 		east.connect(f)
 		want("a new stream", "east,west")
-		if _, err := f.Drain(t.Context(), "west"); err != nil {
-			t.Fatal(err)
-		}
+		operate(t, f.Drain, "west")
 		want("it is draining")
-		if _, err := f.Forget(t.Context(), "west"); err != nil {
-			t.Fatal(err)
-		}
+		operate(t, f.Forget, "west")
 		want("it is forgotten", "east")
 		for i := range 300 {
-			o := newOwner(t, fmt.Sprintf("c%03d", i))
-			o.attach(f)
+			newOwner(t, fmt.Sprintf("c%03d", i)).attach(f)
 			time.Sleep(time.Millisecond)
 		}
 		if got := lists(r.drain()); len(got) > 2 || strings.Count(got[len(got)-1], ",") != 300 {
@@ -121,9 +116,7 @@ func TestAnEnvSaysWhichClustersDoNotServeIt(t *testing.T) {
 		east.change(named(""))
 		want("the first names none any more", []string{"venus"}, nil)
 		west.session.Close()
-		if _, err := f.Forget(t.Context(), "west"); err != nil {
-			t.Fatal(err)
-		}
+		operate(t, f.Forget, "west")
 		want("what a forgotten cluster named does not count", nil, nil)
 		east.change(named("east,west"))
 		want("a forgotten cluster is not registered", []string{"west"}, nil)

@@ -71,7 +71,7 @@ func reasonOf(err error) problem.Reason {
 func TestKeysLiveInTheStore(t *testing.T) {
 	shared := store.NewMemory()
 	one, now := replica(t, shared, nil)
-	two, later := replica(t, shared, nil)
+	two, _ := replica(t, shared, nil)
 	run(t, two)
 	keys := KeysAPI{Service: one}
 	made, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{
@@ -104,9 +104,8 @@ func TestKeysLiveInTheStore(t *testing.T) {
 	if _, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci", AllNamespaces: true}); reasonOf(err) != problem.Invalid {
 		t.Errorf("the same name again: %v", err)
 	}
-	if _, err := (KeysAPI{Service: two}).DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "ci"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = KeysAPI{Service: two}.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "ci"})
+	must.Succeed(t, err)
 	run(t, one)
 	wait.For(t, 10*time.Second, "the first replica to hear that it is revoked", func(ctx context.Context) error {
 		_, err := one.Authenticate(ctx, made.GetToken())
@@ -121,7 +120,6 @@ func TestKeysLiveInTheStore(t *testing.T) {
 	if _, err := one.Authenticate(t.Context(), brief.GetToken()); reasonOf(err) != problem.Unauthenticated {
 		t.Errorf("a key that has expired: %v", err)
 	}
-	_ = later
 }
 
 // After a rotation both tokens are valid, the old one for the overlap and never longer than it was.

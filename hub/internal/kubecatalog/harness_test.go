@@ -27,6 +27,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/catalog"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
@@ -38,48 +39,12 @@ var own = planetest.New("kubecatalog", plane.Options{}, func(context.Context, *p
 
 func TestMain(m *testing.M) { own.Main(m) }
 
-// worker holds what a cluster was given.
-type worker struct {
-	mu     sync.Mutex
-	held   map[string]*federationv1.CatalogObject
-	refuse *federationv1.CatalogOutcome
-}
-
-func (w *worker) call(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	in, out := d.GetCatalog(), &federationv1.CatalogResult{}
-	key := func(o *federationv1.CatalogObject) string { return o.GetNamespace() + "/" + o.GetName() }
-	if in.GetMode() == federationv1.CatalogCall_LIST {
-		for _, o := range w.held {
-			out.Held = append(out.Held, o)
-		}
-	}
-	for i, list := range [][]*federationv1.CatalogObject{in.GetObjects(), in.GetRemoved()} {
-		for _, o := range list {
-			got := &federationv1.CatalogOutcome{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
-				State: federationv1.CatalogOutcome_APPLIED}
-			switch {
-			case w.refuse != nil:
-				got.State, got.Reason, got.Message = w.refuse.GetState(), w.refuse.GetReason(), w.refuse.GetMessage()
-			case i == 1:
-				got.State = federationv1.CatalogOutcome_REMOVED
-				delete(w.held, key(o))
-			default:
-				w.held[key(o)] = o
-			}
-			out.Outcomes = append(out.Outcomes, got)
-		}
-	}
-	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Catalog{Catalog: out}}, nil
-}
-
 // site is a hub whose own cluster is a real API server, with clusters east and west; east may be its own.
 type site struct {
 	*planetest.Place
 	*testing.T
 	federation *workertest.Federation
-	workers    map[string]*worker
+	workers    map[string]*workertest.Catalog
 	store      store.Store
 	catalog    *catalog.Service
 	source     *Source
@@ -100,14 +65,14 @@ func newSite(t *testing.T, eastIsOwn bool) *site {
 // newSiteOn is newSite with the store of several replicas.
 func newSiteOn(t *testing.T, eastIsOwn bool, shared store.Store) *site {
 	t.Helper()
-	s := &site{Place: own.Place(t), T: t, federation: workertest.New(t, map[string]int32{"east": 1, "west": 1}), workers: map[string]*worker{},
-		uid: map[string]string{"east": "uid-east", "west": "uid-west"}, stop: func() {}}
+	s := &site{Place: own.Place(t), T: t, federation: workertest.New(t, map[string]int32{"east": 1, "west": 1}), stop: func() {},
+		workers: map[string]*workertest.Catalog{}, uid: map[string]string{"east": "uid-east", "west": "uid-west"}}
 	if s.store = shared; shared == nil {
 		s.store = s.federation.Registry
 	}
 	for id := range s.uid {
-		s.workers[id] = &worker{held: map[string]*federationv1.CatalogObject{}}
-		s.federation.Workers[id].OnCall = s.workers[id].call
+		s.workers[id] = workertest.NewCatalog()
+		s.federation.Workers[id].OnCall = s.workers[id].Call
 	}
 	if eastIsOwn {
 		system := &corev1.Namespace{}
@@ -226,19 +191,17 @@ func (s *site) told() string {
 func (s *site) wait(what, want string) {
 	s.Helper()
 	s.Eventually(what, func() error {
-		if got := s.told(); !strings.HasPrefix(got, want) {
-			return fmt.Errorf("the Env has the conditions %s, want %s", got, want)
-		}
-		return nil
+		got := s.told()
+		return wait.If(strings.HasPrefix(got, want), got+", want "+want)
 	})
 }
 
 // image is that of the part which a cluster has, "" if it has none.
 func (s *site) image(cluster string) string {
 	w := s.workers[cluster]
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	part := w.held[s.Namespace+"/shell"]
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	part := w.Held[manifest.EnvKind+"/"+s.Namespace+"/shell"]
 	if part == nil {
 		return ""
 	}
@@ -252,18 +215,16 @@ func (s *site) image(cluster string) string {
 func (s *site) waitImage(cluster, want string) {
 	s.Helper()
 	s.Eventually(cluster+" to have "+want, func() error {
-		if got := s.image(cluster); got != want {
-			return fmt.Errorf("it has %q", got)
-		}
-		return nil
+		got := s.image(cluster)
+		return wait.If(got == want, got)
 	})
 }
 
 func (s *site) refuse(cluster string, o *federationv1.CatalogOutcome) {
 	w := s.workers[cluster]
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.refuse = o
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	w.Refuse["shell"] = o
 }
 
 func (s *site) admin() context.Context {

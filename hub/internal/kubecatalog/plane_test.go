@@ -15,6 +15,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/catalog"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
@@ -106,10 +107,7 @@ func (s *site) marker(name string) {
 	s.Must(s.Live.Create(s.Context(), template, client.FieldOwner("kubectl-create")))
 	s.Eventually("a template to be taken", func() error {
 		s.Must(s.Live.Get(s.Context(), client.ObjectKeyFromObject(template), template))
-		if !meta.IsStatusConditionTrue(template.Status.Conditions, v1alpha1.SandboxEnvConditionCatalogued) {
-			return fmt.Errorf("it has %v", template.Status)
-		}
-		return nil
+		return wait.If(meta.IsStatusConditionTrue(template.Status.Conditions, v1alpha1.SandboxEnvConditionCatalogued), template.Status)
 	})
 	s.Must(s.Live.Delete(s.Context(), template))
 	s.Eventually("the template to go", func() error {
@@ -187,10 +185,8 @@ func TestOneLeads(t *testing.T) {
 	first := s.stop
 	s.start()
 	s.Eventually("the second one to know its cluster", func() error {
-		if _, known := s.source.Own("east"); !known {
-			return fmt.Errorf("it does not")
-		}
-		return nil
+		_, known := s.source.Own("east")
+		return wait.If(known, "that it does not")
 	})
 	s.change(setImage("two"))
 	s.wait("the first one takes it", "Catalogued=True/Applied: revision 2")

@@ -320,9 +320,8 @@ func TestATunnelEndsWithItsRequest(t *testing.T) {
 			})
 			response := w.ask(http.MethodGet, "east/proxy/api/v1/pods?watch=1", nil, nil)
 			first := make([]byte, len("event\n"))
-			if _, err := io.ReadFull(response.Body, first); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.ReadFull(response.Body, first)
+			must.Succeed(t, err)
 			end(w, response)
 			select {
 			case <-w.tunnels[0].Cut():

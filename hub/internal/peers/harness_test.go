@@ -98,10 +98,8 @@ func newFederation(t testing.TB, names ...string) *federation {
 	}
 	for _, r := range f.replicas {
 		f.eventually(func() error {
-			if missing, n := r.Unreachable(); n != len(names)-1 {
-				return fmt.Errorf("%s is connected to %d of %d others, not to %v", r.name, n, len(names)-1, missing)
-			}
-			return nil
+			missing, n := r.Unreachable()
+			return wait.If(n == len(names)-1, fmt.Sprintf("%s connected to %d of %d others, not to %v", r.name, n, len(names)-1, missing))
 		})
 	}
 	return f
@@ -284,9 +282,8 @@ func (w *worker) respond(d *federationv1.Dispatch) {
 func (r *replica) ready(f *federation, cluster, at string, want int32) {
 	f.Helper()
 	f.eventually(func() error {
-		if shown := r.fleet.Cluster(cluster); shown.GetReplica() != at || shown.GetIdle() != want {
-			return fmt.Errorf("%s shows %s at %q with %d idle Pods, want %q with %d", r.name, cluster, shown.GetReplica(), shown.GetIdle(), at, want)
-		}
-		return nil
+		shown := r.fleet.Cluster(cluster)
+		return wait.If(shown.GetReplica() == at && shown.GetIdle() == want, fmt.Sprintf("%s at %q with %d idle Pods by %s, want %q with %d",
+			cluster, shown.GetReplica(), shown.GetIdle(), r.name, at, want))
 	})
 }

@@ -17,6 +17,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/attach"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
@@ -83,10 +84,8 @@ func TestAReplicaThatEndsTakesItsClustersAlone(t *testing.T) {
 	c.ready(f, "west", "b", 5)
 	f.replicas["a"].stop()
 	f.eventually(func() error {
-		if health, _ := c.fleet.Health("east"); !health.LastChoice() {
-			return fmt.Errorf("east is %s", health)
-		}
-		return nil
+		health, _ := c.fleet.Health("east")
+		return wait.If(health.LastChoice(), health)
 	})
 	c.ready(f, "east", "", 3) // I5
 	if _, err := c.Dispatch(t.Context(), "east", claim("")); !errors.Is(err, attach.ErrNotConnected) {
@@ -126,9 +125,8 @@ func TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote(t *testing.T) {
 		return granted(d)
 	})
 	for name, r := range f.replicas {
-		if _, err := r.Dispatch(t.Context(), "east", claim("k")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.Dispatch(t.Context(), "east", claim("k"))
+		must.Succeed(t, err)
 		if got := <-told; got != name {
 			t.Errorf("a claim that %s recorded has the mark of %s", name, got)
 		}
@@ -218,10 +216,7 @@ func TestI2ALostResponseIsReleased(t *testing.T) {
 		t.Errorf("a caller that leaves: %v", err)
 	}
 	f.eventually(func() error {
-		if f.replicas["a"].opts.Workers.InFlight() > 0 {
-			return errors.New("the peer still waits for the response")
-		}
-		return nil
+		return wait.If(f.replicas["a"].opts.Workers.InFlight() == 0, "that the peer waits for the response")
 	})
 	close(leave)
 	east.wantReleased()

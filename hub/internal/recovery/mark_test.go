@@ -7,10 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
-
-	"github.com/go-logr/logr"
-
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
@@ -58,17 +54,16 @@ func TestI2AVolumeThatWasSetBackIsNoticed(t *testing.T) {
 		must.Succeed(t, err)
 	}
 	s := d.start()
-	marks := func(s *State) Marks { return Marks{State: s, Clock: clock.RealClock{}, Log: logr.Discard()} }
-	early := marks(s).Mark()
+	early := marksOf(s).Mark()
 	_, err := store.CompareAndSwap(t.Context(), d.claims, "claim/k", 0, []byte("v"))
 	must.Succeed(t, err)
-	late := marks(s).Mark()
+	late := marksOf(s).Mark()
 	if late.GetRevision() <= early.GetRevision() || late.GetId() != early.GetId() {
 		t.Fatalf("the mark went from %v to %v", early, late)
 	}
 	lost := func(s *State, want bool) {
 		t.Helper()
-		got, err := marks(s).Remembered(t.Context(), "east", late)
+		got, err := marksOf(s).Remembered(t.Context(), "east", late)
 		must.Succeed(t, err)
 		if got != want {
 			t.Errorf("claim keys count as lost: %t, want %t", got, want)
@@ -103,7 +98,7 @@ func TestI2AVolumeThatWasSetBackIsNoticed(t *testing.T) {
 
 func TestAMarkIsBounded(t *testing.T) {
 	d := newDisk(t)
-	m := Marks{State: d.start(), Clock: clock.RealClock{}, Log: logr.Discard()}
+	m := marksOf(d.start())
 	mark := m.Mark()
 	mark.Id = string(make([]byte, 1<<20))
 	if _, err := m.Remembered(t.Context(), "east", mark); err == nil {

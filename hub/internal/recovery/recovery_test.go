@@ -33,33 +33,25 @@ func (d *disk) open() {
 	var err1, err2 error
 	d.claims, err1 = hubstate.Open(d.dir, hubstate.Claims)
 	d.registry, err2 = hubstate.Open(d.dir, hubstate.Registry)
-	if err := errors.Join(err1, err2); err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, errors.Join(err1, err2))
 }
 
 func (d *disk) start() *State {
 	d.Helper()
 	d.open()
 	s, err := Open(d.Context(), d.claims, d.registry, clock.RealClock{})
-	if err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, err)
 	return s
 }
 
 func (d *disk) stop() {
 	d.Helper()
-	if err := errors.Join(d.claims.Close(), d.registry.Close()); err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, errors.Join(d.claims.Close(), d.registry.Close()))
 }
 
 func (d *disk) lose(kind hubstate.Kind) {
 	d.Helper()
-	if err := os.Remove(kind.Path(d.dir)); err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, os.Remove(kind.Path(d.dir)))
 }
 
 func newDisk(t *testing.T) *disk {
@@ -165,9 +157,8 @@ func TestProofsOfARestoredHub(t *testing.T) {
 	must.Succeed(t, files.Backup(t.Context(), time.Now(), &archive))
 	recent := between.start().Proof(sent)
 	between.stop()
-	if _, err := hubstate.Restore(t.Context(), &archive, between.dir, true, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := hubstate.Restore(t.Context(), &archive, between.dir, true, nil)
+	must.Succeed(t, err)
 	s := between.start()
 	if a, b := s.Verify(sent, old), s.Verify(sent, recent); a != Proven || b != Proven || s.Proof(sent) != recent {
 		t.Errorf("the backup's proof is %s, the recent one %s", a, b)

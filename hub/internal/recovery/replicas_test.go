@@ -31,6 +31,16 @@ func opened(t *testing.T, claims, registry store.Store) *State {
 	return s
 }
 
+func onEtcd(t *testing.T, e *etcdtest.Etcd, prefix string, kind hubstate.Kind) *store.Etcd {
+	t.Helper()
+	s, err := store.OpenEtcd(t.Context(), store.EtcdOptions{Endpoints: e.Endpoints(), Prefix: prefix, Kind: string(kind), Schema: 2})
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func marksOf(s *State) Marks { return Marks{State: s, Clock: clock.RealClock{}, Log: logr.Discard()} }
+
 // running follows the ledger until the test ends.
 func running(t *testing.T, states ...*State) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -55,13 +65,7 @@ func wantBoth(t *testing.T, a, b *State, want string) {
 // Replicas that start at a time on a new store make one ledger, with one secret.
 func TestReplicasMakeOneLedger(t *testing.T) {
 	e := etcdtest.Start(t, etcdtest.Options{})
-	part := func(kind hubstate.Kind) *store.Etcd {
-		s, err := store.OpenEtcd(t.Context(), store.EtcdOptions{Endpoints: e.Endpoints(), Prefix: "/atoll", Kind: string(kind), Schema: 2})
-		must.Succeed(t, err)
-		t.Cleanup(func() { _ = s.Close() })
-		return s
-	}
-	claims, registry := part(hubstate.Claims), part(hubstate.Registry)
+	claims, registry := onEtcd(t, e, "/atoll", hubstate.Claims), onEtcd(t, e, "/atoll", hubstate.Registry)
 	var group sync.WaitGroup
 	states := make([]*State, 10)
 	for i := range states {
@@ -87,43 +91,36 @@ func TestReplicasMakeOneLedger(t *testing.T) {
 // remember of its commits shows that it was set back.
 func TestI2AnEtcdWhoseRevisionsRoseIsNoticed(t *testing.T) {
 	e := etcdtest.Start(t, etcdtest.Options{})
-	open := func(prefix string, kind hubstate.Kind) *store.Etcd {
-		s, err := store.OpenEtcd(t.Context(), store.EtcdOptions{Endpoints: e.Endpoints(), Prefix: prefix, Kind: string(kind), Schema: 2})
-		must.Succeed(t, err)
-		t.Cleanup(func() { _ = s.Close() })
-		return s
-	}
 	put := func(s *store.Etcd, key string) uint64 {
 		at, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: key}}})
 		must.Succeed(t, err)
 		return at
 	}
-	marks := func(s *State) Marks { return Marks{State: s, Clock: clock.RealClock{}, Log: logr.Discard()} }
-	claims, registry := open("/atoll", hubstate.Claims), open("/atoll", hubstate.Registry)
+	claims, registry := onEtcd(t, e, "/atoll", hubstate.Claims), onEtcd(t, e, "/atoll", hubstate.Registry)
 	before := opened(t, claims, registry)
 	backup := filepath.Join(t.TempDir(), "backup")
 	e.Backup(backup)
 	put(claims, "claim/k")
-	mark := marks(before).Mark()
-	if lost, err := marks(before).Remembered(t.Context(), "east", mark); lost || err != nil {
+	mark := marksOf(before).Mark()
+	if lost, err := marksOf(before).Remembered(t.Context(), "east", mark); lost || err != nil {
 		t.Fatalf("it was set back, and is not: %t, %v", lost, err)
 	}
 	must.Succeed(t, errors.Join(claims.Close(), registry.Close()))
 	e.Restore(backup)
-	for other := open("/other", hubstate.Claims); put(other, "x") <= mark.GetRevision()+10; {
+	for other := onEtcd(t, e, "/other", hubstate.Claims); put(other, "x") <= mark.GetRevision()+10; {
 	}
-	after := opened(t, open("/atoll", hubstate.Claims), open("/atoll", hubstate.Registry))
+	after := opened(t, onEtcd(t, e, "/atoll", hubstate.Claims), onEtcd(t, e, "/atoll", hubstate.Registry))
 	for what, change := range map[string]func(*federationv1.LedgerMark){
 		"of a worker of before": func(m *federationv1.LedgerMark) { m.Commits, m.CommitsProof = 0, "" },
 		"with invented commits": func(m *federationv1.LedgerMark) { m.Commits++ },
 	} {
 		m := proto.CloneOf(mark)
 		change(m)
-		if lost, err := marks(after).Remembered(t.Context(), "east", m); lost || err != nil {
+		if lost, err := marksOf(after).Remembered(t.Context(), "east", m); lost || err != nil {
 			t.Errorf("the mark %s: lost %t, %v", what, lost, err)
 		}
 	}
-	lost, err := marks(after).Remembered(t.Context(), "east", mark)
+	lost, err := marksOf(after).Remembered(t.Context(), "east", mark)
 	if err != nil || !lost || after.text("east") != "epoch 1 LedgerSetBack recovering=true accepted=false over=false east" {
 		t.Errorf("I2: lost %t, %s, %v", lost, after.text("east"), err)
 	}
@@ -143,9 +140,8 @@ func TestI2ARecoveryIsOneForAllReplicas(t *testing.T) {
 			t.Fatal("no mark")
 		}
 		mark.Revision += 1000
-		forged := Marks{State: a, Clock: clock.RealClock{}, Log: logr.Discard()}
 		mark.Proof = markUnder(a.proofs.Secrets[0], mark.Mark)
-		if lost, err := forged.Remembered(t.Context(), "east", mark.Proto()); !lost || err != nil {
+		if lost, err := marksOf(a).Remembered(t.Context(), "east", mark.Proto()); !lost || err != nil {
 			t.Fatal(lost, err)
 		}
 		wantBoth(t, a, b, "epoch 1 LedgerSetBack recovering=true accepted=false over=false east,west")

@@ -67,9 +67,7 @@ func (d *disk) lose() {
 	dir := d.TempDir()
 	d.claims, err1 = hubstate.Open(dir, hubstate.Claims)
 	d.registry, err2 = hubstate.Open(dir, hubstate.Registry)
-	if err := errors.Join(err1, err2); err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, errors.Join(err1, err2))
 	claims, registry := d.claims, d.registry
 	d.Cleanup(func() { _ = errors.Join(claims.Close(), registry.Close()) })
 }
@@ -77,13 +75,10 @@ func (d *disk) lose() {
 func (d *disk) open() (*Copy, Registry) {
 	d.Helper()
 	w, err := Open(d.Context(), d.place, d.claims, d.registry, logr.Discard())
-	if err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, err)
 	guard := w.Guard(fleet.NewRegistry(d.registry))
-	if _, err := guard.Load(d.Context()); err != nil {
-		d.Fatal(err)
-	}
+	_, err = guard.Load(d.Context())
+	must.Succeed(d, err)
 	return w, guard
 }
 
@@ -91,9 +86,7 @@ func (d *disk) text() string {
 	d.Helper()
 	identity, err1 := hubstate.LoadIdentity(d.Context(), d.registry)
 	records, err2 := hubstate.LoadRecords(d.Context(), d.registry)
-	if err := errors.Join(err1, err2); err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, errors.Join(err1, err2))
 	out := "none"
 	if identity != nil {
 		out = fmt.Sprintf("%s/%d", identity.ID, identity.Epoch)
@@ -124,9 +117,7 @@ func (d *disk) begin(id hubstate.Identity) {
 		guard.Save(d.Context(), hubstate.Record{ClusterID: "west", UID: "w"}),
 		guard.Save(d.Context(), hubstate.Record{ClusterID: "west", Forgotten: []hubstate.Forgotten{{UID: "w"}}}),
 	)
-	if err != nil {
-		d.Fatal(err)
-	}
+	must.Succeed(d, err)
 	w.Sync(d.Context())
 }
 

@@ -194,9 +194,8 @@ func TestSandboxesOfADeadWorkerAreListedAsLastKnown(t *testing.T) {
 			})))
 		}
 		f.create(workertest.Request("", workertest.Prefer("east")))
-		if _, err := f.hub.Release(t.Context(), made[2].GetId()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.hub.Release(t.Context(), made[2].GetId())
+		must.Succeed(t, err)
 		time.Sleep(time.Minute) // the hub lists every cluster
 		f.Workers["west"].SetConnected(false)
 		time.Sleep(time.Minute)
@@ -243,7 +242,7 @@ func TestSandboxesOfADeadWorkerAreListedAsLastKnown(t *testing.T) {
 
 		watching, over := context.WithCancel(t.Context())
 		var events []*sandboxv1.SandboxEvent
-		err := f.hub.Watch(watching, &sandboxv1.WatchSandboxesRequest{ClusterId: "west"}, func(e *sandboxv1.SandboxEvent) error {
+		err = f.hub.Watch(watching, &sandboxv1.WatchSandboxesRequest{ClusterId: "west"}, func(e *sandboxv1.SandboxEvent) error {
 			if events = append(events, e); e.GetType() == sandboxv1.SandboxEvent_BOOKMARK {
 				over()
 			}
