@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestInstall(t *testing.T) {
@@ -19,13 +21,9 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := filepath.Join(dir, "atoll-sandboxd")
 	info, err := os.Stat(path)
 	if err != nil || info.Mode() != 0o555 {

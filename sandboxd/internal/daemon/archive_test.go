@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func archiveAt(path, format string) string {
@@ -25,19 +27,11 @@ func TestArchivesGoBothWays(t *testing.T) {
 	from := t.TempDir()
 	for name, mode := range map[string]fs.FileMode{"a/b/tool": 0o755, "a/data": 0o600, "empty": 0o644} {
 		at := filepath.Join(from, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at, []byte(strings.Repeat(name, 1000)), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		must.Succeed(t, os.WriteFile(at, []byte(strings.Repeat(name, 1000)), mode))
 	}
-	if err := os.Symlink("/etc/hostname", filepath.Join(from, "a", "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600); err != nil { // reading it would block
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("/etc/hostname", filepath.Join(from, "a", "link")))
+	must.Succeed(t, syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600)) // reading it would block
 	for _, format := range []string{"tar", "zip"} {
 		to := filepath.Join(t.TempDir(), "new", "folder")
 		status, archive := s.http(http.MethodGet, archiveAt(from, format), testToken, "")
@@ -95,13 +89,9 @@ func TestAnArchiveStaysInItsFolder(t *testing.T) {
 	s := opened(t)
 	base := t.TempDir()
 	outside := filepath.Join(base, "outside")
-	if err := os.Mkdir(outside, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(outside, 0o755))
 	target := filepath.Join(outside, "target")
-	if err := os.WriteFile(target, []byte("good"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(target, []byte("good"), 0o600))
 	var zipped bytes.Buffer
 	z := zip.NewWriter(&zipped)
 	w, _ := z.Create("../outside/target")

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +24,7 @@ import (
 	"navix.sh/atoll/api/envd"
 	filesystemv1 "navix.sh/atoll/api/envd/filesystem"
 	processv1 "navix.sh/atoll/api/envd/process"
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,26 +61,18 @@ func opened(t *testing.T) *sandbox {
 func (s *sandbox) http(method, path, token, body string) (int, string) {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), method, s.server.URL+path, strings.NewReader(body))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
 	if token != "" {
 		request.Header.Set(TokenHeader, token)
 	}
 	request.Header.Set("Content-Type", "application/octet-stream")
 	response, err := s.server.Client().Do(request)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return response.StatusCode, string(text)
+	return response.StatusCode, string(must.Read(s, response.Body))
 }
 
-func call[Q, R any](s *sandbox, path string, q *Q) (*R, error) {
+func call[R, Q any](s *sandbox, path string, q *Q) (*R, error) {
 	client := connect.NewClient[Q, R](s.server.Client(), s.server.URL+path, connect.WithProtoJSON())
 	request := connect.NewRequest(q)
 	request.Header().Set(TokenHeader, testToken)
@@ -91,13 +83,27 @@ func call[Q, R any](s *sandbox, path string, q *Q) (*R, error) {
 	return response.Msg, nil
 }
 
-func must[Q, R any](s *sandbox, path string, q *Q) *R {
+func mustCall[R, Q any](s *sandbox, path string, q *Q) *R {
 	s.Helper()
-	r, err := call[Q, R](s, path, q)
+	r, err := call[R](s, path, q)
 	if err != nil {
 		s.Fatalf("%s: %v", path, err)
 	}
 	return r
+}
+
+// openStream opens a stream of responses, which is closed when the test ends.
+func openStream[R, Q any](
+	ctx context.Context, s *sandbox, path string, q *Q, options ...connect.ClientOption,
+) *connect.ServerStreamForClient[R] {
+	s.Helper()
+	client := connect.NewClient[Q, R](s.server.Client(), s.server.URL+path, options...)
+	request := connect.NewRequest(q)
+	request.Header().Set(TokenHeader, testToken)
+	stream, err := client.CallServerStream(ctx, request)
+	must.Succeed(s, err)
+	s.Cleanup(func() { _ = stream.Close() })
+	return stream
 }
 
 // running is a started process as its caller sees it.
@@ -109,15 +115,7 @@ type running struct {
 
 func (s *sandbox) start(q *processv1.StartRequest) *running {
 	s.Helper()
-	client := connect.NewClient[processv1.StartRequest, processv1.StartResponse](s.server.Client(), s.server.URL+envd.ProcessStart,
-		connect.WithProtoJSON())
-	request := connect.NewRequest(q)
-	request.Header().Set(TokenHeader, testToken)
-	stream, err := client.CallServerStream(s.Context(), request)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { _ = stream.Close() })
+	stream := openStream[processv1.StartResponse](s.Context(), s, envd.ProcessStart, q, connect.WithProtoJSON())
 	if !stream.Receive() {
 		s.Fatalf("no start event: %v", stream.Err())
 	}
@@ -195,30 +193,23 @@ func TestWhatCannotStartSaysWhy(t *testing.T) {
 		{&processv1.ProcessConfig{Cmd: "true", Cwd: &absent}, connect.CodeInvalidArgument},
 		{&processv1.ProcessConfig{Cmd: "true", Envs: map[string]string{"": "x"}}, connect.CodeInvalidArgument},
 	} {
-		client := connect.NewClient[processv1.StartRequest, processv1.StartResponse](s.server.Client(), s.server.URL+envd.ProcessStart)
-		request := connect.NewRequest(&processv1.StartRequest{Process: row.config})
-		request.Header().Set(TokenHeader, testToken)
-		stream, err := client.CallServerStream(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := openStream[processv1.StartResponse](t.Context(), s, envd.ProcessStart, &processv1.StartRequest{Process: row.config})
 		if stream.Receive() || connect.CodeOf(stream.Err()) != row.want {
 			t.Errorf("%v: %v, want %v", row.config, stream.Err(), row.want)
 		}
-		_ = stream.Close()
 	}
 }
 
 func TestInputSignalsAndLists(t *testing.T) {
 	s := opened(t)
 	cat := s.shell("cat")
-	must[processv1.SendInputRequest, processv1.SendInputResponse](s, envd.ProcessSendInput, &processv1.SendInputRequest{
+	mustCall[processv1.SendInputResponse](s, envd.ProcessSendInput, &processv1.SendInputRequest{
 		Process: cat.selector(), Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte("typed")}},
 	})
-	if list := must[processv1.ListRequest, processv1.ListResponse](s, envd.ProcessList, nil); len(list.GetProcesses()) != 1 {
+	if list := mustCall[processv1.ListResponse](s, envd.ProcessList, &processv1.ListRequest{}); len(list.GetProcesses()) != 1 {
 		t.Errorf("processes %v, want one", list)
 	}
-	must[processv1.CloseStdinRequest, processv1.CloseStdinResponse](s, envd.ProcessCloseStdin,
+	mustCall[processv1.CloseStdinResponse](s, envd.ProcessCloseStdin,
 		&processv1.CloseStdinRequest{Process: cat.selector()})
 	if out, _, end := cat.finish(); out != "typed" || end.GetExitCode() != 0 {
 		t.Errorf("cat printed %q and ended with %v", out, end)
@@ -226,12 +217,12 @@ func TestInputSignalsAndLists(t *testing.T) {
 	// The whole group ends.
 	group := s.shell("sleep 1000 & echo ready; wait")
 	group.stream.Receive()
-	must[processv1.SendSignalRequest, processv1.SendSignalResponse](s, envd.ProcessSendSignal,
+	mustCall[processv1.SendSignalResponse](s, envd.ProcessSendSignal,
 		&processv1.SendSignalRequest{Process: group.selector(), Signal: processv1.Signal_SIGNAL_SIGKILL})
 	if _, _, end := group.finish(); end.GetExited() || end.GetStatus() != "signal: killed" {
 		t.Errorf("end %v, want by SIGKILL", end)
 	}
-	if _, err := call[processv1.SendSignalRequest, processv1.SendSignalResponse](s, envd.ProcessSendSignal,
+	if _, err := call[processv1.SendSignalResponse](s, envd.ProcessSendSignal,
 		&processv1.SendSignalRequest{Process: group.selector(),
 			Signal: processv1.Signal_SIGNAL_SIGTERM}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("a signal after the end: %v, want not found", err)
@@ -243,16 +234,10 @@ func TestAReaderThatReturnsGetsWhatItMissed(t *testing.T) {
 	first := s.shell("echo one; read line; echo two")
 	first.stream.Receive()
 	_ = first.stream.Close()
-	client := connect.NewClient[processv1.ConnectRequest, processv1.ConnectResponse](s.server.Client(), s.server.URL+envd.ProcessConnect)
-	request := connect.NewRequest(&processv1.ConnectRequest{Process: first.selector()})
-	request.Header().Set(TokenHeader, testToken)
-	again, err := client.CallServerStream(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
+	again := openStream[processv1.ConnectResponse](t.Context(), s, envd.ProcessConnect,
+		&processv1.ConnectRequest{Process: first.selector()})
 	again.Receive() // start
-	must[processv1.SendInputRequest, processv1.SendInputResponse](s, envd.ProcessSendInput, &processv1.SendInputRequest{
+	mustCall[processv1.SendInputResponse](s, envd.ProcessSendInput, &processv1.SendInputRequest{
 		Process: first.selector(), Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte("\n")}},
 	})
 	var out string
@@ -304,18 +289,13 @@ func TestATimeoutEndsTheProcess(t *testing.T) {
 	s := opened(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	client := connect.NewClient[processv1.StartRequest, processv1.StartResponse](s.server.Client(), s.server.URL+envd.ProcessStart)
-	request := connect.NewRequest(&processv1.StartRequest{Process: &processv1.ProcessConfig{Cmd: "sleep", Args: []string{"1000"}}})
-	request.Header().Set(TokenHeader, testToken)
-	stream, err := client.CallServerStream(ctx, request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := openStream[processv1.StartResponse](ctx, s, envd.ProcessStart,
+		&processv1.StartRequest{Process: &processv1.ProcessConfig{Cmd: "sleep", Args: []string{"1000"}}})
 	for stream.Receive() {
 	}
 	_ = stream.Close()
 	for ended := false; !ended; { // ends with the test's time
-		ended = len(must[processv1.ListRequest, processv1.ListResponse](s, envd.ProcessList, nil).GetProcesses()) == 0
+		ended = len(mustCall[processv1.ListResponse](s, envd.ProcessList, &processv1.ListRequest{}).GetProcesses()) == 0
 	}
 }
 
@@ -326,10 +306,10 @@ func TestATerminalHasItsSize(t *testing.T) {
 		Pty:     &processv1.PTY{Size: &processv1.PTY_Size{Cols: 100, Rows: 30}},
 	})
 	p.stream.Receive()
-	must[processv1.UpdateRequest, processv1.UpdateResponse](s, envd.ProcessUpdate, &processv1.UpdateRequest{
+	mustCall[processv1.UpdateResponse](s, envd.ProcessUpdate, &processv1.UpdateRequest{
 		Process: p.selector(), Pty: &processv1.PTY{Size: &processv1.PTY_Size{Cols: 120, Rows: 40}},
 	})
-	must[processv1.SendInputRequest, processv1.SendInputResponse](s, envd.ProcessSendInput, &processv1.SendInputRequest{
+	mustCall[processv1.SendInputResponse](s, envd.ProcessSendInput, &processv1.SendInputRequest{
 		Process: p.selector(), Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Pty{Pty: []byte("\n")}},
 	})
 	if out, _, _ := p.finish(); !strings.Contains(out, "40 120") || !strings.Contains(out, "tty") {
@@ -372,22 +352,16 @@ func TestFiles(t *testing.T) {
 	w := multipart.NewWriter(&form)
 	for _, name := range []string{"one", "deep/two"} {
 		part, err := w.CreateFormFile("file", filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _ = part.Write([]byte(name))
 	}
 	_ = w.Close()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+"/files", &form)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Header.Set("Content-Type", w.FormDataContentType())
 	request.Header.Set(TokenHeader, testToken)
 	response, err := s.server.Client().Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = response.Body.Close()
 	if text, err := os.ReadFile(filepath.Join(dir, "deep", "two")); err != nil || string(text) != "deep/two" {
 		t.Errorf("a form's second file: %q, %v", text, err)
@@ -398,24 +372,20 @@ func TestFolders(t *testing.T) {
 	s := opened(t)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	must[filesystemv1.MakeDirRequest, filesystemv1.MakeDirResponse](s, envd.FilesystemMakeDir, &filesystemv1.MakeDirRequest{Path: at("a/b")})
-	if _, err := call[filesystemv1.MakeDirRequest, filesystemv1.MakeDirResponse](s, envd.FilesystemMakeDir,
+	mustCall[filesystemv1.MakeDirResponse](s, envd.FilesystemMakeDir, &filesystemv1.MakeDirRequest{Path: at("a/b")})
+	if _, err := call[filesystemv1.MakeDirResponse](s, envd.FilesystemMakeDir,
 		&filesystemv1.MakeDirRequest{Path: at("a")}); connect.CodeOf(err) != connect.CodeAlreadyExists {
 		t.Errorf("a folder twice: %v", err)
 	}
-	if err := os.WriteFile(at("a/b/f"), []byte("12345"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("b/f", at("a/link")); err != nil {
-		t.Fatal(err)
-	}
-	moved := must[filesystemv1.MoveRequest, filesystemv1.MoveResponse](s, envd.FilesystemMove,
+	must.Succeed(t, os.WriteFile(at("a/b/f"), []byte("12345"), 0o640))
+	must.Succeed(t, os.Symlink("b/f", at("a/link")))
+	moved := mustCall[filesystemv1.MoveResponse](s, envd.FilesystemMove,
 		&filesystemv1.MoveRequest{Source: at("a"), Destination: at("c/d")}).GetEntry()
 	if moved.GetPath() != at("c/d") || moved.GetType() != filesystemv1.FileType_FILE_TYPE_DIRECTORY {
 		t.Errorf("moved: %v", moved)
 	}
 	names := func(depth uint32) (out []string) {
-		for _, e := range must[filesystemv1.ListDirRequest, filesystemv1.ListDirResponse](s, envd.FilesystemListDir,
+		for _, e := range mustCall[filesystemv1.ListDirResponse](s, envd.FilesystemListDir,
 			&filesystemv1.ListDirRequest{Path: at("c/d"), Depth: depth}).GetEntries() {
 			out = append(out, e.GetName())
 		}
@@ -424,15 +394,15 @@ func TestFolders(t *testing.T) {
 	if one, two := strings.Join(names(1), " "), strings.Join(names(2), " "); one != "b link" || two != "b f link" {
 		t.Errorf("listed %q and %q", one, two)
 	}
-	link := must[filesystemv1.StatRequest, filesystemv1.StatResponse](s, envd.FilesystemStat,
+	link := mustCall[filesystemv1.StatResponse](s, envd.FilesystemStat,
 		&filesystemv1.StatRequest{Path: at("c/d/link")}).GetEntry()
-	file := must[filesystemv1.StatRequest, filesystemv1.StatResponse](s, envd.FilesystemStat,
+	file := mustCall[filesystemv1.StatResponse](s, envd.FilesystemStat,
 		&filesystemv1.StatRequest{Path: at("c/d/b/f")}).GetEntry()
 	if link.GetSymlinkTarget() != "b/f" || file.GetSize() != 5 || file.GetMode() != 0o640 {
 		t.Errorf("link %v, file %v", link, file)
 	}
-	must[filesystemv1.RemoveRequest, filesystemv1.RemoveResponse](s, envd.FilesystemRemove, &filesystemv1.RemoveRequest{Path: at("c")})
-	if _, err := call[filesystemv1.StatRequest, filesystemv1.StatResponse](s, envd.FilesystemStat,
+	mustCall[filesystemv1.RemoveResponse](s, envd.FilesystemRemove, &filesystemv1.RemoveRequest{Path: at("c")})
+	if _, err := call[filesystemv1.StatResponse](s, envd.FilesystemStat,
 		&filesystemv1.StatRequest{Path: at("c")}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("what was removed: %v", err)
 	}
@@ -441,21 +411,12 @@ func TestFolders(t *testing.T) {
 func TestWatches(t *testing.T) {
 	s := opened(t)
 	dir := t.TempDir()
-	client := connect.NewClient[filesystemv1.WatchDirRequest, filesystemv1.WatchDirResponse](s.server.Client(),
-		s.server.URL+envd.FilesystemWatchDir)
-	request := connect.NewRequest(&filesystemv1.WatchDirRequest{Path: dir, Recursive: true})
-	request.Header().Set(TokenHeader, testToken)
-	stream, err := client.CallServerStream(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
+	stream := openStream[filesystemv1.WatchDirResponse](t.Context(), s, envd.FilesystemWatchDir,
+		&filesystemv1.WatchDirRequest{Path: dir, Recursive: true})
 	stream.Receive() // start
-	fetched := must[filesystemv1.CreateWatcherRequest, filesystemv1.CreateWatcherResponse](s, envd.FilesystemCreateWatcher,
+	fetched := mustCall[filesystemv1.CreateWatcherResponse](s, envd.FilesystemCreateWatcher,
 		&filesystemv1.CreateWatcherRequest{Path: dir}).GetWatcherId()
-	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 	next := func(name string, kind filesystemv1.EventType) {
 		t.Helper()
 		for stream.Receive() {
@@ -466,14 +427,12 @@ func TestWatches(t *testing.T) {
 		t.Fatalf("no event %v of %q: %v", kind, name, stream.Err())
 	}
 	next("sub", filesystemv1.EventType_EVENT_TYPE_CREATE)
-	if err := os.WriteFile(filepath.Join(dir, "sub", "f"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "sub", "f"), []byte("x"), 0o600))
 	next("sub/f", filesystemv1.EventType_EVENT_TYPE_WRITE)
-	for len(must[filesystemv1.GetWatcherEventsRequest, filesystemv1.GetWatcherEventsResponse](s, envd.FilesystemGetWatcherEvents,
+	for len(mustCall[filesystemv1.GetWatcherEventsResponse](s, envd.FilesystemGetWatcherEvents,
 		&filesystemv1.GetWatcherEventsRequest{WatcherId: fetched}).GetEvents()) == 0 { // ends with the test's time
 	}
-	must[filesystemv1.RemoveWatcherRequest, filesystemv1.RemoveWatcherResponse](s, envd.FilesystemRemoveWatcher,
+	mustCall[filesystemv1.RemoveWatcherResponse](s, envd.FilesystemRemoveWatcher,
 		&filesystemv1.RemoveWatcherRequest{WatcherId: fetched})
 }
 

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 // TestMain makes this binary a container's first process for the tests.
@@ -51,17 +53,11 @@ func TestOrphansAreReaped(t *testing.T) {
 func TestSignalsAreForwarded(t *testing.T) {
 	cmd := container(t, `trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 0.05; done`)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	lines.Scan()
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
 	lines.Scan()
 	got := lines.Text()
 	_ = cmd.Wait()

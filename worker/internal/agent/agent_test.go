@@ -110,15 +110,10 @@ func completeOf(reports []*federationv1.Report) func(func(*federationv1.Report) 
 }
 
 func TestADispatchedClaim(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 2)
-	w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 2)
+	w, _, s := newCluster(t, 2)
 
 	t.Log("is answered with a sandbox, after the report that covers it")
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	answer := s.answer(1)
+	answer := s.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", w.hash(1))})
 	if answer.GetSandbox().GetPool() != "py-main" || answer.GetDisposition() != federationv1.Disposition_DONE {
 		t.Fatalf("the answer is %v", answer)
 	}
@@ -132,35 +127,32 @@ func TestADispatchedClaim(t *testing.T) {
 
 	t.Log("is touched, and gets other timeouts")
 	id := answer.GetSandbox().GetId()
-	s.dispatch(&federationv1.Dispatch{Id: 20, Incarnation: 1,
-		Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
-	if got := s.answer(20); got.GetSandbox().GetLastActiveAt() == nil || got.GetDisposition() != federationv1.Disposition_DONE {
+	touch := &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}
+	if got := s.ask(20, &federationv1.Dispatch{Call: touch}); got.GetSandbox().GetLastActiveAt() == nil ||
+		got.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("touched: %v", got)
 	}
-	s.dispatch(&federationv1.Dispatch{Id: 21, Incarnation: 1, Call: &federationv1.Dispatch_Update{
-		Update: &sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(time.Hour)},
-	}})
-	if got := s.answer(21); got.GetSandbox().GetIdleTimeout().AsDuration() != time.Hour {
+	update := &federationv1.Dispatch_Update{Update: &sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(time.Hour)}}
+	if got := s.ask(21, &federationv1.Dispatch{Call: update}); got.GetSandbox().GetIdleTimeout().AsDuration() != time.Hour {
 		t.Errorf("changed: %v", got)
 	}
 
 	t.Log("is paused, as far as its Pod can be, and resumed")
-	s.dispatch(&federationv1.Dispatch{Id: 22, Incarnation: 1,
-		Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
-	if got := s.answer(22); got.GetError().GetCode() != int32(codes.Unimplemented) || got.GetDisposition() != federationv1.Disposition_DONE {
+	pause := &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}
+	if got := s.ask(22, &federationv1.Dispatch{Call: pause}); got.GetError().GetCode() != int32(codes.Unimplemented) ||
+		got.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("paused: %v, want UNIMPLEMENTED: its pool has no CPU to give back", got)
 	}
-	s.dispatch(&federationv1.Dispatch{Id: 23, Incarnation: 1,
-		Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
-	if got := s.answer(23); got.GetSandbox().GetId() != id || got.GetDisposition() != federationv1.Disposition_DONE {
+	resume := &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}
+	if got := s.ask(23, &federationv1.Dispatch{Call: resume}); got.GetSandbox().GetId() != id ||
+		got.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("resumed: %v", got)
 	}
 
 	t.Log("has its Env refreshed, as far as this worker does that")
-	s.dispatch(&federationv1.Dispatch{Id: 24, Incarnation: 1, Call: &federationv1.Dispatch_Refresh{
-		Refresh: &sandboxv1.RefreshEnvRequest{Namespace: w.Namespace, Name: "py"},
-	}})
-	if got := s.answer(24); got.GetError().GetCode() != int32(codes.Unimplemented) || got.GetDisposition() != federationv1.Disposition_DONE {
+	refresh := &federationv1.Dispatch_Refresh{Refresh: &sandboxv1.RefreshEnvRequest{Namespace: w.Namespace, Name: "py"}}
+	if got := s.ask(24, &federationv1.Dispatch{Call: refresh}); got.GetError().GetCode() != int32(codes.Unimplemented) ||
+		got.GetDisposition() != federationv1.Disposition_DONE {
 		t.Errorf("refreshed: %v, want UNIMPLEMENTED: this worker keeps no Envs", got)
 	}
 
@@ -171,9 +163,7 @@ func TestADispatchedClaim(t *testing.T) {
 		4: {Call: &federationv1.Dispatch_List{List: &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace}}},
 		5: {Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: answer.GetSandbox().GetId()}}},
 	} {
-		call.Id, call.Incarnation = id, 1
-		s.dispatch(call)
-		got := s.answer(id)
+		got := s.ask(id, call)
 		found := got.GetSandbox().GetId()
 		if list := got.GetList().GetSandboxes(); len(list) == 1 {
 			found = list[0].GetId()
@@ -197,28 +187,21 @@ func TestADispatchedClaim(t *testing.T) {
 		t.Errorf("the answer is %v", got)
 	}
 	t.Log("of a kind that is not known is refused")
-	s.dispatch(&federationv1.Dispatch{Id: 7, Incarnation: 1})
-	if got := s.answer(7); got.GetDisposition() != federationv1.Disposition_REFUSED {
+	if got := s.ask(7, &federationv1.Dispatch{}); got.GetDisposition() != federationv1.Disposition_REFUSED {
 		t.Errorf("the answer is %v", got)
 	}
 }
 
 // A claim ends by itself, for a reason that its caller understands, however short its timeout is.
 func TestADispatchedClaimSaysWhatItWaitedFor(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 1)
-	w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 1)
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	s.answer(1)
+	w, _, s := newCluster(t, 1)
+	s.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", w.hash(1))})
 	for i, timeout := range []time.Duration{100 * time.Millisecond, time.Second} {
 		for j, hash := range []string{"", w.hash(2 + i)} {
 			call := w.claimCall("py", hash)
 			call.Claim.Request.StartupTimeout = durationpb.New(timeout)
 			id := uint64(2 + 2*i + j)
-			s.dispatch(&federationv1.Dispatch{Id: id, Incarnation: 1, Timeout: durationpb.New(timeout), Call: call})
-			got := s.answer(id)
+			got := s.ask(id, &federationv1.Dispatch{Timeout: durationpb.New(timeout), Call: call})
 			if e := problemOf(got); got.GetDisposition() != federationv1.Disposition_REFUSED || e.Reason != problem.Deadline ||
 				!strings.Contains(e.Error(), "no Pod of pool py-main became idle") {
 				t.Errorf("key %q after %s: %s %v", hash, timeout, got.GetDisposition(), e)
@@ -229,29 +212,16 @@ func TestADispatchedClaimSaysWhatItWaitedFor(t *testing.T) {
 
 // A claim without a key whose stream breaks leaves no sandbox behind; a claim with a key continues.
 func TestWhatAStreamLeavesBehind(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 0)
-	worker := w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 0)
+	w, worker, s := newCluster(t, 0)
 	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
 	s.dispatch(&federationv1.Dispatch{Id: 2, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	waiting := func(n int32) func() error {
-		return func() error {
-			if stats, _ := worker.claims.Stats(w.Key("py-main")); stats.Waiting != n {
-				return fmt.Errorf("%d wait", stats.Waiting)
-			}
-			return nil
-		}
-	}
-	w.Eventually("two claims to wait", waiting(2))
+	worker.awaitWaiting(2)
 	close(s.hangUp)
-	w.Eventually("one of them to leave", waiting(1))
+	worker.awaitWaiting(1)
 	w.scale("py-main", 2)
 	again := w.hub.session()
 	w.hub.shows("py", 1)
-	again.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	if got := again.answer(1); got.GetSandbox() == nil {
+	if got := again.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", w.hash(1))}); got.GetSandbox() == nil {
 		t.Errorf("asked again: %v", got)
 	}
 	w.hub.shows("py", 1)
@@ -259,16 +229,10 @@ func TestWhatAStreamLeavesBehind(t *testing.T) {
 
 // An answer that the hub has not acknowledged is named in the next stream, until the hub shows that it has it.
 func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 2)
-	w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 2)
+	w, _, s := newCluster(t, 2)
 	w.hub.mute(true)
-	s.dispatch(&federationv1.Dispatch{Id: 7, Incarnation: 1, Call: w.claimCall("py", "")})
-	sandbox := s.answer(7).GetSandbox().GetId()
-	s.dispatch(&federationv1.Dispatch{Id: 8, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	s.answer(8) // the next call with its key finds it
+	sandbox := s.ask(7, &federationv1.Dispatch{Call: w.claimCall("py", "")}).GetSandbox().GetId()
+	s.ask(8, &federationv1.Dispatch{Call: w.claimCall("py", w.hash(1))}) // the next call with its key finds it
 	close(s.hangUp)
 	for range 2 {
 		s = w.hub.session()
@@ -292,11 +256,7 @@ func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
 
 // I8: without the hub, claims are served and Pods replaced; a hub that returns gets the current state.
 func TestI8WithoutAHub(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 3)
-	worker := w.lead(clusterID)
-	w.hub.session()
-	w.hub.shows("py", 3)
+	w, worker, _ := newCluster(t, 3)
 	w.hub.kill()
 	w.Eventually("the link to be down", func() error { return wait.If(!worker.agent.Connected(), "still connected") })
 	for range 3 {
@@ -338,9 +298,7 @@ func TestIncarnation(t *testing.T) {
 		w.Must(leader.stop())
 	}
 	t.Log("a hub that has seen a higher one is believed")
-	w.hub.mu.Lock()
-	w.hub.welcome.HighestIncarnation, w.hub.welcome.HighestTerm = 40, "another"
-	w.hub.mu.Unlock()
+	w.hub.set(func() { w.hub.welcome.HighestIncarnation, w.hub.welcome.HighestTerm = 40, "another" })
 	leader := w.lead(clusterID)
 	if s := w.hub.session(); s.hello.GetIncarnation() != 3 || s.begin.GetIncarnation() != 41 || persisted() != "41" {
 		t.Errorf("hello %v, begin %v, and %s is persisted", s.hello, s.begin, persisted())
@@ -381,9 +339,7 @@ func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
 	leader := w.leadWith(clusterID, func(o *Options) { slow.Inventory, o.Inventory = o.Inventory, slow })
 	before := w.hub.session().begin.GetIncarnation()
 	slow.lapsed.Store(true)
-	w.hub.mu.Lock()
-	w.hub.welcome.HighestIncarnation, w.hub.welcome.HighestTerm = before+1, "another"
-	w.hub.mu.Unlock()
+	w.hub.set(func() { w.hub.welcome.HighestIncarnation, w.hub.welcome.HighestTerm = before+1, "another" })
 	w.hub.kill()
 	w.hub.serve(w.hub.address)
 	for refused := false; !refused; {

@@ -12,8 +12,7 @@ import (
 )
 
 // I9: what the hub's Welcome says of allotments holds for the next leader too, while the hub is away. A hub that says nothing of them
-// ends it,
-// and a worker without a hub is limited by nothing.
+// ends it, and a worker without a hub is limited by nothing.
 func TestI9TheHubsWordOnAllotmentsIsKept(t *testing.T) {
 	w := newWorld(t)
 	limited := func(what string, want bool, with func(*Options)) {
@@ -29,11 +28,7 @@ func TestI9TheHubsWordOnAllotmentsIsKept(t *testing.T) {
 	}
 	away := func(o *Options) { o.Hub.Target = "127.0.0.1:1" }
 	says := func(divides bool) func(*Options) {
-		return func(*Options) {
-			w.hub.mu.Lock()
-			defer w.hub.mu.Unlock()
-			w.hub.welcome.Allotments = divides
-		}
+		return func(*Options) { w.hub.set(func() { w.hub.welcome.Allotments = divides }) }
 	}
 	limited("no limit before a hub has said so", false, away)
 	limited("the hub's word", true, says(true))

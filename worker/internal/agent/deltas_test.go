@@ -59,9 +59,7 @@ func TestAStreamResumes(t *testing.T) {
 	w.hub.shows("py", 1)
 
 	// A hub whose acknowledgement is missing may have the report or not.
-	w.hub.mu.Lock()
-	w.hub.noAcks = true
-	w.hub.mu.Unlock()
+	w.hub.set(func() { w.hub.noAcks = true })
 	w.scale("py-main", 2)
 	w.hub.shows("py", 2)
 	close(second.hangUp)
@@ -80,8 +78,7 @@ func TestI2ASandboxThatALateWriteMadeIsNamed(t *testing.T) {
 	s := w.hub.session()
 	s.lastReport(1)
 	w.hub.shows("py", 2)
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	own := s.answer(1).GetSandbox().GetId()
+	own := s.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", w.hash(1))}).GetSandbox().GetId()
 	s.beats(2)
 
 	free := w.pods()

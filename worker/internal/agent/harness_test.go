@@ -60,6 +60,17 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// newCluster is a world with the Env py, whose worker has told the hub of its idle Pods.
+func newCluster(t *testing.T, pods int32) (*world, *worker, *session) {
+	t.Helper()
+	w := newWorld(t)
+	w.makeEnv("py", pods)
+	leader := w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", pods)
+	return w, leader, s
+}
+
 // worker is a leader: pools, claims, agent.
 type worker struct {
 	*world
@@ -146,8 +157,8 @@ func (w *world) makeEnv(name string, replicas int32) {
 		Namespace: w.Namespace, Name: member, Labels: map[string]string{v1alpha1.LabelEnv: name}}}
 	p.Spec.Replicas = replicas
 	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
-	no := false
-	p.Spec.Template.Spec = corev1.PodSpec{AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: poolImage}}}
+	p.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
+	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: poolImage}}
 	w.Must(w.Live.Create(w.Context(), p))
 }
 

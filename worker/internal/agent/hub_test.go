@@ -241,6 +241,14 @@ func (s *session) dispatch(d *federationv1.Dispatch) {
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: d}})
 }
 
+// ask dispatches a call, and returns its answer.
+func (s *session) ask(id uint64, d *federationv1.Dispatch) *federationv1.Answer {
+	s.Helper()
+	d.Id, d.Incarnation = id, 1
+	s.dispatch(d)
+	return s.answer(id)
+}
+
 // next returns the next frame of the kind that is wanted.
 func (s *session) next(what string, wanted func(*federationv1.WorkerFrame) bool) *federationv1.WorkerFrame {
 	s.Helper()
@@ -277,11 +285,14 @@ func (h *hub) session() *session {
 	}
 }
 
-func (h *hub) mute(muted bool) {
+// set changes what the hub does.
+func (h *hub) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.muted = muted
+	change()
 }
+
+func (h *hub) mute(muted bool) { h.set(func() { h.muted = muted }) }
 
 // beats waits for a stream's n-th heartbeat.
 func (s *session) beats(n uint64) {

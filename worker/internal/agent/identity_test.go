@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -110,6 +109,13 @@ func (w *world) secret() *corev1.Secret {
 	return secret
 }
 
+// renew has the worker request another certificate.
+func (s *session) renew() *federationv1.CertificateRequest {
+	s.Helper()
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
+	return s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil }).GetCertificateRequest()
+}
+
 // issue signs a request with the world's CA.
 func (w *world) issue(request *federationv1.CertificateRequest, bundle []byte) *federationv1.Certificate {
 	w.Helper()
@@ -164,8 +170,7 @@ func TestTheHubReplacesTrustAndCertificate(t *testing.T) {
 		t.Errorf("after CAs without the hub's own the Hello names the trust %q", got)
 	}
 
-	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
-	request := s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil }).GetCertificateRequest()
+	request := s.renew()
 	issued := w.issue(request, both)
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: issued}})
 	<-s.over
@@ -177,8 +182,7 @@ func TestTheHubReplacesTrustAndCertificate(t *testing.T) {
 		data := w.secret().Data
 		return wait.If(bytes.Equal(data[identity.CertName], issued.GetChain()) && len(data[identity.NextCertName]) == 0, len(data))
 	})
-	next.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
-	if got := next.answer(1); got.GetSandbox() == nil {
+	if got := next.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", "")}); got.GetSandbox() == nil {
 		t.Errorf("a claim on the next stream got %v", got)
 	}
 	if own.Cause() != "" {
@@ -191,16 +195,10 @@ func TestAWorkerGoesBackToItsOldCertificate(t *testing.T) {
 	w := newWorld(t)
 	w.leadIssued()
 	s := w.hub.session()
-	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
-	request := s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil }).GetCertificateRequest()
-	w.hub.mu.Lock()
-	w.hub.refusedKey = func(key string) error {
-		if key != s.key {
-			return errors.New("not this one")
-		}
-		return nil
-	}
-	w.hub.mu.Unlock()
+	request := s.renew()
+	w.hub.set(func() {
+		w.hub.refusedKey = func(key string) error { return wait.If(key == s.key, key) }
+	})
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: w.issue(request, w.read(w.ca.CAFile()))}})
 	<-s.over
 	if next := w.hub.session(); next.key != s.key {
@@ -211,9 +209,7 @@ func TestAWorkerGoesBackToItsOldCertificate(t *testing.T) {
 // A certificate that comes before the hub has accepted the stream is not the one that it accepts.
 func TestAStreamIsAcceptedBeforeItsCertificateIsRenewed(t *testing.T) {
 	w := newWorld(t)
-	w.hub.mu.Lock()
-	w.hub.muted, w.hub.noAcks = true, true
-	w.hub.mu.Unlock()
+	w.hub.set(func() { w.hub.muted, w.hub.noAcks = true, true })
 	own := &ordered{Identity: w.newIdentity()}
 	w.leadIdentity(own)
 	s := w.hub.session()
@@ -241,13 +237,11 @@ func TestConversationsOutliveARenewal(t *testing.T) {
 	w.Must(err)
 	s.answer(1)
 
-	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: "it ends"}}})
-	request := s.next("request", func(f *federationv1.WorkerFrame) bool { return f.GetCertificateRequest() != nil }).GetCertificateRequest()
+	request := s.renew()
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: w.issue(request, w.read(w.ca.CAFile()))}})
 	<-s.over
 	next := w.hub.session()
-	next.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
-	id := next.answer(1).GetSandbox().GetId()
+	id := next.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", "")}).GetSandbox().GetId()
 	for seen := false; !seen; {
 		changes, err := tunnel.Next()
 		w.Must(err)
@@ -270,10 +264,9 @@ func TestTheAPIServerIsNotServedUnlessAsked(t *testing.T) {
 	w.leadIssued()
 	s := w.hub.session()
 	w.hub.shows("py", 1)
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: &federationv1.Dispatch_Kubernetes{
-		Kubernetes: &federationv1.KubernetesCall{Token: "t", User: "user:alice"},
-	}})
-	if e := s.answer(1).GetError(); e.GetCode() != int32(codes.Unimplemented) || !strings.Contains(e.GetMessage(), "--serve-kubernetes") {
+	call := &federationv1.Dispatch_Kubernetes{Kubernetes: &federationv1.KubernetesCall{Token: "t", User: "user:alice"}}
+	if e := s.ask(1, &federationv1.Dispatch{Call: call}).GetError(); e.GetCode() != int32(codes.Unimplemented) ||
+		!strings.Contains(e.GetMessage(), "--serve-kubernetes") {
 		t.Errorf("the worker says %v", e)
 	}
 	select {

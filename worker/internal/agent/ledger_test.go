@@ -3,13 +3,13 @@
 package agent
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // A worker repeats the furthest mark of the hub's ledger in each Hello, and its successor the stored one.
@@ -51,10 +51,8 @@ func TestTheLedgersMarkIsRemembered(t *testing.T) {
 }
 
 func remembers(a *Agent, want *federationv1.LedgerMark) error {
-	if got := a.ledger.Load(); !proto.Equal(got, want) {
-		return fmt.Errorf("it remembers %v, want %v", got, want)
-	}
-	return nil
+	got := a.ledger.Load()
+	return wait.If(proto.Equal(got, want), got)
 }
 
 func TestParseLedger(t *testing.T) {

@@ -12,13 +12,8 @@ import (
 
 // A worker that is asked to attach to another replica lets the calls under way finish, ends the stream, and attaches at once.
 func TestARedirectedStreamEndsAfterItsCalls(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 1)
-	worker := w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 1)
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
-	id := s.answer(1).GetSandbox().GetId()
+	w, worker, s := newCluster(t, 1)
+	id := s.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", "")}).GetSandbox().GetId()
 
 	w.Must(east.Up(w).Pause())
 	s.dispatch(&federationv1.Dispatch{Id: 2, Incarnation: 1, Call: &federationv1.Dispatch_Release{
@@ -44,8 +39,7 @@ func TestARedirectedStreamEndsAfterItsCalls(t *testing.T) {
 			break
 		}
 	}
-	next.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
-	if got := next.answer(1); got.GetSandbox() == nil {
+	if got := next.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", "")}); got.GetSandbox() == nil {
 		t.Errorf("a claim on the next stream got %v", got)
 	}
 }

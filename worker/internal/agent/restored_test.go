@@ -25,13 +25,8 @@ import (
 
 // I1: what looks idle after etcd was restored from a backup may run a sandbox.
 func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 3)
-	first := w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 3)
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	claimed := s.answer(1).GetSandbox().GetPod()
+	w, first, s := newCluster(t, 3)
+	claimed := s.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", w.hash(1))}).GetSandbox().GetPod()
 	old := map[types.UID]string{}
 	for _, pod := range w.pods() {
 		old[pod.UID] = pod.Name
@@ -42,9 +37,7 @@ func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
 			w.Must(w.Live.Patch(t.Context(), &pod, client.RawPatch(types.MergePatchType, []byte(body))))
 		}
 	}
-	w.hub.mu.Lock()
-	w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{}
-	w.hub.mu.Unlock()
+	w.hub.set(func() { w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{} })
 	w.lead(clusterID)
 	w.hub.session()
 	w.hub.shows("py", 2)
@@ -103,20 +96,13 @@ func TestI8AHubThatSaysNothingHoldsUpNoCaller(t *testing.T) {
 
 // I1, I6: an etcd that is restored under a leader ends its term, with idle Pods replaced, and leaves running sandboxes.
 func TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 3)
-	first := w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 3)
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	claimed := s.answer(1).GetSandbox().GetPod()
+	w, first, s := newCluster(t, 3)
+	claimed := s.ask(1, &federationv1.Dispatch{Call: w.claimCall("py", w.hash(1))}).GetSandbox().GetPod()
 	old := map[types.UID]bool{}
 	for _, pod := range w.pods() {
 		old[pod.UID] = true
 	}
-	w.hub.mu.Lock()
-	w.hub.restored = true
-	w.hub.mu.Unlock()
+	w.hub.set(func() { w.hub.restored = true })
 	if err := first.end(); !errors.Is(err, errRestored) {
 		t.Fatalf("the worker ended with %v", err)
 	}

@@ -11,17 +11,14 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
 // A worker that must end ends the claims that wait, finishes what it has begun, accepts nothing more, and lets the hub read all
 // of its answers before it ends the stream.
 func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 1)
-	worker := w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 1)
+	w, worker, s := newCluster(t, 1)
 	const (
 		granted = iota + 1
 		waiting
@@ -29,15 +26,13 @@ func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 		releasing
 		late
 	)
-	s.dispatch(&federationv1.Dispatch{Id: granted, Incarnation: 1, Call: w.claimCall("py", "")})
-	id := s.answer(granted).GetSandbox().GetId()
+	id := s.ask(granted, &federationv1.Dispatch{Call: w.claimCall("py", "")}).GetSandbox().GetId()
 	s.dispatch(&federationv1.Dispatch{Id: waiting, Incarnation: 1, Call: w.claimCall("py", "")})
 	s.dispatch(&federationv1.Dispatch{Id: waitingWithKey, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	w.Eventually("two claims to wait", func() error { return worker.waits("py-main", 2) })
+	worker.awaitWaiting(2)
 
 	// The API server hangs, so that the release is still under way when the end comes.
 	w.Must(east.Up(w).Pause())
-	resume := func() { w.Must(east.Up(w).Resume()) }
 	s.dispatch(&federationv1.Dispatch{Id: releasing, Incarnation: 1, Call: &federationv1.Dispatch_Release{
 		Release: &sandboxv1.ReleaseSandboxRequest{Id: id},
 	}})
@@ -69,7 +64,7 @@ func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 	if answers[releasing] != nil {
 		t.Errorf("the release was answered while the API server hung: %v", answers[releasing])
 	}
-	resume()
+	w.Must(east.Up(w).Resume())
 	if got := collect(releasing); got.GetSandbox().GetId() != id {
 		t.Errorf("the release that was under way is answered %v", got)
 	}
@@ -77,13 +72,13 @@ func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 	w.Must(<-ended)
 }
 
-// waits reports whether so many claims wait for a pool.
-func (w *worker) waits(pool string, want int32) error {
-	stats, _ := w.claims.Stats(w.Key(pool))
-	if stats.Waiting != want {
-		return fmt.Errorf("%d claims wait", stats.Waiting)
-	}
-	return nil
+// awaitWaiting waits until so many claims wait for a Pod of py.
+func (w *worker) awaitWaiting(want int32) {
+	w.Helper()
+	w.Eventually(fmt.Sprintf("%d claims to wait", want), func() error {
+		stats, _ := w.claims.Stats(w.Key("py-main"))
+		return wait.If(stats.Waiting == want, stats.Waiting)
+	})
 }
 
 func problemOf(a *federationv1.Answer) *problem.Error {

@@ -100,16 +100,18 @@ func TestPartialAdmissionSaturates(t *testing.T) {
 	go func() { _, _ = w.claim("a", "fourth") }()
 	w.awaitPool("a", "an attempt that got a part", func(p *v1alpha1.SandboxPool) error {
 		s := p.Status.AutoScaling
-		if p.Spec.Replicas != 3 || s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient ||
-			s.ScaleUpErrorMessage != "QuotaExceeded: no more than 3" || s.LastScaleUpTime == nil {
-			return fmt.Errorf("%d replicas, %+v", p.Spec.Replicas, s)
-		}
-		return nil
+		return wait.If(p.Spec.Replicas == 3 && s != nil && s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient &&
+			s.ScaleUpErrorMessage == "QuotaExceeded: no more than 3" && s.LastScaleUpTime != nil,
+			fmt.Sprintf("%d replicas, %+v", p.Spec.Replicas, s))
 	})
-	w.Eventually("the outlook", func() error {
-		grow, left := w.scaler.Outlook(w.Key("a"))
-		return wait.If(!grow && left >= 50*time.Minute, fmt.Sprintf("can grow: %v, saturated for %s", grow, left))
-	})
+	awaitSaturation := func() {
+		t.Helper()
+		w.Eventually("the outlook", func() error {
+			grow, left := w.scaler.Outlook(w.Key("a"))
+			return wait.If(!grow && left >= 50*time.Minute, fmt.Sprintf("can grow: %v, saturated for %s", grow, left))
+		})
+	}
+	awaitSaturation()
 	asked := w.asked.Load()
 	w.stays("admission is left alone", 2*time.Second, func() error {
 		n := w.asked.Load()
@@ -118,10 +120,7 @@ func TestPartialAdmissionSaturates(t *testing.T) {
 	// A restart loses none of it.
 	w.stop()
 	w.start()
-	w.Eventually("the outlook", func() error {
-		grow, left := w.scaler.Outlook(w.Key("a"))
-		return wait.If(!grow && left >= 50*time.Minute, fmt.Sprintf("can grow: %v, saturated for %s", grow, left))
-	})
+	awaitSaturation()
 	if n := w.asked.Load(); n != asked {
 		t.Errorf("asked %d times more after a restart", n-asked)
 	}
@@ -139,11 +138,9 @@ func TestRefusedPodsSaturate(t *testing.T) {
 	w.refused.Store(true)
 	w.burst("a", 1) // something happens
 	w.awaitPool("a", "the refusal", func(p *v1alpha1.SandboxPool) error {
-		if s := p.Status.AutoScaling; s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient ||
-			s.ScaleUpErrorMessage != "exceeded quota" {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
+		s := p.Status.AutoScaling
+		return wait.If(s != nil && s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient &&
+			s.ScaleUpErrorMessage == "exceeded quota", s)
 	})
 }
 
@@ -185,10 +182,8 @@ func TestReapplyKeepsReplicas(t *testing.T) {
 		// Replaced as a whole, as a client-side apply does it.
 		w.replace(w.manifest(groups, member))
 		w.Eventually("the replicas", func() error {
-			if got := w.replicas("a"); got != grown || len(w.Env("e").Status.Snapshots) == 0 {
-				return fmt.Errorf("%d, want %d and the snapshot", got, grown)
-			}
-			return nil
+			got := w.replicas("a")
+			return wait.If(got == grown && len(w.Env("e").Status.Snapshots) > 0, fmt.Sprintf("%d, want %d and the snapshot", got, grown))
 		})
 	}
 	if got := len(w.Pods("a")); int32(got) < grown {

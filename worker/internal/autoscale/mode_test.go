@@ -6,9 +6,7 @@ import (
 	"context"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +16,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -35,10 +34,6 @@ func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
 	for mode, want := range map[v1alpha1.SandboxEnvMode]bool{v1alpha1.SandboxEnvModeWarmPool: true,
 		v1alpha1.SandboxEnvModeOnDemandJob: false} {
 		t.Run(string(mode), func(t *testing.T) {
-			scheme := runtime.NewScheme()
-			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
-				must.Succeed(t, add(scheme))
-			}
 			env, yes, writes := &v1alpha1.SandboxEnv{}, true, 0
 			env.Namespace, env.Name, env.UID, env.Spec.Mode = "ns", "e", "uid", mode
 			env.Spec.Autoscaling = &v1alpha1.EnvAutoscalingSpec{Groups: []v1alpha1.EnvAutoscalingGroup{{Name: "default", Enabled: true}}}
@@ -51,7 +46,7 @@ func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
 			pool.Spec.Replicas = 1
 			left := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "b", OwnerReferences: owner}}
 			left.Status.AutoScaling = &v1alpha1.PoolAutoScalingStatus{ObservedGeneration: 1}
-			builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(env, pool, left).WithInterceptorFuncs(interceptor.Funcs{
+			builder := fake.NewClientBuilder().WithScheme(planetest.Scheme(t)).WithObjects(env, pool, left).WithInterceptorFuncs(interceptor.Funcs{
 				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 					writes++
 					return nil

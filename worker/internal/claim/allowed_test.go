@@ -18,20 +18,24 @@ import (
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/inventory/inventorytest"
-	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// allows replaces the pool by one of an Env, with these annotations on the pool, and puts others on the Env.
-func (s *station) allows(pool, env map[string]string) {
+// demoPool is the pool as one of an Env, with these annotations.
+func demoPool(annotations map[string]string) *v1alpha1.SandboxPool {
 	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
-		Namespace: inventorytest.Pool.Namespace, Name: inventorytest.Pool.Name, Annotations: pool,
+		Namespace: inventorytest.Pool.Namespace, Name: inventorytest.Pool.Name, Annotations: annotations,
 		Labels: map[string]string{v1alpha1.LabelEnv: "demo"},
 	}}
 	p.Spec.IdleImage = "idle:1"
 	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "i:1"}, {Name: "side", Image: "s:1"}}
+	return p
+}
+
+// allows replaces the pool by that of an Env, with these annotations on the pool, and puts others on the Env.
+func (s *station) allows(pool, env map[string]string) {
 	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: inventorytest.Pool.Namespace, Name: "demo", Annotations: env}}
 	s.Update(func(st *inventory.State) {
-		st.SetPool(p)
+		st.SetPool(demoPool(pool))
 		st.SetEnv(e)
 	})
 }
@@ -66,14 +70,10 @@ func TestI14AClaimGetsOnlyAnImageThatIsAllowed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStation(t, 8)
 			s.allows(tc.pool, tc.env)
-			pod := s.IdlePod("a")
-			s.API.Put(pod)
-			s.See(pod)
-			_, err := s.Create(t.Context(), Claim{
-				Request: &sandboxv1.CreateSandboxRequest{Team: "red", Image: tc.image, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED},
-				Pool:    inventorytest.Pool,
-				KeyHash: sandbox.KeyHash("red", "default", "k"), Attempt: 1,
-			})
+			s.Appear(s.IdlePod("a"))
+			c := s.keyed("k", 1)
+			c.Request.Image = tc.image
+			_, err := s.Create(t.Context(), c)
 			if (err == nil) != (tc.refused == "") || err != nil && !strings.Contains(err.Error(), tc.refused) {
 				t.Errorf("%s: %v, want %q", name, err, tc.refused)
 			}
@@ -86,10 +86,7 @@ func TestI14AClaimGetsOnlyAnImageThatIsAllowed(t *testing.T) {
 			}
 			// A refused attempt stays refused.
 			s.allows(imageList("*"), nil)
-			_, again := s.Create(t.Context(), Claim{
-				Request: &sandboxv1.CreateSandboxRequest{Team: "red", Image: tc.image}, Pool: inventorytest.Pool,
-				KeyHash: sandbox.KeyHash("red", "default", "k"), Attempt: 1,
-			})
+			_, again := s.Create(t.Context(), c)
 			if forbidden && (again == nil || again.Error() != err.Error()) {
 				t.Errorf("%s: the attempt was refused with %v, and then %v", name, err, again)
 			}
@@ -102,9 +99,7 @@ func TestDenyEgressNeedsNetworkPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
 		s.allows(nil, nil)
-		pod := s.IdlePod("a")
-		s.API.Put(pod)
-		s.See(pod)
+		s.Appear(s.IdlePod("a"))
 		request := &sandboxv1.CreateSandboxRequest{DenyEgress: true, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED}
 		_, err := s.Create(t.Context(), Claim{Request: request, Pool: inventorytest.Pool})
 		if problem.FromError(err).Reason != problem.Misconfigured || !disposition.Refused(err) || s.API.Patches() > 0 {

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -97,11 +96,8 @@ func TestI1ADyingPodIsNotHandedOut(t *testing.T) {
 
 // A kubelet writes status all the time. No claim may lose its Pod to that.
 func TestStatusWritesLoseNoClaim(t *testing.T) {
-	w := claimtest.NewWorld(t)
 	const pods = 10
-	w.MakePool(pods)
-	l := w.Lead(1)
-	l.AwaitIdle(pods)
+	w, l := claimtest.Start(t, pods)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var kubelets sync.WaitGroup
@@ -234,36 +230,24 @@ func TestAFreshPodIsOfTheFirstGeneration(t *testing.T) {
 	}
 }
 
-// lossy lets writes reach the API server and drops their responses.
-type lossy struct {
-	next  http.RoundTripper
-	drops atomic.Int32
-}
-
-func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := l.next.RoundTrip(r)
-	if err == nil && r.Method == http.MethodPatch && l.drops.Add(-1) >= 0 {
-		_ = resp.Body.Close()
-		return nil, errors.New("connection lost")
-	}
-	return resp, err
-}
-
 func TestALostAnswerIsFoundAgain(t *testing.T) {
+	var drops atomic.Int32 // responses to writes, from now on
 	w := claimtest.NewWorld(t)
-	w.MakePool(2)
-	net := &lossy{}
-	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { net.next = next; return net })
-	})
-	l.AwaitIdle(2)
-	net.drops.Store(2)
+	l := w.Start(2, claimtest.Via(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && r.Method == http.MethodPatch && drops.Add(-1) >= 0 {
+			_ = resp.Body.Close()
+			return nil, errors.New("connection lost")
+		}
+		return resp, err
+	}))
+	drops.Store(2)
 	got := l.MustCreate()
 	if id := w.Pod(got.GetPod()).Labels[v1alpha1.SandboxIDLabelKey]; id != got.GetId() {
 		t.Errorf("answered %s, the Pod carries %s", got.GetId(), id)
 	}
 	l.AwaitIdle(1)
-	net.drops.Store(1)
+	drops.Store(1)
 	if _, err := l.Release(t.Context(), got.GetId()); err != nil {
 		t.Errorf("release whose answer was lost: %v", err)
 	}

@@ -27,9 +27,7 @@ func TestCallsOfTheHubWithAPodAreClaiming(t *testing.T) {
 	two := func(t *testing.T) *station {
 		s := newStation(t, 8)
 		for _, name := range []string{"a", "b"} {
-			pod := s.IdlePod(name)
-			s.API.Put(pod)
-			s.See(pod)
+			s.Appear(s.IdlePod(name))
 		}
 		return s
 	}
@@ -38,9 +36,9 @@ func TestCallsOfTheHubWithAPodAreClaiming(t *testing.T) {
 			s := two(t)
 			claimed := s.swapped(func(*Claim) {})
 			want(s, "starting", 1, 1)
-			s.failStart(s.API, "b") // what was idle last is handed out first
+			s.failStart("b") // what was idle last is handed out first
 			want(s, "starting in another Pod", 0, 1)
-			s.failStart(s.API, "a")
+			s.failStart("a")
 			want(s, "waiting for a third", 0, 0)
 			time.Sleep(time.Minute)
 			<-claimed.done
@@ -66,11 +64,9 @@ func TestCallsOfTheHubWithAPodAreClaiming(t *testing.T) {
 				c.Local = true
 			})
 			want(s, "waiting", 0, 0)
-			pod := s.IdlePod("a")
-			s.API.Put(pod)
-			s.See(pod)
+			s.Appear(s.IdlePod("a"))
 			want(s, "starting", 0, 2)
-			s.failStart(s.API, "a")
+			s.failStart("a")
 			<-first.done
 			<-second.done
 			<-local.done
@@ -81,17 +77,11 @@ func TestCallsOfTheHubWithAPodAreClaiming(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStation(t, 8)
 			ctx, leave := context.WithCancel(t.Context())
-			left := make(chan struct{})
-			go func() {
-				defer close(left)
-				_, _ = s.Create(ctx, s.keyed("k", 1))
-			}()
+			left := s.begin(ctx, s.keyed("k", 1))
 			synctest.Wait()
 			leave()
-			<-left
-			pod := s.IdlePod("a")
-			s.API.Put(pod)
-			s.See(pod)
+			<-left.done
+			s.Appear(s.IdlePod("a"))
 			want(s, "a Pod taken without a caller", 0, 0)
 		})
 	})

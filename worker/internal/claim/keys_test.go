@@ -40,23 +40,19 @@ func TestI2ALocalClaimReturnsTheHubsSandbox(t *testing.T) {
 		c.Local, c.KeyHash = true, sandbox.LocalKeyHash(c.Request.GetTeam(), w.Namespace, "k", "east")
 	}
 	other := l.MustCreate()
-	ids := make(chan string, 2)
+	var calls []<-chan claimtest.Answer
 	for _, change := range []func(*claim.Claim){claimtest.Keyed("k", 1), local} {
-		go func() {
-			got, err := l.TryCreate(change)
-			if err != nil {
-				t.Error(err)
-			}
-			ids <- got.GetId()
-		}()
+		calls = append(calls, l.Begin(t.Context(), change))
 		w.Eventually("the claim to be pending", func() error {
 			_, err := l.LookupLatest(t.Context(), w.KeyHash("k"))
 			return err
 		})
 	}
 	l.MustRelease(other.GetId())
-	id := <-ids
-	if again := <-ids; id != again {
+	hubs, locals := <-calls[0], <-calls[1]
+	w.Must(errors.Join(hubs.Err, locals.Err))
+	id := hubs.Got.GetId()
+	if again := locals.Got.GetId(); id != again {
 		t.Fatalf("one key was given %s and %s", id, again)
 	}
 	if got := l.MustCreate(local); got.GetId() != id {
@@ -124,10 +120,8 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 
 	next.MustRelease(ids[0])
 	w.Eventually("the record for the hub", func() error {
-		if _, records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] || records[0].GetProof() != "proof" {
-			return fmt.Errorf("there are %v", records)
-		}
-		return nil
+		_, records := next.TakeEnded(10)
+		return wait.If(len(records) == 1 && records[0].GetSandbox().GetId() == ids[0] && records[0].GetProof() == "proof", records)
 	})
 	if got := holderOf(w, next.AllKeys()); !got.GetEnded() || got.GetProof() != "proof" {
 		t.Errorf("for a hub that recovers, the key's holder: %v", got)
@@ -162,31 +156,22 @@ func holderOf(w *claimtest.World, keys []*federationv1.KeyHolder) *federationv1.
 	return nil
 }
 
-// slow lets a test act between a write at the API server and its response.
-type slow struct {
-	next    http.RoundTripper
-	written func()
-}
-
-func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := s.next.RoundTrip(r)
-	if r.Method == http.MethodPatch {
-		s.written()
-	}
-	return resp, err
+// afterWrites calls do between a write at the API server and its response.
+func afterWrites(do func()) func(*claimtest.Options, *rest.Config) {
+	return claimtest.Via(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if r.Method == http.MethodPatch {
+			do()
+		}
+		return resp, err
+	})
 }
 
 // I2: a worker that loses its lease while it writes does not return the sandbox, and the next leader returns that very Pod.
 func TestI2NoAnswerWithoutTheLease(t *testing.T) {
 	w := claimtest.NewWorld(t)
-	w.MakePool(3)
 	var l *claimtest.Leader
-	l = w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return &slow{next: next, written: func() { l.Lease.Lost.Store(true) }}
-		})
-	})
-	l.AwaitIdle(3)
+	l = w.Start(3, afterWrites(func() { l.Lease.Lost.Store(true) }))
 	got, err := l.TryCreate(claimtest.Keyed("k", 1))
 	if err == nil {
 		t.Fatalf("I2: answered %s without the lease", got.GetId())
@@ -212,16 +197,12 @@ func TestI2NoAnswerWithoutTheLease(t *testing.T) {
 // TestI2ALeaseThatIsRenewedLateCostsNoClaim: it lapses as the Pod is written, and no other process has led when it is held again.
 func TestI2ALeaseThatIsRenewedLateCostsNoClaim(t *testing.T) {
 	w := claimtest.NewWorld(t)
-	w.MakePool(1)
 	var l *claimtest.Leader
 	lapse := sync.OnceFunc(func() {
 		l.Lease.Lost.Store(true)
 		time.AfterFunc(200*time.Millisecond, func() { l.Lease.Lost.Store(false) })
 	})
-	l = w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &slow{next: next, written: lapse} })
-	})
-	l.AwaitIdle(1)
+	l = w.Start(1, afterWrites(lapse))
 	if got := l.MustCreate(); got.GetPhase() != sandboxv1.Phase_RUNNING {
 		t.Errorf("returned %v", got)
 	}
@@ -293,14 +274,7 @@ func TestI2ALateWriteMakesWayForTheClaimThatWaits(t *testing.T) {
 	l := w.Lead(3)
 	l.AwaitIdle(1)
 	taken := l.MustCreate()
-	waiting := make(chan *sandboxv1.Sandbox, 1)
-	go func() {
-		got, err := l.TryCreate(claimtest.Keyed("k", 1))
-		if err != nil {
-			t.Errorf("the claim that waits: %v", err)
-		}
-		waiting <- got
-	}()
+	waiting := l.Begin(t.Context(), claimtest.Keyed("k", 1))
 	l.AwaitWaiting(1)
 
 	var other *corev1.Pod
@@ -315,9 +289,11 @@ func TestI2ALateWriteMakesWayForTheClaimThatWaits(t *testing.T) {
 	late := writeClaim(w, other, 0, 1, 2)
 	l.Until(late, "it to end", claimtest.Ended)
 	l.MustRelease(taken.GetId())
-	got := <-waiting
-	if again := l.MustCreate(claimtest.Keyed("k", 1)); got.GetId() == late || again.GetId() != got.GetId() {
-		t.Errorf("I2: the claim that waited got %s, the next one %s, the late write made %s", got.GetId(), again.GetId(), late)
+	waited := <-waiting
+	w.Must(waited.Err)
+	got := waited.Got.GetId()
+	if again := l.MustCreate(claimtest.Keyed("k", 1)); got == late || again.GetId() != got {
+		t.Errorf("I2: the claim that waited got %s, the next one %s, the late write made %s", got, again.GetId(), late)
 	}
 }
 
@@ -364,16 +340,12 @@ func TestCanceledKey(t *testing.T) {
 	l.AwaitIdle(1)
 	l.MustCreate(claimtest.Keyed("early", 2))
 
-	waiting := make(chan error, 1)
-	go func() {
-		_, err := l.TryCreate(claimtest.Keyed("waits", 1))
-		waiting <- err
-	}()
+	waiting := l.Begin(t.Context(), claimtest.Keyed("waits", 1))
 	l.AwaitWaiting(1)
 	_, err = l.Cancel(t.Context(), w.KeyHash("waits"), 1)
 	must.Succeed(t, err)
-	if err := <-waiting; disposition.Of(err) != federationv1.Disposition_REFUSED {
-		t.Errorf("a claim that was canceled while it waited: %v", err)
+	if got := <-waiting; disposition.Of(got.Err) != federationv1.Disposition_REFUSED {
+		t.Errorf("a claim that was canceled while it waited: %v", got.Err)
 	}
 	l.AwaitWaiting(0)
 }
@@ -388,12 +360,9 @@ func TestALookupTellsWhereAClaimWaits(t *testing.T) {
 			}
 			began := time.Now()
 			keys := []string{"first", "second"}
-			left := make(chan error, len(keys))
+			var left []<-chan claimtest.Answer
 			for i, key := range keys {
-				go func() {
-					_, err := l.TryCreate(claimtest.Keyed(key, 1))
-					left <- err
-				}()
+				left = append(left, l.Begin(t.Context(), claimtest.Keyed(key, 1)))
 				l.AwaitWaiting(int32(i + 1))
 			}
 			for i, key := range keys {
@@ -407,11 +376,11 @@ func TestALookupTellsWhereAClaimWaits(t *testing.T) {
 					t.Errorf("%s: waited for %s, and began %s ago", key, d, time.Since(began))
 				}
 			}
-			for _, key := range keys {
+			for i, key := range keys {
 				_, err := l.Cancel(t.Context(), w.KeyHash(key), 1)
 				must.Succeed(t, err)
-				if err := <-left; disposition.Of(err) != federationv1.Disposition_REFUSED {
-					t.Errorf("a claim that was canceled while it waited: %v", err)
+				if got := <-left[i]; disposition.Of(got.Err) != federationv1.Disposition_REFUSED {
+					t.Errorf("a claim that was canceled while it waited: %v", got.Err)
 				}
 			}
 		})
@@ -440,43 +409,37 @@ func TestRefusalIsRemembered(t *testing.T) {
 func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
 	w, l := claimtest.Start(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan error, 1)
-	go func() {
-		_, err := l.Create(ctx, l.Request(claimtest.Keyed("k", 1), func(c *claim.Claim) { c.Proof = "proof" }))
-		left <- err
-	}()
+	left := l.Begin(ctx, claimtest.Keyed("k", 1), func(c *claim.Claim) { c.Proof = "proof" })
 	l.AwaitWaiting(1)
 	cancel()
-	if err := <-left; disposition.Of(err) != federationv1.Disposition_UNCLEAR {
-		t.Errorf("the caller who left was told %v", err)
+	if got := <-left; disposition.Of(got.Err) != federationv1.Disposition_UNCLEAR {
+		t.Errorf("the caller who left was told %v", got.Err)
 	}
 	if got := holderOf(w, l.Keys()); got.GetAttempt() != 1 || got.GetProof() != "proof" || got.GetPodUid() != "" || got.GetSandboxId() == "" {
 		t.Errorf("I2: a claim under way holds its key: %v", got)
 	}
-	back := make(chan *sandboxv1.Sandbox, 1)
-	go func() { back <- l.MustCreate(claimtest.Keyed("k", 1)) }()
+	back := l.Begin(t.Context(), claimtest.Keyed("k", 1))
 	w.Scale(2)
 	got := <-back
+	w.Must(got.Err)
 	l.AwaitIdle(1)
-	if again := l.MustCreate(claimtest.Keyed("k", 1)); again.GetId() != got.GetId() {
-		t.Errorf("I2: %s and %s", again.GetId(), got.GetId())
+	if again := l.MustCreate(claimtest.Keyed("k", 1)); again.GetId() != got.Got.GetId() {
+		t.Errorf("I2: %s and %s", again.GetId(), got.Got.GetId())
 	}
 }
 
 // detour keeps writes from the API server, until the test lets one through.
 type detour struct {
-	next http.RoundTripper
-
 	mu     sync.Mutex
 	closed bool
-	kept   []*http.Request
+	kept   []func() (*http.Response, error)
 }
 
-func (d *detour) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *detour) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.closed || r.Method != http.MethodPatch {
-		return d.next.RoundTrip(r)
+		return next.RoundTrip(r)
 	}
 	late := r.Clone(context.Background())
 	body, err := r.GetBody()
@@ -484,7 +447,7 @@ func (d *detour) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	late.Body = body
-	d.kept = append(d.kept, late)
+	d.kept = append(d.kept, func() (*http.Response, error) { return next.RoundTrip(late) })
 	return nil, errors.New("connection lost")
 }
 
@@ -497,12 +460,8 @@ func (d *detour) set(closed bool) {
 // I2: a write with an unclear outcome that happens after another Pod was returned for its key ends without having been returned.
 func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
 	w := claimtest.NewWorld(t)
-	w.MakePool(3)
 	way := &detour{}
-	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
-	})
-	l.AwaitIdle(3)
+	l := w.Start(3, claimtest.Via(way.trip))
 	way.set(true)
 	_, err := l.TryCreate(claimtest.Keyed("k", 1))
 	if d := disposition.Of(err); d != federationv1.Disposition_UNCLEAR {
@@ -511,7 +470,7 @@ func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
 	way.set(false)
 	got := l.MustCreate(claimtest.Keyed("k", 1))
 
-	resp, err := way.next.RoundTrip(way.kept[0])
+	resp, err := way.kept[0]()
 	w.Must(err)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -535,46 +494,28 @@ func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
 // I2: a write of an earlier leader, which takes the Pod that the key's next claim was about to get, ends when that claim is refused.
 func TestI2AWriteThatComesLateEndsWithTheRefusal(t *testing.T) {
 	w := claimtest.NewWorld(t)
-	w.MakePool(1)
 	way := &detour{}
-	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
-	})
-	l.AwaitIdle(1)
+	l := w.Start(1, claimtest.Via(way.trip))
 	way.set(true)
 	if _, err := l.TryCreate(claimtest.Keyed("k", 1)); disposition.Of(err) != federationv1.Disposition_UNCLEAR {
 		t.Fatalf("a write without a response: %v", err)
 	}
 	l.Stop()
 
-	var arrive sync.Once
-	next := w.Lead(2, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return overtaken{next: next, by: func() {
-				arrive.Do(func() {
-					resp, err := way.next.RoundTrip(way.kept[0])
-					w.Must(err)
-					w.Must(errors.Join(wait.If(resp.StatusCode == http.StatusOK, resp.Status), resp.Body.Close()))
-				})
-			}}
-		})
+	arrive := sync.OnceFunc(func() {
+		resp, err := way.kept[0]()
+		w.Must(err)
+		w.Must(errors.Join(wait.If(resp.StatusCode == http.StatusOK, resp.Status), resp.Body.Close()))
 	})
+	next := w.Lead(2, claimtest.Via(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if r.Method == http.MethodPatch {
+			arrive()
+		}
+		return next.RoundTrip(r)
+	}))
 	next.AwaitIdle(1)
 	if got, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.NoQueue); disposition.Of(err) != federationv1.Disposition_REFUSED {
 		t.Fatalf("a claim that lost the only Pod: %v, %v", got, err)
 	}
 	next.Until(sandbox.Read(&w.Pods()[0]).ID, "the late sandbox to end", claimtest.Ended)
-}
-
-// overtaken calls by before each write.
-type overtaken struct {
-	next http.RoundTripper
-	by   func()
-}
-
-func (o overtaken) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPatch {
-		o.by()
-	}
-	return o.next.RoundTrip(r)
 }

@@ -42,10 +42,7 @@ type result struct {
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Claims.QueueCapacity = 3 })
-	l.AwaitIdle(1)
+	l := claimtest.NewWorld(t).Start(1, func(o *claimtest.Options, _ *rest.Config) { o.Claims.QueueCapacity = 3 })
 	return &crowd{l, l.MustCreate(), make(chan result, 4)}
 }
 
@@ -130,14 +127,10 @@ func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 	_, l := claimtest.Start(t, 1)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		_, err := l.Create(ctx, l.Request(claimtest.Image("test.local/slow/fail-pull:1")))
-		gone <- err
-	}()
+	starts := l.Begin(ctx, claimtest.Image("test.local/slow/fail-pull:1"))
 	l.AwaitSandboxes(1)
 	cancel()
-	if err := <-gone; err == nil {
+	if gone := <-starts; gone.Err == nil {
 		t.Error("a caller who left was answered")
 	}
 	l.AwaitSandboxes(0)
@@ -145,13 +138,10 @@ func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 	l.MustCreate()
 
 	ctx, cancel = context.WithCancel(t.Context())
-	go func() {
-		_, err := l.Create(ctx, l.Request())
-		gone <- err
-	}()
+	waits := l.Begin(ctx)
 	l.AwaitWaiting(1)
 	cancel()
-	<-gone
+	<-waits
 	l.AwaitWaiting(0)
 }
 
@@ -162,15 +152,7 @@ func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 	for round := range 12 {
 		holder := l.MustCreate()
 		ctx, cancel := context.WithCancel(t.Context())
-		type answer struct {
-			got *sandboxv1.Sandbox
-			err error
-		}
-		answered := make(chan answer, 1)
-		go func() {
-			got, err := l.Create(ctx, l.Request())
-			answered <- answer{got, err}
-		}()
+		answered := l.Begin(ctx)
 		l.AwaitWaiting(1)
 		handed := make(chan struct{})
 		go func() { // as the Pod is handed over, or while it is being written
@@ -185,8 +167,8 @@ func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 		}()
 		l.MustRelease(holder.GetId())
 		<-handed
-		if a := <-answered; a.err == nil {
-			l.MustRelease(a.got.GetId())
+		if a := <-answered; a.Err == nil {
+			l.MustRelease(a.Got.GetId())
 		}
 		l.AwaitIdle(1)
 	}
@@ -195,14 +177,10 @@ func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 
 func TestPoolThatGoesRefusesWhoWaits(t *testing.T) {
 	w, l := claimtest.Start(t, 0)
-	waits := make(chan error, 1)
-	go func() {
-		_, err := l.TryCreate()
-		waits <- err
-	}()
+	waits := l.Begin(t.Context())
 	l.AwaitWaiting(1)
 	w.RemovePool()
-	wantRefusal(t, <-waits, problem.NoCapacity)
+	wantRefusal(t, (<-waits).Err, problem.NoCapacity)
 	w.Eventually("the pool to be forgotten", func() error {
 		_, err := l.TryCreate()
 		if problem.FromError(err).Reason != problem.NotFound {

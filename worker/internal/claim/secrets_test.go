@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,7 +20,6 @@ import (
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/inventory/inventorytest"
-	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/secretenv"
 )
 
@@ -60,24 +58,14 @@ func TestSecretsAreRefusedBeforeAPodIsTaken(t *testing.T) {
 			rules, err := secretenv.ParseRules(values)
 			must.Succeed(t, err)
 			s.opts.Secrets = secretenv.New(rules, oneSecret{})
-			p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
-				Namespace: inventorytest.Pool.Namespace, Name: inventorytest.Pool.Name, Labels: map[string]string{v1alpha1.LabelEnv: "demo"},
-			}}
-			p.Spec.IdleImage = "idle:1"
-			p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "i:1"}}
+			p := demoPool(nil)
 			p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: tc.runtime}}
 			s.Update(func(st *inventory.State) { st.SetPool(p) })
-			pod := s.IdlePod("a")
-			s.API.Put(pod)
-			s.See(pod)
-			_, err = s.Create(t.Context(), Claim{
-				Request: &sandboxv1.CreateSandboxRequest{
-					Team: "red", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED,
-					Secrets: []*sandboxv1.SandboxSecret{{Env: "TOKEN", Name: tc.secret, Key: tc.key}},
-				},
-				Belongings: []string{"envVars", "secrets"},
-				Pool:       inventorytest.Pool, KeyHash: sandbox.KeyHash("red", "default", "k"), Attempt: 1,
-			})
+			s.Appear(s.IdlePod("a"))
+			c := s.keyed("k", 1)
+			c.Request.Secrets = []*sandboxv1.SandboxSecret{{Env: "TOKEN", Name: tc.secret, Key: tc.key}}
+			c.Belongings = []string{"envVars", "secrets"}
+			_, err = s.Create(t.Context(), c)
 			var reason problem.Reason
 			if err != nil {
 				reason = problem.FromError(err).Reason

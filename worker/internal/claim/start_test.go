@@ -3,6 +3,7 @@
 package claim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,6 +61,15 @@ type creating struct {
 	done   chan struct{}
 }
 
+func (s *station) begin(ctx context.Context, c Claim) *creating {
+	out := &creating{done: make(chan struct{})}
+	go func() {
+		defer close(out.done)
+		out.record, out.err = s.Create(ctx, c)
+	}()
+	return out
+}
+
 // swapped claims an image that no idle Pod has, so that its sandbox starts.
 func (s *station) swapped(change func(*Claim)) *creating {
 	s.t.Helper()
@@ -67,26 +77,22 @@ func (s *station) swapped(change func(*Claim)) *creating {
 		Team: "red", User: "ann", Image: "i:2", Wait: sandboxv1.CreateSandboxRequest_READY, StartupTimeout: durationpb.New(time.Minute),
 	}, Pool: inventorytest.Pool}
 	change(&c)
-	out := &creating{done: make(chan struct{})}
-	go func() {
-		defer close(out.done)
-		out.record, out.err = s.Create(s.t.Context(), c)
-	}()
+	out := s.begin(s.t.Context(), c)
 	synctest.Wait()
 	return out
 }
 
 // failStart ends the sandbox on a Pod because its node is gone.
-func (s *station) failStart(p *inventorytest.API, name string) (id string) {
+func (s *station) failStart(name string) (id string) {
 	s.t.Helper()
-	pod := p.Pod(name)
+	pod := s.API.Pod(name)
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Starting {
 		s.t.Fatalf("Pod %s is %s", name, state.Phase)
 	}
-	p.Apply(name, sandbox.FailPatch(pod, sandbox.End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "NodeLost", Message: "it is gone"},
-		time.Now()))
-	s.See(p.Pod(name))
+	end := sandbox.End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "NodeLost", Message: "it is gone"}
+	s.API.Apply(name, sandbox.FailPatch(pod, end, time.Now()))
+	s.See(s.API.Pod(name))
 	return state.ID
 }
 
@@ -94,19 +100,15 @@ func (s *station) failStart(p *inventorytest.API, name string) (id string) {
 func TestAFailedStartGivesWayToAnotherPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
-		a := s.IdlePod("a")
-		p := s.API
-		p.Put(a)
-		s.See(a)
+		s.Appear(s.IdlePod("a"))
 		claimed := s.swapped(func(*Claim) {})
 		later := s.wants("ann")
 		time.Sleep(20 * time.Second)
-		first := s.failStart(p, "a")
+		first := s.failStart("a")
 		ready := s.IdlePod("b")
 		ready.Spec.Containers[0].Image, ready.Status.ContainerStatuses[0].Image = "i:2", "i:2"
 		ready.Status.PodIP = "10.0.0.7"
-		p.Put(ready)
-		s.See(ready)
+		s.Appear(ready)
 		select {
 		case <-claimed.done:
 		default:
@@ -137,17 +139,14 @@ func TestAClaimIsGivenSoManyStarts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStation(t, 8)
-				p := s.API
 				for i := range tc.pods {
-					pod := s.IdlePod(fmt.Sprint("p", i))
-					p.Put(pod)
-					s.See(pod)
+					s.Appear(s.IdlePod(fmt.Sprint("p", i)))
 				}
 				claimed := s.swapped(tc.change)
 				var last string
 				for i := range tc.starts {
 					// What was idle last is handed out first.
-					last = s.failStart(p, fmt.Sprint("p", tc.pods-1-i))
+					last = s.failStart(fmt.Sprint("p", tc.pods-1-i))
 				}
 				synctest.Wait()
 				select {
@@ -176,12 +175,11 @@ func TestAnotherPodWhoseWriteIsUnclear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
 		a, b := s.IdlePod("a"), s.IdlePod("b")
-		p := s.API
-		p.Put(a, b)
-		s.See(a)
+		s.API.Put(b)
+		s.Appear(a)
 		claimed := s.swapped(func(*Claim) {})
-		s.failStart(p, "a")
-		p.Respond(func(int, func() (*http.Response, error)) (*http.Response, error) {
+		s.failStart("a")
+		s.API.Respond(func(int, func() (*http.Response, error)) (*http.Response, error) {
 			return nil, errors.New("connection lost")
 		})
 		s.See(b)

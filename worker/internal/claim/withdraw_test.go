@@ -17,11 +17,7 @@ func TestI2OnlyAWaitingClaimIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
 		hash := s.keyed("k", 2).KeyHash
-		ended := make(chan error, 1)
-		go func() {
-			_, err := s.Create(t.Context(), s.keyed("k", 2))
-			ended <- err
-		}()
+		waits := s.begin(t.Context(), s.keyed("k", 2))
 		synctest.Wait()
 		for name, err := range map[string]error{
 			"an earlier attempt": s.Withdraw(hash, 1), "a later attempt": s.Withdraw(hash, 3), "another key": s.Withdraw("other", 2),
@@ -34,7 +30,8 @@ func TestI2OnlyAWaitingClaimIsWithdrawn(t *testing.T) {
 		if err := s.Withdraw(hash, 2); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-ended; !disposition.Refused(err) || problem.FromError(err).Reason != problem.NoCapacity || s.stats().Waiting != 0 {
+		<-waits.done
+		if err := waits.err; !disposition.Refused(err) || problem.FromError(err).Reason != problem.NoCapacity || s.stats().Waiting != 0 {
 			t.Errorf("%v, and %d claims wait", err, s.stats().Waiting)
 		}
 		synctest.Wait()

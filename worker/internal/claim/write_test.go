@@ -132,9 +132,7 @@ func TestI1AWriteToARestoredEtcdIsNotReturned(t *testing.T) {
 		s := newStation(t, 8)
 		newest, idle := s.ClaimedPod("newest", "01hx-east"), s.IdlePod("a")
 		newest.ResourceVersion = "2000" // the next version is 1001
-		s.API.Put(newest, idle)
-		s.See(newest)
-		s.See(idle)
+		s.Appear(newest, idle)
 		got, err := s.Create(t.Context(), s.keyed("k", 1))
 		if disposition.Of(err) != federationv1.Disposition_UNCLEAR || s.Serving() {
 			t.Errorf("returned %v, %v; serving on: %t", got, err, s.Serving())

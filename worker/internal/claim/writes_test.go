@@ -23,9 +23,7 @@ import (
 func slowAPI(t *testing.T, pods int) (s *station, respond chan struct{}, patches *atomic.Int32) {
 	s, respond, patches = newStation(t, 8), make(chan struct{}), new(atomic.Int32)
 	for i := range pods {
-		pod := s.IdlePod(fmt.Sprint("p", i))
-		s.API.Put(pod)
-		s.See(pod)
+		s.Appear(s.IdlePod(fmt.Sprint("p", i)))
 	}
 	s.API.Respond(func(n int, carry func() (*http.Response, error)) (*http.Response, error) {
 		if n > 0 {
@@ -38,14 +36,9 @@ func slowAPI(t *testing.T, pods int) (s *station, respond chan struct{}, patches
 }
 
 func (s *station) assign(ctx context.Context, startup time.Duration) *creating {
-	out := &creating{done: make(chan struct{})}
-	go func() {
-		defer close(out.done)
-		out.record, out.err = s.Create(ctx, Claim{Request: &sandboxv1.CreateSandboxRequest{
-			Team: "red", User: "ann", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED, StartupTimeout: durationpb.New(startup),
-		}, Pool: inventorytest.Pool})
-	}()
-	return out
+	return s.begin(ctx, Claim{Request: &sandboxv1.CreateSandboxRequest{
+		Team: "red", User: "ann", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED, StartupTimeout: durationpb.New(startup),
+	}, Pool: inventorytest.Pool})
 }
 
 func TestSoManyClaimsAreWrittenAtATime(t *testing.T) {

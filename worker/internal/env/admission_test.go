@@ -121,11 +121,8 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	}
 	w.Eventually("the Env to tell", func() error {
 		ready := meta.FindStatusCondition(w.Env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
-		if ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message,
-			"m: 2 of 5 replicas were admitted: QuotaExceeded: room for two; apply") {
-			return fmt.Errorf("it tells %q", ready.Message)
-		}
-		return nil
+		return wait.If(ready.Status == metav1.ConditionTrue && strings.Contains(ready.Message,
+			"m: 2 of 5 replicas were admitted: QuotaExceeded: room for two; apply"), ready.Message)
 	})
 	asked, _ := p.questions()
 	if len(asked) != 1 || asked[0].From != 0 || asked[0].To != 5 || asked[0].Env != w.Key("kiosk") || asked[0].Probe ||
@@ -136,10 +133,7 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	w.startWith(p)
 	// The user's value holds now.
 	w.apply(manifest)
-	w.Eventually("the user's replicas", func() error {
-		n := w.Pool("m").Spec.Replicas
-		return wait.If(n == 5, n)
-	})
+	w.awaitReplicas("m", 5)
 	w.Eventually("the Env to tell no more", func() error {
 		ready := meta.FindStatusCondition(w.Env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
 		return wait.If(!strings.Contains(ready.Message, "admitted"), ready.Message)
@@ -157,7 +151,7 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	p.set(refusing(admission.QuotaExceeded, "nothing left"), nil)
 	refresh := func(dryRun bool) *sandboxv1.RefreshedMember {
 		t.Helper()
-		out, err := w.reconciler.Refresh(w.ctx, &sandboxv1.RefreshEnvRequest{Namespace: w.Namespace, Name: "kiosk", DryRun: dryRun})
+		out, err := w.refresh(&sandboxv1.RefreshEnvRequest{DryRun: dryRun})
 		w.Must(err)
 		return out.GetMembers()[0]
 	}
@@ -222,13 +216,11 @@ func TestRefusedMember(t *testing.T) {
 		return nil
 	})
 	p.set(refusing(admission.InvalidSpec, "never"), nil)
-	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType,
-		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
+	w.scale("by-hand", 4)
 	w.awaitState("kiosk", "m", v1alpha1.ObservedMemberStateMissing)
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
 	p.set(nil, nil)
-	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType,
-		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":1}]`))
+	w.scale("by-hand", 1)
 	w.awaitReady("kiosk")
 	if n := w.awaitPool("m").Spec.Replicas; n != 1 {
 		t.Errorf("%d replicas", n)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/wait"
@@ -18,10 +17,7 @@ import (
 )
 
 func TestDriftIsRepaired(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {labels: {tier: gold}}}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a, spec: {replicas: 2}, config: {labels: {tier: gold}}}`)
 	want := w.doc("SandboxPool", "a")
 	for _, drift := range []struct{ name, patch, told string }{
 		{"label", `{"metadata":{"labels":{"tier":"lead"}}}`, "label tier"},
@@ -50,10 +46,8 @@ func TestDriftIsRepaired(t *testing.T) {
 				return nil
 			})
 			w.Eventually("an event that names "+drift.told, func() error {
-				if out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}"); !strings.Contains(out, drift.told) {
-					return fmt.Errorf("the events are %s", out)
-				}
-				return nil
+				out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}")
+				return wait.If(strings.Contains(out, drift.told), out)
 			})
 		})
 	}
@@ -72,71 +66,43 @@ func TestDriftIsRepaired(t *testing.T) {
 }
 
 func TestScaleSubresourceIsDriftToo(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a, spec: {replicas: 2}}`)
 	w.kubectl("", "scale", "sandboxpool", "a", "--replicas=6")
-	w.Eventually("the repair", func() error {
-		got := w.Pool("a").Spec.Replicas
-		return wait.If(got == 2, got)
-	})
+	w.awaitReplicas("a", 2)
 }
 
 // TestIntendedChanges are those of the Env. They are not told as drift, also if no worker ran meanwhile.
 func TestIntendedChanges(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
-	w.awaitReady("kiosk")
-	set := func(replicas int32) {
-		t.Helper()
-		w.Must(w.patchEnv("kiosk", "kubectl-edit", types.JSONPatchType,
-			fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)))
-	}
-	await := func(replicas int32) {
-		t.Helper()
-		w.Eventually(fmt.Sprintf("%d replicas", replicas), func() error {
-			if got := w.Pool("a").Spec.Replicas; got != replicas {
-				return fmt.Errorf("%d replicas", got)
-			}
-			return nil
-		})
-	}
-	set(4)
-	await(4)
+	w := newKiosk(t, `{name: a, spec: {replicas: 2}}`)
+	w.scale("kubectl-edit", 4)
+	w.awaitReplicas("a", 4)
 	const told = "the Env has changed; updated replicas (2 instead of 4)"
 	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated); !strings.Contains(note, told) {
 		t.Errorf("of a change of the Env it is told: %s", note)
 	}
 	w.apply(kiosk(`{name: a, spec: {replicas: 4}, config: {scalingGroup: other}}`))
 	w.Eventually("the group's label to follow", func() error {
-		if got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "other" {
-			return fmt.Errorf("it is %q", got)
-		}
-		return nil
+		got := w.Pool("a").Labels[v1alpha1.LabelScalingGroup]
+		return wait.If(got == "other", got)
 	})
 	w.awaitReady("kiosk")
 	w.stop()
-	set(5)
+	w.scale("kubectl-edit", 5)
 	w.start()
-	await(5)
+	w.awaitReplicas("a", 5)
 	w.awaitReady("kiosk")
 	if out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}"); strings.Contains(out, "drifted") {
 		t.Errorf("intended changes are told as drift: %s", out)
 	}
 	w.kubectl("", "scale", "sandboxpool", "a", "--replicas=9")
-	await(5)
+	w.awaitReplicas("a", 5)
 	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolDrifted); !strings.Contains(note, "repaired replicas (9 instead of 5)") {
 		t.Errorf("of drift it is told: %s", note)
 	}
 }
 
 func TestPoolDeletedByHandComesBack(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a, spec: {replicas: 2}}`)
 	before := w.Pool("a")
 	w.Must(w.Live.Delete(w.ctx, before))
 	w.Eventually("another pool", func() error {
@@ -153,21 +119,13 @@ func TestReplicas(t *testing.T) {
 		t.Helper()
 		w.Eventually(fmt.Sprintf("%d replicas", replicas), func() error {
 			env, pool := w.desired("kiosk", "a"), w.Pool("a").Spec.Replicas
-			if env != replicas || pool != replicas {
-				return fmt.Errorf("%d in the Env, %d in the pool", env, pool)
-			}
-			return nil
+			return wait.If(env == replicas && pool == replicas, fmt.Sprintf("%d in the Env, %d in the pool", env, pool))
 		})
-	}
-	set := func(manager string, replicas int) {
-		t.Helper()
-		w.Must(w.patchEnv("kiosk", manager, types.JSONPatchType,
-			fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)))
 	}
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {priority: 1}}`))
 	w.awaitReady("kiosk")
 	// The user's, while the group is not enabled: edited, re-applied, stated as 0, and not stated.
-	set("kubectl-edit", 4)
+	w.scale("kubectl-edit", 4)
 	await(4)
 	w.apply(kiosk(`{name: a, spec: {replicas: 3}}`))
 	await(3)
@@ -181,9 +139,9 @@ func TestReplicas(t *testing.T) {
 	w.apply(kiosk(`{name: a, spec: {replicas: 5}, config: {priority: 1}}`) + group)
 	w.awaitEvent("kiosk", reasonReplicasOfOther)
 	await(2)
-	set(controllers.FieldManager, 6)
+	w.scale(controllers.FieldManager, 6)
 	await(6)
-	set("kubectl-edit", 1)
+	w.scale("kubectl-edit", 1)
 	w.awaitEvent("kiosk", reasonReplicasOfOther)
 	await(6)
 	// What is edited in the same moment as the Env counts as the Env's, so it is edited until it is not.
@@ -198,10 +156,7 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestConfigChangedAfterAdmission(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {labels: {tier: gold}}}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a, spec: {replicas: 2}, config: {labels: {tier: gold}}}`)
 	frozen := w.frozen("kiosk", "a")
 
 	w.apply(kiosk(`{name: a, config: {scalingGroup: "", labels: {tier: lead}}}`))

@@ -166,20 +166,14 @@ func TestLostRacesAndFaultyWrites(t *testing.T) {
 // newSettledWorld has an Env that is ready, and a stopped Reconciler.
 func newSettledWorld(t *testing.T, member string) *world {
 	t.Helper()
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(member))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, member)
 	w.stop()
 	return w
 }
 
 // TestI5StaleCacheDeletesNothing decides about an Env as a lagging cache has it: without a member that has a pool by now.
 func TestI5StaleCacheDeletesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a}`)
 	old := w.Env("kiosk")
 	w.apply(kiosk(`{name: a}`, `{name: b}`))
 	w.awaitReady("kiosk")
@@ -264,10 +258,7 @@ func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
 
 // TestStaleEnvIsNotStamped decides about an Env as it was before its member changed groups, and a pool as it is after.
 func TestStaleEnvIsNotStamped(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, config: {scalingGroup: before}}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a, config: {scalingGroup: before}}`)
 	old := w.Env("kiosk")
 	sandboxcache.FillMembers(old)
 	w.apply(kiosk(`{name: a, config: {scalingGroup: after}}`))

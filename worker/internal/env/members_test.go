@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -33,6 +34,31 @@ spec:
     members: [` + strings.Join(members, ",\n      ") + "]\n"
 }
 
+// newKiosk is a world whose kiosk is ready.
+func newKiosk(t *testing.T, members ...string) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(members...))
+	w.awaitReady("kiosk")
+	return w
+}
+
+// scale writes the replicas of the kiosk's first member.
+func (w *world) scale(manager string, replicas int) {
+	w.t.Helper()
+	w.Must(w.patchEnv("kiosk", manager, types.JSONPatchType,
+		fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)))
+}
+
+func (w *world) awaitReplicas(pool string, replicas int32) {
+	w.t.Helper()
+	w.Eventually(fmt.Sprintf("%d replicas of %s", replicas, pool), func() error {
+		got := w.Pool(pool).Spec.Replicas
+		return wait.If(got == replicas, got)
+	})
+}
+
 func (w *world) awaitPool(name string) *v1alpha1.SandboxPool {
 	w.t.Helper()
 	pool := &v1alpha1.SandboxPool{}
@@ -48,29 +74,28 @@ func (w *world) awaitNoPool(name string) {
 	})
 }
 
-func (w *world) awaitState(env, member string, state v1alpha1.ObservedMemberState) {
+func (w *world) awaitState(env, member string, state v1alpha1.ObservedMemberState) (found v1alpha1.EnvObservedMember) {
 	w.t.Helper()
 	w.Eventually(fmt.Sprintf("member %s to be %s", member, state), func() error {
 		for _, cluster := range w.Env(env).Status.Clusters {
 			for _, observed := range cluster.ObservedMembers {
 				if cluster.ClusterID == local && observed.Name == member && observed.State == state {
+					found = observed
 					return nil
 				}
 			}
 		}
 		return fmt.Errorf("%s", toJSON(w.Env(env).Status))
 	})
+	return found
 }
 
 func TestFirstRendering(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(
+	w := newKiosk(t,
 		`{name: stated, spec: {replicas: 0}, config: {minReplicas: 3}}`,
 		`{name: floor, config: {minReplicas: 3, scalingGroup: "", labels: {tier: gold}, annotations: {note: x}}}`,
 		`{name: plain, config: {inlineResources: {limits: {cpu: 250m}}}}`,
-	))
-	w.awaitReady("kiosk")
+	)
 	for name, replicas := range map[string]int32{"stated": 0, "floor": 3, "plain": 0} {
 		if got := w.Pool(name).Spec.Replicas; got != replicas {
 			t.Errorf("pool %s has %d replicas, want %d", name, got, replicas)
@@ -153,10 +178,7 @@ func TestRemovedMembersAndSegments(t *testing.T) {
 
 func TestMemberAddedAgain(t *testing.T) {
 	const hold = "test.local/hold"
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a, spec: {replicas: 2}}`)
 	first, frozen := w.Pool("a"), w.frozen("kiosk", "a")
 	w.patchPool("a", `{"metadata":{"finalizers":["`+hold+`"]}}`)
 	w.apply(strings.Replace(templateManifest, "v1.0.0", "v2.0.0", 1))
@@ -201,10 +223,7 @@ func TestTemplateMissingThenThere(t *testing.T) {
 }
 
 func TestNewTemplateChangesNoSnapshot(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a}`)
 	frozen, generation := w.frozen("kiosk", "a"), w.Pool("a").Generation
 	w.apply(strings.Replace(templateManifest, "default:1", "default:2", 1))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
@@ -255,17 +274,12 @@ spec: {replicas: 7, template: {spec: {containers: [{name: x, image: "y"}]}}}
 }
 
 func TestEnvDeleted(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a}`)
 	w.Must(w.Live.Delete(w.ctx, w.Env("kiosk"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	w.awaitNoPool("a")
 	w.Eventually("the Env to be gone", func() error {
-		if err := w.Live.Get(w.ctx, w.Key("kiosk"), &v1alpha1.SandboxEnv{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
-		}
-		return nil
+		err := w.Live.Get(w.ctx, w.Key("kiosk"), &v1alpha1.SandboxEnv{})
+		return wait.If(apierrors.IsNotFound(err), err)
 	})
 }
 

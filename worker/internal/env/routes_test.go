@@ -143,10 +143,7 @@ func (w *world) open(create func(manifest string)) history {
 		  {"op":"add","path":"/spec/clusters/1/members/1/spec","value":{"replicas":3}}]`))
 	w.applyForeign("shop", "west")
 	for name, replicas := range map[string]int32{"shop-auto": 5, "shop-hand": 3} {
-		w.Eventually("replicas of "+name, func() error {
-			got := w.Pool(name).Spec.Replicas
-			return wait.If(got == replicas, fmt.Sprintf("%d, not %d", got, replicas))
-		})
+		w.awaitReplicas(name, replicas)
 	}
 	w.awaitReady("shop")
 	return h

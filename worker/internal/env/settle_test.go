@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/replicas"
 )
@@ -102,12 +103,7 @@ func TestAnUnchangedManifestSettles(t *testing.T) {
 			w.Must(w.reconciler.client.Get(w.ctx, client.ObjectKeyFromObject(env), cached))
 			_, err := replicas.Set(w.ctx, w.Live, cached, local, "shop-auto", 7)
 			w.Must(err)
-			w.Eventually("the pool to grow", func() error {
-				if got := w.Pool("shop-auto").Spec.Replicas; got != 7 {
-					return fmt.Errorf("%d replicas", got)
-				}
-				return nil
-			})
+			w.awaitReplicas("shop-auto", 7)
 			w.awaitReady("shop")
 			w.settles(route.manifest, route.says, route.apply...)
 			if got := w.Pool("shop-auto").Spec.Replicas; got != 7 {
@@ -202,10 +198,8 @@ func TestSnapshotsOfAnEarlierRelease(t *testing.T) {
 	before := w.moment(shopMembers...)
 	w.start()
 	w.Eventually("the snapshots in the status", func() error {
-		if got := len(w.Env("shop").Status.Snapshots); got != len(shopMembers) {
-			return fmt.Errorf("%d of them", got)
-		}
-		return nil
+		got := len(w.Env("shop").Status.Snapshots)
+		return wait.If(got == len(shopMembers), got)
 	})
 	w.awaitReady("shop")
 	w.awaitRest()

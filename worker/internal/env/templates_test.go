@@ -3,7 +3,6 @@
 package env
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,18 +100,14 @@ func TestInstanceTypes(t *testing.T) {
 }
 
 func TestRefresh(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`, `{name: b}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a, spec: {replicas: 2}}`, `{name: b}`)
 	if got := w.refreshed(&sandboxv1.RefreshEnvRequest{}); got != "a UNCHANGED Refreshed\nb UNCHANGED Refreshed" {
 		t.Errorf("refreshing what is new already: %s", got)
 	}
 	w.apply(strings.NewReplacer("default:1", "default:2", "v1.0.0", "v2.0.0").Replace(templateManifest))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	w.kubectl("", "scale", "sandboxpools/a", "--replicas=9") // drift, which is put back
-	w.Must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType,
-		`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
+	w.scale("by-hand", 4)
 	before := w.awaitRest()
 
 	dry := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, DryRun: true, MaxUnavailable: "3"})
@@ -143,11 +138,8 @@ func TestRefresh(t *testing.T) {
 	w.Eventually("a to be refreshed, and b not", func() error {
 		message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse,
 			v1alpha1.ReasonTemplateOutdated)
-		if strings.Contains(message, "a:") || !strings.Contains(message, "b:") ||
-			w.Pool("b").Spec.Template.Spec.Containers[0].Image != "test.local/default:1" {
-			return errors.New(message)
-		}
-		return nil
+		return wait.If(!strings.Contains(message, "a:") && strings.Contains(message, "b:") &&
+			w.Pool("b").Spec.Template.Spec.Containers[0].Image == "test.local/default:1", message)
 	})
 	if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); got != "a REFRESHED Refreshed\n"+
 		`metadata.annotations[agentbox.navix.sh/rollout-max-unavailable]: "3" -> none` {
@@ -162,10 +154,7 @@ func TestRefresh(t *testing.T) {
 
 // Invalid requests for a refresh, with what is valid.
 func TestRefreshIsRefused(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a}`))
-	w.awaitReady("kiosk")
+	w := newKiosk(t, `{name: a}`)
 	before := w.frozen("kiosk", "a")
 	refused := func(what string, reason problem.Reason, text string, request *sandboxv1.RefreshEnvRequest) {
 		t.Helper()
@@ -277,12 +266,11 @@ func TestPullSecretsAreOptional(t *testing.T) {
 // A pull secret that exists when a member is rendered, that is created later, that is deleted and created again.
 func TestPullSecret(t *testing.T) {
 	w := newWorld(t)
-	secret := pullSecretManifest
 	w.apply(strings.Replace(templateManifest, "    spec:\n", "    spec:\n      imagePullSecrets: [{name: of-template}]\n", 1))
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
 	w.awaitReady("kiosk")
 	// Of another type, and for another Env: neither is taken.
-	w.apply(strings.NewReplacer("ips-kiosk", "ips-other").Replace(secret))
+	w.apply(strings.NewReplacer("ips-kiosk", "ips-other").Replace(pullSecretManifest))
 	w.kubectl("", "create", "secret", "generic", "ips-kiosk")
 	count := w.awaitRest()
 	w.kubectl("", "delete", "secret", "ips-kiosk")
@@ -299,7 +287,7 @@ func TestPullSecret(t *testing.T) {
 			return slices.Equal(names, want) && p.Spec.Replicas == 2
 		}
 	}
-	w.apply(secret)
+	w.apply(pullSecretManifest)
 	w.awaitPoolIs("a", "the pull secret", named("of-template", "ips-kiosk"))
 	w.awaitEvent("kiosk", reasonPullSecretFound)
 	// Taken off by hand: it is in the snapshot.
@@ -307,17 +295,15 @@ func TestPullSecret(t *testing.T) {
 	w.awaitPoolIs("a", "the pull secret again", named("of-template", "ips-kiosk"))
 	count = w.awaitRest()
 	w.Must(w.Live.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ips-kiosk"}}))
-	w.apply(secret)
+	w.apply(pullSecretManifest)
 	w.awaitRest()
 	if got := w.writes.since(count); len(got) > 0 {
 		t.Errorf("written for a Secret that was made anew: %s", got)
 	}
 	w.Must(w.Live.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ips-kiosk"}}))
 	w.Eventually("a refresh without the Secret", func() error {
-		if got := w.refreshed(&sandboxv1.RefreshEnvRequest{DryRun: true}); !strings.Contains(got, "imagePullSecrets") {
-			return fmt.Errorf("%s", got)
-		}
-		return nil
+		got := w.refreshed(&sandboxv1.RefreshEnvRequest{DryRun: true})
+		return wait.If(strings.Contains(got, "imagePullSecrets"), got)
 	})
 	w.refreshed(&sandboxv1.RefreshEnvRequest{})
 	w.awaitPoolIs("a", "the template's alone", named("of-template"))
@@ -332,12 +318,10 @@ func TestSaturationIsMirrored(t *testing.T) {
 	w.awaitReady("kiosk")
 	w.Must(w.Live.Status().Patch(w.ctx, w.Pool("a"), statusPatch(
 		`{"status":{"autoscaling":{"lastScaleUpAttemptTime":%q,"lastScaleUpAttemptResult":"Insufficient"}}}`)))
-	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateSaturated)
-	if until := w.observed("a").SaturatedUntil; until == nil {
+	if until := w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateSaturated).SaturatedUntil; until == nil {
 		t.Error("saturated without a time")
 	}
-	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateActive)
-	if until := w.observed("a").SaturatedUntil; until != nil {
+	if until := w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateActive).SaturatedUntil; until != nil {
 		t.Errorf("active, and saturated until %s", until)
 	}
 }
@@ -386,11 +370,8 @@ func TestI14PodsGetNoToken(t *testing.T) {
 	w.apply(strings.Replace(templateManifest, "      aFieldOfTomorrow:", "      automountServiceAccountToken: true\n      aFieldOfTomorrow:",
 		1))
 	w.Eventually("a refresh to the template's own choice", func() error {
-		if got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}}); !strings.Contains(got,
-			"automountServiceAccountToken: false -> true") {
-			return fmt.Errorf("%s", got)
-		}
-		return nil
+		got := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}})
+		return wait.If(strings.Contains(got, "automountServiceAccountToken: false -> true"), got)
 	})
 	w.awaitPoolIs("a", "a token", func(p *v1alpha1.SandboxPool) bool { return *p.Spec.Template.Spec.AutomountServiceAccountToken })
 }
@@ -426,20 +407,6 @@ func TestAllowedListsTravel(t *testing.T) {
 		return wait.If(strings.Contains(message, `a list allows nothing: metadata.annotations[agentbox.navix.sh/allowed-images] line 1: "*x"`),
 			message)
 	})
-}
-
-// observed is a local member's status.
-func (w *world) observed(member string) v1alpha1.EnvObservedMember {
-	w.t.Helper()
-	for _, cluster := range w.Env("kiosk").Status.Clusters {
-		for _, observed := range cluster.ObservedMembers {
-			if cluster.ClusterID == local && observed.Name == member {
-				return observed
-			}
-		}
-	}
-	w.t.Fatalf("member %s is not observed", member)
-	return v1alpha1.EnvObservedMember{}
 }
 
 // statusPatch fills the time of now into a patch.

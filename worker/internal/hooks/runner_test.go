@@ -417,18 +417,14 @@ func TestI13ACommandIsNotedUntilItsEndIsKnown(t *testing.T) {
 		want int
 	}{
 		"it ends": {`[{"exec":{"command":["a"]}}]`, func(context.Context, *node) error { return nil }, 0},
-		"it fails": {`[{"exec":{"command":["a"]},"retries":1}]`, func(context.Context, *node) error { return errors.New("exit code 3") },
-			0},
-		"no word of it": {`[{"exec":{"command":["a"]},"retries":0}]`, func(context.Context,
-			*node) error {
-			return fmt.Errorf("%w: EOF", errUnheard)
-		}, 1},
+		"it fails": {`[{"exec":{"command":["a"]},"retries":1}]`,
+			func(context.Context, *node) error { return errors.New("exit code 3") }, 0},
+		"no word of it": {`[{"exec":{"command":["a"]},"retries":0}]`,
+			func(context.Context, *node) error { return fmt.Errorf("%w: EOF", errUnheard) }, 1},
 		"its time is up": {`[{"exec":{"command":["a"]},"retries":1,"timeout":"1s"}]`,
 			func(ctx context.Context, _ *node) error { <-ctx.Done(); return ctx.Err() }, 2},
-		"noted before it": {`[{"exec":{"command":["a"]},"retries":0}]`, func(_ context.Context,
-			n *node) error {
-			return fmt.Errorf("%d", n.executing())
-		}, 0},
+		"noted before it": {`[{"exec":{"command":["a"]},"retries":0}]`,
+			func(_ context.Context, n *node) error { return fmt.Errorf("%d", n.executing()) }, 0},
 	} {
 		bubble(t, tc.hook, func(n *node, r *Runner) {
 			n.exec = func(ctx context.Context, _ string, _ []string) error { return tc.exec(ctx, n) }

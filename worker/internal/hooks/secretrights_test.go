@@ -4,7 +4,6 @@ package hooks
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +24,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/wait"
 )
 
 var east = planetest.New("hooks", plane.Options{}, nil)
@@ -146,10 +146,7 @@ func (w hookWorker) want(p *planetest.Place, secret *corev1.Secret, message stri
 		if err := p.Live.Get(w.t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err
 		}
-		if pod.Status.PodIP == "" || pod.Status.Phase != corev1.PodRunning {
-			return fmt.Errorf("it is %s at %q", pod.Status.Phase, pod.Status.PodIP)
-		}
-		return nil
+		return wait.If(pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning, pod.Status)
 	})
 	job, ok := JobOf(pod, &v1alpha1.SandboxPoolSpec{})
 	if !ok {
@@ -162,10 +159,7 @@ func (w hookWorker) want(p *planetest.Place, secret *corev1.Secret, message stri
 	var got State
 	p.Eventually("the end of the hooks", func() error {
 		got = w.runner.Follow(job.Pool, []Job{job})[pod.UID]
-		if got.Status == Due || got.Status == Working {
-			return fmt.Errorf("they are %v", got)
-		}
-		return nil
+		return wait.If(got.Status != Due && got.Status != Working, got)
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()

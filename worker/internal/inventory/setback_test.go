@@ -15,12 +15,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/inventory"
@@ -59,41 +57,28 @@ func write(w *claimtest.World, name string) uint64 {
 	return n
 }
 
-// slowReads delays the responses to reads of single Pods.
-type slowReads struct {
-	http.RoundTripper
-	answered, proceed chan struct{}
-}
-
-func (r slowReads) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := r.RoundTripper.RoundTrip(request)
-	if request.Method == http.MethodGet && strings.Contains(request.URL.Path, "/pods/") {
-		for _, step := range []chan struct{}{r.answered, r.proceed} {
-			select {
-			case step <- struct{}{}:
-			case <-request.Context().Done():
-			}
-		}
-	}
-	return response, err
-}
-
 // A Pod that changes during a read is no sign of a restore.
 func TestAPodThatChangesWhileItIsLookedAtIsNotSetBack(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(1)
-	reads := slowReads{answered: make(chan struct{}), proceed: make(chan struct{})}
-	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			reads.RoundTripper = next
-			return reads
-		})
-	})
+	read, proceed := make(chan struct{}), make(chan struct{}) // steps of the read of a single Pod
+	l := w.Lead(1, claimtest.Via(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/pods/") {
+			for _, step := range []chan struct{}{read, proceed} {
+				select {
+				case step <- struct{}{}:
+				case <-r.Context().Done():
+				}
+			}
+		}
+		return response, err
+	}))
 	look := func(meanwhile func()) {
 		select {
-		case <-reads.answered:
+		case <-read:
 			meanwhile()
-			<-reads.proceed
+			<-proceed
 		case <-l.SetBack():
 			t.Fatal("a restore was found where there was none")
 		}
@@ -124,13 +109,9 @@ func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
 func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
 	w, l := claimtest.Start(t, 1)
 	s := l.MustCreate()
-	pod := &corev1.Pod{}
-	w.Must(w.Live.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: s.GetPod()}, pod))
+	pod := w.Pod(s.GetPod())
 	l.MustRelease(s.GetId())
-	w.Eventually("the record", func() error {
-		got, err := l.Get(t.Context(), s.GetId())
-		return wait.If(err == nil && got.GetPhase() == sandboxv1.Phase_ENDED, fmt.Sprintf("%v, %v", got.GetPhase(), err))
-	})
+	l.Until(s.GetId(), "the record", claimtest.Ended)
 	back := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: w.Namespace, Name: "back", Labels: pod.Labels, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences,
 	}, Spec: *pod.Spec.DeepCopy()}

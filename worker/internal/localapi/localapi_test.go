@@ -3,9 +3,7 @@
 package localapi_test
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,12 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -59,31 +54,24 @@ func TestMain(m *testing.M) {
 // one Pod, and far, which comes second, with two.
 func startOn(t *testing.T, on *plane.Plane, change func(*localapi.Options)) string {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		must.Succeed(t, err)
-	}
-	scheme := runtime.NewScheme()
-	must(clientgoscheme.AddToScheme(scheme))
-	must(v1alpha1.AddToScheme(scheme))
-	cfg := on.Config()
-	cfg.QPS = -1
+	place := planetest.PlaceOn(t, on)
+	cfg := place.Config()
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Scheme: place.Live.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Cache:      cache.Options{ByObject: sandboxcache.ByObject()},
 		Controller: config.Controller{SkipNameValidation: new(true)}, // there is a worker for each test
 	})
-	must(err)
-	must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	place.Must(err)
+	place.Must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	claims := claimtest.New(t, cfg, clusterID, func(o *claimtest.Options) { o.Claims.QueueCapacity = 1 })
-	must(claims.Watch(t.Context(), mgr.GetCache()))
+	place.Must(claims.Watch(t.Context(), mgr.GetCache()))
 	claims.SetIncarnation(1)
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("pool"),
 		ClusterID: clusterID, Registry: prometheus.NewRegistry(), Times: claims.Time(),
 	})
-	must(err)
-	must(pools.SetupWithManager(t.Context(), mgr))
+	place.Must(err)
+	place.Must(pools.SetupWithManager(t.Context(), mgr))
 	options := localapi.Options{
 		ClusterID: clusterID, Claims: claims, Sandboxes: claims.Sandboxes,
 		Segments: agent.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), agent.Options{
@@ -92,37 +80,22 @@ func startOn(t *testing.T, on *plane.Plane, change func(*localapi.Options)) stri
 	}
 	change(&options)
 	api, err := localapi.New(options)
-	must(err)
-	must(mgr.Add(claims.Inventory))
+	place.Must(err)
+	place.Must(mgr.Add(claims.Inventory))
 
-	live, err := client.New(cfg, client.Options{Scheme: scheme})
-	must(err)
 	for name, replicas := range map[string]int32{"near": 1, "far": 2} {
-		must(live.Create(t.Context(), newPool(name, replicas)))
+		place.Must(place.Live.Create(t.Context(), newPool(name, replicas)))
 	}
-	must(live.Create(t.Context(), newEnv()))
+	place.Must(place.Live.Create(t.Context(), newEnv()))
 	for _, name := range []string{"small-2", "small-4", "large-1"} {
 		p := newPool(name, 0)
 		p.Labels[v1alpha1.LabelEnv], p.Spec.Template.Labels[v1alpha1.LabelEnv] = "shapes", "shapes"
-		must(live.Create(t.Context(), p))
+		place.Must(place.Live.Create(t.Context(), p))
 	}
-	must(live.Create(t.Context(), newShapes()))
+	place.Must(place.Live.Create(t.Context(), newShapes()))
 
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
-	go func() { done <- mgr.Start(ctx) }()
-	go func() { done <- api.Serve(ctx, lis) }()
-	t.Cleanup(func() {
-		cancel()
-		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	return lis.Addr().String()
+	place.Run("manager", mgr.Start)
+	return testserver.Serve(t, api.Serve)
 }
 
 func newPool(name string, replicas int32) *v1alpha1.SandboxPool {
@@ -131,12 +104,10 @@ func newPool(name string, replicas int32) *v1alpha1.SandboxPool {
 	}}
 	p.Spec.Replicas = replicas
 	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
-	port := int32(8080)
-	p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "e2b", Port: &port}}
-	no := false
+	p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "e2b", Port: new(int32(8080))}}
 	p.Spec.Template.Labels = map[string]string{v1alpha1.LabelEnv: "demo"}
 	p.Spec.Template.Spec = corev1.PodSpec{
-		AutomountServiceAccountToken: &no,
+		AutomountServiceAccountToken: new(false),
 		Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1", Resources: corev1.ResourceRequirements{
 			Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
 		}}},

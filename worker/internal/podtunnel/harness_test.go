@@ -4,7 +4,6 @@ package podtunnel_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http/httptest"
 	"path/filepath"
@@ -218,5 +217,3 @@ func (w *world) tunnels(n int) {
 		return wait.If(got == n, got)
 	})
 }
-
-var errNotYet = errors.New("not yet")

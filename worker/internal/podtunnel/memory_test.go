@@ -20,6 +20,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/podtunnel"
 )
@@ -65,10 +66,8 @@ func unreadPorts(t *testing.T, w *world) {
 	before := heap()
 	close(begin)
 	w.Eventually("the sources to be held up", func() error {
-		if heldUp.Load() < conversations {
-			return errNotYet
-		}
-		return nil
+		n := heldUp.Load()
+		return wait.If(n >= conversations, n)
 	})
 	each := (heap() - before) / conversations
 	t.Logf("a conversation that is not read takes %d KiB", each>>10)

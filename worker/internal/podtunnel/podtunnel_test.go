@@ -27,8 +27,10 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/podtunnel"
@@ -72,6 +74,16 @@ func (w *world) dial(id, rest string, protocols ...string) (*websocket.Conn, err
 		err = problem.Read(answer.StatusCode, answer.Body)
 	}
 	return conn, err
+}
+
+// get returns the response to a GET, and why it broke off.
+func (w *world) get(url string) (status int, body, why string) {
+	w.t.Helper()
+	answer, err := http.Get(url)
+	w.Must(err)
+	defer answer.Body.Close()
+	text := must.Read(w.t, answer.Body)
+	return answer.StatusCode, string(text), answer.Trailer.Get("Atoll-Error")
 }
 
 // listen serves every connection to a port of this machine, which stands for every Pod's.
@@ -151,15 +163,7 @@ func logs(t *testing.T, w *world) {
 	print("one")
 	print("two")
 	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
-	get := func(query string) (status int, body string) {
-		answer, err := http.Get(url + query)
-		w.Must(err)
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		w.Must(err)
-		return answer.StatusCode, string(text)
-	}
-	if _, body := get("tail=1"); body != "two\n" {
+	if _, body, _ := w.get(url + "tail=1"); body != "two\n" {
 		t.Errorf("the last line: %q", body)
 	}
 	follow, err := http.Get(url + "follow=true")
@@ -182,7 +186,7 @@ func logs(t *testing.T, w *world) {
 		t.Errorf("the log ended because of %q", why)
 	}
 	for query, status := range map[string]int{"tail=x": 400, "previous=true": 400, "container=other": 404} {
-		if got, body := get(query); got != status {
+		if got, body, _ := w.get(url + query); got != status {
 			t.Errorf("%s is answered %d: %s", query, got, body)
 		}
 	}
@@ -195,25 +199,17 @@ func theLogFileOfARuntime(t *testing.T, w *world) {
 	w.Must(os.WriteFile(w.logFile, []byte("one\ntwo\n"), 0o600))
 	id := w.claim().GetId()
 	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
-	get := func(query string) (status int, body, why string) {
-		answer, err := http.Get(url + query)
-		w.Must(err)
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		w.Must(err)
-		return answer.StatusCode, string(text), answer.Trailer.Get("Atoll-Error")
-	}
 	for query, want := range map[string]string{"runtime=app": "one\ntwo\n", "runtime=app&tail=1": "two\n"} {
-		if _, body, why := get(query); body != want || why != "" {
+		if _, body, why := w.get(url + query); body != want || why != "" {
 			t.Errorf("%s: %q, %s", query, body, why)
 		}
 	}
-	if status, _, why := get("runtime=lost"); status != 200 || !strings.Contains(why, "could not be read") {
+	if status, _, why := w.get(url + "runtime=lost"); status != 200 || !strings.Contains(why, "could not be read") {
 		t.Errorf("a file that is not there: %d, %s", status, why)
 	}
 	for query, status := range map[string]int{"runtime=quiet": 404, "runtime=other": 404, "runtime=app&since=1s": 400,
 		"runtime=app&container=main": 400} {
-		if got, body, _ := get(query); got != status {
+		if got, body, _ := w.get(url + query); got != status {
 			t.Errorf("%s is answered %d: %s", query, got, body)
 		}
 	}
@@ -368,10 +364,7 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 		now := written.Load()
 		defer func() { last = now }()
 		time.Sleep(200 * time.Millisecond) // of no progress
-		if now == 0 || written.Load() != now || last != now {
-			return errNotYet
-		}
-		return nil
+		return wait.If(now != 0 && written.Load() == now && last == now, now)
 	})
 	if last > 64<<20 {
 		t.Errorf("%d bytes wait for a caller who does not read", last)
@@ -389,10 +382,7 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 	}
 	w.release(id)
 	w.Eventually("the source and its reader to be let go", func() error {
-		if w.service.Tunnels() > 0 || w.serving.Load() > 0 {
-			return errNotYet
-		}
-		return nil
+		return wait.If(w.service.Tunnels() == 0 && w.serving.Load() == 0, w.service.Tunnels())
 	})
 }
 
@@ -438,10 +428,7 @@ func aTunnelEndsBeforeItsReleaseIsAnswered(t *testing.T, w *world) {
 			"while :; do echo still here; sleep 0.01; done")
 	}()
 	w.Eventually("bytes to arrive", func() error {
-		if inside.Load() == 0 || w.service.Tunnels() < 2 {
-			return errNotYet
-		}
-		return nil
+		return wait.If(inside.Load() > 0 && w.service.Tunnels() >= 2, inside.Load())
 	})
 	w.release(id)
 	atRelease := inside.Load()
@@ -534,7 +521,7 @@ func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
 			case reset && asked, gone && !asked:
 				t.Fatalf("with an unanswered exec %t, the Pod is reset %t, gone %t", asked, reset, gone)
 			case !reset && !gone:
-				return errNotYet
+				return errors.New("not yet")
 			}
 			return nil
 		})

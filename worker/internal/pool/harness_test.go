@@ -135,7 +135,8 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{Place: plain.Place(t), t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}},
 		writes:  &atomic.Int64{},
-		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t), gate: &gate{}, events: &tally{}}
+		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t), gate: &gate{},
+		events: &tally{count: map[string]int{}}}
 	cfg := w.Config()
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
 	w.restart = func() { w.start(cfg) }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
@@ -21,6 +20,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/plane/planetest"
 )
 
 // fixture is a Reconciler on an API server in memory. Its cache shows what the test puts there.
@@ -41,13 +41,9 @@ type fixture struct {
 
 func newFixture(t *testing.T, replicas int32) *fixture {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
-		must.Succeed(t, add(scheme))
-	}
 	st := &fixture{pool: examplePool(), clock: testclock.NewFakePassiveClock(time.Now())}
 	st.pool.Spec.Replicas = replicas
-	st.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(st.pool).WithStatusSubresource(st.pool).
+	st.Client = fake.NewClientBuilder().WithScheme(planetest.Scheme(t)).WithObjects(st.pool).WithStatusSubresource(st.pool).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 				list.(*corev1.PodList).Items = st.seen

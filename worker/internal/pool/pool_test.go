@@ -3,7 +3,6 @@
 package pool
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -260,10 +259,7 @@ func TestPoolDrains(t *testing.T) {
 	w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonReleased, "")
 	w.Eventually("the pool to go", func() error {
 		err := w.Live.Get(w.ctx, w.Key("p"), pool)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", errors.Join(err))
+		return wait.If(apierrors.IsNotFound(err), err)
 	})
 }
 

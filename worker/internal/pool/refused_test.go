@@ -70,9 +70,6 @@ type teller struct {
 
 func (r *teller) Eventf(about, related runtime.Object, kind, reason, action, note string, args ...any) {
 	r.tally.mu.Lock()
-	if r.tally.count == nil {
-		r.tally.count = map[string]int{}
-	}
 	r.tally.count[reason]++
 	r.tally.mu.Unlock()
 	r.EventRecorder.Eventf(about, related, kind, reason, action, note, args...)

@@ -5,6 +5,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -78,23 +79,16 @@ func TestMarksGoWhenReplicasRise(t *testing.T) {
 	w.makePool("p", 3)
 	before := w.awaitIdle("p", 3, 0)
 	w.setReplicas("p", 0)
-	marks := func() (n int) {
-		for _, pod := range w.pods("p", sandbox.Idle) {
-			if marking(&pod) != "" {
-				n++
-			}
-		}
-		return n
+	awaitMarks := func(want int) {
+		t.Helper()
+		w.Eventually(fmt.Sprintf("%d marks", want), func() error {
+			marked := slices.DeleteFunc(w.pods("p", sandbox.Idle), func(p corev1.Pod) bool { return marking(&p) == "" })
+			return wait.If(len(marked) == want, len(marked))
+		})
 	}
-	w.Eventually("three marks", func() error {
-		n := marks()
-		return wait.If(n == 3, n)
-	})
+	awaitMarks(3)
 	w.setReplicas("p", 3)
-	w.Eventually("no mark", func() error {
-		n := marks()
-		return wait.If(n == 0, n)
-	})
+	awaitMarks(0)
 	after := w.awaitIdle("p", 3, 0)
 	for i := range before {
 		if before[i].UID != after[i].UID {

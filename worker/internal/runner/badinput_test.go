@@ -3,7 +3,7 @@
 package runner
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,11 +114,9 @@ func (p *place) checkDegraded(message string) {
 	})
 	before := p.pods("member")
 	planetest.Eventually(p.t, "what is wrong in the condition", func() error {
-		if got := p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionDegraded, metav1.ConditionTrue,
-			v1alpha1.SandboxPoolReasonUnhealthyIdlePods); !strings.Contains(got, message) {
-			return errors.New(got)
-		}
-		return nil
+		got := p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionDegraded, metav1.ConditionTrue,
+			v1alpha1.SandboxPoolReasonUnhealthyIdlePods)
+		return wait.If(strings.Contains(got, message), got)
 	})
 	p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionAvailable, metav1.ConditionFalse,
 		v1alpha1.SandboxPoolReasonNoIdlePodsAvailable)
@@ -239,10 +237,7 @@ func testUnreadable(p *place) {
 		"replicas: 2, template: {spec: {containers: [{name: a, image: i, resources: {limits: {cpu: lots}}}]}},", 1)
 	planetest.Eventually(p.t, "the policy's refusal", func() error {
 		out, err := p.tryKubectl(unreadable, "create", "--dry-run=server", "-f", "-")
-		if err == nil {
-			return errors.New("accepted: " + out)
-		}
-		return wait.If(strings.Contains(err.Error()+out, "quantities"), err)
+		return wait.If(err != nil && strings.Contains(err.Error()+out, "quantities"), fmt.Sprintf("%s, %v", out, err))
 	})
 	p.apply(templateManifest)
 	p.awaitIdle("alone", 2)

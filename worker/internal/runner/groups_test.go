@@ -86,11 +86,8 @@ func testQuotaUsedUp(p *place) {
 	}()
 	planetest.Eventually(p.t, "the refusal in the pool's status", func() error {
 		s := p.Pool("a").Status.AutoScaling
-		if s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient ||
-			!strings.Contains(s.ScaleUpErrorMessage, "exceeded quota: quota") {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
+		return wait.If(s != nil && s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient &&
+			strings.Contains(s.ScaleUpErrorMessage, "exceeded quota: quota"), s)
 	})
 	planetest.Eventually(p.t, "a saturated member", func() error {
 		for _, m := range p.Env("env").Status.Clusters[0].ObservedMembers {
@@ -176,10 +173,7 @@ func testMembersMoved(p *place) {
 	stop()
 	load.Wait()
 	for _, s := range lasting {
-		got, err := p.sandboxes.GetSandbox(p.ctx, &sandboxv1.GetSandboxRequest{Id: s.GetId()})
-		if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
-			p.t.Errorf("%s: %v, %v", s.GetId(), got, err)
-		}
+		checkStillRuns(p, s.GetId())
 	}
 	if p.Pool("a").UID != a || p.Pool("b").UID != b {
 		p.t.Error("a pool was made anew")

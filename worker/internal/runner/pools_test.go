@@ -129,12 +129,8 @@ func testAlone(p *place) {
 		p.t.Errorf("made anew with %s", image)
 	}
 	p.awaitCondition("template", "TEMPLATE", "Degraded", metav1.ConditionFalse, v1alpha1.ReasonAllCurrent)
-	for _, id := range []string{running.GetId(), second.GetId()} {
-		got, err := p.sandboxes.GetSandbox(p.ctx, &sandboxv1.GetSandboxRequest{Id: id})
-		if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
-			p.t.Errorf("%s is %v, %v", id, got.GetPhase(), err)
-		}
-	}
+	checkStillRuns(p, running.GetId())
+	checkStillRuns(p, second.GetId())
 
 	// When it is deleted, running sandboxes end on their own.
 	p.kubectl("", "delete", "sandboxpool", "alone", "--wait=false")
@@ -173,11 +169,9 @@ func testTemplateFaults(p *place) {
 	}
 	planetest.Eventually(p.t, "a claim to be told what a person must cure", func() error {
 		_, err := p.claim("alone")
-		if told := problem.FromError(err); told == nil || told.Reason != problem.Misconfigured ||
-			!strings.Contains(told.Message, "containers[0].image is empty") {
-			return fmt.Errorf("it is told %w", err)
-		}
-		return nil
+		told := problem.FromError(err)
+		return wait.If(told != nil && told.Reason == problem.Misconfigured &&
+			strings.Contains(told.Message, "containers[0].image is empty"), err)
 	})
 	p.apply(templateManifest)
 	p.awaitIdle("alone", 2)
@@ -322,10 +316,7 @@ func phases(pods map[string]corev1.Pod, phase string, want int) error {
 			n++
 		}
 	}
-	if n != want {
-		return fmt.Errorf("%d Pods are %s, want %d", n, phase, want)
-	}
-	return nil
+	return wait.If(n == want, fmt.Sprintf("%d Pods are %s, want %d", n, phase, want))
 }
 
 // TestAnotherController leaves the pools and Envs of an active controller alone, and takes them over when it is gone. Its lease

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,13 +164,9 @@ func (p *place) apply(manifest string) { p.t.Helper(); p.kubectl(manifest, "appl
 // pods are those of a pool that are not being deleted, by name.
 func (p *place) pods(pool string) map[string]corev1.Pod {
 	p.t.Helper()
-	list := &corev1.PodList{}
-	p.Must(p.live.List(p.ctx, list, client.InNamespace(p.Namespace), client.MatchingLabels{v1alpha1.SandboxPoolLabelKey: pool}))
 	out := map[string]corev1.Pod{}
-	for i := range list.Items {
-		if list.Items[i].DeletionTimestamp == nil {
-			out[list.Items[i].Name] = list.Items[i]
-		}
+	for _, pod := range p.Pods(pool) {
+		out[pod.Name] = pod
 	}
 	return out
 }
@@ -295,9 +292,6 @@ func (p *place) awaitGone(object client.Object, name string) {
 	p.t.Helper()
 	planetest.Eventually(p.t, "the end of "+name, func() error {
 		err := p.live.Get(p.ctx, p.Key(name), object)
-		if err == nil {
-			return errors.New("it is there")
-		}
-		return client.IgnoreNotFound(err)
+		return wait.If(apierrors.IsNotFound(err), err)
 	})
 }

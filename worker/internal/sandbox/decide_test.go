@@ -130,6 +130,14 @@ func TestObserve(t *testing.T) {
 	status := func(f func(*corev1.ContainerStatus)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { f(&p.Status.ContainerStatuses[0]) }
 	}
+	terminated := func(id string, code int32, reason string) func(*corev1.Pod) {
+		return status(func(c *corev1.ContainerStatus) { c.State = corev1.ContainerState{Terminated: ended(id, code, reason)} })
+	}
+	lastEnd := func(id string, code int32, reason string) func(*corev1.Pod) {
+		return status(func(c *corev1.ContainerStatus) {
+			c.LastTerminationState = corev1.ContainerState{Terminated: ended(id, code, reason)}
+		})
+	}
 	waiting := func(reason string) func(*corev1.Pod) {
 		return status(func(c *corev1.ContainerStatus) {
 			c.Image, c.ContainerID = tenantImage, ""
@@ -151,29 +159,21 @@ func TestObserve(t *testing.T) {
 		"runs":                      {Running, []func(*corev1.Pod){running}, want{progress: Up}},
 		"runs, and has no id noted": {Running, nil, want{progress: Up}},
 		"runs, and has no id":       {Running, []func(*corev1.Pod){running, runs(tenantImage, "")}, want{progress: Up}},
-		"exited, and had no id noted": {Running, []func(*corev1.Pod){status(func(c *corev1.ContainerStatus) {
-			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
-		})}, want{Ending, v1alpha1.SandboxStopReasonCompleted, ""}},
-		"has no id noted, and an end without one is in the report": {Running, []func(*corev1.Pod){status(func(c *corev1.ContainerStatus) {
-			c.LastTerminationState = corev1.ContainerState{Terminated: ended("", 137, "ContainerStatusUnknown")}
-		})}, want{progress: Up}},
-		"exited with 0": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
-			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
-		})}, want{Ending, v1alpha1.SandboxStopReasonCompleted, ""}},
-		"killed": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
-			c.State = corev1.ContainerState{Terminated: ended("c2", 137, "OOMKilled")}
-		})}, want{Ending, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
-		"exited and restarted": {Running, []func(*corev1.Pod){running, runs(tenantImage, "c3"), status(func(c *corev1.ContainerStatus) {
-			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
-		})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
+		"exited, and had no id noted": {Running, []func(*corev1.Pod){terminated("c2", 0, "Completed")},
+			want{Ending, v1alpha1.SandboxStopReasonCompleted, ""}},
+		"has no id noted, and an end without one is in the report": {Running, []func(*corev1.Pod){lastEnd("", 137, "ContainerStatusUnknown")},
+			want{progress: Up}},
+		"exited with 0": {Running, []func(*corev1.Pod){running, terminated("c2", 0, "Completed")},
+			want{Ending, v1alpha1.SandboxStopReasonCompleted, ""}},
+		"killed": {Running, []func(*corev1.Pod){running, terminated("c2", 137, "OOMKilled")},
+			want{Ending, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
+		"exited and restarted": {Running, []func(*corev1.Pod){running, runs(tenantImage, "c3"), lastEnd("c2", 0, "Completed")},
+			want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
 		"restarted unseen": {Running, []func(*corev1.Pod){running, runs(tenantImage, "c4")},
 			want{Over, v1alpha1.SandboxStopReasonFailed, "ContainerRestarted"}},
-		"swapped, the idle container's end is in the report": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
-			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c1", 137, "Error")}
-		})}, want{progress: Up}},
-		"evicted": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
-			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
-		}), func(p *corev1.Pod) {
+		"swapped, the idle container's end is in the report": {Running, []func(*corev1.Pod){running, lastEnd("c1", 137, "Error")},
+			want{progress: Up}},
+		"evicted": {Running, []func(*corev1.Pod){running, terminated("c2", 0, "Completed"), func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 		}}, want{Over, v1alpha1.SandboxStopReasonFailed, "Evicted"}},
 
@@ -185,9 +185,7 @@ func TestObserve(t *testing.T) {
 			status(func(c *corev1.ContainerStatus) { c.Image, c.ContainerID = idleImage, "c9" })}, want{Waiting, "", "Swapping"}},
 		"new container has no id": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "")}, want{Waiting, "", "Swapping"}},
 		"an end without an id is in the report": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"),
-			status(func(c *corev1.ContainerStatus) {
-				c.LastTerminationState = corev1.ContainerState{Terminated: ended("", 137, "ContainerStatusUnknown")}
-			})}, want{Waiting, "", "CrashLoopBackOff"}},
+			lastEnd("", 137, "ContainerStatusUnknown")}, want{Waiting, "", "CrashLoopBackOff"}},
 		"pulling": {Starting, []func(*corev1.Pod){swapped, waiting("ContainerCreating")},
 			want{Waiting, "", "ContainerCreating"}},
 		"first pull failed": {Starting, []func(*corev1.Pod){swapped, waiting("ErrImagePull")}, want{Waiting, "", "ErrImagePull"}},
@@ -195,23 +193,18 @@ func TestObserve(t *testing.T) {
 			want{Over, v1alpha1.SandboxStopReasonFailed, "ImagePullBackOff"}},
 		"held back by the kubelet": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff")}, want{Waiting, "", "CrashLoopBackOff"}},
 		"the end of an earlier tenant's container is in the report": {Starting,
-			[]func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) {
-				c.LastTerminationState = corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
-			})}, want{progress: Up}},
+			[]func(*corev1.Pod){swapped, lastEnd("c0", 0, "Completed")}, want{progress: Up}},
 		"created, and an earlier tenant's end is in the report": {Starting, []func(*corev1.Pod){swapped, waiting(""),
 			status(func(c *corev1.ContainerStatus) {
 				c.ContainerID, c.LastTerminationState = "c2", corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
 			})}, want{Waiting, "", ""}},
-		"crashed once, and runs again": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c3"), status(func(c *corev1.ContainerStatus) {
-			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c2", 1, "Error")}
-		})}, want{progress: Up}},
+		"crashed once, and runs again": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c3"), lastEnd("c2", 1, "Error")},
+			want{progress: Up}},
 		"crashed": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"), status(func(c *corev1.ContainerStatus) {
 			c.ContainerID, c.LastTerminationState = "c2", corev1.ContainerState{Terminated: ended("c2", 1, "Error")}
 		})}, want{Over, v1alpha1.SandboxStopReasonFailed, "Error"}},
 		"done before it was seen running": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"),
-			status(func(c *corev1.ContainerStatus) {
-				c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
-			})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
+			terminated("c2", 0, "Completed")}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
 		"kept, up": {Starting, []func(*corev1.Pod){running}, want{progress: Up}},
 		"kept, no name of its image": {Starting, []func(*corev1.Pod){running,
 			status(func(c *corev1.ContainerStatus) { c.Image = "sha256:0123" })}, want{progress: Up}},
@@ -219,9 +212,8 @@ func TestObserve(t *testing.T) {
 			want{Waiting, "", "NotReady"}},
 		"kept, restarted": {Starting, []func(*corev1.Pod){running, runs(tenantImage, "c4")},
 			want{Over, v1alpha1.SandboxStopReasonFailed, "ContainerRestarted"}},
-		"kept, killed": {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
-			c.State = corev1.ContainerState{Terminated: ended("c2", 137, "OOMKilled")}
-		})}, want{Over, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
+		"kept, killed": {Starting, []func(*corev1.Pod){running, terminated("c2", 137, "OOMKilled")},
+			want{Over, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
 		// The Pod's condition is of the container before: only the new one's own readiness counts.
 		"swapped, not ready, and the Pod still is": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"),
 			status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},

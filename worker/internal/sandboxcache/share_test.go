@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 )
 
 // pooled is a Pod of a pool, as it is decoded: it shares nothing with another one.
@@ -44,13 +45,9 @@ func TestPodsOfAPoolShareWhatIsEqual(t *testing.T) {
 	cached := func(pod *corev1.Pod) *corev1.Pod {
 		t.Helper()
 		alone, err := stripPod(pod.DeepCopy())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, err := transform(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		again, err := transform(got.(*corev1.Pod).DeepCopy())
 		if err != nil || !apiequality.Semantic.DeepEqual(got, alone) || !apiequality.Semantic.DeepEqual(again, alone) {
 			t.Errorf("%s is cached as %+v, want %+v", pod.Name, got, alone)

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
@@ -61,9 +60,7 @@ func warn(w *claimtest.World, pod *corev1.Pod, kind, reason, message string, at 
 func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
 	t.Parallel()
 	w := claimtest.NewWorld(t, stuck{})
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	l := w.Start(1)
 	pod := w.Pods()[0]
 	warn(w, &pod, "Warning", "Failed", "could not pull registry.example/another-tenant:1", time.Now())
 	w.Eventually("a second that is not the event's", func() error {
@@ -111,26 +108,14 @@ func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
 	}
 }
 
-// roundTrip is a transport to the API server.
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func TestGetDoesNotDependOnEvents(t *testing.T) {
-	w := claimtest.NewWorld(t, stuck{})
-	w.MakePool(1)
-	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTrip(func(r *http.Request) (*http.Response, error) {
-				if strings.HasSuffix(r.URL.Path, "/events") {
-					<-r.Context().Done()
-					return nil, r.Context().Err()
-				}
-				return next.RoundTrip(r)
-			})
-		})
-	})
-	l.AwaitIdle(1)
+	l := claimtest.NewWorld(t, stuck{}).Start(1, claimtest.Via(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+		return next.RoundTrip(r)
+	}))
 	got := l.MustCreate(withHook, assigned)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -143,10 +128,7 @@ func TestGetDoesNotDependOnEvents(t *testing.T) {
 // A claim with hooks returns when they are done, not when its Pod is ready, and so does its key.
 func TestAClaimWaitsForItsHooks(t *testing.T) {
 	t.Parallel()
-	w := claimtest.NewWorld(t, stuck{})
-	w.MakePool(2)
-	l := w.Lead(1)
-	l.AwaitIdle(2)
+	l := claimtest.NewWorld(t, stuck{}).Start(2)
 	_, err := l.TryCreate(withHook, func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(3 * time.Second) })
 	if problem.FromError(err).Reason != problem.Deadline {
 		t.Errorf("answered: %v", err)

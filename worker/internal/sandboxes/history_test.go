@@ -58,11 +58,8 @@ func on(t *testing.T, d *disk) func(*claimtest.Options, *rest.Config) {
 
 // The record of a sandbox without a key outlives the worker, and one that ended with a key still reaches the hub.
 func TestRecordsOutliveTheWorker(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(3)
-	d := newDisk()
-	l := w.Lead(1, on(t, d))
-	l.AwaitIdle(3)
+	w, d := claimtest.NewWorld(t), newDisk()
+	l := w.Start(3, on(t, d))
 	plain, withKey := l.MustCreate(), l.MustCreate(claimtest.Keyed("k", 1))
 	for _, s := range []*sandboxv1.Sandbox{plain, withKey} {
 		l.MustRelease(s.GetId())
@@ -107,11 +104,8 @@ func TestRecordsOutliveTheWorker(t *testing.T) {
 // While the disk of the history is full, Pods wait with their finalizer and their sandbox's identity, and sandboxes are handed
 // out as before. When there is room again everything is recorded once and no Pod is left.
 func TestAFullDiskLosesNoRecordAndLeaksNoPod(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(4)
-	d := newDisk()
-	l := w.Lead(1, on(t, d))
-	l.AwaitIdle(4)
+	w, d := claimtest.NewWorld(t), newDisk()
+	l := w.Start(4, on(t, d))
 	sandboxes := []*sandboxv1.Sandbox{l.MustCreate(), l.MustCreate(claimtest.Keyed("k", 1)), l.MustCreate()}
 	d.full.Store(true)
 	for _, s := range sandboxes[:2] {
@@ -159,11 +153,8 @@ func TestAFullDiskLosesNoRecordAndLeaksNoPod(t *testing.T) {
 
 // A Pod that is removed by force loses no record, whatever the state of the disk.
 func TestAPodRemovedByForceIsRecorded(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(2)
-	d := newDisk()
-	l := w.Lead(1, on(t, d))
-	l.AwaitIdle(2)
+	w, d := claimtest.NewWorld(t), newDisk()
+	l := w.Start(2, on(t, d))
 	s := l.MustCreate(claimtest.Keyed("k", 1))
 	d.full.Store(true)
 	pod := w.Pod(s.GetPod())

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +26,6 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/pause"
 )
@@ -163,15 +161,12 @@ func TestCannotBePaused(t *testing.T) {
 		"infeasible": {func(*v1alpha1.SandboxPool) {}, "Infeasible:static CPU manager", "static CPU manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := claimtest.NewWorld(t)
-			w.MakePool(1, func(p *v1alpha1.SandboxPool) {
+			w, l := claimtest.Start(t, 1, func(p *v1alpha1.SandboxPool) {
 				if name != "no CPU" {
 					withCPU("500m", "500m")(p)
 				}
 				tt.change(p)
 			})
-			l := w.Lead(1)
-			l.AwaitIdle(1)
 			sb := l.MustCreate()
 			has := cpu(w.Pod(sb.GetPod()))
 			if tt.hold != "" {
@@ -188,8 +183,7 @@ func TestCannotBePaused(t *testing.T) {
 
 func TestPauseOfAStartingSandbox(t *testing.T) {
 	_, l := claimtest.Start(t, 1, withCPU("1", "1"))
-	sb := l.MustCreate(claimtest.Image("test.local/fail-pull:1"),
-		func(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED })
+	sb := l.MustCreate(claimtest.Image("test.local/fail-pull:1"), assigned)
 	if _, err := l.Pause(t.Context(), sb.GetId()); reasonOf(err) != problem.Unavailable || !strings.Contains(err.Error(), "starting") {
 		t.Errorf("%v, want UNAVAILABLE", err)
 	}
@@ -335,7 +329,7 @@ func TestAPausedSandboxIsNotIdle(t *testing.T) {
 	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	idle := 3 * time.Second
-	sb := l.MustCreate(func(c *claim.Claim) { timeout(c, idle) })
+	sb := l.MustCreate(idleTimeout(idle))
 	_, err := l.Pause(t.Context(), sb.GetId())
 	w.Must(err)
 	wait, cancel := context.WithTimeout(t.Context(), 2*idle)
@@ -353,28 +347,17 @@ func TestAPausedSandboxIsNotIdle(t *testing.T) {
 	}
 }
 
-func timeout(c *claim.Claim, idle time.Duration) { c.Request.IdleTimeout = durationpb.New(idle) }
-
-// resizes are the requests to resize a Pod. A test chooses the responses.
-type resizes struct {
-	next   http.RoundTripper
-	answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error)
-	n      atomic.Int32
-}
-
-func (r *resizes) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !strings.HasSuffix(req.URL.Path, "/resize") {
-		return r.next.RoundTrip(req)
-	}
-	return r.answer(r.n.Add(1), req, r.next)
-}
-
+// answerResizes has answer respond to requests to resize a Pod; n is their number.
 func answerResizes(
 	answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error),
 ) func(*claimtest.Options, *rest.Config) {
-	return func(_ *claimtest.Options, cfg *rest.Config) {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &resizes{next: next, answer: answer} })
-	}
+	var n atomic.Int32
+	return claimtest.Via(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !strings.HasSuffix(req.URL.Path, "/resize") {
+			return next.RoundTrip(req)
+		}
+		return answer(n.Add(1), req, next)
+	})
 }
 
 func answered(req *http.Request, code int, reason metav1.StatusReason) *http.Response {

@@ -17,12 +17,11 @@ import (
 
 // podWrites counts the writes on Pods of a worker's claim path, and calls before before each deletion.
 type podWrites struct {
-	next               http.RoundTripper
 	patches, deletions atomic.Int32
 	before             func(deletion int32) error
 }
 
-func (p *podWrites) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *podWrites) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 	switch r.Method {
 	case http.MethodPatch:
 		p.patches.Add(1)
@@ -33,19 +32,13 @@ func (p *podWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 	}
-	return p.next.RoundTrip(r)
-}
-
-func (p *podWrites) count(_ *claimtest.Options, cfg *rest.Config) {
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { p.next = next; return p })
+	return next.RoundTrip(r)
 }
 
 // A claim and its release are two writes on the Pod, and the record is durable before the caller is told.
 func TestAReleaseIsOneWrite(t *testing.T) {
-	w, writes := claimtest.NewWorld(t), &podWrites{}
-	w.MakePool(1)
-	l := w.Lead(1, writes.count)
-	l.AwaitIdle(1)
+	writes := &podWrites{}
+	l := claimtest.NewWorld(t).Start(1, claimtest.Via(writes.trip))
 	one := l.MustCreate()
 	got := l.MustRelease(one.GetId())
 	if n := writes.patches.Load(); n != 1 {
@@ -76,12 +69,10 @@ func TestAReleaseThatAnotherRecords(t *testing.T) {
 		"the worker is ending":              {before: func(l *claimtest.Leader) { l.StopRecording() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, writes := claimtest.NewWorld(t), &podWrites{}
-			w.MakePool(1)
-			l := w.Lead(1, writes.count, func(o *claimtest.Options, _ *rest.Config) {
+			writes := &podWrites{}
+			l := claimtest.NewWorld(t).Start(1, claimtest.Via(writes.trip), func(o *claimtest.Options, _ *rest.Config) {
 				o.Sandboxes.Paused = func(*v1alpha1.SandboxPool) bool { return tt.paused }
 			})
-			l.AwaitIdle(1)
 			one := l.MustCreate()
 			tt.before(l)
 			got := l.MustRelease(one.GetId())
@@ -95,7 +86,6 @@ func TestAReleaseThatAnotherRecords(t *testing.T) {
 // A Pod that has changed since it was seen is not deleted as it was seen.
 func TestAReleaseLosesToAnotherWrite(t *testing.T) {
 	w, writes := claimtest.NewWorld(t), &podWrites{}
-	w.MakePool(1)
 	var one *sandboxv1.Sandbox
 	writes.before = func(deletion int32) error {
 		if deletion > 1 {
@@ -105,8 +95,7 @@ func TestAReleaseLosesToAnotherWrite(t *testing.T) {
 		pod.Annotations["example.com/note"] = "another writer"
 		return w.Live.Update(t.Context(), pod)
 	}
-	l := w.Lead(1, writes.count)
-	l.AwaitIdle(1)
+	l := w.Start(1, claimtest.Via(writes.trip))
 	one = l.MustCreate()
 	l.MustRelease(one.GetId())
 	if n := writes.deletions.Load(); n != 2 {
@@ -118,9 +107,7 @@ func TestAReleaseLosesToAnotherWrite(t *testing.T) {
 // A sandbox that was released while its record could not be kept, and while its worker ended, is recorded as released by the next one.
 func TestTheNextLeaderKnowsWhyASandboxEnded(t *testing.T) {
 	w, d := claimtest.NewWorld(t), newDisk()
-	w.MakePool(1)
-	l := w.Lead(1, on(t, d))
-	l.AwaitIdle(1)
+	l := w.Start(1, on(t, d))
 	one := l.MustCreate(claimtest.Keyed("k", 1))
 	d.full.Store(true)
 	l.MustRelease(one.GetId())
@@ -136,7 +123,6 @@ func TestTheNextLeaderKnowsWhyASandboxEnded(t *testing.T) {
 // A deletion whose response is lost is repeated, and its sandbox recorded once, as released.
 func TestAReleaseWhoseResponseIsLost(t *testing.T) {
 	w, writes := claimtest.NewWorld(t), &podWrites{}
-	w.MakePool(1)
 	var one *sandboxv1.Sandbox
 	writes.before = func(deletion int32) error {
 		if deletion > 1 {
@@ -144,8 +130,7 @@ func TestAReleaseWhoseResponseIsLost(t *testing.T) {
 		}
 		return errors.Join(w.Live.Delete(t.Context(), w.Pod(one.GetPod())), errors.New("connection reset by peer"))
 	}
-	l := w.Lead(1, writes.count)
-	l.AwaitIdle(1)
+	l := w.Start(1, claimtest.Via(writes.trip))
 	one = l.MustCreate()
 	if got := l.MustRelease(one.GetId()); got.GetStopReason() != string(v1alpha1.SandboxStopReasonReleased) {
 		t.Errorf("the release returned %v", got)

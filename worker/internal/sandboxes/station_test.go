@@ -39,8 +39,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *station, pod *corev1.Pod)) 
 		must.Succeed(t, err)
 		at.Lead()
 		pod := at.ClaimedPod("a", id)
-		at.API.Put(pod)
-		at.See(pod)
+		at.Appear(pod)
 		test(t, &station{s, at}, pod)
 	})
 }
@@ -191,8 +190,7 @@ func TestASandboxWithoutAPoolIsGivenItBack(t *testing.T) {
 			delete(p.Labels, v1alpha1.SandboxPoolLabelKey)
 			p.OwnerReferences = nil
 		})
-		s.API.Put(lost)
-		s.See(lost)
+		s.Appear(lost)
 		if got := s.API.Pod("a"); !maps.Equal(got.Labels, pod.Labels) {
 			t.Errorf("labels %v, want %v", got.Labels, pod.Labels)
 		}

@@ -87,7 +87,6 @@ func backdate(w *claimtest.World, pod string, claimed, active time.Duration) {
 func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 	t.Parallel()
 	w := claimtest.NewWorld(t)
-	w.MakePool(6)
 	file := filepath.Join(t.TempDir(), "offset")
 	step := func(by string) { w.Must(os.WriteFile(file, []byte(by), 0o600)) }
 	steppable := func(o *claimtest.Options, _ *rest.Config) {
@@ -96,8 +95,7 @@ func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 		o.Inventory.Clock = clock
 	}
 	step("10m")
-	l := w.Lead(1, steppable)
-	l.AwaitIdle(6)
+	l := w.Start(6, steppable)
 	check := func(by string) {
 		t.Helper()
 		began := time.Now()
@@ -127,10 +125,7 @@ func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 // I6: a process that does not certainly lead ends nothing, and a timeout that another process changed is respected.
 func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
 	t.Parallel()
-	w := claimtest.NewWorld(t)
-	w.MakePool(3)
-	earlier := w.Lead(1)
-	earlier.AwaitIdle(3)
+	w, earlier := claimtest.Start(t, 3)
 	forgotten, changed := earlier.MustCreate(idleTimeout(3*time.Second)), earlier.MustCreate(idleTimeout(15*time.Second))
 	earlier.MustCreate() // it looks at the latest one, whatever events of the others arrive
 	earlier.Lease.Lost.Store(true)
@@ -154,10 +149,7 @@ func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
 
 // I6: a leader that was frozen, and has refused an attempt, does not end the sandbox that the next leader created for it.
 func TestI6ALapsedLeaderEndsNothingOfItsSuccessor(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(2)
-	earlier := w.Lead(1)
-	earlier.AwaitIdle(2)
+	w, earlier := claimtest.Start(t, 2)
 	_, err := earlier.Cancel(t.Context(), w.KeyHash("k"), 1)
 	must.Succeed(t, err)
 	earlier.Lease.Lost.Store(true)

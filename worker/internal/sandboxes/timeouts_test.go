@@ -81,10 +81,9 @@ func annotation(w *claimtest.World, pod, key string) string {
 
 func TestTimeoutsEndSandboxes(t *testing.T) {
 	t.Parallel()
-	w := claimtest.NewWorld(t)
-	w.MakePool(6, func(p *v1alpha1.SandboxPool) { p.Spec.DefaultIdleTimeout = &metav1.Duration{Duration: 4 * time.Second} })
-	l := w.Lead(1)
-	l.AwaitIdle(6)
+	w, l := claimtest.Start(t, 6, func(p *v1alpha1.SandboxPool) {
+		p.Spec.DefaultIdleTimeout = &metav1.Duration{Duration: 4 * time.Second}
+	})
 	began := time.Now()
 	pools := l.MustCreate(claimtest.Keyed("k", 1))
 	own := l.MustCreate(idleTimeout(time.Hour), maxLifetime(3*time.Second))
@@ -117,11 +116,8 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 	}
 	w.Eventually("the record for the hub", func() error {
 		_, records := l.TakeEnded(10)
-		if len(records) != 1 || records[0].GetSandbox().GetFailureReason() != "IdleTimeout" ||
-			records[0].GetSandbox().GetStopReason() != "Released" {
-			return fmt.Errorf("there are %v", records)
-		}
-		return nil
+		return wait.If(len(records) == 1 && records[0].GetSandbox().GetFailureReason() == "IdleTimeout" &&
+			records[0].GetSandbox().GetStopReason() == "Released", records)
 	})
 	if got, err := l.Touch(t.Context(), pools.GetId()); err != nil || got.GetStopReason() != "Released" {
 		t.Errorf("an ended sandbox is touched: %v, %v", got, err)
@@ -193,9 +189,7 @@ func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
 }
 
 func TestTimeoutsOutOfBoundsAreRefused(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(0)
-	l := w.Lead(1)
+	_, l := claimtest.Start(t, 0)
 	for field, change := range map[string]func(*claim.Claim){
 		"idleTimeout":           idleTimeout(-time.Second),
 		"maxLifetime":           maxLifetime(validate.MaxTimeout + time.Second),
@@ -223,12 +217,11 @@ func (s *source) GetLastActive(context.Context) (map[string]time.Time, error) {
 // I6: while it is unknown whether a sandbox is used, it does not end for lack of use.
 func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
 	t.Parallel()
-	w := claimtest.NewWorld(t)
-	w.MakePool(3)
 	s := &source{}
 	s.unreachable.Store(true)
-	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Sandboxes.Activity = []idle.LastActiveSource{s} })
-	l.AwaitIdle(3)
+	l := claimtest.NewWorld(t).Start(3, func(o *claimtest.Options, _ *rest.Config) {
+		o.Sandboxes.Activity = []idle.LastActiveSource{s}
+	})
 	began := time.Now()
 	quiet, unused, old := l.MustCreate(idleTimeout(time.Second)), l.MustCreate(firstActivity(time.Second)),
 		l.MustCreate(idleTimeout(time.Second), maxLifetime(5*time.Second))

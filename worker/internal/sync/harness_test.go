@@ -4,7 +4,6 @@ package sync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	gosync "sync"
@@ -15,9 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -45,7 +42,7 @@ func TestMain(m *testing.M) { plain.Main(m) }
 
 // grant creates the two ServiceAccounts with the rights of the markers.
 func grant(ctx context.Context, cfg *rest.Config) error {
-	c, err := newClient(cfg)
+	c, err := client.New(cfg, client.Options{})
 	if err != nil {
 		return err
 	}
@@ -84,14 +81,6 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-func newClient(cfg *rest.Config) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-	return client.New(cfg, client.Options{Scheme: scheme})
-}
-
 // cluster is the plane as this package's tests use it.
 type cluster struct {
 	*testing.T
@@ -103,7 +92,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	admin := plain.Up(t).Config()
-	c, err := newClient(admin)
+	c, err := client.New(admin, client.Options{Scheme: planetest.Scheme(t)})
 	must.Succeed(t, err)
 	worker := rest.CopyConfig(admin)
 	worker.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + workerAccount
@@ -191,9 +180,7 @@ func (c *cluster) syncer() (*Syncer, func()) {
 // syncerAt is syncer with a clock.
 func (c *cluster) syncerAt(clk clock.Clock) (*Syncer, func()) {
 	c.Helper()
-	scheme := runtime.NewScheme()
-	c.must(v1alpha1.AddToScheme(scheme))
-	informers, err := cache.New(c.worker, cache.Options{Scheme: scheme})
+	informers, err := cache.New(c.worker, cache.Options{Scheme: planetest.Scheme(c)})
 	c.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := New(ctx, Options{

@@ -20,6 +20,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -92,10 +93,7 @@ func TestSyncSaysWhichClustersDoNotServe(t *testing.T) {
 		c.eventually(func() error {
 			clk.Step(time.Second)
 			f := meta.FindStatusCondition(c.env().Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
-			if f == nil || f.Status != status || f.Reason != string(reason) || f.Message != message {
-				return fmt.Errorf("Federated is %+v", f)
-			}
-			return nil
+			return wait.If(f != nil && f.Status == status && f.Reason == string(reason) && f.Message == message, f)
 		})
 	}
 	rest := func(gaps int) {
@@ -104,10 +102,8 @@ func TestSyncSaysWhichClustersDoNotServe(t *testing.T) {
 			clk.Step(time.Second)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if len(s.gaps) != gaps || len(s.due)+len(s.budget.dirty) > 0 {
-				return fmt.Errorf("gaps %v, due %v, dirty %v", s.gaps, s.due, s.budget.dirty)
-			}
-			return nil
+			return wait.If(len(s.gaps) == gaps && len(s.due)+len(s.budget.dirty) == 0,
+				fmt.Sprintf("gaps %v, due %v, dirty %v", s.gaps, s.due, s.budget.dirty))
 		})
 	}
 	enrol := func(ids ...string) *federationv1.Foreign {
@@ -241,7 +237,7 @@ func TestApplyToADeletedEnvCreatesNone(t *testing.T) {
 func TestSyncWritesUnderItsOwnServiceAccount(t *testing.T) {
 	c := newCluster(t)
 	env := c.createEnv()
-	own, err := newClient(c.syncConfig())
+	own, err := client.New(c.syncConfig(), client.Options{Scheme: planetest.Scheme(c)})
 	c.must(err)
 	self := &authenticationv1.SelfSubjectReview{}
 	c.must(own.Create(t.Context(), self))

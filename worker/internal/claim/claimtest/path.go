@@ -4,6 +4,7 @@
 package claimtest
 
 import (
+	"net/http"
 	"sync/atomic"
 	"testing"
 
@@ -72,6 +73,20 @@ func New(t testing.TB, cfg *rest.Config, clusterID string, change ...func(*Optio
 	must.Succeed(t, err)
 	return p
 }
+
+// Via makes a leader's requests go through trip, which may pass them on to next.
+func Via(trip func(r *http.Request, next http.RoundTripper) (*http.Response, error)) func(*Options, *rest.Config) {
+	return func(_ *Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return transport(func(r *http.Request) (*http.Response, error) { return trip(r, next) })
+		})
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // InFlight returns how many calls are under way (I10).
 func (p Path) InFlight() int { return p.Claims.InFlight() + p.Sandboxes.InFlight() }

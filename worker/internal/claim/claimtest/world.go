@@ -110,6 +110,15 @@ func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*Wo
 	return w, l
 }
 
+// Start makes the pool, and returns a leader that sees its Pods idle. change is that of Lead.
+func (w *World) Start(pods int32, change ...func(*Options, *rest.Config)) *Leader {
+	w.T.Helper()
+	w.MakePool(pods)
+	l := w.Lead(1, change...)
+	l.AwaitIdle(pods)
+	return l
+}
+
 // Until waits until as reports true for a sandbox.
 func (l *Leader) Until(id, what string, as func(*sandboxv1.Sandbox) bool) {
 	l.W.T.Helper()
@@ -256,6 +265,24 @@ func (l *Leader) TryCreate(change ...func(*claim.Claim)) (*sandboxv1.Sandbox, er
 	ctx, cancel := context.WithTimeout(l.W.T.Context(), Patience)
 	defer cancel()
 	return l.Create(ctx, l.Request(change...))
+}
+
+// Answer is what a claim returned.
+type Answer struct {
+	Got *sandboxv1.Sandbox
+	Err error
+}
+
+// Begin claims a sandbox in the background, for a caller that leaves when ctx ends.
+func (l *Leader) Begin(ctx context.Context, change ...func(*claim.Claim)) <-chan Answer {
+	answered := make(chan Answer, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, Patience)
+		defer cancel()
+		got, err := l.Create(ctx, l.Request(change...))
+		answered <- Answer{got, err}
+	}()
+	return answered
 }
 
 // MustCreate claims a sandbox, or the test ends.

@@ -123,5 +123,13 @@ func (s *Station) See(pod *corev1.Pod) {
 	synctest.Wait()
 }
 
+// Appear puts Pods on the API server, and passes their events on.
+func (s *Station) Appear(pods ...*corev1.Pod) {
+	s.API.Put(pods...)
+	for _, pod := range pods {
+		s.See(pod)
+	}
+}
+
 // Gone is the event of a Pod that was deleted.
 func (s *Station) Gone(pod *corev1.Pod) { s.Update(func(st *inventory.State) { st.Forget(pod) }) }
