@@ -27,11 +27,11 @@ const (
 	name     = "python"
 )
 
-// manifest is an Env with a pool in each cluster, in a group with maxReplicas.
-func manifest(maxReplicas int) string {
+// templateOf is a template, before other objects.
+func templateOf(name string) string {
 	return fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxTemplate
-metadata: {name: python}
+metadata: {name: %s}
 spec:
   version: v1.0.0
   template:
@@ -39,9 +39,14 @@ spec:
       terminationGracePeriodSeconds: 1
       containers: [{name: main, image: registry.example/python:3}]
 ---
-apiVersion: agents.navix.sh/v1alpha1
+`, name)
+}
+
+// envOf is an Env with a pool in each cluster, in a group with these limits; perMember is more of each pool's config.
+func envOf(name, limits, perMember string) string {
+	return fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: python, namespace: default}
+metadata: {name: %[1]s, namespace: default}
 spec:
   mode: WarmPool
   templateRef: {name: python}
@@ -49,42 +54,26 @@ spec:
     groups:
     - name: all
       enabled: true
-      maxReplicas: %d
+      %[2]s
       scaleUpPolicy: {cooldownSeconds: 0, idleThresholdSeconds: 0}
       scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 1}
   clusters:
   - clusterID: east
     members:
-    - {name: python-east, config: {scalingGroup: all, minReplicas: 1, inlineResources: {requests: {cpu: 10m}}}}
+    - {name: %[1]s-east, config: {scalingGroup: all, %[3]sinlineResources: {requests: {cpu: 10m}}}}
   - clusterID: north
     members:
-    - {name: python-north, config: {scalingGroup: all, minReplicas: 1, inlineResources: {requests: {cpu: 10m}}}}
-`, maxReplicas)
+    - {name: %[1]s-north, config: {scalingGroup: all, %[3]sinlineResources: {requests: {cpu: 10m}}}}
+`, name, limits, perMember)
+}
+
+// manifest is the Env that is claimed from, and its template.
+func manifest(maxReplicas int) string {
+	return templateOf(name) + envOf(name, fmt.Sprint("maxReplicas: ", maxReplicas), "minReplicas: 1, ")
 }
 
 // floored is an Env whose group keeps four Pods, in both clusters together.
-const floored = `apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: floored, namespace: default}
-spec:
-  mode: WarmPool
-  templateRef: {name: python}
-  autoscaling:
-    groups:
-    - name: all
-      enabled: true
-      minReplicas: 4
-      maxReplicas: 12
-      scaleUpPolicy: {cooldownSeconds: 0, idleThresholdSeconds: 0}
-      scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 1}
-  clusters:
-  - clusterID: east
-    members:
-    - {name: floored-east, config: {scalingGroup: all, inlineResources: {requests: {cpu: 10m}}}}
-  - clusterID: north
-    members:
-    - {name: floored-north, config: {scalingGroup: all, inlineResources: {requests: {cpu: 10m}}}}
-`
+var floored = envOf("floored", "minReplicas: 4\n      maxReplicas: 12", "")
 
 // keep waits for what the clusters hold of floored.
 func keep(t *testing.T, when string, want map[string]int) {
@@ -126,8 +115,7 @@ func held(ctx context.Context, cluster, name string) (int, error) {
 	return max(replicas, live), nil
 }
 
-// watchSum counts what both clusters hold, until the test ends. Each cluster is counted twice: one may shrink and the other grow in
-// between, and only what both counts agree on was held at one time.
+// watchSum counts what both clusters hold, until the test ends; one twice, because Pods may move between two counts.
 func watchSum(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

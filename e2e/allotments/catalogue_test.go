@@ -42,17 +42,7 @@ subjects: [{kind: ServiceAccount, name: atoll-hub-catalog, namespace: default}]
 
 // written is what a GitOps controller applies in the hub's cluster, with the stages of its rollout.
 func written(image, stages string) string {
-	return fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxTemplate
-metadata: {name: written}
-spec:
-  version: v1.0.0
-  template:
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: registry.example/python:3}]
----
-apiVersion: agents.navix.sh/v1alpha1
+	return templateOf("written") + fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
 metadata: {name: written, namespace: default, annotations: {agentbox.navix.sh/rollout: "%s"}}
 spec:
@@ -129,9 +119,8 @@ func waitWritten(t *testing.T, says, image string) {
 	})
 }
 
-// I3: a hub whose catalogue is what stands in its own cluster, by the rules of its chart and under the workers' admission policies. What is
-// applied there reaches the other cluster, and its own worker runs it as it is written. The status tells what kstatus reads, and a deletion
-// waits until the hub has noted it.
+// I3: what is applied in the hub's own cluster, under its chart's rules and the workers' policies, reaches the other cluster. The status
+// tells what kstatus reads, and a deletion waits until the hub has noted it.
 func TestI3_CatalogueOfTheHubsCluster(t *testing.T) {
 	for _, id := range clusters {
 		_, err := atoll.Cluster(id).Kubectl(t.Context(), "delete", "sandboxenv", "-n", "default", "--all", "--wait")

@@ -99,10 +99,9 @@ func (b *ledger) create(ctx context.Context) *sandboxv1.Sandbox {
 		r.ClaimKey = fmt.Sprint(b.env, b.n)
 	}
 	var got *sandboxv1.Sandbox
-	wait.For(b.t, patience, "a sandbox", func(ctx context.Context) error {
+	wait.For(b.t, patience, "a sandbox", func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
-		var err error
 		got, err = hub.CreateSandbox(ctx, r)
 		return err
 	})
@@ -171,8 +170,7 @@ func (b *ledger) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error)
 func (b *ledger) check(ctx context.Context, when string) {
 	b.t.Helper()
 	var all map[string]*sandboxv1.Sandbox
-	wait.For(b.t, patience, when+": every record", func(ctx context.Context) error {
-		var err error
+	wait.For(b.t, patience, when+": every record", func(ctx context.Context) (err error) {
 		if all, err = b.all(ctx); err != nil {
 			return err
 		}
@@ -201,15 +199,9 @@ func (b *ledger) check(ctx context.Context, when string) {
 	}
 	wait.For(b.t, patience, when+": no Pod to wait", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
-		if err := kube.List(ctx, pods, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelEnv: b.env}); err != nil {
-			return err
-		}
-		for _, p := range pods.Items {
-			if p.DeletionTimestamp != nil {
-				return fmt.Errorf("%s is there", p.Name)
-			}
-		}
-		return wait.If(len(pods.Items) == b.replicas, fmt.Sprint(len(pods.Items), " Pods"))
+		err := kube.List(ctx, pods, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelEnv: b.env})
+		waits := slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+		return errors.Join(err, wait.If(len(pods.Items) == b.replicas && !waits, fmt.Sprintf("%d Pods, one waits: %t", len(pods.Items), waits)))
 	})
 }
 

@@ -4,6 +4,7 @@ package endings_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -32,8 +33,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	}
 	create := func(at *stack.Client, key string) (got *sandboxv1.Sandbox) {
 		t.Helper()
-		wait.For(b.t, patience, "a sandbox", func(ctx context.Context) error {
-			var err error
+		wait.For(b.t, patience, "a sandbox", func(ctx context.Context) (err error) {
 			got, err = at.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: b.env, ClaimKey: key})
 			return err
 		})
@@ -70,9 +70,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	if again := create(replicas[0], "of-a-replica"); again.GetId() != first.GetId() {
 		t.Errorf("I2: the same key at the replica that is back: %s and %s", first.GetId(), again.GetId())
 	}
-	if err := replicas[0].Release(ctx, first.GetId()); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, replicas[0].Release(ctx, first.GetId()))
 }
 
 // A follower's watch is its leader's: it tells of the same sandboxes, and either replica goes on with the other one's resume token.
@@ -187,10 +185,7 @@ func TestTheNextLeaderServesSoon(t *testing.T) {
 	}
 	wait.For(t, patience, "the hub's list", func(ctx context.Context) error {
 		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: b.env})
-		if err != nil {
-			return err
-		}
-		return wait.If(len(page.GetSandboxes()) == 2 && page.GetSandboxes()[0].GetStaleAge() == nil, page.String())
+		return errors.Join(err, wait.If(len(page.GetSandboxes()) == 2 && page.GetSandboxes()[0].GetStaleAge() == nil, page.String()))
 	})
 	must.Succeed(t, atoll.Worker(cluster).Start(ctx))
 }

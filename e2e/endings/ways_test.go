@@ -96,8 +96,7 @@ func TestEveryWayOfEnding(t *testing.T) {
 		}
 		b.ends[s.GetId()] = way.stop
 		var got *sandboxv1.Sandbox
-		wait.For(b.t, patience, name, func(ctx context.Context) error {
-			var err error
+		wait.For(b.t, patience, name, func(ctx context.Context) (err error) {
 			got, err = hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: s.GetId()})
 			return wait.If(err == nil && got.GetPhase() == sandboxv1.Phase_ENDED, fmt.Sprint(got, err))
 		})

@@ -17,8 +17,7 @@ type answered struct {
 	at      time.Time
 }
 
-// pardon covers the sandboxes of a cluster whose claims were in flight when it was given: they may be granted and lost long
-// before their callers get a response.
+// pardon covers a cluster's claims that were in flight when it was given: they may be granted and lost before a response.
 type pardon struct {
 	cluster, why string
 	given        time.Time

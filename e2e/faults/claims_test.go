@@ -25,8 +25,7 @@ const (
 	applied = 10 * time.Second
 	// unacknowledgedFor is the age at which a sandbox without a key can no longer be returned to its caller.
 	unacknowledgedFor = 2 * time.Minute
-	// silence bounds how long a cluster may hand out nothing; because a permanently broken cluster must not go unnoticed while
-	// the others serve.
+	// silence bounds how long a cluster may hand out nothing; because the others serve when one is broken for good.
 	silence = 5 * time.Minute
 	// settlePatience bounds the work after the claims.
 	settlePatience = 30 * time.Minute
@@ -112,45 +111,36 @@ func (s *scenario) breakOverAndOver(ctx context.Context) error {
 	return nil
 }
 
-// disturbances begin a fault. mend ends what calm does not.
-var disturbances = []func(context.Context, *scenario) (mend func() error, err error){
-	func(_ context.Context, s *scenario) (func() error, error) {
-		s.links[s.victim].Set(cut)
+// disturbance begins a fault. mend ends what calm does not.
+type disturbance func(context.Context, *scenario) (mend func() error, err error)
+
+// setting is a disturbance that calm ends.
+func setting(set func(*scenario)) disturbance {
+	return func(_ context.Context, s *scenario) (func() error, error) {
+		set(s)
 		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
-		s.links[s.victim].Set(proxy.Both(proxy.Way{Swallow: true}))
-		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
-		s.links[s.victim].Set(proxy.Both(proxy.Way{Stall: true}))
-		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
-		s.ways[s.victim].Set(cut)
-		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
+	}
+}
+
+var disturbances = []disturbance{
+	setting(func(s *scenario) { s.links[s.victim].Set(cut) }),
+	setting(func(s *scenario) { s.links[s.victim].Set(proxy.Both(proxy.Way{Swallow: true})) }),
+	setting(func(s *scenario) { s.links[s.victim].Set(proxy.Both(proxy.Way{Stall: true})) }),
+	setting(func(s *scenario) { s.ways[s.victim].Set(cut) }),
+	setting(func(s *scenario) {
 		s.ways[s.victim].Set(proxy.Both(proxy.Way{Delay: 300 * time.Millisecond, BytesPerSecond: 200_000}))
-		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
+	}),
+	setting(func(s *scenario) {
 		s.callers.Set(proxy.Faults{Cut: s.random.IntN(2) == 0, Down: proxy.Way{Swallow: true}})
-		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
-		s.servers[s.victim].Set(apiproxy.Rule{Refuse: true, Chance: 0.5})
-		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
+	}),
+	setting(func(s *scenario) { s.servers[s.victim].Set(apiproxy.Rule{Refuse: true, Chance: 0.5}) }),
+	setting(func(s *scenario) {
 		s.servers[s.victim].Set(apiproxy.Rule{Methods: []string{http.MethodPatch}, Path: "/pods/", LoseAnswer: true, Chance: 0.3})
-		return nil, nil
-	},
-	func(_ context.Context, s *scenario) (func() error, error) {
+	}),
+	setting(func(s *scenario) {
 		s.servers[s.victim].Set(apiproxy.Rule{Methods: []string{http.MethodPatch}, Path: "/pods/", Delay: 4 * time.Second, Late: true,
 			Chance: 0.3})
-		return nil, nil
-	},
+	}),
 	func(_ context.Context, s *scenario) (func() error, error) {
 		rule := linkfaults.Rule{Drop: 0.03, Duplicate: 0.1, Swap: 0.1}
 		return nil, errors.Join(s.spoil(stack.Hub, s.random.Uint64(), rule), s.spoil(s.victim, s.random.Uint64(), rule))

@@ -4,8 +4,10 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,15 +56,8 @@ func (w *world) applyEnv(ctx context.Context) error {
 func (w *world) warm(ctx context.Context) error {
 	return wait.Until(ctx, patience, "the Env to be warm", func(ctx context.Context) error {
 		ready, err := w.hub.ReadyIdle(ctx, namespace, envName)
-		if err != nil {
-			return err
-		}
-		for _, cluster := range clusters {
-			if ready[cluster] < *podsFlag/2 {
-				return fmt.Errorf("claimable are %v", ready)
-			}
-		}
-		return nil
+		cold := func(cluster string) bool { return ready[cluster] < *podsFlag/2 }
+		return errors.Join(err, wait.If(!slices.ContainsFunc(clusters, cold), ready))
 	})
 }
 
@@ -89,8 +84,7 @@ func (w *world) reapply(ctx context.Context, random *rand.Rand, interval time.Du
 }
 
 const (
-	// patience bounds every wait for convergence: it covers a lease (15 s), a reconnect at the end of the back-off (30 s), a
-	// cluster on probation (10 s) and a late caller.
+	// patience bounds every wait: a lease (15 s), a reconnect after the back-off (30 s), a cluster on probation (10 s), a late caller.
 	patience = 2 * time.Minute
 	// unharmed is much longer than a claim takes that a fault does not touch.
 	unharmed = 10 * time.Second

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -27,11 +28,9 @@ func etcdRestored(ctx context.Context, s *scenario) error {
 		return err
 	}
 	for i := range 2 {
-		sandbox, err := s.load.claim(ctx, request(fmt.Sprintf("%s-forgotten-%d", s.load.name, i), s.victim))
-		if err != nil {
+		if _, err := s.claimKept(ctx, fmt.Sprintf("%s-forgotten-%d", s.load.name, i), s.victim); err != nil {
 			return err
 		}
-		s.kept = append(s.kept, sandbox)
 	}
 	s.between(ctx, 2*time.Second, 6*time.Second)
 	err := etcd.Restore(ctx, backup)
@@ -115,10 +114,7 @@ func (s *scenario) deleteEnv(ctx context.Context, cluster, env string) error {
 	}
 	return wait.Until(ctx, patience, "the Env to be gone", func(ctx context.Context) error {
 		err := s.kube[cluster].Get(ctx, client.ObjectKeyFromObject(e), e)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", err)
+		return wait.If(apierrors.IsNotFound(err), err)
 	})
 }
 
@@ -128,12 +124,6 @@ func (s *scenario) wantEnvIn(ctx context.Context, env, cluster string, want bool
 	if err != nil && status.Code(err) != codes.NotFound {
 		return err
 	}
-	has := false
-	for _, c := range e.GetClusters() {
-		has = has || c.GetClusterId() == cluster
-	}
-	if has != want {
-		return fmt.Errorf("the hub shows %v", e)
-	}
-	return nil
+	has := slices.ContainsFunc(e.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster })
+	return wait.If(has == want, e)
 }

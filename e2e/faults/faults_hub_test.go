@@ -45,8 +45,7 @@ func hubKilledInReport(ctx context.Context, s *scenario) error {
 
 func (s *scenario) ledgerFile() string { return filepath.Join(s.HubData(), "claims.db") }
 
-// storeDeleted deletes the hub's ledger of claim keys, or its whole volume. The hub must serve no key until every cluster has
-// reported its own.
+// storeDeleted deletes the hub's ledger of claim keys, or its volume. No key is served until every cluster has reported its own.
 func storeDeleted(ctx context.Context, s *scenario) error {
 	if err := s.hubProgram().kill(); err != nil {
 		return err
@@ -69,10 +68,7 @@ func (s *scenario) recoverLedger(ctx context.Context) error {
 	if err := s.hubProgram().start(ctx); err != nil {
 		return err
 	}
-	err := wait.Until(ctx, patience, s.other+" to be back", func(ctx context.Context) error {
-		return s.wantState(ctx, s.other, sandboxv1.ClusterState_FRESH)
-	})
-	if err != nil {
+	if err := s.waitState(ctx, s.other, sandboxv1.ClusterState_FRESH); err != nil {
 		return err
 	}
 	key := s.load.name + "-kept-" + s.victim
@@ -80,10 +76,8 @@ func (s *scenario) recoverLedger(ctx context.Context) error {
 		problem.FromError(err).Reason != problem.Recovering {
 		return fmt.Errorf("I2: without its ledger and with %s away the hub answered key %s with %v and %w", s.victim, key, sandbox, err)
 	}
-	if sandbox, err := s.load.claim(ctx, request("", s.other)); err != nil {
+	if _, err := s.claimKept(ctx, "", s.other); err != nil {
 		return fmt.Errorf("I7: a claim without a key while the hub recovers: %w", err)
-	} else {
-		s.kept = append(s.kept, sandbox)
 	}
 	if err := s.heal(); err != nil {
 		return err
@@ -210,10 +204,8 @@ func diskFull(ctx context.Context, s *scenario) error {
 		}
 	}
 	s.details = fmt.Sprintf(" %d of 20 refused", refused)
-	if sandbox, err := s.load.claim(ctx, request("", s.victim)); err != nil {
+	if _, err := s.claimKept(ctx, "", s.victim); err != nil {
 		return fmt.Errorf("a claim without a key, which writes nothing: %w", err)
-	} else {
-		s.kept = append(s.kept, sandbox)
 	}
 	if err := errors.Join(disk.LimitFiles(-1), s.heal()); err != nil {
 		return err

@@ -16,8 +16,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// takenName lets another cluster use a cluster's name: a stranger with a stolen certificate or, under every third seed because
-// that takes minutes, its own clone.
+// takenName lets another cluster use a cluster's name: a stranger with a stolen certificate or, under every third seed, its clone.
 func takenName(ctx context.Context, s *scenario) error {
 	if s.seed%3 != 0 {
 		s.details = " by a stranger"
@@ -27,11 +26,9 @@ func takenName(ctx context.Context, s *scenario) error {
 	return clone(ctx, s)
 }
 
-// stranger starts a worker of one cluster under the other's name, with the other's certificate. The hub also identifies
-// clusters by their uid, and refuses it.
+// stranger starts a worker of one cluster under the other's name and certificate. The hub knows clusters by their uid, too.
 func stranger(ctx context.Context, s *scenario) error {
-	// It acts in its own cluster, and takes the rightful pool for a leftover. A pool with sandboxes stays until they have
-	// ended, and no other pool can have its name.
+	// It takes the rightful pool of its own cluster for a leftover, and a pool with sandboxes stays until they have ended.
 	if err := s.giveUpIn(ctx, s.other); err != nil {
 		return err
 	}
@@ -47,10 +44,7 @@ func stranger(ctx context.Context, s *scenario) error {
 	}
 	err = wait.Until(ctx, patience, "the impostor to be refused", func(context.Context) error {
 		log, err := os.ReadFile(impostor.LogPath())
-		if err != nil {
-			return err
-		}
-		return wait.If(strings.Contains(string(log), "IdentityMismatch"), "its log says nothing of it")
+		return errors.Join(err, wait.If(strings.Contains(string(log), "IdentityMismatch"), "its log says nothing of it"))
 	})
 	if err == nil {
 		s.between(ctx, 2*time.Second, 5*time.Second)
@@ -68,11 +62,7 @@ func (s *scenario) giveUpIn(ctx context.Context, cluster string) error {
 			continue
 		}
 		s.load.holdings.Releasing(sandbox)
-		err := s.load.retryUntilDone(ctx, "release", func(ctx context.Context) error {
-			_, err := s.load.release(ctx, sandbox.GetClaimKey(), sandbox)
-			return err
-		})
-		if err != nil {
+		if err := s.load.releaseUntilDone(ctx, sandbox.GetClaimKey(), sandbox); err != nil {
 			return err
 		}
 	}
@@ -92,8 +82,7 @@ func (s *scenario) impostor(ctx context.Context) (stack.Program, error) {
 // quarantine is the time from the last sharing of a name to the end of the clusters' quarantine.
 const quarantine = 5 * time.Minute
 
-// clone gives the other cluster the victim's etcd: both have one uid and one certificate, so they cannot be distinguished, and
-// neither is served until one has gone.
+// clone gives the other cluster the victim's etcd: with one uid and certificate neither is served until one has gone.
 func clone(ctx context.Context, s *scenario) (err error) {
 	s.patience = 2 * quarantine
 	s.load.patience.Store(int64(s.patience))

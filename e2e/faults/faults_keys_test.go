@@ -11,7 +11,6 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/history"
-	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
@@ -41,8 +40,7 @@ func oneKeyAThousandTimes(ctx context.Context, s *scenario) error {
 	return nil
 }
 
-// racesOfOneKey lets claims, retries, cancels and releases of one key race, over slow links, with more claims than Pods, so
-// that some wait.
+// racesOfOneKey lets claims, retries, cancels and releases of a key race over slow links, with more claims than Pods.
 func racesOfOneKey(ctx context.Context, s *scenario) error {
 	slow := linkfaults.Rule{Kinds: []string{"dispatch", "answer"}, DelayMillis: int64(s.random.IntN(150))}
 	for _, name := range names() {
@@ -51,9 +49,6 @@ func racesOfOneKey(ctx context.Context, s *scenario) error {
 		}
 	}
 	s.details = fmt.Sprintf(" %d ms of delay", slow.DelayMillis)
-	if err := s.spoil(stack.Hub, s.seed, slow); err != nil {
-		return err
-	}
 	var racing sync.WaitGroup
 	for i := range 3 * *podsFlag {
 		key := fmt.Sprintf("%s-race-%d", s.load.name, i)
@@ -67,13 +62,10 @@ func racesOfOneKey(ctx context.Context, s *scenario) error {
 			if !linger(ctx, after) {
 				return
 			}
-			err := s.load.retryUntilDone(ctx, "cancel", func(ctx context.Context) error {
-				_, err := s.load.cancel(ctx, key)
-				return err
-			})
-			if err != nil {
+			cancel := func(ctx context.Context) error { return s.load.cancel(ctx, key) }
+			if s.load.retryUntilDone(ctx, "cancel", cancel) != nil {
 				// There was nothing to cancel: the caller that gets the sandbox releases it.
-				_, _ = s.load.cancel(ctx, key)
+				_ = cancel(ctx)
 			}
 		})
 	}
@@ -94,11 +86,7 @@ func (s *scenario) race(ctx context.Context, after time.Duration, key string) {
 	if history.Over(sandbox) {
 		return
 	}
-	err = s.load.retryUntilDone(ctx, "release", func(ctx context.Context) error {
-		_, err := s.load.release(ctx, key, sandbox)
-		return err
-	})
-	if err != nil {
+	if err := s.load.releaseUntilDone(ctx, key, sandbox); err != nil {
 		s.load.fail(lost, sandbox.GetId(), fmt.Errorf("releasing %s in a race: %w", sandbox.GetId(), err))
 	}
 }

@@ -122,8 +122,7 @@ func relabel(key, value string) func(*corev1.Pod) {
 	}
 }
 
-// podsEdited edits Pods by hand, idle ones and those of sandboxes, most past the admission policies: claims continue, no
-// sandbox ends because of it, and in the end every Pod is as the pool requires.
+// podsEdited edits Pods by hand: claims continue, no sandbox ends because of it, and every Pod becomes as its pool requires.
 func podsEdited(ctx context.Context, s *scenario) error {
 	worker, err := s.as("atoll-worker")
 	if err != nil {
@@ -225,13 +224,8 @@ func (s *scenario) wantRecorded(ctx context.Context) error {
 		}
 		err := wait.Until(ctx, patience, "the record of "+id, func(ctx context.Context) error {
 			got, err := s.hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
-			if err != nil {
-				return err
-			}
-			if got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() == "" { // its Pod may still be stopping
-				return fmt.Errorf("it was ended and is %s, stop reason %q", got.GetPhase(), got.GetStopReason())
-			}
-			return nil
+			ended := got.GetPhase() == sandboxv1.Phase_ENDED && got.GetStopReason() != "" // its Pod may still be stopping
+			return errors.Join(err, wait.If(ended, got))
 		})
 		if err != nil {
 			return err

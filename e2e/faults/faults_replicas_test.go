@@ -28,10 +28,8 @@ func replicaKilled(ctx context.Context, s *scenario) error {
 			return err
 		}
 		s.between(ctx, 0, 3*time.Second)
-		for _, cluster := range clusters {
-			if err := s.wantClaimed(ctx, cluster); err != nil {
-				return fmt.Errorf("with a replica down: %w", err)
-			}
+		if err := s.wantClaimed(ctx, "with a replica down"); err != nil {
+			return err
 		}
 		if err := p.start(ctx); err != nil {
 			return err
@@ -74,10 +72,8 @@ func etcdMemberKilled(ctx context.Context, s *scenario) error {
 	if err := member.Kill(); err != nil {
 		return err
 	}
-	for _, cluster := range clusters {
-		if err := s.wantClaimed(ctx, cluster); err != nil {
-			return fmt.Errorf("without a member of etcd: %w", err)
-		}
+	if err := s.wantClaimed(ctx, "without a member of etcd"); err != nil {
+		return err
 	}
 	s.between(ctx, time.Second, 6*time.Second)
 	if err := member.Start(ctx); err != nil {
@@ -120,13 +116,13 @@ func etcdQuorumLost(ctx context.Context, s *scenario) (err error) {
 	return errors.Join(group.Wait(), s.heal())
 }
 
-// wantClaimed claims with a key, as a caller does that repeats its call.
-func (s *scenario) wantClaimed(ctx context.Context, cluster string) error {
-	key := fmt.Sprintf("%s-meanwhile-%d", s.load.name, time.Now().UnixNano())
-	sandbox, err := s.load.claim(ctx, request(key, cluster))
-	if err != nil {
-		return fmt.Errorf("claiming in %s: %w", cluster, err)
+// wantClaimed claims with a key in each cluster, as a caller does that repeats its call.
+func (s *scenario) wantClaimed(ctx context.Context, while string) error {
+	for _, cluster := range clusters {
+		key := fmt.Sprintf("%s-meanwhile-%d", s.load.name, time.Now().UnixNano())
+		if _, err := s.claimKept(ctx, key, cluster); err != nil {
+			return fmt.Errorf("claiming in %s, %s: %w", cluster, while, err)
+		}
 	}
-	s.kept = append(s.kept, sandbox)
 	return nil
 }

@@ -28,8 +28,7 @@ type fault struct {
 	inject func(ctx context.Context, s *scenario) error
 	// ends are the reasons why a worker may exit, to be restarted.
 	ends []string
-	// loses marks faults that lose responses of a stream that continues, which no connection does: a claim without a key then
-	// leaves a sandbox, although no program died.
+	// loses marks faults that lose responses of a stream that continues: a claim without a key may then leave a sandbox.
 	loses bool
 	// hubs says of how many replicas the hub is.
 	hubs hubs

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,39 +26,27 @@ import (
 func (s *scenario) podWith(ctx context.Context, cluster, key string) (pod *corev1.Pod, err error) {
 	err = wait.Until(ctx, 20*time.Second, "a Pod with key "+key, func(ctx context.Context) error {
 		pods, err := s.podsWith(ctx, cluster, key)
-		if err != nil {
-			return err
+		if len(pods) == 1 {
+			pod = &pods[0]
 		}
-		if len(pods) != 1 {
-			return fmt.Errorf("%d in %s", len(pods), cluster)
-		}
-		pod = &pods[0]
-		return nil
+		return errors.Join(err, wait.If(len(pods) == 1, fmt.Sprintf("%d in %s", len(pods), cluster)))
 	})
 	return pod, err
 }
 
 func (s *scenario) podsWith(ctx context.Context, cluster, key string) ([]corev1.Pod, error) {
 	pods, err := s.pods(ctx, cluster)
-	if err != nil {
-		return nil, err
-	}
-	var out []corev1.Pod
-	for _, pod := range pods {
-		if pod.Annotations[v1alpha1.ClaimKeyAnnotationKey] == key && pod.DeletionTimestamp == nil {
-			out = append(out, pod)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
+		return pod.Annotations[v1alpha1.ClaimKeyAnnotationKey] != key || pod.DeletionTimestamp != nil
+	}), err
 }
 
 // wantAnswered waits until a key returns the Pod that has it already.
 func (s *scenario) wantAnswered(ctx context.Context, key string, pod *corev1.Pod) error {
-	sandbox, err := s.load.claim(ctx, request(key, s.victim))
+	sandbox, err := s.claimKept(ctx, key, s.victim)
 	if err != nil {
 		return err
 	}
-	s.kept = append(s.kept, sandbox)
 	if sandbox.GetPodUid() != string(pod.UID) {
 		return fmt.Errorf("I2: key %s was written on pod %s and answered on %s", key, pod.UID, sandbox.GetPodUid())
 	}
@@ -91,8 +80,7 @@ func workerKilledAfterWrite(ctx context.Context, s *scenario) error {
 	return s.wantAnswered(ctx, key, written)
 }
 
-// second runs another worker of the victim's cluster, like a second replica of the Deployment, until the returned function is
-// called.
+// second runs another worker of the victim's cluster, like a second replica, until the returned function is called.
 func (s *scenario) second(ctx context.Context) (second *program, name string, end func() error, err error) {
 	p, err := s.WorkerAs(s.victim, s.victim, s.victim)
 	if err != nil {
@@ -116,8 +104,7 @@ func (s *scenario) second(ctx context.Context) (second *program, name string, en
 	}, nil
 }
 
-// lateWriteOfOldLeader freezes a leader whose write is in flight to the API server. The write arrives after another leader, at
-// an API server that has not seen it, has responded.
+// lateWriteOfOldLeader freezes a leader whose write to the API server arrives after another leader has responded.
 func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 	_, second, end, err := s.second(ctx)
 	if err != nil {
@@ -146,22 +133,18 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 	if err := s.programs[s.victim].pause(); err != nil {
 		return err
 	}
-	answered, err := s.load.claim(ctx, request(key, s.victim))
+	answered, err := s.claimKept(ctx, key, s.victim)
 	if err != nil {
 		return errors.Join(err, s.programs[s.victim].resume())
 	}
-	s.kept = append(s.kept, answered)
 	linger(ctx, time.Until(held.Add(late+time.Second)))
 	if err := errors.Join(s.programs[s.victim].resume(), s.heal()); err != nil {
 		return err
 	}
 	err = wait.Until(ctx, patience, "the late Pod to be given up", func(ctx context.Context) error {
 		pods, err := s.podsWith(ctx, s.victim, key)
-		if err != nil {
-			return err
-		}
-		return wait.If(len(pods) == 1 && string(pods[0].UID) == answered.GetPodUid(),
-			fmt.Sprintf("I2: key %s was answered on pod %s, and is on %v", key, answered.GetPodUid(), describe(pods)))
+		return errors.Join(err, wait.If(len(pods) == 1 && string(pods[0].UID) == answered.GetPodUid(),
+			fmt.Sprintf("I2: key %s was answered on pod %s, and is on %v", key, answered.GetPodUid(), describe(pods))))
 	})
 	if err != nil {
 		return err
@@ -169,10 +152,7 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 	// Only the second worker has the latest records, and it is about to end permanently.
 	return wait.Until(ctx, patience, "the first worker to have the second one's records", func(ctx context.Context) error {
 		text, err := s.Metrics(ctx, second)
-		if err == nil && !strings.Contains(text, "\natoll_worker_history_followers 1\n") {
-			err = errors.New("it does not follow")
-		}
-		return err
+		return errors.Join(err, wait.If(strings.Contains(text, "\natoll_worker_history_followers 1\n"), "it does not follow"))
 	})
 }
 

@@ -22,9 +22,8 @@ import (
 // writerEnvs are Envs whose scale their users change continuously. Foreign segments have a rate limit for each Env.
 const writerEnvs = 6
 
-// twoWriters lets users apply the manifests of several Envs repeatedly, each time with another scale, until the worker and its
-// sync path have written that often to these Envs' status in one cluster. After each write, every segment exists, and only its
-// writer owns it (I3).
+// twoWriters lets users apply several Envs, with changing scales, until the worker and its sync path have each written that often.
+// After each write every segment exists, and only its writer owns it (I3).
 func twoWriters(ctx context.Context, s *scenario) (err error) {
 	seen := &segments{local: s.victim, foreign: s.other, last: map[string]map[string]string{}, writes: map[string]int{}}
 	watching, stop := context.WithCancel(ctx)

@@ -24,8 +24,7 @@ import (
 const (
 	// callers of each kind, with and without keys.
 	callers = 2
-	// startupTimeout is a claim's timeout in the federation, callTimeout its caller's for each call. The latter is shorter, so
-	// that callers retry while the federation still works on the claim.
+	// startupTimeout is a claim's; callTimeout, of a call, is shorter, so that callers retry while the federation works on the claim.
 	startupTimeout = 20 * time.Second
 	callTimeout    = 8 * time.Second
 	// holdAtMost is how long a caller uses a sandbox.
@@ -193,7 +192,7 @@ func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 		after := time.Duration(random.Int64N(int64(200 * time.Millisecond)))
 		racing.Go(func() {
 			if linger(ctx, after) {
-				_, _ = l.cancel(ctx, key)
+				_ = l.cancel(ctx, key)
 			}
 		})
 	case random.IntN(5) == 0: // a second caller with the same key
@@ -219,16 +218,11 @@ func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 		}
 	}
 	l.holdings.Releasing(sandbox)
-	byKey := random.IntN(5) < 2
-	err = l.retryUntilDone(ctx, "end", func(ctx context.Context) (err error) {
-		if byKey {
-			_, err = l.cancel(ctx, key)
-		} else {
-			_, err = l.release(ctx, key, sandbox)
-		}
-		return err
-	})
-	if err != nil {
+	end := func(ctx context.Context) error { return l.release(ctx, key, sandbox) }
+	if random.IntN(5) < 2 {
+		end = func(ctx context.Context) error { return l.cancel(ctx, key) }
+	}
+	if err := l.retryUntilDone(ctx, "end", end); err != nil {
 		l.fail(lost, sandbox.GetId(), fmt.Errorf("ending %s of key %s: %w", sandbox.GetId(), key, err))
 		return
 	}
@@ -250,14 +244,19 @@ func (l *load) usePlain(ctx context.Context, random *rand.Rand) {
 		return
 	}
 	l.mustBeThere(ctx, sandbox)
+	l.letGo(ctx, "", sandbox)
+}
+
+// letGo releases a held sandbox.
+func (l *load) letGo(ctx context.Context, key string, sandbox *sandboxv1.Sandbox) {
 	l.holdings.Releasing(sandbox)
-	err = l.retryUntilDone(ctx, "release", func(ctx context.Context) error {
-		_, err := l.release(ctx, "", sandbox)
-		return err
-	})
-	if err != nil {
+	if err := l.releaseUntilDone(ctx, key, sandbox); err != nil {
 		l.fail(lost, sandbox.GetId(), fmt.Errorf("releasing %s: %w", sandbox.GetId(), err))
 	}
+}
+
+func (l *load) releaseUntilDone(ctx context.Context, key string, sandbox *sandboxv1.Sandbox) error {
+	return l.retryUntilDone(ctx, "release", func(ctx context.Context) error { return l.release(ctx, key, sandbox) })
 }
 
 // mustBeThere checks that a returned sandbox exists.
@@ -279,7 +278,7 @@ func (l *load) mustBeThere(ctx context.Context, sandbox *sandboxv1.Sandbox) {
 }
 
 // release ends a sandbox by its id.
-func (l *load) release(ctx context.Context, key string, sandbox *sandboxv1.Sandbox) (*sandboxv1.Sandbox, error) {
+func (l *load) release(ctx context.Context, key string, sandbox *sandboxv1.Sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	done := func(*sandboxv1.Sandbox) {}
@@ -288,11 +287,11 @@ func (l *load) release(ctx context.Context, key string, sandbox *sandboxv1.Sandb
 	}
 	record, err := l.world.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()})
 	done(record)
-	return record, err
+	return err
 }
 
 // cancel ends a claim by its key. A key that the hub does not have is not ended by it.
-func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, error) {
+func (l *load) cancel(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	done := l.history.End(key)
@@ -303,7 +302,7 @@ func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, erro
 	case problem.FromError(err).Reason != problem.NotFound:
 		done(nil)
 	}
-	return claim.GetSandbox(), err
+	return err
 }
 
 // retryUntilDone makes a call until it gets a response, as documented for callers: again, unchanged, when the outcome is

@@ -29,8 +29,7 @@ type program struct {
 	ends    []string // its last log line, each time that it exited
 }
 
-// deaths returns how often the program was killed or exited since the last call, and its last log line each time that it
-// exited.
+// deaths returns how often the program was killed or exited since the last call, and its last log line of each exit.
 func (p *program) deaths() (times int, ends []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,8 +116,7 @@ func (p *program) end(how func() error) error {
 	}
 }
 
-// start restarts the program and returns when it is ready. If it exits meanwhile, it is started once more; because a worker
-// that finds its etcd restored exits to start afresh, and a kubelet would restart it.
+// start restarts the program until it is ready; once more if it exits, as a worker does that finds its etcd restored.
 func (p *program) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -62,8 +62,7 @@ func (f fault) run(t *testing.T, seed uint64) {
 	}
 	recovery, recoverErr := s.recover(ctx)
 	endLoad()
-	errs := []error{err, recoverErr, s.settle(ctx)}
-	err = errors.Join(errs...)
+	err = errors.Join(err, recoverErr, s.settle(ctx))
 	results.add(result{number: f.number, name: f.name, seed: seed, details: s.victim + s.details, recovery: recovery, load: s.load, err: err})
 	if err != nil {
 		t.Error(err)
@@ -88,14 +87,21 @@ func (s *scenario) beginLoad(ctx context.Context) (end func()) {
 func (s *scenario) keep(ctx context.Context) error {
 	for _, cluster := range clusters {
 		for _, key := range []string{"", s.load.name + "-kept-" + cluster} {
-			sandbox, err := s.load.claim(ctx, request(key, cluster))
-			if err != nil {
+			if _, err := s.claimKept(ctx, key, cluster); err != nil {
 				return fmt.Errorf("claiming what is to be kept: %w", err)
 			}
-			s.kept = append(s.kept, sandbox)
 		}
 	}
 	return nil
+}
+
+// claimKept claims a sandbox in a cluster that is held to the end.
+func (s *scenario) claimKept(ctx context.Context, key, cluster string) (*sandboxv1.Sandbox, error) {
+	sandbox, err := s.load.claim(ctx, request(key, cluster))
+	if err == nil {
+		s.kept = append(s.kept, sandbox)
+	}
+	return sandbox, err
 }
 
 // between waits for a random time between two bounds.
@@ -138,15 +144,8 @@ func (s *scenario) recover(ctx context.Context) (time.Duration, error) {
 // wantState waits until the hub sees a cluster in one of the states.
 func (s *scenario) wantState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
 	c, err := s.hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
-	if err != nil {
-		return err
-	}
-	for _, state := range states {
-		if c.GetState() == state {
-			return nil
-		}
-	}
-	return fmt.Errorf("cluster %s is %s (%s), want %v", cluster, c.GetState(), c.GetMessage(), states)
+	seen := fmt.Sprintf("cluster %s, %s (%s), want %v", cluster, c.GetState(), c.GetMessage(), states)
+	return errors.Join(err, wait.If(slices.Contains(states, c.GetState()), seen))
 }
 
 func (s *scenario) waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
@@ -190,8 +189,7 @@ func (s *scenario) settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deaths reports whether a program was killed or has exited. An exit is an error, unless it is a worker's for a reason of the
-// fault.
+// deaths reports whether a program was killed or exited. An exit is an error, unless it is a worker's for a reason of the fault.
 func (s *scenario) deaths() (died bool, err error) {
 	var errs []error
 	for _, p := range append(slices.Collect(maps.Values(s.programs)), s.further...) {

@@ -4,6 +4,7 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,33 +24,19 @@ import (
 // giveBack releases all held sandboxes.
 func (l *load) giveBack(ctx context.Context) {
 	for _, sandbox := range l.holdings.Held() {
-		l.holdings.Releasing(sandbox)
-		err := l.retryUntilDone(ctx, "release", func(ctx context.Context) error {
-			_, err := l.release(ctx, sandbox.GetClaimKey(), sandbox)
-			return err
-		})
-		if err != nil {
-			l.fail(lost, sandbox.GetId(), fmt.Errorf("releasing %s: %w", sandbox.GetId(), err))
-		}
+		l.letGo(ctx, sandbox.GetClaimKey(), sandbox)
 	}
 }
 
 // straysAfter bounds the time until the federation ends sandboxes that were granted and never returned.
 const straysAfter = 45 * time.Second
 
-// wantNoOther returns an error if a sandbox is left after all have been released. When hub or worker died, or a response was
-// lost, only a first-activity timeout, which these claims lack, can end a sandbox without a key that was never returned to its
-// caller. If orphans are allowed for that reason, they are released here, and counted.
+// wantNoOther returns an error if a sandbox is left after all have been released. Where a program died or a response was lost, one
+// without a key may be an orphan that no first-activity timeout ends: it is released here, and counted.
 func (l *load) wantNoOther(ctx context.Context, orphans bool) error {
 	left := func(ctx context.Context) error {
 		live, err := l.world.live(ctx)
-		if err != nil {
-			return err
-		}
-		if len(live) > 0 {
-			return fmt.Errorf("no caller holds these: %s", strings.Join(describe(live), "; "))
-		}
-		return nil
+		return errors.Join(err, wait.If(len(live) == 0, "held by no caller: "+strings.Join(describe(live), "; ")))
 	}
 	err := wait.Until(ctx, straysAfter, "all sandboxes to be gone", left)
 	if err != nil && orphans {
@@ -71,7 +58,7 @@ func (l *load) clear(ctx context.Context) {
 		return // the next run will show it
 	}
 	for i := range live {
-		_, _ = l.release(ctx, "", &sandboxv1.Sandbox{Id: live[i].Labels[v1alpha1.SandboxIDLabelKey]})
+		_ = l.release(ctx, "", &sandboxv1.Sandbox{Id: live[i].Labels[v1alpha1.SandboxIDLabelKey]})
 	}
 }
 
@@ -125,18 +112,13 @@ func (l *load) reap(ctx context.Context, age time.Duration) error {
 		if held[string(live[i].UID)] != nil || labels[v1alpha1.ClaimKeyHashLabelKey] != "" {
 			continue
 		}
-		id := labels[v1alpha1.SandboxIDLabelKey]
 		if claimedAt, err := time.Parse(time.RFC3339, live[i].Annotations[v1alpha1.SandboxClaimedAtAnnotationKey]); err == nil &&
 			time.Since(claimedAt) < age {
 			continue
 		}
 		l.unacknowledged.Add(1)
-		err := l.retryUntilDone(ctx, "release of a sandbox that no caller was given", func(ctx context.Context) error {
-			_, err := l.release(ctx, "", &sandboxv1.Sandbox{Id: id})
-			return err
-		})
-		if err != nil {
-			return err
+		if err := l.releaseUntilDone(ctx, "", &sandboxv1.Sandbox{Id: labels[v1alpha1.SandboxIDLabelKey]}); err != nil {
+			return fmt.Errorf("a sandbox that no caller was given: %w", err)
 		}
 	}
 	return nil

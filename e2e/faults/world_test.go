@@ -29,8 +29,7 @@ type world struct {
 	hub         *stack.Client
 	kube        map[string]client.WithWatch // live, no cache
 
-	// The proxies between programs, by the worker's name: to the hub, to the API server, and in front of the API server.
-	// callers is between callers and the hub.
+	// The proxies, by the worker's name: to the hub, to the API server, in front of the API server. callers is before the hub.
 	links    map[string]proxies // one to each replica of the hub
 	ways     map[string]*proxy.Proxy
 	servers  map[string]*apiproxy.Proxy

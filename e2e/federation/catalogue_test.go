@@ -4,6 +4,7 @@ package federation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,19 +60,15 @@ func (e *env) waitCatalogued(ctx context.Context, t *testing.T, want ...string) 
 	t.Helper()
 	wait.For(t, patience, e.Name+" in the catalogue: "+strings.Join(want, " "), func(ctx context.Context) error {
 		env, err := e.merged(ctx)
-		if err != nil {
-			return err
-		}
 		var got []string
 		for _, c := range env.GetCatalog().GetClusters() {
 			got = append(got, fmt.Sprintf("%s:%s@%d", c.GetClusterId(), c.GetState(), c.GetRevision()))
 		}
-		return wait.If(strings.Join(got, " ") == strings.Join(want, " "), fmt.Sprint(env.GetCatalog()))
+		return errors.Join(err, wait.If(slices.Equal(got, want), fmt.Sprint(env.GetCatalog())))
 	})
 }
 
-// I3, I5: one apply fills an empty federation; each cluster gets its own part; a user's own field stays; a cluster that was away gets the
-// latest; what is removed goes, and a sandbox that runs does not.
+// I3, I5: each cluster gets its part of one apply, also one that was away; a user's field stays; a sandbox outlives its Env.
 func TestI3_Catalogue(t *testing.T) {
 	ctx := testContext(t)
 	first, second := declareEnv(t, "cat-first", equally(1)), declareEnv(t, "cat-second", equally(1)[:2])

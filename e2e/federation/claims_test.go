@@ -4,6 +4,7 @@ package federation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -101,10 +102,7 @@ func (e *env) wantPending(ctx context.Context, t *testing.T, want int32) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%d claims to wait", want), func(ctx context.Context) error {
 		merged, err := e.merged(ctx)
-		if err != nil {
-			return err
-		}
-		return wait.If(merged.GetPending() == want, merged)
+		return errors.Join(err, wait.If(merged.GetPending() == want, merged))
 	})
 }
 
@@ -141,8 +139,7 @@ func releaseOneOf(ctx context.Context, t *testing.T, e *env, cluster string) {
 	e.mustRelease(ctx, t, hub, listed.GetSandboxes()[0])
 }
 
-// I1: a Pod is never returned to two claims. Callers of the hub and of the workers want more Pods than there are, and release
-// them at once, half of them after a swap of the image, so that Pods are reset as well as replaced.
+// I1: a Pod is never returned to two claims, though callers want more Pods than there are; some are reset, some replaced.
 func TestI1_NoPodTwiceUnderConcurrentClaims(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "contended", equally(3)...)
@@ -184,8 +181,7 @@ func TestI1_NoPodTwiceUnderConcurrentClaims(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// I14: a claim gets an image that its Env allows, by the hub and by a worker, with a key and without; any other is refused with
-// what is allowed, and costs no Pod.
+// I14: hub and worker refuse an image that the Env does not allow, with a key and without, say what is allowed, and use no Pod.
 func TestI14_AnImageThatIsNotAllowed(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "images", equally(1)...)

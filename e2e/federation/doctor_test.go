@@ -29,11 +29,7 @@ func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
 		t.Fatalf("verify exits with %d:\n%s", code, out)
 	}
 
-	t.Cleanup(func() {
-		if err := heal(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Succeed(t, heal(context.WithoutCancel(ctx))) })
 	must.Succeed(t, atoll.Worker("west").Kill())
 	wait.For(t, patience, "doctor to tell of west", func(ctx context.Context) error {
 		out, code := look(ctx, t, "doctor", "-o=json")

@@ -111,10 +111,7 @@ func (e *env) waitReady(ctx context.Context, t *testing.T, want map[string]int) 
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("claimable Pods of %s as the hub sees them, %v", e.Name, want), func(ctx context.Context) error {
 		ready, err := hub.ReadyIdle(ctx, namespace, e.Name)
-		if err != nil {
-			return err
-		}
-		return wait.If(maps.Equal(ready, want), ready)
+		return errors.Join(err, wait.If(maps.Equal(ready, want), ready))
 	})
 }
 
@@ -188,10 +185,7 @@ func (e *env) waitSegment(ctx context.Context, t *testing.T, in, of, want string
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%s to show %q of %s", in, want, of), func(ctx context.Context) error {
 		got, err := e.segment(ctx, in, of)
-		if err != nil {
-			return err
-		}
-		return wait.If(got == want, got)
+		return errors.Join(err, wait.If(got == want, got))
 	})
 }
 
@@ -224,10 +218,7 @@ func (e *env) remove(ctx context.Context) error {
 	for _, cluster := range clusters {
 		errs = append(errs, wait.Until(ctx, patience, "the Pods of "+e.Name+" in "+cluster+" to go", func(ctx context.Context) error {
 			pods, err := e.pods(ctx, cluster)
-			if err != nil {
-				return err
-			}
-			return wait.If(len(pods) == 0, summary(pods))
+			return errors.Join(err, wait.If(len(pods) == 0, summary(pods)))
 		}))
 	}
 	return errors.Join(append(errs, wait.Until(ctx, patience, "the hub to forget "+e.Name, func(ctx context.Context) error {

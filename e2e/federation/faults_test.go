@@ -19,8 +19,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// I5: a worker hangs, dies, and the hub restarts without ever hearing it. Nothing is deleted because of that: not its segments
-// in other clusters, not its pools, not its Pods.
+// I5: a worker hangs, dies, and the hub restarts without hearing it: no segment, no pool and no Pod is deleted because of that.
 func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "silent", equally(2)...)
@@ -42,13 +41,11 @@ func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
 	must.Succeed(t, atoll.Worker("north").Stop())
 	must.Succeed(t, atoll.Worker("north").Start(ctx))
 	// A change that the new hub passes on shows that its earlier messages have arrived.
-	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}, RequireClusters: true})
-	for _, in := range []string{"east", "north"} {
-		e.waitSegment(ctx, t, in, "east", west)
-	}
-	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"north"}, RequireClusters: true})
-	for _, in := range []string{"east", "north"} {
-		e.waitSegment(ctx, t, in, "north", west)
+	for _, of := range []string{"east", "north"} {
+		e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{of}, RequireClusters: true})
+		for _, in := range []string{"east", "north"} {
+			e.waitSegment(ctx, t, in, of, west)
+		}
 	}
 	for _, in := range []string{"east", "north"} {
 		if got, err := e.segment(ctx, in, "west"); err != nil || got != west {
@@ -115,30 +112,19 @@ func TestI6_RunningSandboxesSurvive(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// I7: a cluster whose worker, or whose API server, hangs in the worst way (connections stay open without responses) does not
-// affect the others.
+// I7: a cluster whose worker or API server hangs, with its connections open, does not affect the others.
 func TestI7_OneFrozenClusterDelaysNoOther(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "frozen", equally(6)...)
 
 	must.Succeed(t, atoll.Worker("west").Pause())
 	e.wantServedWithout(ctx, t, "west", "its worker is frozen", unharmed)
-	if err := waitState(ctx, "west", sandboxv1.ClusterState_SUSPECT, sandboxv1.ClusterState_UNREACHABLE); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, waitState(ctx, "west", sandboxv1.ClusterState_SUSPECT, sandboxv1.ClusterState_UNREACHABLE))
 	must.Succeed(t, heal(ctx))
 
 	north := atoll.Cluster("north")
 	must.Succeed(t, north.Pause())
-	resumed := false
-	resume := func() {
-		if !resumed {
-			resumed = true
-			if err := north.Resume(); err != nil {
-				t.Errorf("resuming the API server of north: %v", err)
-			}
-		}
-	}
+	resume := sync.OnceFunc(func() { must.Succeed(t, north.Resume()) })
 	defer resume()
 	// The worker acknowledges the claim, and then retries the write for a while.
 	e.wantServedWithout(ctx, t, "north", "its API server is frozen", patience)
@@ -156,12 +142,10 @@ func TestI7_OneFrozenClusterDelaysNoOther(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// unharmed is much longer than a claim takes that a fault does not touch, and than the second after which the hub moves an
-// unacknowledged claim; it is shorter than the 15 s of silence after which the hub gives a cluster up.
+// unharmed is far above the second after which the hub moves a claim, and below the 15 s after which it gives a cluster up.
 const unharmed = 10 * time.Second
 
-// wantServedWithout makes concurrent claims that prefer a frozen cluster, which must be served elsewhere within a time, and
-// others that prefer another one.
+// wantServedWithout makes claims at once: those that prefer a frozen cluster are served elsewhere in time, others where they prefer.
 func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why string, within time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
@@ -236,8 +220,7 @@ func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// wantLocalKey claims, claims again and releases by a key at a worker's own address. The key is the same for all workers, and
-// has another sandbox at each.
+// wantLocalKey claims, claims again and releases by a key at a worker's own address. Each worker has its own sandbox for the key.
 func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster, key string) {
 	t.Helper()
 	door := local[cluster]

@@ -26,8 +26,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// TestTheExampleOfAFleet runs examples/fleet over the hub: it keeps its ConfigMap in step in every cluster, in none that is drained, and
-// with one that does not respond in all others.
+// TestTheExampleOfAFleet: examples/fleet keeps its ConfigMap in every cluster that responds, and in none that is drained.
 func TestTheExampleOfAFleet(t *testing.T) {
 	ctx := testContext(t)
 	log, end := startExample(ctx, t)

@@ -4,6 +4,7 @@ package federation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,8 +34,7 @@ func (e *env) federated(ctx context.Context, t *testing.T, cluster, want string)
 	})
 }
 
-// An Env that has members of a cluster that never joined, and of one that has no such Env, says so everywhere: in the object's
-// condition, at the hub, in atollctl and by doctor; and no more once the clusters serve it.
+// The object, the hub, atollctl and doctor tell which clusters an Env has members of and that do not serve it, until they do.
 func TestAnEnvSaysWhichClustersDoNotServeIt(t *testing.T) {
 	ctx := testContext(t)
 	e := declareEnv(t, "gaps", []member{{Cluster: "east", Replicas: 1}, {Cluster: "west", Replicas: 1}, {Cluster: "mars", Replicas: 1}})
@@ -42,11 +42,8 @@ func TestAnEnvSaysWhichClustersDoNotServeIt(t *testing.T) {
 		t.Helper()
 		wait.For(t, patience, "the hub to miss "+missing+", and the Env in "+without, func(ctx context.Context) error {
 			got, err := e.merged(ctx)
-			if err != nil {
-				return err
-			}
-			return wait.If(strings.Join(got.GetMissingClusters(), ",") == missing && strings.Join(got.GetClustersWithoutEnv(), ",") == without,
-				got)
+			missed, lacking := strings.Join(got.GetMissingClusters(), ","), strings.Join(got.GetClustersWithoutEnv(), ",")
+			return errors.Join(err, wait.If(missed == missing && lacking == without, got))
 		})
 	}
 	e.apply(ctx, t, "east")
@@ -128,10 +125,7 @@ func TestWhatAPersonMustCureIsTold(t *testing.T) {
 		must.Succeed(t, stack.Apply(ctx, atoll.Cluster("east"), manifest))
 		wait.For(t, patience, "the hub to know why "+c.name+" serves no claim", func(ctx context.Context) error {
 			got, err := e.merged(ctx)
-			if err != nil {
-				return err
-			}
-			return wait.If(len(got.GetClusters()) == 1 && strings.HasPrefix(got.GetClusters()[0].GetFault(), c.cause), got)
+			return errors.Join(err, wait.If(len(got.GetClusters()) == 1 && strings.HasPrefix(got.GetClusters()[0].GetFault(), c.cause), got))
 		})
 		refused := call(ctx, t, 422, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "startupTimeout": "30s"}`, e.Name))
 		if refused.Reason != "MISCONFIGURED" || !strings.Contains(refused.Detail, c.cause) || refused.header.Get("Retry-After") != "" {

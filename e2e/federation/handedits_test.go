@@ -4,6 +4,7 @@ package federation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -64,10 +65,8 @@ func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []han
 			args: []string{"patch", "sandboxpool", e.Pool("east"), "--type=merge", `--patch={"spec": {"replicas": 5}}`},
 			repaired: func(ctx context.Context) error {
 				var pool v1alpha1.SandboxPool
-				if err := kube["east"].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.Pool("east")}, &pool); err != nil {
-					return err
-				}
-				return wait.If(pool.Spec.Replicas == 2, fmt.Sprintf("replicas %d", pool.Spec.Replicas))
+				err := kube["east"].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.Pool("east")}, &pool)
+				return errors.Join(err, wait.If(pool.Spec.Replicas == 2, fmt.Sprintf("replicas %d", pool.Spec.Replicas)))
 			},
 		},
 		{
@@ -75,10 +74,7 @@ func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []han
 			args: e.patchSegment(ctx, t, "west", "replace", "/observedMembers/0/idleCount"),
 			repaired: func(ctx context.Context) error {
 				got, err := e.segment(ctx, "east", "west")
-				if err != nil {
-					return err
-				}
-				return wait.If(got == "idle=2 running=0 desired=2", got)
+				return errors.Join(err, wait.If(got == "idle=2 running=0 desired=2", got))
 			},
 		},
 		{what: "whose a sandbox is", policy: "atoll-sandboxes",

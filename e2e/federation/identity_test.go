@@ -43,11 +43,7 @@ func TestI12_CertificateDecides(t *testing.T) {
 		impostor, err := atoll.WorkerAs("north", "east", "east")
 		must.Succeed(t, err)
 		must.Succeed(t, impostor.Start(ctx))
-		defer func() {
-			if err := impostor.Stop(); err != nil {
-				t.Error(err)
-			}
-		}()
+		defer func() { must.Succeed(t, impostor.Stop()) }()
 		wantLogged(ctx, t, impostor.LogPath(), "IdentityMismatch")
 		if after := e.known(ctx, t, "east"); after != before {
 			t.Errorf("with an impostor about, the hub knows of east\n%s\nbefore it knew\n%s", after, before)
@@ -100,10 +96,8 @@ func wantLogged(ctx context.Context, t *testing.T, path, words string) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%q in %s", words, path), func(context.Context) error {
 		log, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return wait.If(strings.Contains(string(log), words), "a log of "+fmt.Sprint(len(log))+" bytes without it:\n"+tail(string(log)))
+		without := fmt.Sprintf("a log of %d bytes without it:\n%s", len(log), tail(string(log)))
+		return errors.Join(err, wait.If(strings.Contains(string(log), words), without))
 	})
 }
 

@@ -178,10 +178,8 @@ func TestI2_WhatAKeyStandsFor(t *testing.T) {
 	e.mustRelease(ctx, t, hub, sandbox)
 	wait.For(t, patience, "the key to be answered with the terminal record", func(ctx context.Context) error {
 		got, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
-		if err != nil {
-			return err
-		}
-		return wait.If(got.GetPhase() == sandboxv1.Phase_ENDED && got.GetId() == sandbox.GetId() && got.GetStopReason() == "Released", got)
+		ended := got.GetPhase() == sandboxv1.Phase_ENDED && got.GetStopReason() == "Released"
+		return errors.Join(err, wait.If(ended && got.GetId() == sandbox.GetId(), got))
 	})
 	// The record outlives the hub, and the worker that wrote it.
 	must.Succeed(t, restart(ctx, atoll.Hub))

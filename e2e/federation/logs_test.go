@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// refused reports a permission that the chart's RBAC lacks. Impostors, workers under a name that is not their cluster's, are
-// refused what others may do.
+// refused reports a permission that the chart's RBAC lacks. Impostors (-as-) are refused what others may do.
 func refused(file string, line []byte) bool {
 	return bytes.Contains(line, []byte(" is forbidden: ")) && !strings.Contains(file, "-as-")
 }

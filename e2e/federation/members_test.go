@@ -4,6 +4,7 @@ package federation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -36,9 +37,6 @@ func (e *env) waitPods(ctx context.Context, t *testing.T, cluster string, want i
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%d Pods of %s in %s", want, e.Name, cluster), func(ctx context.Context) error {
 		pods, err := e.pods(ctx, cluster)
-		if err != nil {
-			return err
-		}
-		return wait.If(len(pods) == want, summary(pods))
+		return errors.Join(err, wait.If(len(pods) == want, summary(pods)))
 	})
 }

@@ -16,8 +16,7 @@ import (
 const (
 	// testLimit bounds a test; none comes near it unless it hangs.
 	testLimit = 5 * time.Minute
-	// patience bounds every wait for convergence. It covers a killed worker's lease (15 s), a reconnect at the end of the
-	// back-off (30 s) and a cluster on probation (10 s).
+	// patience bounds every wait: a killed worker's lease (15 s), a reconnect after the back-off (30 s), a cluster on probation (10 s).
 	patience = 75 * time.Second
 	// callers claim at once, and keysAtOnce sandboxes are held at once, where a test is about many.
 	callers, keysAtOnce = 16, 36

@@ -149,8 +149,7 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 		answer, err := http.DefaultClient.Do(request)
 		must.Succeed(t, err)
 		defer answer.Body.Close()
-		body := must.Read(t, answer.Body)
-		return string(body)
+		return string(must.Read(t, answer.Body))
 	}
 	if got := get(at.URL() + "/v1/sandboxes/" + id + "/ports/" + port + "/a/b?c=d"); got != "/a/b?c=d" {
 		t.Errorf("HTTP to a port is answered %q", got)
@@ -241,9 +240,6 @@ func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%d tunnels in %s", want, cluster), func(ctx context.Context) error {
 		text, err := atoll.Metrics(ctx, cluster)
-		if err != nil {
-			return err
-		}
 		open := 0
 		for line := range strings.Lines(text) {
 			var n int
@@ -253,7 +249,7 @@ func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 				}
 			}
 		}
-		return wait.If(open == want, open)
+		return errors.Join(err, wait.If(open == want, open))
 	})
 }
 
@@ -286,11 +282,7 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 	sandbox = e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{})
 	inside = start("exec", sandbox.GetId(), "--", "sleep", "600")
 	waitTunnels(ctx, t, "west", 1)
-	t.Cleanup(func() {
-		if err := heal(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Succeed(t, heal(context.WithoutCancel(ctx))) })
 	must.Succeed(t, atoll.Hub.Stop())
 	if code := inside.end(t); code != 255 {
 		t.Errorf("an exec whose hub ended exits with %d: %s", code, &inside.stderr)

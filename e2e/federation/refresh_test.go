@@ -18,8 +18,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// I6: pools are refreshed through the hub, at a worker's local API and by atollctl; idle Pods follow, and a sandbox keeps its
-// Pod to its end.
+// I6: pools are refreshed through the hub, at a worker and by atollctl; idle Pods follow, and a sandbox keeps its Pod to its end.
 func TestI6_Refresh(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "refresh", equally(2)...)

@@ -19,8 +19,7 @@ import (
 // tenant is written on a Pod with a claim, and must be on no Pod afterwards.
 const tenant = "tenant-of-the-residue-test"
 
-// I13: the next tenant finds nothing of a sandbox. A Pod is returned again only if every container was swapped and nothing
-// writable survived that; otherwise it is replaced.
+// I13: a Pod is returned again only if every container was swapped and nothing writable survived that; otherwise it is replaced.
 func TestI13_NothingIsLeft(t *testing.T) {
 	ctx := testContext(t)
 	one := []member{{Cluster: "east", Replicas: 1}}

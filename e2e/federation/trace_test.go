@@ -111,8 +111,7 @@ func (c *collector) tree() (lines []string, text string) {
 	return lines, text
 }
 
-// One trace holds a call from the hub's API to the write on a Pod and back: over the link, and through work that outlives the
-// call. It never has the claim key itself.
+// One trace holds a call from the hub's API to the write on a Pod and back, and never the claim key itself.
 func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "traced", equally(1)...)

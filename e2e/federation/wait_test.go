@@ -4,6 +4,7 @@ package federation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -30,10 +31,7 @@ func waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterS
 
 func inState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
 	c, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
-	if err != nil {
-		return err
-	}
-	return wait.If(slices.Contains(states, c.GetState()), cluster+" is "+c.GetState().String()+" "+c.GetMessage())
+	return errors.Join(err, wait.If(slices.Contains(states, c.GetState()), cluster+" is "+c.GetState().String()+" "+c.GetMessage()))
 }
 
 // heal starts all stopped programs, also those that end meanwhile, and waits until the hub hears all clusters.

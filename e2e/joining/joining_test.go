@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -83,8 +84,7 @@ func (l *load) end(t *testing.T, what string) (failed, of int) {
 	return len(l.errs), l.claims
 }
 
-// judge compares the failures under renewals with those of a control at the same rate on the same machine. Where the control has none, one
-// is a fault. Where it has some the machine is overloaded, and no more than twice their share is allowed.
+// judge compares failures under renewals with those of a control at the same rate: of an overloaded machine, up to twice their share.
 func judge(t *testing.T, failed, of, controlFailed, controlOf int) {
 	t.Helper()
 	if allowed := 2 * float64(controlFailed) / float64(max(1, controlOf)) * float64(of); float64(failed) > allowed {
@@ -140,15 +140,12 @@ func pki(t *testing.T, step sandboxv1.RotationStep) (signs string) {
 	t.Helper()
 	wait.For(t, patience, "the rotation to be "+step.String(), func(ctx context.Context) error {
 		status, err := hub.GetPki(ctx, &sandboxv1.GetPkiRequest{})
-		if err != nil {
-			return err
-		}
 		for _, ca := range status.GetCas() {
 			if ca.GetSigns() {
 				signs = ca.GetHash()
 			}
 		}
-		return wait.If(status.GetStep() == step, status)
+		return errors.Join(err, wait.If(status.GetStep() == step, status))
 	})
 	return signs
 }
@@ -246,15 +243,8 @@ func full(t *testing.T, everyone []string) {
 	t.Helper()
 	wait.For(t, 10*time.Minute, "every pool to be full", func(ctx context.Context) error {
 		idle, err := hub.ReadyIdle(ctx, "default", envName)
-		if err != nil {
-			return err
-		}
-		for _, cluster := range everyone {
-			if idle[cluster] < *stock*9/10 { // some are claimed
-				return fmt.Errorf("%v", idle)
-			}
-		}
-		return nil
+		short := func(cluster string) bool { return idle[cluster] < *stock*9/10 } // some are claimed
+		return errors.Join(err, wait.If(!slices.ContainsFunc(everyone, short), idle))
 	})
 }
 
@@ -342,15 +332,10 @@ func comesBack(t *testing.T) {
 	must.Succeed(t, err)
 	wait.For(t, patience, "the Env to say why", func(ctx context.Context) error {
 		env := &v1alpha1.SandboxEnv{}
-		if err := kube.Get(ctx, client.ObjectKey{Namespace: "default", Name: envName}, env); err != nil {
-			return err
-		}
-		for _, c := range env.Status.Conditions {
-			if c.Type == v1alpha1.SandboxEnvConditionFederated && strings.Contains(c.Message, "atollctl cluster invite west") {
-				return nil
-			}
-		}
-		return wait.If(false, env.Status.Conditions)
+		err := kube.Get(ctx, client.ObjectKey{Namespace: "default", Name: envName}, env)
+		f := meta.FindStatusCondition(env.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
+		told := f != nil && strings.Contains(f.Message, "atollctl cluster invite west")
+		return errors.Join(err, wait.If(told, env.Status.Conditions))
 	})
 	listed, err := local.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{})
 	must.Succeed(t, err)

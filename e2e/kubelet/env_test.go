@@ -165,8 +165,7 @@ func release(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sandbox) {
 func waitEnded(ctx context.Context, t *testing.T, id string) *sandboxv1.Sandbox {
 	t.Helper()
 	var record *sandboxv1.Sandbox
-	wait.For(t, patience, "the record of "+id, func(ctx context.Context) error {
-		var err error
+	wait.For(t, patience, "the record of "+id, func(ctx context.Context) (err error) {
 		record, err = hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
 		if err != nil && status.Code(err) != codes.Unavailable {
 			return err

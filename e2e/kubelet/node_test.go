@@ -6,6 +6,8 @@ package kubelet_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,10 +20,7 @@ func waitState(ctx context.Context, t *testing.T, cluster string, want sandboxv1
 	t.Helper()
 	wait.For(t, patience, "cluster "+cluster+" to be "+want.String(), func(ctx context.Context) error {
 		c, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
-		if err != nil {
-			return err
-		}
-		return wait.If(c.GetState() == want, c.GetState().String()+" "+c.GetMessage())
+		return errors.Join(err, wait.If(c.GetState() == want, c.GetState().String()+" "+c.GetMessage()))
 	})
 }
 
@@ -34,15 +33,7 @@ func TestI6_NodePaused(t *testing.T) {
 	before := who(ctx, t, defaults, sandbox.GetPod())
 
 	must.Succeed(t, nodes[defaults].PauseNode(ctx))
-	resumed := false
-	resume := func() {
-		if !resumed {
-			resumed = true
-			if err := nodes[defaults].ResumeNode(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}
-	}
+	resume := sync.OnceFunc(func() { must.Succeed(t, nodes[defaults].ResumeNode(context.Background())) })
 	defer resume()
 	waitState(ctx, t, defaults, sandboxv1.ClusterState_UNREACHABLE)
 	begin := time.Now()

@@ -167,11 +167,7 @@ func TestWhatASwapKeeps(t *testing.T) {
 func createByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.Pod) {
 	t.Helper()
 	must.Succeed(t, kube[cluster].Create(ctx, pod))
-	t.Cleanup(func() {
-		if err := kube[cluster].Delete(context.Background(), pod); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Succeed(t, kube[cluster].Delete(context.Background(), pod)) })
 }
 
 // swapByHand changes the image of a Pod and waits until its process has changed.
@@ -184,10 +180,7 @@ func swapByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.P
 		}
 		changed := before.DeepCopy()
 		changed.Spec.Containers[0].Image = image
-		if err := kube[cluster].Patch(ctx, changed, client.MergeFrom(before)); err != nil {
-			return err
-		}
-		return nil
+		return kube[cluster].Patch(ctx, changed, client.MergeFrom(before))
 	})
 	runsByHand(ctx, t, cluster, pod, image)
 }

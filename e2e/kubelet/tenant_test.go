@@ -79,12 +79,9 @@ func askIn(ctx context.Context, cluster, namespace, pod string, port int, path s
 func mustAsk(ctx context.Context, t *testing.T, cluster, pod, path string, query ...string) string {
 	t.Helper()
 	var out string
-	wait.For(t, patience, pod+" to answer "+path, func(ctx context.Context) error {
-		var err error
-		if out, err = ask(ctx, cluster, pod, path, query...); err != nil {
-			return err
-		}
-		return nil
+	wait.For(t, patience, pod+" to answer "+path, func(ctx context.Context) (err error) {
+		out, err = ask(ctx, cluster, pod, path, query...)
+		return err
 	})
 	return out
 }

@@ -4,6 +4,7 @@ package quiet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -86,10 +87,7 @@ func (g Ground) Fill(ctx context.Context, envs, pods int) error {
 	}
 	return wait.Until(ctx, patience, "all Pods to be ready", func(ctx context.Context) error {
 		full, ready, err := g.count(ctx, pods)
-		if err != nil {
-			return err
-		}
-		return wait.If(full == envs && ready == envs, fmt.Sprintf("%d pools full and %d Envs ready of %d", full, ready, envs))
+		return errors.Join(err, wait.If(full == envs && ready == envs, fmt.Sprintf("%d pools full and %d Envs ready of %d", full, ready, envs)))
 	})
 }
 

@@ -65,18 +65,16 @@ data:
 ---
 `
 
-// starve makes a pool that is held to less than the five Pods that it asks for: by what is admitted when it is made, and, when
-// a user raises its replicas by hand, Pod by Pod.
+// starve makes a pool that asks for five Pods and is held to three: when it is made, and when a user raises its replicas.
 func starve(t *testing.T, p *plane.Plane, ground quiet.Ground) {
 	t.Helper()
 	ctx := t.Context()
 	await := func(what, path, want string) {
 		t.Helper()
-		err := wait.Until(ctx, time.Minute, what, func(ctx context.Context) error {
+		wait.For(t, time.Minute, what, func(ctx context.Context) error {
 			out, err := p.Kubectl(ctx, "-n", "quiet", "get", "sandboxpool", "starved", "-o", "jsonpath="+path)
 			return wait.If(err == nil && strings.Contains(out, want), fmt.Sprint(out, err))
 		})
-		must.Succeed(t, err)
 	}
 	starved := ground.Env("starved", 5)
 	starved.Members[0].Team, starved.Members[0].Resources = "poor", "{requests: {cpu: 1m}}"
@@ -90,9 +88,8 @@ func starve(t *testing.T, p *plane.Plane, ground quiet.Ground) {
 	await("the reason", "{.status.conditions}", "the quota of team poor is used up: 4 of 3 replicas would be held")
 }
 
-// TestQuiet: with everything as it should be, Atoll renews its lease and writes nothing else, also where a quota
-// holds a pool to less than it asks for. Then a pool is claimed from
-// as fast as it can be, and writes its status twice a second at most.
+// TestQuiet: at rest Atoll writes nothing but its lease, also where a quota holds a pool to less than it asks for; and a pool that is
+// claimed from as fast as it can be writes its status twice a second at most.
 func TestQuiet(t *testing.T) {
 	ctx, p := t.Context(), set.Plane(cluster)
 	kube, err := atoll.Kube(cluster)
@@ -125,11 +122,10 @@ func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground
 	must.Succeed(t, ground.CreateEnv(ctx, "busy", size))
 	hub, err := atoll.HubClient()
 	must.Succeed(t, err)
-	err = wait.Until(ctx, time.Minute, "the busy pool", func(ctx context.Context) error {
+	wait.For(t, time.Minute, "the busy pool", func(ctx context.Context) error {
 		ready, err := hub.ReadyIdle(ctx, ground.Namespace, "busy")
 		return wait.If(ready[cluster] == size, fmt.Sprint(ready, err))
 	})
-	must.Succeed(t, err)
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for range callers {

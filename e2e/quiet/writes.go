@@ -74,10 +74,7 @@ func Settle(ctx context.Context, p *plane.Plane, calm, within time.Duration) err
 		before := since
 		since = time.Now()
 		atoll, _, err := Since(p, before, since)
-		if err != nil {
-			return err
-		}
-		return wait.If(!before.IsZero() && len(atoll) == 0, atoll)
+		return errors.Join(err, wait.If(!before.IsZero() && len(atoll) == 0, atoll))
 	})
 }
 

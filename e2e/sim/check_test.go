@@ -25,10 +25,7 @@ func (w *world) ready(within time.Duration) bool {
 		if len(hubs) < max(1, len(w.replicas)) {
 			return errDown
 		}
-		for _, s := range w.sites {
-			if s.out {
-				continue
-			}
+		for _, s := range w.members() {
 			leader := s.leader()
 			if leader == nil || !leader.Connected() {
 				return fmt.Errorf("cluster %s has no leader at the hub", s.ID)
@@ -90,8 +87,7 @@ type allowance struct {
 	losses bool
 }
 
-// checkPods: no Pod is given to a second claim while the first has it (I1), nor a container at any time (I13). A sandbox that
-// etcd has forgotten holds its Pod until the container is gone.
+// checkPods: no Pod is given to a second claim while the first has it (I1), until its container is gone; nor a container ever (I13).
 func (w *world) checkPods(truth map[string]fact) {
 	byPod := map[string][]held{}
 	containers := map[string]string{}
@@ -127,8 +123,7 @@ func (w *world) life(truth map[string]fact, id string) string {
 	return fmt.Sprintf("%s [key %.8s, claimed %s, %s, forgotten %t]", id, s.KeyHash, s.Claimed.Sub(beginning), ended, s.Forgotten)
 }
 
-// recorded checks that the hub returns the record of every ended sandbox: its own, or from the disk of a worker that was killed
-// in between. A sandbox that etcd has forgotten has no record; and replicas do not copy their disks here.
+// recorded checks that the hub returns the record of every sandbox that ended, unless etcd forgot it or its worker's disk was replaced.
 func (w *world) recorded() error {
 	if w.allowed.losses {
 		return nil
@@ -197,10 +192,7 @@ func (w *world) checkUngiven(truth map[string]fact, allowed allowance) {
 // viewsEqual compares the hub's and every cluster's view of each cluster with that cluster's own, and that with its contents.
 func (w *world) viewsEqual() error {
 	own := map[string]map[segment.Key]string{}
-	for _, s := range w.sites {
-		if s.out {
-			continue
-		}
+	for _, s := range w.members() {
 		leader := s.leader()
 		if leader == nil {
 			return fmt.Errorf("cluster %s has no leader", s.ID)
@@ -222,10 +214,7 @@ func (w *world) viewsEqual() error {
 			return err
 		}
 	}
-	for _, s := range w.sites {
-		if s.out {
-			continue
-		}
+	for _, s := range w.members() {
 		if err := foreignEquals(s, own); err != nil {
 			return err
 		}

@@ -127,8 +127,7 @@ func scenarios() []scenario {
 	return all
 }
 
-// intrude adds a cluster that presents itself as another one, with that one's etcd if there is a backup. The checks skip it,
-// and ignore its reports.
+// intrude adds a cluster that presents itself as another one, perhaps with that one's etcd. The checks skip it.
 func (w *world) intrude(s *site, uid string, etcd *workertest.Backup) *site {
 	intruder := w.add(s.ID+"-intruder", s.ID, uid, 3)
 	intruder.out = true

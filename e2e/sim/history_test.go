@@ -181,8 +181,7 @@ type register struct {
 	ended   bool
 }
 
-// model is how a key may behave. A sandbox may end without a request: other checks decide whether that was right. Once a caller
-// was told that it has ended, no response may differ.
+// model is how a key may behave. A sandbox may end without a request; once a caller was told so, no response may differ.
 var model = porcupine.Model{
 	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
 		byKey := map[string][]porcupine.Operation{}

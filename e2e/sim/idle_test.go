@@ -90,8 +90,7 @@ func (h *history) used(id string, at time.Time) {
 	h.lastUse[id] = at
 }
 
-// checkUsed: a sandbox that is left ends by its idle timeout, and one that is used never does (I6, I11), even when a new worker
-// only has the times of an API server whose clock was stepped. In a cluster with a clone, the wrong one may have been asked.
+// checkUsed: a sandbox that is left ends by its idle timeout, and one in use never does (I6, I11), whatever clocks are stepped.
 func (w *world) checkUsed(allowed allowance) {
 	w.eventually("sandboxes that are left to end", 2*time.Minute, func() error {
 		truth := w.truth()

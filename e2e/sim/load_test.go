@@ -253,10 +253,7 @@ func (w *world) settle() {
 			taken[id[strings.LastIndexByte(id, '-')+1:]]++
 		}
 	}
-	for _, s := range w.sites {
-		if s.out {
-			continue
-		}
+	for _, s := range w.members() {
 		if err := s.Scale(env, int32(taken[s.ID]+len(open)+roomy)); err != nil {
 			w.problem("making room in %s: %v", s.ID, err)
 		}

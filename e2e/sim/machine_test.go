@@ -10,11 +10,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// machine is the clock of one machine: its wall clock has an offset and can be stepped, its monotonic clock has none. Timers
-// and tickers are the bubble's.
+// machine is a machine's clock: its wall clock has an offset, its monotonic clock none. Timers and tickers are the bubble's.
 //
-// A bubble's own times have no monotonic reading, and package time has no way to make one, so Now puts it together by hand:
-// without it a step would show in every difference of two times, as it does on no real machine.
+// A bubble's times have no monotonic reading, so Now makes it by hand; without it a step would show in differences, as on no machine.
 type machine struct {
 	clock.RealClock
 	began time.Time

@@ -5,6 +5,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -17,6 +18,11 @@ func (w *world) anySite(draw *rand.Rand) *site {
 			return s
 		}
 	}
+}
+
+// members are the clusters of the federation.
+func (w *world) members() []*site {
+	return slices.DeleteFunc(slices.Clone(w.sites), func(s *site) bool { return s.out })
 }
 
 func (w *world) must(err error) {

@@ -93,38 +93,36 @@ func (r *replica) start() {
 
 // die ends the process between two instants: after this it writes nothing to the store or the wire.
 func (r *replica) die() {
-	w := r.world
-	w.mu.Lock()
-	hub := r.hub
-	r.hub = nil
-	r.epoch++
-	w.mu.Unlock()
-	if hub == nil {
-		return
+	if hub := r.remove(); hub != nil {
+		r.cutOff()
+		go func() { _ = hub.Stop() }() // it is dead already; only its goroutines have to end
 	}
-	r.kill()
-	w.net.Reset(r.name)
-	w.net.Reset(atPeers(r.name))
-	go func() { _ = hub.Stop() }() // it is dead already; only its goroutines have to end
 }
 
 // stop ends the process in order.
 func (r *replica) stop() {
-	w := r.world
-	w.mu.Lock()
+	if hub := r.remove(); hub != nil {
+		if err := hub.Stop(); err != nil {
+			r.world.problem("stopping %s: %v", r.name, err)
+		}
+		r.cutOff()
+	}
+}
+
+// remove takes the process out of the world; nil: there is none.
+func (r *replica) remove() *hubtest.Hub {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
 	hub := r.hub
 	r.hub = nil
 	r.epoch++
-	w.mu.Unlock()
-	if hub == nil {
-		return
-	}
-	if err := hub.Stop(); err != nil {
-		w.problem("stopping %s: %v", r.name, err)
-	}
+	return hub
+}
+
+func (r *replica) cutOff() {
 	r.kill()
-	w.net.Reset(r.name)
-	w.net.Reset(atPeers(r.name))
+	r.world.net.Reset(r.name)
+	r.world.net.Reset(atPeers(r.name))
 }
 
 // atPeers is the host at which a replica listens for the others: the paths of two replicas to each other differ.
@@ -272,8 +270,7 @@ func replicaFaults() []scenario {
 	}
 }
 
-// withReplicas returns the faults of a hub of one process for one of several. Left out are those of that process and of its disks, which
-// have counterparts in replicaFaults.
+// withReplicas returns the faults of a hub of one process for one of several, without those that replicaFaults has counterparts of.
 func withReplicas(of []scenario) []scenario {
 	var all []scenario
 	for _, sc := range of {

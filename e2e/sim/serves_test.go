@@ -26,8 +26,7 @@ func (w *world) serves() {
 	w.eventually("a claim with an idle timeout is answered", time.Minute, func() error { return wait.If(w.claimToUse() != "", "it is not") })
 }
 
-// checkEnds ends every live sandbox, by its id or by its key in turn. Each call responds within its bound, and each sandbox
-// reported as ended has ended.
+// checkEnds ends every live sandbox, by its id or by its key. Each call responds within its bound, and what it ended has ended.
 func (w *world) checkEnds() {
 	truth, turn := w.truth(), 0
 	for _, id := range slices.Sorted(maps.Keys(w.history.given)) {

@@ -66,8 +66,7 @@ func (q *quorum) draw(most time.Duration) time.Duration {
 	return time.Duration(q.random.Int64N(int64(most)))
 }
 
-// door is one replica's way to the store. It is cut where the replica is parted from the store, and the process writes nothing through it
-// once it is dead.
+// door is one replica's way to the store: cut where it is parted from the store, and of no use to a process that is dead.
 type door struct {
 	*quorum
 	parted gate

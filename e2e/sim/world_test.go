@@ -321,8 +321,7 @@ func (w *world) close() {
 	time.Sleep(linger)
 }
 
-// linger waits for requests in flight to an API server after everything else has ended; because a bubble's clock stops with its
-// test.
+// linger waits for requests in flight to an API server; because a bubble's clock stops with its test.
 const linger = 2 * time.Minute
 
 // problem records a failure; the test continues, to show all of them.

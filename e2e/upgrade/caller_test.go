@@ -35,7 +35,7 @@ const (
 // load is callers that claim, use and release without a pause, and remember what they met.
 type load struct {
 	caller stack.EnvCaller
-	tally  tally
+	tally  *tally
 	quit   chan struct{}
 	done   sync.WaitGroup
 
@@ -46,7 +46,8 @@ type load struct {
 // startLoad begins to claim. End it with stop.
 func startLoad(ctx context.Context) *load {
 	l := &load{
-		quit: make(chan struct{}), caller: stack.EnvCaller{Namespace: namespace, Env: envName, Holdings: history.NewHoldings()},
+		quit: make(chan struct{}), tally: newTally(),
+		caller: stack.EnvCaller{Namespace: namespace, Env: envName, Holdings: history.NewHoldings()},
 	}
 	for i := range callers {
 		l.done.Go(func() { l.run(ctx, fmt.Sprintf("load-%d", i)) })
@@ -152,8 +153,7 @@ func (l *load) release(ctx context.Context, sandbox *sandboxv1.Sandbox) error {
 	return l.retryUntilDone(ctx, "release", func(ctx context.Context) error { return l.caller.Release(ctx, hub, sandbox) })
 }
 
-// retryUntilDone makes a call as callers are told to: what was answered UNAVAILABLE is called again, unchanged, after the time that
-// the answer names. Everything else is an error.
+// retryUntilDone calls again what was answered UNAVAILABLE, unchanged, after the time that the answer names.
 func (l *load) retryUntilDone(ctx context.Context, what string, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()

@@ -4,6 +4,7 @@ package upgrade_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -37,10 +38,7 @@ func applyEnv(ctx context.Context, t *testing.T) {
 	}
 	wait.For(t, patience, "the Env to be warm", func(ctx context.Context) error {
 		ready, err := hub.ReadyIdle(ctx, namespace, envName)
-		if err != nil {
-			return err
-		}
-		return wait.If(maps.Equal(ready, want), ready)
+		return errors.Join(err, wait.If(maps.Equal(ready, want), ready))
 	})
 }
 
@@ -48,16 +46,13 @@ func applyEnv(ctx context.Context, t *testing.T) {
 func heardOf(s step) func(context.Context) error {
 	return func(ctx context.Context) error {
 		listed, err := hub.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
-		if err != nil {
-			return err
-		}
 		fresh := 0
 		for _, c := range listed.GetClusters() {
 			if c.GetState() == sandboxv1.ClusterState_FRESH && (c.GetId() != s.cluster || c.GetVersion() == s.to.Name) {
 				fresh++
 			}
 		}
-		return wait.If(fresh == len(clusters), listed)
+		return errors.Join(err, wait.If(fresh == len(clusters), listed))
 	}
 }
 
@@ -86,11 +81,9 @@ func keep(ctx context.Context, t *testing.T, l *load) []*kept {
 // mustBeThere holds the hub, the cluster, and the claim key if there is one, to the answer.
 func (k *kept) mustBeThere(ctx context.Context, t *testing.T, l *load) {
 	t.Helper()
-	if err := l.stillThere(ctx, k.sandbox); err != nil {
-		t.Error(err)
-	}
+	there := l.stillThere(ctx, k.sandbox)
 	live, err := liveSandboxes(ctx)
-	if err != nil {
+	if err := errors.Join(there, err); err != nil {
 		t.Error(err)
 	}
 	if live[k.sandbox.GetPodUid()] != k.sandbox.GetId() {

@@ -24,12 +24,13 @@ type tally struct {
 	refusal map[string]int             // what was answered instead
 }
 
+func newTally() *tally {
+	return &tally{took: map[string][]time.Duration{}, repeats: map[string]int{}, refusal: map[string]int{}}
+}
+
 func (t *tally) answered(what string, again int, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.took == nil {
-		t.took, t.repeats = map[string][]time.Duration{}, map[string]int{}
-	}
 	t.took[what] = append(t.took[what], took)
 	if again > 0 {
 		t.repeats[what]++
@@ -39,9 +40,6 @@ func (t *tally) answered(what string, again int, took time.Duration) {
 func (t *tally) refused(what string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.refusal == nil {
-		t.refusal = map[string]int{}
-	}
 	e := problem.FromError(err)
 	advice := "no advice"
 	if e.RetryAfter > 0 {

@@ -4,6 +4,7 @@ package upgrade_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
@@ -67,16 +69,13 @@ func steps() []step {
 	return slices.Concat(hub(&new), workers(&new), hub(&old), workers(&old), workers(&new), hub(&new))
 }
 
-// I1, I2, I6: whatever is upgraded or taken back under a steady load, and whichever versions work together meanwhile, no
-// answered sandbox is lost, no Pod is answered twice, and callers that call again after UNAVAILABLE succeed.
+// I1, I2, I6: under upgrades and load no answered sandbox is lost, no Pod is answered twice, and calls after UNAVAILABLE succeed.
 func TestUpgradeUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	applyEnv(ctx, t)
 	replicas, err := atoll.ReplicaClients()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	load := startLoad(ctx)
 	kept := keep(ctx, t, load)
 	watches := startWatches(t, kept)
@@ -117,9 +116,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := atoll.Verify(ctx); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, atoll.Verify(ctx))
 }
 
 // acrossReplicas claims with a key at each replica, and calls again, looks and releases at each other one.
@@ -177,16 +174,12 @@ func startWatches(t *testing.T, kept []*kept) []*watch {
 	return watches
 }
 
-// wantNoOther holds the clusters to what callers know: there is no sandbox that no caller was given, or that was given
-// back.
+// wantNoOther holds the clusters to what callers know: no sandbox is there that no caller was given, or that was given back.
 func wantNoOther(ctx context.Context, t *testing.T, l *load) {
 	t.Helper()
 	want := l.caller.Holdings.Live()
 	wait.For(t, patience, "no other sandboxes than those that callers hold", func(ctx context.Context) error {
 		got, err := liveSandboxes(ctx)
-		if err != nil {
-			return err
-		}
-		return wait.If(maps.Equal(got, want), fmt.Sprintf("pods with sandboxes %v, callers hold %v", got, want))
+		return errors.Join(err, wait.If(maps.Equal(got, want), fmt.Sprintf("pods with sandboxes %v, callers hold %v", got, want)))
 	})
 }

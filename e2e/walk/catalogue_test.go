@@ -6,6 +6,7 @@ package walk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,10 +133,7 @@ func waitRollout(t *testing.T, i int, want sandboxv1.Rollout_State) *sandboxv1.R
 	var rollout *sandboxv1.Rollout
 	wait.For(t, patience, "the rollout to be "+want.String(), func(ctx context.Context) (err error) {
 		rollout, err = hub.GetRollout(ctx, &sandboxv1.GetRolloutRequest{Namespace: "default", Name: manifestOf(i).Name})
-		if err != nil {
-			return err
-		}
-		return wait.If(rollout.GetState() == want, rollout)
+		return errors.Join(err, wait.If(rollout.GetState() == want, rollout))
 	})
 	return rollout
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -114,16 +115,10 @@ func atollctl(t *testing.T, args ...string) string {
 }
 
 func ready(ctx context.Context) error {
-	list, err := hub.ListReplicas(ctx, &sandboxv1.ListReplicasRequest{})
-	if err != nil {
-		return err
-	}
+	list, listed := hub.ListReplicas(ctx, &sandboxv1.ListReplicasRequest{})
 	pods, err := nodes["east"].Kubectl(ctx, "-n", stack.Namespace, "get", "pods", "-l", "app.kubernetes.io/name=atoll-hub",
 		"-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
-	if err != nil {
-		return err
-	}
-	return wait.If(len(list.GetReplicas()) == 3 && pods == "True True True", fmt.Sprint(pods, list))
+	return errors.Join(listed, err, wait.If(len(list.GetReplicas()) == 3 && pods == "True True True", fmt.Sprint(pods, list)))
 }
 
 // killReplicas kills one replica of the hub after the other while callers claim.

@@ -179,10 +179,7 @@ func reachThroughHub(t *testing.T) {
 	}
 	wait.For(t, patience, "south to be reached through the hub", func(ctx context.Context) error {
 		out, err := command(ctx, "kubectl", "--kubeconfig", kubeconfig, "auth", "whoami")
-		if err != nil {
-			return err
-		}
-		return wait.If(strings.Contains(out, "atoll:key:me"), out)
+		return errors.Join(err, wait.If(strings.Contains(out, "atoll:key:me"), out))
 	})
 	chart := filepath.Join(folder, "chart")
 	must.Succeed(t, os.MkdirAll(filepath.Join(chart, "templates"), 0o700))

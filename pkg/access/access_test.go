@@ -86,6 +86,8 @@ func TestGrants(t *testing.T) {
 	}
 	envs := func(b *sandboxv1.RoleBinding) { b.Envs = []string{"n/py"} }
 	east := func(b *sandboxv1.RoleBinding) { b.Clusters = []string{"east"} }
+	inN, anywhere := bind(Viewer, []string{"n"}, nil), bind(Viewer, []string{"*"}, nil)
+	lookN, lookAll, drainAll := Query{look, "n", "", ""}, Query{Permission: look}, Query{Permission: drain}
 	ann := &Identity{Kind: KindOIDC, Name: "ann", User: "ann", AllNamespaces: true}
 	for name, c := range map[string]struct {
 		who     *Identity
@@ -94,49 +96,31 @@ func TestGrants(t *testing.T) {
 		reach   Reach
 		holds   bool
 	}{
-		"a user":    {ann, bind(Viewer, []string{"n"}, nil), Query{look, "n", "", ""}, Own, true},
-		"elsewhere": {ann, bind(Viewer, []string{"n"}, nil), Query{look, "m", "", ""}, Own, false},
-		"a group": {
-			&Identity{Groups: []string{"ops"}, AllNamespaces: true}, bind(Viewer, []string{"n"}, nil),
-			Query{look, "n", "", ""}, Own, true,
-		},
-		"a key": {&Identity{Key: "ci"}, bind(Viewer, []string{"n"}, nil), Query{look, "n", "", ""}, Own, true},
-		"a key within its own": {
-			&Identity{Key: "ci", Namespaces: []string{"m"}}, bind(Viewer, []string{"*"}, nil),
-			Query{look, "n", "", ""}, Own, false,
-		},
-		"a team": {
-			&Identity{Team: "red", AllNamespaces: true}, bind(Viewer, []string{"*"}, nil),
-			Query{look, "n", "", ""}, Own, true,
-		},
-		"another": {
-			&Identity{User: "bob", Key: "ann", Team: "ops", Groups: []string{"red"}}, bind(Viewer, []string{"*"}, nil),
-			Query{look, "", "", ""}, Own, false,
-		},
-		"a user named like a team": {&Identity{User: "red"}, bind(Viewer, []string{"*"}, nil), Query{look, "", "", ""}, Own, false},
-		"an Env":                   {ann, bind(Viewer, []string{"n"}, envs), Query{look, "n", "py", ""}, Own, true},
-		"another Env":              {ann, bind(Viewer, []string{"n"}, envs), Query{look, "n", "go", ""}, Own, false},
-		"a cluster":                {ann, bind(Viewer, []string{"n"}, east), Query{look, "n", "", "east"}, Own, true},
-		"another cluster":          {ann, bind(Viewer, []string{"n"}, east), Query{look, "n", "", "west"}, Own, false},
-		"another verb":             {ann, bind(Viewer, []string{"*"}, nil), Query{Exec, "n", "", ""}, Own, false},
-		"the hub":                  {ann, bind(Operator, []string{"*"}, nil), Query{drain, "", "", "east"}, All, true},
-		"the hub, in a namespace":  {ann, bind(Operator, []string{"n"}, nil), Query{drain, "", "", "east"}, All, false},
-		"the hub, a cluster":       {ann, bind(Operator, []string{"*"}, east), Query{drain, "", "", "east"}, All, true},
-		"the hub, another cluster": {ann, bind(Operator, []string{"*"}, east), Query{drain, "", "", "west"}, All, false},
-		"every team's Env":         {ann, bind(EnvEditor, []string{"n"}, nil), Query{edit, "n", "py", ""}, Teams, true},
-		"no such role":             {ann, bind("gone", []string{"*"}, nil), Query{look, "n", "", ""}, Own, false},
-		"its own access":           {&Identity{User: "bob"}, bind(Viewer, []string{"n"}, nil), Query{check, "", "", ""}, Own, false},
-		"own roles, no namespaces": {&Identity{Roles: []string{Admin}}, bind(Viewer, []string{"n"}, nil), Query{look, "n", "", ""}, Own, false},
-		"own roles, a team's admin": {
-			&Identity{Roles: []string{Admin}, Team: "t", AllNamespaces: true}, bind(Viewer, []string{"n"}, nil),
-			Query{drain, "", "", ""}, All, false,
-		},
-		"own roles, all": {
-			&Identity{Roles: []string{Admin}, AllTeams: true, AllNamespaces: true}, bind(Viewer, []string{"n"}, nil),
-			Query{drain, "", "", ""}, All, true,
-		},
+		"a user":                    {ann, inN, lookN, Own, true},
+		"elsewhere":                 {ann, inN, Query{look, "m", "", ""}, Own, false},
+		"a group":                   {&Identity{Groups: []string{"ops"}, AllNamespaces: true}, inN, lookN, Own, true},
+		"a key":                     {&Identity{Key: "ci"}, inN, lookN, Own, true},
+		"a key within its own":      {&Identity{Key: "ci", Namespaces: []string{"m"}}, anywhere, lookN, Own, false},
+		"a team":                    {&Identity{Team: "red", AllNamespaces: true}, anywhere, lookN, Own, true},
+		"another":                   {&Identity{User: "bob", Key: "ann", Team: "ops", Groups: []string{"red"}}, anywhere, lookAll, Own, false},
+		"a user named like a team":  {&Identity{User: "red"}, anywhere, lookAll, Own, false},
+		"an Env":                    {ann, bind(Viewer, []string{"n"}, envs), Query{look, "n", "py", ""}, Own, true},
+		"another Env":               {ann, bind(Viewer, []string{"n"}, envs), Query{look, "n", "go", ""}, Own, false},
+		"a cluster":                 {ann, bind(Viewer, []string{"n"}, east), Query{look, "n", "", "east"}, Own, true},
+		"another cluster":           {ann, bind(Viewer, []string{"n"}, east), Query{look, "n", "", "west"}, Own, false},
+		"another verb":              {ann, anywhere, Query{Exec, "n", "", ""}, Own, false},
+		"the hub":                   {ann, bind(Operator, []string{"*"}, nil), Query{drain, "", "", "east"}, All, true},
+		"the hub, in a namespace":   {ann, bind(Operator, []string{"n"}, nil), Query{drain, "", "", "east"}, All, false},
+		"the hub, a cluster":        {ann, bind(Operator, []string{"*"}, east), Query{drain, "", "", "east"}, All, true},
+		"the hub, another cluster":  {ann, bind(Operator, []string{"*"}, east), Query{drain, "", "", "west"}, All, false},
+		"every team's Env":          {ann, bind(EnvEditor, []string{"n"}, nil), Query{edit, "n", "py", ""}, Teams, true},
+		"no such role":              {ann, bind("gone", []string{"*"}, nil), lookN, Own, false},
+		"its own access":            {&Identity{User: "bob"}, inN, Query{check, "", "", ""}, Own, false},
+		"own roles, no namespaces":  {&Identity{Roles: []string{Admin}}, inN, lookN, Own, false},
+		"own roles, a team's admin": {&Identity{Roles: []string{Admin}, Team: "t", AllNamespaces: true}, inN, drainAll, All, false},
+		"own roles, all":            {&Identity{Roles: []string{Admin}, AllTeams: true, AllNamespaces: true}, inN, drainAll, All, true},
 		"own roles, all of one user": {
-			&Identity{Roles: []string{Admin}, AllTeams: true, TenantUser: "u", AllNamespaces: true}, bind(Viewer, []string{"n"}, nil),
+			&Identity{Roles: []string{Admin}, AllTeams: true, TenantUser: "u", AllNamespaces: true}, inN,
 			Query{edit, "n", "", ""}, Teams, false,
 		},
 	} {

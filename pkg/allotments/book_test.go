@@ -21,54 +21,40 @@ func book(shares map[string]allotments.Share) allotments.Book {
 func TestDivide(t *testing.T) {
 	type shares = map[string]allotments.Share
 	type seen = map[string]allotments.Holding
+	fresh, none := book(shares{"a": {}, "b": {}}), allotments.Others{}
+	idle := seen{"a": holding(6, 0, 0), "b": holding(6, 0, 0)}
+	halves := shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}}
+	mostly := shares{"a": {Room: 5, Most: 5}, "b": {Room: 1, Most: 1}}
+	partly := shares{"a": {Room: 2, Most: 2}, "b": {Room: 4, Most: 4}}
 	for name, tc := range map[string]struct {
 		book   allotments.Book
 		seen   seen
 		others allotments.Others
 		want   shares
 	}{
-		"no need: equal parts": {
-			book(shares{"a": {}, "b": {}}), seen{"a": holding(6, 0, 0), "b": holding(6, 0, 0)}, allotments.Others{},
-			shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}},
-		},
+		"no need: equal parts": {fresh, idle, none, halves},
 		"a part waits for a cluster that has not answered": {
-			book(shares{"a": {}, "b": {}}), seen{"a": holding(6, 0, 0), "b": holding(6, 0, 0)}, allotments.Others{Missing: 1},
-			shares{"a": {Room: 2, Most: 2}, "b": {Room: 2, Most: 2}},
+			fresh, idle, allotments.Others{Missing: 1}, shares{"a": {Room: 2, Most: 2}, "b": {Room: 2, Most: 2}},
 		},
-		"need first, then equal parts of the rest": {
-			book(shares{"a": {}, "b": {}}), seen{"a": holding(6, 0, 4), "b": holding(6, 0, 0)}, allotments.Others{},
-			shares{"a": {Room: 5, Most: 5}, "b": {Room: 1, Most: 1}},
-		},
-		"too much need: equal parts": {
-			book(shares{"a": {}, "b": {}}), seen{"a": holding(6, 0, 6), "b": holding(6, 0, 6)}, allotments.Others{},
-			shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}},
-		},
+		"need first, then equal parts of the rest": {fresh, seen{"a": holding(6, 0, 4), "b": holding(6, 0, 0)}, none, mostly},
+		"too much need: equal parts":               {fresh, seen{"a": holding(6, 0, 6), "b": holding(6, 0, 6)}, none, halves},
 		"room is asked back, and given out once it is free": {
-			book(shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}}), seen{"a": holding(6, 3, 6), "b": holding(6, 3, 0)}, allotments.Others{},
-			shares{"a": {Room: 3, Most: 3}, "b": {Room: 0, Most: 3}},
+			book(halves), seen{"a": holding(6, 3, 6), "b": holding(6, 3, 0)}, none, shares{"a": {Room: 3, Most: 3}, "b": {Room: 0, Most: 3}},
 		},
-		"no need of more: nothing changes": {
-			book(shares{"a": {Room: 5, Most: 5}, "b": {Room: 1, Most: 1}}), seen{"a": holding(6, 3, 3), "b": holding(6, 1, 1)},
-			allotments.Others{}, shares{"a": {Room: 5, Most: 5}, "b": {Room: 1, Most: 1}},
-		},
-		"a cluster that is away keeps what it has": {
-			book(shares{"a": {Room: 2, Most: 2}, "b": {Room: 4, Most: 4}}), seen{"a": holding(6, 2, 6)}, allotments.Others{},
-			shares{"a": {Room: 2, Most: 2}, "b": {Room: 4, Most: 4}},
-		},
+		"no need of more: nothing changes":         {book(mostly), seen{"a": holding(6, 3, 3), "b": holding(6, 1, 1)}, none, mostly},
+		"a cluster that is away keeps what it has": {book(partly), seen{"a": holding(6, 2, 6)}, none, partly},
 		"the smallest maxReplicas holds": {
-			book(shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}}), seen{"a": holding(6, 3, 3), "b": holding(2, 3, 3)},
-			allotments.Others{}, shares{"a": {Room: 1, Most: 3}, "b": {Room: 1, Most: 3}},
+			book(halves), seen{"a": holding(6, 3, 3), "b": holding(2, 3, 3)}, none, shares{"a": {Room: 1, Most: 3}, "b": {Room: 1, Most: 3}},
 		},
 		"what was held at joining stays, and no cluster grows": {
-			book(shares{"a": {Room: 4, Most: 4}, "b": {Most: 5}}), seen{"a": holding(6, 1, 6), "b": holding(6, 5, 5)}, allotments.Others{},
+			book(shares{"a": {Room: 4, Most: 4}, "b": {Most: 5}}), seen{"a": holding(6, 1, 6), "b": holding(6, 5, 5)}, none,
 			shares{"a": {Room: 3, Most: 4}, "b": {Most: 5}},
 		},
 		"what workers hold that know no rooms": {
 			book(shares{"a": {}}), seen{"a": holding(6, 0, 6)}, allotments.Others{Unbound: 4}, shares{"a": {Room: 2, Most: 2}},
 		},
 		"a group that is gone from a cluster": {
-			book(shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}}), seen{"a": holding(6, 0, 0), "b": {}}, allotments.Others{},
-			shares{"a": {Room: 3, Most: 3}, "b": {Most: 3}},
+			book(halves), seen{"a": holding(6, 0, 0), "b": {}}, none, shares{"a": {Room: 3, Most: 3}, "b": {Most: 3}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

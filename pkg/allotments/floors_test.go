@@ -6,12 +6,16 @@ import (
 	"maps"
 	"testing"
 
+	"k8s.io/utils/ptr"
+
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/allotments"
 )
 
 // Floors are equal parts of minReplicas, within the rooms. The others keep what a lost cluster kept, until it holds it again.
 func TestFloors(t *testing.T) {
 	type floors = map[string]int32
+	type seen = map[string]allotments.Holding
 	type shares = map[string]allotments.Share
 	holds := func(least, held int32) allotments.Holding {
 		return allotments.Holding{Present: true, Max: 12, Min: least, Held: held}
@@ -20,62 +24,58 @@ func TestFloors(t *testing.T) {
 	aLost := shares{"a": {Room: 4, Most: 4, Floor: 2, Replaced: true}, "b": {Room: 4, Most: 4, Floor: 3}, "c": {Room: 4, Most: 4, Floor: 3}}
 	for name, tc := range map[string]struct {
 		shares   shares
-		seen     map[string]allotments.Holding
+		saw      seen
 		lost     string
 		want     floors
 		replaced string
 	}{
 		"equal parts, the odd ones in order": {
-			three, map[string]allotments.Holding{"a": holds(5, 0), "b": holds(5, 0), "c": holds(5, 0)}, "", floors{"a": 2, "b": 2, "c": 1}, "",
+			three, seen{"a": holds(5, 0), "b": holds(5, 0), "c": holds(5, 0)}, "", floors{"a": 2, "b": 2, "c": 1}, "",
 		},
 		"within the rooms, while a larger one cannot be given": {
 			shares{"a": {Room: 1, Most: 4}, "b": {Room: 3, Most: 3}, "c": {Room: 8, Most: 8}},
-			map[string]allotments.Holding{"a": holds(9, 4), "b": holds(9, 0), "c": holds(9, 0)}, "", floors{"a": 1, "b": 3, "c": 4}, "",
+			seen{"a": holds(9, 4), "b": holds(9, 0), "c": holds(9, 0)}, "", floors{"a": 1, "b": 3, "c": 4}, "",
 		},
 		"rooms that are too small together": {
 			shares{"a": {Room: 1, Most: 1}, "b": {Room: 2, Most: 2}, "x": {Room: 9, Most: 9}},
-			map[string]allotments.Holding{"a": holds(9, 0), "b": holds(9, 0)}, "x", floors{"a": 1, "b": 2, "x": 6}, "x",
+			seen{"a": holds(9, 0), "b": holds(9, 0)}, "x", floors{"a": 1, "b": 2, "x": 6}, "x",
 		},
 		"room follows": {
 			shares{"a": {Room: 1, Most: 1}, "b": {Room: 11, Most: 11}},
-			map[string]allotments.Holding{"a": holds(6, 0), "b": holds(6, 0)}, "", floors{"a": 1, "b": 5}, "",
+			seen{"a": holds(6, 0), "b": holds(6, 0)}, "", floors{"a": 1, "b": 5}, "",
 		},
-		"a lost cluster's part is the others'": {
-			three, map[string]allotments.Holding{"b": holds(6, 2), "c": holds(6, 2)}, "a", floors{"a": 2, "b": 3, "c": 3}, "a",
-		},
+		"a lost cluster's part is the others'": {three, seen{"b": holds(6, 2), "c": holds(6, 2)}, "a", floors{"a": 2, "b": 3, "c": 3}, "a"},
 		"within their rooms alone": {
 			shares{"a": {Room: 9, Most: 9}, "b": {Room: 2, Most: 2}, "c": {Room: 1, Most: 1}},
-			map[string]allotments.Holding{"b": holds(6, 2), "c": holds(6, 1)}, "a", floors{"a": 3, "b": 2, "c": 1}, "a",
+			seen{"b": holds(6, 2), "c": holds(6, 1)}, "a", floors{"a": 3, "b": 2, "c": 1}, "a",
 		},
 		"one that does not respond, and is not lost yet, keeps its own": {
-			three, map[string]allotments.Holding{"b": holds(6, 2), "c": holds(6, 2)}, "", floors{"a": 2, "b": 2, "c": 2}, "",
+			three, seen{"b": holds(6, 2), "c": holds(6, 2)}, "", floors{"a": 2, "b": 2, "c": 2}, "",
 		},
 		"one that responds and gets no claims": {
-			three, map[string]allotments.Holding{"a": holds(6, 2), "b": holds(6, 2), "c": holds(6, 2)}, "a", floors{"a": 2, "b": 3, "c": 3}, "a",
+			three, seen{"a": holds(6, 2), "b": holds(6, 2), "c": holds(6, 2)}, "a", floors{"a": 2, "b": 3, "c": 3}, "a",
 		},
 		"one that is back without its Pods": {
-			aLost, map[string]allotments.Holding{"a": holds(6, 1), "b": holds(6, 3), "c": holds(6, 3)}, "", floors{"a": 2, "b": 3, "c": 3}, "a",
+			aLost, seen{"a": holds(6, 1), "b": holds(6, 3), "c": holds(6, 3)}, "", floors{"a": 2, "b": 3, "c": 3}, "a",
 		},
 		"one that is back and holds its part": {
-			aLost, map[string]allotments.Holding{"a": holds(6, 2), "b": holds(6, 3), "c": holds(6, 3)}, "", floors{"a": 2, "b": 2, "c": 2}, "",
+			aLost, seen{"a": holds(6, 2), "b": holds(6, 3), "c": holds(6, 3)}, "", floors{"a": 2, "b": 2, "c": 2}, "",
 		},
 		"one that does not have the group any more": {
-			aLost, map[string]allotments.Holding{"a": {}, "b": holds(6, 3), "c": holds(6, 3)}, "", floors{"a": 0, "b": 3, "c": 3}, "",
+			aLost, seen{"a": {}, "b": holds(6, 3), "c": holds(6, 3)}, "", floors{"a": 0, "b": 3, "c": 3}, "",
 		},
 		"the largest minReplicas, and no cluster more than its own": {
-			three, map[string]allotments.Holding{"a": holds(1, 0), "b": holds(7, 0), "c": holds(7, 0)}, "", floors{"a": 1, "b": 3, "c": 3}, "",
+			three, seen{"a": holds(1, 0), "b": holds(7, 0), "c": holds(7, 0)}, "", floors{"a": 1, "b": 3, "c": 3}, "",
 		},
 		"never more than maxReplicas": {
-			three, map[string]allotments.Holding{"a": holds(99, 0), "b": holds(99, 0), "c": holds(99, 0)}, "", floors{"a": 4, "b": 4, "c": 4}, "",
+			three, seen{"a": holds(99, 0), "b": holds(99, 0), "c": holds(99, 0)}, "", floors{"a": 4, "b": 4, "c": 4}, "",
 		},
-		"no minReplicas": {
-			aLost, map[string]allotments.Holding{"b": holds(0, 3), "c": holds(0, 3)}, "a", floors{"a": 0, "b": 0, "c": 0}, "",
-		},
+		"no minReplicas":                 {aLost, seen{"b": holds(0, 3), "c": holds(0, 3)}, "a", floors{"a": 0, "b": 0, "c": 0}, ""},
 		"no cluster responds: as it was": {aLost, nil, "a", floors{"a": 2, "b": 3, "c": 3}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := allotments.Book{Max: 12, Min: 6, Shares: maps.Clone(tc.shares)}
-			got := before.Divide(tc.seen, allotments.Others{}, func(cluster string) bool { return cluster == tc.lost })
+			got := before.Divide(tc.saw, allotments.Others{}, func(cluster string) bool { return cluster == tc.lost })
 			for cluster, s := range got.Shares {
 				if s.Floor != tc.want[cluster] || s.Replaced != (cluster == tc.replaced) || s.Floor > s.Room {
 					t.Errorf("%s keeps %d of room %d, replaced %v; want %d, %v", cluster, s.Floor, s.Room, s.Replaced, tc.want[cluster],
@@ -94,30 +94,21 @@ func TestHolderKeepsItsFloor(t *testing.T) {
 	h := allotments.NewHolder()
 	h.Switch(true)
 	h.Begin(1)
-	take := func(number uint64, floors map[allotments.Key]int32) (changed []allotments.Key) {
-		t.Helper()
-		_, changed, err := h.Take(allotments.Call{Epoch: 1, Number: number, Incarnation: 1, Floors: floors})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return changed
-	}
 	if h.Floor(key) != nil {
 		t.Errorf("a floor of %d before the hub said one", *h.Floor(key))
 	}
-	if changed := take(1, map[allotments.Key]int32{key: 0}); h.Floor(key) == nil || *h.Floor(key) != 0 || len(changed) != 1 {
-		t.Errorf("after a floor of 0: %v, changed %v", h.Floor(key), changed)
+	type floors = map[allotments.Key]int32
+	for i, step := range []struct {
+		told    floors
+		changed int
+	}{{floors{key: 0}, 1}, {floors{key: 3}, 1}, {floors{key: 3}, 0}, {nil, 1}, {floors{key: 3}, 1}} {
+		_, changed, err := h.Take(allotments.Call{Epoch: 1, Number: uint64(i + 1), Incarnation: 1, Floors: step.told})
+		must.Succeed(t, err)
+		got := h.Floor(key)
+		if want, told := step.told[key]; (got != nil) != told || told && *got != want || len(changed) != step.changed {
+			t.Errorf("step %d, told %v: a floor of %d, changed %v", i, step.told, ptr.Deref(got, -1), changed)
+		}
 	}
-	if changed := take(2, map[allotments.Key]int32{key: 3}); *h.Floor(key) != 3 || len(changed) != 1 {
-		t.Errorf("after a floor of 3: %v, changed %v", *h.Floor(key), changed)
-	}
-	if changed := take(3, map[allotments.Key]int32{key: 3}); *h.Floor(key) != 3 || len(changed) != 0 {
-		t.Errorf("after the same floor: %v, changed %v", *h.Floor(key), changed)
-	}
-	if changed := take(4, nil); h.Floor(key) != nil || len(changed) != 1 {
-		t.Errorf("after no floor: %v, changed %v", h.Floor(key), changed)
-	}
-	take(5, map[allotments.Key]int32{key: 3})
 	h.Begin(2)
 	if h.Floor(key) != nil {
 		t.Error("a new incarnation has a floor")

@@ -21,9 +21,8 @@ var key = allotments.Key{Namespace: "agents", Env: "python", Group: "default"}
 
 const steps = 300
 
-// TestI9Simulated: whatever happens to messages, workers, leaders and clusters, the sum of what clusters hold grows past maxReplicas
-// only by what was held when a cluster joined, or when maxReplicas was lowered. Once everything heals, demand gets all there is; and when a
-// cluster is lost then, the others keep minReplicas within their rooms, and no longer once it is back.
+// TestI9Simulated: whatever happens, what clusters hold exceeds maxReplicas only by what was held when one joined, or it was lowered. Once
+// all heals, demand gets all there is; and while a cluster is lost, the others keep minReplicas within their rooms.
 func TestI9Simulated(t *testing.T) {
 	n := *seeds
 	if testing.Short() {

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -122,8 +122,7 @@ func TestNoTextImitatesALine(t *testing.T) {
 	}
 }
 
-// A sink that hangs costs calls nothing. What finds no room is counted, and the next line tells the gap; one caller cannot take the
-// places of others.
+// A sink that hangs costs calls nothing. What finds no room is counted and told as a gap; no caller takes the places of others.
 func TestAStuckSinkHoldsUpNoCall(t *testing.T) {
 	sink := &memory{stuck: make(chan struct{}), began: make(chan struct{}, maxWaiting)}
 	log, _, metrics := newLog(t, false, sink)
@@ -345,10 +344,7 @@ func TestCollector(t *testing.T) {
 		service := &logsService{got: make(chan string, 10), err: refuses}
 		server := grpc.NewServer()
 		collectorv1.RegisterLogsServiceServer(server, service)
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Succeed(t, err)
-		go func() { _ = server.Serve(listener) }()
-		flags := telemetry.Flags{Endpoint: "http://" + listener.Addr().String()}
+		flags := telemetry.Flags{Endpoint: "http://" + testserver.ServeGRPC(t, server)}
 		logs, err := flags.OpenLogs(t.Context(), telemetry.Service{Name: "atoll-hub"})
 		must.Succeed(t, err)
 		log, _, _ := newLog(t, true, Collector(logs))
@@ -359,6 +355,5 @@ func TestCollector(t *testing.T) {
 			t.Errorf("the collector got %s", got)
 		}
 		must.Succeed(t, log.Close())
-		server.Stop()
 	}
 }

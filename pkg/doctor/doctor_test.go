@@ -73,11 +73,12 @@ func healthy() *Snapshot {
 	}
 }
 
-func (s *Snapshot) condition(c metav1.Condition) {
-	c.LastTransitionTime = metav1.NewTime(now.Add(-10 * time.Minute))
+func (s *Snapshot) condition(kind string, status metav1.ConditionStatus, reason, message string) {
 	e := &s.Clusters[0].Envs[0]
 	e.Spec.TemplateRef.Name = "python"
-	e.Status.Conditions = append(e.Status.Conditions, c)
+	e.Status.Conditions = append(e.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Minute)),
+	})
 }
 
 func waiting(name, pool, reason string) corev1.Pod {
@@ -96,8 +97,7 @@ func TestDiagnose(t *testing.T) {
 		"all-is-well": func(*Snapshot) {},
 		"hub-gone": func(s *Snapshot) {
 			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: "connection refused"}}
-			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "HubUnreachable",
-				Message: "no hub is connected; shown as last heard: west"})
+			s.condition("Federated", "False", "HubUnreachable", "no hub is connected; shown as last heard: west")
 		},
 		"hub-refuses": func(s *Snapshot) {
 			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: `API key "ci" expired at 2026-02-28T12:00:00Z`, Refused: true},
@@ -133,8 +133,7 @@ func TestDiagnose(t *testing.T) {
 			}
 		},
 		"template-outdated": func(s *Snapshot) {
-			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated",
-				Message: "py-east: made from revision 1"})
+			s.condition("TemplateConsistent", "False", "TemplateOutdated", "py-east: made from revision 1")
 		},
 		"hub-empty": func(s *Snapshot) { s.Hub.Clusters, s.Hub.Envs, s.Clusters, s.Sites = nil, nil, nil, nil },
 		"ends": func(s *Snapshot) {
@@ -234,34 +233,28 @@ func TestDiagnose(t *testing.T) {
 			s.Blind = []verify.Blind{{What: "cluster east", Why: "i/o timeout"}, {What: "metrics hub", Why: "404 Not Found"}}
 		},
 		"env-conditions": func(s *Snapshot) {
-			s.condition(metav1.Condition{Type: "Ready", Status: "False", Reason: "TemplateNotFound",
-				Message: "py-east: there is no SandboxTemplate"})
-			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClustersStale",
-				Message: "the hub has not heard lately from: west"})
-			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated",
-				Message: "py-east: the template has changed"})
-			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "ReplicasContested",
-				Message: "py-east: another writer sets replicas back"})
+			s.condition("Ready", "False", "TemplateNotFound", "py-east: there is no SandboxTemplate")
+			s.condition("Federated", "False", "ClustersStale", "the hub has not heard lately from: west")
+			s.condition("TemplateConsistent", "False", "TemplateOutdated", "py-east: the template has changed")
+			s.condition("AutoscalingActive", "False", "ReplicasContested", "py-east: another writer sets replicas back")
 		},
 		"env-gaps": func(s *Snapshot) { // told once, by the hub
 			s.Hub.Envs[0].MissingClusters, s.Hub.Envs[0].ClustersWithoutEnv = []string{"mars"}, []string{"north"}
-			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClusterMissing",
-				Message: "mars is not registered at the hub; north has no such Env"})
+			s.condition("Federated", "False", "ClusterMissing", "mars is not registered at the hub; north has no such Env")
 		},
 		"env-gaps-without-hub": func(s *Snapshot) {
 			s.Hub = nil
-			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClusterMissing",
-				Message: "mars is not registered at the hub; north has no such Env"})
+			s.condition("Federated", "False", "ClusterMissing", "mars is not registered at the hub; north has no such Env")
 			s.Clusters[0].Envs = append(s.Clusters[0].Envs, v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "go"}})
 			s.Clusters[0].Envs[1].Status.Conditions = []metav1.Condition{{Type: "Federated", Status: "False", Reason: "EnvMissing",
 				Message: "north has no such Env"}}
 		},
 		"env-quiet-conditions": func(s *Snapshot) {
-			s.condition(metav1.Condition{Type: "Ready", Status: "True", Reason: "MembersReady"})
-			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "AutoscalingNotConfigured"})
+			s.condition("Ready", "True", "MembersReady", "")
+			s.condition("AutoscalingActive", "False", "AutoscalingNotConfigured", "")
 		},
 		"env-too-large": func(s *Snapshot) {
-			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "TooLarge", Message: "segments are shown as totals"})
+			s.condition("Federated", "False", "TooLarge", "segments are shown as totals")
 		},
 		"members": func(s *Snapshot) {
 			s.Hub.Envs[0].Clusters = append(s.Hub.Envs[0].Clusters, part("north", "Missing", 0, 0), part("south", "Inconsistent", 1, 1),

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestFlags(t *testing.T) {
@@ -33,17 +35,13 @@ func TestFlags(t *testing.T) {
 func TestTheKeyIsMadeOnce(t *testing.T) {
 	dir := t.TempDir()
 	made, err := new(Flags).Key(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	read, err := new(Flags).Key(dir)
 	if err != nil || string(read) != string(made) || len(made) != KeySize {
 		t.Errorf("keys %x and %x, %v", made, read, err)
 	}
 	bad := filepath.Join(dir, "bad")
-	if err := os.WriteFile(bad, []byte("zz"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(bad, []byte("zz"), 0o600))
 	for _, path := range []string{bad, filepath.Join(dir, "none")} {
 		if _, err := (&Flags{KeyFile: path}).Key(dir); err == nil || !strings.Contains(err.Error(), "--e2b-key-file") {
 			t.Errorf("%s: %v", path, err)

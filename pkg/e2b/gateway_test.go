@@ -30,9 +30,7 @@ func front(t *testing.T, api http.HandlerFunc) (*Gateway, *httptest.Server) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = behind.Serve(inside) }()
 	g, err := New(Options{Dial: inside.Dial, Key: bytes.Repeat([]byte{7}, KeySize), Now: time.Now, Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server := httptest.NewServer(g)
 	t.Cleanup(func() {
 		server.Close()
@@ -43,11 +41,20 @@ func front(t *testing.T, api http.HandlerFunc) (*Gateway, *httptest.Server) {
 	return g, server
 }
 
+// send makes a request of a client.
+func send(t *testing.T, method, url, body string) (status int, header http.Header, text string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	must.Succeed(t, err)
+	response, err := http.DefaultClient.Do(request)
+	must.Succeed(t, err)
+	defer response.Body.Close()
+	return response.StatusCode, response.Header, string(must.Read(t, response.Body))
+}
+
 func TestKeysHaveTheFormThatClientsCheck(t *testing.T) {
 	token, _, err := access.NewToken()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	key, err := ClientKey(token)
 	if err != nil || !strings.HasPrefix(key, ClientPrefix) || strings.Trim(key[len(ClientPrefix):], "0123456789abcdef") != "" ||
 		apiKey(key) != token {
@@ -79,14 +86,10 @@ func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
 		w.WriteHeader(http.StatusFound)
 	})
 	token, err := g.sealer.seal("01-east", "atoll_key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for port, daemon := range map[string]bool{"49983": true, "8000": false} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/a%2Fb?q=1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		request.SetBasicAuth("root", "")
 		for name, value := range map[string]string{
 			"X-Access-Token": token, "E2b-Sandbox-Id": "01-east", "E2b-Sandbox-Port": port, "X-Api-Key": "secret", sandboxd.UserHeader: "other",
@@ -95,9 +98,7 @@ func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
 			request.Header.Set(name, value)
 		}
 		response, err := server.Client().Transport.RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = response.Body.Close()
 		r := <-got
 		if want := sandboxesPath + "/01-east/ports/" + port + "/a%2Fb"; r.URL.EscapedPath() != want || r.URL.RawQuery != "q=1" {
@@ -127,13 +128,9 @@ func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
 func TestATokenIsOfOneSandboxAndOneGateway(t *testing.T) {
 	g, _ := front(t, func(http.ResponseWriter, *http.Request) {})
 	token, err := g.sealer.seal("a", "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	other, err := newSealer(bytes.Repeat([]byte{8}, KeySize))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if key, err := g.sealer.open("a", token); err != nil || key != "key" {
 		t.Errorf("its own: %q, %v", key, err)
 	}
@@ -152,19 +149,10 @@ func TestRefusalsHaveE2BsForm(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 		_, _ = io.WriteString(w, `{"detail":"too many","reason":"RATE_LIMITED"}`)
 	})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/v2/sandboxes", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := server.Client().Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, _ := io.ReadAll(response.Body)
-	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "2" ||
-		strings.TrimSpace(string(text)) != `{"code":429,"message":"too many"}` {
-		t.Errorf("%d %v %s", response.StatusCode, response.Header, text)
+	status, header, text := send(t, http.MethodGet, server.URL+"/v2/sandboxes", "")
+	if status != http.StatusTooManyRequests || header.Get("Retry-After") != "2" ||
+		strings.TrimSpace(text) != `{"code":429,"message":"too many"}` {
+		t.Errorf("%d %v %s", status, header, text)
 	}
 }
 
@@ -175,16 +163,9 @@ func TestNoRoomIsBusy(t *testing.T) {
 			w.WriteHeader(http.StatusGatewayTimeout)
 			_, _ = io.WriteString(w, `{"detail":"none was idle","reason":"`+reason+`"}`)
 		})
-		body := strings.NewReader(`{"templateID":"a"}`)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v2/sandboxes", body)
-		must.Succeed(t, err)
-		response, err := server.Client().Do(request)
-		must.Succeed(t, err)
-		text, err := io.ReadAll(response.Body)
-		must.Succeed(t, errors.Join(err, response.Body.Close()))
-		if response.StatusCode != want || (response.Header.Get("Retry-After") == "2") != (want == 503) ||
-			!strings.Contains(string(text), "none was idle") {
-			t.Errorf("%s: %d %v %s, want %d", reason, response.StatusCode, response.Header, text, want)
+		status, header, text := send(t, http.MethodPost, server.URL+"/v2/sandboxes", `{"templateID":"a"}`)
+		if status != want || (header.Get("Retry-After") == "2") != (want == 503) || !strings.Contains(text, "none was idle") {
+			t.Errorf("%s: %d %v %s, want %d", reason, status, header, text, want)
 		}
 	}
 }

@@ -31,8 +31,7 @@ func (c closedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A connection that was made for a request which another one served meanwhile ends before the server closes it; because a claim that meets
-// that moment fails, and is not sent again.
+// A connection that serves no request ends before the server closes it; because a claim that meets that moment fails.
 func TestAnUnusedConnectionEndsBeforeTheServerClosesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits, inside := serve.DefaultLimits(), NewInside()

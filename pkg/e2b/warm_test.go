@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"navix.sh/atoll/e2e/must"
 )
 
 // oneTemplate keeps one.
@@ -101,16 +99,10 @@ func TestTheStatusOfABuildIsTrue(t *testing.T) {
 		g.opts.Templates, g.opts.BuildEnv, g.opts.BuildSandboxes = &oneTemplate{}, "agents/python", 3
 		g.routes()
 		ask := func(method, path, body string) (int, map[string]any) {
-			request, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
-			must.Succeed(t, err)
-			response, err := http.DefaultClient.Do(request)
-			must.Succeed(t, err)
-			defer response.Body.Close()
-			text, err := io.ReadAll(response.Body)
-			must.Succeed(t, err)
+			status, _, text := send(t, method, server.URL+path, body)
 			out := map[string]any{}
-			_ = json.Unmarshal(text, &out)
-			return response.StatusCode, out
+			_ = json.Unmarshal([]byte(text), &out)
+			return status, out
 		}
 		status, out := ask(http.MethodPost, "/v2/templates/mine/builds/b1", `{"fromImage":"x"}`)
 		if tc.refuse != "" {

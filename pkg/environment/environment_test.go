@@ -17,6 +17,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -166,9 +167,7 @@ func TestPreparationEndsLast(t *testing.T) {
 	in := &sandboxv1.CreateSandboxRequest{EnvVars: map[string]string{"A": "a"}, Files: []*sandboxv1.SandboxFile{{Path: "a"}}}
 	d := &daemon{status: http.StatusNoContent}
 	s := preparing()
-	if err := setter(d).Set(t.Context(), s, in); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, setter(d).Set(t.Context(), s, in))
 	if got := strings.Join(d.paths, ","); got != "/init,/files,mode=0644&path=a ,prepared" || s.GetPhase() != sandboxv1.Phase_RUNNING {
 		t.Errorf("asked %s, and the sandbox is %s", got, s)
 	}
@@ -194,9 +193,7 @@ func TestTheDaemonGetsFilesAndDefaults(t *testing.T) {
 	in := &sandboxv1.CreateSandboxRequest{Workdir: "/work", ExecUser: "agent", Files: []*sandboxv1.SandboxFile{
 		{Path: "a b", Content: []byte("one")}, {Path: "/bin/tool", Content: []byte("two"), Mode: "0755"},
 	}}
-	if err := setter(d).Set(t.Context(), running(), in); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, setter(d).Set(t.Context(), running(), in))
 	if !strings.Contains(d.body, `"defaultUser":"agent","defaultWorkdir":"/work"`) {
 		t.Errorf("began with %s", d.body)
 	}
@@ -229,9 +226,7 @@ func TestTheDaemonGetsFilesAndDefaults(t *testing.T) {
 func TestTheDaemonGetsTheEnvironment(t *testing.T) {
 	// A container that has begun a moment ago refuses connections.
 	d := &daemon{status: http.StatusNoContent, refuse: 2, refusal: problem.New(problem.Unavailable, "starting")}
-	if err := setter(d).Set(t.Context(), running(), withVariable()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, setter(d).Set(t.Context(), running(), withVariable()))
 	token := sandboxd.Token(key, "01-east")
 	if want := `POST /init {"accessToken":"` + token + `","envVars":{"A":"` + canary + `"}}`; d.body != want || d.token != token {
 		t.Errorf("asked %q with token %q, want %q", d.body, d.token, want)
@@ -244,9 +239,7 @@ func TestTheWorkerGivesSecrets(t *testing.T) {
 		Files:   []*sandboxv1.SandboxFile{{Path: "a"}},
 	}
 	d := &daemon{status: http.StatusNoContent}
-	if err := setter(d).Set(t.Context(), running(), in); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, setter(d).Set(t.Context(), running(), in))
 	if got := strings.Join(d.secrets, ","); got != "A=creds/token,B=creds/b" || len(d.paths) != 3 {
 		t.Errorf("the worker was asked for %s, the daemon for %s", got, d.paths)
 	}

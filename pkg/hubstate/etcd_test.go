@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,17 +92,7 @@ func content(t *testing.T, p hubstate.Place, sealer *envelope.Sealer) (entries m
 	return entries, ledger
 }
 
-func same(a, b map[string]string) bool {
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return len(a) == len(b)
-}
-
-// TestMigration goes to etcd and back, with and without encryption: all entries are there, and the ledger has another name, by which a
-// hub on the older copy is noticed.
+// TestMigration goes to etcd and back, plain and encrypted: all entries are there, and a hub on the older copy is noticed.
 func TestMigration(t *testing.T) {
 	e := etcdtest.Start(t, etcdtest.Options{TLS: true})
 	keyFile := filepath.Join(t.TempDir(), "keys.yaml")
@@ -141,10 +132,10 @@ func TestMigration(t *testing.T) {
 				t.Errorf("it tells %s", out)
 			}
 			got, ledger := content(t, place, sealer)
-			if !same(want, got) || ledger.ID == before.ID || ledger.Epoch != 3 || fmt.Sprint(ledger.Former) != "[ledger-0 ledger-1]" {
+			if !maps.Equal(want, got) || ledger.ID == before.ID || ledger.Epoch != 3 || fmt.Sprint(ledger.Former) != "[ledger-0 ledger-1]" {
 				t.Errorf("%d entries, want %d; ledger %+v", len(got), len(want), ledger)
 			}
-			if again, unchanged := content(t, from, nil); !same(want, again) || unchanged.ID != before.ID {
+			if again, unchanged := content(t, from, nil); !maps.Equal(want, again) || unchanged.ID != before.ID {
 				t.Error("the source was changed")
 			}
 			if _, err := migrate(t, append(flags, to, "--from=bbolt:"+from.Dir)...); err == nil || !strings.Contains(err.Error(), "already") {
@@ -155,7 +146,7 @@ func TestMigration(t *testing.T) {
 			_, err = migrate(t, append(flags, "--from="+to[len("--to="):], "--to=bbolt:"+back.Dir)...)
 			must.Succeed(t, err)
 			got, ledger = content(t, back, sealer)
-			if !same(want, got) || len(ledger.Former) != 3 {
+			if !maps.Equal(want, got) || len(ledger.Former) != 3 {
 				t.Errorf("back: %d entries, want %d; ledger %+v", len(got), len(want), ledger)
 			}
 			if left, err := filepath.Glob(filepath.Join(back.Dir, "*")); err != nil || len(left) != 2 {
@@ -242,7 +233,7 @@ func TestMigrationOnline(t *testing.T) {
 		must.Succeed(t, ended)
 		want, before := content(t, move.from, nil)
 		got, ledger := content(t, move.to, nil)
-		if !same(want, got) || got["claims/claim/late"] != "later" || ledger.ID == before.ID ||
+		if !maps.Equal(want, got) || got["claims/claim/late"] != "later" || ledger.ID == before.ID ||
 			ledger.Moved == nil || ledger.Moved.ID != before.ID || ledger.Moved.Revision < reached {
 			t.Errorf("%v: %d entries, want %d; ledger %+v", move.args, len(got), len(want), ledger)
 		}

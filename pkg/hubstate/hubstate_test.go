@@ -126,9 +126,8 @@ func TestABackupIsRestored(t *testing.T) {
 	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil); err != nil {
 		t.Errorf("by force: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "claims.db.before-restore")); err != nil {
-		t.Error(err)
-	}
+	_, err = os.Stat(filepath.Join(dir, "claims.db.before-restore"))
+	must.Succeed(t, err)
 }
 
 // TestASecondRestoreKeepsWhatTheFirstKept: after one of the wrong archive, what the hub had is still there.

@@ -17,8 +17,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// TestI2ARestoreSurvivesAPowerCut: a hub finds the previous files or those of the archive, the latter once the restore was
-// acknowledged, and a registry with the clusters of both. An interrupted restore can be repeated.
+// TestI2ARestoreSurvivesAPowerCut: a hub finds the old files or, once acknowledged, the archive's, and clusters of both; and it can go on.
 func TestI2ARestoreSurvivesAPowerCut(t *testing.T) {
 	restore := func(dir string) error {
 		f, err := os.Open(filepath.Join(dir, "archive"))

@@ -307,8 +307,7 @@ func TestI8AnAPIServerThatIsAway(t *testing.T) {
 	})
 }
 
-// ServiceAccount tokens through the cluster's issuer: its keys are fetched with a ServiceAccount's own token, and nothing is asked for a
-// call.
+// ServiceAccount tokens by the cluster's issuer: its keys are fetched with a ServiceAccount's token; a call asks for nothing.
 func TestServiceAccountTokensByTheirIssuer(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	token := w.account("runner", "", false)

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/pkg/validate"
 )
 
 type request = sandboxv1.ListSandboxesRequest
@@ -200,8 +199,7 @@ func TestTokensAreBoundToTheirQuery(t *testing.T) {
 	if _, faults := UnsealMark(watch); len(faults) != 1 {
 		t.Errorf("a mark of another watch: %v", faults)
 	}
-	var none validate.Faults
-	if m, faults := UnsealMark(&request{}); m != nil || len(faults) != len(none) {
+	if m, faults := UnsealMark(&request{}); m != nil || len(faults) > 0 {
 		t.Errorf("no mark: %v, %v", m, faults)
 	}
 }

@@ -92,6 +92,22 @@ func (a as) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// send sends a request with a header, unless that is empty, and returns the status of the response.
+func send(t *testing.T, who as, method, url, body, header, value string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	must.Succeed(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if value != "" {
+		r.Header.Set(header, value)
+	}
+	response, err := who.RoundTrip(r)
+	must.Succeed(t, err)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
 func (w *world) connect(t *testing.T, who string) (*mcp.ClientSession, error) {
 	t.Helper()
 	return mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{
@@ -144,16 +160,9 @@ func TestASessionIsItsCallers(t *testing.T) {
 	must.Succeed(t, err)
 	create(t, s)
 	for _, method := range []string{http.MethodPost, http.MethodDelete, http.MethodGet} {
-		r, err := http.NewRequestWithContext(t.Context(), method, w.url, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
-		must.Succeed(t, err)
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Accept", "application/json, text/event-stream")
-		r.Header.Set(sessionHeader, s.ID())
-		response, err := as("blue").RoundTrip(r)
-		must.Succeed(t, err)
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusNotFound {
-			t.Errorf("%s of another caller's session: %d, want 404", method, response.StatusCode)
+		status := send(t, "blue", method, w.url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, sessionHeader, s.ID())
+		if status != http.StatusNotFound {
+			t.Errorf("%s of another caller's session: %d, want 404", method, status)
 		}
 	}
 	create(t, s) // it goes on
@@ -223,18 +232,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"an unknown parameter":     {"?environment=a", `{}`, "", http.StatusBadRequest},
 		"a large body":             {"", `"` + strings.Repeat("x", maxBody) + `"`, "", http.StatusBadRequest},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+tc.path, strings.NewReader(tc.body))
-		must.Succeed(t, err)
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Accept", "application/json, text/event-stream")
-		if tc.origin != "" {
-			r.Header.Set("Origin", tc.origin)
-		}
-		response, err := as("red").RoundTrip(r)
-		must.Succeed(t, err)
-		_ = response.Body.Close()
-		if response.StatusCode != tc.want {
-			t.Errorf("%s: %d, want %d", name, response.StatusCode, tc.want)
+		if status := send(t, "red", http.MethodPost, w.url+tc.path, tc.body, "Origin", tc.origin); status != tc.want {
+			t.Errorf("%s: %d, want %d", name, status, tc.want)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -26,6 +26,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/oidctest"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/oidc"
@@ -134,11 +135,12 @@ func TestI14InventedKeysCauseFewFetches(t *testing.T) {
 	target, err := url.Parse(dex.Issuer)
 	must.Succeed(t, err)
 	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: target.Host})
-	keys := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	keys := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fetches.Add(1)
 		pass.ServeHTTP(w, r)
 	}))
-	a, clock := start(t, config(dex.Issuer)+"  keysURL: "+keys+"/keys\n")
+	defer keys.Close()
+	a, clock := start(t, config(dex.Issuer)+"  keysURL: "+keys.URL+"/keys\n")
 	token := dex.Token("alice", oidctest.Client)
 	parts := strings.Split(token, ".")
 	flood := func() {
@@ -173,20 +175,9 @@ func TestI14InventedKeysCauseFewFetches(t *testing.T) {
 	}
 }
 
-func serve(t *testing.T, handler http.Handler) (url string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return "http://" + listener.Addr().String()
-}
-
 // An issuer that accepts connections and says nothing delays no caller of another one, and its own callers for seconds at most.
 func TestI7AnIssuerThatIsAwayDelaysNoOther(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
+	listener := testserver.Listen(t)
 	defer listener.Close()
 	away := "http://" + listener.Addr().String()
 	dex := oidctest.Start(t, time.Hour)

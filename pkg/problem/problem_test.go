@@ -91,8 +91,7 @@ func TestExitCodesAreWhatTheDocsSay(t *testing.T) {
 	}
 }
 
-// The reason of a violation is a constant. The value stands in the description, and is read from there; an older peer has it in
-// the reason.
+// The reason of a violation is a constant, and the value is read from the description; an older peer has it in the reason.
 func TestFieldViolations(t *testing.T) {
 	want := Field{Field: "image", Value: `x " is not valid, want y`, Valid: "an image, not \"x\""}
 	st := InvalidFields(want).GRPCStatus()

@@ -34,9 +34,8 @@ import (
 
 var rounds = flag.Int("rounds", 100, "how often clusters go, stall and come back under a controller")
 
-// TestAControllerOverClustersThatComeAndGo: under the manager of multicluster-runtime a cluster goes, comes back as another one, stalls and
-// responds again, a hundred times. Its controller is called for no cluster that is gone, hears of changes made while one stalled, and
-// nothing of what has gone is left.
+// TestAControllerOverClustersThatComeAndGo: a cluster goes, comes back as another one, stalls and responds again, a hundred times. Its
+// controller is called for none that is gone, hears of changes made while one stalled, and nothing of what has gone is left.
 func TestAControllerOverClustersThatComeAndGo(t *testing.T) {
 	f := newFleet(t)
 	f.hub.set("west=0=FRESH", nil)
@@ -77,9 +76,8 @@ func TestAControllerOverClustersThatComeAndGo(t *testing.T) {
 			first = runtime.NumGoroutine()
 		}
 	}
-	// multicluster-runtime v0.24.1 keeps a goroutine of each engagement until its controller ends (startWithinContext). A connection whose
-	// last stream was cancelled a moment before ends once it has been idle: some do, and two of each engagement would be a
-	// leak.
+	// multicluster-runtime v0.24.1 keeps a goroutine of each engagement (startWithinContext), and some connections end only once they
+	// have been idle: two of each engagement would be a leak.
 	planetest.Eventually(t, "goroutines of clusters that are gone to end", func() error {
 		n := runtime.NumGoroutine() - *rounds
 		return wait.If(n <= first+*rounds/2, fmt.Sprintf("%d, %d after the tenth round", n, first))
@@ -117,7 +115,7 @@ func newFleet(t *testing.T) *fleet {
 		SkipNameValidation: ptr.To(true), // names are the process's, and a test may run twice
 	}).Complete(mcreconcile.Func(
 		func(ctx context.Context, r mcreconcile.Request) (ctrl.Result, error) {
-			f.called(r.ClusterName.String())
+			f.locked(func() { f.calls[r.ClusterName.String()]++ })
 			cl, err := mgr.GetCluster(ctx, r.ClusterName)
 			if err != nil || r.Name != f.Namespace {
 				return ctrl.Result{}, err
@@ -126,7 +124,7 @@ func newFleet(t *testing.T) *fleet {
 			if err := cl.GetClient().Get(ctx, r.NamespacedName, ns); err != nil {
 				return ctrl.Result{}, err
 			}
-			f.saw(r.ClusterName.String(), ns.Annotations["change"])
+			f.locked(func() { f.changed[r.ClusterName.String()] = ns.Annotations["change"] })
 			return ctrl.Result{}, nil
 		})))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -151,16 +149,10 @@ func (f *fleet) config(_ context.Context, id string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-func (f *fleet) called(cluster string) {
+func (f *fleet) locked(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls[cluster]++
-}
-
-func (f *fleet) saw(cluster, change string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.changed[cluster] = change
+	do()
 }
 
 func (f *fleet) count(of map[string]int, cluster string) int {

@@ -144,8 +144,7 @@ func (e *engagements) state() string {
 	return strings.Join(out, " ")
 }
 
-// TestASilentClusterHoldsUpNoOther: clusters come, go, are silent and come back; one whose API server is silent, and an Engage that fails,
-// change nothing for the others.
+// TestASilentClusterHoldsUpNoOther: clusters come and go; a silent API server, and an Engage that fails, change nothing for the others.
 func TestASilentClusterHoldsUpNoOther(t *testing.T) {
 	silent := testserver.Listen(t)
 	hub, host := &registry{}, &engagements{calls: map[string]context.Context{}, fail: errors.New("no")}

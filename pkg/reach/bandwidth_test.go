@@ -23,8 +23,7 @@ func (e endless) Send([]byte) error     { return nil }
 func (e endless) Close(error)           {}
 func (e endless) Cut() <-chan struct{}  { return nil }
 
-// I14: teams that send all they can have equal shares, however many sandboxes and conversations they have; a sandbox leaves half to others
-// of its team; a terminal waits for nothing; and a conversation that waits can be closed.
+// I14: teams share equally; a sandbox leaves half to others of its team; a terminal waits for nothing; what waits can be closed.
 func TestI14BandwidthIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBandwidth(Rates{All: 8 * mib, Account: 6 * mib, Sandbox: 3 * mib}, clock.RealClock{})

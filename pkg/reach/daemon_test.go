@@ -158,9 +158,7 @@ func (a *api) call(method, path string, body io.Reader, header ...string) (int, 
 	response, err := http.DefaultClient.Do(request)
 	must.Succeed(a.t, err)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Succeed(a.t, err)
-	return response.StatusCode, response.Header, string(text)
+	return response.StatusCode, response.Header, string(must.Read(a.t, response.Body))
 }
 
 // want calls and returns the body, which must come with a status.

@@ -107,9 +107,7 @@ func ask(t *testing.T, base, who, method, path, body string) (int, string) {
 	response, err := http.DefaultClient.Do(r)
 	must.Succeed(t, err)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Succeed(t, err)
-	return response.StatusCode, string(text)
+	return response.StatusCode, string(must.Read(t, response.Body))
 }
 
 func serveWeb(t *testing.T, w *web) string {

@@ -486,8 +486,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// checkPick holds the pick against the explanation: it is the first candidate, or one that the random factors may put in
-// its place, and for the same reason.
+// checkPick holds the pick against the explanation: it is the first candidate, or one near it for the same reason.
 func checkPick(t *testing.T, req *Request, view *View, rnd uint64) Decision {
 	t.Helper()
 	e := Explain(req, view, 0)

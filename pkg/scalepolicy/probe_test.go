@@ -180,8 +180,7 @@ func check(g *scalepolicy.Group, d scalepolicy.Decision) error {
 	return nil
 }
 
-// TestDecideShrinksByPriority: no Pod of a member is marked while a member of a higher scaleDownPriority has Pods to remove,
-// even if that waits to shrink again; and Pods are marked when no member waits.
+// TestDecideShrinksByPriority: no Pod is marked while a member of a higher scaleDownPriority has Pods to remove, even if it waits.
 func TestDecideShrinksByPriority(t *testing.T) {
 	held := 0
 	for seed := range uint64(20000) {
@@ -220,8 +219,7 @@ func TestDecideShrinksByPriority(t *testing.T) {
 		g.Now = g.Now.Add(time.Minute)
 		after := scalepolicy.Decide(g)
 		if !slices.ContainsFunc(after.Members, func(m scalepolicy.MemberDecision) bool {
-			return len(m.Mark) > 0 ||
-				m.Direction != scalepolicy.None
+			return len(m.Mark) > 0 || m.Direction != scalepolicy.None
 		}) {
 			t.Fatalf("seed %d: nothing shrinks a minute later:\n%s", seed, show(after))
 		}

@@ -39,8 +39,7 @@ func seedReports() []*federationv1.Report {
 	}
 }
 
-// A report is read in full or not at all; its content can be repeated and has the same result in any order, and the digest always
-// matches the content.
+// A report is read in full or not at all; its content may be repeated, in any order; and the digest always matches the content.
 func FuzzReports(f *testing.F) {
 	seeds := seedReports()
 	for i, r := range seeds {

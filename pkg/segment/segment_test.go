@@ -142,8 +142,7 @@ func TestDigestIgnoresWhatOlderHubsDrop(t *testing.T) {
 	}
 }
 
-// TestDigestGolden pins the encoding: worker and hub of different builds compare digests. A change of it must raise
-// digestVersion.
+// TestDigestGolden pins the encoding, which builds compare. A change of it must raise digestVersion.
 func TestDigestGolden(t *testing.T) {
 	for _, c := range []struct {
 		segment *Segment

@@ -30,10 +30,7 @@ func TestMain(m *testing.M) {
 
 func open(t *testing.T, path string) *store.Bolt {
 	t.Helper()
-	s, err := store.OpenBolt(path, "test")
-	must.Succeed(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	return s
+	return openSealed(t, path, nil)
 }
 
 func TestConformance(t *testing.T) {

@@ -20,8 +20,7 @@ import (
 
 const fullEnv = "STORE_TEST_FULL_DISK_FILE"
 
-// TestAFullDisk simulates the full disk by a limit on the size of files, in a process of its own; because the limit covers a
-// whole process. With the disk full a write fails and changes nothing, reads continue, and with room again so do writes.
+// TestAFullDisk, by a limit on the size of files: a write fails and changes nothing, reads continue, and with room again so do writes.
 func TestAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	child := exec.CommandContext(t.Context(), os.Args[0])

@@ -21,9 +21,8 @@ func sound(f *testing.F) []byte {
 	must.Succeed(f, err)
 	for i := range 200 {
 		put := Put{Key: fmt.Sprintf("claim/%03d", i), Value: bytes.Repeat([]byte{byte(i)}, i*i%5000)}
-		if _, err := s.Commit(context.Background(), Txn{Puts: []Put{put}}); err != nil {
-			f.Fatal(err)
-		}
+		_, err := s.Commit(context.Background(), Txn{Puts: []Put{put}})
+		must.Succeed(f, err)
 	}
 	must.Succeed(f, s.Close())
 	data, err := os.ReadFile(path)
@@ -31,8 +30,7 @@ func sound(f *testing.F) []byte {
 	return data
 }
 
-// A file with damage in any two places, or truncated, is refused or read, and never ends the process: the hub reports what is
-// wrong with it.
+// A file with damage in any two places, or truncated, is refused or read, and never ends the process.
 func FuzzDamage(f *testing.F) {
 	whole := sound(f)
 	f.Add(uint32(0), []byte{}, uint32(0), []byte{}, uint32(0))

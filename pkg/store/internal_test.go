@@ -47,9 +47,7 @@ func TestADraftThatWasCutOffIsBegunAnew(t *testing.T) {
 			t.Errorf("cut off at %d of %d: %v", size, len(content), err)
 			continue
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, s.Close())
 	}
 }
 

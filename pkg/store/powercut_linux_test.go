@@ -17,8 +17,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// TestAcknowledgedWritesSurviveAPowerCut guards the half of I2 that relies on the store: what was acknowledged exists after a
-// power cut, or a kill, at any point, and no transaction exists in part.
+// TestAcknowledgedWritesSurviveAPowerCut (I2): what was acknowledged exists after a power cut or kill, and no transaction in part.
 func TestAcknowledgedWritesSurviveAPowerCut(t *testing.T) {
 	powercut.Run(t, powercut.Case{Do: writeTransactions, Check: checkTransactions})
 }

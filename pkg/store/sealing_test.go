@@ -56,11 +56,6 @@ func openSealed(t *testing.T, path string, sealer *envelope.Sealer) *store.Bolt 
 	return s
 }
 
-func closeStore(t *testing.T, s *store.Bolt) {
-	t.Helper()
-	must.Succeed(t, s.Close())
-}
-
 // plant writes entries that hold the canary, and returns their revisions.
 func plant(t *testing.T, s *store.Bolt, n int) (revisions []uint64) {
 	t.Helper()
@@ -112,7 +107,7 @@ func TestAnEncryptedFileTellsNothing(t *testing.T) {
 		revisions := plant(t, s, 50)
 		planted(t, s, revisions)
 		must.Succeed(t, s.CopyTo(path+".copy"))
-		closeStore(t, s)
+		must.Succeed(t, s.Close())
 		for _, file := range []string{path, path + ".copy"} {
 			if got := tells(t, file, canary); got != (sealer == nil) {
 				t.Errorf("%s tells what is in it: %t", file, got)
@@ -136,7 +131,7 @@ func TestAPlainFileIsEncrypted(t *testing.T) {
 	revisions := plant(t, s, 100)
 	before, err := s.Revision()
 	must.Succeed(t, err)
-	closeStore(t, s)
+	must.Succeed(t, s.Close())
 	sealer := sealerOf(t, keyA)
 	s = openSealed(t, path, sealer)
 	planted(t, s, revisions)
@@ -146,7 +141,7 @@ func TestAPlainFileIsEncrypted(t *testing.T) {
 	if rev, err := store.CompareAndSwap(t.Context(), s, "k00000", revisions[0], []byte("k00000"+canary)); err != nil || rev <= before {
 		t.Errorf("a write at the revision from before: %d, %v", rev, err)
 	}
-	closeStore(t, s)
+	must.Succeed(t, s.Close())
 	if tells(t, path, canary) {
 		t.Error("the file still tells what is in it")
 	}
@@ -160,7 +155,7 @@ func TestAPlainFileIsEncrypted(t *testing.T) {
 	if e, ok, err := s.Get(t.Context(), "k00001"); err != nil || !ok || string(e.Value) != "k00001"+canary || e.Revision != revisions[1] {
 		t.Errorf("decrypted: %+v, %v", e, err)
 	}
-	closeStore(t, s)
+	must.Succeed(t, s.Close())
 }
 
 // What a key is missing for is refused, and stays as it is.
@@ -168,7 +163,7 @@ func TestAnEncryptedFileNeedsItsKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	s := openSealed(t, path, sealerOf(t, keyA))
 	revisions := plant(t, s, 10)
-	closeStore(t, s)
+	must.Succeed(t, s.Close())
 	before, err := os.ReadFile(path)
 	must.Succeed(t, err)
 	for name, c := range map[string]struct {
@@ -224,7 +219,7 @@ func TestADamagedEntryIsFound(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s.db")
 			s := openSealed(t, path, sealerOf(t, keyA))
 			plant(t, s, 10)
-			closeStore(t, s)
+			must.Succeed(t, s.Close())
 			db, err := bbolt.Open(path, 0o600, nil)
 			must.Succeed(t, err)
 			err = db.Update(func(tx *bbolt.Tx) error { return damage(tx.Bucket([]byte("data"))) })
@@ -284,12 +279,10 @@ func TestRotationRewritesEveryEntry(t *testing.T) {
 		writeKeys(t, keyPath, keyB+keyA)
 		time.Sleep(10 * time.Second)
 		stop()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, <-ran)
 		stale(0)
 		planted(t, s, revisions)
-		closeStore(t, s)
+		must.Succeed(t, s.Close())
 		planted(t, openSealed(t, path, sealerOf(t, keyB)), revisions)
 	})
 }

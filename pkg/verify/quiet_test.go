@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -149,7 +150,9 @@ func TestNotes(t *testing.T) {
 		"cluster north is UNREACHABLE (nothing heard for 50s); what is known of it is not compared",
 		"no metrics were read: I10 is not checked",
 	}
-	equal(t, want, Notes(s))
+	if diff := cmp.Diff(want, Notes(s)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 // Some findings count however short they last; transient ones count only if they last.
@@ -188,16 +191,4 @@ func TestAMeasureThatMovesIsOneFinding(t *testing.T) {
 	want(t, j.result(born.Add(lasting), lasting).Findings,
 		"I7: cluster east in east: is SUSPECT at the hub (nothing heard for 30s), though its worker leads\n"+
 			"I10: metric atoll_hub_envs in hub: is 105")
-}
-
-func equal(t *testing.T, want, got []string) {
-	t.Helper()
-	if len(want) != len(got) {
-		t.Fatalf("want %q\ngot  %q", want, got)
-	}
-	for i := range want {
-		if want[i] != got[i] {
-			t.Errorf("want %q\ngot  %q", want[i], got[i])
-		}
-	}
 }

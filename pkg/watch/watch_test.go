@@ -462,8 +462,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestI14: a caller that takes nothing costs a place, no queue, and is ended with a reason. Of what changed meanwhile the others get
-// the latest state.
+// TestI14: a caller that takes nothing costs a place, no queue, and is ended with a reason; the others get the latest state.
 func TestI14ASlowWatchIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Limits{Patience: 10 * time.Second}, "east")

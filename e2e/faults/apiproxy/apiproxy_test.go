@@ -48,11 +48,7 @@ func start(t *testing.T) (*server, *Proxy, func(ctx context.Context, method, pat
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: behind.Certificate().Raw})
 	p, err := Listen(Options{Target: behind.Listener.Addr().String(), CA: ca, Certificate: behind.TLS.Certificates[0], Seed: 1})
 	must.Succeed(t, err)
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Succeed(t, p.Close()) })
 	client := behind.Client()
 	t.Cleanup(client.CloseIdleConnections)
 	return s, p, func(ctx context.Context, method, path string) (int, string, error) {
@@ -122,9 +118,8 @@ func TestALateRequestOutlivesItsCaller(t *testing.T) {
 		}
 	}
 	p.Set()
-	if _, _, err := call(t.Context(), http.MethodGet, "/after"); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := call(t.Context(), http.MethodGet, "/after")
+	must.Succeed(t, err)
 	if got := <-s.told; got != "GET /after body" {
 		t.Errorf("the request whose caller had gone was carried out: %q", got)
 	}

@@ -46,9 +46,7 @@ func echo(t *testing.T) *Proxy {
 	p, err := Listen(listener.Addr().String())
 	must.Succeed(t, err)
 	t.Cleanup(func() {
-		if err := errors.Join(p.Close(), listener.Close()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, errors.Join(p.Close(), listener.Close()))
 		serving.Wait()
 	})
 	return p
@@ -213,7 +211,5 @@ func TestATargetThatIsNotThere(t *testing.T) {
 	p, err := Listen(listener.Addr().String())
 	must.Succeed(t, err)
 	mustBeReset(t, p)
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, p.Close())
 }
