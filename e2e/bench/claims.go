@@ -242,7 +242,7 @@ const (
 	promisedRate = 100.0
 )
 
-// latency compares claims with raw patches at several rates, and in a burst.
+// latency compares claims with raw patches at several rates.
 func (b *bench) latency(ctx context.Context, add func(...result)) error {
 	s, err := b.atStock(ctx)
 	if err != nil {
@@ -283,10 +283,6 @@ func (b *bench) latency(ctx context.Context, add func(...result)) error {
 				compare("claim with a key p99, "+p.name, "ms", quantile(0.99), legs[2], legs[0]))
 		}
 	}
-	legs, err := b.interleave(ctx, "burst", b.size.pairs, s.rawArm(s.burst), s.hubArm(false, s.burst))
-	if err != nil {
-		return err
-	}
-	add(compare(fmt.Sprintf("burst of %d claims, the last one", s.pods), "ms", quantile(1), legs[1], legs[0]), s.given.result())
+	add(s.given.result())
 	return nil
 }
