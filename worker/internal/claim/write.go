@@ -25,8 +25,8 @@ const (
 	maxUnclear = 3
 	// maxRetryAfter bounds the pause before that, whatever the server's Retry-After says.
 	maxRetryAfter = 2 * time.Second
-	// renewsWithin is how long a claim that has been written waits for a lease that has lapsed, and how often it looks.
-	renewsWithin, lookAtLease = 3 * time.Second, 100 * time.Millisecond
+	// renewsWithin is how long a claim that has been written waits for a lease that has lapsed.
+	renewsWithin = 3 * time.Second
 )
 
 // take writes the claim on a Pod. False without an error means that another writer was faster.
@@ -35,10 +35,10 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		s.update(func(l locked) { l.Return(hold) })
 		return false, err
 	}
-	defer s.writes.done()
 	pod, grant := s.grant(o, hold)
 	patch, _, err := sandbox.ClaimPatch(pod, grant)
 	if err != nil {
+		s.writes.done()
 		s.update(func(l locked) { l.Return(hold) })
 		return false, claimFault(err)
 	}
@@ -49,6 +49,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 	ctx, end := inventory.StartWrite(ctx, pod, o.id)
 	got, now, err := s.write(ctx, o, pod, patch)
 	end(got)
+	s.writes.done()
 	took := s.clock.Since(start)
 	s.metrics.writes.WithLabelValues(string(got)).Observe(took.Seconds())
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
@@ -62,7 +63,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 			return false, disposition.Doubt("writing the claim: %w", inventory.ErrSetBack)
 		}
 		s.update(func(l locked) { l.Settle(hold, now) })
-		if !s.holdsLease(wanted) {
+		if !s.inventory.AwaitLease(wanted, renewsWithin) {
 			log.Info("Not answering: the lease was lost while the Pod was written", "sandbox", o.id)
 			if o.claim.KeyHash == "" {
 				s.sandboxes.Abandon(o.id)
@@ -92,19 +93,6 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		})
 		return false, disposition.Doubt("the API server did not answer: %w", err)
 	}
-}
-
-// holdsLease reports whether the lease is held, now or soon again. ctx ends with the term of this leader, or once no caller waits.
-func (s *Service) holdsLease(ctx context.Context) bool {
-	if s.inventory.LeaseHeld() {
-		return true
-	}
-	for until := s.clock.Now().Add(renewsWithin); s.clock.Now().Before(until) && wallclock.Sleep(ctx, s.clock, lookAtLease) == nil; {
-		if s.inventory.LeaseHeld() {
-			return ctx.Err() == nil
-		}
-	}
-	return false
 }
 
 // grant returns what to write on which Pod. An event may update the Pod at any time, also while it is held.

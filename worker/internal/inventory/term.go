@@ -4,6 +4,7 @@ package inventory
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -161,6 +162,16 @@ func (s *State) seeAll() {
 	}
 }
 
+// AwaitLease waits until the lease is held, at most for limit and until ctx ends, and reports whether it is held.
+func (i *Inventory) AwaitLease(ctx context.Context, limit time.Duration) bool {
+	for waited := time.Duration(0); !i.LeaseHeld(); waited += leasePoll {
+		if waited >= limit || wallclock.Sleep(ctx, i.opts.Clock, leasePoll) != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // LookAgain has the observers look at all sandboxes once the lapsed lease is held again. An observer that does nothing without the lease
 // calls it; because no other event may come. If another process leads instead, the term ends, and that process looks at all of them.
 func (s *State) LookAgain() {
@@ -171,8 +182,7 @@ func (s *State) LookAgain() {
 	s.lookingAgain = true
 	i := s.inventory
 	s.Begin(func() {
-		for !i.LeaseHeld() && wallclock.Sleep(ctx, i.opts.Clock, leasePoll) == nil {
-		}
+		i.AwaitLease(ctx, math.MaxInt64)
 		i.Update(func(s *State) {
 			s.lookingAgain = false
 			if ctx.Err() == nil {
