@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -71,6 +72,21 @@ func TestCallsOfTheHubWithAPodAreClaiming(t *testing.T) {
 			<-second.done
 			<-local.done
 			want(s, "after its end", 0, 0)
+		})
+	})
+	t.Run("with a key whose sandbox starts", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := two(t)
+			s.swapped(func(c *Claim) {
+				keyed(c)
+				c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED
+			})
+			want(s, "assigned", 1, 0)
+			again := s.swapped(keyed)
+			want(s, "asked for again", 1, 1)
+			s.failStart("b")
+			<-again.done
+			want(s, "after its end", 1, 0)
 		})
 	})
 	t.Run("without a caller", func(t *testing.T) {

@@ -55,12 +55,22 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 		return nil, err
 	}
 	var found met
+	var starts *queue // of a sandbox that starts and has no op any more, which counts this call
 	var err error
 	s.update(func(l locked) {
-		if found, err = l.enter(ctx, c); err == nil && found.op != nil && !c.Local {
+		found, err = l.enter(ctx, c)
+		switch {
+		case err != nil || c.Local:
+		case found.op != nil:
 			l.call(found.op, 1)
+		case found.sandbox.GetPhase() == sandboxv1.Phase_STARTING && l.Pool(c.Pool) != nil:
+			starts = l.queueOf(c.Pool)
+			l.count(starts, 1)
 		}
 	})
+	if starts != nil {
+		defer s.update(func(l locked) { l.count(starts, -1) })
+	}
 	if err == nil && found.ended != "" {
 		found.sandbox, err = s.recordFor(ctx, &c, found.ended)
 	}

@@ -31,9 +31,14 @@
 //
 // # How many claims are written at a time
 //
-//   - 256, in order; because in a large burst each would take longer than its timeout: TestSoManyClaimsAreWrittenAtATime.
-//   - A claim that waits for that leaves with its caller and at its deadline, and when the API server responds to none for 7 s; because
-//     other clusters may be tried. Its Pod is idle again: TestAClaimThatIsNotWrittenLeavesItsPod.
+//   - 256 of a namespace, 320 in all; because in a large burst each would take longer than its timeout, and because the writes of one
+//     namespace may hang alone: TestSoManyClaimsAreWrittenAtATime, TestWritesOfOneNamespaceLeaveSlots.
+//   - The team with the fewest goes first, and a team's claims go in order (I14): TestTheTeamWithTheFewestWritesGoesFirst,
+//     TestWritesKeepTheirOrder.
+//   - A claim that waits for that leaves with its caller, at its deadline, and once the API server has confirmed no claim of its namespace
+//     for 7 s; because other clusters may be tried. Its Pod is idle again: TestAClaimThatIsNotWrittenLeavesItsPod,
+//     TestAnAPIServerThatHangsHoldsUpNoClaimTwice.
+//   - The wait for a lease that has lapsed takes no slot: TestAWaitForTheLeaseTakesNoSlot.
 //
 // # I2: at most one sandbox is returned for a key
 //

@@ -20,7 +20,7 @@ type queue struct {
 	pool     types.NamespacedName
 	asked    time.Time // when a sandbox was last requested
 	queued   bool      // it had claims in it when it was last announced
-	claiming int32     // calls of the hub that wait for claims which have a Pod
+	claiming int32     // calls of the hub that wait for sandboxes which have a Pod
 }
 
 func (l locked) queueOf(pool types.NamespacedName) *queue {
@@ -98,7 +98,7 @@ func (l locked) give(q *queue, w *waiter, p *inventory.Pool) *inventory.Hold {
 func (l locked) lose(o *op) {
 	if o.taken {
 		o.taken = false
-		l.count(o, -o.callers)
+		l.count(o.queue, -o.callers)
 	}
 }
 
@@ -106,13 +106,13 @@ func (l locked) lose(o *op) {
 func (l locked) call(o *op, more int) {
 	o.callers += more
 	if o.taken {
-		l.count(o, more)
+		l.count(o.queue, more)
 	}
 }
 
-func (l locked) count(o *op, calls int) {
-	o.queue.claiming += int32(calls)
-	if p := l.Pool(o.queue.pool); p != nil {
+func (l locked) count(q *queue, calls int) {
+	q.claiming += int32(calls)
+	if p := l.Pool(q.pool); p != nil {
 		l.Touch(p)
 	}
 }

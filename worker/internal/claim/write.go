@@ -31,14 +31,15 @@ const (
 
 // take writes the claim on a Pod. False without an error means that another writer was faster.
 func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, error) {
-	if err := s.writes.begin(ctx, o); err != nil {
+	slot, err := s.writes.begin(ctx, o)
+	if err != nil {
 		s.update(func(l locked) { l.Return(hold) })
 		return false, err
 	}
 	pod, grant := s.grant(o, hold)
 	patch, _, err := sandbox.ClaimPatch(pod, grant)
 	if err != nil {
-		s.writes.done()
+		s.writes.done(slot, false)
 		s.update(func(l locked) { l.Return(hold) })
 		return false, claimFault(err)
 	}
@@ -49,7 +50,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 	ctx, end := inventory.StartWrite(ctx, pod, o.id)
 	got, now, err := s.write(ctx, o, pod, patch)
 	end(got)
-	s.writes.done()
+	s.writes.done(slot, got != inventory.Unclear)
 	took := s.clock.Since(start)
 	s.metrics.writes.WithLabelValues(string(got)).Observe(took.Seconds())
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
@@ -79,17 +80,17 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		s.update(func(l locked) { l.Drop(hold) })
 		return false, nil
 	case inventory.Faulty:
-		s.update(func(l locked) { l.Return(hold) })
+		s.update(func(l locked) { l.Fail(hold) })
 		return false, disposition.Fault(problem.New(problem.Invalid, "the API server refuses the claim: %w", err))
 	case inventory.Denied:
-		s.update(func(l locked) { l.Return(hold) })
+		s.update(func(l locked) { l.Fail(hold) })
 		log.Error(err, "Not allowed to write a claim")
 		return false, disposition.Refuse(problem.Unavailable, "the API server did not let the worker write: %w", err)
 	default:
 		log.Error(err, "Outcome of a claim unknown", "sandbox", o.id)
 		s.update(func(l locked) {
 			l.mayAppear(o)
-			l.Return(hold)
+			l.Fail(hold)
 		})
 		return false, disposition.Doubt("the API server did not answer: %w", err)
 	}

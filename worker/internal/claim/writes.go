@@ -3,8 +3,9 @@
 package claim
 
 import (
+	"container/list"
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -14,63 +15,208 @@ import (
 )
 
 const (
-	// maxWrites is how many claims are written at a time. More are not faster, and might take longer than a write's timeout. Fewer cost the
-	// API server and etcd more processor time each, because they do such writes in batches.
-	maxWrites = 256
-	// maxSilence is how long the API server may respond to no write before the claims that wait for one are refused.
+	// maxWrites is how many claims are written at a time. More are not faster, and might take longer than a write's timeout.
+	maxWrites = 320
+	// maxWritesIn is how many of them are of one namespace, whose writes may hang alone, as in an admission webhook. Fewer cost the API
+	// server and etcd more processor time each, because they do such writes in batches.
+	maxWritesIn = 256
+	// maxSilence is how long the API server may confirm no write in a namespace before the claims that wait for one are refused.
 	maxSilence = 7 * time.Second
 )
 
-// writes are the claims being written. Those that wait for one to end go in order.
+// writes are the claims being written, and those that wait for a slot. The team with the fewest writes goes first, and a team's claims
+// go in order.
 type writes struct {
 	clock clock.Clock
-	slots chan struct{}
-	ended atomic.Pointer[time.Time] // when the last one ended
+
+	mu         sync.Mutex
+	active     int
+	waiting    int
+	namespaces map[string]*namespaceWrites // that have a claim
+}
+
+type namespaceWrites struct {
+	name      string
+	active    int
+	waiting   int
+	confirmed time.Time              // the API server's last response; at first, when the first claim came
+	teams     map[string]*teamWrites // that have a claim
+}
+
+type teamWrites struct {
+	name    string
+	active  int
+	waiting list.List // of *writeSlot
+}
+
+// writeSlot is the place of one claim.
+type writeSlot struct {
+	namespace *namespaceWrites
+	team      *teamWrites
+	place     *list.Element // while it waits
+	granted   chan struct{} // closed once the claim may be written
 }
 
 func newWrites(on clock.Clock) *writes {
-	w := &writes{clock: on, slots: make(chan struct{}, maxWrites)}
-	w.end()
-	return w
+	return &writes{clock: on, namespaces: map[string]*namespaceWrites{}}
 }
 
-// begin waits until a claim may be written, and returns why it may not be.
-func (w *writes) begin(ctx context.Context, o *op) error {
-	select {
-	case w.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	began := w.clock.Now()
+// begin waits until a claim may be written. It returns the slot, or why the claim may not be written.
+func (w *writes) begin(ctx context.Context, o *op) (*writeSlot, error) {
+	s := w.enter(o.claim.Pool.Namespace, o.tenant.team)
 	for {
-		wait := min(maxSilence, o.deadline.Sub(w.clock.Now()))
+		wait, err := w.look(s, o.deadline)
+		if err != nil {
+			return nil, err
+		}
+		if wait == 0 {
+			return s, nil
+		}
 		timer := w.clock.NewTimer(wait)
 		select {
-		case w.slots <- struct{}{}:
-			timer.Stop()
-			return nil
+		case <-s.granted:
+		case <-timer.C():
 		case <-ctx.Done():
 			timer.Stop()
-			return disposition.Refuse(problem.NoCapacity, "the claim was canceled")
-		case <-timer.C():
+			w.leave(s)
+			return nil, disposition.Refuse(problem.NoCapacity, "the claim was canceled")
 		}
-		now := w.clock.Now()
-		switch {
-		case !now.Before(o.deadline):
-			return disposition.Refuse(problem.Deadline, "%d claims were being written, and none ended in time", maxWrites)
-		case now.Sub(*w.ended.Load()) >= maxSilence && now.Sub(began) >= maxSilence:
-			return disposition.Refuse(problem.Unavailable, "the API server has responded to none of %d writes for %s", maxWrites, maxSilence)
-		}
+		timer.Stop()
 	}
 }
 
-// done ends one that has begun.
-func (w *writes) done() {
-	w.end()
-	<-w.slots
+func (w *writes) enter(namespace, team string) *writeSlot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.namespaces[namespace]
+	if n == nil {
+		n = &namespaceWrites{name: namespace, confirmed: w.clock.Now(), teams: map[string]*teamWrites{}}
+		w.namespaces[namespace] = n
+	}
+	t := n.teams[team]
+	if t == nil {
+		t = &teamWrites{name: team}
+		n.teams[team] = t
+	}
+	s := &writeSlot{namespace: n, team: t, granted: make(chan struct{})}
+	s.place = t.waiting.PushBack(s)
+	n.waiting++
+	w.waiting++
+	if n.waiting == 1 && w.hasRoom(n) {
+		w.grant(s)
+	}
+	return s
 }
 
-func (w *writes) end() {
+// look returns after how long a claim that waits looks again, 0 once it has its slot, or why it waits no longer.
+func (w *writes) look(s *writeSlot, deadline time.Time) (time.Duration, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	now := w.clock.Now()
-	w.ended.Store(&now)
+	if s.place != nil {
+		w.grantFree(now)
+	}
+	switch {
+	case s.place == nil:
+		return 0, nil
+	case !now.Before(deadline):
+		w.drop(s)
+		return 0, disposition.Refuse(problem.Deadline, "others were written first, at most %d at a time", maxWritesIn)
+	case s.namespace.isSilent(now):
+		w.drop(s)
+		return 0, disposition.Refuse(problem.Unavailable, "the API server has confirmed no claim in namespace %s for %s",
+			s.namespace.name, maxSilence)
+	}
+	return min(deadline.Sub(now), s.namespace.confirmed.Add(maxSilence).Sub(now)), nil
 }
+
+// done frees the slot of a claim that was written, or was not. confirmed reports whether the API server has responded.
+func (w *writes) done(s *writeSlot, confirmed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free(s, confirmed)
+}
+
+// leave frees the slot of a claim that is not written, or its place.
+func (w *writes) leave(s *writeSlot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.place == nil {
+		w.free(s, false)
+	} else {
+		w.drop(s)
+	}
+}
+
+func (w *writes) free(s *writeSlot, confirmed bool) {
+	now := w.clock.Now()
+	if confirmed {
+		s.namespace.confirmed = now
+	}
+	s.team.active--
+	s.namespace.active--
+	w.active--
+	w.forget(s)
+	w.grantFree(now)
+}
+
+// drop removes a claim that waits.
+func (w *writes) drop(s *writeSlot) {
+	w.unqueue(s)
+	w.forget(s)
+}
+
+func (w *writes) unqueue(s *writeSlot) {
+	s.team.waiting.Remove(s.place)
+	s.place = nil
+	s.namespace.waiting--
+	w.waiting--
+}
+
+// forget removes a team and a namespace that have no claim any more.
+func (w *writes) forget(s *writeSlot) {
+	n, t := s.namespace, s.team
+	if t.active == 0 && t.waiting.Len() == 0 {
+		delete(n.teams, t.name)
+	}
+	if len(n.teams) == 0 {
+		delete(w.namespaces, n.name)
+	}
+}
+
+// grantFree gives the free slots to claims that wait. In a namespace without responses none is given; because the claims that wait there
+// are about to be refused.
+func (w *writes) grantFree(now time.Time) {
+	for w.waiting > 0 && w.active < maxWrites {
+		var next *teamWrites
+		for _, n := range w.namespaces {
+			if n.waiting == 0 || !w.hasRoom(n) || n.isSilent(now) {
+				continue
+			}
+			for _, t := range n.teams {
+				if t.waiting.Len() > 0 && (next == nil || t.active < next.active) {
+					next = t
+				}
+			}
+		}
+		if next == nil {
+			return
+		}
+		s, _ := next.waiting.Front().Value.(*writeSlot)
+		w.grant(s)
+	}
+}
+
+func (w *writes) grant(s *writeSlot) {
+	w.unqueue(s)
+	s.team.active++
+	s.namespace.active++
+	w.active++
+	close(s.granted)
+}
+
+func (w *writes) hasRoom(n *namespaceWrites) bool {
+	return w.active < maxWrites && n.active < maxWritesIn
+}
+
+func (n *namespaceWrites) isSilent(now time.Time) bool { return now.Sub(n.confirmed) >= maxSilence }

@@ -23,19 +23,25 @@ func (s *State) Take(p *Pool, image string) *Hold {
 // Held returns the Pod of a Hold as it was seen last. An event may update it at any time.
 func (v *View) Held(h *Hold) *corev1.Pod { return h.pod.object }
 
-// Return returns a Pod that was not written. It is idle again if it can still be handed out.
+// Return returns a Pod on which no write was tried. It is idle again if it can still be handed out.
 func (s *State) Return(h *Hold) {
-	h.pod.taken, h.pod.failed = false, true
+	h.pod.taken = false
 	if s.pods[h.pod.object.UID] == h.pod {
 		s.offer(h.pod)
 	}
+}
+
+// Fail returns a Pod on which a write failed. It is handed out after all others, until it has changed.
+func (s *State) Fail(h *Hold) {
+	h.pod.failed = true
+	s.Return(h)
 }
 
 // Settle releases a Hold with the state of its Pod, from a live read or from the write of the claim.
 func (s *State) Settle(h *Hold, live *corev1.Pod) {
 	h.pod.taken = false
 	s.SeeLive(live)
-	s.Return(h)
+	s.Fail(h)
 }
 
 // Spoil releases the Hold of a Pod that another writer has changed. live is its state now, nil if unknown. A Pod that still looks
@@ -43,7 +49,7 @@ func (s *State) Settle(h *Hold, live *corev1.Pod) {
 func (s *State) Spoil(h *Hold, seen, live *corev1.Pod) {
 	h.pod.spoilt = versionOf(seen)
 	if live == nil {
-		s.Return(h)
+		s.Fail(h)
 		return
 	}
 	h.pod.spoilt = versionOf(live)

@@ -44,7 +44,7 @@ func TestAPodWhoseNodeHasPulledTheImageIsPreferred(t *testing.T) {
 				if got := st.Held(hold).Name; got != pod {
 					t.Errorf("a claim with image %s got Pod %s, want %s", image, got, pod)
 				}
-				st.Return(hold)
+				st.Fail(hold)
 			})
 		}
 		ran := with(on(s.ClaimedPod("ran", "01-east"), "pulled"), "tenant:1")

@@ -166,7 +166,7 @@ func (s *State) seeAll() {
 func (i *Inventory) AwaitLease(ctx context.Context, limit time.Duration) bool {
 	for waited := time.Duration(0); !i.LeaseHeld(); waited += leasePoll {
 		if waited >= limit || wallclock.Sleep(ctx, i.opts.Clock, leasePoll) != nil {
-			return false
+			return i.LeaseHeld()
 		}
 	}
 	return true

@@ -6,6 +6,7 @@ package inventorytest
 import (
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,26 +29,29 @@ var Pool = types.NamespacedName{Namespace: "default", Name: "p"}
 // Station is an inventory with one pool and one node. Its tests run in a bubble of package synctest.
 type Station struct {
 	*inventory.Inventory
-	API *API
+	API   *API
+	Lease *Lease
 
 	t       *testing.T
 	version int
 }
 
-type held struct{}
+// Lease is held, but while the test lets it lapse.
+type Lease struct{ Lapsed atomic.Bool }
 
-func (held) Held() bool { return true }
+// Held implements inventory.Lease.
+func (l *Lease) Held() bool { return !l.Lapsed.Load() }
 
 // New returns a station that does not lead yet, so that observers can be added.
 func New(t *testing.T) *Station {
 	t.Helper()
-	s := &Station{API: newAPI(t), t: t}
+	s := &Station{API: newAPI(t), Lease: &Lease{}, t: t}
 	client, err := inventory.NewClient(&rest.Config{Host: "http://api", Transport: s.API})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Inventory, err = inventory.New(inventory.Options{
-		ClusterID: "east", Client: client, Lease: held{}, Time: apitime.New(clock.RealClock{}),
+		ClusterID: "east", Client: client, Lease: s.Lease, Time: apitime.New(clock.RealClock{}),
 	})
 	if err != nil {
 		t.Fatal(err)
