@@ -125,9 +125,10 @@ func confine(r *http.Response, to destination) error {
 	if location, ok := strings.CutPrefix(r.Header.Get("Location"), to.base); ok {
 		r.Header.Set("Location", cmp.Or(location, "/"))
 	}
-	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/problem+json") {
+	if r.Header.Get(problem.Header) == "" {
 		return nil
 	}
+	r.Header.Del(problem.Header)
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxProblem))
 	if err != nil {
 		return err

@@ -14,6 +14,10 @@ import (
 // ContentType is the media type of a problem document.
 const ContentType = "application/problem+json"
 
+// Header names the reason in a response that Write wrote; because an application in a sandbox may respond with problems of its own, from
+// which package reach removes it.
+const Header = "X-Atoll-Problem"
+
 // document is an RFC 9457 problem with Atoll's extension members.
 type document struct {
 	Type     string  `json:"type"`
@@ -43,6 +47,7 @@ func (e *Error) WriteStatus(w http.ResponseWriter, code int) {
 		return
 	}
 	w.Header().Set("Content-Type", ContentType)
+	w.Header().Set(Header, string(e.Reason))
 	w.WriteHeader(code)
 	_, _ = w.Write(append(body, '\n'))
 }

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"navix.sh/atoll/pkg/problem"
 )
 
 // sandboxed gives a page an opaque origin; because at a path, exec and every other sandbox are on the same host. A host of its
@@ -27,6 +29,7 @@ func OriginWide() []string { return slices.Clone(originWide) }
 // confine limits a sandbox's response to its own path and origin.
 func confine(r *http.Response) error {
 	f := forwardedOf(r.Request.Context())
+	r.Header.Del(problem.Header)
 	for _, name := range originWide {
 		r.Header.Del(name)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+
+	"navix.sh/atoll/pkg/problem"
 )
 
 // codes records every written header, informational ones included.
@@ -53,7 +55,7 @@ func TestASandboxSpeaksForItselfAlone(t *testing.T) {
 	const response = "HTTP/1.1 103 Early Hints\r\nSet-Cookie: early=1; Path=/\r\n\r\n" +
 		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Security-Policy: default-src 'self'\r\nService-Worker-Allowed: /\r\n" +
 		"Clear-Site-Data: \"*\"\r\nAlt-Svc: h3=\":443\"\r\nStrict-Transport-Security: max-age=1\r\nNEL: {}\r\nReport-To: {}\r\nSet-Cookie2: " +
-		"x=y\r\n" +
+		"x=y\r\n" + problem.Header + ": NOT_FOUND\r\n" +
 		"Set-Cookie: a=b; Path=/; Domain=hub.example\r\nSet-Cookie: c=d; Path=/../../x\r\n\r\nbody"
 	at := func(host, path, base string) {
 		t.Helper()
@@ -67,7 +69,7 @@ func TestASandboxSpeaksForItselfAlone(t *testing.T) {
 		if w.Code != 200 || len(w.written) != 1 || w.Body.String() != "body" {
 			t.Errorf("%s: %v %s", host, w.written, w.Body)
 		}
-		for _, name := range originWide {
+		for _, name := range append(OriginWide(), problem.Header) {
 			if values := w.Header().Values(name); len(values) > 0 {
 				t.Errorf("%s: %s: %q", host, name, values)
 			}
