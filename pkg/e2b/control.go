@@ -28,6 +28,8 @@ const (
 	initTimeout = 20 * time.Second
 	initPause   = 200 * time.Millisecond
 	maxPage     = 100
+	// pausedFor is how many seconds a paused sandbox lives.
+	pausedFor = 30 * 24 * 3600
 )
 
 // read decodes a body; without one the zero value stays.
@@ -195,7 +197,7 @@ func (g *Gateway) list(r *http.Request) (response, error) {
 	}
 	for name, values := range wanted {
 		for _, value := range values {
-			to.Add("metadataSelector", name+"="+value)
+			to.Add("metadataSelector", unescaped(name)+"="+unescaped(value))
 		}
 	}
 	if id := q.Get("template"); id != "" {
@@ -225,6 +227,14 @@ func (g *Gateway) list(r *http.Request) (response, error) {
 	return answer, nil
 }
 
+// unescaped is the name or the value of a filter; because clients escape these, and then the whole filter.
+func unescaped(text string) string {
+	if plain, err := url.QueryUnescape(text); err == nil {
+		return plain
+	}
+	return text
+}
+
 func (g *Gateway) kill(r *http.Request) (response, error) {
 	sandbox, err := g.live(r)
 	if err != nil {
@@ -236,17 +246,36 @@ func (g *Gateway) kill(r *http.Request) (response, error) {
 	return response{status: http.StatusNoContent}, nil
 }
 
-// until ends a sandbox some seconds from now. With later, never sooner than it would end already.
-func (g *Gateway) until(r *http.Request, s *sandboxv1.Sandbox, timeout int64, later bool) error {
+// until ends a sandbox some seconds from now.
+func (g *Gateway) until(r *http.Request, s *sandboxv1.Sandbox, timeout int64) error {
+	lifetime, err := g.lifetime(s, timeout)
+	if err != nil {
+		return err
+	}
+	return g.setLifetime(r.Context(), r, s, lifetime)
+}
+
+// extend lets a sandbox live some seconds from now. It never shortens a lifetime, and one that has no end gets none.
+func (g *Gateway) extend(r *http.Request, s *sandboxv1.Sandbox, timeout int64) error {
+	lifetime, err := g.lifetime(s, timeout)
+	if err != nil || s.GetMaxLifetime() == nil || s.GetMaxLifetime().GetSeconds() >= lifetime {
+		return err
+	}
+	return g.setLifetime(r.Context(), r, s, lifetime)
+}
+
+// lifetime is the maxLifetime of a sandbox that ends some seconds from now.
+func (g *Gateway) lifetime(s *sandboxv1.Sandbox, timeout int64) (int64, error) {
 	if timeout < 1 || timeout > maxTimeout {
-		return invalid("timeout", strconv.FormatInt(timeout, 10), fmt.Sprintf("1 to %d seconds", maxTimeout))
+		return 0, invalid("timeout", strconv.FormatInt(timeout, 10), fmt.Sprintf("1 to %d seconds", maxTimeout))
 	}
 	age := max(g.opts.Now().Sub(s.GetClaimedAt().AsTime()), 0)
-	lifetime := int64((age+time.Second-1)/time.Second) + timeout
-	if later && s.GetMaxLifetime() != nil && s.GetMaxLifetime().GetSeconds() >= lifetime {
-		return nil
-	}
-	return g.call(r, http.MethodPatch, sandboxesPath+"/"+s.GetId(), map[string]any{"maxLifetime": seconds(lifetime)}, nil)
+	return min(int64((age+time.Second-1)/time.Second)+timeout, maxTimeout), nil
+}
+
+func (g *Gateway) setLifetime(ctx context.Context, r *http.Request, s *sandboxv1.Sandbox, lifetime int64) error {
+	_, err := g.send(ctx, r, http.MethodPatch, sandboxesPath+"/"+s.GetId(), map[string]any{"maxLifetime": seconds(lifetime)})
+	return err
 }
 
 // readLive reads a request's body, and the sandbox that its path names.
@@ -265,7 +294,7 @@ func (g *Gateway) setTimeout(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return response{status: http.StatusNoContent}, g.until(r, sandbox, in.Timeout, false)
+	return response{status: http.StatusNoContent}, g.until(r, sandbox, in.Timeout)
 }
 
 func (g *Gateway) refresh(r *http.Request) (response, error) {
@@ -276,10 +305,10 @@ func (g *Gateway) refresh(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return response{status: http.StatusNoContent}, g.until(r, sandbox, cmp.Or(in.Duration, 15), true)
+	return response{status: http.StatusNoContent}, g.extend(r, sandbox, cmp.Or(in.Duration, 15))
 }
 
-// connect gives access to a sandbox, and resumes one that is paused.
+// connect gives access to a sandbox, and resumes one that is paused, whose timeout begins again.
 func (g *Gateway) connect(r *http.Request) (response, error) {
 	var in struct {
 		Timeout int64 `json:"timeout"`
@@ -288,22 +317,27 @@ func (g *Gateway) connect(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	status := http.StatusOK
+	timeout := cmp.Or(in.Timeout, defaultTimeout)
+	status, live := http.StatusOK, g.extend
 	if paused(sandbox) {
 		status = http.StatusCreated
+		if sandbox.GetMaxLifetime() != nil {
+			live = g.until
+		}
 		if err := g.call(r, http.MethodPost, sandboxesPath+"/"+sandbox.GetId()+":resume", map[string]any{}, nil); err != nil {
 			return response{}, err
 		}
 	}
-	if err := g.init(r, sandbox.GetId(), nil); err != nil {
+	if err := live(r, sandbox, timeout); err != nil {
 		return response{}, err
 	}
-	if err := g.until(r, sandbox, cmp.Or(in.Timeout, defaultTimeout), true); err != nil {
+	if err := g.init(r, sandbox.GetId(), nil); err != nil {
 		return response{}, err
 	}
 	return g.admit(r, sandbox, status)
 }
 
+// pause pauses a sandbox, and lets it live for pausedFor; because the timeouts of E2B do not run meanwhile.
 func (g *Gateway) pause(r *http.Request) (response, error) {
 	sandbox, err := g.live(r)
 	if err != nil {
@@ -312,6 +346,16 @@ func (g *Gateway) pause(r *http.Request) (response, error) {
 	if paused(sandbox) {
 		return response{}, &refusal{status: http.StatusConflict, message: "sandbox " + sandbox.GetId() + " is paused already"}
 	}
-	return response{status: http.StatusNoContent}, g.call(r, http.MethodPost, sandboxesPath+"/"+sandbox.GetId()+":pause", map[string]any{},
-		nil)
+	if err := g.extend(r, sandbox, pausedFor); err != nil {
+		return response{}, err
+	}
+	err = g.call(r, http.MethodPost, sandboxesPath+"/"+sandbox.GetId()+":pause", map[string]any{}, nil)
+	if before := sandbox.GetMaxLifetime(); err != nil && before != nil {
+		late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
+		defer cancel()
+		if unset := g.setLifetime(late, r, sandbox, before.GetSeconds()); unset != nil {
+			g.opts.Log.Info("A sandbox that is not paused kept the lifetime of a pause", "sandbox", sandbox.GetId(), "error", unset.Error())
+		}
+	}
+	return response{status: http.StatusNoContent}, err
 }

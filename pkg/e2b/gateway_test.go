@@ -4,6 +4,7 @@ package e2b
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/sandboxd"
 )
 
@@ -166,6 +169,99 @@ func TestNoRoomIsBusy(t *testing.T) {
 		status, header, text := send(t, http.MethodPost, server.URL+"/v2/sandboxes", `{"templateID":"a"}`)
 		if status != want || (header.Get("Retry-After") == "2") != (want == 503) || !strings.Contains(text, "none was idle") {
 			t.Errorf("%s: %d %v %s, want %d", reason, status, header, text, want)
+		}
+	}
+}
+
+// TestTimeoutsOfE2B: they do not run in a pause, a connection never shortens them, and gives none to a sandbox without one.
+func TestTimeoutsOfE2B(t *testing.T) {
+	const running, paused = `"maxLifetime":"300s"`, `"maxLifetime":"2592000s","pause":{"state":"PAUSED"}`
+	for name, tc := range map[string]struct{ sandbox, call, body, want string }{
+		"pause":                     {running, "/v2/sandboxes/01-east/pause", "", "PATCH 2592000s, POST :pause"},
+		"pause without a timeout":   {``, "/v2/sandboxes/01-east/pause", "", "POST :pause"},
+		"a pause that fails":        {running + `,"env":"fails"`, "/v2/sandboxes/01-east/pause", "", "PATCH 2592000s, POST :pause, PATCH 300s"},
+		"connect to what is paused": {paused, "/v2/sandboxes/01-east/connect", `{"timeout":60}`, "POST :resume, PATCH 60s, POST init"},
+		"connect":                   {running, "/v2/sandboxes/01-east/connect", `{"timeout":60}`, "POST init"},
+		"connect for longer":        {running, "/v2/sandboxes/01-east/connect", `{"timeout":600}`, "PATCH 600s, POST init"},
+		"connect without a timeout": {``, "/v2/sandboxes/01-east/connect", `{"timeout":60}`, "POST init"},
+		"refresh without a timeout": {``, "/sandboxes/01-east/refreshes", `{"duration":60}`, ""},
+		"setTimeout":                {running, "/sandboxes/01-east/timeout", `{"timeout":60}`, "PATCH 60s"},
+		"the longest":               {running, "/sandboxes/01-east/timeout", `{"timeout":31536000}`, "PATCH 31536000s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls []string
+			g, server := front(t, func(w http.ResponseWriter, r *http.Request) {
+				_, action, _ := strings.Cut(r.URL.Path, "/01-east")
+				switch {
+				case r.Method == http.MethodGet:
+					fields := cmp.Or(tc.sandbox, `"env":"plain"`)
+					_, _ = io.WriteString(w, `{"id":"01-east","phase":"RUNNING","claimedAt":"2026-01-01T00:00:00Z",`+fields+`}`)
+					return
+				case r.Method == http.MethodPatch:
+					var change struct{ MaxLifetime string }
+					must.Succeed(t, json.NewDecoder(r.Body).Decode(&change))
+					calls = append(calls, "PATCH "+change.MaxLifetime)
+				default:
+					calls = append(calls, "POST "+strings.TrimPrefix(action, "/ports/49983/"))
+				}
+				if action == ":pause" && strings.Contains(tc.sandbox, "fails") {
+					problem.New(problem.Unavailable, "no").Write(w)
+					return
+				}
+				_, _ = io.WriteString(w, `{}`)
+			})
+			g.opts.Now = func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+			send(t, http.MethodPost, server.URL+tc.call, tc.body)
+			if got := strings.Join(calls, ", "); got != tc.want {
+				t.Errorf("the calls are %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Clients escape a filter's names and values, then the filter, and then the query.
+func TestFiltersOfMetadata(t *testing.T) {
+	for query, want := range map[string]string{
+		"user%3Da%252540b.com": "user=a@b.com", "a%252520b%3D%2525C3%2525A9": "a b=é", "task%3Dsuite": "task=suite",
+		"share%3D100%2525": "share=100%",
+	} {
+		got := make(chan []string, 1)
+		_, server := front(t, func(w http.ResponseWriter, r *http.Request) {
+			got <- r.URL.Query()["metadataSelector"]
+			_, _ = io.WriteString(w, `{}`)
+		})
+		send(t, http.MethodGet, server.URL+"/v2/sandboxes?metadata="+query, "")
+		if selector := <-got; !slices.Equal(selector, []string{want}) {
+			t.Errorf("%s selects %q, want %q", query, selector, want)
+		}
+	}
+}
+
+// An application's problem passes as it is; the hub's has E2B's form.
+func TestAnApplicationsProblemPasses(t *testing.T) {
+	for ours, want := range map[bool]int{true: http.StatusBadGateway, false: http.StatusNotFound} {
+		g, server := front(t, func(w http.ResponseWriter, _ *http.Request) {
+			if ours {
+				problem.New(problem.NotFound, "gone").Write(w)
+				return
+			}
+			w.Header().Set("Content-Type", problem.ContentType)
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"type":"theirs"}`)
+		})
+		token, err := g.sealer.seal("01-east", "atoll_key")
+		must.Succeed(t, err)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/", nil)
+		must.Succeed(t, err)
+		for name, value := range map[string]string{"X-Access-Token": token, "E2b-Sandbox-Id": "01-east", "E2b-Sandbox-Port": "8000"} {
+			request.Header.Set(name, value)
+		}
+		response, err := server.Client().Do(request)
+		must.Succeed(t, err)
+		text := string(must.Read(t, response.Body))
+		_ = response.Body.Close()
+		if response.StatusCode != want || strings.Contains(text, "theirs") == ours || response.Header.Get(problem.Header) != "" {
+			t.Errorf("ours %t: %d %v %s", ours, response.StatusCode, response.Header, text)
 		}
 	}
 }

@@ -169,11 +169,11 @@ await works('git.init, status', async () => {
   assert.equal((await sandbox.git.status(`${dir}/repository`)).fileStatus.length, 1)
 }, !!sandbox.git && hasGit)
 await works('Sandbox.list', async () => {
-  const second = await Sandbox.create(template, { timeoutMs: 60_000, metadata: { task: 'other' } })
+  const second = await Sandbox.create(template, { timeoutMs: 60_000, metadata: { task: 'other', owner: 'é b@example.org' } })
   try {
     const ids = (await listed({ limit: 1 })).map((s) => s.sandboxId)
     assert.ok(ids.includes(sandbox.sandboxId) && ids.includes(second.sandboxId))
-    assert.deepEqual((await listed({ query: { metadata: { task: 'other' } } })).map((s) => s.sandboxId), [second.sandboxId])
+    assert.deepEqual((await listed({ query: { metadata: { owner: 'é b@example.org' } } })).map((s) => s.sandboxId), [second.sandboxId])
   } finally {
     assert.notEqual(await second.kill(), false) // some versions return nothing
   }
