@@ -7,6 +7,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -15,16 +17,19 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
 
 	"navix.sh/atoll/api/envd"
 	filesystemv1 "navix.sh/atoll/api/envd/filesystem"
 	processv1 "navix.sh/atoll/api/envd/process"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -285,6 +290,47 @@ func TestI10OutputIsBoundedAndLosesNothingThatIsAwaited(t *testing.T) {
 	}
 }
 
+// A reader that is slow gets what a process printed just before its end.
+func TestTheEndOfOutputWaitsForItsReaders(t *testing.T) {
+	const printed = 300_000 // more than is kept, and a piece
+	s := opened(t)
+	p, err := s.daemon.run(own(), &processv1.StartRequest{Process: &processv1.ProcessConfig{
+		Cmd: "/bin/sh", Args: []string{"-c", fmt.Sprintf("head -c %d /dev/zero", printed)},
+	}}, 0)
+	must.Succeed(t, err)
+	reader := p.output.read()
+	defer reader.close()
+	wait.For(t, time.Minute, "the process to end", func(context.Context) error {
+		return wait.If(errors.Is(syscall.Kill(int(p.info.GetPid()), 0), syscall.ESRCH), "it runs")
+	})
+	<-time.After(2 * drain)
+	got := 0
+	for {
+		event, last, changed := reader.take()
+		if last {
+			break
+		}
+		if changed != nil {
+			<-changed
+			continue
+		}
+		got += len(event.GetData().GetStdout())
+	}
+	if got != printed {
+		t.Errorf("%d bytes of %d were read", got, printed)
+	}
+}
+
+// What children print after the end of their process keeps no process.
+func TestTheEndOfOutputDoesNotWaitForChildren(t *testing.T) {
+	s := opened(t)
+	p := s.shell("while :; do echo x; done & exit 3")
+	defer func() { _ = syscall.Kill(-int(p.pid), syscall.SIGKILL) }()
+	if _, _, end := p.finish(); end.GetExitCode() != 3 {
+		t.Errorf("ended with %v", end)
+	}
+}
+
 func TestATimeoutEndsTheProcess(t *testing.T) {
 	s := opened(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -401,7 +447,13 @@ func TestFolders(t *testing.T) {
 	if link.GetSymlinkTarget() != "b/f" || file.GetSize() != 5 || file.GetMode() != 0o640 {
 		t.Errorf("link %v, file %v", link, file)
 	}
-	mustCall[filesystemv1.RemoveResponse](s, envd.FilesystemRemove, &filesystemv1.RemoveRequest{Path: at("c")})
+	must.Succeed(t, os.WriteFile(at("c/d/\xe9"), nil, 0o600))
+	if got := strings.Join(names(1), " "); got != "b link \uFFFD" {
+		t.Errorf("with a name that is not UTF-8: %q", got)
+	}
+	for range 2 { // what is not there is removed as well
+		mustCall[filesystemv1.RemoveResponse](s, envd.FilesystemRemove, &filesystemv1.RemoveRequest{Path: at("c")})
+	}
 	if _, err := call[filesystemv1.StatResponse](s, envd.FilesystemStat,
 		&filesystemv1.StatRequest{Path: at("c")}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("what was removed: %v", err)
@@ -434,6 +486,42 @@ func TestWatches(t *testing.T) {
 	}
 	mustCall[filesystemv1.RemoveWatcherResponse](s, envd.FilesystemRemoveWatcher,
 		&filesystemv1.RemoveWatcherRequest{WatcherId: fetched})
+}
+
+func TestAWatchOfALinkIsOneOfItsFolder(t *testing.T) {
+	s := opened(t)
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	must.Succeed(t, os.Symlink(dir, link))
+	stream := openStream[filesystemv1.WatchDirResponse](t.Context(), s, envd.FilesystemWatchDir,
+		&filesystemv1.WatchDirRequest{Path: link, Recursive: true})
+	stream.Receive() // start
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "f\xe9"), nil, 0o600))
+	if !stream.Receive() || stream.Msg().GetFilesystem().GetName() != "f\uFFFD" {
+		t.Errorf("%v, %v", stream.Msg(), stream.Err())
+	}
+}
+
+// A build makes and removes more folders than one watch has at a time.
+func TestRemovedFoldersAreNotWatched(t *testing.T) {
+	dir := t.TempDir()
+	w, err := newWatch(dir, true, false)
+	must.Succeed(t, err)
+	defer w.Close()
+	sub := filepath.Join(dir, "sub")
+	for range 3 {
+		must.Succeed(t, os.Mkdir(sub, 0o755))
+		must.Succeed(t, w.add(sub))
+		must.Succeed(t, os.Remove(sub))
+		for e := range w.Events {
+			if e.Name == sub && e.Has(fsnotify.Remove) {
+				break
+			}
+		}
+	}
+	if got := w.WatchList(); len(got) != 1 {
+		t.Errorf("watched are %q", got)
+	}
 }
 
 // Version 1 of E2B's SDK names the account "user" in every call; an image need not have it. Any other account has to be there.

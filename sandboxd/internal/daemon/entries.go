@@ -44,13 +44,16 @@ func failed(doing, path string, err error) error {
 	return connect.NewError(code, fmt.Errorf("%s %q: %w", doing, path, err))
 }
 
+// validUTF8 is a name as a message can have it; names of files are any bytes.
+func validUTF8(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
 func entryOf(path string) (*filesystemv1.EntryInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	e := &filesystemv1.EntryInfo{
-		Name: filepath.Base(path), Path: path, Size: info.Size(), ModifiedTime: timestamppb.New(info.ModTime()),
+		Name: validUTF8(filepath.Base(path)), Path: validUTF8(path), Size: info.Size(), ModifiedTime: timestamppb.New(info.ModTime()),
 		Mode: uint32(info.Mode().Perm()), Permissions: info.Mode().String(), Type: filesystemv1.FileType_FILE_TYPE_FILE,
 	}
 	switch {
@@ -59,7 +62,7 @@ func entryOf(path string) (*filesystemv1.EntryInfo, error) {
 	case info.Mode()&fs.ModeSymlink != 0:
 		e.Type = filesystemv1.FileType_FILE_TYPE_SYMLINK
 		if target, err := os.Readlink(path); err == nil {
-			e.SymlinkTarget = &target
+			e.SymlinkTarget = new(validUTF8(target))
 			// The type is that of what it leads to.
 			if to, err := os.Stat(path); err == nil {
 				e.Type = filesystemv1.FileType_FILE_TYPE_FILE
@@ -73,10 +76,10 @@ func entryOf(path string) (*filesystemv1.EntryInfo, error) {
 		uid, gid := strconv.FormatUint(uint64(sys.Uid), 10), strconv.FormatUint(uint64(sys.Gid), 10)
 		e.Owner, e.Group = uid, gid
 		if u, err := user.LookupId(uid); err == nil {
-			e.Owner = u.Username
+			e.Owner = validUTF8(u.Username)
 		}
 		if g, err := user.LookupGroupId(gid); err == nil {
-			e.Group = g.Name
+			e.Group = validUTF8(g.Name)
 		}
 	}
 	return e, nil
@@ -206,7 +209,7 @@ func (d *Daemon) listDir(ctx context.Context, q *connect.Request[filesystemv1.Li
 		case err != nil:
 			return nil //nolint:nilerr // a folder that cannot be read, or is gone, is listed without its entries
 		case len(out.GetEntries()) >= maxEntries:
-			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has more than %d entries", root, maxEntries))
+			return connect.NewError(connect.CodeOutOfRange, fmt.Errorf("%q has more than %d entries", root, maxEntries))
 		}
 		if e, err := entryOf(filepath.Join(root, rel)); err == nil {
 			out.Entries = append(out.Entries, e)
@@ -217,7 +220,7 @@ func (d *Daemon) listDir(ctx context.Context, q *connect.Request[filesystemv1.Li
 		return nil
 	})
 	if err != nil {
-		if connect.CodeOf(err) == connect.CodeResourceExhausted {
+		if connect.CodeOf(err) == connect.CodeOutOfRange {
 			return nil, err
 		}
 		return nil, failed("listing", root, err)
@@ -232,8 +235,9 @@ func (d *Daemon) removeEntry(_ context.Context, q *connect.Request[filesystemv1.
 	if err != nil {
 		return nil, err
 	}
-	if err := removeAll(path); err != nil {
-		return nil, err
+	// A path that is not there is no error, as in E2B's daemon.
+	if err := os.RemoveAll(path); err != nil {
+		return nil, failed("removing", path, err)
 	}
 	return connect.NewResponse(&filesystemv1.RemoveResponse{}), nil
 }

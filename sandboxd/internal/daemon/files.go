@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -122,6 +124,10 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	named := r.URL.Query().Get("path")
 	var out []written
+	if err := decode(r); err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
 	if kind != "multipart/form-data" {
 		one, err := d.write(r, named, r.Body)
 		if err == nil {
@@ -166,6 +172,23 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 		out = append(out, one)
 	}
 	refuse(w, http.StatusBadRequest, fmt.Errorf("the form has more than %d files", maxParts))
+}
+
+// decode replaces a compressed body by what it holds.
+func decode(r *http.Request) error {
+	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
+	case "", "identity":
+		return nil
+	case "gzip":
+		plain, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return fmt.Errorf("reading the compressed body: %w", err)
+		}
+		r.Body = plain
+		return nil
+	default:
+		return fmt.Errorf("Content-Encoding %q is not supported, want gzip or identity", encoding)
+	}
 }
 
 // modeParameter has the permissions of a file that is written, octal. The response repeats them as modeHeader.

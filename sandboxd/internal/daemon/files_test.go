@@ -3,12 +3,16 @@
 package daemon
 
 import (
+	"bytes"
+	"compress/gzip"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/must"
 )
 
 func TestALargeFileGoesUpAndDown(t *testing.T) {
@@ -20,6 +24,31 @@ func TestALargeFileGoesUpAndDown(t *testing.T) {
 	}
 	if status, text := s.http(http.MethodGet, at, testToken, ""); status != http.StatusOK || text != sent {
 		t.Errorf("download: %d, %d bytes", status, len(text))
+	}
+}
+
+func TestACompressedFileIsWrittenAsWhatItHolds(t *testing.T) {
+	s := opened(t)
+	path := filepath.Join(t.TempDir(), "f")
+	var body bytes.Buffer
+	w := gzip.NewWriter(&body)
+	_, _ = w.Write([]byte("content"))
+	must.Succeed(t, w.Close())
+	for encoding, want := range map[string]int{"gzip": http.StatusOK, "br": http.StatusBadRequest} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+"/files?path="+url.QueryEscape(path),
+			bytes.NewReader(body.Bytes()))
+		must.Succeed(t, err)
+		request.Header.Set(TokenHeader, testToken)
+		request.Header.Set("Content-Encoding", encoding)
+		response, err := s.server.Client().Do(request)
+		must.Succeed(t, err)
+		if text := must.Read(t, response.Body); response.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", encoding, response.StatusCode, text, want)
+		}
+		_ = response.Body.Close()
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "content" {
+		t.Errorf("the file has %q, %v", got, err)
 	}
 }
 

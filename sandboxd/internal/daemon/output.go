@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"sync"
+	"time"
 
 	processv1 "navix.sh/atoll/api/envd/process"
 )
@@ -46,6 +47,8 @@ type output struct {
 	pieces  []piece
 	first   int // number of the first piece that is kept
 	bytes   int
+	total   int // bytes written, dropped ones included
+	waiting int // writes that wait for readers
 	readers map[*reader]struct{}
 	end     *processv1.ProcessEvent // set once
 }
@@ -72,12 +75,14 @@ func (o *output) write(ctx context.Context, from stream, data []byte) {
 	for o.bytes+len(kept) > keepBytes && len(o.pieces) > 0 {
 		if o.awaited() && ctx.Err() == nil {
 			changed := o.changed
+			o.waiting++
 			o.mu.Unlock()
 			select {
 			case <-changed:
 			case <-ctx.Done():
 			}
 			o.mu.Lock()
+			o.waiting--
 			continue
 		}
 		o.bytes -= len(o.pieces[0].data)
@@ -86,8 +91,27 @@ func (o *output) write(ctx context.Context, from stream, data []byte) {
 	}
 	o.pieces = append(o.pieces, piece{from, kept})
 	o.bytes += len(kept)
+	o.total += len(kept)
 	o.notify()
 	o.mu.Unlock()
+}
+
+// drain waits after the end of a process until all that it printed is written, which closes read: for a while, and for as long as a write
+// waits for readers. Past most bytes only its children can have printed it.
+func (o *output) drain(read <-chan struct{}, most int) {
+	o.mu.Lock()
+	most += o.total
+	o.mu.Unlock()
+	for waits := true; waits; {
+		select {
+		case <-read:
+			return
+		case <-time.After(drain):
+		}
+		o.mu.Lock()
+		waits = o.waiting > 0 && o.total <= most
+		o.mu.Unlock()
+	}
 }
 
 // awaited reports whether a reader still needs the first piece.

@@ -25,6 +25,8 @@ const (
 	pieceBytes   = 32 << 10
 	// drain is how long output is awaited after the end of a process whose children keep its pipes open.
 	drain = 300 * time.Millisecond
+	// undrained is the most that a process can have printed that is neither kept nor dropped: a full pipe, and a piece that is read.
+	undrained = 64<<10 + pieceBytes
 )
 
 var errTooMany = connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%d processes run already, which is the most", maxProcesses))
@@ -235,10 +237,7 @@ func (d *Daemon) attend(p *process, sources map[stream]*os.File, timeout time.Du
 	go func() { reading.Wait(); close(read) }()
 	err := p.cmd.Wait()
 	_ = p.closeInput()
-	select {
-	case <-read:
-	case <-time.After(drain):
-	}
+	p.output.drain(read, len(sources)*undrained)
 	// From here on no number names the process.
 	d.mu.Lock()
 	delete(d.byPID, p.info.GetPid())

@@ -33,7 +33,6 @@ type watch struct {
 	root      string
 	recursive bool
 	entries   bool // events have the entry
-	folders   int
 }
 
 func newWatch(root string, recursive, entries bool) (*watch, error) {
@@ -61,16 +60,19 @@ func (w *watch) add(folder string) error {
 	if !w.recursive {
 		return w.Add(folder)
 	}
-	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	folders := len(w.WatchList())
+	// With a slash at its end a link to a folder is that folder.
+	return filepath.WalkDir(folder+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
+		path = filepath.Clean(path)
 		switch {
 		case err != nil && path == w.root:
 			return err
 		case err != nil || !entry.IsDir():
 			return nil //nolint:nilerr // gone meanwhile
-		case w.folders >= maxFolders:
+		case folders >= maxFolders:
 			return fmt.Errorf("more than %d folders", maxFolders)
 		}
-		w.folders++
+		folders++
 		return w.Add(path)
 	})
 }
@@ -98,7 +100,7 @@ func (w *watch) events(e fsnotify.Event) []*filesystemv1.FilesystemEvent {
 		if !e.Has(kind.op) {
 			continue
 		}
-		event := &filesystemv1.FilesystemEvent{Name: name, Type: kind.as}
+		event := &filesystemv1.FilesystemEvent{Name: validUTF8(name), Type: kind.as}
 		if w.entries {
 			if entry, err := entryOf(e.Name); err == nil {
 				event.Entry = entry
