@@ -7,8 +7,8 @@
 //
 // The policies, in order, without weights:
 //
-//  1. eligible: the member is Active or Saturated, its cluster neither Unreachable nor Quarantined, it was not refused before, and it
-//     matches the request's binding clusters, shape and scaling group
+//  1. eligible: the member is Active or Saturated, its cluster neither Unreachable nor Quarantined nor barred, it was not refused before,
+//     and it matches the request's binding clusters, shape and scaling group
 //  2. LastChoice clusters (silent, no receipt, disconnected) last
 //  3. tier: FreshIdle, SaturatedIdle, CanGrow, CanQueue, SaturatedQueue. A request that does not queue takes idle tiers only; because
 //     growth takes time too
@@ -22,6 +22,9 @@
 // member's cluster states it, where the member has a type.
 //
 // Never routed to: Missing (no pool), Inconsistent (another kind of pool), unknown states.
+//
+// A request remembers few refusals, and bars any number of clusters; because a barred one may hold the claim already:
+// TestRefusalsUnbarNoCluster.
 //
 // The design samples two candidates, this package looks at all; because they are few, and only then is the reason true.
 package router

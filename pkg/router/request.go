@@ -19,7 +19,8 @@ type Request struct {
 	Clusters        []string // preferred, first is best
 	RequireClusters bool     // makes Clusters binding
 	NoQueue         bool
-	Team            string // of the caller; clusters may be given to teams
+	Team            string   // of the caller; clusters may be given to teams
+	Barred          []string // clusters that get nothing, however many candidates refuse
 
 	// Excluded by name, not by index; because a retry uses a newer view.
 	excluded  [MaxExcluded]exclusion
@@ -41,13 +42,16 @@ func (r *Request) ExcludeCluster(cluster string) { r.Exclude(cluster, "") }
 
 // selective reports whether the request has conditions that need a check of each candidate's details.
 func (r *Request) selective() bool {
-	return r.InstanceType != "" || r.Multiplier != 0 || r.ScalingGroup != "" || len(r.Clusters) > 0 || r.nExcluded > 0
+	return r.InstanceType != "" || r.Multiplier != 0 || r.ScalingGroup != "" || len(r.Clusters) > 0 || len(r.Barred) > 0 || r.nExcluded > 0
 }
 
 // mismatch returns the condition of the request that the candidate does not meet.
 func (r *Request) mismatch(c Candidate) Reason {
 	if reason := r.unsuited(c); reason != "" {
 		return reason
+	}
+	if slices.Contains(r.Barred, c.Cluster.ID) {
+		return AlreadyRefused
 	}
 	for _, e := range r.excluded[:min(r.nExcluded, MaxExcluded)] {
 		if e.cluster == c.Cluster.ID && (e.member == "" || e.member == c.Member().Name) {

@@ -562,6 +562,9 @@ func randomRequest(r *rand.Rand) Request {
 	for range r.IntN(3) {
 		req.Exclude(fmt.Sprint("c", r.IntN(4)), fmt.Sprint("m", r.IntN(4)))
 	}
+	for range r.IntN(2) {
+		req.Barred = append(req.Barred, fmt.Sprint("c", r.IntN(4)))
+	}
 	return req
 }
 
@@ -610,6 +613,28 @@ func TestExclusionsAreBounded(t *testing.T) {
 				t.Fatalf("the exclusion %d before number %d is forgotten", i, last)
 			}
 		}
+	}
+}
+
+// TestRefusalsUnbarNoCluster: the bound of the refusals is none for the barred clusters.
+func TestRefusalsUnbarNoCluster(t *testing.T) {
+	var req Request
+	var lines strings.Builder
+	for i := range 2 * MaxExcluded {
+		req.Barred = append(req.Barred, fmt.Sprint("c", i))
+		fmt.Fprintf(&lines, "c%d/a ready=9\n", i)
+	}
+	lines.WriteString("east/a ready=1\n")
+	view := scene{lines: lines.String()}.view(t)
+	if d := Pick(&req, view, 1); !d.OK() || view.Candidate(d.Index).Cluster.ID != "east" {
+		t.Errorf("with all others barred: %+v", d)
+	}
+	for i := range 2 * MaxExcluded {
+		req.Exclude("east", fmt.Sprint("m", i))
+	}
+	req.ExcludeCluster("east")
+	if d := Pick(&req, view, 1); d.OK() || d.Reason != AlreadyRefused {
+		t.Errorf("after the refusals: %+v", d)
 	}
 }
 

@@ -5,6 +5,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -174,6 +176,45 @@ func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
 	}
 	if got := f.create(workertest.Request("next", workertest.Prefer("east"))); got.GetClusterId() != "east" {
 		t.Errorf("east was heard and a new key goes to %s", got.GetClusterId())
+	}
+}
+
+// TestI2NoUnheardClusterIsAskedHoweverManyThereAre where a loss was accepted: one of them holds the key.
+func TestI2NoUnheardClusterIsAskedHoweverManyThereAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		unheard int
+		refuses bool // the cluster that was heard
+	}{
+		"more than a request remembers refusals":         {router.MaxExcluded + 1, false},
+		"as many, and the cluster that is heard refuses": {router.MaxExcluded, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			heard, idle := fmt.Sprint("c", c.unheard), map[string]int32{}
+			for i := range c.unheard + 1 {
+				idle[fmt.Sprint("c", i)] = 3
+			}
+			f := newFederation(t, idle)
+			before := f.hold("c0", "k", 1)
+			f.loseLedger()
+			f.tell(heard)
+			must.Succeed(t, f.recovery.Accept(t.Context()))
+			if c.refuses {
+				f.Workers[heard].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+					return workertest.Failure(federationv1.Disposition_REFUSED, problem.NoCapacity), nil
+				}
+				f.wantReason(problem.NoCapacity, workertest.Request("k", workertest.Prefer("c0")))
+			} else if got := f.create(workertest.Request("k", workertest.Prefer("c0"))); got.GetClusterId() != heard {
+				t.Errorf("I2: a key went to %s, which may have it", got.GetClusterId())
+			}
+			for id, w := range f.Workers {
+				if asked := w.Claims(); id != heard && len(asked) > 0 {
+					t.Errorf("I2: %s was asked for %v", id, asked)
+				}
+			}
+			if f.Workers["c0"].Live[before.GetId()] == nil {
+				t.Error("I6: the key's sandbox has ended")
+			}
+		})
 	}
 }
 

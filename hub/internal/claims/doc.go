@@ -86,6 +86,8 @@
 //     TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain.
 //   - Of two clusters with one key the later attempt is returned. The earlier ends, unless a ledger was lost between (I6):
 //     TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, TestI6APodThatMayHaveBeenAnsweredStays.
+//   - Once a loss was accepted, a key goes to no cluster that was not heard, however many there are; because that one may hold it:
+//     TestI2NoUnheardClusterIsAskedHoweverManyThereAre.
 //   - A restored record follows its key to a later attempt, unless it was returned or ended, or its cluster holds the earlier:
 //     TestI2ARestoredLedgerFollowsKeysThatMovedOn.
 //   - Sandboxes that a restored etcd lost have ended: TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded.

@@ -170,9 +170,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 		p.keyHash, p.note, p.check, p.at.keyed = f.hash, k.note, k.check, true
 	}
 	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false
-	for _, id := range k.service.recovery.Unheard(k.service.fleet.ClusterIDs()) {
-		p.route.ExcludeCluster(id) // it may have the key already
-	}
+	p.bar(k.service.recovery.Unheard(k.service.fleet.ClusterIDs())) // they may have the key already
 	if holder != nil {
 		holder.idleOnly = k.service.idleElsewhere(f.request, holder)
 		p.target, p.at.open, p.at.tried = holder, true, max(p.at.tried, 1)

@@ -300,6 +300,14 @@ func (p *pursuit) free() {
 
 func (p *pursuit) remaining() time.Duration { return p.deadline.Sub(p.service.clock.Now()) }
 
+// bar keeps the claim away from clusters, whatever it is refused by later.
+func (p *pursuit) bar(clusters []string) {
+	p.route.Barred = clusters
+	if p.busy != nil {
+		p.busy.Barred = clusters
+	}
+}
+
 // exclude keeps the claim away from a candidate that did not take it. One that only had no idle Pod is asked again, to wait, where no
 // other has any.
 func (p *pursuit) exclude(got dispatchOutcome) {
