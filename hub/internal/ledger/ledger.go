@@ -194,12 +194,11 @@ type Open struct {
 
 // Open lists the claims that the hub itself pursues.
 func (l *Ledger) Open(ctx context.Context) ([]Open, error) {
-	entries, err := l.store.Range(ctx, openPrefix, "", store.MaxRange)
-	if err != nil {
-		return nil, fmt.Errorf("reading open claims: %w", err)
-	}
-	open := make([]Open, 0, len(entries))
-	for _, entry := range entries {
+	var open []Open
+	for entry, err := range store.All(ctx, l.store, openPrefix, store.MaxRange) {
+		if err != nil {
+			return nil, fmt.Errorf("reading open claims: %w", err)
+		}
 		open = append(open, Open{strings.TrimPrefix(entry.Key, openPrefix), string(entry.Value), entry.Revision})
 	}
 	return open, nil

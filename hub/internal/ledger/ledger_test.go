@@ -33,6 +33,26 @@ func TestRecordsAreCountedByState(t *testing.T) {
 	}
 }
 
+// TestAllOpenClaimsAreListed: one beyond the first page would never be resumed.
+func TestAllOpenClaimsAreListed(t *testing.T) {
+	const n = store.MaxRange + 1
+	file := workertest.OpenStore(t, "claims")
+	var txn store.Txn
+	for i := range n {
+		txn.Puts = append(txn.Puts, store.Put{Key: fmt.Sprintf("%s%05d", openPrefix, i), Value: []byte("hub-0")})
+	}
+	_, err := file.Commit(t.Context(), txn)
+	must.Succeed(t, err)
+	open, err := New(file).Open(t.Context())
+	must.Succeed(t, err)
+	if len(open) != n {
+		t.Fatalf("%d open claims, want %d", len(open), n)
+	}
+	if last := open[n-1]; last.KeyHash != fmt.Sprint(n-1) || last.Replica != "hub-0" {
+		t.Errorf("the last is %+v", last)
+	}
+}
+
 func TestKeyHashIsWhatLabelsCarry(t *testing.T) {
 	// printf 't\0ns\0k' | sha256sum | cut -c-32
 	if got := KeyHash("t", "ns", "k"); got != "e0a2fa2b7b61d5c77a62f520373e8cf6" {
