@@ -28,6 +28,8 @@
 //     TestAFlightThatProvedNothingIsNoConflict.
 //   - An ended key returns its terminal record until retention is over. A record without an end stays until its cluster holds nothing for
 //     the key: TestI2AfterTheEndTheTerminalRecord, TestSweepKeepsWhatMayBeHeld.
+//   - A call with wait NONE gets the claim as it was recorded, and the error of a flight that recorded nothing; because an empty sandbox
+//     would look like success: TestWaitNoneIsAnsweredWhenDurable, TestWaitNoneGetsTheErrorOfAFlightWithoutARecord.
 //   - A refused claim keeps names and a digest for 15 min: TestI14ARefusedClaimKeepsNoRequest.
 //   - Keys and bytes have a quota, of a team or of a restricted caller without one; then RATE_LIMITED:
 //     TestI14ATeamKeepsNoMoreKeysThanItsQuota, TestI14ACallerWithoutATeamIsChargedItself.

@@ -209,6 +209,9 @@ func (f *flight) settled(ctx context.Context) error {
 
 // accepted is the response for a caller that does not wait.
 func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
+	if f.pending == nil { // the flight has ended, and closes done next
+		<-f.done
+	}
 	select {
 	case <-f.done:
 		return proto.CloneOf(f.sandbox), f.err

@@ -41,6 +41,28 @@ func TestWaitNoneIsAnsweredWhenDurable(t *testing.T) {
 	})
 }
 
+// TestWaitNoneGetsTheErrorOfAFlightWithoutARecord, even if it looks between the two channels that the flight closes at its end.
+func TestWaitNoneGetsTheErrorOfAFlightWithoutARecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flight{
+			durable: make(chan struct{}), done: make(chan struct{}), err: problem.New(problem.NoCapacity, "no cluster could be reached"),
+		}
+		f.writtenDown(nil)
+		out := make(chan created, 1)
+		go func() {
+			sandbox, err := f.accepted()
+			out <- created{sandbox, err}
+		}()
+		synctest.Wait()
+		close(f.done)
+		got := <-out
+		workertest.WantReason(t, got.err, problem.NoCapacity)
+		if got.sandbox != nil {
+			t.Errorf("a claim that failed is answered %v", got.sandbox)
+		}
+	})
+}
+
 func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
