@@ -49,6 +49,8 @@
 //   - A worker with a new certificate attaches again. New calls wait for that (renewPatience), and those that its old stream's end has cut
 //     are sent again if they may be carried out twice: TestACallThatARenewalCutsIsSentAgain. Of the clusters a quarter renews at a time,
 //     because a claim that finds all of them attaching again has nowhere to go: TestClustersRenewInTurn.
+//   - Where it attaches to another replica, no call waits here any more; because that replica has the stream:
+//     TestNoCallWaitsForAClusterThatIsAtAnotherReplica.
 //   - A worker is asked once a stream to attach to another replica: TestRedirectAsksEachStreamOnce.
 //   - A tunnel's token is random, valid once, for the called cluster, while the caller waits. A tunnel ends when its certificate's key is
 //     revoked, here or at another replica; because a revoked worker would keep conversations: TestTunnelsOfARevokedCertificateEnd.

@@ -104,7 +104,7 @@ func (c *conn) cutByRenewal() bool {
 
 // hold keeps new calls back while a worker attaches again, so that none is under way when its stream ends.
 type hold struct {
-	over  chan struct{} // closed by the next stream
+	over  chan struct{} // closed by the next stream, here or at another replica
 	until time.Time
 }
 
@@ -115,10 +115,20 @@ func (s *Server) holdCalls(clusterID string) {
 	s.hold(clusterID)
 }
 
-// hold is called with the lock held.
+// hold is called with the lock held. A cluster that is attached to another replica is not waited for.
 func (s *Server) hold(clusterID string) {
 	s.release(clusterID)
+	if peer, _ := s.opts.Fleet.Where(clusterID); peer != "" {
+		return
+	}
 	s.holds[clusterID] = &hold{over: make(chan struct{}), until: s.opts.Clock.Now().Add(renewPatience)}
+}
+
+// attachedElsewhere ends the hold of a cluster that has attached to another replica.
+func (s *Server) attachedElsewhere(clusterID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release(clusterID)
 }
 
 // release ends a hold. The lock is held.

@@ -51,6 +51,35 @@ func TestAHoldEnds(t *testing.T) {
 	h.must(h.await(done).err)
 }
 
+// A cluster that attaches to another replica is not waited for, whether its old stream has ended by then or not.
+func TestNoCallWaitsForAClusterThatIsAtAnotherReplica(t *testing.T) {
+	for name, ended := range map[string]bool{"its stream has ended": true, "its stream has not ended": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t, handler{})
+			old := h.againWith("east", h.credentials("east"), 1)
+			old.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "py")
+			h.server.conn("east").renewing.Store(true)
+			h.server.holdCalls("east")
+			if ended {
+				old.end()
+				h.eventually(func() error { return wait.If(h.server.conn("east") == nil, "the old stream") })
+			}
+			began := time.Now()
+			_, _, err := h.fleet.NewInlet("b").Take(&federationv1.RelayFrame{Body: &federationv1.RelayFrame_Attached{
+				Attached: &federationv1.RelayAttached{ClusterId: "east", ClusterUid: "uid-east", Term: "term-east", Incarnation: 1, Stream: 2},
+			}})
+			h.must(err)
+			h.eventually(func() error { return wait.If(!h.server.Connected("east"), "that it is waited for") })
+			if err := h.await(h.dispatch(t.Context(), "east", getOf("x-east"))).err; !errors.Is(err, ErrNotConnected) {
+				t.Errorf("the call got %v", err)
+			}
+			if took := time.Since(began); took > renewPatience/2 {
+				t.Errorf("it was waited for for %s", took)
+			}
+		})
+	}
+}
+
 // A call that the end of a renewed worker's stream cuts is sent again on the next stream, if it may be carried out twice.
 func TestACallThatARenewalCutsIsSentAgain(t *testing.T) {
 	claim := func(key string) *federationv1.Dispatch {

@@ -119,6 +119,7 @@ func NewServer(opts Options) *Server {
 		reports: newReportSlots(opts.Clock),
 	}
 	opts.Fleet.OnRevoke(func() { s.tunnels.endRevoked(opts.Fleet.Revokes) })
+	opts.Fleet.OnPeer(s.attachedElsewhere)
 	return s
 }
 

@@ -74,6 +74,7 @@ type Fleet struct {
 	soon     chan struct{} // has a token when records are to be saved soon
 	revoked  sync.Map      // keys of certificates, by the name they were removed from: []string
 	onRevoke atomic.Pointer[func()]
+	onPeer   atomic.Pointer[func(clusterID string)]
 
 	index index
 	turns chan struct{} // turns of large reports

@@ -239,6 +239,9 @@ func (f *Fleet) accept(peer string, a *federationv1.RelayAttached) (*Session, Re
 	c.setAttached(true)
 	c.touch(now)
 	c.mu.Unlock()
+	if attached := f.onPeer.Load(); attached != nil {
+		(*attached)(c.ID)
+	}
 	if enrol {
 		f.enrol()
 	}
@@ -276,6 +279,9 @@ func (f *Fleet) NoReceipt(clusterID, peer string) {
 		}
 	}
 }
+
+// OnPeer has attached called with each cluster that attaches to a peer.
+func (f *Fleet) OnPeer(attached func(clusterID string)) { f.onPeer.Store(&attached) }
 
 // Where returns where a cluster is attached, as far as this replica knows: here, or at the peer of a name. A name may be wrong, and is
 // kept when the relay breaks.

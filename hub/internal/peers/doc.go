@@ -23,6 +23,9 @@
 //
 // TestOutcomesAcrossAReplica.
 //
+// A call that waits for a cluster which attaches again (package attach), and was not sent, goes to the peer to which that has attached. One
+// with a token of a tunnel does not; because the token is valid here alone: TestACallFollowsAClusterThatRenewsAtAnotherReplica.
+//
 // A dispatch has the mark of its caller's ledger: TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote.
 //
 // # Claims without a key

@@ -24,6 +24,7 @@ import (
 	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/hub/internal/authority"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -86,6 +87,19 @@ func (ledger) Remembered(context.Context, string, *federationv1.LedgerMark) (boo
 	return false, nil
 }
 
+// issues is an authority that replaces no CA, and issues what is asked for.
+type issues struct{}
+
+const trusted = "the hash of the CAs"
+
+func (issues) Trust() (authority.Trust, <-chan struct{}) { return authority.Trust{Hash: trusted}, nil }
+
+func (issues) Renew(context.Context, string, string, []byte) *federationv1.Certificate {
+	return &federationv1.Certificate{}
+}
+
+func (issues) Pause() time.Duration { return time.Minute }
+
 func newFederation(t testing.TB, names ...string) *federation {
 	t.Helper()
 	ca, err := pki.New(filepath.Join(t.TempDir(), "pki"))
@@ -127,7 +141,9 @@ func (f *federation) start(name string, registry store.Store) {
 		Clock: clock.RealClock{}, Registry: fleet.NewRegistry(registry), HubID: name, Log: log,
 	})
 	must.Succeed(f, err)
-	workers := attach.NewServer(attach.Options{Fleet: r.fleet, Clock: clock.RealClock{}, Log: log, Ledger: ledger(name)})
+	workers := attach.NewServer(attach.Options{
+		Fleet: r.fleet, Clock: clock.RealClock{}, Log: log, Ledger: ledger(name), Authority: issues{},
+	})
 	workers.Handle(noHandler{})
 	served := link.NewServer(creds, nil, logr.Discard())
 	federationv1.RegisterLinkServer(served, workers)
@@ -179,6 +195,7 @@ type worker struct {
 
 	on       atomic.Pointer[func(d *federationv1.Dispatch) *federationv1.Answer] // nil: no response
 	released chan string
+	issued   chan struct{} // has a token for each certificate
 	send     sync.Mutex
 }
 
@@ -187,7 +204,7 @@ func (f *federation) attach(id, at string, number uint64, ready int32, unacknowl
 	f.Helper()
 	creds := f.credentials(func() (link.Files, error) { return f.ca.Cluster(id) })
 	dial := link.Dial{Target: f.replicas[at].link, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}
-	w := &worker{f: f, id: id, sequence: 10 * number, released: make(chan string, 16)}
+	w := &worker{f: f, id: id, sequence: 10 * number, released: make(chan string, 16), issued: make(chan struct{}, 16)}
 	ctx, cancel := context.WithCancel(context.Background())
 	opened, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -216,6 +233,7 @@ func (f *federation) attach(id, at string, number uint64, ready int32, unacknowl
 	f.Cleanup(w.end)
 	w.frame(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
 		Protocol: 1, ClusterUid: "uid-" + id, Term: "term-" + id, Incarnation: 1, Stream: number, Unacknowledged: unacknowledged,
+		Trust: trusted,
 	}}})
 	welcome, err := w.stream.Recv()
 	must.Succeed(f, err)
@@ -247,6 +265,19 @@ func (w *worker) report(ready int32) {
 
 var demo = segment.Key{Namespace: "default", Name: "demo"}
 
+// renew makes the worker ask for a new certificate, and waits for it: its next stream is waited for from then on.
+func (w *worker) renew() {
+	w.f.Helper()
+	w.frame(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_CertificateRequest{
+		CertificateRequest: &federationv1.CertificateRequest{},
+	}})
+	select {
+	case <-w.issued:
+	case <-time.After(patience):
+		w.f.Fatal("no certificate")
+	}
+}
+
 // responds sets what the worker responds; nil: nothing.
 func (w *worker) responds(on func(d *federationv1.Dispatch) *federationv1.Answer) { w.on.Store(&on) }
 
@@ -255,6 +286,9 @@ func (w *worker) read() {
 		frame, err := w.stream.Recv()
 		if err != nil {
 			return
+		}
+		if frame.GetCertificate() != nil {
+			w.issued <- struct{}{}
 		}
 		d := frame.GetDispatch()
 		if d == nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/utils/clock"
 
@@ -178,13 +181,33 @@ func (s *Service) at(cluster string) *peer {
 	return nil
 }
 
-// Dispatch implements calls.Dispatcher. The error is attach.ErrNotConnected or attach.ErrUnclear.
+// Dispatch implements calls.Dispatcher. The error is attach.ErrNotConnected or attach.ErrUnclear. A call that waited here for a cluster
+// which has attached to a peer meanwhile, and was not sent, goes there.
 func (s *Service) Dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	if p := s.at(cluster); p != nil {
 		d.Ledger = s.opts.Workers.Mark() // of this replica's writes, which precede the call
 		return p.dispatch(ctx, cluster, d)
 	}
-	return s.opts.Workers.Dispatch(ctx, cluster, d)
+	began, timeout := s.opts.Clock.Now(), d.GetTimeout()
+	answer, err := s.opts.Workers.Dispatch(ctx, cluster, d)
+	if !errors.Is(err, attach.ErrNotConnected) || hasToken(d) {
+		return answer, err
+	}
+	p, left := s.at(cluster), timeout.AsDuration()-s.opts.Clock.Since(began)
+	if p == nil || timeout != nil && left <= 0 {
+		return answer, err
+	}
+	d = proto.CloneOf(d) // a stream that has ended may be reading the other one
+	d.Ledger, d.Timeout = s.opts.Workers.Mark(), nil
+	if timeout != nil {
+		d.Timeout = durationpb.New(left)
+	}
+	return p.dispatch(ctx, cluster, d)
+}
+
+// hasToken reports whether a call has the token of a tunnel, which is valid at this replica alone.
+func hasToken(d *federationv1.Dispatch) bool {
+	return d.GetReach() != nil || d.GetWatch() != nil || d.GetKubernetes() != nil
 }
 
 // OpenTunnel has a cluster open a tunnel, as package attach does.

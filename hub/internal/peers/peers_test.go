@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -71,6 +72,48 @@ func TestAClusterThatMovesIsReached(t *testing.T) {
 		if _, err := r.Dispatch(t.Context(), "east", claim("")); err != nil {
 			t.Errorf("at %s: %v", r.name, err)
 		}
+	}
+}
+
+// TestACallFollowsAClusterThatRenewsAtAnotherReplica: it waits where the cluster was, and goes where that is.
+func TestACallFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
+	f := newFederation(t, "a", "b")
+	east, a := f.attach("east", "a", 1, 3), f.replicas["a"]
+	a.ready(f, "east", "a", 3)
+	east.renew()
+	east.end()
+	f.eventually(func() error {
+		_, here := a.fleet.Where("east")
+		return wait.If(!here, "the old stream")
+	})
+	dispatch := func(d *federationv1.Dispatch) <-chan error {
+		out := make(chan error, 1)
+		go func() {
+			_, err := a.Dispatch(t.Context(), "east", d)
+			out <- err
+		}()
+		return out
+	}
+	call := dispatch(claim("k"))
+	tunnel := dispatch(&federationv1.Dispatch{Call: &federationv1.Dispatch_Reach{Reach: &federationv1.ReachCall{Token: "of a"}}})
+	registry := prometheus.NewRegistry()
+	must.Succeed(t, a.opts.Workers.Register(registry))
+	f.eventually(func() error {
+		families, err := registry.Gather()
+		for _, family := range families {
+			if family.GetName() == "atoll_hub_dispatches_in_flight" {
+				n := family.GetMetric()[0].GetGauge().GetValue()
+				return wait.If(n == 2, n)
+			}
+		}
+		return fmt.Errorf("no metric of calls in flight: %w", err)
+	})
+	f.attach("east", "b", 2, 4)
+	if err := <-call; err != nil {
+		t.Errorf("a call: %v", err)
+	}
+	if err := <-tunnel; !errors.Is(err, attach.ErrNotConnected) {
+		t.Errorf("a call with the token of a tunnel: %v", err)
 	}
 }
 
