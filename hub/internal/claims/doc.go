@@ -132,6 +132,10 @@
 //   - Only the sandbox's record tells whether its template has the daemon, so a claim without one is INVALID after its Pod was taken, and
 //     that Pod is released: TestAnEnvironmentThatCannotBeSet.
 //
+// # Expired keys
+//
+//   - A sweep drops all that has expired; because otherwise the ledger and its quotas fill up: TestASweepDropsAllThatHasExpired.
+//
 // # What differs from the design
 //
 //   - The record has the request, not its hash; because a restart resumes claims without a caller.

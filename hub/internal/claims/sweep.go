@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -16,8 +18,8 @@ import (
 
 const (
 	sweepEvery = 30 * time.Second
-	// sweepMost bounds one sweep; the rest waits for the next.
-	sweepMost = 1000
+	// sweepAtOnce bounds the concurrent writes of a sweep; the store groups them.
+	sweepAtOnce = 64
 	// clockDoubt is how long after its deadline an accepted claim is still resumed. The deadline was written by a clock that may
 	// have been ten minutes off one way and may be ten minutes off the other way now (I11), and the hub may have been away for a
 	// while.
@@ -121,40 +123,48 @@ func (s *Service) sweepLogged(ctx context.Context) {
 	}
 }
 
-// sweep drops what has expired, oldest first.
+// sweep drops all that has expired, oldest first.
 func (s *Service) sweep(ctx context.Context) error {
-	now := s.clock.Now()
-	due, err := s.ledger.Due(ctx, sweepMost)
-	if err != nil {
-		return err
-	}
-	silent := map[string]bool{}
-	for _, d := range due {
-		if d.At.After(now) {
+	now, silent := s.clock.Now(), map[string]bool{}
+	writes, ctx := errgroup.WithContext(ctx)
+	writes.SetLimit(sweepAtOnce)
+	var failure error
+	for due, err := range s.ledger.Due(ctx) {
+		if err == nil && due.At.After(now) {
+			break
+		}
+		var write func() error
+		if err == nil {
+			write, err = s.expire(ctx, due, now, silent)
+		}
+		if err != nil {
+			failure = err
+			break
+		}
+		writes.Go(func() error {
+			if err := write(); !errors.Is(err, store.ErrConflict) {
+				return err
+			}
 			return nil
-		}
-		if d.KeyHash != "" {
-			err = s.expireClaim(ctx, d, now, silent)
-		} else {
-			err = s.ledger.DropDue(ctx, d)
-		}
-		if err != nil && !errors.Is(err, store.ErrConflict) {
-			return err
-		}
+		})
 	}
-	return nil
+	return errors.Join(writes.Wait(), failure)
 }
 
-// expireClaim drops an ended claim. A claim that never ended is dropped only when its cluster holds nothing for it; otherwise it
-// is checked again after another retention. A cluster that failed to respond is not asked again in this sweep.
-func (s *Service) expireClaim(ctx context.Context, due ledger.Due, now time.Time, silent map[string]bool) error {
+// expire returns the write for what is due: an ended claim is dropped. A claim that never ended is dropped only when its cluster holds
+// nothing for it; otherwise it is checked again after another retention. A cluster that failed to respond is not asked again in this
+// sweep.
+func (s *Service) expire(ctx context.Context, due ledger.Due, now time.Time, silent map[string]bool) (write func() error, err error) {
 	hash := due.KeyHash
+	if hash == "" {
+		return func() error { return s.ledger.DropDue(ctx, due) }, nil
+	}
 	h, err := s.ledger.Load(ctx, hash)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !due.Of(h.Record) {
-		return s.ledger.DropDue(ctx, due)
+		return func() error { return s.ledger.DropDue(ctx, due) }, nil
 	}
 	gone := h.Record.State == ledger.Ended || h.Record.State == ledger.Refused || s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID)
 	if !gone && !silent[h.Record.Cluster] {
@@ -163,16 +173,20 @@ func (s *Service) expireClaim(ctx context.Context, due ledger.Due, now time.Time
 		silent[h.Record.Cluster] = err != nil && !gone
 	}
 	if gone {
-		if err := s.ledger.Drop(ctx, hash, h); err != nil {
-			return err
-		}
-		s.metrics.swept.Inc()
-		return nil
+		return func() error {
+			if err := s.ledger.Drop(ctx, hash, h); err != nil {
+				return err
+			}
+			s.metrics.swept.Inc()
+			return nil
+		}, nil
 	}
 	next := *h.Record
 	next.ExpireAt = now.Add(s.retention)
-	_, err = s.ledger.Save(ctx, hash, h, &next)
-	return err
+	return func() error {
+		_, err := s.ledger.Save(ctx, hash, h, &next)
+		return err
+	}, nil
 }
 
 // countEvery is the number of sweeps between two counts of the records.

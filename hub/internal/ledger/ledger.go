@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -148,26 +149,32 @@ type Due struct {
 	KeyHash        string // of a record; empty: it is an entry of a sandbox id
 }
 
-// Due returns the earliest entries, up to a number.
-func (l *Ledger) Due(ctx context.Context, most int) ([]Due, error) {
-	entries, err := l.store.Range(ctx, expirePrefix, "", most)
+// Due reads what is due for a check, earliest first. An error of the store ends it.
+func (l *Ledger) Due(ctx context.Context) iter.Seq2[Due, error] {
+	return func(yield func(Due, error) bool) {
+		for entry, err := range store.All(ctx, l.store, expirePrefix, eachPage) {
+			if err != nil {
+				yield(Due{}, fmt.Errorf("reading what expires: %w", err))
+				return
+			}
+			due, err := dueOf(entry.Key)
+			if !yield(due, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func dueOf(index string) (Due, error) {
+	at, subject, err := parseExpireKey(index)
 	if err != nil {
-		return nil, fmt.Errorf("reading what expires: %w", err)
+		return Due{}, err
 	}
-	all := make([]Due, 0, len(entries))
-	for _, entry := range entries {
-		at, subject, err := parseExpireKey(entry.Key)
-		if err != nil {
-			return nil, err
-		}
-		due := Due{index: entry.Key, subject: subject, At: at}
-		due.KeyHash, _ = strings.CutPrefix(subject, ClaimPrefix)
-		if due.KeyHash == subject {
-			due.KeyHash = ""
-		}
-		all = append(all, due)
+	due := Due{index: index, subject: subject, At: at}
+	if hash, ok := strings.CutPrefix(subject, ClaimPrefix); ok {
+		due.KeyHash = hash
 	}
-	return all, nil
+	return due, nil
 }
 
 // Of reports whether a record expires when the entry says.
