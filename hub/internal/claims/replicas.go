@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -193,9 +194,11 @@ const resumeEvery = 5 * time.Second
 
 // lead does what one replica does for all. Two that do it for a moment cost calls: every write is conditional.
 func (s *Service) lead(ctx context.Context) {
-	resume, sweep := s.clock.NewTicker(resumeEvery), s.clock.NewTicker(sweepEvery)
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	sweeping.Go(func() { s.sweepAgain(ctx) })
+	resume := s.clock.NewTicker(resumeEvery)
 	defer resume.Stop()
-	defer sweep.Stop()
 	var orphans openClaims
 	for {
 		s.resumeLogged(ctx, &orphans, false)
@@ -203,8 +206,6 @@ func (s *Service) lead(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-resume.C():
-		case <-sweep.C():
-			s.sweepLogged(ctx)
 		}
 	}
 }

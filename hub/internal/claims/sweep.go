@@ -20,6 +20,8 @@ const (
 	sweepEvery = 30 * time.Second
 	// sweepAtOnce bounds the concurrent writes of a sweep; the store groups them.
 	sweepAtOnce = 64
+	// sweepPatience bounds how long a sweep waits for the responses of one cluster, in all.
+	sweepPatience = 10 * time.Second
 	// clockDoubt is how long after its deadline an accepted claim is still resumed. The deadline was written by a clock that may
 	// have been ten minutes off one way and may be ten minutes off the other way now (I11), and the hub may have been away for a
 	// while.
@@ -47,6 +49,10 @@ func (s *Service) Run(ctx context.Context) error {
 	var own openClaims
 	if s.shared != nil {
 		s.resumeLogged(ctx, &own, true)
+	} else {
+		var sweeping sync.WaitGroup
+		defer sweeping.Wait()
+		sweeping.Go(func() { s.sweepAgain(ctx) })
 	}
 	for tick := 0; ; {
 		select {
@@ -56,9 +62,7 @@ func (s *Service) Run(ctx context.Context) error {
 			s.endAgain()
 		case <-ticker.C():
 			tick++
-			if s.shared == nil {
-				s.sweepLogged(ctx)
-			} else {
+			if s.shared != nil {
 				s.resumeLogged(ctx, &own, true)
 			}
 			if tick%countEvery == 0 {
@@ -117,15 +121,25 @@ func (s *Service) resume(ctx context.Context, hash string, doubt time.Duration) 
 	return err
 }
 
-func (s *Service) sweepLogged(ctx context.Context) {
-	if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-		s.log.Error(err, "Could not drop expired claim keys")
+// sweepAgain sweeps until ctx ends. Ends and resumed claims do not wait for it; because a sweep waits for clusters.
+func (s *Service) sweepAgain(ctx context.Context) {
+	ticker := s.clock.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+				s.log.Error(err, "Could not drop expired claim keys")
+			}
+		}
 	}
 }
 
 // sweep drops all that has expired, oldest first.
 func (s *Service) sweep(ctx context.Context) error {
-	now, silent := s.clock.Now(), map[string]bool{}
+	now, waited := s.clock.Now(), map[string]time.Duration{}
 	writes, ctx := errgroup.WithContext(ctx)
 	writes.SetLimit(sweepAtOnce)
 	var failure error
@@ -135,7 +149,7 @@ func (s *Service) sweep(ctx context.Context) error {
 		}
 		var write func() error
 		if err == nil {
-			write, err = s.expire(ctx, due, now, silent)
+			write, err = s.expire(ctx, due, now, waited)
 		}
 		if err != nil {
 			failure = err
@@ -152,9 +166,10 @@ func (s *Service) sweep(ctx context.Context) error {
 }
 
 // expire returns the write for what is due: an ended claim is dropped. A claim that never ended is dropped only when its cluster holds
-// nothing for it; otherwise it is checked again after another retention. A cluster that failed to respond is not asked again in this
-// sweep.
-func (s *Service) expire(ctx context.Context, due ledger.Due, now time.Time, silent map[string]bool) (write func() error, err error) {
+// nothing for it; otherwise it is checked again after another retention.
+func (s *Service) expire(
+	ctx context.Context, due ledger.Due, now time.Time, waited map[string]time.Duration,
+) (write func() error, err error) {
 	hash := due.KeyHash
 	if hash == "" {
 		return func() error { return s.ledger.DropDue(ctx, due) }, nil
@@ -166,13 +181,8 @@ func (s *Service) expire(ctx context.Context, due ledger.Due, now time.Time, sil
 	if !due.Of(h.Record) {
 		return func() error { return s.ledger.DropDue(ctx, due) }, nil
 	}
-	gone := h.Record.State == ledger.Ended || h.Record.State == ledger.Refused || s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID)
-	if !gone && !silent[h.Record.Cluster] {
-		_, err := s.lookup(ctx, hash, h.Record)
-		gone = err != nil && reasonOf(err) == problem.NotFound
-		silent[h.Record.Cluster] = err != nil && !gone
-	}
-	if gone {
+	if h.Record.State == ledger.Ended || h.Record.State == ledger.Refused || s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID) ||
+		s.holdsNothing(ctx, hash, h.Record, waited) {
 		return func() error {
 			if err := s.ledger.Drop(ctx, hash, h); err != nil {
 				return err
@@ -187,6 +197,28 @@ func (s *Service) expire(ctx context.Context, due ledger.Due, now time.Time, sil
 		_, err := s.ledger.Save(ctx, hash, h, &next)
 		return err
 	}, nil
+}
+
+// holdsNothing reports whether a claim's cluster says that it holds nothing for it. In one sweep a cluster is not asked again after it
+// failed to respond, or after sweepPatience in all.
+func (s *Service) holdsNothing(ctx context.Context, hash string, r *ledger.Record, waited map[string]time.Duration) bool {
+	left := sweepPatience - waited[r.Cluster]
+	if left <= 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	began := s.clock.Now()
+	_, err := s.lookup(ctx, hash, r)
+	waited[r.Cluster] += s.clock.Since(began)
+	if err == nil {
+		return false
+	}
+	if reasonOf(err) == problem.NotFound {
+		return true
+	}
+	waited[r.Cluster] = sweepPatience
+	return false
 }
 
 // countEvery is the number of sweeps between two counts of the records.
