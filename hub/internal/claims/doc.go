@@ -137,6 +137,7 @@
 //   - A sweep drops all that has expired; because otherwise the ledger and its quotas fill up: TestASweepDropsAllThatHasExpired.
 //   - A sweep has its own goroutine, and waits 10 s at most for each cluster; because a slow one must delay no end, no resumed claim and no
 //     expiry of others: TestASlowClusterDelaysNoEndsAndNoExpiryOfOthers, TestASlowClusterDelaysNoResumption.
+//   - A damaged record or index entry stays, and stops neither the hub nor a sweep: TestADamagedRecordStopsNothingElse.
 //
 // # What differs from the design
 //

@@ -97,7 +97,10 @@ func (s *Service) takeUp(ctx context.Context) error {
 		return err
 	}
 	for _, o := range open {
-		if err := s.resume(ctx, o.KeyHash, clockDoubt); err != nil {
+		err := s.resume(ctx, o.KeyHash, clockDoubt)
+		if errors.Is(err, ledger.ErrDamaged) {
+			s.log.Error(err, "Could not resume a claim without a waiting caller", "claimKey", o.KeyHash)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -137,12 +140,12 @@ func (s *Service) sweepAgain(ctx context.Context) {
 	}
 }
 
-// sweep drops all that has expired, oldest first.
+// sweep drops all that has expired, oldest first. What cannot be read stays.
 func (s *Service) sweep(ctx context.Context) error {
 	now, waited := s.clock.Now(), map[string]time.Duration{}
 	writes, ctx := errgroup.WithContext(ctx)
 	writes.SetLimit(sweepAtOnce)
-	var failure error
+	var failure, unreadable error
 	for due, err := range s.ledger.Due(ctx) {
 		if err == nil && due.At.After(now) {
 			break
@@ -150,6 +153,10 @@ func (s *Service) sweep(ctx context.Context) error {
 		var write func() error
 		if err == nil {
 			write, err = s.expire(ctx, due, now, waited)
+		}
+		if errors.Is(err, ledger.ErrDamaged) {
+			unreadable = err
+			continue
 		}
 		if err != nil {
 			failure = err
@@ -161,6 +168,9 @@ func (s *Service) sweep(ctx context.Context) error {
 			}
 			return nil
 		})
+	}
+	if unreadable != nil { // one for all; because they are found again by each sweep
+		s.log.Error(unreadable, "Could not check all that has expired, because it is damaged")
 	}
 	return errors.Join(writes.Wait(), failure)
 }

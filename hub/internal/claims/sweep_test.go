@@ -5,6 +5,7 @@ package claims
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,37 @@ func TestASlowClusterDelaysNoResumption(t *testing.T) {
 		synctest.Wait()
 		if r := f.recordOf("k"); r.State != ledger.Answered {
 			t.Errorf("a claim is not resumed while a sweep waits for a cluster: %+v", r)
+		}
+	})
+}
+
+// TestADamagedRecordStopsNothingElse: the hub starts, resumes other claims and drops other keys.
+func TestADamagedRecordStopsNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3})
+		f.Workers["east"].OnClaim = hangs
+		f.create(workertest.Request("open", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
+		hash := strings.Repeat("0", 32)
+		expired := fmt.Sprintf("expire/%012d/", time.Now().Add(-time.Hour).Unix())
+		_, err := f.store.Commit(t.Context(), store.Txn{Puts: []store.Put{
+			{Key: ledger.ClaimPrefix + hash, Value: []byte("{")}, {Key: "open/" + hash},
+			{Key: expired + ledger.ClaimPrefix + hash}, {Key: "expire/!"},
+		}})
+		must.Succeed(t, err)
+		keep(t, f.hub.ledger, "ended", "east", ledger.Ended, -time.Minute)
+		f.restart()
+		f.Workers["east"].OnClaim = nil
+		defer runHub(t, f.hub)()
+		time.Sleep(sweepEvery + time.Second)
+		synctest.Wait()
+		if r := f.record("open"); r.State != ledger.Answered {
+			t.Errorf("an open claim is not resumed: %+v", r)
+		}
+		if f.record("ended") != nil {
+			t.Error("a key that expired later is kept")
+		}
+		if stored := f.stored(); !strings.Contains(stored, ledger.ClaimPrefix+hash) {
+			t.Errorf("the damaged record is not kept: %s", stored)
 		}
 	})
 }

@@ -5,6 +5,7 @@ package ledger
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -16,6 +17,9 @@ import (
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
 )
+
+// ErrDamaged means that a record, or an entry of an index, cannot be read. None is ever written. It says nothing about others.
+var ErrDamaged = errors.New("damaged")
 
 // Ledger reads and writes records. It decides nothing.
 type Ledger struct {
@@ -41,10 +45,10 @@ func (l *Ledger) Load(ctx context.Context, hash string) (Held, error) {
 	}
 	r := &Record{}
 	if err := json.Unmarshal(entry.Value, r); err != nil {
-		return Held{}, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
+		return Held{}, fmt.Errorf("claim %s in the store is %w: %w", hash, ErrDamaged, err)
 	}
 	if err := timestamppb.New(r.CreatedAt).CheckValid(); err != nil {
-		return Held{}, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
+		return Held{}, fmt.Errorf("claim %s in the store is %w: %w", hash, ErrDamaged, err)
 	}
 	return Held{r, entry.Revision, len(entry.Value)}, nil
 }
@@ -107,7 +111,7 @@ func (l *Ledger) ByID(ctx context.Context, id string) (r IDRecord, revision uint
 		return IDRecord{}, 0, wrapLoad(err)
 	}
 	if err := json.Unmarshal(entry.Value, &r); err != nil {
-		return IDRecord{}, 0, fmt.Errorf("sandbox %s in the store is damaged: %w", id, err)
+		return IDRecord{}, 0, fmt.Errorf("sandbox %s in the store is %w: %w", id, ErrDamaged, err)
 	}
 	return r, entry.Revision, nil
 }
@@ -149,7 +153,7 @@ type Due struct {
 	KeyHash        string // of a record; empty: it is an entry of a sandbox id
 }
 
-// Due reads what is due for a check, earliest first. An error of the store ends it.
+// Due reads what is due for a check, earliest first. A damaged entry is an error, and the next one follows. An error of the store ends it.
 func (l *Ledger) Due(ctx context.Context) iter.Seq2[Due, error] {
 	return func(yield func(Due, error) bool) {
 		for entry, err := range store.All(ctx, l.store, expirePrefix, eachPage) {
@@ -157,8 +161,7 @@ func (l *Ledger) Due(ctx context.Context) iter.Seq2[Due, error] {
 				yield(Due{}, fmt.Errorf("reading what expires: %w", err))
 				return
 			}
-			due, err := dueOf(entry.Key)
-			if !yield(due, err) || err != nil {
+			if !yield(dueOf(entry.Key)) {
 				return
 			}
 		}
@@ -220,7 +223,7 @@ func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held) error) e
 		hash := strings.TrimPrefix(entry.Key, ClaimPrefix)
 		r := &Record{}
 		if err := json.Unmarshal(entry.Value, r); err != nil {
-			return fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
+			return fmt.Errorf("claim %s in the store is %w: %w", hash, ErrDamaged, err)
 		}
 		if err := do(hash, Held{r, entry.Revision, len(entry.Value)}); err != nil {
 			return err

@@ -95,7 +95,7 @@ func parseExpireKey(key string) (at time.Time, subject string, err error) {
 	rest := strings.TrimPrefix(key, expirePrefix)
 	stamp, subject, ok := strings.Cut(rest, "/")
 	if _, err := fmt.Sscanf(stamp, "%d", &seconds); err != nil || !ok {
-		return time.Time{}, "", fmt.Errorf("entry %q of the claims file is damaged", key)
+		return time.Time{}, "", fmt.Errorf("entry %q of the claims file is %w", key, ErrDamaged)
 	}
 	return time.Unix(seconds, 0), subject, nil
 }
@@ -194,7 +194,7 @@ func (r *Record) ParseDecision() (*sandboxv1.Decision, error) {
 
 func unmarshal(data []byte, into proto.Message, what string) error {
 	if err := proto.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("reading the %s of a claim: %w", what, err)
+		return fmt.Errorf("the %s of a claim is %w: %w", what, ErrDamaged, err)
 	}
 	return nil
 }
