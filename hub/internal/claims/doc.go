@@ -132,6 +132,12 @@
 //   - Only the sandbox's record tells whether its template has the daemon, so a claim without one is INVALID after its Pod was taken, and
 //     that Pod is released: TestAnEnvironmentThatCannotBeSet.
 //
+// # Ends that a cluster has not confirmed
+//
+//   - They are repeated until it confirms them: TestAnEndThatIsNotConfirmedIsToldAgain, TestAnEndIsToldAgainWhileKeysAreMissing.
+//   - Each cluster has its own bounds, of what is remembered and of calls in flight; because one that is silent, or lies, must leave room
+//     for others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers.
+//
 // # Expired keys
 //
 //   - A sweep drops all that has expired; because otherwise the ledger and its quotas fill up: TestASweepDropsAllThatHasExpired.

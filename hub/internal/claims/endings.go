@@ -13,10 +13,12 @@ import (
 const (
 	// endingEvery is the interval at which an unconfirmed end is sent to a cluster again.
 	endingEvery = 2 * time.Second
-	// endingsAtOnce bounds the calls of one round, maxEndings what is remembered. Ends beyond that, and those that a restart of
-	// the hub forgets, are found again in the key index of the cluster's next complete report.
-	endingsAtOnce = 256
-	maxEndings    = 10_000
+	// maxEndings bounds what is remembered of one cluster. Ends beyond that, and those that a restart of the hub forgets, are found again
+	// in the key index of the cluster's next complete report.
+	maxEndings = 1000
+	// endingsOfCluster bounds the calls in flight to one cluster, endingsAtOnce those to all: half of what the background has room for.
+	endingsOfCluster = 32
+	endingsAtOnce    = 512
 )
 
 // ending is what a cluster has to end: a sandbox, or an attempt whose sandbox is not known.
@@ -28,49 +30,100 @@ type ending struct {
 }
 
 // endings are the ends that a cluster has not confirmed: it was away, or its API server was in trouble. They are retried here;
-// because a caller whose end was acknowledged does not retry, and the sandbox would run on.
+// because a caller whose end was acknowledged does not retry, and the sandbox would run on. Each cluster has its own bounds; because
+// one that is away for long must leave room for others (I10).
 type endings struct {
-	mu      sync.Mutex
-	waiting map[ending]bool // true: a call is in flight
+	mu       sync.Mutex
+	clusters map[string]*clusterEndings
 }
+
+type clusterEndings struct {
+	waiting map[ending]bool // true: a call is in flight
+	asked   int             // calls in flight
+}
+
+func newEndings() *endings { return &endings{clusters: map[string]*clusterEndings{}} }
 
 // add reports whether there is room for it.
 func (e *endings) add(what ending) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, known := e.waiting[what]
-	if known = known || len(e.waiting) < maxEndings; known {
-		e.waiting[what] = false
+	c := e.clusters[what.cluster]
+	if c == nil {
+		c = &clusterEndings{waiting: map[ending]bool{}}
+		e.clusters[what.cluster] = c
 	}
-	return known
+	asked, known := c.waiting[what]
+	if !known && len(c.waiting) >= maxEndings {
+		return false
+	}
+	if asked {
+		c.asked--
+	}
+	c.waiting[what] = false
+	return true
 }
 
 func (e *endings) remove(what ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.waiting, what)
+	c := e.clusters[what.cluster]
+	if c == nil {
+		return
+	}
+	if c.waiting[what] {
+		c.asked--
+	}
+	delete(c.waiting, what)
+	if len(c.waiting) == 0 {
+		delete(e.clusters, what.cluster)
+	}
 }
 
-// take returns some endings without a call in flight.
-func (e *endings) take(most int) (out []ending) {
+// take returns endings without a call in flight, from the clusters by turns. Which clusters come first is chance; so each gets its turn.
+func (e *endings) take() (out []ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for what, asked := range e.waiting {
-		if len(out) == most {
-			break
-		}
-		if !asked {
-			e.waiting[what] = true
-			out = append(out, what)
+	room := endingsAtOnce
+	for _, c := range e.clusters {
+		room -= c.asked
+	}
+	for before := -1; before < len(out); {
+		before = len(out)
+		for _, c := range e.clusters {
+			if len(out) >= room {
+				return out
+			}
+			if what, ok := c.next(); ok {
+				out = append(out, what)
+			}
 		}
 	}
 	return out
 }
 
-func (e *endings) len() int {
+// next returns an ending without a call in flight, if the cluster may have one more.
+func (c *clusterEndings) next() (ending, bool) {
+	if c.asked >= endingsOfCluster {
+		return ending{}, false
+	}
+	for what, asked := range c.waiting {
+		if !asked {
+			c.waiting[what] = true
+			c.asked++
+			return what, true
+		}
+	}
+	return ending{}, false
+}
+
+func (e *endings) len() (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.waiting)
+	for _, c := range e.clusters {
+		n += len(c.waiting)
+	}
+	return n
 }
 
 // settle records the result of sending a cluster an end. It reports whether the end will be sent again.
@@ -84,7 +137,7 @@ func (e *endings) settle(what ending, err error) (repeated bool) {
 
 // endAgain sends clusters again the ends that they have not confirmed.
 func (s *Service) endAgain() {
-	for _, what := range s.endings.take(endingsAtOnce) {
+	for _, what := range s.endings.take() {
 		if s.fleet.Forgotten(what.cluster, "") {
 			s.endings.remove(what)
 			continue

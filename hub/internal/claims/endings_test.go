@@ -4,6 +4,8 @@ package claims
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,19 +75,87 @@ func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
 	})
 }
 
-// I10: what is remembered is bounded, and is retried although there is no room for more.
+// I10: what is remembered of a cluster, and asked of it at once, is bounded; it is retried although there is no room for more. Another
+// cluster has its own room.
 func TestEndingsAreBounded(t *testing.T) {
-	e := &endings{waiting: map[ending]bool{}}
+	e := newEndings()
 	for n := range int32(maxEndings + 1) {
-		e.add(ending{cluster: "east", attempt: n})
+		if added := e.add(ending{cluster: "east", attempt: n}); added != (n < maxEndings) {
+			t.Fatalf("end %d is remembered: %t", n, added)
+		}
 	}
-	if e.len() != maxEndings {
-		t.Errorf("%d are remembered, want %d", e.len(), maxEndings)
+	if !e.add(ending{cluster: "west"}) || e.len() != maxEndings+1 {
+		t.Errorf("%d are remembered, want %d of east and west's", e.len(), maxEndings)
 	}
-	for _, what := range e.take(maxEndings) {
-		e.settle(what, problem.New(problem.Unavailable, "not yet"))
+	for range 2 {
+		taken := e.take()
+		if len(taken) != endingsOfCluster+1 || !slices.Contains(taken, ending{cluster: "west"}) {
+			t.Errorf("%d are asked for, want %d of east and west's", len(taken), endingsOfCluster)
+		}
+		if more := e.take(); len(more) > 0 {
+			t.Errorf("%d more are asked for meanwhile", len(more))
+		}
+		for _, what := range taken {
+			if !e.settle(what, problem.New(problem.Unavailable, "not yet")) {
+				t.Errorf("%v is forgotten", what)
+			}
+		}
 	}
-	if again := len(e.take(maxEndings)); again != maxEndings {
-		t.Errorf("%d are asked for again, want %d", again, maxEndings)
+	for _, what := range e.take() {
+		e.settle(what, nil)
 	}
+	if want := maxEndings - endingsOfCluster; e.len() != want || len(e.take()) != endingsOfCluster {
+		t.Errorf("%d are remembered after some were confirmed, want %d", e.len(), want)
+	}
+}
+
+// I10: all clusters together get no more calls at once than the background has room for, and take turns.
+func TestEndingsOfManyClustersTakeTurns(t *testing.T) {
+	e, clusters := newEndings(), endingsAtOnce/4
+	for n := range clusters {
+		for attempt := range int32(endingsOfCluster) {
+			e.add(ending{cluster: fmt.Sprint("c", n), attempt: attempt})
+		}
+	}
+	turns := map[string]int{}
+	for _, what := range e.take() {
+		turns[what.cluster]++
+	}
+	for cluster, n := range turns {
+		if n != 4 {
+			t.Errorf("%d of %s, want 4", n, cluster)
+		}
+	}
+	if len(turns) != clusters || len(e.take()) > 0 {
+		t.Errorf("%d clusters have their turn, want %d and no more at once", len(turns), clusters)
+	}
+}
+
+// I7, I10: a cluster that does not respond takes neither the room nor the background work of others.
+func TestASilentClusterLeavesRoomForEndsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+		defer runHub(t, f.hub)()
+		id, west := f.create(workertest.Request("", workertest.Prefer("west"))).GetId(), f.Workers["west"]
+		f.Workers["east"].OnCall = func(ctx context.Context, _ *federationv1.Dispatch) (*federationv1.Answer, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		for n := range int32(10 * maxEndings) {
+			f.hub.endings.add(ending{cluster: "east", hash: workertest.KeyHash("k"), attempt: n})
+		}
+		time.Sleep(5*endingEvery + time.Millisecond)
+		if n := f.hub.background.Following(); n > endingsOfCluster {
+			t.Errorf("%d calls wait for one cluster, want %d at most", n, endingsOfCluster)
+		}
+		west.SetConnected(false)
+		_, err := f.hub.End(t.Context(), "west", id)
+		workertest.WantReason(t, err, problem.Unavailable)
+		west.SetConnected(true)
+		time.Sleep(2 * endingEvery)
+		synctest.Wait()
+		if west.Count() != 0 {
+			t.Error("an end is not repeated while another cluster does not respond")
+		}
+	})
 }

@@ -111,12 +111,12 @@ func TestAReleaseWithoutAKeyIsRepeatedAndSaysSo(t *testing.T) {
 		if east.Count() != 0 {
 			t.Error("the sandbox runs on")
 		}
-		t.Log("where there is no room, it is not repeated")
-		for n := range int32(maxEndings) {
-			f.hub.endings.add(ending{cluster: "mars", attempt: n})
-		}
+		t.Log("where there is no room for its cluster, it is not repeated")
 		id = f.create(workertest.Request("")).GetId()
 		east.SetConnected(false)
+		for n := range int32(maxEndings) {
+			f.hub.endings.add(ending{cluster: "east", attempt: n})
+		}
 		if _, err = f.hub.End(t.Context(), "east", id); err == nil || !strings.Contains(err.Error(), "the release is not recorded") {
 			t.Errorf("the caller is told %v", err)
 		}

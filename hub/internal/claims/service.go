@@ -138,7 +138,7 @@ func New(opts Options) *Service {
 	if opts.Shared != nil {
 		records, replica = &patient{Store: opts.Shared}, cmp.Or(opts.Replica, rand.Text())
 	}
-	unconfirmed := &endings{waiting: map[ending]bool{}}
+	unconfirmed := newEndings()
 	return &Service{
 		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(records),
 		shared: opts.Shared, replica: replica, live: opts.Live,
