@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
@@ -15,8 +17,12 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// cycledPods is the size of the pool whose Pods are claimed, released and replaced.
-const cycledPods = 100
+const (
+	// cycledPods is the size of the pool whose Pods are claimed, released and replaced.
+	cycledPods = 100
+	// unreturned is how long a sandbox lives whose caller left as it was returned; because the pool has to be full again within patience.
+	unreturned = 30 * time.Second
+)
 
 // release gives a sandbox back.
 type release func(ctx context.Context) error
@@ -46,7 +52,9 @@ func (b *bench) newHubPool(ctx context.Context) (*plane.Plane, hubPool, error) {
 }
 
 func (p hubPool) claim(ctx context.Context) (release, error) {
-	sandbox, err := p.hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: envName})
+	sandbox, err := p.hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
+		Namespace: namespace, Env: envName, FirstActivityTimeout: durationpb.New(unreturned),
+	})
 	if err != nil {
 		return nil, err
 	}
