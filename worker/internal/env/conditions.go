@@ -147,7 +147,7 @@ func templateConsistentOf(o *observation) patch.Condition {
 			unequal = append(unequal, fmt.Sprintf("%s: %s", member.Name, why))
 		}
 	}
-	lines := strings.Join(slices.Concat(other, version, old, types, unequal), "; ")
+	lines := clip.Text(strings.Join(slices.Concat(other, version, old, types, unequal), "; "), longestMessage)
 	switch {
 	case len(other) > 0:
 		return patch.False(consistent, v1alpha1.ReasonTemplateMismatch, lines)

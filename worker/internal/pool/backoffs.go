@@ -36,13 +36,16 @@ func newBackoffs(clk clock.PassiveClock) *backoffs {
 	return &backoffs{clock: clk, nodes: map[string]backoff{}}
 }
 
-// observe looks at Pods, and returns the longest time for which each node has recently held one back. Memory is bounded by the
-// nodes (I10).
+// observe looks at Pods whose image is swapped, and returns the longest time for which each node has recently held one back. Others that
+// crash say nothing of it; and one pool's crashes must not end the resets of all (I14). Memory is bounded by the nodes (I10).
 func (b *backoffs) observe(pods []*corev1.Pod) map[string]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	for _, pod := range pods {
+		if phase := sandbox.PhaseOf(pod); phase != sandbox.Starting && phase != sandbox.Stopping {
+			continue
+		}
 		if held, ok := sandbox.HeldBack(pod); ok {
 			b.nodes[pod.Spec.NodeName] = backoff{longest: max(held, b.nodes[pod.Spec.NodeName].longest), last: now}
 		}

@@ -10,10 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"navix.sh/atoll/api/v1alpha1"
 )
 
 func heldBy(node, period string) *corev1.Pod {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main"}}}}
+	pod.Labels = map[string]string{v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseStopping}
 	cs := corev1.ContainerStatus{Name: "main"}
 	if period != "" {
 		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
@@ -33,6 +36,9 @@ func TestBackoffs(t *testing.T) {
 		}
 	}
 	want("nothing", b.observe([]*corev1.Pod{heldBy("a", "")}), nil)
+	crashing := heldBy("a", "5m0s")
+	crashing.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseIdle
+	want("an idle Pod that crashes", b.observe([]*corev1.Pod{crashing}), nil)
 	want("first", b.observe([]*corev1.Pod{heldBy("a", "20s"), heldBy("b", "1s"), heldBy("c", "")}),
 		map[string]time.Duration{"a": 20 * time.Second, "b": time.Second})
 	clk.SetTime(clk.Now().Add(40 * time.Minute))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -108,6 +109,12 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 	return b
 }
 
+// isUnclear reports whether a write may have happened although it failed.
+func isUnclear(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
+}
+
 // createPod asks the plugins, and then the API server, which may refuse as well.
 func (r *Reconciler) createPod(
 	ctx context.Context, key types.NamespacedName, s *snapshot, pod *corev1.Pod,
@@ -122,14 +129,15 @@ func (r *Reconciler) createPod(
 	}
 	// This comes before the request; because its event may arrive before its response.
 	r.expectations.ExpectCreation(key, pod.Name)
-	if err = r.opts.Client.Create(ctx, request.Pod); err == nil {
+	err = r.opts.Client.Create(ctx, request.Pod)
+	if isUnclear(err) {
+		// The same name again; because a Pod that the first request has created exists, and is not created twice (I9).
+		err = r.opts.Client.Create(ctx, request.Pod)
+	}
+	if err == nil || apierrors.IsAlreadyExists(err) { // names are random, so the one that exists is this one
 		return nil, outcomeDone, nil
 	}
 	r.expectations.CreationSeen(key, pod.Name)
-	if apierrors.IsAlreadyExists(err) {
-		// The name was taken. The next round chooses another.
-		return nil, outcomeError, nil
-	}
 	if refusal, ok := admission.OfPodCreation(err); ok {
 		return &refusal, outcomeRefused, nil
 	}

@@ -98,8 +98,8 @@ func jobs(s *snapshot) []hooks.Job {
 	return all
 }
 
-// podsOf lists the Pods that the pool controls. Once the pool is gone it lists all Pods with the pool's label; because a Pod
-// whose owner is gone still waits for its record.
+// podsOf lists the Pods that the pool controls, and those of an earlier pool of its name that are being deleted. Once the pool is gone it
+// lists all Pods with the pool's label; because a Pod whose owner is gone still waits for its record.
 func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) ([]*corev1.Pod, error) {
 	all, err := sandboxcache.Cached(r.opts.Client).InPool(ctx, key)
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool 
 	}
 	pods := make([]*corev1.Pod, 0, len(all))
 	for _, pod := range all {
-		if pool == nil || metav1.IsControlledBy(pod, pool) || sandbox.PhaseOf(pod) != "" && orphaned(pod) {
+		if pool == nil || metav1.IsControlledBy(pod, pool) || sandbox.PhaseOf(pod) != "" && (orphaned(pod) || pod.DeletionTimestamp != nil) {
 			pods = append(pods, pod)
 		}
 	}

@@ -3,13 +3,16 @@
 package pool
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
@@ -35,6 +38,7 @@ type fixture struct {
 
 	mu      sync.Mutex // writes come side by side
 	created []string   // Pods, by name
+	lost    int        // responses to creates that are lost
 	deleted int
 	patched []string
 }
@@ -55,8 +59,14 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				st.mu.Lock()
 				st.created = append(st.created, obj.GetName())
+				isLost := st.lost > 0
+				st.lost--
 				st.mu.Unlock()
-				return c.Create(ctx, obj, opts...)
+				if !isLost {
+					return c.Create(ctx, obj, opts...)
+				}
+				copied, _ := obj.DeepCopyObject().(client.Object)
+				return cmp.Or(c.Create(ctx, copied, opts...), context.DeadlineExceeded)
 			},
 			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
 				st.mu.Lock()
@@ -127,6 +137,29 @@ func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
 	st.reconcile(t)
 	if st.deleted != 1 {
 		t.Errorf("deleted %d times", st.deleted)
+	}
+}
+
+// TestI9ALostResponseCreatesNoSecondPod: the create is repeated with the same name.
+func TestI9ALostResponseCreatesNoSecondPod(t *testing.T) {
+	st := newFixture(t, 1)
+	st.lost = 1
+	st.reconcile(t)
+	st.reconcile(t)
+	if len(st.created) != 2 || st.created[0] != st.created[1] {
+		t.Errorf("created %q for one replica", st.created)
+	}
+}
+
+// TestPodsOfAnEarlierPoolAreBuried: a pool was removed by force, and one of the same name was created.
+func TestPodsOfAnEarlierPoolAreBuried(t *testing.T) {
+	st := newFixture(t, 0)
+	pod, now := newPod(st.pool, "r1", "old", ""), metav1.NewTime(st.clock.Now())
+	pod.UID, pod.OwnerReferences[0].UID, pod.DeletionTimestamp = "old", "earlier", &now
+	st.seen = []corev1.Pod{*pod}
+	st.reconcile(t)
+	if len(st.patched) != 1 || !strings.Contains(st.patched[0], "finalizers") {
+		t.Errorf("patched %q, want the finalizer removed", st.patched)
 	}
 }
 
