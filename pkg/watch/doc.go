@@ -17,7 +17,9 @@
 //     watches, and for a minute longer, so that a watch that broke off goes on.
 //   - Each change has a revision. A copy keeps the latest state of a sandbox with the revision of its last change, not the changes;
 //     a watch is a revision that it has reached. So no event is queued, however slow a watch is (I10).
-//   - A copy keeps the last records of ended sandboxes. A watch that is behind one that was dropped has missed it: EXPIRED.
+//   - A copy keeps the last records of ended sandboxes. A watch that is behind one that was dropped has missed it: EXPIRED. It is compared
+//     before the changes that follow are sent; because these move the watch past what it has missed:
+//     TestI14AWatchThatMissedAnEndDuringABookmark.
 //   - A mark names its copy. A mark of another process, or of a copy that is gone, is EXPIRED too: the caller watches anew.
 //
 // # Clusters that are away (I5)

@@ -209,6 +209,7 @@ type look struct {
 	ages    []*durationpb.Duration // of these, how long ago they were heard; nil: they are as they are now
 	away    []string               // the clusters whose sandboxes are not known as they are now
 	settled bool                   // each other one was heard
+	horizon uint64                 // what ended up to here may be missing in changes
 	next    <-chan struct{}
 }
 
@@ -216,7 +217,7 @@ type look struct {
 func (t *topic) since(revision uint64, most int, only string) (l look) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l.next = t.changed
+	l.next, l.horizon = t.changed, t.horizon
 	l.away, l.settled = t.away(only)
 	at := sort.Search(len(t.log), func(i int) bool { return t.log[i].revision > revision })
 	for _, e := range t.log[at:] {

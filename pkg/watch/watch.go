@@ -266,13 +266,13 @@ func (w *watch) serve(ctx context.Context) error {
 	patient, begun := true, false
 	for {
 		seen := w.topic.since(w.cursor, batch, w.Cluster)
+		if seen.horizon > max(w.cursor, w.floor) { // before the cursor moves past what is missing
+			return expired("the watch has missed sandboxes that have ended, because more ended than it was sent in time")
+		}
 		for i := range seen.changes {
 			if err := w.pass(ctx, &seen.changes[i], seen.ages[i]); err != nil {
 				return err
 			}
-		}
-		if w.topic.position().horizon > max(w.cursor, w.floor) {
-			return expired("the watch has missed sandboxes that have ended, because its caller takes events too slowly")
 		}
 		if len(seen.changes) > 0 {
 			continue

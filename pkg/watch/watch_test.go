@@ -207,6 +207,13 @@ func (w *world) slowly(list *sandboxv1.ListSandboxesRequest) *ear {
 	return w.watch(list)
 }
 
+// hold makes the caller take nothing until its block is closed.
+func (e *ear) hold() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.block = make(chan struct{})
+}
+
 func (e *ear) send(event *sandboxv1.SandboxEvent) error {
 	e.mu.Lock()
 	block := e.block
@@ -505,9 +512,7 @@ func TestI14ASlowWatchThatMissedAnEnd(t *testing.T) {
 		east.put(0)
 		slow := w.watch(&list{})
 		slow.heard()
-		slow.mu.Lock()
-		slow.block = make(chan struct{})
-		slow.mu.Unlock()
+		slow.hold()
 		for n := range maxGraves + 10 {
 			east.put(1 + n)
 			synctest.Wait()
@@ -517,6 +522,29 @@ func TestI14ASlowWatchThatMissedAnEnd(t *testing.T) {
 		if n := len(w.topics[Scope{}].items); n > maxGraves+1 {
 			t.Errorf("I10: a copy has %d sandboxes", n)
 		}
+		close(slow.block)
+		if got := slow.reason(); got != problem.Expired {
+			t.Errorf("it ended with %q", got)
+		}
+	})
+}
+
+// TestI14: so is one that has missed ends while it sent a BOOKMARK, although later ends follow.
+func TestI14AWatchThatMissedAnEndDuringABookmark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Limits{Patience: time.Hour}, "east")
+		east := w.clusters["east"]
+		for n := range maxGraves + 10 {
+			east.put(n)
+		}
+		slow := w.watch(&list{})
+		slow.heard()
+		slow.hold()
+		time.Sleep(bookmarkEvery + time.Second)
+		for n := range maxGraves + 10 {
+			east.end(n)
+		}
+		synctest.Wait()
 		close(slow.block)
 		if got := slow.reason(); got != problem.Expired {
 			t.Errorf("it ended with %q", got)
