@@ -26,7 +26,7 @@
 //
 // A feed that breaks changes nothing in the copy: its cluster is named in a BOOKMARK, and its sandboxes stay as they were. A new
 // feed begins with all that is there; what is not in that has ended meanwhile. A cluster that was forgotten takes its sandboxes
-// with it.
+// with it. What its feed still tells is ignored; because it would bring them back: TestAForgottenClusterStaysForgotten.
 //
 // Events of sandboxes that are as last heard have a staleAge, as in lists. A cluster that was away when a copy began is in it as the
 // hub last knew it, until its feed says how it is: TestAWatchOfAClusterThatIsAwayBegins. What was told before is not told again: the

@@ -104,7 +104,7 @@ func (t *topic) feed(ctx context.Context, cluster string, m *member) error {
 			if there != nil {
 				there[s.GetId()] = struct{}{}
 			}
-			if !t.put(cluster, s) {
+			if !t.put(cluster, m, s) {
 				return errBudget
 			}
 		}

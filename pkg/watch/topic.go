@@ -94,10 +94,13 @@ func (t *topic) tell() {
 	t.changed = make(chan struct{})
 }
 
-// put notes that a sandbox is there. It reports whether there is room for it.
-func (t *topic) put(cluster string, s *sandboxv1.Sandbox) bool {
+// put notes that a sandbox is there, unless its cluster has left. It reports whether there is room for it.
+func (t *topic) put(cluster string, m *member, s *sandboxv1.Sandbox) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.members[cluster] != m {
+		return true
+	}
 	if it := t.items[s.GetId()]; it != nil && !it.gone && !it.recalled && proto.Equal(it.sandbox, s) {
 		return true
 	}

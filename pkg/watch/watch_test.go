@@ -37,8 +37,9 @@ type cluster struct {
 	live    map[string]*sandboxv1.Sandbox
 	down    bool
 	silent  bool
-	gone    bool                 // forgotten
-	known   []*sandboxv1.Sandbox // as its hub last knew them
+	gone    bool                         // forgotten
+	known   []*sandboxv1.Sandbox         // as its hub last knew them
+	late    *federationv1.SandboxChanges // what its feed still tells after its end
 	changed chan struct{}
 }
 
@@ -102,6 +103,22 @@ func (c *cluster) feed(ctx context.Context, send func(*federationv1.SandboxChang
 	}
 }
 
+// lateFeed tells a last change after its end, and after what its end brings about.
+type lateFeed struct {
+	Feed
+	last *federationv1.SandboxChanges
+}
+
+func (f *lateFeed) Next() (*federationv1.SandboxChanges, error) {
+	changes, err := f.Feed.Next()
+	if err == nil || f.last == nil {
+		return changes, err
+	}
+	time.Sleep(reviewEvery)
+	changes, f.last = f.last, nil
+	return changes, nil
+}
+
 // world is a Service over clusters.
 type world struct {
 	*Service
@@ -146,7 +163,7 @@ func (w *world) Open(ctx context.Context, name string, _ Scope) (Feed, error) {
 	if c.down {
 		return nil, errors.New("down")
 	}
-	return Pipe(ctx, c.feed), nil
+	return &lateFeed{Pipe(ctx, c.feed), c.late}, nil
 }
 
 func (w *world) LastKnown(name string, scope Scope) (all []Known) {
@@ -429,6 +446,24 @@ func TestAWatchOfAClusterThatIsAwayBegins(t *testing.T) {
 		late := w.watch(&list{}, func(r *Request) { r.Scope.Namespace = "default" })
 		defer late.end()
 		late.want("its age is that of the feed, and the record of the one that has ended is none", "A 1-e 10s, B east")
+	})
+}
+
+// TestAForgottenClusterStaysForgotten: what its feed still tells brings no sandbox back.
+func TestAForgottenClusterStaysForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Limits{}, "east")
+		east := w.clusters["east"]
+		east.put(1)
+		east.late = &federationv1.SandboxChanges{Changed: []*sandboxv1.Sandbox{
+			{Id: east.id(1), ClusterId: east.name, Namespace: "default", Env: "demo", Phase: sandboxv1.Phase_STOPPING},
+		}}
+		e := w.watch(&list{})
+		defer e.end()
+		e.want("at first", "A 1-e, B")
+		east.change(func() { east.gone = true })
+		time.Sleep(4 * reviewEvery)
+		e.want("forgotten", "D 1-e")
 	})
 }
 
