@@ -97,7 +97,7 @@ func (s *Service) sender(cluster string) sender {
 // adoptAll compares every holder with its key's record and returns those that must end.
 func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federationv1.KeyHolder) ([]*federationv1.KeyHolder, error) {
 	var mu sync.Mutex
-	var strays, lies, doubts []*federationv1.KeyHolder
+	var strays, lies, doubts, unread []*federationv1.KeyHolder
 	var group errgroup.Group
 	group.SetLimit(maxAdopting)
 	for _, holder := range holders {
@@ -110,6 +110,8 @@ func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federati
 				lies = append(lies, holder)
 			case err == nil && bears == unproven:
 				doubts = append(doubts, holder)
+			case err == nil && bears == damaged:
+				unread = append(unread, holder)
 			case bears == stray && !holder.GetEnded():
 				strays = append(strays, holder)
 			}
@@ -122,6 +124,10 @@ func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federati
 	}
 	if len(doubts) > 0 {
 		s.reportUnproven(from.cluster, len(doubts), doubts[0])
+	}
+	if len(unread) > 0 {
+		s.log.Info("A cluster names claims whose records are damaged; their keys are neither returned nor claimed", "cluster", from.cluster,
+			"claims", len(unread), "claimKey", unread[0].GetKeyHash(), "sandbox", unread[0].GetSandboxId())
 	}
 	return strays, err
 }
@@ -147,7 +153,8 @@ func (s *Service) verify(from sender, hash string, attempt int32, proof string) 
 	return s.recovery.Verify(recovery.Dispatch{Cluster: from.cluster, UID: from.uid, KeyHash: hash, Attempt: attempt}, proof)
 }
 
-// weigh adopts a holder if its bearing says so.
+// weigh adopts a holder if its bearing says so. A damaged record stays, and keeps its key from being claimed. Where its request or the
+// sandbox's entry is damaged, the key is recorded as unproven; because nothing else may keep it from being claimed.
 func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.KeyHolder) (bearing, error) {
 	if !wellFormed(from.cluster, holder) {
 		return unsent, nil
@@ -155,6 +162,9 @@ func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.K
 	verdict := s.verify(from, holder.GetKeyHash(), holder.GetAttempt(), holder.GetProof())
 	for {
 		h, err := s.ledger.Load(ctx, holder.GetKeyHash())
+		if errors.Is(err, ledger.ErrDamaged) {
+			return damaged, nil
+		}
 		if err != nil {
 			return "", err
 		}
@@ -171,6 +181,10 @@ func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.K
 		case bears == beside:
 			s.log.Info("A Pod has a claim key that is not its own now; a ledger that was lost may have answered it, so it stays",
 				"cluster", from.cluster, "claimKey", holder.GetKeyHash(), "sandbox", holder.GetSandboxId())
+		}
+		if errors.Is(err, ledger.ErrDamaged) {
+			_, err = s.adopt(ctx, from.cluster, holder, h, unproven)
+			bears = damaged
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return bears, err

@@ -295,6 +295,30 @@ func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 	f.wantAnswer("k", moved.GetId())
 }
 
+// TestADamagedRecordKeepsNoClusterUnheard: other keys are served after a recovery, and its own is neither returned nor claimed.
+func TestADamagedRecordKeepsNoClusterUnheard(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 5})
+	whole := f.create(workertest.Request("whole"))
+	f.create(workertest.Request("record"))
+	entry := f.create(workertest.Request("entry"))
+	f.loseLedger()
+	_, err := f.store.Commit(t.Context(), store.Txn{Puts: []store.Put{
+		{Key: ledger.ClaimPrefix + ledger.KeyHash("", "default", "record"), Value: []byte("{")},
+		{Key: ledger.IDPrefix + entry.GetId(), Value: []byte("{")},
+	}})
+	must.Succeed(t, err)
+	f.tell("east")
+	if unheard := f.recovery.Unheard(f.Fleet.ClusterIDs()); len(unheard) > 0 {
+		t.Errorf("not heard are %v", unheard)
+	}
+	f.wantAnswer("whole", whole.GetId())
+	f.wantReason(problem.Unavailable, workertest.Request("record"))
+	f.wantReason(problem.OutcomeUnknown, workertest.Request("entry"))
+	if claims := f.Workers["east"].Claims(); len(claims) != 3 || f.Workers["east"].Count() != 3 {
+		t.Errorf("I2: claimed again: %v; %d Pods", claims, f.Workers["east"].Count())
+	}
+}
+
 // TestARestartInTheMiddleOfARecoveryGoesOn with the indexes that have arrived.
 func TestARestartInTheMiddleOfARecoveryGoesOn(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})

@@ -264,6 +264,8 @@ const (
 	unproven bearing = "Unproven"
 	// unsent: this hub did not send that claim to the cluster. It stays, counts for nothing, and raises an alarm (I15).
 	unsent bearing = "Unsent"
+	// damaged: what the ledger has about it cannot be read. It stays, and its key is neither returned nor claimed (I2).
+	damaged bearing = "Damaged"
 )
 
 // sender is the cluster that names a Pod's key, and what the hub may have lost about that cluster.

@@ -93,6 +93,8 @@
 //   - A restored record follows its key to a later attempt, unless it was returned or ended, or its cluster holds the earlier:
 //     TestI2ARestoredLedgerFollowsKeysThatMovedOn.
 //   - Sandboxes that a restored etcd lost have ended: TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded.
+//   - A damaged record is left out of both; because it says nothing about others. Its key is neither returned nor claimed:
+//     TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox.
 //
 // # What a report counts for (I15)
 //

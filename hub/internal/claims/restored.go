@@ -25,22 +25,29 @@ func (s *Service) OnRestored(cluster string, holders []*federationv1.KeyHolder) 
 	})
 }
 
-// endLost reads the whole ledger; because it is rare, and nothing else looks up claims by cluster.
+// endLost reads the whole ledger; because it is rare, and nothing else looks up claims by cluster. What cannot be read stays.
 func (s *Service) endLost(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) (ended int, err error) {
 	named := make(map[string]bool, len(holders))
 	for _, h := range holders {
 		named[h.GetKeyHash()] = true
 	}
-	err = s.ledger.Each(ctx, func(hash string, h ledger.Held) error {
-		if r := h.Record; r.Cluster != cluster || r.State != ledger.Answered || named[hash] {
-			return nil
+	var unreadable error
+	err = s.ledger.Each(ctx, func(hash string, h ledger.Held, err error) error {
+		if r := h.Record; err == nil && r.Cluster == cluster && r.State == ledger.Answered && !named[hash] {
+			var did bool
+			if did, err = s.endIfLost(ctx, hash, h); did {
+				ended++
+			}
 		}
-		did, err := s.endIfLost(ctx, hash, h)
-		if did {
-			ended++
+		if errors.Is(err, ledger.ErrDamaged) {
+			unreadable = err
+			return nil
 		}
 		return err
 	})
+	if unreadable != nil { // one for all
+		s.log.Error(unreadable, "Could not tell of all claims whether a cluster has lost them, because records are damaged", "cluster", cluster)
+	}
 	return ended, err
 }
 

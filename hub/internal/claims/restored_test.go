@@ -3,12 +3,15 @@
 package claims
 
 import (
+	"strings"
 	"testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/store"
 )
 
 // TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded, and no others.
@@ -45,5 +48,26 @@ func TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded(t *testing.T) {
 	byID, err := f.hub.Ended(t.Context(), gone.GetId())
 	if err != nil || byID.GetFailureReason() != "EtcdRestored" {
 		t.Errorf("by its id: %v %v", byID, err)
+	}
+}
+
+// TestADamagedRecordHidesNoLostSandbox that comes after it in the ledger.
+func TestADamagedRecordHidesNoLostSandbox(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 5})
+	f.create(workertest.Request("gone"))
+	f.restart() // so that what was returned is durable
+	f.Workers["east"].Forget()
+	before := strings.Repeat("0", 31)
+	_, err := f.store.Commit(t.Context(), store.Txn{Puts: []store.Put{
+		{Key: ledger.ClaimPrefix + before + "0", Value: []byte("{")},
+	}})
+	must.Succeed(t, err)
+	_, err = f.hub.ledger.Save(t.Context(), before+"1", ledger.Held{}, &ledger.Record{
+		Request: []byte("{"), Cluster: "east", Attempt: 1, State: ledger.Answered,
+	})
+	must.Succeed(t, err)
+	n, err := f.hub.endLost(t.Context(), "east", nil)
+	if err != nil || n != 1 || f.record("gone").State != ledger.Ended {
+		t.Errorf("%d ended: %v; the lost one is %s", n, err, f.record("gone").State)
 	}
 }

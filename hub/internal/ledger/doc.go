@@ -14,6 +14,6 @@
 //
 //   - These keys are never encrypted: unsalted hashes of team, namespace and claim key, so a guess can be confirmed.
 //   - Open claims are listed in full, page by page; because one that is left out is never resumed: TestAllOpenClaimsAreListed.
-//   - Times are wall clock. An unreadable record fails its own calls only (ErrDamaged): FuzzRecord and TestADamagedRecordStopsNothingElse
-//     of package claims.
+//   - Times are wall clock. An unreadable record fails its own calls only (ErrDamaged): of package claims FuzzRecord,
+//     TestADamagedRecordStopsNothingElse, TestADamagedRecordKeepsNoClusterUnheard and TestADamagedRecordHidesNoLostSandbox.
 package ledger

@@ -43,6 +43,10 @@ func (l *Ledger) Load(ctx context.Context, hash string) (Held, error) {
 	if err != nil || !ok {
 		return Held{}, wrapLoad(err)
 	}
+	return parse(hash, entry)
+}
+
+func parse(hash string, entry store.Entry) (Held, error) {
 	r := &Record{}
 	if err := json.Unmarshal(entry.Value, r); err != nil {
 		return Held{}, fmt.Errorf("claim %s in the store is %w: %w", hash, ErrDamaged, err)
@@ -214,18 +218,15 @@ func (l *Ledger) Open(ctx context.Context) ([]Open, error) {
 	return open, nil
 }
 
-// Each calls do with every record, until do fails.
-func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held) error) error {
+// Each calls do with every record, until do fails. In place of a damaged one do gets an error.
+func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held, damaged error) error) error {
 	for entry, err := range store.All(ctx, l.store, ClaimPrefix, eachPage) {
 		if err != nil {
 			return fmt.Errorf("reading the ledger: %w", err)
 		}
 		hash := strings.TrimPrefix(entry.Key, ClaimPrefix)
-		r := &Record{}
-		if err := json.Unmarshal(entry.Value, r); err != nil {
-			return fmt.Errorf("claim %s in the store is %w: %w", hash, ErrDamaged, err)
-		}
-		if err := do(hash, Held{r, entry.Revision, len(entry.Value)}); err != nil {
+		h, damaged := parse(hash, entry)
+		if err := do(hash, h, damaged); err != nil {
 			return err
 		}
 	}
