@@ -97,6 +97,16 @@ func (w *world) restart() {
 	w.Service = s
 }
 
+// setBack restarts on a store that has nothing but the catalogue's id, as a restored backup of its first moment.
+func (w *world) setBack() {
+	w.Helper()
+	back := workertest.OpenStore(w.T, "back")
+	_, err := back.Commit(w.Context(), store.Txn{Puts: []store.Put{{Key: idKey, Value: []byte(w.Service.id)}}})
+	must.Succeed(w, err)
+	w.store = back
+	w.restart()
+}
+
 func (w *world) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -334,8 +344,7 @@ func TestI5AStoreThatWasSetBackRemovesNothing(t *testing.T) {
 		must.Succeed(t, w.putEnv(strings.Replace(envText, "instanceType: s", "instanceType: m", 2)))
 		w.expect("delivered", "base@1 demo@2", "base@1 demo@2")
 		stop()
-		w.store = workertest.OpenStore(t, "empty")
-		w.restart()
+		w.setBack()
 		stop = w.run()
 		w.expect("nothing is known", "base@1 demo@2", "base@1 demo@2")
 		w.putTemplate()
@@ -346,6 +355,83 @@ func TestI5AStoreThatWasSetBackRemovesNothing(t *testing.T) {
 		}
 		must.Succeed(t, w.putEnv(envText))
 		w.expect("the next one holds", "base@1 demo@3", "base@1 demo@3")
+		stop()
+	})
+}
+
+// I4: revisions that a store which was set back has used again are other manifests. Clusters get them; what they were seen to take is not
+// sent again.
+func TestI4ARevisionThatIsUsedAgainIsDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run()
+		w.putTemplate()
+		must.Succeed(t, w.putEnv(envText))
+		must.Succeed(t, w.putEnv(strings.Replace(envText, "instanceType: s", "instanceType: m", 2)))
+		w.expect("delivered", "base@1 demo@2", "base@1 demo@2")
+		stop()
+		w.setBack()
+		w.putTemplate()
+		must.Succeed(t, w.putEnv(envText))
+		must.Succeed(t, w.putEnv(strings.Replace(envText, "instanceType: s", "instanceType: l", 2))) // before the clusters were asked
+		stop = w.run()
+		w.expect("the number is the same", "base@1 demo@2", "base@1 demo@2")
+		for id, size := range w.sizes() {
+			if size != "l" {
+				t.Errorf("%s has kept size %s", id, size)
+			}
+		}
+		if got, want := w.entry(), "2 by ann east:APPLIED@2 west:APPLIED@2"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		stop()
+		writes := w.clusters["west"].Writes
+		w.restart()
+		stop = w.run()
+		w.expect("nothing has changed", "base@1 demo@2", "base@1 demo@2")
+		if n := w.clusters["west"].Writes - writes; n != 0 {
+			t.Errorf("%d writes of what west has taken", n)
+		}
+		stop()
+	})
+}
+
+// sizes are the instance types of the Env's parts, by cluster.
+func (w *world) sizes() map[string]string {
+	out := map[string]string{}
+	for id, c := range w.clusters {
+		c.Mu.Lock()
+		for _, size := range []string{"s", "m", "l"} {
+			if strings.Contains(string(c.Held["SandboxEnv/default/demo"].GetManifest()), `"instanceType":"`+size+`"`) {
+				out[id] += size
+			}
+		}
+		c.Mu.Unlock()
+	}
+	return out
+}
+
+// A hub with another store is another catalogue: equal revisions of it are refused, and told.
+func TestAnotherCataloguesObjectsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("delivered", "demo@1", "demo@1")
+		stop()
+		w.store = workertest.OpenStore(t, "another")
+		w.restart()
+		stop = w.run()
+		must.Succeed(t, w.putEnv(strings.Replace(envText, "instanceType: s", "instanceType: m", 2)))
+		w.expect("refused", "demo@1", "demo@1")
+		for id, size := range w.sizes() {
+			if size != "s" {
+				t.Errorf("%s has size %s", id, size)
+			}
+		}
+		if got, want := w.entry(), "1 by ann east:REFUSED@0(OtherCatalogue) west:REFUSED@0(OtherCatalogue)"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 		stop()
 	})
 }

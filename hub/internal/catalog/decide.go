@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/manifest"
 )
 
@@ -96,15 +97,15 @@ type pending struct {
 }
 
 // decide compares what a cluster is to have with what it has, by key. Nothing is removed that the cluster has in a later revision (I4), and
-// nothing that no record is about (I5).
-func decide(have, gone []part, held map[string]int32, again func(key string, revision int32) bool) (out pending) {
+// nothing that no record is about (I5). told: what became of each; because an equal number alone is no proof of an equal manifest.
+func decide(have, gone []part, held map[string]int32, told fates, again func(key string, revision int32) bool) (out pending) {
 	out.newer = map[string]int32{}
 	for _, p := range have {
 		key := keyOf(p.ref)
 		switch at := held[key]; {
 		case at > p.revision:
 			out.newer[key] = at
-		case at < p.revision && again(key, p.revision):
+		case (at < p.revision || !told.took(key, at)) && again(key, p.revision):
 			out.apply = append(out.apply, p)
 		}
 	}
@@ -146,6 +147,11 @@ func batches(cluster string, parts []part) (out [][]*federationv1.CatalogObject,
 		size += len(o.GetManifest())
 	}
 	return out, nil
+}
+
+// took reports whether a cluster was seen to take a revision.
+func (f fates) took(key string, revision int32) bool {
+	return f[key].State == sandboxv1.CatalogCluster_APPLIED && f[key].Revision == revision
 }
 
 // same reports whether two clusters' fates are equal.

@@ -153,7 +153,7 @@ func (c *courier) step(ctx context.Context) error {
 	have, gone, withheld := state.parts(c.cluster, own, func(r manifest.Ref) bool {
 		return c.opts.Fleet.Serves(c.cluster, segment.Key{Namespace: r.Namespace, Name: r.Name})
 	})
-	todo := decide(have, gone, c.held, func(key string, revision int32) bool {
+	todo := decide(have, gone, c.held, c.fates, func(key string, revision int32) bool {
 		t := c.tried[key]
 		return t.revision != revision || now.Sub(t.at) >= retryAfter
 	})
@@ -192,6 +192,8 @@ func (c *courier) note(state *state) {
 	}
 }
 
+// ask has the cluster tell what it has of this catalogue. What it has of another one counts as absent; because the worker then refuses what
+// is sent, and callers see that.
 func (c *courier) ask(ctx context.Context) error {
 	result, err := c.call(ctx, c.cluster, &federationv1.CatalogCall{Mode: federationv1.CatalogCall_LIST})
 	if err != nil {
@@ -199,12 +201,15 @@ func (c *courier) ask(ctx context.Context) error {
 	}
 	held := map[string]int32{}
 	for _, o := range result.GetHeld() {
+		if o.GetCatalog() != c.id {
+			continue
+		}
 		held[keyOf(manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})] = o.GetRevision()
 	}
 	c.held = held
 	for key, revision := range held {
 		if f, known := c.fates[key]; !known || f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != revision {
-			c.fates[key] = fate{Revision: revision, State: sandboxv1.CatalogCluster_APPLIED}
+			c.fates[key] = notDelivered(revision)
 		}
 	}
 	return nil

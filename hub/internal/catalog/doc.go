@@ -20,8 +20,8 @@
 //	catalog/h/KIND/NS/NAME     its last revisions
 //	catalog/c/CLUSTER          what became of each manifest in a cluster
 //
-// Every replica knows all of it, and follows the store. The replica at which a cluster is attached gives it its part. What it writes of a
-// cluster is for the others to show, and decides nothing: after a restart the cluster is asked what it has.
+// Every replica knows all of it, and follows the store. The replica at which a cluster is attached gives it its part, and writes what
+// became of that. After a restart the cluster is asked what it has, and gets again what no entry says that it took.
 //
 // # Rules
 //
@@ -31,8 +31,11 @@
 //     TestACallSeesWhatAnotherReplicaWrote.
 //   - Nothing is removed because the catalogue does not know it (I5). What is removed has a tombstone, or a later revision without a
 //     segment of the cluster: TestI5AStoreThatWasSetBackRemovesNothing.
-//   - A cluster that has a later revision keeps it (I4); the next put is later than both: the same test. Workers refuse another catalogue's
-//     objects: two hubs do not fight.
+//   - A cluster that has a later revision keeps it (I4); the next put is later than both: the same test.
+//   - A cluster has a revision once it was seen to take it; because a store that was set back uses numbers again:
+//     TestI4ARevisionThatIsUsedAgainIsDelivered.
+//   - What a cluster has of another catalogue counts as absent; because its worker then refuses what is sent, which callers see, and two
+//     hubs do not fight: TestAnotherCataloguesObjectsAreRefused.
 //   - One cluster's delivery waits for no other one (I7).
 //   - Manifests, objects, revisions and messages are bounded (I10, I14).
 package catalog

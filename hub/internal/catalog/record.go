@@ -67,6 +67,11 @@ type fate struct {
 	Generation int64 `json:"g,omitempty"`
 }
 
+// notDelivered is what became of a manifest that a cluster was not seen to take. revision: that it has.
+func notDelivered(revision int32) fate {
+	return fate{Revision: revision, State: sandboxv1.CatalogCluster_PENDING, Reason: "NotDelivered", Message: "the cluster has not got it yet"}
+}
+
 // fates are those of one cluster.
 type fates map[string]fate // by key
 
@@ -137,7 +142,7 @@ func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*san
 		f := s.fates[id][keyOf(r.Ref)]
 		if want := s.wanted(r, id); f.State == sandboxv1.CatalogCluster_STATE_UNSPECIFIED ||
 			f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != want {
-			f.State, f.Reason, f.Message = sandboxv1.CatalogCluster_PENDING, "NotDelivered", "the cluster has not got it yet"
+			f = notDelivered(f.Revision)
 		}
 		out.Clusters = append(out.Clusters, &sandboxv1.CatalogCluster{
 			ClusterId: id, State: f.State, Revision: f.Revision, Reason: f.Reason, Message: f.Message,

@@ -31,7 +31,7 @@ func (c *Catalog) Call(_ context.Context, d *federationv1.Dispatch) (*federation
 	if in.GetMode() == federationv1.CatalogCall_LIST {
 		for _, o := range c.Held {
 			out.Held = append(out.Held, &federationv1.CatalogObject{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
-				Revision: o.GetRevision()})
+				Revision: o.GetRevision(), Catalog: o.GetCatalog()})
 		}
 	}
 	for i, list := range [][]*federationv1.CatalogObject{in.GetObjects(), in.GetRemoved()} {
@@ -42,11 +42,14 @@ func (c *Catalog) Call(_ context.Context, d *federationv1.Dispatch) (*federation
 			switch refused := c.Refuse[o.GetName()]; {
 			case refused != nil:
 				got.State, got.Reason, got.Message = refused.GetState(), refused.GetReason(), refused.GetMessage()
+			case c.Held[key] != nil && c.Held[key].GetCatalog() != in.GetCatalog():
+				got.State, got.Reason = federationv1.CatalogOutcome_REFUSED, "OtherCatalogue"
 			case i == 1:
 				got.State = federationv1.CatalogOutcome_REMOVED
 				delete(c.Held, key)
 			default:
 				got.State, got.Generation = federationv1.CatalogOutcome_APPLIED, c.Generation
+				o.Catalog = in.GetCatalog()
 				c.Held[key] = o
 			}
 			out.Outcomes = append(out.Outcomes, got)
