@@ -159,9 +159,10 @@ func (c *courier) step(ctx context.Context) error {
 	})
 	for _, r := range withheld {
 		delete(c.tried, keyOf(r))
-		c.fates[keyOf(r)] = fate{State: sandboxv1.CatalogCluster_REFUSED, Reason: "OutOfScope", Message: "the cluster may not serve this Env"}
+		c.fates[keyOf(r)] = fate{State: sandboxv1.CatalogCluster_REFUSED, Reason: "OutOfScope", Message: "the cluster may not serve this Env",
+			Tried: state.records[keyOf(r)].Revision}
 	}
-	c.newer(todo.newer)
+	c.newer(state, todo.newer)
 	err := c.send(ctx, todo)
 	c.forget(have, withheld)
 	if own {
@@ -172,14 +173,15 @@ func (c *courier) step(ctx context.Context) error {
 }
 
 // newer tells of what the cluster has from a catalogue that was later than this one.
-func (c *courier) newer(revisions map[string]int32) {
+func (c *courier) newer(state *state, revisions map[string]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, at := range revisions {
 		delete(c.tried, key)
 		c.floors[key] = max(c.floors[key], at)
 		c.fates[key] = fate{Revision: at, State: sandboxv1.CatalogCluster_REFUSED, Reason: "NewerInCluster",
-			Message: "the cluster has a later revision: the hub's store was set back. Apply the manifest again to decide what holds"}
+			Message: "the cluster has a later revision: the hub's store was set back. Apply the manifest again to decide what holds",
+			Tried:   state.records[key].Revision}
 	}
 }
 
@@ -278,7 +280,7 @@ func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.
 		}
 		c.fates[key] = fate{
 			Revision: c.held[key], State: state, Reason: clip.Text(got.GetReason(), maxMessage), Message: clip.Text(got.GetMessage(), maxMessage),
-			Generation: got.GetGeneration(),
+			Tried: o.GetRevision(), Generation: got.GetGeneration(),
 		}
 	}
 }

@@ -136,6 +136,38 @@ func TestRolloutWaitsForPods(t *testing.T) {
 	})
 }
 
+// A rollout fails when a cluster refuses its own revision, and not by what the cluster has said of an earlier one.
+func TestRolloutIsJudgedByItsOwnRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		conflict := &federationv1.CatalogOutcome{State: federationv1.CatalogOutcome_CONFLICT, Reason: "Conflict"}
+		w.clusters["west"].Refuse["demo"] = conflict
+		stop := w.run()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("west refuses the first", "demo@1", "")
+		stop()
+		delete(w.clusters["west"].Refuse, "demo")
+		w.away["west"] = true
+		w.restart()
+		stop = w.run()
+		w.change("{stages: [[west], [east]], onFailure: rollback}", "m")
+		w.expect("west is away", "demo@1", "")
+		if r := w.rollout(); r.GetState() != sandboxv1.Rollout_RUNNING || r.GetMessage() != "west has not got it yet" {
+			t.Errorf("a refusal of an earlier revision counts: %v", r)
+		}
+		stop()
+		w.clusters["west"].Refuse["demo"] = conflict
+		w.away["west"] = false
+		w.restart()
+		stop = w.run()
+		w.expect("west refuses this one as well", "demo@3", "")
+		if r := w.rollout(); r.GetState() != sandboxv1.Rollout_UNDONE || r.GetReason() != "StageRefused" {
+			t.Errorf("got %v", r)
+		}
+		stop()
+	})
+}
+
 // Of a stage, no more clusters change at a time than may be unavailable.
 func TestRolloutMaxUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

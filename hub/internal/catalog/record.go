@@ -63,6 +63,8 @@ type fate struct {
 	State    sandboxv1.CatalogCluster_State `json:"s"`
 	Reason   string                         `json:"w,omitempty"`
 	Message  string                         `json:"m,omitempty"`
+	// Tried is the revision of the record that State is about; 0: not known, as in entries of earlier releases.
+	Tried int32 `json:"t,omitempty"`
 	// Generation of the object as the cluster wrote it; 0: not known.
 	Generation int64 `json:"g,omitempty"`
 }

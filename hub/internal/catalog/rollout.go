@@ -284,7 +284,7 @@ func (s *Service) health(r *record) (out health) {
 		before := len(out.waiting)
 		f, c := state.fates[id][keyOf(r.Ref)], reported[id]
 		switch {
-		case f.State == sandboxv1.CatalogCluster_REFUSED || f.State == sandboxv1.CatalogCluster_CONFLICT:
+		case f.Tried == r.Revision && (f.State == sandboxv1.CatalogCluster_REFUSED || f.State == sandboxv1.CatalogCluster_CONFLICT):
 			out.failed = id + ": " + f.Reason + ": " + f.Message
 		case f.Revision != r.Revision || f.State != sandboxv1.CatalogCluster_APPLIED:
 			out.waiting = append(out.waiting, id+" has not got it yet")
