@@ -562,6 +562,27 @@ func TestRollout(t *testing.T) {
 	})
 }
 
+// I4: a change that is put during a rollout leaves what the clusters have of the earlier one until their stage begins.
+func TestI4AChangeDuringARollout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.run()()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("the first", "demo@1", "demo@1")
+		w.federation.Report("east", active("pool", federationv1.MemberState_MISSING))
+		w.federation.Report("west", active("pool", federationv1.MemberState_MISSING))
+		w.change("{stages: [[east], [west]]}", "m")
+		w.expect("east is not ready", "demo@2", "demo@1")
+		w.change("{stages: [[west], [east]]}", "l")
+		w.expect("west is not ready", "demo@2", "demo@3")
+		if got, want := w.entry(), "3 by ann east:PENDING@2(NotDelivered) west:APPLIED@3"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		w.federation.Report("west", active("pool", federationv1.MemberState_ACTIVE))
+		w.expect("west is ready", "demo@3", "demo@3")
+	})
+}
+
 // A pool that is not as its Env asks gets no claims, which a user must know before the change.
 func TestAfterChange(t *testing.T) {
 	for path, stops := range map[string]bool{

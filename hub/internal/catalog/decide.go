@@ -15,6 +15,7 @@ import (
 type part struct {
 	ref      manifest.Ref
 	revision int32
+	latest   int32           // the record's own: a rollout may keep a cluster at an earlier one
 	whole    manifest.Object // with the segments of all clusters; nil: the cluster is to have nothing
 }
 
@@ -28,7 +29,7 @@ func (p part) of(cluster string) (manifest.Object, bool) {
 
 // target returns what a cluster is to have of a record, as far as a rollout has come. known is false while it is to have what it has.
 func (r *record) target(cluster string) (p part, known bool) {
-	p = part{ref: r.Ref, revision: r.Revision}
+	p = part{ref: r.Ref, revision: r.Revision, latest: r.Revision}
 	whole, in := r.object, r.in
 	if r.Rollout.holdsBack(cluster) {
 		if r.Rollout.before == nil {
@@ -81,10 +82,11 @@ func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) 
 		if r.Ref.Kind != manifest.TemplateKind || own && r.Source != nil {
 			continue
 		}
-		if p := (part{ref: r.Ref, revision: r.Revision, whole: r.object}); !r.removed() && named[r.Ref.Name] {
+		if p := (part{ref: r.Ref, revision: r.Revision, latest: r.Revision}); !r.removed() && named[r.Ref.Name] {
+			p.whole = r.object
 			have = append(have, p)
 		} else {
-			gone = append(gone, part{ref: r.Ref, revision: r.Revision})
+			gone = append(gone, p)
 		}
 	}
 	return have, gone, withheld
@@ -93,18 +95,20 @@ func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) 
 // pending is what has to be sent to a cluster.
 type pending struct {
 	apply, remove []part
-	newer         map[string]int32 // revisions of the cluster that are later than the catalogue's
+	newer         map[string]int32 // revisions of the cluster that are later than the catalogue's latest
 }
 
 // decide compares what a cluster is to have with what it has, by key. Nothing is removed that the cluster has in a later revision (I4), and
 // nothing that no record is about (I5). told: what became of each; because an equal number alone is no proof of an equal manifest.
+// A cluster that a rollout holds back keeps what it has of the revisions that the rollout replaces.
 func decide(have, gone []part, held map[string]int32, told fates, again func(key string, revision int32) bool) (out pending) {
 	out.newer = map[string]int32{}
 	for _, p := range have {
 		key := keyOf(p.ref)
 		switch at := held[key]; {
-		case at > p.revision:
+		case at > p.latest:
 			out.newer[key] = at
+		case at > p.revision:
 		case (at < p.revision || !told.took(key, at)) && again(key, p.revision):
 			out.apply = append(out.apply, p)
 		}
@@ -114,8 +118,9 @@ func decide(have, gone []part, held map[string]int32, told fates, again func(key
 		at, has := held[key]
 		switch {
 		case !has:
-		case at > p.revision:
+		case at > p.latest:
 			out.newer[key] = at
+		case at > p.revision:
 		case again(key, p.revision):
 			out.remove = append(out.remove, p)
 		}

@@ -98,6 +98,52 @@ func TestDecideOwnParts(t *testing.T) {
 	}
 }
 
+// I4, I5: what is sent to a cluster, and what is removed from it, by the revisions that it has, is to have, and may have.
+func TestI4Decide(t *testing.T) {
+	ref := manifest.Ref{Kind: manifest.TemplateKind, Name: "base"}
+	took := func(revision int32) fate { return fate{State: sandboxv1.CatalogCluster_APPLIED, Revision: revision} }
+	for name, tt := range map[string]struct {
+		at, target, latest int32 // at 0: it has none
+		told               fate
+		have, gone         string
+	}{
+		"it has none":                          {0, 1, 1, fate{}, "apply", ""},
+		"it has an earlier one":                {1, 2, 2, took(1), "apply", "remove"},
+		"it has taken it":                      {2, 2, 2, took(2), "", "remove"},
+		"it has another one of the number":     {2, 2, 2, took(1), "apply", "remove"},
+		"it has refused one of the number":     {2, 2, 2, fate{Revision: 2}, "apply", "remove"},
+		"it has a later one":                   {3, 2, 2, took(3), "newer", "newer"},
+		"it is held back":                      {1, 1, 3, took(1), "", "remove"},
+		"it is held back, and has one between": {2, 1, 3, took(2), "", ""},
+		"it is held back, and has the latest":  {3, 1, 3, took(3), "", ""},
+		"it is held back, and has a later one": {4, 1, 3, took(4), "newer", "newer"},
+	} {
+		held := map[string]int32{}
+		if tt.at > 0 {
+			held[keyOf(ref)] = tt.at
+		}
+		p, again := []part{{ref: ref, revision: tt.target, latest: tt.latest}}, func(string, int32) bool { return true }
+		what := func(out pending) string {
+			switch {
+			case len(out.apply) > 0:
+				return "apply"
+			case len(out.remove) > 0:
+				return "remove"
+			case len(out.newer) > 0:
+				return "newer"
+			}
+			return ""
+		}
+		told := fates{keyOf(ref): tt.told}
+		if got := what(decide(p, nil, held, told, again)); got != tt.have {
+			t.Errorf("%s: what it is to have: %q, want %q", name, got, tt.have)
+		}
+		if got := what(decide(nil, p, held, told, again)); got != tt.gone {
+			t.Errorf("%s: what it is to have no more: %q, want %q", name, got, tt.gone)
+		}
+	}
+}
+
 func TestDecideTargetOfARollout(t *testing.T) {
 	now, before := manifest.Object{"kind": manifest.EnvKind, "new": true}, manifest.Object{"kind": manifest.EnvKind}
 	staged := func(from manifest.Object) *record {

@@ -36,6 +36,8 @@
 //     TestI4ARevisionThatIsUsedAgainIsDelivered.
 //   - What a cluster has of another catalogue counts as absent; because its worker then refuses what is sent, which callers see, and two
 //     hubs do not fight: TestAnotherCataloguesObjectsAreRefused.
+//   - A cluster that a rollout holds back keeps what it has, also where that is a revision between; because only what is later than the
+//     record itself tells of a store that was set back: TestI4AChangeDuringARollout.
 //   - A rollout fails by what clusters say of its own revision, of no earlier one; because what they refused before is what it may cure:
 //     TestRolloutIsJudgedByItsOwnRevision.
 //   - One cluster's delivery waits for no other one (I7).
