@@ -187,7 +187,8 @@ plan: stages, pause, onFailure, abortOn.`,
 		}
 		of.bind(sub.Flags())
 		if one.action == sandboxv1.ControlRolloutRequest_UNDO {
-			sub.Flags().Int32Var(&request.ToRevision, "to-revision", 0, "revision to go back to; default the one before")
+			sub.Flags().Int32Var(&request.ToRevision, "to-revision", 0,
+				"revision to go back to; default what the rollout began with, or the one before; needed where the latest is an undo")
 		}
 		cmd.AddCommand(sub)
 	}

@@ -638,7 +638,7 @@ type ControlRolloutRequest struct {
 	Namespace     string                       `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name          string                       `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Action        ControlRolloutRequest_Action `protobuf:"varint,3,opt,name=action,proto3,enum=atoll.sandbox.v1.ControlRolloutRequest_Action" json:"action,omitempty"`
-	ToRevision    int32                        `protobuf:"varint,4,opt,name=to_revision,json=toRevision,proto3" json:"to_revision,omitempty"` // of UNDO; 0: the one before
+	ToRevision    int32                        `protobuf:"varint,4,opt,name=to_revision,json=toRevision,proto3" json:"to_revision,omitempty"` // of UNDO; 0: what the rollout began with, or the one before; INVALID after an undo
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -558,7 +558,57 @@ func TestRollout(t *testing.T) {
 			r.GetStages()[0].GetState() != "Undone" || r.GetStages()[1].GetState() != "NotBegun" {
 			t.Errorf("got %v", r)
 		}
+		if err := w.undo(0); err == nil || !strings.Contains(err.Error(), "revision 4 is an undo itself; there are: 3, 2, 1") {
+			t.Errorf("an undo of what went back: %v", err)
+		}
+		w.expect("what failed stays away", "demo@4", "demo@4")
 		stop()
+	})
+}
+
+func (w *world) undo(to int32) error {
+	_, err := w.ControlRollout(w.admin(), &sandboxv1.ControlRolloutRequest{
+		Namespace: "default", Name: "demo", Action: sandboxv1.ControlRolloutRequest_UNDO, ToRevision: to,
+	})
+	return err
+}
+
+// An undo gives every cluster what it had before the rollout, also where another one was half way. A second one has to name a revision.
+func TestUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.run()()
+		sized := func(what, size, has string) {
+			t.Helper()
+			w.expect(what, has, has)
+			for id, got := range w.sizes() {
+				if got != size {
+					t.Errorf("%s: %s has size %s, want %s", what, id, got, size)
+				}
+			}
+		}
+		must.Succeed(t, w.putEnv(envText))
+		sized("the first", "s", "demo@1")
+		w.federation.Report("east", active("pool", federationv1.MemberState_MISSING))
+		const plan = "{stages: [[east], [west]]}"
+		w.change(plan, "m")
+		w.expect("half way", "demo@2", "demo@1")
+		w.change(plan, "l")
+		w.expect("another one is half way", "demo@3", "demo@1")
+		must.Succeed(t, w.undo(0))
+		sized("both are undone", "s", "demo@4")
+		if err := w.undo(0); err == nil || !strings.Contains(err.Error(), "--to-revision") {
+			t.Errorf("an undo of an undo: %v", err)
+		}
+		must.Succeed(t, w.undo(2))
+		sized("one that is named", "m", "demo@5")
+		must.Succeed(t, w.putEnv(strings.ReplaceAll(envText, "instanceType: s", "instanceType: l")))
+		sized("without stages", "l", "demo@6")
+		must.Succeed(t, w.undo(0))
+		sized("the one before", "m", "demo@7")
+		if err := w.undo(0); err == nil {
+			t.Error("the undo of a change without stages was undone")
+		}
 	})
 }
 

@@ -40,6 +40,8 @@
 //     record itself tells of a store that was set back: TestI4AChangeDuringARollout.
 //   - A rollout fails by what clusters say of its own revision, of no earlier one; because what they refused before is what it may cure:
 //     TestRolloutIsJudgedByItsOwnRevision.
+//   - An undo gives what was there before the rollout, and a second one has to name a revision; because every cluster would get at once
+//     what had failed: TestUndo.
 //   - One cluster's delivery waits for no other one (I7).
 //   - Manifests, objects, revisions and messages are bounded (I10, I14).
 package catalog

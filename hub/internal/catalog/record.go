@@ -43,6 +43,7 @@ type record struct {
 	Manifest json.RawMessage `json:"manifest,omitempty"` // none: it is removed
 	Rollout  *rollout        `json:"rollout,omitempty"`
 	Source   *origin         `json:"source,omitempty"` // nil: it was put by the API
+	Undo     bool            `json:"undo,omitempty"`   // it gave an earlier manifest back
 
 	object manifest.Object  // of Manifest
 	in     sets.Set[string] // the clusters that object names

@@ -255,7 +255,7 @@ func (s *Service) move(ctx context.Context, r *record, next rollout, undo bool) 
 // undo gives every cluster an earlier manifest, as a new revision; none: the Env is removed.
 func (s *Service) undo(ctx context.Context, r *record, reason, message, by string, to json.RawMessage) error {
 	now := s.opts.Clock.Now().UTC()
-	back := &record{Ref: r.Ref, Revision: r.Revision + 1, Changed: now, By: by, Manifest: to, Source: r.Source}
+	back := &record{Ref: r.Ref, Revision: r.Revision + 1, Changed: now, By: by, Manifest: to, Source: r.Source, Undo: true}
 	if r.Rollout != nil {
 		over := *r.Rollout
 		over.State, over.Since, over.Reason, over.Message = sandboxv1.Rollout_UNDONE, now, reason, message
@@ -408,22 +408,41 @@ func (s *Service) undoTo(ctx context.Context, r *record, to int32) error {
 	if err != nil {
 		return err
 	}
+	back, err := r.back(history, to)
+	if err != nil {
+		return err
+	}
+	o, err := manifest.Parse(back)
+	if err == nil {
+		err = checkClusters(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	return s.undo(ctx, r, "UndoneByUser", "by "+principal.From(ctx).Name, principal.From(ctx).Name, back)
+}
+
+// back chooses the manifest that an undo gives to every cluster: that of a revision, or for 0 what the record's rollout began with, or else
+// the one before (pure). After an undo it wants a revision; because every cluster would get at once what was taken back.
+func (r *record) back(history []revision, to int32) (json.RawMessage, error) {
+	undo := r.Undo || r.Rollout != nil && r.Rollout.State == sandboxv1.Rollout_UNDONE // the latter in records of earlier releases
+	if to == 0 && !undo && r.Rollout != nil && len(r.Rollout.From) > 0 {
+		return r.Rollout.From, nil
+	}
 	var there []string
 	for _, h := range history {
 		if h.Revision == r.Revision || len(h.Manifest) == 0 {
 			continue
 		}
-		if to == 0 || h.Revision == to {
-			o, err := manifest.Parse(h.Manifest)
-			if err == nil {
-				err = checkClusters(ctx, o)
-			}
-			if err != nil {
-				return err
-			}
-			return s.undo(ctx, r, "UndoneByUser", "by "+principal.From(ctx).Name, principal.From(ctx).Name, h.Manifest)
+		if to == 0 && !undo || h.Revision == to {
+			return h.Manifest, nil
 		}
 		there = append(there, fmt.Sprint(h.Revision))
 	}
-	return problem.InvalidField("toRevision", fmt.Sprint(to), "an earlier revision that is kept; there are: "+strings.Join(there, ", "))
+	want := "an earlier revision that is kept; there are: " + strings.Join(there, ", ")
+	if to == 0 && undo {
+		want = fmt.Sprintf("the revision to go back to (--to-revision of atollctl), because revision %d is an undo itself; there are: %s",
+			r.Revision, strings.Join(there, ", "))
+	}
+	return nil, problem.InvalidField("toRevision", fmt.Sprint(to), want)
 }
