@@ -612,6 +612,33 @@ func TestUndo(t *testing.T) {
 	})
 }
 
+// I10: what became of the catalogue in a forgotten cluster is removed, so that tombstones go in time.
+func TestI10AForgottenClusterKeepsNoTombstones(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run()
+		must.Succeed(t, w.putEnv(envText))
+		w.expect("delivered", "demo@1", "demo@1")
+		stop()
+		_, err := w.federation.Fleet.Drain(t.Context(), "west")
+		must.Succeed(t, err)
+		_, err = w.federation.Fleet.Forget(t.Context(), "west")
+		must.Succeed(t, err)
+		must.Succeed(t, w.DeleteEnv(w.admin(), &sandboxv1.DeleteEnvRequest{Namespace: "default", Name: "demo"}))
+		time.Sleep(tombstones) // while no hub runs; because a month of its ticks takes long
+		w.restart()
+		stop = w.run()
+		w.expect("west keeps what it has", "", "demo@1")
+		if n, all := len(w.state.Load().records), w.state.Load().fates; n != 0 || all["west"] != nil {
+			t.Errorf("%d tombstones are kept; of clusters: %v", n, all)
+		}
+		if _, ok, err := w.store.Get(t.Context(), clusterPrefix+"west"); ok || err != nil {
+			t.Errorf("the store has west's entry: %t, %v", ok, err)
+		}
+		stop()
+	})
+}
+
 // I4: a change that is put during a rollout leaves what the clusters have of the earlier one until their stage begins.
 func TestI4AChangeDuringARollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

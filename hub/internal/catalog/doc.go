@@ -43,5 +43,7 @@
 //   - An undo gives what was there before the rollout, and a second one has to name a revision; because every cluster would get at once
 //     what had failed: TestUndo.
 //   - One cluster's delivery waits for no other one (I7).
+//   - What became of the catalogue in a forgotten cluster is removed within an hour; because tombstones wait for it, and no more Envs are
+//     taken once there are too many: TestI10AForgottenClusterKeepsNoTombstones.
 //   - Manifests, objects, revisions and messages are bounded (I10, I14).
 package catalog

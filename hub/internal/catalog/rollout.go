@@ -197,7 +197,12 @@ func (r rollout) advance(now time.Time) rollout {
 
 // roll moves rollouts on until ctx ends. Each replica does; the store lets one of them write.
 func (s *Service) roll(ctx context.Context) {
+	var swept time.Time
 	for s.sleep(ctx, rollEvery) {
+		if s.opts.Clock.Since(swept) >= sweepEvery {
+			s.sweep(ctx)
+			swept = s.opts.Clock.Now()
+		}
 		for _, r := range s.state.Load().records {
 			if s.forgettable(r) {
 				s.forget(ctx, r)
@@ -240,6 +245,31 @@ func (s *Service) forget(ctx context.Context, r *record) {
 	})
 	if err == nil {
 		s.apply([]store.Event{{Entry: store.Entry{Key: key, Revision: revision}, Deleted: true}})
+	}
+}
+
+// sweepEvery is how often forgotten clusters are looked for.
+const sweepEvery = time.Hour
+
+// sweep removes what became of the catalogue in clusters that were forgotten; because tombstones wait for it. A cluster that comes back is
+// asked what it has.
+func (s *Service) sweep(ctx context.Context) {
+	registered := sets.New(s.opts.Fleet.ClusterIDs()...)
+	for id := range s.state.Load().fates {
+		if registered.Has(id) {
+			continue
+		}
+		key := clusterPrefix + id
+		e, ok, err := s.opts.Store.Get(ctx, key)
+		if err != nil || !ok {
+			continue // the next time
+		}
+		revision, err := s.opts.Store.Commit(ctx, store.Txn{
+			If: []store.Condition{{Key: key, Revision: e.Revision}}, Deletes: []string{key},
+		})
+		if err == nil {
+			s.apply([]store.Event{{Entry: store.Entry{Key: key, Revision: revision}, Deleted: true}})
+		}
 	}
 }
 
