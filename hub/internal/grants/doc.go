@@ -26,7 +26,8 @@
 //
 // # What is refused
 //
-//   - A key gives no more than its maker has: who may make keys and is not an admin makes no admin's.
+//   - A key gives no more than its maker has, neither by its scopes nor by what is bound to its name or its team; because who may make or
+//     rotate keys and is not an admin would make itself one: TestKeysGiveNoMore, TestBoundKeysGiveNoMore.
 //   - A policy that takes from its caller the right to change it, unless it is forced.
 //   - A name that the file (--api-keys-file) has. Where a file gets a name that the store has, the file's key counts.
 //   - A caller that may change the policy can give itself everything: update on access is as much as admin.

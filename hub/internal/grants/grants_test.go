@@ -205,6 +205,71 @@ func TestKeysGiveNoMore(t *testing.T) {
 	}
 }
 
+// Nor does it by what is bound to a key's name or team: in reach, for teams and for users.
+func TestBoundKeysGiveNoMore(t *testing.T) {
+	s, _ := replica(t, store.NewMemory(), nil)
+	bind := func(name, role string, allTeams bool, kind, subject string) *sandboxv1.RoleBinding {
+		return &sandboxv1.RoleBinding{Name: name, Role: role, Namespaces: []string{"*"}, AllTeams: allTeams,
+			Subjects: []*sandboxv1.Subject{{Kind: kind, Name: subject}}}
+	}
+	_, err := AccessAPI{Service: s}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{
+		Roles: []*sandboxv1.Role{{Name: "keeper", Rules: []*sandboxv1.Rule{{Resources: []string{"keys"}, Verbs: []string{"*"}}}}},
+		Bindings: []*sandboxv1.RoleBinding{
+			bind("kim", "keeper", true, access.SubjectUser, "kim"),
+			bind("team", access.Admin, false, access.SubjectTeam, "platform"), bind("key", access.Admin, false, access.SubjectKey, "deployer"),
+			bind("red", "keeper", false, access.SubjectKey, "red"), bind("reds", access.Viewer, false, access.SubjectKey, "red"),
+			bind("wide", access.Viewer, true, access.SubjectKey, "wide"), bind("narrow", access.Viewer, false, access.SubjectKey, "narrow"),
+			bind("one", "keeper", false, access.SubjectKey, "one"), bind("top", "keeper", false, access.SubjectKey, "top"),
+		},
+	})
+	must.Succeed(t, err)
+	key := func(name, team, user string, roles ...string) *access.Identity {
+		return &access.Identity{Kind: access.KindKey, Name: name, Key: name, Team: team, AllTeams: team == "", TenantUser: user,
+			AllNamespaces: true, Roles: roles}
+	}
+	kim := &access.Identity{Kind: access.KindOIDC, Name: "kim", User: "kim", AllNamespaces: true}
+	red, one, top := key("red", "red", ""), key("one", "", "u", access.Viewer), key("top", "red", "", access.Admin)
+	reads := []string{"read"}
+	for what, c := range map[string]struct {
+		caller *access.Identity
+		made   *sandboxv1.CreateKeyRequest
+		want   problem.Reason
+	}{
+		"nothing is bound to it":          {kim, &sandboxv1.CreateKeyRequest{Name: "mine", Team: "search"}, ""},
+		"a team that is bound":            {kim, &sandboxv1.CreateKeyRequest{Name: "mine", Team: "platform"}, problem.Forbidden},
+		"a name that is bound":            {kim, &sandboxv1.CreateKeyRequest{Name: "deployer"}, problem.Forbidden},
+		"as much as its maker's":          {red, &sandboxv1.CreateKeyRequest{Name: "narrow", Team: "red"}, ""},
+		"all teams by a binding":          {red, &sandboxv1.CreateKeyRequest{Name: "wide", Team: "red"}, problem.Forbidden},
+		"the whole hub, of a team's part": {top, &sandboxv1.CreateKeyRequest{Name: "deployer", Team: "red"}, problem.Forbidden},
+		"the maker's user": {
+			one, &sandboxv1.CreateKeyRequest{Name: "same", User: "u", AllTeams: true, AllNamespaces: true, Scopes: reads}, "",
+		},
+		"every user": {
+			one, &sandboxv1.CreateKeyRequest{Name: "every", AllTeams: true, AllNamespaces: true, Scopes: reads}, problem.Forbidden,
+		},
+	} {
+		_, err := KeysAPI{Service: s}.CreateKey(as(t, s, c.caller, sandboxv1.Keys_CreateKey_FullMethodName), c.made)
+		if reasonOf(err) != c.want {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+		if c.want == "" {
+			_, err = KeysAPI{Service: s}.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: c.made.GetName()})
+			must.Succeed(t, err)
+			continue
+		}
+		if _, err := (KeysAPI{Service: s}).CreateKey(t.Context(), c.made); err != nil {
+			t.Errorf("%s: made without a caller: %v", what, err)
+		}
+		_, err = KeysAPI{Service: s}.RotateKey(as(t, s, c.caller, sandboxv1.Keys_RotateKey_FullMethodName),
+			&sandboxv1.RotateKeyRequest{Name: c.made.GetName()})
+		if reasonOf(err) != c.want {
+			t.Errorf("%s: a new token: %v, want %q", what, err, c.want)
+		}
+		_, err = KeysAPI{Service: s}.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: c.made.GetName()})
+		must.Succeed(t, err)
+	}
+}
+
 // A policy is replaced as a whole, by compare-and-swap, and never so that its caller is locked out by accident.
 func TestPolicy(t *testing.T) {
 	s, _ := replica(t, store.NewMemory(), nil)

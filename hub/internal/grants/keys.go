@@ -113,29 +113,39 @@ func (s *Service) mint(ctx context.Context, r *record, revision uint64) (*sandbo
 	return out, nil
 }
 
-// mayGive refuses a key that may do what the caller may not.
+// mayGive refuses a key that may do what the caller may not: by its scopes, or by what is bound to its name or its team.
 func (s *Service) mayGive(ctx context.Context, r *record) error {
 	caller := principal.From(ctx).Identity
 	if caller == nil {
 		return nil // without credentials every caller may do everything
 	}
 	key := r.prepare(0).identity
+	policy := s.state.Load().policy
 	for _, p := range access.Permissions() {
-		if (*access.Policy)(nil).Grant(key, p).Empty() {
+		given := policy.Grant(key, p)
+		if given.Empty() {
 			continue
 		}
 		has, err := s.opts.Authorizer.Authorize(ctx, caller, p)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(has.Scopes, func(one access.Scope) bool {
-			return one.Plain() && one.AllNamespaces && (one.AllTeams || caller.AllTeams || key.Team == caller.Team && !key.AllTeams)
-		}) {
-			return problem.New(problem.Forbidden, "%s may give no key the permission to %s for all that key %q is for, because it lacks that itself",
-				caller.Caller(), p, r.Name)
+		for i := range given.Scopes {
+			if !slices.ContainsFunc(has.Scopes, func(own access.Scope) bool { return gives(caller, &own, key, &given.Scopes[i]) }) {
+				return problem.New(problem.Forbidden,
+					"%s may give no key the permission to %s for all that key %q is for, because it lacks that itself",
+					caller.Caller(), p, r.Name)
+			}
 		}
 	}
 	return nil
+}
+
+// gives reports whether a caller has, by its scope own, all that a key has by its scope given.
+func gives(caller *access.Identity, own *access.Scope, key *access.Identity, given *access.Scope) bool {
+	return own.Plain() && own.AllNamespaces && (own.Whole || !given.Whole) && (own.Shared || !given.Shared) &&
+		(own.AllTeams || !given.AllTeams && key.Team == caller.Team) &&
+		(caller.TenantUser == "" || key.TenantUser == caller.TenantUser)
 }
 
 // ListKeys lists the keys of the store and the file.
