@@ -75,6 +75,7 @@ func TestGrants(t *testing.T) {
 	look := Permission{Sandboxes, "get"}
 	drain := Permission{Clusters, "drain"}
 	edit := Permission{Envs, "update"}
+	accept := Permission{Hub, "recover"}
 	bind := func(role string, namespaces []string, more func(*sandboxv1.RoleBinding)) *sandboxv1.RoleBinding {
 		b := &sandboxv1.RoleBinding{Name: "b", Role: role, Namespaces: namespaces, Subjects: []*sandboxv1.Subject{
 			{Kind: SubjectUser, Name: "ann"}, {Kind: SubjectGroup, Name: "ops"}, {Kind: SubjectKey, Name: "ci"}, {Kind: SubjectTeam, Name: "red"},
@@ -113,6 +114,10 @@ func TestGrants(t *testing.T) {
 		"the hub, in a namespace":   {ann, bind(Operator, []string{"n"}, nil), Query{drain, "", "", "east"}, All, false},
 		"the hub, a cluster":        {ann, bind(Operator, []string{"*"}, east), Query{drain, "", "", "east"}, All, true},
 		"the hub, another cluster":  {ann, bind(Operator, []string{"*"}, east), Query{drain, "", "", "west"}, All, false},
+		"clusters/proxy":            {ann, bind(Admin, []string{"*"}, east), Query{Proxy, "", "", "east"}, All, true},
+		"all of the hub, a cluster": {ann, bind(Operator, []string{"*"}, east), Query{Permission: accept}, All, false},
+		"the same, asked for it":    {ann, bind(Operator, []string{"*"}, east), Query{accept, "", "", "east"}, All, false},
+		"all of the hub":            {ann, bind(Operator, []string{"*"}, nil), Query{Permission: accept}, All, true},
 		"every team's Env":          {ann, bind(EnvEditor, []string{"n"}, nil), Query{edit, "n", "py", ""}, Teams, true},
 		"no such role":              {ann, bind("gone", []string{"*"}, nil), lookN, Own, false},
 		"its own access":            {&Identity{User: "bob"}, inN, Query{check, "", "", ""}, Own, false},

@@ -24,7 +24,9 @@
 //   - A binding holds in its namespaces, there for its Envs, and on its clusters. It shows the sandboxes of the caller's own team, or, with
 //     allTeams, of all.
 //   - A key that names namespaces stays within them, whatever is bound to it.
-//   - A permission whose reach is the hub holds by a binding over all namespaces and Envs. For clusters a binding may name some.
+//   - A permission whose reach is the hub holds by a binding over all namespaces, Envs and clusters. For clusters and clusters/proxy a
+//     binding may name some; because these calls name their cluster, and check it: TestGrants, TestABindingForClustersIsNotForTheHub
+//     (hub/internal/api).
 //   - What a caller may not see is not there: NOT_FOUND, in the same words. What it may see and not do is FORBIDDEN, which names the
 //     permission.
 //   - Every caller may check its own access.

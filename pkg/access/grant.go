@@ -32,7 +32,7 @@ type Scope struct {
 	Envs          []string // NAMESPACE/NAME; none: all of the namespaces
 	Clusters      []string // none: all
 	AllTeams      bool     // of all teams; else of the identity's own
-	Whole         bool     // it may be about every caller: the reach hub
+	Whole         bool     // it may be about every caller: the reach hub; of what is about clusters, on these Clusters
 	Shared        bool     // it may be about every team of the namespaces: the reach teams
 	From          string   // what gives it, such as: binding "ops"
 }
@@ -55,7 +55,7 @@ func (s *Scope) Cluster(id string) bool {
 // Plain reports whether namespaces alone say what the scope covers.
 func (s *Scope) Plain() bool { return len(s.Envs) == 0 && len(s.Clusters) == 0 }
 
-// Reaches reports whether the scope suffices for a reach. The clusters that it names are checked by the call.
+// Reaches reports whether the scope suffices for a reach. Clusters that it names all the same are checked by the call.
 func (s *Scope) Reaches(r Reach) bool {
 	switch r {
 	case All:

@@ -16,6 +16,9 @@ type Permission struct{ Resource, Verb string }
 // String is as errors have it: "create sandboxes/exec".
 func (p Permission) String() string { return p.Verb + " " + p.Resource }
 
+// ofCluster reports whether the calls that need a permission name the cluster that they are about, and check it.
+func (p Permission) ofCluster() bool { return p.Resource == Clusters || p.Resource == ClustersProxy }
+
 // The resources.
 const (
 	Sandboxes     = "sandboxes"

@@ -66,7 +66,7 @@ func (p *Policy) Grant(who *Identity, wanted Permission) Grant {
 	}
 	for _, b := range p.boundTo(who) {
 		if role := p.Role(b.GetRole()); role != nil && Permits(role, wanted) {
-			if s, ok := within(who, bindingScope(b)); ok {
+			if s, ok := within(who, bindingScope(b, wanted)); ok {
 				out.Scopes = append(out.Scopes, s)
 			}
 		}
@@ -116,8 +116,8 @@ func ownScope(who *Identity, role string) Scope {
 	}
 }
 
-// bindingScope is where a binding holds.
-func bindingScope(b *sandboxv1.RoleBinding) Scope {
+// bindingScope is where a binding holds for a permission.
+func bindingScope(b *sandboxv1.RoleBinding, wanted Permission) Scope {
 	s := Scope{
 		Namespaces: b.GetNamespaces(), AllNamespaces: slices.Contains(b.GetNamespaces(), all), Envs: b.GetEnvs(), Clusters: b.GetClusters(),
 		AllTeams: b.GetAllTeams(), Shared: true, From: "binding " + b.GetName(),
@@ -125,7 +125,7 @@ func bindingScope(b *sandboxv1.RoleBinding) Scope {
 	if s.AllNamespaces {
 		s.Namespaces = nil
 	}
-	s.Whole = s.AllNamespaces && len(s.Envs) == 0
+	s.Whole = s.AllNamespaces && len(s.Envs) == 0 && (len(s.Clusters) == 0 || wanted.ofCluster())
 	return s
 }
 
@@ -183,7 +183,7 @@ func (p *Policy) Who(q Query, r Reach) (out []*sandboxv1.Subject) {
 		if role == nil || !Permits(role, q.Permission) {
 			continue
 		}
-		if from, _ := (Grant{Scopes: []Scope{bindingScope(b)}}).Holds(q, r); from == "" { // scopes are known without asking
+		if from, _ := (Grant{Scopes: []Scope{bindingScope(b, q.Permission)}}).Holds(q, r); from == "" { // scopes are known without asking
 			continue
 		}
 		for _, s := range b.GetSubjects() {

@@ -21,8 +21,12 @@ func TooNarrow(who *Identity, m Method) error {
 		return problem.New(problem.Forbidden,
 			"%s is for %s, and an Env is every team's: to %s it needs all teams", who.Caller(), who.bounds(), m.Permission)
 	}
-	return problem.New(problem.Forbidden,
-		"%s is for %s, and this is about the whole hub: to %s it needs all teams and all namespaces", who.Caller(), who.bounds(), m.Permission)
+	clusters := ", on all clusters"
+	if m.ofCluster() {
+		clusters = ""
+	}
+	return problem.New(problem.Forbidden, "%s is for %s, and this is about the whole hub: to %s it needs all teams and all namespaces%s",
+		who.Caller(), who.bounds(), m.Permission, clusters)
 }
 
 // Caller names an identity in errors.

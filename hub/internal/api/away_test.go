@@ -58,21 +58,27 @@ func TestAnAuthorizerThatIsAwayRefusesNothing(t *testing.T) {
 	}
 }
 
+// boundToCluster is the token of a new key that has a role on one cluster.
+func boundToCluster(t *testing.T, policy *grants.Service, name, role, cluster string) (token string) {
+	t.Helper()
+	key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: name, Team: "red"})
+	must.Succeed(t, err)
+	now, err := grants.AccessAPI{Service: policy}.GetAccess(t.Context(), &sandboxv1.GetAccessRequest{})
+	must.Succeed(t, err)
+	now.Bindings = append(now.Bindings, &sandboxv1.RoleBinding{
+		Name: name, Role: role, Namespaces: []string{"*"}, Clusters: []string{cluster},
+		Subjects: []*sandboxv1.Subject{{Kind: access.SubjectKey, Name: name}},
+	})
+	_, err = grants.AccessAPI{Service: policy}.PutAccess(t.Context(), now)
+	must.Succeed(t, err)
+	return key.GetToken()
+}
+
 // A caller that is bound to some clusters sees the parts of these in an Env, and no numbers of others.
 func TestPartsOfOtherClustersAreNotShown(t *testing.T) {
 	base, tokens, policy := governed(t)
 	for name, cluster := range map[string]string{"in-east": "east", "in-west": "west"} {
-		key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: name, Team: "red"})
-		must.Succeed(t, err)
-		tokens[name] = key.GetToken()
-		now, err := grants.AccessAPI{Service: policy}.GetAccess(t.Context(), &sandboxv1.GetAccessRequest{})
-		must.Succeed(t, err)
-		now.Bindings = append(now.Bindings, &sandboxv1.RoleBinding{
-			Name: name, Role: access.Developer, Namespaces: []string{"*"}, Clusters: []string{cluster},
-			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectKey, Name: name}},
-		})
-		_, err = grants.AccessAPI{Service: policy}.PutAccess(t.Context(), now)
-		must.Succeed(t, err)
+		tokens[name] = boundToCluster(t, policy, name, access.Developer, cluster)
 	}
 	for _, c := range []struct{ method, path string }{
 		{"GET", "/v1/envs/default/demo"}, {"GET", "/v1/envs"}, {"GET", "/v1/clusters"}, {"POST", "/v1/envs/default/demo:explain"},

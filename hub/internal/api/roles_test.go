@@ -250,6 +250,58 @@ func visit(t *testing.T, base, method, path, token string) (int, string) {
 	return code, text
 }
 
+// A binding that names clusters permits what is about these, and nothing that is about the whole hub: over gRPC, over REST and as can-i
+// and who-can have it.
+func TestABindingForClustersIsNotForTheHub(t *testing.T) {
+	base, tokens, policy := governed(t)
+	token := boundToCluster(t, policy, "in-east", access.Admin, "east")
+	conn := testserver.Dial(t, strings.TrimPrefix(base, "http://"))
+	paths := restPaths(t)
+	for full, needs := range sandboxv1.MethodPermissions {
+		if needs.Reach != access.All || needs.Resource == access.Clusters {
+			continue
+		}
+		service, method, _ := strings.Cut(strings.TrimPrefix(full, "/atoll.sandbox.v1."), "/")
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("atoll.sandbox.v1." + service + "." + method))
+		must.Succeed(t, err)
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+		if err := call(ctx, conn, full, found.(protoreflect.MethodDescriptor)); err == nil || problem.FromError(err).Reason != problem.Forbidden {
+			t.Errorf("gRPC %s: %v", full, err)
+		}
+		if path, ok := paths[service+"."+method]; ok {
+			if code, text := visit(t, base, path[0], path[1], token); code != http.StatusForbidden {
+				t.Errorf("%s %s: %d %s", path[0], path[1], code, text)
+			}
+		}
+	}
+	for call, may := range map[string]bool{
+		"POST /v1/clusters/east:drain": true, "POST /v1/clusters/west:drain": false,
+		"GET /v1/clusters/east/proxy/version": true, "GET /v1/clusters/west/proxy/version": false,
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		if code, text := visit(t, base, method, path, token); (code != http.StatusForbidden) != may {
+			t.Errorf("%s: %d %s, want it permitted: %t", call, code, text, may)
+		}
+	}
+	ask := func(token string, q *sandboxv1.CheckAccessRequest) *sandboxv1.CheckAccessResponse {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+		out, err := sandboxv1.NewAccessClient(conn).CheckAccess(ctx, q)
+		must.Succeed(t, err)
+		return out
+	}
+	for _, c := range []struct {
+		verb, resource string
+		may            bool
+	}{{"rotate", access.Pki, false}, {"backup", access.Hub, false}, {"update", access.Templates, false}, {"drain", access.Clusters, true}} {
+		can := ask(token, &sandboxv1.CheckAccessRequest{Verb: c.verb, Resource: c.resource, Cluster: "east"})
+		who := ask(tokens["a"], &sandboxv1.CheckAccessRequest{Verb: c.verb, Resource: c.resource, Cluster: "east", Who: true})
+		named := strings.Contains(fmt.Sprint(who.GetSubjects()), "in-east")
+		if can.GetAllowed() != c.may || named != c.may {
+			t.Errorf("%s %s: can-i %t, who-can names it %t, want %t", c.verb, c.resource, can.GetAllowed(), named, c.may)
+		}
+	}
+}
+
 // A caller that may do something in one namespace learns nothing about others: what is there and what is not get the same words.
 func TestDenialTellsNothing(t *testing.T) {
 	base, _, policy := governed(t)
