@@ -53,7 +53,7 @@ type guest struct {
 	token  string
 	method access.Method
 	end    context.CancelCauseFunc
-	as     *principal.Principal // what it was admitted as; nil: that may change
+	as     *principal.Principal // what it was admitted as; nil: it is not admitted yet
 }
 
 // AuthOptions configure an Authenticator.
@@ -252,9 +252,7 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	g.as = &p
-	a.mu.Unlock()
+	a.admitted(g, p)
 	p.OnFailure(end) // what a watch may show is not known then
 	return p.Settle(true, handler(srv, &guestStream{stream, principal.With(ctx, p)}))
 }
@@ -269,7 +267,8 @@ type guestStream struct {
 func (s *guestStream) Context() context.Context { return s.ctx }
 
 // HTTP admits requests whose caller may have the conversation with sandboxes that next is, with the principal in their context. The context
-// ends, with a cause, once the caller would not be admitted any more; because a conversation with a sandbox can last for days.
+// ends, with a cause, once the caller would not be admitted any more, or not to this sandbox or cluster; because a conversation can last
+// for days.
 func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := bearer(r.Header.Values("Authorization"))
@@ -281,12 +280,15 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		defer end(nil)
 		// The request is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
 		m := ofHandler(next)
-		defer a.enter(&guest{token: token, method: m, end: end})()
+		g := &guest{token: token, method: m, end: end}
+		defer a.enter(g)()
 		p, err := a.admit(ctx, token, m)
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return
 		}
+		p = p.Noting()
+		a.admitted(g, p)
 		refuse := func(err error) {
 			audit.NoteRefusal(ctx, audit.As(p.Identity), err)
 			problem.FromError(err).Write(w)
@@ -335,7 +337,15 @@ func (a *Authenticator) enter(g *guest) (leave func()) {
 	}
 }
 
-// review ends the requests whose keys have expired, were revoked, or permit less, and the streams whose keys permit something else.
+// admitted notes what a guest was admitted as.
+func (a *Authenticator) admitted(g *guest, p principal.Principal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g.as = &p
+}
+
+// review ends the requests whose keys have expired, were revoked, or permit less, the conversations whose sandbox or cluster is not their
+// caller's any more, and the streams whose keys permit something else.
 func (a *Authenticator) review(ctx context.Context) {
 	a.mu.Lock()
 	guests := make(map[*guest]*principal.Principal, len(a.guests))
@@ -348,7 +358,10 @@ func (a *Authenticator) review(ctx context.Context) {
 		if err != nil && problem.FromError(err).Reason == problem.Unavailable {
 			continue // what checks them does not respond
 		}
-		if err == nil && as != nil && !p.Same(*as) {
+		if err == nil && as != nil && !p.Still(*as) {
+			if p.Settle(false, nil) != nil {
+				continue // what it may do is not known now
+			}
 			err = problem.New(problem.Unavailable, "what %s may do has changed; call again", p.Identity.Caller()).WithRetryAfter(time.Second)
 		}
 		if err != nil {

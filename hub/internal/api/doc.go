@@ -12,5 +12,8 @@
 //     no team; no namespaces, nothing.
 //   - A call about an Env needs a key for all teams, one about the whole hub (drain, forget, back up, accept a loss) for all namespaces
 //     too.
+//   - A watch ends once its caller's permissions change, a conversation once its sandbox or cluster is not open to its caller any more;
+//     because both outlast every check at their begin: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
+//     TestConversationsEndWithTheAuthorizersPermission.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

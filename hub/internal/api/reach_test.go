@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,8 +19,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/hub/internal/grants"
 	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
@@ -135,6 +140,139 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 			}
 		})
 	}
+}
+
+// placed is a host of one sandbox, which checks its callers as package sandboxes does.
+type placed struct {
+	host
+	sandbox *sandboxv1.Sandbox
+}
+
+func (p placed) Open(ctx context.Context, id string, call *federationv1.ReachCall) (reach.Tunnel, error) {
+	if err := principal.From(ctx).Check(p.sandbox); err != nil {
+		return nil, err
+	}
+	return p.host.Open(ctx, id, call)
+}
+
+// converse opens a conversation with a sandbox of namespace a on cluster east. over is closed at its end.
+func converse(t *testing.T, auth *Authenticator, token string) (talk *conversation, over <-chan struct{}) {
+	t.Helper()
+	h := placed{host{make(chan *conversation, 1)}, &sandboxv1.Sandbox{Namespace: "a", Env: "py", ClusterId: "east", Team: "red"}}
+	handler := reach.NewHandler(h, logr.Discard())
+	r := httptest.NewRequest(http.MethodGet, "/v1/sandboxes/a-east/logs?follow", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	w, ended := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(ended)
+		auth.HTTP(handler.Match(r)).ServeHTTP(w, r)
+	}()
+	select {
+	case talk = <-h.opened:
+	case <-ended:
+		t.Fatalf("the conversation was not opened: %d %s", w.Code, w.Body)
+	}
+	return talk, ended
+}
+
+// reviewed has the one conversation reviewed, and returns why it was ended; nil: it goes on.
+func reviewed(t *testing.T, auth *Authenticator) (cause error) {
+	t.Helper()
+	auth.mu.Lock()
+	for g := range auth.guests {
+		end := g.end
+		g.end = func(err error) { cause = err; end(err) }
+	}
+	auth.mu.Unlock()
+	auth.review(t.Context())
+	return cause
+}
+
+// A conversation ends once its sandbox is not open to its caller any more, and neither with other permissions nor with a rotation.
+func TestConversationsEndWithThePermissionForTheirSandbox(t *testing.T) {
+	policy, err := grants.New(t.Context(), grants.Options{Store: openStore(t, "registry"), Clock: clock.RealClock{}, Log: testlog.New(t)})
+	must.Succeed(t, err)
+	key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "k", Team: "red"})
+	must.Succeed(t, err)
+	auth := NewAuth(AuthOptions{Others: []access.Authenticator{policy}, Authorizer: policy, Clock: clock.RealClock{}, Log: testlog.New(t)})
+	bind := func(role string, namespaces, envs, clusters []string) {
+		_, err := grants.AccessAPI{Service: policy}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{Bindings: []*sandboxv1.RoleBinding{{
+			Name: "k", Role: role, Namespaces: namespaces, Envs: envs, Clusters: clusters,
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectKey, Name: "k"}},
+		}}})
+		must.Succeed(t, err)
+	}
+	for what, c := range map[string]struct {
+		role                       string
+		namespaces, envs, clusters []string
+		ends                       bool
+	}{
+		"another namespace": {access.Developer, []string{"b"}, nil, nil, true},
+		"another Env":       {access.Developer, []string{"a"}, []string{"a/go"}, nil, true},
+		"another cluster":   {access.Developer, []string{"a"}, nil, []string{"west"}, true},
+		"another role":      {access.Viewer, []string{"a"}, nil, nil, true},
+		"more":              {access.Developer, []string{"a", "b"}, nil, nil, false},
+		"less, and its own": {access.Developer, []string{"a"}, []string{"a/py"}, []string{"east"}, false},
+	} {
+		bind(access.Developer, []string{"a"}, nil, nil)
+		talk, over := converse(t, auth, key.GetToken())
+		bind(c.role, c.namespaces, c.envs, c.clusters)
+		cause := reviewed(t, auth)
+		if (cause != nil) != c.ends {
+			t.Errorf("%s: it ended: %v, want it to end: %t", what, cause, c.ends)
+		}
+		if cause == nil {
+			talk.Close(nil)
+		}
+		<-talk.cut
+		<-over
+	}
+	bind(access.Developer, []string{"a"}, nil, nil)
+	talk, over := converse(t, auth, key.GetToken())
+	_, err = grants.KeysAPI{Service: policy}.RotateKey(t.Context(), &sandboxv1.RotateKeyRequest{Name: "k"})
+	must.Succeed(t, err)
+	if cause := reviewed(t, auth); cause != nil {
+		t.Errorf("a rotation ended it: %v", cause)
+	}
+	talk.Close(nil)
+	<-over
+}
+
+// asking is an Authorizer that is asked about each namespace.
+type asking func(namespace string) (bool, error)
+
+func (a asking) Authorize(context.Context, *access.Identity, access.Permission) (access.Grant, error) {
+	return access.Grant{Ask: a}, nil
+}
+
+// A conversation whose namespace has to be asked about ends once the permission there is gone, and not while that cannot be asked.
+func TestConversationsEndWithTheAuthorizersPermission(t *testing.T) {
+	var gone, away atomic.Bool
+	token, path := keyFile(t, Key{Name: "n", Team: "red", Scopes: []Scope{ScopeClaim}})
+	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	ask := asking(func(namespace string) (bool, error) {
+		if away.Load() {
+			return false, problem.New(problem.Unavailable, "the API server does not respond")
+		}
+		return namespace == "a" && !gone.Load(), nil
+	})
+	auth := NewAuth(AuthOptions{Keys: keys, Authorizer: ask, Clock: clock.RealClock{}, Log: testlog.New(t)})
+	talk, over := converse(t, auth, token)
+	away.Store(true)
+	if cause := reviewed(t, auth); cause != nil {
+		t.Errorf("while the Authorizer is away it ended: %v", cause)
+	}
+	away.Store(false)
+	if cause := reviewed(t, auth); cause != nil {
+		t.Errorf("with its permission it ended: %v", cause)
+	}
+	gone.Store(true)
+	if cause := reviewed(t, auth); cause == nil {
+		t.Error("it goes on without its permission")
+	}
+	talk.Close(nil)
+	<-over
 }
 
 // I14: one key's conversations take no other's place.

@@ -40,6 +40,7 @@ type Principal struct {
 	ask    func(namespace string) bool // see access.Grant; nil: narrow says all
 	asked  *asked                      // the errors of ask
 	look   *Principal                  // where the caller may see sandboxes; nil: here
+	met    *met                        // what it was let to; nil: that is not noted
 }
 
 type contextKey struct{}
@@ -260,6 +261,7 @@ func (p Principal) CheckClaim(team, namespace, env string) error {
 // CheckCluster refuses a cluster that is not the caller's.
 func (p Principal) CheckCluster(id string) error {
 	if p.SeesCluster(id) {
+		p.met.cluster(id)
 		return nil
 	}
 	return p.forbidden("cluster " + id)
@@ -268,6 +270,7 @@ func (p Principal) CheckCluster(id string) error {
 // Check refuses a sandbox that the caller may see and not do this to.
 func (p Principal) Check(s *sandboxv1.Sandbox) error {
 	if p.Sees(s) {
+		p.met.sandbox(s)
 		return nil
 	}
 	return p.forbidden("sandbox " + s.GetId() + " in namespace " + s.GetNamespace())
@@ -308,12 +311,25 @@ func (p Principal) Fingerprint() string {
 	return string(text)
 }
 
-// Same reports whether two principals may do the same, as far as can be told without asking.
+// Same reports whether two principals may do the same, as far as can be told without asking, and until whenever that is.
 func (p Principal) Same(other Principal) bool {
 	asks := (p.ask == nil) == (other.ask == nil) && (p.look == nil) == (other.look == nil)
 	if !asks || p.look != nil && !p.look.Same(*other.look) {
 		return false
 	}
-	p.ask, other.ask, p.look, other.look, p.asked, other.asked = nil, nil, nil, nil, nil, nil
+	for _, one := range []*Principal{&p, &other} {
+		one.ask, one.look, one.asked, one.met = nil, nil, nil, nil
+		one.Expires, one.Identity = nil, endless(one.Identity)
+	}
 	return reflect.DeepEqual(p, other)
+}
+
+// endless returns an identity without when it ends, which the rotation of a key moves.
+func endless(who *access.Identity) *access.Identity {
+	if who == nil {
+		return nil
+	}
+	out := *who
+	out.Expires = nil
+	return &out
 }
