@@ -20,7 +20,8 @@
 //
 // A key and the policy are written by compare-and-swap. A replica watches access/, so that a revocation holds everywhere within a second,
 // and ends the conversations and watches that the key has. The hub of a bbolt is alone, and knows its own writes. A restore keeps the
-// keys and the policy that are there: what was revoked since the backup stays revoked.
+// keys and the policy that are there: what was revoked since the backup stays revoked. What is taken up while everything is read waits
+// for that; because the older read would make a revoked key valid again: TestARevocationDuringAReadHolds.
 //
 // Last uses are collected for a minute and written together, in no caller's way. A crash loses a minute of them.
 //

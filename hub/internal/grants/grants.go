@@ -59,7 +59,7 @@ type Service struct {
 	state   atomic.Pointer[state]
 	changed chan struct{}
 
-	mu   sync.Mutex // of changes of the state
+	mu   sync.Mutex // of changes of the state; a change is taken up only after its commit
 	used uses
 
 	limiter limiter
@@ -102,8 +102,11 @@ func (s *Service) Authorize(ctx context.Context, who *access.Identity, p access.
 	return s.state.Load().policy.Authorize(ctx, who, p)
 }
 
-// load reads everything.
+// load reads everything. It holds the lock meanwhile; because a change that is committed during the read, and taken up before its end,
+// would be lost with the state that is replaced. Such a change waits, and is taken up after.
 func (s *Service) load(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	next := &state{keys: map[string]*record{}}
 	for e, err := range store.All(ctx, s.opts.Store, prefix, store.MaxRange) {
 		if err != nil {
@@ -113,8 +116,6 @@ func (s *Service) load(ctx context.Context) error {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.set(next)
 	return nil
 }

@@ -122,6 +122,66 @@ func TestKeysLiveInTheStore(t *testing.T) {
 	}
 }
 
+// interrupted is a store that calls during once, after the next Range has read.
+type interrupted struct {
+	store.Store
+	during func()
+}
+
+func (i *interrupted) Range(ctx context.Context, prefix, after string, limit int) ([]store.Entry, error) {
+	entries, err := i.Store.Range(ctx, prefix, after, limit)
+	if during := i.during; during != nil {
+		i.during = nil
+		during()
+	}
+	return entries, err
+}
+
+// A key that is revoked while everything is read, because another change met one of another replica, stays revoked.
+func TestARevocationDuringAReadHolds(t *testing.T) {
+	shared := store.NewMemory()
+	slow := &interrupted{Store: shared}
+	s, _ := replica(t, slow, nil)
+	keys := KeysAPI{Service: s}
+	tokens := map[string]string{}
+	for _, name := range []string{"one", "two"} {
+		made, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: name})
+		must.Succeed(t, err)
+		tokens[name] = made.GetToken()
+	}
+	other, _ := replica(t, shared, nil)
+	_, err := KeysAPI{Service: other}.RotateKey(t.Context(), &sandboxv1.RotateKeyRequest{Name: "one"}) // s does not hear of it
+	must.Succeed(t, err)
+	over := make(chan error, 1)
+	slow.during = func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, err := keys.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "two"})
+			over <- err
+		}()
+		wait.For(t, 10*time.Second, "the revocation to be committed", func(ctx context.Context) error {
+			_, there, err := shared.Get(ctx, keyPrefix+"two")
+			return errors.Join(err, wait.If(!there, "the key"))
+		})
+		select {
+		case <-done: // it has been taken up before what is read
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	_, err = keys.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "one"})
+	must.Succeed(t, err)
+	must.Succeed(t, <-over)
+	if slow.during != nil {
+		t.Fatal("nothing was read")
+	}
+	for name, token := range tokens {
+		if _, err := s.Authenticate(t.Context(), token); !errors.Is(err, access.ErrNotMine) {
+			t.Errorf("the revoked key %s: %v", name, err)
+		}
+	}
+}
+
 // After a rotation both tokens are valid, the old one for the overlap and never longer than it was.
 func TestRotation(t *testing.T) {
 	s, now := replica(t, store.NewMemory(), nil)
