@@ -31,8 +31,8 @@ func (i *Issuer) identity(claims map[string]any) (*access.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i.Claims.User == claimMail && claims["email_verified"] == false {
-		return nil, fmt.Errorf("claim %q is not verified by the issuer", claimMail)
+	if i.readsMail() && claims[claimMail] != nil && claims["email_verified"] != true {
+		return nil, fmt.Errorf("claim %q is not verified by the issuer, want a claim email_verified that is true", claimMail)
 	}
 	// The callers of an issuer have no bounds of their own: bindings say what they may.
 	who := &access.Identity{Kind: access.KindOIDC, Issuer: i.URL, AllNamespaces: true}
@@ -63,6 +63,12 @@ func (i *Issuer) identity(claims map[string]any) (*access.Identity, error) {
 		}
 	}
 	return who, nil
+}
+
+// readsMail reports whether the address of a caller's mail says who it is, or whether it is admitted.
+func (i *Issuer) readsMail() bool {
+	_, required := i.RequiredClaims[claimMail]
+	return required || i.Claims.User == claimMail || i.Claims.Groups == claimMail || i.Claims.Team == claimMail
 }
 
 // team returns the team of a caller: as its claim says, else of the first group that has one.

@@ -19,4 +19,6 @@
 //   - exp, nbf and iat are compared with the hub's clock, with a tolerance of two minutes (I11).
 //   - Names of different issuers do not collide: with several issuers each has a prefix. No issuer but one of a cluster's ServiceAccounts
 //     names users or groups that begin with system:, which Kubernetes keeps for itself.
+//   - The claim email counts only beside email_verified: true; because without it a user may have typed another's address:
+//     TestIdentityOfClaims.
 package oidc
