@@ -5,6 +5,7 @@ package kubeproxy
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,11 +17,12 @@ import (
 )
 
 // changes reports whether a request may change something: exec and port-forward are upgrades of a GET, and what is behind a Service, a Pod
-// or a node is not known.
+// or a node is not known. The path is read as the API server decodes it.
 func changes(r *http.Request, rest string) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return r.Header.Get("Upgrade") != "" || strings.Contains(rest+"/", "/proxy/")
+		path, err := url.PathUnescape(rest)
+		return err != nil || r.Header.Get("Upgrade") != "" || strings.Contains(path+"/", "/proxy/")
 	default:
 		return true
 	}

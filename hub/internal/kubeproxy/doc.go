@@ -23,6 +23,7 @@
 //   - A request that ends, by its caller, its key, or the hub, ends its tunnel, and so the request at the API server:
 //     TestATunnelEndsWithItsRequest.
 //   - Tunnels count against their caller's account (I14). Bodies stream; headers have bounds. Nothing is buffered.
-//   - Each request that may change something has a line of audit, with method and path; queries and bodies have secrets.
+//   - Each request that may change something has a line of audit, with method and path; queries and bodies have secrets. What may is
+//     read from the decoded path; because the API server routes by that: TestAudit.
 //   - Other replicas' clusters are reached as their sandboxes are (package peers).
 package kubeproxy

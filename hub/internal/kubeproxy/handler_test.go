@@ -356,6 +356,8 @@ func TestAudit(t *testing.T) {
 	w.ask(http.MethodPost, "east/proxy/write?secret=canary", strings.NewReader("canary"), nil)
 	w.ask(http.MethodPost, "east/proxy/broken", nil, nil)
 	w.ask(http.MethodGet, "east/proxy/api/v1/services/x/proxy/y", nil, nil)
+	w.ask(http.MethodGet, "east/proxy/api/v1/services/x/%70roxy/y", nil, nil)
+	w.ask(http.MethodGet, "east/proxy/api/v1/services/x%2Fproxy%2Fy", nil, nil)
 	w.ask(http.MethodDelete, "east/proxy/forbidden", nil, nil)
 	w.ask(http.MethodPut, "East/proxy/x", nil, nil)
 	exec := w.ask(http.MethodGet, "east/proxy/exec?command=canary", nil, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}})
@@ -366,7 +368,7 @@ func TestAudit(t *testing.T) {
 	wait.For(t, 10*time.Second, "the end of each request", func(context.Context) error {
 		w.lines.mu.Lock()
 		defer w.lines.mu.Unlock()
-		return wait.If(len(w.lines.events) == 7, w.lines.events)
+		return wait.If(len(w.lines.events) == 9, w.lines.events)
 	})
 	must.Succeed(t, w.handler.opts.Audit.Log.Close())
 	var got []string
@@ -380,7 +382,8 @@ func TestAudit(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"begin GET /exec ok", "done DELETE /forbidden refused", "done GET /api/v1/services/x/proxy/y ok", "done POST /broken failed",
+		"begin GET /exec ok", "done DELETE /forbidden refused", "done GET /api/v1/services/x%2Fproxy%2Fy ok",
+		"done GET /api/v1/services/x/%70roxy/y ok", "done GET /api/v1/services/x/proxy/y ok", "done POST /broken failed",
 		"done POST /write ok", "done PUT /x refused", "end GET /exec ok",
 	}
 	if !slices.Equal(got, want) {
