@@ -4,10 +4,12 @@ package reach
 
 import (
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"navix.sh/atoll/pkg/problem"
 )
@@ -36,8 +38,9 @@ func confine(r *http.Response) error {
 	if f.base != "" {
 		r.Header.Add("Content-Security-Policy", sandboxed)
 	}
-	if text := r.Header.Get("Location"); text != "" {
-		r.Header.Del("Location")
+	text := r.Header.Get("Location")
+	r.Header.Del("Location") // all of them: some clients follow the second where the first is empty
+	if text != "" {
 		if to := f.redirect(r.Request.URL, text); to != "" {
 			r.Header.Set("Location", to)
 		}
@@ -52,16 +55,21 @@ func confine(r *http.Response) error {
 	return nil
 }
 
-// redirect returns the target of a redirect. On this host it stays below the port's path; because a client may repeat its
-// request there, with its credentials for Atoll. A target that cannot be parsed is dropped.
+// redirect returns the target of a redirect. On this host, at any port, it stays below the port's path; because a client may repeat its
+// request there, with its credentials for Atoll. A target that cannot be parsed, or whose host clients do not agree on, is dropped.
 func (f forwarded) redirect(from *url.URL, text string) string {
 	ref, err := url.Parse(text)
 	if err != nil {
 		return ""
 	}
 	to := from.ResolveReference(ref)
-	inside, outside := strings.EqualFold(to.Host, from.Host), strings.EqualFold(to.Host, f.host)
-	if to.Opaque != "" || !inside && !outside {
+	host, agreed := hostOf(to.Host)
+	own, _ := hostOf(f.host)
+	inside, outside := strings.EqualFold(to.Host, from.Host), host == own
+	switch {
+	case to.Opaque != "" || !agreed: // https:/v1 is for browsers a path of this host
+		return ""
+	case !inside && !outside:
 		return text
 	}
 	at := to.EscapedPath()
@@ -75,6 +83,20 @@ func (f forwarded) redirect(from *url.URL, text string) string {
 	}
 	suffix := url.URL{RawQuery: to.RawQuery, ForceQuery: to.ForceQuery, Fragment: to.Fragment, RawFragment: to.RawFragment}
 	return f.base + "/" + strings.TrimLeft(at, "/") + suffix.String()
+}
+
+// hostOf returns the host of HOST[:PORT] in one form, and whether clients agree on it: some take letters of other alphabets for those of
+// ASCII, and numbers such as 127.1 for an address.
+func hostOf(authority string) (host string, agreed bool) {
+	host = strings.ToLower(strings.TrimRight((&url.URL{Host: authority}).Hostname(), "."))
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.String(), true
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if last == "" || last[0] <= '9' && strings.Trim(last, "0123456789abcdefx") == "" {
+		return host, false
+	}
+	return host, !strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
 func dots(segment string) bool { return segment == "." || segment == ".." }

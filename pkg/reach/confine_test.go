@@ -106,12 +106,38 @@ func TestRedirectsLeadBelowThePort(t *testing.T) {
 		"http://" + hubHost + base + "/../../exec": base + "/v1/sandboxes/01h-east/exec",
 		"?x":                       base + "/app/?x",
 		"https://other.example/..": "https://other.example/..",
+		"http://192.0.2.1:80/":     "http://192.0.2.1:80/",
 		"http://a b:c":             "",
 		"%zz":                      "",
+		// The same host, for a client, at this port or at another one.
+		"https://hub.example:08080/v1/clusters": base + "/v1/clusters",
+		"https://hub.example:443/v1/clusters":   base + "/v1/clusters",
+		"https://hub.example:/v1/clusters":      base + "/v1/clusters",
+		"//Hub.Example./v1/clusters":            base + "/v1/clusters",
+		// What some clients take for a path of the host, or for another spelling of it.
+		"https:/v1/clusters":                "",
+		"https:v1/clusters":                 "",
+		"https:///hub.example/v1":           "",
+		"https:\\\\hub.example\\v1":         "",
+		"//:8080/v1":                        "",
+		"https://\uff48ub.example/v1":       "",
+		"https://hub.example\u3002/v1":      "",
+		"https://3221225985/v1":             "",
+		"https://0xc0.0.0x201/v1":           "",
+		"\r\nLocation: https://hub.example": "",
 	} {
 		w, _ := respond(t, hubHost, base+"/app/", "HTTP/1.1 307 Temporary Redirect\r\nLocation: "+location+"\r\nContent-Length: 0\r\n\r\n")
-		if got := w.Header().Get("Location"); got != want || w.Code != http.StatusTemporaryRedirect {
+		if got := strings.Join(w.Header().Values("Location"), ", "); got != want || w.Code != http.StatusTemporaryRedirect {
 			t.Errorf("%q leads to %q (%d), want %q", location, got, w.Code, want)
+		}
+	}
+	// An address has many spellings.
+	for location, want := range map[string]string{
+		"http://[0:0::1]:80/v1": base + "/v1", "http://[::1]/v1": base + "/v1", "http://[::2]/v1": "http://[::2]/v1",
+	} {
+		w, _ := respond(t, "[::1]:8080", base+"/app/", "HTTP/1.1 302 Found\r\nLocation: "+location+"\r\nContent-Length: 0\r\n\r\n")
+		if got := w.Header().Get("Location"); got != want {
+			t.Errorf("at [::1], %q leads to %q, want %q", location, got, want)
 		}
 	}
 	// A host of its own needs no limits.

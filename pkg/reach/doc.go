@@ -38,7 +38,8 @@
 //
 //   - A request to a port has no Authorization header; because those are for Atoll.
 //   - Redirects and cookies stay below the port's path, headers for the whole host are dropped; because sandboxes share it:
-//     TestASandboxSpeaksForItselfAlone, TestRedirectsLeadBelowThePort.
+//     TestASandboxSpeaksForItselfAlone, TestRedirectsLeadBelowThePort. A redirect to another host passes, one whose host clients do not
+//     agree on is dropped.
 //   - A connection to a port serves one request after the other of one caller, of one kind, while what that caller may do stays the same
 //     (Handler.Caller); because each is authorized. One that waits for 2 s is closed, as is one that another conversation's share needs. It
 //     ends with its sandbox: TestI13AReusedTunnelEndsWithItsSandbox, TestATunnelServesOneCaller, TestIdleTunnelsGiveWay.

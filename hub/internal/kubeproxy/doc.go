@@ -18,8 +18,8 @@
 //     TestClustersProxyIsOffAndForFew (hub).
 //   - No credentials of the caller cross the link: TestNoCredentialsCross. A request to impersonate others (kubectl --as) is refused, not
 //     stripped; because the caller would act as another user than it asked for.
-//   - What a cluster sends does not affect the hub's host: no cookies, no origin-wide headers, an opaque origin for pages:
-//     TestI15AClusterSpeaksForItselfAlone.
+//   - What a cluster sends does not affect the hub's host: no cookies, no origin-wide headers, an opaque origin for pages, redirects below
+//     the cluster's path alone: TestI15AClusterSpeaksForItselfAlone.
 //   - A request that ends, by its caller, its key, or the hub, ends its tunnel, and so the request at the API server:
 //     TestATunnelEndsWithItsRequest.
 //   - Tunnels count against their caller's account (I14). Bodies stream; headers have bounds. Nothing is buffered.

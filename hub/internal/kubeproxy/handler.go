@@ -258,13 +258,20 @@ func confine(r *http.Response) error {
 	}
 	r.Header.Set("Content-Security-Policy", "sandbox")
 	r.Header.Set("X-Content-Type-Options", "nosniff")
-	if to := r.Header.Get("Location"); to != "" {
-		r.Header.Del("Location") // of another host, to which a client might send its token
-		if strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.HasPrefix(to, `/\`) && !strings.Contains(to, "..") {
-			r.Header.Set("Location", f.base+to)
-		}
+	to := r.Header.Get("Location")
+	r.Header.Del("Location") // of another host, to which a client might send its token
+	if staysBelow(to) {
+		r.Header.Set("Location", f.base+to)
 	}
 	return nil
+}
+
+// staysBelow reports whether a Location is a path of its own host that stays below any path before it. Clients take %2e for a dot, and
+// leave out control characters, which url.Parse refuses.
+func staysBelow(to string) bool {
+	ref, err := url.Parse(to)
+	return err == nil && strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.HasPrefix(to, `/\`) &&
+		!strings.Contains(ref.Path, "..")
 }
 
 // recorder notes the status of a response. Informational ones do not pass: their headers are not confined.
