@@ -28,6 +28,8 @@
 // feed begins with all that is there; what is not in that has ended meanwhile. A cluster that was forgotten takes its sandboxes
 // with it. What its feed still tells is ignored; because it would bring them back: TestAForgottenClusterStaysForgotten.
 //
+// A watch neither names nor waits for clusters that its caller may not see (Request.SeesCluster).
+//
 // Events of sandboxes that are as last heard have a staleAge, as in lists. A cluster that was away when a copy began is in it as the
 // hub last knew it, until its feed says how it is: TestAWatchOfAClusterThatIsAwayBegins. What was told before is not told again: the
 // BOOKMARK is the note.

@@ -73,12 +73,12 @@ func (t *topic) age(it *item) *durationpb.Duration {
 	return durationpb.New(max(0, t.service.clock.Since(heard)).Round(time.Millisecond))
 }
 
-// away returns the clusters whose sandboxes are not known as they are now, and whether each other one was heard. The caller holds
+// away returns the named clusters whose sandboxes are not known as they are now, and whether each other one was heard. The caller holds
 // the lock.
-func (t *topic) away(only string) (clusters []string, settled bool) {
+func (t *topic) away(named func(cluster string) bool) (clusters []string, settled bool) {
 	settled = t.listed
 	for cluster, m := range t.members {
-		if only != "" && only != cluster {
+		if !named(cluster) {
 			continue
 		}
 		settled = settled && m.settled

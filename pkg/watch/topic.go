@@ -216,12 +216,12 @@ type look struct {
 	next    <-chan struct{}
 }
 
-// since returns up to so many changes after a revision, of one cluster's state or all, and what is closed by the next change.
-func (t *topic) since(revision uint64, most int, only string) (l look) {
+// since returns up to so many changes after a revision, the state of the clusters that are named, and what is closed by the next change.
+func (t *topic) since(revision uint64, most int, named func(cluster string) bool) (l look) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.next, l.horizon = t.changed, t.horizon
-	l.away, l.settled = t.away(only)
+	l.away, l.settled = t.away(named)
 	at := sort.Search(len(t.log), func(i int) bool { return t.log[i].revision > revision })
 	for _, e := range t.log[at:] {
 		if len(l.changes) == most {

@@ -90,10 +90,17 @@ type Request struct {
 	Key, Team string // whose watch it is; empty: no bound of its own
 	Scope     Scope  // with everything that Sees shows
 	Cluster   string // empty: all
-	Query     *listing.Query
-	Sees      func(*sandboxv1.Sandbox) bool
-	Marks     listing.Marks
-	After     *listing.Mark // nil: from the beginning
+	// SeesCluster says which clusters are named while they are away; nil: all.
+	SeesCluster func(cluster string) bool
+	Query       *listing.Query
+	Sees        func(*sandboxv1.Sandbox) bool
+	Marks       listing.Marks
+	After       *listing.Mark // nil: from the beginning
+}
+
+// names reports whether the watch waits for a cluster, and names it while it is away.
+func (r *Request) names(cluster string) bool {
+	return (r.Cluster == "" || r.Cluster == cluster) && (r.SeesCluster == nil || r.SeesCluster(cluster))
 }
 
 // errEnding ends the watches of a process that ends, or stops to serve.
@@ -265,7 +272,7 @@ func (w *watch) serve(ctx context.Context) error {
 	defer beat.Stop()
 	patient, begun := true, false
 	for {
-		seen := w.topic.since(w.cursor, batch, w.Cluster)
+		seen := w.topic.since(w.cursor, batch, w.names)
 		if seen.horizon > max(w.cursor, w.floor) { // before the cursor moves past what is missing
 			return expired("the watch has missed sandboxes that have ended, because more ended than it was sent in time")
 		}

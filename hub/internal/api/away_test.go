@@ -14,9 +14,13 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/hub/internal/authority"
 	"navix.sh/atoll/hub/internal/grants"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
 )
 
 // perNamespace is an Authorizer that is asked about each namespace, and is away for all but one.
@@ -82,15 +86,65 @@ func TestPartsOfOtherClustersAreNotShown(t *testing.T) {
 	}
 	for _, c := range []struct{ method, path string }{
 		{"GET", "/v1/envs/default/demo"}, {"GET", "/v1/envs"}, {"GET", "/v1/clusters"}, {"POST", "/v1/envs/default/demo:explain"},
-		{"POST", "/v1/sandboxes"}, {"GET", "/v1/envs/default/gone"}, {"GET", "/v1/clusters/gone"},
+		{"POST", "/v1/sandboxes"}, {"GET", "/v1/envs/default/gone"}, {"GET", "/v1/clusters/gone"}, {"GET", "/v1/sandboxes"},
 	} {
 		_, shown := visit(t, base, c.method, c.path, tokens["in-east"])
 		code, hidden := visit(t, base, c.method, c.path, tokens["in-west"])
 		if strings.Contains(hidden, "east") || strings.Contains(hidden, `"idle":2`) {
 			t.Errorf("%s %s shows east to a caller of west: %d %s", c.method, c.path, code, hidden)
 		}
-		if c.path != "/v1/sandboxes" && !strings.Contains(c.path, "gone") && !strings.Contains(shown, "east") {
+		if c.method+c.path != "POST/v1/sandboxes" && !strings.Contains(c.path, "gone") && !strings.Contains(shown, "east") {
 			t.Errorf("%s %s does not show east to its caller: %s", c.method, c.path, shown)
+		}
+	}
+	// A cluster that is away, and that the caller may not see, is as one that is not there.
+	for _, path := range []string{"/v1/sandboxes?clusterId=", "/v1/sandboxes/01hzzzzzzzzzzzzzzzzzzz0001-"} {
+		code, away := visit(t, base, http.MethodGet, path+"east", tokens["in-west"])
+		_, missing := visit(t, base, http.MethodGet, path+"gone", tokens["in-west"])
+		if code != http.StatusNotFound || away != strings.ReplaceAll(missing, "gone", "east") {
+			t.Errorf("%seast: %d %s, and of what is not there %s", path, code, away, missing)
+		}
+	}
+}
+
+// taken is a catalogue that has taken a change, and shows nothing itself.
+type taken struct{ Catalog }
+
+func (taken) PutEnv(context.Context, *sandboxv1.PutEnvRequest) error { return nil }
+
+func (taken) Entry(context.Context, segment.Key, bool) (*sandboxv1.CatalogEntry, error) {
+	return nil, nil //nolint:nilnil // there is none
+}
+
+// asked is an authority that cluster east waits for.
+type asked struct{ Authority }
+
+func (asked) Approve(context.Context, string, string, bool) error { return authority.ErrNotWaiting }
+func (asked) Waiting() []hubstate.Joiner                          { return []hubstate.Joiner{{ClusterID: "east"}} }
+
+// recovering is a hub that waits for the claim keys of cluster east.
+type recovering struct{ Hub }
+
+func (recovering) Status() *sandboxv1.HubStatus {
+	return &sandboxv1.HubStatus{AwaitedClusters: []string{"east"}}
+}
+
+// What a change returns, what it is refused with, and the hub's state name no cluster that the caller may not see.
+func TestChangesTellNothingOfOtherClusters(t *testing.T) {
+	f := newFleet(t, "default/demo")
+	for _, cluster := range []string{"east", "west"} {
+		ctx := principal.With(t.Context(), principal.Of(&access.Identity{}, access.Permission{}, access.Grant{Scopes: []access.Scope{
+			{AllNamespaces: true, AllTeams: true, Clusters: []string{cluster}},
+		}}))
+		env, err := envs{fleet: f, catalog: taken{}}.PutEnv(ctx, &sandboxv1.PutEnvRequest{Namespace: "default", Name: "demo"})
+		must.Succeed(t, err)
+		status, err := (&hub{opts: recovering{}}).GetHub(ctx, &sandboxv1.GetHubRequest{})
+		must.Succeed(t, err)
+		_, refusal := clusters{fleet: f, authority: asked{}}.ApproveCluster(ctx, &sandboxv1.ApproveClusterRequest{Id: "west"})
+		for what, text := range map[string]string{"an Env": env.String(), "the hub": status.String(), "a refusal": refusal.Error()} {
+			if shown := strings.Contains(text, "east"); shown != (cluster == "east") {
+				t.Errorf("%s tells a caller of %s: %s", what, cluster, text)
+			}
 		}
 	}
 }

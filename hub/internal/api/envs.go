@@ -165,7 +165,11 @@ func (e envs) PutEnv(ctx context.Context, r *sandboxv1.PutEnvRequest) (*sandboxv
 	if err := e.catalog.PutEnv(ctx, r); err != nil {
 		return nil, err
 	}
-	return e.merged(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}, true)
+	env, err := e.merged(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}, true)
+	if err != nil || env == nil {
+		return nil, err
+	}
+	return principal.From(ctx).ShowEnv(env), nil
 }
 
 func (e envs) DeleteEnv(ctx context.Context, r *sandboxv1.DeleteEnvRequest) (*emptypb.Empty, error) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,8 +43,9 @@ func (h *hub) GetHub(ctx context.Context, _ *sandboxv1.GetHubRequest) (*sandboxv
 	if h.opts == nil {
 		return nil, noStore()
 	}
-	status := h.opts.Status()
-	if expires := principal.From(ctx).Expires; expires != nil {
+	p, status := principal.From(ctx), h.opts.Status()
+	status.AwaitedClusters = slices.DeleteFunc(slices.Clone(status.GetAwaitedClusters()), func(id string) bool { return !p.SeesCluster(id) })
+	if expires := p.Expires; expires != nil {
 		status.ApiKeyExpires = timestamppb.New(*expires)
 	}
 	return status, nil

@@ -98,8 +98,8 @@ func (c clusters) ApproveCluster(ctx context.Context, r *sandboxv1.ApproveCluste
 	switch {
 	case errors.Is(err, authority.ErrNotWaiting):
 		var ids []string
-		for _, j := range c.authority.Waiting() {
-			ids = append(ids, j.ClusterID)
+		for _, j := range c.waiting(principal.From(ctx)) {
+			ids = append(ids, j.GetClusterId())
 		}
 		slices.Sort(ids)
 		there := "none waits"

@@ -341,6 +341,11 @@ func (s *Service) revisions(ctx context.Context, ref manifest.Ref) (*sandboxv1.L
 	if err != nil {
 		return nil, err
 	}
+	for i := range history { // an earlier manifest may be of more clusters than the last one
+		if o, err := manifest.Parse(history[i].Manifest); err == nil && checkClusters(ctx, o) != nil {
+			history[i].Manifest = nil
+		}
+	}
 	out := &sandboxv1.ListRevisionsResponse{}
 	for i, h := range history {
 		shown := &sandboxv1.CatalogRevision{Revision: h.Revision, Changed: timestamppb.New(h.Changed), ChangedBy: h.By}

@@ -25,6 +25,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
@@ -499,6 +500,48 @@ func TestRevisions(t *testing.T) {
 	if c := got.GetRevisions()[0].GetChanges(); len(c) != 1 || c[0] != `spec.templateRef.name: "base10" -> "base11"` {
 		t.Errorf("got %v", c)
 	}
+}
+
+// A caller that is bound to a cluster learns nothing of others from a rollout, a plan, an import or what was before.
+func TestOtherClustersAreNotShown(t *testing.T) {
+	w := newWorld(t)
+	const namespace, name = "default", "demo"
+	bound := principal.With(t.Context(), principal.Of(&access.Identity{Name: "bob"}, access.Permission{}, access.Grant{Scopes: []access.Scope{
+		{AllNamespaces: true, AllTeams: true, Clusters: []string{"west"}},
+	}}))
+	tellsNothing := func(what string, shown fmt.Stringer, err error) {
+		t.Helper()
+		if must.Succeed(t, err); strings.Contains(shown.String(), "east") {
+			t.Errorf("%s shows east: %s", what, shown)
+		}
+	}
+	must.Succeed(t, w.putEnv(envText))
+	w.change("{stages: [[east], [west]], onFailure: rollback, abortOn: {notReadyFor: 5m}}", "m")
+	rollout, err := w.GetRollout(bound, &sandboxv1.GetRolloutRequest{Namespace: namespace, Name: name})
+	tellsNothing("a rollout", rollout, err)
+	entry, err := w.Entry(bound, segment.Key{Namespace: namespace, Name: name}, false)
+	tellsNothing("an entry", entry, err)
+	_, err = w.PlanEnv(bound, &sandboxv1.PlanEnvRequest{Namespace: namespace, Name: name})
+	workertest.WantReason(t, err, problem.Forbidden)
+
+	before, after, found := strings.Cut(envText, "    - {clusterID: east")
+	_, after, _ = strings.Cut(after, "\n")
+	if !found {
+		t.Fatal("the Env has no segment of east")
+	}
+	must.Succeed(t, w.putEnv(before+after))
+	revisions, err := w.ListEnvRevisions(bound, &sandboxv1.ListEnvRevisionsRequest{Namespace: namespace, Name: name})
+	tellsNothing("the revisions", revisions, err)
+	if all := revisions.GetRevisions(); len(all) != 3 || all[0].GetManifest() == nil || all[1].GetManifest() != nil {
+		t.Errorf("the revisions are %v, want the last one with its manifest", all)
+	}
+
+	w.federation.Workers["east"].OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+		t.Error("an import asks east")
+		return nil, problem.New(problem.Unavailable, "east")
+	}
+	_, err = w.ImportEnv(bound, &sandboxv1.ImportEnvRequest{Namespace: namespace, Name: "other", DryRun: true})
+	workertest.WantReason(t, err, problem.NotFound)
 }
 
 // A replica that has heard of no change yet shows and changes what another has written.

@@ -49,6 +49,8 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 		}
 	} else if before == nil || before.removed() {
 		return nil, unknown(ref)
+	} else if err := checkClusters(ctx, before.object); err != nil {
+		return nil, err
 	}
 	revision := int32(1)
 	if before != nil {
@@ -179,7 +181,7 @@ func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest)
 	if r := s.state.Load().records[keyOf(ref)]; r != nil && !r.removed() {
 		return nil, problem.New(problem.Invalid, "the catalogue has %s already, as revision %d", ref, r.Revision)
 	}
-	ids := s.opts.Fleet.ClusterIDs()
+	ids := slices.DeleteFunc(s.opts.Fleet.ClusterIDs(), func(id string) bool { return !principal.From(ctx).SeesCluster(id) })
 	found, out := make([]manifest.Object, len(ids)), &sandboxv1.ImportEnvResponse{}
 	failures := make([]*sandboxv1.CatalogCluster, len(ids))
 	var asked sync.WaitGroup

@@ -152,6 +152,6 @@ func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*san
 		})
 	}
 	slices.SortFunc(out.Clusters, func(a, b *sandboxv1.CatalogCluster) int { return strings.Compare(a.GetClusterId(), b.GetClusterId()) })
-	out.Rollout = r.Rollout.show(r)
+	out.Rollout = ofClusters(r.Rollout.show(r), sees)
 	return out, nil
 }

@@ -359,7 +359,18 @@ func (s *Service) GetRollout(ctx context.Context, in *sandboxv1.GetRolloutReques
 	if err != nil {
 		return nil, err
 	}
-	return s.showRollout(r), nil
+	return ofClusters(s.showRollout(r), principal.From(ctx).SeesCluster), nil
+}
+
+// ofClusters leaves out of a rollout the clusters that its caller does not see, and a message that may name them. It changes the rollout.
+func ofClusters(r *sandboxv1.Rollout, sees func(cluster string) bool) *sandboxv1.Rollout {
+	hidden := func(id string) bool { return !sees(id) }
+	for _, stage := range r.GetStages() {
+		if slices.ContainsFunc(stage.GetClusters(), hidden) {
+			stage.Clusters, r.Message = slices.DeleteFunc(slices.Clone(stage.GetClusters()), hidden), ""
+		}
+	}
+	return r
 }
 
 // showRollout is what a rollout is, and, while it runs, what it waits for.

@@ -95,12 +95,15 @@ func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sa
 	if err != nil {
 		return nil, err
 	}
-	h, _, err := s.visible(ctx, p, k)
+	h, claim, err := s.visible(ctx, p, k)
 	if err != nil {
 		return nil, err
 	}
 	if len(h.Record.Decision) == 0 {
 		return nil, problem.New(problem.NotFound, "no decision is kept for claim key %q", k.key)
+	}
+	if claim.GetEnv() != req.GetName() { // what is shown depends on the Env
+		return nil, problem.New(problem.NotFound, "no claim with key %q of Env %s/%s", k.key, k.namespace, req.GetName())
 	}
 	decision, err := h.Record.ParseDecision()
 	if err != nil || h.Record.State != ledger.Ended {

@@ -6,6 +6,9 @@
 //
 //   - A caller sees its own sandboxes, and never learns of others: TestGetAndRelease, TestListMergesInOrder,
 //     TestOnlyTheOwnerReachesASandbox.
+//   - A cluster that a caller may not see is as one that is not there: it is not asked, nor named while it is away; because that tells what
+//     others have: TestPartsOfOtherClustersAreNotShown, TestAWatchShowsWhatItsCallerMaySee.
+//   - A decision is shown for the Env of its claim alone; because which candidates a caller may see depends on that: TestExplain.
 //   - A release of a sandbox whose cluster is away is checked by what the hub last saw of it, or by its claim's record:
 //     TestAReleaseReachesAClusterThatIsAway.
 //   - A terminal record in the ledger is returned without its cluster; because that may be away: TestAnEndedSandboxIsTouchedInVain.

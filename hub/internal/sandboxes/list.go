@@ -33,7 +33,7 @@ func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) 
 	if err != nil {
 		return nil, err
 	}
-	clusters, err := s.clustersOf(req)
+	clusters, err := s.clustersOf(principal.From(ctx), req)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func (s *Service) resolveList(
 	return plain, query, nil
 }
 
-// clustersOf returns the clusters that a list asks.
-func (s *Service) clustersOf(req *sandboxv1.ListSandboxesRequest) ([]string, error) {
-	clusters := s.fleet.ClusterIDs()
+// clustersOf returns the clusters that a list asks. Those that the caller may not see are as ones that are not there.
+func (s *Service) clustersOf(p principal.Principal, req *sandboxv1.ListSandboxesRequest) ([]string, error) {
+	clusters := slices.DeleteFunc(s.fleet.ClusterIDs(), func(id string) bool { return !p.SeesCluster(id) })
 	if one := req.GetClusterId(); one != "" {
 		if !slices.Contains(clusters, one) {
 			return nil, problem.New(problem.NotFound, "no cluster %q has registered", one)

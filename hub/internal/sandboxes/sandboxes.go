@@ -91,6 +91,9 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 	if err != nil {
 		return nil, err
 	}
+	if !principal.From(ctx).Look().SeesCluster(cluster) {
+		return nil, noSandbox(id) // whether there is such a cluster, and is away, or not
+	}
 	sandbox, unsure := s.claims.Ended(ctx, id)
 	if unsure != nil && !silent(unsure) {
 		return nil, unsure
@@ -258,6 +261,9 @@ func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest)
 	of, err := s.Get(ctx, id)
 	if err != nil { // a caller that may see the sandbox may see the decision
 		return nil, err
+	}
+	if of.GetNamespace() != req.GetNamespace() || of.GetEnv() != req.GetName() { // what is shown depends on the Env
+		return nil, problem.New(problem.NotFound, "no sandbox %s of Env %s/%s", id, req.GetNamespace(), req.GetName())
 	}
 	return s.claims.Decision(ctx, of)
 }

@@ -119,6 +119,14 @@ func TestExplain(t *testing.T) {
 				t.Errorf("%s: %v", name, d)
 			}
 		}
+		// Which candidates are shown depends on the Env that is named.
+		for _, r := range []*sandboxv1.ExplainEnvRequest{
+			{Namespace: "default", Name: "other", SandboxId: plain.GetId()}, {Namespace: "default", Name: "other", ClaimKey: "k"},
+			{Namespace: "prod", Name: "demo", SandboxId: keyed.GetId()}, {Namespace: "prod", Name: "demo", ClaimKey: "k"},
+		} {
+			_, err := f.hub.Explain(t.Context(), r)
+			workertest.WantReason(t, err, problem.NotFound)
+		}
 		f.restart()
 		explain(&sandboxv1.ExplainEnvRequest{SandboxId: keyed.GetId()})
 		_, err := f.hub.Explain(t.Context(), &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo", SandboxId: plain.GetId()})

@@ -4,7 +4,6 @@ package sandboxes
 
 import (
 	"context"
-	"slices"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -12,7 +11,6 @@ import (
 	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/listing"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/watch"
 )
 
@@ -35,12 +33,13 @@ func (s *Service) Watch(ctx context.Context, in *sandboxv1.WatchSandboxesRequest
 	if err != nil {
 		return err
 	}
-	if one := list.GetClusterId(); one != "" && !slices.Contains(s.fleet.ClusterIDs(), one) {
-		return problem.New(problem.NotFound, "no cluster %q has registered", one)
-	}
 	p := principal.From(ctx)
+	if _, err := s.clustersOf(p, list); err != nil {
+		return err
+	}
 	return s.watches.Watch(ctx, watch.Request{
-		Key: p.Name, Team: p.Team, Scope: scopeOf(p), Cluster: list.GetClusterId(), Query: query, Sees: p.Sees, Marks: marks, After: after,
+		Key: p.Name, Team: p.Team, Scope: scopeOf(p), Cluster: list.GetClusterId(), SeesCluster: p.SeesCluster,
+		Query: query, Sees: p.Sees, Marks: marks, After: after,
 	}, send)
 }
 

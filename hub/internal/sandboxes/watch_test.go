@@ -16,6 +16,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -89,6 +90,9 @@ func TestAWatchShowsWhatItsCallerMaySee(t *testing.T) {
 			return ctx.Err()
 		}
 		red := principal.Principal{Name: "r", Team: "red", AllNamespaces: true}
+		west := principal.Of(&access.Identity{}, access.Permission{}, access.Grant{Scopes: []access.Scope{
+			{AllNamespaces: true, AllTeams: true, Clusters: []string{"west"}},
+		}})
 		for _, tc := range []struct {
 			p    principal.Principal
 			r    *sandboxv1.WatchSandboxesRequest
@@ -103,6 +107,7 @@ func TestAWatchShowsWhatItsCallerMaySee(t *testing.T) {
 			{red, &sandboxv1.WatchSandboxesRequest{LabelSelector: "app"}, "B liar"},
 			{principal.Principal{Team: "red", Namespaces: []string{"prod"}}, &sandboxv1.WatchSandboxesRequest{}, "B liar"},
 			{principal.Principal{AllTeams: true, Namespaces: []string{"a", "b"}}, &sandboxv1.WatchSandboxesRequest{}, "B liar"},
+			{west, &sandboxv1.WatchSandboxesRequest{}, "A west/blue, A west/red, B"},
 		} {
 			h, end := f.watch(tc.p, tc.r)
 			time.Sleep(5 * time.Second)
@@ -116,6 +121,8 @@ func TestAWatchShowsWhatItsCallerMaySee(t *testing.T) {
 		} {
 			workertest.WantReason(t, f.hub.Watch(principal.With(t.Context(), red), r, nil), want)
 		}
+		hidden := f.hub.Watch(principal.With(t.Context(), west), &sandboxv1.WatchSandboxesRequest{ClusterId: "liar"}, nil)
+		workertest.WantReason(t, hidden, problem.NotFound)
 		workertest.WantReason(t, f.hub.Watch(t.Context(), &sandboxv1.WatchSandboxesRequest{Phase: sandboxv1.Phase_ENDED}, nil), problem.Invalid)
 		if n := len(f.Workers["west"].Watched); n != 3 { // of all; of red; of red in prod
 			t.Errorf("a worker sends %d feeds", n)
