@@ -121,7 +121,8 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 func TestSimulateEndsWhenItIsTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := command(ctx, io.Discard, io.Discard, "simulate", "--duration", "8000h"); err == nil || !strings.Contains(err.Error(), "canceled") {
+	err := command(ctx, io.Discard, io.Discard, "simulate", "--duration", "8000h")
+	if err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("got %v", err)
 	}
 }

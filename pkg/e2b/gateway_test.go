@@ -192,12 +192,12 @@ func TestTimeoutsOfE2B(t *testing.T) {
 			var calls []string
 			g, server := front(t, func(w http.ResponseWriter, r *http.Request) {
 				_, action, _ := strings.Cut(r.URL.Path, "/01-east")
-				switch {
-				case r.Method == http.MethodGet:
+				switch r.Method {
+				case http.MethodGet:
 					fields := cmp.Or(tc.sandbox, `"env":"plain"`)
 					_, _ = io.WriteString(w, `{"id":"01-east","phase":"RUNNING","claimedAt":"2026-01-01T00:00:00Z",`+fields+`}`)
 					return
-				case r.Method == http.MethodPatch:
+				case http.MethodPatch:
 					var change struct{ MaxLifetime string }
 					must.Succeed(t, json.NewDecoder(r.Body).Decode(&change))
 					calls = append(calls, "PATCH "+change.MaxLifetime)

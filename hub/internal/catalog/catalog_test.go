@@ -102,7 +102,7 @@ func (w *world) restart() {
 func (w *world) setBack() {
 	w.Helper()
 	back := workertest.OpenStore(w.T, "back")
-	_, err := back.Commit(w.Context(), store.Txn{Puts: []store.Put{{Key: idKey, Value: []byte(w.Service.id)}}})
+	_, err := back.Commit(w.Context(), store.Txn{Puts: []store.Put{{Key: idKey, Value: []byte(w.id)}}})
 	must.Succeed(w, err)
 	w.store = back
 	w.restart()
