@@ -343,19 +343,31 @@ func (g *Gateway) pause(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if paused(sandbox) {
-		return response{}, &refusal{status: http.StatusConflict, message: "sandbox " + sandbox.GetId() + " is paused already"}
-	}
 	if err := g.extend(r, sandbox, pausedFor); err != nil {
 		return response{}, err
 	}
+	if paused(sandbox) {
+		return response{}, &refusal{status: http.StatusConflict, message: "sandbox " + sandbox.GetId() + " is paused already"}
+	}
 	err = g.call(r, http.MethodPost, sandboxesPath+"/"+sandbox.GetId()+":pause", map[string]any{}, nil)
-	if before := sandbox.GetMaxLifetime(); err != nil && before != nil {
-		late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
-		defer cancel()
-		if unset := g.setLifetime(late, r, sandbox, before.GetSeconds()); unset != nil {
-			g.opts.Log.Info("A sandbox that is not paused kept the lifetime of a pause", "sandbox", sandbox.GetId(), "error", unset.Error())
-		}
+	if err != nil {
+		g.endPause(r, sandbox)
 	}
 	return response{status: http.StatusNoContent}, err
+}
+
+// endPause gives a sandbox that could not be paused its lifetime back. A call that failed may have paused it all the same.
+func (g *Gateway) endPause(r *http.Request, before *sandboxv1.Sandbox) {
+	if before.GetMaxLifetime() == nil {
+		return
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
+	defer cancel()
+	now, err := g.live(r.WithContext(late))
+	if err == nil && !paused(now) {
+		err = g.setLifetime(late, r, before, before.GetMaxLifetime().GetSeconds())
+	}
+	if err != nil {
+		g.opts.Log.Info("A sandbox that may not be paused kept the lifetime of a pause", "sandbox", before.GetId(), "error", err.Error())
+	}
 }

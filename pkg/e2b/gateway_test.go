@@ -180,6 +180,8 @@ func TestTimeoutsOfE2B(t *testing.T) {
 		"pause":                     {running, "/v2/sandboxes/01-east/pause", "", "PATCH 2592000s, POST :pause"},
 		"pause without a timeout":   {``, "/v2/sandboxes/01-east/pause", "", "POST :pause"},
 		"a pause that fails":        {running + `,"env":"fails"`, "/v2/sandboxes/01-east/pause", "", "PATCH 2592000s, POST :pause, PATCH 300s"},
+		"an unclear pause":          {running + `,"env":"unclear"`, "/v2/sandboxes/01-east/pause", "", "PATCH 2592000s, POST :pause"},
+		"a pause again":             {`"maxLifetime":"300s","pause":{"state":"PAUSED"}`, "/v2/sandboxes/01-east/pause", "", "PATCH 2592000s"},
 		"connect to what is paused": {paused, "/v2/sandboxes/01-east/connect", `{"timeout":60}`, "POST :resume, PATCH 60s, POST init"},
 		"connect":                   {running, "/v2/sandboxes/01-east/connect", `{"timeout":60}`, "POST init"},
 		"connect for longer":        {running, "/v2/sandboxes/01-east/connect", `{"timeout":600}`, "PATCH 600s, POST init"},
@@ -190,11 +192,15 @@ func TestTimeoutsOfE2B(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls []string
+			isPaused := false
 			g, server := front(t, func(w http.ResponseWriter, r *http.Request) {
 				_, action, _ := strings.Cut(r.URL.Path, "/01-east")
 				switch r.Method {
 				case http.MethodGet:
 					fields := cmp.Or(tc.sandbox, `"env":"plain"`)
+					if isPaused {
+						fields += `,"pause":{"state":"PAUSED"}`
+					}
 					_, _ = io.WriteString(w, `{"id":"01-east","phase":"RUNNING","claimedAt":"2026-01-01T00:00:00Z",`+fields+`}`)
 					return
 				case http.MethodPatch:
@@ -204,7 +210,10 @@ func TestTimeoutsOfE2B(t *testing.T) {
 				default:
 					calls = append(calls, "POST "+strings.TrimPrefix(action, "/ports/49983/"))
 				}
-				if action == ":pause" && strings.Contains(tc.sandbox, "fails") {
+				if strings.Contains(tc.sandbox, "unclear") && action == ":pause" {
+					isPaused = true
+				}
+				if action == ":pause" && (isPaused || strings.Contains(tc.sandbox, "fails")) {
 					problem.New(problem.Unavailable, "no").Write(w)
 					return
 				}

@@ -13,11 +13,11 @@ import (
 const (
 	// endingEvery is the interval at which an unconfirmed end is sent to a cluster again.
 	endingEvery = 2 * time.Second
-	// maxEndings bounds what is remembered of one cluster. Ends beyond that, and those that a restart of the hub forgets, are found again
-	// in the key index of the cluster's next complete report.
-	maxEndings = 1000
+	// maxEndings bounds what is remembered, endingsKept what each cluster has room for whatever others take. Ends with a key beyond that, and
+	// those that a restart of the hub forgets, are found again in the key index of the cluster's next complete report.
+	maxEndings, endingsKept = 10_000, 100
 	// endingsOfCluster bounds the calls in flight to one cluster, endingsAtOnce those to all: half of what the background has room for.
-	endingsOfCluster = 32
+	endingsOfCluster = 128
 	endingsAtOnce    = 512
 )
 
@@ -35,6 +35,7 @@ type ending struct {
 type endings struct {
 	mu       sync.Mutex
 	clusters map[string]*clusterEndings
+	total    int
 }
 
 type clusterEndings struct {
@@ -54,8 +55,11 @@ func (e *endings) add(what ending) bool {
 		e.clusters[what.cluster] = c
 	}
 	asked, known := c.waiting[what]
-	if !known && len(c.waiting) >= maxEndings {
+	if !known && len(c.waiting) >= endingsKept && e.total >= maxEndings {
 		return false
+	}
+	if !known {
+		e.total++
 	}
 	if asked {
 		c.asked--
@@ -71,8 +75,12 @@ func (e *endings) remove(what ending) {
 	if c == nil {
 		return
 	}
-	if c.waiting[what] {
+	asked, known := c.waiting[what]
+	if asked {
 		c.asked--
+	}
+	if known {
+		e.total--
 	}
 	delete(c.waiting, what)
 	if len(c.waiting) == 0 {
@@ -117,13 +125,10 @@ func (c *clusterEndings) next() (ending, bool) {
 	return ending{}, false
 }
 
-func (e *endings) len() (n int) {
+func (e *endings) len() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, c := range e.clusters {
-		n += len(c.waiting)
-	}
-	return n
+	return e.total
 }
 
 // settle records the result of sending a cluster an end. It reports whether the end will be sent again.

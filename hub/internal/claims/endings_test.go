@@ -87,6 +87,17 @@ func TestEndingsAreBounded(t *testing.T) {
 	if !e.add(ending{cluster: "west"}) || e.len() != maxEndings+1 {
 		t.Errorf("%d are remembered, want %d of east and west's", e.len(), maxEndings)
 	}
+	for n := range int32(endingsKept) {
+		if added := e.add(ending{cluster: "north", attempt: n + 1}); !added {
+			t.Errorf("a cluster with %d has no room", n)
+		}
+	}
+	if e.add(ending{cluster: "north"}) {
+		t.Error("a cluster has room beyond its own")
+	}
+	for n := range int32(endingsKept) {
+		e.remove(ending{cluster: "north", attempt: n + 1})
+	}
 	for range 2 {
 		taken := e.take()
 		if len(taken) != endingsOfCluster+1 || !slices.Contains(taken, ending{cluster: "west"}) {

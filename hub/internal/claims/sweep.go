@@ -20,8 +20,8 @@ const (
 	sweepEvery = 30 * time.Second
 	// sweepAtOnce bounds the concurrent writes of a sweep; the store groups them.
 	sweepAtOnce = 64
-	// sweepPatience bounds how long a sweep waits for the responses of one cluster, in all.
-	sweepPatience = 10 * time.Second
+	// sweepPatience bounds how long a sweep waits for the responses of one cluster, in all. What it does not ask, a sweep asks sweepLater.
+	sweepPatience, sweepLater = 10 * time.Second, 10 * time.Minute
 	// clockDoubt is how long after its deadline an accepted claim is still resumed. The deadline was written by a clock that may
 	// have been ten minutes off one way and may be ten minutes off the other way now (I11), and the hub may have been away for a
 	// while.
@@ -142,7 +142,7 @@ func (s *Service) sweepAgain(ctx context.Context) {
 
 // sweep drops all that has expired, oldest first. What cannot be read stays.
 func (s *Service) sweep(ctx context.Context) error {
-	now, waited := s.clock.Now(), map[string]time.Duration{}
+	now, clusters := s.clock.Now(), map[string]*asked{}
 	writes, ctx := errgroup.WithContext(ctx)
 	writes.SetLimit(sweepAtOnce)
 	var failure, unreadable error
@@ -152,7 +152,7 @@ func (s *Service) sweep(ctx context.Context) error {
 		}
 		var write func() error
 		if err == nil {
-			write, err = s.expire(ctx, due, now, waited)
+			write, err = s.expire(ctx, due, now, clusters)
 		}
 		if errors.Is(err, ledger.ErrDamaged) {
 			unreadable = err
@@ -176,10 +176,8 @@ func (s *Service) sweep(ctx context.Context) error {
 }
 
 // expire returns the write for what is due: an ended claim is dropped. A claim that never ended is dropped only when its cluster holds
-// nothing for it; otherwise it is checked again after another retention.
-func (s *Service) expire(
-	ctx context.Context, due ledger.Due, now time.Time, waited map[string]time.Duration,
-) (write func() error, err error) {
+// nothing for it; otherwise it is checked again after another retention, or soon if the cluster was not asked.
+func (s *Service) expire(ctx context.Context, due ledger.Due, now time.Time, clusters map[string]*asked) (write func() error, err error) {
 	hash := due.KeyHash
 	if hash == "" {
 		return func() error { return s.ledger.DropDue(ctx, due) }, nil
@@ -191,8 +189,20 @@ func (s *Service) expire(
 	if !due.Of(h.Record) {
 		return func() error { return s.ledger.DropDue(ctx, due) }, nil
 	}
-	if h.Record.State == ledger.Ended || h.Record.State == ledger.Refused || s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID) ||
-		s.holdsNothing(ctx, hash, h.Record, waited) {
+	again := s.retention
+	gone := h.Record.State == ledger.Ended || h.Record.State == ledger.Refused || s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID)
+	if !gone {
+		c := clusters[h.Record.Cluster]
+		if c == nil {
+			c = &asked{left: sweepPatience}
+			clusters[h.Record.Cluster] = c
+		}
+		if c.left <= 0 && !c.failed {
+			again = min(again, sweepLater)
+		}
+		gone = s.holdsNothing(ctx, hash, h.Record, c)
+	}
+	if gone {
 		return func() error {
 			if err := s.ledger.Drop(ctx, hash, h); err != nil {
 				return err
@@ -202,33 +212,34 @@ func (s *Service) expire(
 		}, nil
 	}
 	next := *h.Record
-	next.ExpireAt = now.Add(s.retention)
+	next.ExpireAt = now.Add(again)
 	return func() error {
 		_, err := s.ledger.Save(ctx, hash, h, &next)
 		return err
 	}, nil
 }
 
+// asked is how long a sweep may still wait for a cluster's responses, and whether one has failed.
+type asked struct {
+	left   time.Duration
+	failed bool
+}
+
 // holdsNothing reports whether a claim's cluster says that it holds nothing for it. In one sweep a cluster is not asked again after it
 // failed to respond, or after sweepPatience in all.
-func (s *Service) holdsNothing(ctx context.Context, hash string, r *ledger.Record, waited map[string]time.Duration) bool {
-	left := sweepPatience - waited[r.Cluster]
-	if left <= 0 {
+func (s *Service) holdsNothing(ctx context.Context, hash string, r *ledger.Record, c *asked) bool {
+	if c.left <= 0 {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, left)
+	ctx, cancel := context.WithTimeout(ctx, c.left)
 	defer cancel()
 	began := s.clock.Now()
 	_, err := s.lookup(ctx, hash, r)
-	waited[r.Cluster] += s.clock.Since(began)
-	if err == nil {
-		return false
+	c.left -= s.clock.Since(began)
+	if err != nil && reasonOf(err) != problem.NotFound {
+		c.left, c.failed = 0, true
 	}
-	if reasonOf(err) == problem.NotFound {
-		return true
-	}
-	waited[r.Cluster] = sweepPatience
-	return false
+	return err != nil && !c.failed
 }
 
 // countEvery is the number of sweeps between two counts of the records.

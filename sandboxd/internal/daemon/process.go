@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,7 @@ type process struct {
 	info   *processv1.ProcessInfo
 	output *output
 	cmd    *exec.Cmd
+	ended  atomic.Bool // its number may be another one's
 
 	mu    sync.Mutex
 	stdin io.WriteCloser // nil: there is none, or it is closed
@@ -236,12 +238,13 @@ func (d *Daemon) attend(p *process, sources map[stream]*os.File, timeout time.Du
 	read := make(chan struct{})
 	go func() { reading.Wait(); close(read) }()
 	err := p.cmd.Wait()
-	_ = p.closeInput()
-	p.output.drain(read, len(sources)*undrained)
 	// From here on no number names the process.
+	p.ended.Store(true)
 	d.mu.Lock()
 	delete(d.byPID, p.info.GetPid())
 	d.mu.Unlock()
+	_ = p.closeInput()
+	p.output.drain(read, len(sources)*undrained)
 	p.output.close(endOf(p.cmd.ProcessState, err))
 	if p.tty == nil {
 		return
@@ -287,7 +290,7 @@ func endOf(state *os.ProcessState, err error) *processv1.ProcessEvent {
 
 // signal reaches the process' group.
 func (p *process) signal(s syscall.Signal) error {
-	if p.over() {
+	if p.ended.Load() {
 		return os.ErrProcessDone
 	}
 	return syscall.Kill(-p.cmd.Process.Pid, s)

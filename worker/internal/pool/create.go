@@ -130,7 +130,8 @@ func (r *Reconciler) createPod(
 	// This comes before the request; because its event may arrive before its response.
 	r.expectations.ExpectCreation(key, pod.Name)
 	err = r.opts.Client.Create(ctx, request.Pod)
-	if isUnclear(err) {
+	unclear := isUnclear(err)
+	if unclear {
 		// The same name again; because a Pod that the first request has created exists, and is not created twice (I9).
 		err = r.opts.Client.Create(ctx, request.Pod)
 	}
@@ -138,6 +139,9 @@ func (r *Reconciler) createPod(
 		return nil, outcomeDone, nil
 	}
 	r.expectations.CreationSeen(key, pod.Name)
+	if unclear {
+		return nil, outcomeError, err // a refusal may be due to the Pod that the first request has created
+	}
 	if refusal, ok := admission.OfPodCreation(err); ok {
 		return &refusal, outcomeRefused, nil
 	}
