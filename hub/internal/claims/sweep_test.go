@@ -107,18 +107,27 @@ func TestASlowClusterDelaysNoResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newReplicas(t, map[string]int32{"east": 5, "west": 5}, 0)
 		live := func(replica string) bool { return replica != "hub-a" }
-		a, b, west := f.add("hub-a", live), f.add("hub-b", live), f.Workers["west"]
+		a, b := f.add("hub-a", live), f.add("hub-b", live)
+		var away atomic.Bool
+		away.Store(true)
+		f.Workers["west"].OnClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (
+			*federationv1.Answer, error,
+		) {
+			if away.Load() {
+				return hangs(ctx, c, carryOut)
+			}
+			return carryOut(), nil
+		}
 		f.Workers["east"].OnCall = looksUpLate(new(atomic.Int32))
 		for n := range 50 {
 			keep(t, ledger.New(f.memory), fmt.Sprint(n), "east", ledger.Answered, -time.Hour)
 		}
 		defer runHub(t, b.Service)()
 		time.Sleep(sweepEvery + time.Millisecond)
-		west.OnClaim = hangs
 		workertest.Create(t, a, workertest.Request("k", workertest.Prefer("west"), func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
 		synctest.Wait()
 		a.die()
-		west.OnClaim = nil
+		away.Store(false)
 		time.Sleep(resumeEvery + time.Second)
 		synctest.Wait()
 		if r := f.recordOf("k"); r.State != ledger.Answered {
