@@ -252,7 +252,7 @@ func (g *Gateway) until(r *http.Request, s *sandboxv1.Sandbox, timeout int64) er
 	if err != nil {
 		return err
 	}
-	return g.setLifetime(r.Context(), r, s, lifetime)
+	return g.setLifetime(r, s, lifetime)
 }
 
 // extend lets a sandbox live some seconds from now. It never shortens a lifetime, and one that has no end gets none.
@@ -261,7 +261,7 @@ func (g *Gateway) extend(r *http.Request, s *sandboxv1.Sandbox, timeout int64) e
 	if err != nil || s.GetMaxLifetime() == nil || s.GetMaxLifetime().GetSeconds() >= lifetime {
 		return err
 	}
-	return g.setLifetime(r.Context(), r, s, lifetime)
+	return g.setLifetime(r, s, lifetime)
 }
 
 // lifetime is the maxLifetime of a sandbox that ends some seconds from now.
@@ -273,9 +273,8 @@ func (g *Gateway) lifetime(s *sandboxv1.Sandbox, timeout int64) (int64, error) {
 	return min(int64((age+time.Second-1)/time.Second)+timeout, maxTimeout), nil
 }
 
-func (g *Gateway) setLifetime(ctx context.Context, r *http.Request, s *sandboxv1.Sandbox, lifetime int64) error {
-	_, err := g.send(ctx, r, http.MethodPatch, sandboxesPath+"/"+s.GetId(), map[string]any{"maxLifetime": seconds(lifetime)})
-	return err
+func (g *Gateway) setLifetime(r *http.Request, s *sandboxv1.Sandbox, lifetime int64) error {
+	return g.call(r, http.MethodPatch, sandboxesPath+"/"+s.GetId(), map[string]any{"maxLifetime": seconds(lifetime)}, nil)
 }
 
 // readLive reads a request's body, and the sandbox that its path names.
@@ -363,9 +362,10 @@ func (g *Gateway) endPause(r *http.Request, before *sandboxv1.Sandbox) {
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
 	defer cancel()
-	now, err := g.live(r.WithContext(late))
+	r = r.WithContext(late)
+	now, err := g.live(r)
 	if err == nil && !paused(now) {
-		err = g.setLifetime(late, r, before, before.GetMaxLifetime().GetSeconds())
+		err = g.setLifetime(r, before, before.GetMaxLifetime().GetSeconds())
 	}
 	if err != nil {
 		g.opts.Log.Info("A sandbox that may not be paused kept the lifetime of a pause", "sandbox", before.GetId(), "error", err.Error())
