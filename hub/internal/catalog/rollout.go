@@ -19,7 +19,6 @@ import (
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
-	"navix.sh/atoll/pkg/store"
 )
 
 // rollEvery is how often rollouts are looked at.
@@ -224,54 +223,6 @@ func (s *Service) roll(ctx context.Context) {
 
 // tombstones are kept for this long at least: a cluster that was away longer keeps what it has.
 const tombstones = 30 * 24 * time.Hour
-
-// forgettable reports whether a tombstone has done its work.
-func (s *Service) forgettable(r *record) bool {
-	if !r.removed() || s.opts.Clock.Since(r.Changed) < tombstones {
-		return false
-	}
-	for _, all := range s.state.Load().fates {
-		if _, has := all[keyOf(r.Ref)]; has {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *Service) forget(ctx context.Context, r *record) {
-	key := objectPrefix + keyOf(r.Ref)
-	revision, err := s.opts.Store.Commit(ctx, store.Txn{
-		If: []store.Condition{{Key: key, Revision: r.stored}}, Deletes: []string{key, historyPrefix + keyOf(r.Ref)},
-	})
-	if err == nil {
-		s.apply([]store.Event{{Entry: store.Entry{Key: key, Revision: revision}, Deleted: true}})
-	}
-}
-
-// sweepEvery is how often forgotten clusters are looked for.
-const sweepEvery = time.Hour
-
-// sweep removes what became of the catalogue in clusters that were forgotten; because tombstones wait for it. A cluster that comes back is
-// asked what it has.
-func (s *Service) sweep(ctx context.Context) {
-	registered := sets.New(s.opts.Fleet.ClusterIDs()...)
-	for id := range s.state.Load().fates {
-		if registered.Has(id) {
-			continue
-		}
-		key := clusterPrefix + id
-		e, ok, err := s.opts.Store.Get(ctx, key)
-		if err != nil || !ok {
-			continue // the next time
-		}
-		revision, err := s.opts.Store.Commit(ctx, store.Txn{
-			If: []store.Condition{{Key: key, Revision: e.Revision}}, Deletes: []string{key},
-		})
-		if err == nil {
-			s.apply([]store.Event{{Entry: store.Entry{Key: key, Revision: revision}, Deleted: true}})
-		}
-	}
-}
 
 func (s *Service) move(ctx context.Context, r *record, next rollout, undo bool) error {
 	if undo {
