@@ -319,6 +319,46 @@ func TestADamagedRecordKeepsNoClusterUnheard(t *testing.T) {
 	}
 }
 
+// TestADamagedRecordDelaysNoEndsOfOthers in its batch, which is acknowledged. What can be read keeps the end.
+func TestADamagedRecordDelaysNoEndsOfOthers(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 5})
+	keys := []string{"both", "record", "entry", "whole"}
+	batch, ids := &federationv1.Ended{Batch: 1}, map[string]string{}
+	for _, key := range keys {
+		sandbox := f.create(workertest.Request(key))
+		ids[key] = sandbox.GetId()
+		batch.Sandboxes = append(batch.Sandboxes, workertest.Ended(sandbox, key, 1).GetSandboxes()...)
+	}
+	f.restart() // so that what was returned is durable
+	damaged := []byte("{")
+	_, err := f.store.Commit(t.Context(), store.Txn{Puts: []store.Put{
+		{Key: ledger.ClaimPrefix + ledger.KeyHash("", "default", "both"), Value: damaged}, {Key: ledger.IDPrefix + ids["both"], Value: damaged},
+		{Key: ledger.ClaimPrefix + ledger.KeyHash("", "default", "record"), Value: damaged},
+		{Key: ledger.IDPrefix + ids["entry"], Value: damaged},
+	}})
+	must.Succeed(t, err)
+	for range 2 { // a repeated batch is acknowledged too
+		must.Succeed(t, f.hub.OnEnded(t.Context(), "east", batch))
+	}
+	for _, key := range keys {
+		ended, err := f.hub.Ended(t.Context(), ids[key])
+		if kept := err == nil && ended.GetStopReason() == "Completed"; kept != (key != "both") {
+			t.Errorf("the end of %s: %v, %v", key, ended, err)
+		}
+	}
+	for _, key := range []string{"entry", "whole"} {
+		if got := f.create(workertest.Request(key)); got.GetId() != ids[key] || got.GetStopReason() != "Completed" {
+			t.Errorf("%s returns %v", key, got)
+		}
+	}
+	for _, key := range []string{"both", "record"} {
+		f.wantReason(problem.Unavailable, workertest.Request(key))
+	}
+	if claims := f.Workers["east"].Claims(); len(claims) != len(keys) {
+		t.Errorf("I2: claimed again: %v", claims)
+	}
+}
+
 // TestARestartInTheMiddleOfARecoveryGoesOn with the indexes that have arrived.
 func TestARestartInTheMiddleOfARecoveryGoesOn(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})

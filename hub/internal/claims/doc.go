@@ -95,6 +95,8 @@
 //   - Sandboxes that a restored etcd lost have ended: TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded.
 //   - A damaged record is left out of both; because it says nothing about others. Its key is neither returned nor claimed:
 //     TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox.
+//   - It delays no ends that a cluster sends with its own; because a worker sends none after a batch that is not acknowledged:
+//     TestADamagedRecordDelaysNoEndsOfOthers.
 //
 // # What a report counts for (I15)
 //

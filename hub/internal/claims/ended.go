@@ -12,25 +12,38 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/store"
 )
 
-// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable; a repeated batch changes nothing.
-// cluster comes from the certificate.
+// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable; a repeated batch changes nothing. An end
+// that a damaged record of the ledger keeps from being stored is logged and acknowledged; because the worker would send it again and again,
+// and no later one. The cluster's history and key index still have it. cluster comes from the certificate.
 func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
+	var unread []*federationv1.EndedSandbox
+	var damage error
 	for _, ended := range batch.GetSandboxes() {
 		if err := calls.Stamp(ended.GetSandbox(), cluster); err != nil {
 			// The cluster may not report this record. It is acknowledged unstored; because it would be sent again and again.
 			s.log.Error(err, "Dropping a terminal record", "cluster", cluster)
 			continue
 		}
-		if err := s.storeEnded(ctx, s.sender(cluster), ended); err != nil {
+		switch err := s.storeEnded(ctx, s.sender(cluster), ended); {
+		case errors.Is(err, ledger.ErrDamaged):
+			unread, damage = append(unread, ended), err
+		case err != nil:
 			return fmt.Errorf("storing the terminal record of %s: %w", ended.GetSandbox().GetId(), err)
 		}
+	}
+	if len(unread) > 0 { // one for all, and once; because they are acknowledged now
+		s.log.Error(damage, "Could not end all claims of sandboxes that have ended, because records are damaged", "cluster", cluster,
+			"claims", len(unread), "claimKey", unread[0].GetKeyHash(), "sandbox", unread[0].GetSandbox().GetId())
 	}
 	return nil
 }
 
+// storeEnded returns ledger.ErrDamaged where the claim, or the sandbox's entry, cannot be read. An entry that can be read keeps the end
+// nevertheless, and a claim that can be read ends and replaces the entry of its sandbox.
 func (s *Service) storeEnded(ctx context.Context, from sender, ended *federationv1.EndedSandbox) error {
 	sandbox := ended.GetSandbox()
 	sandbox.Phase = sandboxv1.Phase_ENDED
@@ -44,23 +57,22 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 		return nil
 	}
 	for {
-		known, revision, err := s.ledger.ByID(ctx, sandbox.GetId())
-		if err != nil || len(known.Ended) > 0 {
-			return err
-		}
-		h, err := s.ledger.Load(ctx, hash)
-		if err != nil {
-			return err
+		known, revision, unread := s.ledger.ByID(ctx, sandbox.GetId())
+		if unread != nil && !errors.Is(unread, ledger.ErrDamaged) || len(known.Ended) > 0 {
+			return unread
 		}
 		expireAt := s.clock.Now().Add(s.retention)
-		bears := bearingOf(h.Record, from, ended.GetAttempt(), verdict)
-		if hash != "" && bears == newer {
-			bears, err = s.checkMove(ctx, from, hash, h.Record, bears)
-		}
+		h, bears, err := s.bearingOfEnded(ctx, from, ended, verdict)
 		switch {
+		case errors.Is(err, ledger.ErrDamaged) && revision > 0:
+			if kept := s.ledger.KeepEnded(ctx, known.KeyHash, sandbox, revision, expireAt); kept != nil {
+				err = kept
+			}
 		case err != nil:
 		case holdsCurrent(h.Record, from, ended.GetAttempt(), sandbox.GetId()):
 			err = s.endClaim(ctx, hash, h, *h.Record, sandbox, expireAt)
+		case unread != nil:
+			err = unread
 		case hash != "" && (bears == unknownKey || bears == newer) && (known.KeyHash == "" || known.KeyHash == hash):
 			err = s.endClaim(ctx, hash, h, *s.adopted(from.cluster, holder), sandbox, expireAt)
 		case revision > 0:
@@ -73,6 +85,21 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 			return err
 		}
 	}
+}
+
+// bearingOfEnded reads the record of an ended sandbox's key, and what the end means for it.
+func (s *Service) bearingOfEnded(
+	ctx context.Context, from sender, ended *federationv1.EndedSandbox, verdict recovery.Verdict,
+) (h ledger.Held, bears bearing, err error) {
+	hash := ended.GetKeyHash()
+	if h, err = s.ledger.Load(ctx, hash); err != nil {
+		return h, "", err
+	}
+	bears = bearingOf(h.Record, from, ended.GetAttempt(), verdict)
+	if hash != "" && bears == newer {
+		bears, err = s.checkMove(ctx, from, hash, h.Record, bears)
+	}
+	return h, bears, err
 }
 
 // endClaim ends the claim by its sandbox's own record, which also replaces what a cancel wrote.

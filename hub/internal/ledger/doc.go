@@ -15,5 +15,6 @@
 //   - These keys are never encrypted: unsalted hashes of team, namespace and claim key, so a guess can be confirmed.
 //   - Open claims are listed in full, page by page; because one that is left out is never resumed: TestAllOpenClaimsAreListed.
 //   - Times are wall clock. An unreadable record fails its own calls only (ErrDamaged): of package claims FuzzRecord,
-//     TestADamagedRecordStopsNothingElse, TestADamagedRecordKeepsNoClusterUnheard and TestADamagedRecordHidesNoLostSandbox.
+//     TestADamagedRecordStopsNothingElse, TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox and
+//     TestADamagedRecordDelaysNoEndsOfOthers.
 package ledger
