@@ -2,7 +2,8 @@
 
 // Package background runs work that continues after its call has returned, and ends with its service.
 //
-//   - At most 1024 jobs follow calls at a time; beyond that the caller does the work itself (I10).
+//   - At most 1024 jobs follow calls at a time; beyond that the caller does the work itself (I10). Package claims bounds those of each
+//     cluster.
 //   - Only a cluster's newest report is retried; because its digest matches, so that the cluster does not send it again (I10).
 //   - Close ends every job and waits for it; because the store closes next.
 package background
@@ -19,7 +20,8 @@ import (
 )
 
 const (
-	maxFollowing  = 1024
+	// MaxFollowing bounds the jobs of a group that follow calls.
+	MaxFollowing  = 1024
 	followTimeout = 10 * time.Second
 	// retryPause doubles, up to the caller's maximum: a store that is full for a moment costs a moment, and one that is full for
 	// hours gets few writes.
@@ -41,7 +43,7 @@ type Group struct {
 
 // New returns a group without jobs.
 func New(on clock.WithTicker, log logr.Logger) *Group {
-	g := &Group{clock: on, log: log, slots: make(chan struct{}, maxFollowing)}
+	g := &Group{clock: on, log: log, slots: make(chan struct{}, MaxFollowing)}
 	g.base, g.stop = context.WithCancel(logr.NewContext(context.Background(), log))
 	return g
 }

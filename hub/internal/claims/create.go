@@ -88,10 +88,7 @@ func (s *Service) createUnkeyed(ctx context.Context, req *sandboxv1.CreateSandbo
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		s.background.Follow("releasing a sandbox whose caller has gone", func(ctx context.Context) error {
-			_, _, err := s.release(ctx, sandbox.GetClusterId(), sandbox.GetId())
-			return err
-		})
+		s.endAfter("releasing a sandbox whose caller has gone", ending{cluster: sandbox.GetClusterId(), id: sandbox.GetId()})
 		return nil, gone(ctx)
 	}
 	return sandbox, nil

@@ -140,7 +140,8 @@
 //
 //   - They are repeated until it confirms them: TestAnEndThatIsNotConfirmedIsToldAgain, TestAnEndIsToldAgainWhileKeysAreMissing.
 //   - Each cluster has its own bounds, of what is remembered and of calls in flight; because one that is silent, or lies, must leave room
-//     for others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers.
+//     for others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers. So have
+//     ends that follow from a call: TestASilentClusterLeavesRoomForWhatFollowsCalls.
 //
 // # Expired keys
 //

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"navix.sh/atoll/hub/internal/background"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -16,9 +17,10 @@ const (
 	// maxEndings bounds what is remembered, endingsKept what each cluster has room for whatever others take. Ends with a key beyond that, and
 	// those that a restart of the hub forgets, are found again in the key index of the cluster's next complete report.
 	maxEndings, endingsKept = 10_000, 100
-	// endingsOfCluster bounds the calls in flight to one cluster, endingsAtOnce those to all: half of what the background has room for.
+	// endingsOfCluster bounds the calls in flight to one cluster, endingsAtOnce those to all. The background has room for more, so that none
+	// waits for it.
 	endingsOfCluster = 128
-	endingsAtOnce    = 512
+	endingsAtOnce    = background.MaxFollowing * 3 / 4
 )
 
 // ending is what a cluster has to end: a sandbox, or an attempt whose sandbox is not known.
@@ -29,13 +31,14 @@ type ending struct {
 	attempt int32
 }
 
-// endings are the ends that a cluster has not confirmed: it was away, or its API server was in trouble. They are retried here;
-// because a caller whose end was acknowledged does not retry, and the sandbox would run on. Each cluster has its own bounds; because
-// one that is away for long must leave room for others (I10).
+// endings are the ends that a cluster has not confirmed: it was away, its API server was in trouble, or they are on their way. They are
+// retried here; because a caller whose end was acknowledged does not retry, and the sandbox would run on. Each cluster has its own bounds;
+// because one that is away for long must leave room for others (I10).
 type endings struct {
 	mu       sync.Mutex
 	clusters map[string]*clusterEndings
 	total    int
+	asked    int // calls in flight
 }
 
 type clusterEndings struct {
@@ -45,27 +48,61 @@ type clusterEndings struct {
 
 func newEndings() *endings { return &endings{clusters: map[string]*clusterEndings{}} }
 
-// add reports whether there is room for it.
+// add notes that an ending is not confirmed. It reports whether there is room for it.
 func (e *endings) add(what ending) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.note(what) != nil
+}
+
+// begin is add for an ending whose call begins now, unless as many are in flight as may be: then it waits for its turn.
+func (e *endings) begin(what ending) (now, kept bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.clusters[what.cluster]; c != nil && c.waiting[what] {
+		return false, true // a call is in flight
+	}
+	c := e.note(what)
+	if c == nil {
+		return false, false
+	}
+	if now = c.asked < endingsOfCluster && e.asked < endingsAtOnce; now {
+		e.call(c, what)
+	}
+	return now, true
+}
+
+// note is called with the lock held. It returns nil if there is no room.
+func (e *endings) note(what ending) *clusterEndings {
 	c := e.clusters[what.cluster]
 	if c == nil {
 		c = &clusterEndings{waiting: map[ending]bool{}}
 		e.clusters[what.cluster] = c
 	}
-	asked, known := c.waiting[what]
+	_, known := c.waiting[what]
 	if !known && len(c.waiting) >= endingsKept && e.total >= maxEndings {
-		return false
+		return nil
 	}
 	if !known {
 		e.total++
 	}
-	if asked {
-		c.asked--
-	}
+	e.called(c, what)
 	c.waiting[what] = false
-	return true
+	return c
+}
+
+// call and called count a call that begins, and one that is over. The lock is held.
+func (e *endings) call(c *clusterEndings, what ending) {
+	c.waiting[what] = true
+	c.asked++
+	e.asked++
+}
+
+func (e *endings) called(c *clusterEndings, what ending) {
+	if c.waiting[what] {
+		c.asked--
+		e.asked--
+	}
 }
 
 func (e *endings) remove(what ending) {
@@ -75,11 +112,8 @@ func (e *endings) remove(what ending) {
 	if c == nil {
 		return
 	}
-	asked, known := c.waiting[what]
-	if asked {
-		c.asked--
-	}
-	if known {
+	e.called(c, what)
+	if _, known := c.waiting[what]; known {
 		e.total--
 	}
 	delete(c.waiting, what)
@@ -92,17 +126,14 @@ func (e *endings) remove(what ending) {
 func (e *endings) take() (out []ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	room := endingsAtOnce
-	for _, c := range e.clusters {
-		room -= c.asked
-	}
 	for before := -1; before < len(out); {
 		before = len(out)
 		for _, c := range e.clusters {
-			if len(out) >= room {
+			if e.asked >= endingsAtOnce {
 				return out
 			}
 			if what, ok := c.next(); ok {
+				e.call(c, what)
 				out = append(out, what)
 			}
 		}
@@ -117,8 +148,6 @@ func (c *clusterEndings) next() (ending, bool) {
 	}
 	for what, asked := range c.waiting {
 		if !asked {
-			c.waiting[what] = true
-			c.asked++
 			return what, true
 		}
 	}
@@ -148,13 +177,27 @@ func (s *Service) endAgain() {
 			continue
 		}
 		s.background.Follow("ending a sandbox", func(ctx context.Context) error {
-			// A failed end is retried, and was logged when it failed first.
-			if what.id != "" {
-				_, _, _ = s.release(ctx, what.cluster, what.id)
-			} else {
-				_ = s.cancelAt(ctx, what.cluster, what.hash, what.attempt)
-			}
+			_ = s.sendEnd(ctx, what) // it is retried, and was logged when it failed first
 			return nil
 		})
+	}
+}
+
+func (s *Service) sendEnd(ctx context.Context, what ending) error {
+	if what.id == "" {
+		return s.cancelAt(ctx, what.cluster, what.hash, what.attempt)
+	}
+	_, _, err := s.release(ctx, what.cluster, what.id)
+	return err
+}
+
+// endAfter sends a cluster an end after the call from which it follows. What the cluster may not have in flight waits for its turn. Where
+// there is no room for that either, a sandbox ends during the call; because one without a key is in no key index.
+func (s *Service) endAfter(why string, what ending) {
+	switch now, kept := s.endings.begin(what); {
+	case now:
+		s.background.Follow(why, func(ctx context.Context) error { return s.sendEnd(ctx, what) })
+	case !kept && what.id != "":
+		_ = s.sendEnd(s.background.Context(), what)
 	}
 }

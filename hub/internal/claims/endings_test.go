@@ -4,14 +4,17 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -139,6 +142,89 @@ func TestEndingsOfManyClustersTakeTurns(t *testing.T) {
 	}
 	if len(turns) != clusters || len(e.take()) > 0 {
 		t.Errorf("%d clusters have their turn, want %d and no more at once", len(turns), clusters)
+	}
+}
+
+// I10: an end that follows from a call is sent at once while its cluster may have one more call in flight.
+func TestAnEndThatFollowsFromACallWaitsForItsTurn(t *testing.T) {
+	e := newEndings()
+	begin := func(what ending, wantNow, wantKept bool) {
+		t.Helper()
+		if now, kept := e.begin(what); now != wantNow || kept != wantKept {
+			t.Errorf("%v is sent now: %t, kept: %t", what, now, kept)
+		}
+	}
+	for n := range int32(endingsOfCluster) {
+		begin(ending{cluster: "east", attempt: n}, true, true)
+	}
+	begin(ending{cluster: "east"}, false, true) // it is in flight
+	late := ending{cluster: "east", attempt: endingsOfCluster}
+	begin(late, false, true)
+	begin(ending{cluster: "west"}, true, true)
+	if more := e.take(); len(more) > 0 {
+		t.Errorf("%v are sent beside those in flight", more)
+	}
+	e.settle(ending{cluster: "east"}, nil)
+	if next := e.take(); !slices.Equal(next, []ending{late}) || e.len() != endingsOfCluster+1 {
+		t.Errorf("%v are sent next, and %d are remembered", next, e.len())
+	}
+	for n := range int32(maxEndings) {
+		e.add(ending{cluster: "north", attempt: n})
+	}
+	begin(ending{cluster: "north", attempt: maxEndings}, false, false)
+}
+
+// leaveSandboxes makes so many claims whose callers leave while a cluster grants them.
+func (f *federation) leaveSandboxes(cluster string, n int) {
+	f.t.Helper()
+	var leave context.CancelFunc
+	f.Workers[cluster].OnClaim = after(func() { leave() })
+	for range n {
+		var ctx context.Context
+		ctx, leave = context.WithCancel(f.t.Context())
+		if _, err := f.hub.Create(ctx, workertest.Request("", workertest.Prefer(cluster))); !errors.Is(err, context.Canceled) {
+			f.t.Fatalf("a caller that leaves gets %v", err)
+		}
+	}
+}
+
+// I7, I10: a cluster that responds to no end leaves the background to others, however many callers leave it with a sandbox to end. Each is
+// ended in time.
+func TestASilentClusterLeavesRoomForWhatFollowsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 4 * endingsOfCluster})
+		east := f.Workers["east"]
+		var responds atomic.Bool
+		east.OnCall = func(ctx context.Context, _ *federationv1.Dispatch) (*federationv1.Answer, error) {
+			if responds.Load() {
+				return nil, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		f.leaveSandboxes("east", 2*endingsOfCluster)
+		if n := f.hub.background.Following(); n != endingsOfCluster || east.Count() != 2*endingsOfCluster {
+			t.Errorf("%d calls wait for one cluster with %d sandboxes, want %d", n, east.Count(), endingsOfCluster)
+		}
+		responds.Store(true)
+		defer runHub(t, f.hub)()
+		time.Sleep(calls.Timeout + 3*endingEvery)
+		synctest.Wait()
+		if n := f.hub.endings.len(); east.Count() != 0 || n != 0 {
+			t.Errorf("%d sandboxes run on, %d ends wait", east.Count(), n)
+		}
+	})
+}
+
+// Without a key only the call knows of the sandbox that it leaves.
+func TestASandboxForWhoseEndThereIsNoRoomEndsDuringTheCall(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	for n := range int32(maxEndings) {
+		f.hub.endings.add(ending{cluster: "east", attempt: n})
+	}
+	f.leaveSandboxes("east", 1)
+	if f.Workers["east"].Count() != 0 {
+		t.Error("the sandbox runs on")
 	}
 }
 

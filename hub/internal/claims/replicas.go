@@ -118,10 +118,7 @@ func (k *keyed) endUnreturned(sandbox *sandboxv1.Sandbox) {
 		return
 	}
 	s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", k.flight.hash, "sandbox", id)
-	s.background.Follow("ending a sandbox that was not returned", func(ctx context.Context) error {
-		_, _, err := s.release(ctx, cluster, id)
-		return err
-	})
+	s.endAfter("ending a sandbox that was not returned", ending{cluster: cluster, id: id})
 }
 
 // errSilent means that a shared store does not respond.
