@@ -3,6 +3,7 @@
 package allotments_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -120,6 +121,19 @@ func TestHolderCounts(t *testing.T) {
 	now = now.Add(allotments.Unsure)
 	look(2, 0)
 	holds(2)
+}
+
+// A number that wraps around would hide Pods that end.
+func TestHolderCountsHugeNumbers(t *testing.T) {
+	h := allotments.NewHolder()
+	h.Switch(true)
+	h.Begin(7)
+	h.Observe(key, allotments.Observation{Holding: holding(math.MaxInt32, math.MaxInt32-1, 0), Ending: 2}, time.Unix(0, 0))
+	a, _, err := h.Take(allotments.Call{Epoch: 1, Incarnation: 7, Number: 1, Rooms: map[allotments.Key]int32{key: 4}})
+	must.Succeed(t, err)
+	if got := a.Holdings[key].Held; got != math.MaxInt32 {
+		t.Errorf("%d are held, want %d", got, math.MaxInt32)
+	}
 }
 
 // A worker follows the latest call of its own incarnation, and has no rooms at first.

@@ -4,6 +4,7 @@ package allotments
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 )
@@ -130,16 +131,16 @@ func (h *Holder) Floor(k Key) *int32 {
 // Observe notes what is there of a group, all earlier growth included.
 func (h *Holder) Observe(k Key, o Observation, now time.Time) {
 	g := h.of(k)
-	was := g.held()
+	was, all := g.held(), int32(min(int64(o.Held)+int64(o.Ending), math.MaxInt32))
 	if !g.observed {
-		was = o.Held + o.Ending
+		was = all
 	}
 	if now.Before(g.until) {
 		was = max(was, g.promised)
 	} else {
 		g.promised, g.until = 0, time.Time{}
 	}
-	o.Held = max(o.Held, min(o.Held+o.Ending, was))
+	o.Held = max(o.Held, min(all, was))
 	g.last, g.observed = o.Holding, true
 }
 

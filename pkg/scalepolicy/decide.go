@@ -355,11 +355,11 @@ func (m *member) move(reason Reason, to int32, format string, args ...any) {
 }
 
 func (d *deciding) sum() int32 {
-	n := d.Others
+	n := int64(d.Others)
 	for _, m := range d.members {
-		n += m.out.To
+		n += int64(m.out.To)
 	}
-	return n
+	return bounded(n)
 }
 
 func (d *deciding) saturation(m *member) string {

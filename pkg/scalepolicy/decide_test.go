@@ -55,6 +55,17 @@ func TestABatchIsBounded(t *testing.T) {
 	}
 }
 
+// A sum that wraps around would be far below the group's floor.
+func TestHugeReplicasRaiseNoMember(t *testing.T) {
+	g, err := parse("group min=2 others=2147483647\nmember a replicas=1 idle=1s\nmember b replicas=5 idle=1s,1s,1s,1s,1s")
+	must.Succeed(t, err)
+	for i, m := range scalepolicy.Decide(g).Members {
+		if want := g.Members[i].Replicas; m.To != want {
+			t.Errorf("member %s is scaled to %d, want %d", g.Members[i].Name, m.To, want)
+		}
+	}
+}
+
 // parse reads lines of
 //
 //	group mode=Default max=10 …

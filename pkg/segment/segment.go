@@ -217,23 +217,23 @@ func (t *Totals) add(m *Member) {
 	if m.State == Missing {
 		return
 	}
-	t.Idle = sum(t.Idle, m.Idle)
-	t.ReadyIdle = sum(t.ReadyIdle, m.ReadyIdle)
-	t.Running = sum(t.Running, m.Running)
-	t.Desired = sum(t.Desired, m.Desired)
-	t.Pending = sum(t.Pending, m.Pending)
+	t.Idle = Sum(t.Idle, m.Idle)
+	t.ReadyIdle = Sum(t.ReadyIdle, m.ReadyIdle)
+	t.Running = Sum(t.Running, m.Running)
+	t.Desired = Sum(t.Desired, m.Desired)
+	t.Pending = Sum(t.Pending, m.Pending)
 }
 
 // Merge sums the totals of one Env over its clusters, or of one cluster over its Envs.
 func (t Totals) Merge(o Totals) Totals {
 	return Totals{
-		Members: t.Members + o.Members, Idle: sum(t.Idle, o.Idle), ReadyIdle: sum(t.ReadyIdle, o.ReadyIdle),
-		Running: sum(t.Running, o.Running), Desired: sum(t.Desired, o.Desired), Pending: sum(t.Pending, o.Pending),
+		Members: t.Members + o.Members, Idle: Sum(t.Idle, o.Idle), ReadyIdle: Sum(t.ReadyIdle, o.ReadyIdle),
+		Running: Sum(t.Running, o.Running), Desired: Sum(t.Desired, o.Desired), Pending: Sum(t.Pending, o.Pending),
 	}
 }
 
-// sum saturates; because counts come from workers, and a sum must not wrap around.
-func sum(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
+// Sum saturates; because counts come from workers and from specs without a ceiling, and a sum must not wrap around.
+func Sum(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
 // Order is a report's place in its cluster's history. Only it orders reports of one cluster; resourceVersions of different
 // clusters, or of one cluster before and after a restore, do not compare.

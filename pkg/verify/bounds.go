@@ -34,7 +34,7 @@ func (s *Snapshot) sizes() sizes {
 		n.clusters = max(n.clusters, len(s.Hub.Clusters))
 		for _, c := range s.Hub.Clusters {
 			n.members += int(c.GetMembers())
-			n.pods += int(c.GetIdle() + c.GetRunning() + c.GetDesired())
+			n.pods += int(c.GetIdle()) + int(c.GetRunning()) + int(c.GetDesired())
 		}
 		n.envs, n.pools = len(s.Hub.Envs), n.members
 	}

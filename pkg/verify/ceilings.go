@@ -32,7 +32,7 @@ func ceilingsHold(s *Snapshot) []Finding {
 					heard = false // it keeps the room that it had
 					continue
 				}
-				if held, known := s.held(id, env, a.GetGroup()); known && !share.GetForgotten() && held > share.GetMayHold() {
+				if held, known := s.held(id, env, a.GetGroup()); known && !share.GetForgotten() && held > int64(share.GetMayHold()) {
 					found = append(found, Finding{Invariant: "I9", Cluster: id, Object: "env " + env, passing: true, standing: "holds " + a.GetGroup(),
 						Wrong:    fmt.Sprintf("holds %d of group %s", held, a.GetGroup()),
 						Expected: fmt.Sprintf("at most %d, which the hub counts", share.GetMayHold())})
@@ -49,7 +49,7 @@ func ceilingsHold(s *Snapshot) []Finding {
 }
 
 // held returns what a cluster holds of a group, and whether the cluster was looked at.
-func (s *Snapshot) held(cluster, env, group string) (held int32, known bool) {
+func (s *Snapshot) held(cluster, env, group string) (held int64, known bool) {
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		if c.ID != cluster {
@@ -68,7 +68,7 @@ func (s *Snapshot) held(cluster, env, group string) (held int32, known bool) {
 			}
 			for _, m := range e.MembersOf(cluster) {
 				if m.Config.ScalingGroup == group {
-					held += max(m.Spec.Replicas, live[e.Namespace+"/"+m.Name])
+					held += int64(max(m.Spec.Replicas, live[e.Namespace+"/"+m.Name]))
 				}
 			}
 			return held, true

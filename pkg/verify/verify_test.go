@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -334,4 +335,22 @@ func expectCounts(s *Snapshot, idle, running int32) {
 	}
 	m := s.Hub.Envs[0].Clusters[0].Members[0]
 	m.Idle, m.Running = idle, running
+}
+
+// What is summed up does not wrap around, whatever is reported.
+func TestHugeNumbersAreSummedUp(t *testing.T) {
+	member := v1alpha1.EnvClusterMember{Name: "m", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "g"}}
+	member.Spec.Replicas = math.MaxInt32
+	env := v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py"}}
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{member, member}}}
+	s := &Snapshot{
+		Clusters: []Cluster{{ID: "east", Envs: []v1alpha1.SandboxEnv{env}}},
+		Hub:      &Hub{Clusters: []*sandboxv1.Cluster{{Id: "east", Idle: math.MaxInt32, Running: math.MaxInt32}}},
+	}
+	if held, _ := s.held("east", "default/py", "g"); held != 2*math.MaxInt32 {
+		t.Errorf("the group holds %d", held)
+	}
+	if pods := s.sizes().pods; pods != 2*math.MaxInt32 {
+		t.Errorf("there are %d Pods", pods)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -307,4 +308,16 @@ func TestOthersKeepTheFloorOfALostCluster(t *testing.T) {
 	f.floors(t, s, map[string]int32{"east": 2, "north": 1, "west": 1}, "west")
 	f.change(func() { f.workers["west"].held = 1 })
 	f.floors(t, s, map[string]int32{"east": 2, "north": 1, "west": 1}, "")
+}
+
+// I9, I15: what clusters that know no rooms say they hold does not wrap around; because less than nothing would be room for others.
+func TestI9HoldingsOfUnboundClustersDoNotWrapAround(t *testing.T) {
+	f := newFederation(t, nil, "east", "west")
+	f.workers["east"].held, f.workers["west"].held = math.MaxInt32, math.MaxInt32
+	l := &leader{
+		Service: &Service{opts: Options{Fleet: f}}, division: &allotments.Division{}, unbound: map[string]bool{"east": true, "west": true},
+	}
+	if got := l.others(group, func(string) bool { return false }); got != (allotments.Others{Unbound: math.MaxInt32}) {
+		t.Errorf("they hold %+v", got)
+	}
 }

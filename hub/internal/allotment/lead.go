@@ -217,14 +217,14 @@ func (l *leader) others(k allotments.Key, answered func(cluster string) bool) (o
 		has := false
 		for _, m := range c.GetMembers() {
 			if m.GetScalingGroup() == k.Group {
-				has, holds = true, holds+max(m.GetDesired(), m.GetIdle()+m.GetRunning())
+				has, holds = true, segment.Sum(holds, max(m.GetDesired(), segment.Sum(m.GetIdle(), m.GetRunning())))
 			}
 		}
 		_, shared := l.division.Books()[k].Shares[c.GetClusterId()]
 		switch {
 		case !has || answered(c.GetClusterId()) || shared:
 		case l.unbound[c.GetClusterId()]:
-			out.Unbound += holds
+			out.Unbound = segment.Sum(out.Unbound, holds)
 		default:
 			out.Missing++
 		}

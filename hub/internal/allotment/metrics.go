@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/segment"
 )
 
 // maxSeries bounds the groups that have series.
@@ -56,7 +57,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		}
 		lost := map[string]int32{}
 		for _, l := range books[k].Lost {
-			lost[l.Cluster] += l.Most
+			lost[l.Cluster] = segment.Sum(lost[l.Cluster], l.Most)
 		}
 		for id, n := range lost {
 			if _, back := books[k].Shares[id]; !back {

@@ -3,6 +3,7 @@
 package principal
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -62,5 +63,26 @@ func TestBindingsNarrow(t *testing.T) {
 	}
 	if !look.Restricted() || !look.SeesCluster("north") || create.SeesCluster("north") {
 		t.Error("what the caller may not see is not held back")
+	}
+}
+
+// The numbers of what a caller sees of an Env do not wrap around, whatever clusters report.
+func TestNumbersOfAnEnvSaturate(t *testing.T) {
+	policy := access.NewPolicy(&sandboxv1.AccessPolicy{Bindings: []*sandboxv1.RoleBinding{{
+		Name: "py", Role: access.Viewer, Namespaces: []string{"a"}, Envs: []string{"a/py"}, Clusters: []string{"east", "west"},
+		Subjects: []*sandboxv1.Subject{{Kind: access.SubjectUser, Name: "ann"}},
+	}}})
+	ann := &access.Identity{Kind: access.KindOIDC, Name: "ann", User: "ann", Team: "red", AllNamespaces: true}
+	get := access.Permission{Resource: access.Sandboxes, Verb: "get"}
+	env := &sandboxv1.Env{Namespace: "a", Name: "py"}
+	for _, id := range []string{"east", "north", "west"} {
+		env.Clusters = append(env.Clusters, &sandboxv1.EnvCluster{ClusterId: id, Members: []*sandboxv1.EnvMember{
+			{Idle: math.MaxInt32, Running: math.MaxInt32, Desired: math.MaxInt32, Pending: math.MaxInt32},
+		}})
+	}
+	Of(ann, get, policy.Grant(ann, get)).ShowEnv(env)
+	if len(env.GetClusters()) != 2 || env.GetIdle() != math.MaxInt32 || env.GetRunning() != math.MaxInt32 ||
+		env.GetDesired() != math.MaxInt32 || env.GetPending() != math.MaxInt32 {
+		t.Errorf("the caller sees %v", env)
 	}
 }

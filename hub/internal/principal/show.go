@@ -12,6 +12,7 @@ import (
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
 )
 
 // SeesPart reports whether the caller may see the part of an Env in a cluster.
@@ -38,10 +39,10 @@ func (p Principal) ShowEnv(env *sandboxv1.Env) *sandboxv1.Env {
 	env.Idle, env.Running, env.Desired, env.Pending = 0, 0, 0, 0
 	for _, c := range env.GetClusters() {
 		for _, m := range c.GetMembers() {
-			env.Idle += m.GetIdle()
-			env.Running += m.GetRunning()
-			env.Desired += m.GetDesired()
-			env.Pending += m.GetPending()
+			env.Idle = segment.Sum(env.GetIdle(), m.GetIdle())
+			env.Running = segment.Sum(env.GetRunning(), m.GetRunning())
+			env.Desired = segment.Sum(env.GetDesired(), m.GetDesired())
+			env.Pending = segment.Sum(env.GetPending(), m.GetPending())
 		}
 	}
 	return env

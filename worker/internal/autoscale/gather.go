@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/allotments"
 	"navix.sh/atoll/pkg/scalepolicy"
+	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/rooms"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
@@ -132,7 +133,7 @@ func groupsOf(
 		case pool != nil:
 			members = append(members, grouped{member, g, pool})
 		case len(member.Spec.Template.Spec.Containers) > 0: // it has a snapshot
-			g.Others += max(0, member.Spec.Replicas)
+			g.Others = segment.Sum(g.Others, max(0, member.Spec.Replicas))
 		}
 	}
 	return groups, members

@@ -3,6 +3,7 @@
 package autoscale
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -43,6 +44,19 @@ func TestMembersWhosePoolIsAwayCount(t *testing.T) {
 	if !slices.ContainsFunc(members, func(m grouped) bool { return m.Name == "here" && m.pool == here && m.group == groups[0] }) ||
 		len(members) != 1 {
 		t.Errorf("want the member here alone decided about, got %+v", members)
+	}
+}
+
+// A sum that wraps around would be no limit at all.
+func TestHugeReplicasOfPoolsThatAreAwayCount(t *testing.T) {
+	env := &v1alpha1.SandboxEnv{}
+	env.Spec.Autoscaling = &v1alpha1.EnvAutoscalingSpec{Groups: []v1alpha1.EnvAutoscalingGroup{{Name: "default", Enabled: true}}}
+	away := v1alpha1.EnvClusterMember{Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default"}}
+	away.Spec.Replicas, away.Spec.Template.Spec.Containers = math.MaxInt32, []corev1.Container{{Name: "main"}}
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{away, away, away}}}
+	groups, _ := groupsOf(env, "east", nil, time.Unix(1, 0))
+	if len(groups) != 1 || groups[0].Others != math.MaxInt32 {
+		t.Errorf("got %+v, want %d replicas of pools that are away", groups, math.MaxInt32)
 	}
 }
 

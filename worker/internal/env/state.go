@@ -38,13 +38,13 @@ func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1
 	if group == nil || group.MaxReplicas == nil {
 		return false
 	}
-	var held int32
+	var held int64
 	for _, other := range o.members() {
 		if live := o.ownedPool(other.Name); live != nil && other.Config.ScalingGroup == member.Config.ScalingGroup {
-			held += live.Spec.Replicas
+			held += int64(live.Spec.Replicas)
 		}
 	}
-	return held >= *group.MaxReplicas
+	return held >= int64(*group.MaxReplicas)
 }
 
 // saturatedUntil mirrors the autoscaler's status: until when the last attempt to grow the pool, which was not fully admitted,

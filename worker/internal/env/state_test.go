@@ -4,6 +4,7 @@ package env
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -62,6 +63,35 @@ func TestI14OnlyGroupsOfTheEnvAreSummed(t *testing.T) {
 	want := []v1alpha1.EnvScalingGroupStatus{{Name: "g", TotalIdle: 3}, {Name: "h", TotalIdle: 4}}
 	if !slices.Equal(r.groups, want) || r.members != 1003 || r.unused != 7 {
 		t.Errorf("%d members, %d idle, groups %+v; want %+v", r.members, r.unused, r.groups, want)
+	}
+}
+
+// Sums of replicas do not wrap around: the totals end at the largest number, and a group that holds more is at its ceiling.
+func TestSumsOfHugeReplicas(t *testing.T) {
+	o := refusedGrowth(nil)
+	members := o.Env.Spec.Clusters[0].Members
+	members[1].Config.ScalingGroup = "g"
+	o.Env.Spec.Autoscaling.Groups[0].MaxReplicas = new(int32(10))
+	for _, name := range []string{"a", "b"} {
+		o.pools[name] = &v1alpha1.SandboxPool{
+			ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "u"}}},
+			Spec:       v1alpha1.SandboxPoolSpec{Replicas: math.MaxInt32},
+		}
+	}
+	if !saturated(o, &members[0], o.pools["a"]) {
+		t.Error("a group that holds more than its maxReplicas can grow")
+	}
+	theirs := v1alpha1.EnvObservedMember{
+		ScalingGroup: "g", DesiredReplicas: math.MaxInt32, RunningCount: math.MaxInt32, IdleCount: math.MaxInt32,
+	}
+	o.Env.Status.Clusters = []v1alpha1.EnvClusterStatus{{ClusterID: "west", ObservedMembers: []v1alpha1.EnvObservedMember{theirs, theirs}}}
+	r := report{}
+	r.total(o)
+	want := []v1alpha1.EnvScalingGroupStatus{{
+		Name: "g", TotalDesired: math.MaxInt32, TotalRunning: math.MaxInt32, TotalIdle: math.MaxInt32,
+	}}
+	if !slices.Equal(r.groups, want) || r.desired != math.MaxInt32 || r.run != math.MaxInt32 || r.unused != math.MaxInt32 {
+		t.Errorf("%d desired, %d running, %d idle, groups %+v", r.desired, r.run, r.unused, r.groups)
 	}
 }
 

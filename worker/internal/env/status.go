@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
@@ -79,26 +80,26 @@ func (r *report) total(o *observation) {
 			group(autoscaling.Groups[i].Name)
 		}
 	}
-	add := func(segment *v1alpha1.EnvClusterStatus) {
-		names := groupNames(o.Env, segment.ClusterID)
-		for i := range segment.ObservedMembers {
-			member := &segment.ObservedMembers[i]
+	add := func(part *v1alpha1.EnvClusterStatus) {
+		names := groupNames(o.Env, part.ClusterID)
+		for i := range part.ObservedMembers {
+			member := &part.ObservedMembers[i]
 			r.members++
-			r.desired += member.DesiredReplicas
-			r.run += member.RunningCount
-			r.unused += member.IdleCount
+			r.desired = segment.Sum(r.desired, member.DesiredReplicas)
+			r.run = segment.Sum(r.run, member.RunningCount)
+			r.unused = segment.Sum(r.unused, member.IdleCount)
 			if name := cmp.Or(member.ScalingGroup, names[member.Name]); known[name] {
 				g := group(name)
-				g.TotalDesired += member.DesiredReplicas
-				g.TotalRunning += member.RunningCount
-				g.TotalIdle += member.IdleCount
+				g.TotalDesired = segment.Sum(g.TotalDesired, member.DesiredReplicas)
+				g.TotalRunning = segment.Sum(g.TotalRunning, member.RunningCount)
+				g.TotalIdle = segment.Sum(g.TotalIdle, member.IdleCount)
 			}
 		}
 	}
 	add(&r.segment)
 	for i := range o.Env.Status.Clusters {
-		if segment := &o.Env.Status.Clusters[i]; segment.ClusterID != o.clusterID {
-			add(segment)
+		if part := &o.Env.Status.Clusters[i]; part.ClusterID != o.clusterID {
+			add(part)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
@@ -141,13 +142,13 @@ func (r *report) written(status *v1alpha1.SandboxEnvStatus) bool {
 		return false
 	}
 	segments := byKey(status.Clusters, func(s v1alpha1.EnvClusterStatus) string { return s.ClusterID })
-	segment, ok := segments[r.segment.ClusterID]
-	if !ok || !segment.IsLocal || segment.LastSnapshotTime == nil {
+	part, ok := segments[r.segment.ClusterID]
+	if !ok || !part.IsLocal || part.LastSnapshotTime == nil {
 		return false
 	}
 	memberName := func(m v1alpha1.EnvObservedMember) string { return m.Name }
 	groupName := func(g v1alpha1.EnvScalingGroupStatus) string { return g.Name }
-	if !equality.Semantic.DeepEqual(byKey(segment.ObservedMembers, memberName), byKey(r.segment.ObservedMembers, memberName)) ||
+	if !equality.Semantic.DeepEqual(byKey(part.ObservedMembers, memberName), byKey(r.segment.ObservedMembers, memberName)) ||
 		!equality.Semantic.DeepEqual(byKey(status.ScalingGroups, groupName), byKey(r.groups, groupName)) {
 		return false
 	}

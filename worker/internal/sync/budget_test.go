@@ -4,6 +4,7 @@ package sync
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -95,5 +96,16 @@ func TestBudgetForgets(t *testing.T) {
 	b.next(now.Add(perEnv))
 	if len(b.last) != 0 || len(b.dirty) != 0 {
 		t.Errorf("%d and %d Envs are remembered for nothing", len(b.last), len(b.dirty))
+	}
+}
+
+// A total of members does not wrap around, whatever their cluster reports.
+func TestTotalsSaturate(t *testing.T) {
+	const most = math.MaxInt32
+	m := member{IdleCount: most, RunningCount: most, DesiredReplicas: most, CurrentReplicas: most, PendingRequests: most}
+	total := m
+	total.add(&m)
+	if total != m {
+		t.Errorf("twice %+v is %+v", m, total)
 	}
 }

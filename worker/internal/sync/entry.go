@@ -118,11 +118,11 @@ func (m *member) add(o *member) {
 	if slices.Index(serving, o.State) > slices.Index(serving, m.State) {
 		m.State = o.State
 	}
-	m.IdleCount += o.IdleCount
-	m.RunningCount += o.RunningCount
-	m.DesiredReplicas += o.DesiredReplicas
-	m.CurrentReplicas += o.CurrentReplicas
-	m.PendingRequests += o.PendingRequests
+	m.IdleCount = segment.Sum(m.IdleCount, o.IdleCount)
+	m.RunningCount = segment.Sum(m.RunningCount, o.RunningCount)
+	m.DesiredReplicas = segment.Sum(m.DesiredReplicas, o.DesiredReplicas)
+	m.CurrentReplicas = segment.Sum(m.CurrentReplicas, o.CurrentReplicas)
+	m.PendingRequests = segment.Sum(m.PendingRequests, o.PendingRequests)
 }
 
 func sizeOf(entries []entry) int {
