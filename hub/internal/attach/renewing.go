@@ -139,6 +139,9 @@ func (s *Server) release(clusterID string) {
 	}
 }
 
+// Settle waits, at most until ctx ends, while a cluster is about to attach again: here, or at another replica.
+func (s *Server) Settle(ctx context.Context, clusterID string) { s.settled(ctx, clusterID) }
+
 // settled returns the cluster's stream, nil if there is none, after a hold.
 func (s *Server) settled(ctx context.Context, clusterID string) *conn {
 	for {

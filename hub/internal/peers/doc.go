@@ -24,7 +24,8 @@
 // TestOutcomesAcrossAReplica.
 //
 // A call that waits for a cluster which attaches again (package attach), and was not sent, goes to the peer to which that has attached. One
-// with a token of a tunnel does not; because the token is valid here alone: TestACallFollowsAClusterThatRenewsAtAnotherReplica.
+// with a token of a tunnel does not; because the token is valid here alone: TestACallFollowsAClusterThatRenewsAtAnotherReplica. A tunnel
+// waits before it has a token, and is opened where the cluster is then: TestATunnelFollowsAClusterThatRenewsAtAnotherReplica.
 //
 // A dispatch has the mark of its caller's ledger: TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote.
 //

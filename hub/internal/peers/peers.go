@@ -181,6 +181,15 @@ func (s *Service) at(cluster string) *peer {
 	return nil
 }
 
+// settled is at for a tunnel, whose token is valid at one replica alone: it waits for a cluster that is about to attach again.
+func (s *Service) settled(ctx context.Context, cluster string) *peer {
+	if p := s.at(cluster); p != nil {
+		return p
+	}
+	s.opts.Workers.Settle(ctx, cluster)
+	return s.at(cluster)
+}
+
 // Dispatch implements calls.Dispatcher. The error is attach.ErrNotConnected or attach.ErrUnclear. A call that waited here for a cluster
 // which has attached to a peer meanwhile, and was not sent, goes there.
 func (s *Service) Dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
@@ -214,7 +223,7 @@ func hasToken(d *federationv1.Dispatch) bool {
 func (s *Service) OpenTunnel(
 	ctx context.Context, cluster string, holder reach.Holder, tell func(ctx context.Context, token string) error,
 ) (reach.Tunnel, error) {
-	p := s.at(cluster)
+	p := s.settled(ctx, cluster)
 	if p == nil {
 		return s.opts.Workers.OpenTunnel(ctx, cluster, holder, tell)
 	}
@@ -226,7 +235,7 @@ func (s *Service) OpenTunnel(
 func (s *Service) OpenFeed(
 	ctx context.Context, cluster string, tell func(ctx context.Context, token string) error,
 ) (watch.Feed, error) {
-	p := s.at(cluster)
+	p := s.settled(ctx, cluster)
 	if p == nil {
 		return s.opts.Workers.OpenFeed(ctx, cluster, tell)
 	}

@@ -117,6 +117,55 @@ func TestACallFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
 	}
 }
 
+// TestATunnelFollowsAClusterThatRenewsAtAnotherReplica: it is opened where the cluster is once it has attached again.
+func TestATunnelFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
+	f := newFederation(t, "a", "b")
+	east, a := f.attach("east", "a", 1, 3), f.replicas["a"]
+	a.ready(f, "east", "a", 3)
+	east.renew()
+	east.end()
+	f.eventually(func() error {
+		_, here := a.fleet.Where("east")
+		return wait.If(!here, "the old stream")
+	})
+	attached, opened := make(chan struct{}), make(chan error, 2)
+	tell := func(feed bool) func(context.Context, string) error {
+		return func(ctx context.Context, token string) error {
+			<-attached
+			return a.tell("east", feed)(ctx, token)
+		}
+	}
+	go func() {
+		tunnel, err := a.OpenTunnel(t.Context(), "east", reach.Holder{Account: "team", Sandbox: sandboxID}, tell(false))
+		if err == nil {
+			tunnel.Close(nil)
+		}
+		opened <- err
+	}()
+	go func() {
+		changes, err := a.OpenFeed(t.Context(), "east", tell(true))
+		if err == nil {
+			changes.Close()
+		}
+		opened <- err
+	}()
+	f.attach("east", "b", 2, 4).opens(func(c *link.TunnelCaller) {
+		for {
+			if _, err := c.Recv(); err != nil {
+				_ = c.CloseSend()
+				c.Close(nil)
+				return
+			}
+		}
+	})
+	close(attached)
+	for range 2 {
+		if err := <-opened; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestAReplicaThatEndsTakesItsClustersAlone: what they reported stays, and they are back at another replica.
 func TestAReplicaThatEndsTakesItsClustersAlone(t *testing.T) {
 	f := newFederation(t, "a", "b", "c")
