@@ -29,14 +29,18 @@ func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Cond
 		}
 	}
 	for _, c := range wanted {
+		c.Message = clip.Text(c.Message, longestMessage)
 		patch.SetCondition(&conditions, clk, o.Env.Generation, c)
 	}
 	return conditions
 }
 
-// longestMessage is half the limit of a condition's message; because the API server would refuse the whole status for a longer
-// one.
-const longestMessage = 16 << 10
+// longestMessage is the limit of a condition's message; because the API server would refuse the whole status for a longer one. longestLines
+// leaves room for what follows the lines of members.
+const (
+	longestMessage = 32 << 10
+	longestLines   = longestMessage / 2
+)
 
 func readyOf(o *observation, p *plan) patch.Condition {
 	const ready = v1alpha1.SandboxEnvConditionReady
@@ -80,7 +84,7 @@ func readyOf(o *observation, p *plan) patch.Condition {
 			full = append(full, member.Name+": "+told)
 		}
 	}
-	lines := clip.Text(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestMessage)
+	lines := clip.Text(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestLines)
 	switch {
 	case len(missing) > 0:
 		return patch.False(ready, reason, lines)
@@ -147,7 +151,7 @@ func templateConsistentOf(o *observation) patch.Condition {
 			unequal = append(unequal, fmt.Sprintf("%s: %s", member.Name, why))
 		}
 	}
-	lines := clip.Text(strings.Join(slices.Concat(other, version, old, types, unequal), "; "), longestMessage)
+	lines := strings.Join(slices.Concat(other, version, old, types, unequal), "; ")
 	switch {
 	case len(other) > 0:
 		return patch.False(consistent, v1alpha1.ReasonTemplateMismatch, lines)
