@@ -29,5 +29,8 @@
 //     (hub/internal/api).
 //   - What a caller may not see is not there: NOT_FOUND, in the same words. What it may see and not do is FORBIDDEN, which names the
 //     permission.
+//   - While one of several Authorizers cannot be asked, calls go by what the others permit, and the Grant has its error (Away). A method
+//     for which that does not suffice fails with the error, and what had begun goes on: TestEitherAddsAndNeverTakesAway,
+//     TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway (hub/internal/api).
 //   - Every caller may check its own access.
 package access

@@ -3,6 +3,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 )
@@ -10,29 +11,32 @@ import (
 // Either permits what any of several Authorizers does. It asks them in turn, and no more of them once a permission holds everywhere.
 type Either []Authorizer
 
-// Authorize implements Authorizer. An Authorizer that fails does not take away what another one permits.
+// Authorize implements Authorizer. An Authorizer that fails does not take away what another one permits; its error is that of the call if
+// none permits anything, and else the Grant's.
 func (e Either) Authorize(ctx context.Context, who *Identity, p Permission) (Grant, error) {
 	var out Grant
-	var failed error
 	for _, a := range e {
 		grant, err := a.Authorize(ctx, who, p)
 		if err != nil {
-			failed = err
+			out.Away = err
 			continue
 		}
 		out = out.and(grant)
 		if out.everywhere() {
+			out.Away = nil
 			return out, nil
 		}
 	}
-	if out.Empty() || p.needsWhole() && out.For(All).Empty() {
-		return out, failed
+	if out.Empty() {
+		return Grant{}, out.Away
 	}
 	return out, nil
 }
 
 func (g Grant) and(other Grant) Grant {
-	out := Grant{Scopes: append(g.Scopes[:len(g.Scopes):len(g.Scopes)], other.Scopes...), Ask: g.Ask}
+	out := Grant{
+		Scopes: append(g.Scopes[:len(g.Scopes):len(g.Scopes)], other.Scopes...), Ask: g.Ask, Away: cmp.Or(g.Away, other.Away),
+	}
 	switch {
 	case g.Ask == nil:
 		out.Ask = other.Ask
@@ -59,9 +63,4 @@ func (g Grant) everywhere() bool {
 		}
 	}
 	return false
-}
-
-func (p Permission) needsWhole() bool {
-	reach, known := ReachOf(p)
-	return !known || reach == All
 }

@@ -20,6 +20,8 @@ type Grant struct {
 	// at a time. It is called during the call that the Grant is for, and caches. It returns an error if the Authorizer cannot be asked.
 	// Nil: the Scopes are all.
 	Ask func(namespace string) (bool, error)
+	// Away is the error of an Authorizer that could not be asked at all: the permission may hold in more places. Nil: the rest says all.
+	Away error
 }
 
 // Empty reports whether the permission holds nowhere.
@@ -72,7 +74,7 @@ func (g Grant) For(r Reach) Grant {
 	if r == Own {
 		return g
 	}
-	out := Grant{}
+	out := Grant{Away: g.Away}
 	for i := range g.Scopes {
 		if g.Scopes[i].Reaches(r) {
 			out.Scopes = append(out.Scopes, g.Scopes[i])

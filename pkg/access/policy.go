@@ -164,10 +164,10 @@ func (g Grant) Holds(q Query, r Reach) (string, error) {
 		return s.From, nil
 	}
 	if part.Ask == nil || q.Namespace == "" {
-		return "", nil
+		return "", part.Away
 	}
 	if held, err := part.Ask(q.Namespace); err != nil || !held {
-		return "", err
+		return "", cmp.Or(err, part.Away)
 	}
 	return "the cluster's RBAC", nil
 }

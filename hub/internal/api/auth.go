@@ -177,6 +177,8 @@ func (a *Authenticator) authorize(ctx context.Context, who *access.Identity, m a
 	}
 	part := grant.For(m.Reach)
 	switch {
+	case part.Empty() && grant.Away != nil:
+		return principal.Principal{}, grant.Away
 	case grant.Empty():
 		return principal.Principal{}, access.Forbidden(who, m.Permission)
 	case part.Empty():
@@ -359,7 +361,7 @@ func (a *Authenticator) review(ctx context.Context) {
 			continue // what checks them does not respond
 		}
 		if err == nil && as != nil && !p.Still(*as) {
-			if p.Settle(false, nil) != nil {
+			if p.Unsure() {
 				continue // what it may do is not known now
 			}
 			err = problem.New(problem.Unavailable, "what %s may do has changed; call again", p.Identity.Caller()).WithRetryAfter(time.Second)

@@ -14,6 +14,7 @@
 //     too.
 //   - A watch ends once its caller's permissions change, a conversation once its sandbox or cluster is not open to its caller any more;
 //     because both outlast every check at their begin: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
-//     TestConversationsEndWithTheAuthorizersPermission.
+//     TestConversationsEndWithTheAuthorizersPermission. Neither ends while what authorizes cannot be asked:
+//     TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

@@ -275,6 +275,73 @@ func TestConversationsEndWithTheAuthorizersPermission(t *testing.T) {
 	<-over
 }
 
+// clusterRBAC is an Authorizer that permits everything, nothing, or cannot be asked.
+type clusterRBAC struct{ gone, away atomic.Bool }
+
+func (c *clusterRBAC) Authorize(context.Context, *access.Identity, access.Permission) (access.Grant, error) {
+	switch {
+	case c.away.Load():
+		return access.Grant{}, problem.New(problem.Unavailable, "the API server does not respond")
+	case c.gone.Load():
+		return access.Grant{}, nil
+	}
+	return access.Grant{Scopes: []access.Scope{{AllNamespaces: true, AllTeams: true, Whole: true, Shared: true}}}, nil
+}
+
+// What one Authorizer permits goes on while it cannot be asked, also where another one permits something else. Calls go by what that one
+// permits then; a method for which that does not suffice is neither permitted nor refused.
+func TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway(t *testing.T) {
+	token, path := keyFile(t, Key{Name: "n", Team: "red", Namespaces: []string{"b"}, Scopes: []Scope{ScopeAdmin}})
+	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	rbac := &clusterRBAC{}
+	auth := NewAuth(AuthOptions{
+		Keys: keys, Authorizer: access.Either{(*access.Policy)(nil), rbac}, Clock: clock.RealClock{}, Log: testlog.New(t),
+	})
+	admit := func(method string) (principal.Principal, error) {
+		return auth.admit(t.Context(), token, access.OfMethod(method))
+	}
+	watch, err := admit(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)
+	must.Succeed(t, err)
+	for what, begin := range map[string]func() (end func()){
+		"a conversation": func() func() {
+			talk, over := converse(t, auth, token) // in namespace a, which is none of the key's
+			return func() { talk.Close(nil); <-over }
+		},
+		"a watch": func() func() {
+			g := &guest{token: token, method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName), end: func(error) {}}
+			leave := auth.enter(g)
+			auth.admitted(g, watch)
+			return leave
+		},
+	} {
+		rbac.away.Store(false)
+		rbac.gone.Store(false)
+		end := begin()
+		rbac.away.Store(true)
+		if cause := reviewed(t, auth); cause != nil {
+			t.Errorf("%s: while an Authorizer is away it ended: %v", what, cause)
+		}
+		rbac.away.Store(false)
+		if cause := reviewed(t, auth); cause != nil {
+			t.Errorf("%s: with its permission it ended: %v", what, cause)
+		}
+		rbac.gone.Store(true)
+		if cause := reviewed(t, auth); cause == nil {
+			t.Errorf("%s: it goes on without its permission", what)
+		}
+		end()
+	}
+	rbac.away.Store(true)
+	p, err := admit(sandboxv1.Envs_GetEnv_FullMethodName)
+	if must.Succeed(t, err); !p.SeesNamespace("b") || p.SeesNamespace("a") {
+		t.Errorf("while an Authorizer is away, a call is for the namespaces %v", p.Namespaces)
+	}
+	if _, err := admit(sandboxv1.Clusters_DrainCluster_FullMethodName); err == nil || problem.FromError(err).Reason != problem.Unavailable {
+		t.Errorf("what only the Authorizer that is away could permit: %v", err)
+	}
+}
+
 // I14: one key's conversations take no other's place.
 func TestI14EachKeyHasItsConversations(t *testing.T) {
 	greedy, first, err := NewToken(Key{Name: "greedy", Scopes: []Scope{ScopeClaim}})

@@ -132,6 +132,9 @@ func (s *Service) mayGive(ctx context.Context, r *record) error {
 		}
 		for i := range given.Scopes {
 			if !slices.ContainsFunc(has.Scopes, func(own access.Scope) bool { return gives(caller, &own, key, &given.Scopes[i]) }) {
+				if has.Away != nil {
+					return has.Away
+				}
 				return problem.New(problem.Forbidden,
 					"%s may give no key the permission to %s for all that key %q is for, because it lacks that itself",
 					caller.Caller(), p, r.Name)

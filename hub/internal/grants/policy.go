@@ -195,10 +195,12 @@ func (s *Service) mayRead(ctx context.Context, caller *access.Identity) error {
 	switch {
 	case err != nil:
 		return err
-	case grant.For(reading.Reach).Empty():
-		return access.Forbidden(caller, reading.Permission)
+	case !grant.For(reading.Reach).Empty():
+		return nil
+	case grant.Away != nil:
+		return grant.Away
 	}
-	return nil
+	return access.Forbidden(caller, reading.Permission)
 }
 
 // subject returns the identity that a subject stands for.

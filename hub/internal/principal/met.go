@@ -46,7 +46,7 @@ func (p Principal) Noting() Principal {
 }
 
 // Still reports whether the caller, who is p now, may go on with what it began as before. A conversation may as long as what it is with
-// is the caller's, and anything else as long as the caller may do the same. Where that has to be asked, see Settle.
+// is the caller's, and anything else as long as the caller may do the same. It may not be known that it may: see Unsure.
 func (p Principal) Still(before Principal) bool {
 	if before.met == nil {
 		return p.Same(before)
@@ -58,11 +58,6 @@ func (p Principal) Still(before Principal) bool {
 		return before.ask != nil || p.Same(before) // one that asks is let to nothing without a note
 	}
 	return reflect.DeepEqual(endless(p.Identity), endless(before.Identity)) &&
-		(box == nil || p.Look().stillSees(before.Look(), box) && p.stillSees(before, box)) &&
+		(box == nil || p.Look().Sees(box) && p.Sees(box)) &&
 		!slices.ContainsFunc(clusters, func(id string) bool { return !p.SeesCluster(id) })
-}
-
-// stillSees is true as well while what was asked before does not respond: see access.Either.
-func (p Principal) stillSees(before Principal, s *sandboxv1.Sandbox) bool {
-	return p.Sees(s) || before.ask != nil && p.ask == nil
 }
