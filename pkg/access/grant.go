@@ -54,6 +54,16 @@ func (s *Scope) Cluster(id string) bool {
 	return len(s.Clusters) == 0 || slices.Contains(s.Clusters, id)
 }
 
+// Covers reports whether the scope covers every namespace, Env and cluster that another one does.
+func (s *Scope) Covers(other *Scope) bool {
+	// An empty list of Envs or clusters is all of them.
+	within := func(all, some []string) bool {
+		return len(all) == 0 || len(some) > 0 && !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(all, one) })
+	}
+	namespaces := !other.AllNamespaces && !slices.ContainsFunc(other.Namespaces, func(n string) bool { return !s.Namespace(n) })
+	return (s.AllNamespaces || namespaces) && within(s.Envs, other.Envs) && within(s.Clusters, other.Clusters)
+}
+
 // Plain reports whether namespaces alone say what the scope covers.
 func (s *Scope) Plain() bool { return len(s.Envs) == 0 && len(s.Clusters) == 0 }
 

@@ -14,7 +14,7 @@
 //     too.
 //   - A watch ends once its caller's permissions change, a conversation once its sandbox or cluster is not open to its caller any more;
 //     because both outlast every check at their begin: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
-//     TestConversationsEndWithTheAuthorizersPermission. Neither ends while what authorizes cannot be asked:
-//     TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway.
+//     TestConversationsEndWithTheAuthorizersPermission. A conversation goes on with more permissions, and neither ends while what
+//     authorizes cannot be asked: TestConversationsGoOnWithMoreScopes, TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

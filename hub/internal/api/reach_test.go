@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -236,6 +237,45 @@ func TestConversationsEndWithThePermissionForTheirSandbox(t *testing.T) {
 	}
 	talk.Close(nil)
 	<-over
+}
+
+// A conversation goes on with a key that permits more, and ends with one that does not permit its sandbox any more.
+func TestConversationsGoOnWithMoreScopes(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*Key)
+		ends   bool
+	}{
+		"one more scope":     {func(k *Key) { k.Scopes = []Scope{ScopeClaim, ScopeAdmin} }, false},
+		"one more namespace": {func(k *Key) { k.Namespaces = []string{"a", "b"} }, false},
+		"all namespaces":     {func(k *Key) { k.Namespaces, k.AllNamespaces = nil, true }, false},
+		"all teams":          {func(k *Key) { k.Team, k.AllTeams = "", true }, false},
+		"another scope":      {func(k *Key) { k.Scopes = []Scope{ScopeRead} }, true},
+		"another namespace":  {func(k *Key) { k.Namespaces = []string{"b"} }, true},
+		"another team":       {func(k *Key) { k.Team = "blue" }, true},
+		"one user":           {func(k *Key) { k.User = "ann" }, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			token, path := keyFile(t, Key{Name: "n", Team: "red", Namespaces: []string{"a"}, Scopes: []Scope{ScopeClaim}})
+			auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
+			must.Succeed(t, err)
+			talk, over := converse(t, auth, token)
+			data, err := os.ReadFile(path)
+			must.Succeed(t, err)
+			var file keysFile
+			must.Succeed(t, yaml.Unmarshal(data, &file))
+			c.change(&file.Keys[0])
+			data, err = yaml.Marshal(file)
+			must.Succeed(t, err)
+			must.Succeed(t, os.WriteFile(path, data, 0o600))
+			_, err = auth.file.reread()
+			must.Succeed(t, err)
+			if cause := reviewed(t, auth); (cause != nil) != c.ends {
+				t.Errorf("it ended: %v, want it to end: %t", cause, c.ends)
+			}
+			talk.Close(nil)
+			<-over
+		})
+	}
 }
 
 // asking is an Authorizer that is asked about each namespace.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/access"
 )
 
 // met is what a caller was let to in a conversation: one sandbox, or one cluster. The copies of a Principal share it.
@@ -46,7 +47,8 @@ func (p Principal) Noting() Principal {
 }
 
 // Still reports whether the caller, who is p now, may go on with what it began as before. A conversation may as long as what it is with
-// is the caller's, and anything else as long as the caller may do the same. It may not be known that it may: see Unsure.
+// is the caller's; without a note that may be all that before covers. Anything else may as long as the caller may do the same. Whether
+// the caller may is not always known: see Unsure.
 func (p Principal) Still(before Principal) bool {
 	if before.met == nil {
 		return p.Same(before)
@@ -54,10 +56,55 @@ func (p Principal) Still(before Principal) bool {
 	before.met.mu.Lock()
 	box, clusters := before.met.box, slices.Clone(before.met.clusters)
 	before.met.mu.Unlock()
-	if box == nil && len(clusters) == 0 {
-		return before.ask != nil || p.Same(before) // one that asks is let to nothing without a note
+	switch {
+	case box == nil && len(clusters) == 0 && before.ask != nil:
+		return true // one that asks is let to nothing without a note
+	case !reflect.DeepEqual(unbound(p.Identity), unbound(before.Identity)):
+		return false
+	case box == nil && len(clusters) == 0:
+		return p.Same(before) || p.covers(before) && p.Look().covers(before.Look())
+	case len(clusters) > 0 && p.Team != before.Team:
+		return false // a cluster knows the caller by its team as well
 	}
-	return reflect.DeepEqual(endless(p.Identity), endless(before.Identity)) &&
-		(box == nil || p.Look().Sees(box) && p.Sees(box)) &&
+	return (box == nil || p.Look().Sees(box) && p.Sees(box)) &&
 		!slices.ContainsFunc(clusters, func(id string) bool { return !p.SeesCluster(id) })
+}
+
+// unbound returns who an identity is, without what says where it may do something, which is in the Principal, and when it ends.
+func unbound(who *access.Identity) *access.Identity {
+	out := endless(who)
+	if out != nil {
+		out.Team, out.AllTeams, out.TenantUser, out.Namespaces, out.AllNamespaces, out.Roles = "", false, "", nil, false, nil
+	}
+	return out
+}
+
+// covers reports whether the permission holds wherever that of other does, as far as can be told without asking.
+func (p Principal) covers(other Principal) bool {
+	own := p.scopes()
+	held := func(o access.Scope) bool {
+		return slices.ContainsFunc(own, func(s access.Scope) bool {
+			return s.Covers(&o) && (s.AllTeams || !o.AllTeams && p.Team == other.Team)
+		})
+	}
+	for _, o := range other.scopes() {
+		if o.AllNamespaces && !held(o) {
+			return false
+		}
+		for _, namespace := range o.Namespaces { // each may be in another scope now
+			o.Namespaces = []string{namespace}
+			if !held(o) {
+				return false
+			}
+		}
+	}
+	return p.User == "" || p.User == other.User
+}
+
+// scopes are where the permission holds, as far as can be told without asking.
+func (p Principal) scopes() []access.Scope {
+	if p.narrow != nil {
+		return p.narrow
+	}
+	return []access.Scope{{Namespaces: p.Namespaces, AllNamespaces: p.AllNamespaces, AllTeams: p.AllTeams}}
 }

@@ -53,6 +53,69 @@ func TestStill(t *testing.T) {
 	}
 }
 
+// A conversation goes on with more than its caller had, whether a sandbox or a cluster is noted of it, or nothing is, as of one on a
+// connection of an earlier request. It ends with less.
+func TestStillWithMore(t *testing.T) {
+	who := access.Identity{Name: "k", Key: "k", Team: "red", Namespaces: []string{"n"}, Roles: []string{access.Developer}}
+	scope := access.Scope{Namespaces: []string{"n"}}
+	narrow := access.Scope{Namespaces: []string{"n"}, Envs: []string{"n/py"}, Clusters: []string{"east"}}
+	every := access.Scope{Namespaces: []string{"n"}, AllTeams: true}
+	blue := func(i *access.Identity) { i.Team = "blue" }
+	of := func(change func(*access.Identity), scopes ...access.Scope) Principal {
+		now := who
+		if change != nil {
+			change(&now)
+		}
+		return Of(&now, access.Exec, access.Grant{Scopes: scopes})
+	}
+	for name, c := range map[string]struct {
+		now  Principal
+		want bool
+	}{
+		"a wider role":                   {of(func(i *access.Identity) { i.Roles = []string{access.Admin} }, scope, narrow), true},
+		"one more namespace":             {of(func(i *access.Identity) { i.Namespaces = []string{"m", "n"} }, scope, narrow), true},
+		"all namespaces":                 {of(nil, access.Scope{AllNamespaces: true}), true},
+		"all teams":                      {of(func(i *access.Identity) { i.AllTeams = true }, every), true},
+		"one more Env":                   {of(nil, narrow, access.Scope{Namespaces: []string{"n"}, Envs: []string{"n/go"}}, scope), true},
+		"another namespace":              {of(nil, access.Scope{Namespaces: []string{"m"}}), false},
+		"another cluster":                {of(nil, access.Scope{Namespaces: []string{"n"}, Clusters: []string{"west"}}), false},
+		"another Env":                    {of(nil, access.Scope{Namespaces: []string{"n"}, Envs: []string{"n/go"}}), false},
+		"another team":                   {of(blue, scope), false},
+		"another team, and those of all": {of(blue, every), true},
+		"one user":                       {of(func(i *access.Identity) { i.TenantUser = "ann" }, scope), false},
+		"another key":                    {of(func(i *access.Identity) { i.Name, i.Key = "other", "other" }, scope), false},
+	} {
+		met, unmet := of(nil, scope).Noting(), of(nil, scope).Noting()
+		if err := met.Check(&sandboxv1.Sandbox{Namespace: "n", Env: "py", ClusterId: "east", Team: "red"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.now.Still(met); got != c.want {
+			t.Errorf("%s: with a sandbox it goes on: %t", name, got)
+		}
+		if got := c.now.Still(unmet); got != c.want {
+			t.Errorf("%s: without a note it goes on: %t", name, got)
+		}
+	}
+	one, both := of(nil, narrow).Noting(), of(nil, scope, access.Scope{Namespaces: []string{"m"}}).Noting()
+	if !of(nil, scope).Still(one) || !of(nil, narrow, access.Scope{Namespaces: []string{"m"}}).Still(one) {
+		t.Error("one that is bound to an Env and a cluster ends with more")
+	}
+	if of(nil, scope).Still(both) || !of(nil, scope, access.Scope{Namespaces: []string{"m"}}, narrow).Still(both) {
+		t.Error("one with two namespaces goes on with one of them, or ends with an Env more")
+	}
+	cluster := of(nil, access.Scope{AllNamespaces: true, Whole: true}).Noting()
+	if err := cluster.CheckCluster("east"); err != nil {
+		t.Fatal(err)
+	}
+	wider := func(i *access.Identity) { i.Roles, i.AllNamespaces = []string{access.Admin}, true }
+	if !of(wider, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).Still(cluster) {
+		t.Error("one with a cluster ends with more")
+	}
+	if of(blue, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).Still(cluster) {
+		t.Error("one with a cluster, which knows teams as groups, goes on for another team")
+	}
+}
+
 // What a caller may do is not known while an Authorizer that could permit more cannot be asked, about everything or about a namespace.
 func TestUnsure(t *testing.T) {
 	away := errors.New("away")
