@@ -135,16 +135,26 @@ func dropReserved(o manifest.Object) {
 	}
 }
 
-// checkClusters refuses a change of what clusters have that the caller may not see.
+// checkClusters refuses a change of an Env's parts in clusters that the caller may not see.
 func checkClusters(ctx context.Context, all ...manifest.Object) error {
 	for _, o := range all {
 		for _, id := range o.Clusters() {
-			if err := principal.From(ctx).CheckCluster(id); err != nil {
+			if err := principal.From(ctx).CheckPart(o.Namespace(), o.Name(), id); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// seenParts returns whether the caller may see an Env's part in a cluster, or that a cluster has a template. A cluster that the caller may
+// see for another Env is none for this one.
+func seenParts(ctx context.Context, ref manifest.Ref) func(cluster string) bool {
+	p := principal.From(ctx)
+	if ref.Kind != manifest.EnvKind {
+		return p.SeesCluster
+	}
+	return func(cluster string) bool { return p.SeesPart(ref.Namespace, ref.Name, cluster) }
 }
 
 func envRef(namespace, name string) manifest.Ref {
@@ -299,7 +309,7 @@ func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandb
 		return nil, nil //nolint:nilnil // there is none
 	}
 	// A manifest has the segments of all clusters.
-	entry, err := state.show(r, full && checkClusters(ctx, r.object) == nil, principal.From(ctx).SeesCluster)
+	entry, err := state.show(r, full && checkClusters(ctx, r.object) == nil, seenParts(ctx, ref))
 	if err != nil || r.removed() && len(entry.GetClusters()) == 0 {
 		return nil, err
 	}

@@ -502,13 +502,26 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-// A caller that is bound to a cluster learns nothing of others from a rollout, a plan, an import or what was before.
+// A caller that is bound to a cluster learns nothing of others from a rollout, a plan, an import or what was before; also where it may see
+// another cluster for other Envs.
 func TestOtherClustersAreNotShown(t *testing.T) {
-	w := newWorld(t)
+	west := access.Scope{AllNamespaces: true, AllTeams: true, Clusters: []string{"west"}}
+	for who, scopes := range map[string][]access.Scope{
+		"bound to west": {west},
+		"and to east for other Envs": {west, {Namespaces: []string{"elsewhere"}, AllTeams: true, Clusters: []string{"east"}},
+			{Namespaces: []string{"default"}, Envs: []string{"default/mine"}, AllTeams: true}},
+	} {
+		t.Run(who, func(t *testing.T) {
+			bound := principal.Of(&access.Identity{Name: "bob"}, access.Permission{}, access.Grant{Scopes: scopes})
+			otherClustersAreNotShown(newWorld(t), principal.With(t.Context(), bound))
+		})
+	}
+}
+
+// otherClustersAreNotShown checks that a caller which may see the part of demo in west learns nothing of east.
+func otherClustersAreNotShown(w *world, bound context.Context) {
+	t := w.T
 	const namespace, name = "default", "demo"
-	bound := principal.With(t.Context(), principal.Of(&access.Identity{Name: "bob"}, access.Permission{}, access.Grant{Scopes: []access.Scope{
-		{AllNamespaces: true, AllTeams: true, Clusters: []string{"west"}},
-	}}))
 	tellsNothing := func(what string, shown fmt.Stringer, err error) {
 		t.Helper()
 		if must.Succeed(t, err); strings.Contains(shown.String(), "east") {
@@ -519,9 +532,11 @@ func TestOtherClustersAreNotShown(t *testing.T) {
 	w.change("{stages: [[east], [west]], onFailure: rollback, abortOn: {notReadyFor: 5m}}", "m")
 	rollout, err := w.GetRollout(bound, &sandboxv1.GetRolloutRequest{Namespace: namespace, Name: name})
 	tellsNothing("a rollout", rollout, err)
-	entry, err := w.Entry(bound, segment.Key{Namespace: namespace, Name: name}, false)
+	entry, err := w.Entry(bound, segment.Key{Namespace: namespace, Name: name}, true)
 	tellsNothing("an entry", entry, err)
 	_, err = w.PlanEnv(bound, &sandboxv1.PlanEnvRequest{Namespace: namespace, Name: name})
+	workertest.WantReason(t, err, problem.Forbidden)
+	err = w.PutEnv(bound, &sandboxv1.PutEnvRequest{Namespace: namespace, Name: name, Env: object(t, envText)})
 	workertest.WantReason(t, err, problem.Forbidden)
 
 	before, after, found := strings.Cut(envText, "    - {clusterID: east")
@@ -529,7 +544,9 @@ func TestOtherClustersAreNotShown(t *testing.T) {
 	if !found {
 		t.Fatal("the Env has no segment of east")
 	}
-	must.Succeed(t, w.putEnv(before+after))
+	// East had a part before the rollout, and has it until the rollout comes there.
+	must.Succeed(t, w.putEnv(strings.Replace(before+after, "namespace: default",
+		`namespace: default, annotations: {agentbox.navix.sh/rollout: "{stages: [[west]]}"}`, 1)))
 	revisions, err := w.ListEnvRevisions(bound, &sandboxv1.ListEnvRevisionsRequest{Namespace: namespace, Name: name})
 	tellsNothing("the revisions", revisions, err)
 	if all := revisions.GetRevisions(); len(all) != 3 || all[0].GetManifest() == nil || all[1].GetManifest() != nil {
@@ -537,8 +554,13 @@ func TestOtherClustersAreNotShown(t *testing.T) {
 	}
 
 	w.federation.Workers["east"].OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
-		t.Error("an import asks east")
+		t.Error("a plan or an import asks east")
 		return nil, problem.New(problem.Unavailable, "east")
+	}
+	plan, err := w.PlanEnv(bound, &sandboxv1.PlanEnvRequest{Namespace: namespace, Name: name})
+	tellsNothing("a plan", plan, err)
+	if len(plan.GetClusters()) != 1 {
+		t.Errorf("the plan is of %v, want west alone", plan.GetClusters())
 	}
 	_, err = w.ImportEnv(bound, &sandboxv1.ImportEnvRequest{Namespace: namespace, Name: "other", DryRun: true})
 	workertest.WantReason(t, err, problem.NotFound)

@@ -42,8 +42,8 @@
 //     TestRolloutIsJudgedByItsOwnRevision.
 //   - An undo gives what was there before the rollout, and a second one has to name a revision; because every cluster would get at once
 //     what had failed: TestUndo.
-//   - A caller sees nothing of clusters that it may not see: rollouts lack their clusters, revisions the manifests that name them, and an
-//     import does not ask them: TestOtherClustersAreNotShown.
+//   - A caller sees nothing of an Env's parts in clusters that it may not see for this Env: rollouts lack their clusters, revisions the
+//     manifests that name them, and plans and imports do not ask them. A change of such a part is refused: TestOtherClustersAreNotShown.
 //   - One cluster's delivery waits for no other one (I7).
 //   - What became of the catalogue in a forgotten cluster is removed within an hour; because tombstones wait for it, and no more Envs are
 //     taken once there are too many: TestI10AForgottenClusterKeepsNoTombstones.

@@ -21,7 +21,8 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// PlanEnv asks each cluster that has, or would have, a part of an Env what the change would do there.
+// PlanEnv asks each cluster that has, or would have, a part of an Env what the change would do there. A plan is for a caller that may see
+// all parts, as the change is.
 func (s *Service) PlanEnv(ctx context.Context, in *sandboxv1.PlanEnvRequest) (*sandboxv1.PlanEnvResponse, error) {
 	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return nil, err
@@ -56,7 +57,9 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	if before != nil {
 		revision = before.Revision + 1
 	}
-	ids := s.concerned(state, ref, o, before)
+	seen := seenParts(ctx, ref)
+	// The checks are of what is there and of what would be; a rollout began with a manifest that may be of more clusters.
+	ids := slices.DeleteFunc(s.concerned(state, ref, o, before), func(id string) bool { return !seen(id) })
 	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids)), Warnings: s.warnings(ctx, o)}
 	var asked sync.WaitGroup
 	for i, id := range ids {
@@ -181,7 +184,8 @@ func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest)
 	if r := s.state.Load().records[keyOf(ref)]; r != nil && !r.removed() {
 		return nil, problem.New(problem.Invalid, "the catalogue has %s already, as revision %d", ref, r.Revision)
 	}
-	ids := slices.DeleteFunc(s.opts.Fleet.ClusterIDs(), func(id string) bool { return !principal.From(ctx).SeesCluster(id) })
+	seen := seenParts(ctx, ref)
+	ids := slices.DeleteFunc(s.opts.Fleet.ClusterIDs(), func(id string) bool { return !seen(id) })
 	found, out := make([]manifest.Object, len(ids)), &sandboxv1.ImportEnvResponse{}
 	failures := make([]*sandboxv1.CatalogCluster, len(ids))
 	var asked sync.WaitGroup

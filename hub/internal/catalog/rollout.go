@@ -310,7 +310,7 @@ func (s *Service) GetRollout(ctx context.Context, in *sandboxv1.GetRolloutReques
 	if err != nil {
 		return nil, err
 	}
-	return ofClusters(s.showRollout(r), principal.From(ctx).SeesCluster), nil
+	return ofClusters(s.showRollout(r), seenParts(ctx, r.Ref)), nil
 }
 
 // ofClusters leaves out of a rollout the clusters that its caller does not see, and a message that may name them. It changes the rollout.

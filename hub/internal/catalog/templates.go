@@ -86,7 +86,7 @@ func (t Templates) shown(ctx context.Context, r *record, full bool) (out *sandbo
 			return nil, err
 		}
 	}
-	out.Catalog, err = t.state.Load().show(r, false, principal.From(ctx).SeesCluster)
+	out.Catalog, err = t.state.Load().show(r, false, seenParts(ctx, r.Ref))
 	return out, err
 }
 

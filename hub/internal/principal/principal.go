@@ -267,6 +267,14 @@ func (p Principal) CheckCluster(id string) error {
 	return p.forbidden("cluster " + id)
 }
 
+// CheckPart refuses the part of an Env in a cluster that is not the caller's.
+func (p Principal) CheckPart(namespace, env, cluster string) error {
+	if p.SeesPart(namespace, env, cluster) {
+		return nil
+	}
+	return p.forbidden("cluster " + cluster)
+}
+
 // Check refuses a sandbox that the caller may see and not do this to.
 func (p Principal) Check(s *sandboxv1.Sandbox) error {
 	if p.Sees(s) {

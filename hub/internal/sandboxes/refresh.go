@@ -42,7 +42,7 @@ func (s *Service) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvReques
 		return nil, s.fleet.UnknownEnv(in.GetNamespace(), in.GetName())
 	}
 	there := membersByCluster(view)
-	maps.DeleteFunc(there, func(id string, _ []string) bool { return !p.SeesCluster(id) })
+	maps.DeleteFunc(there, func(id string, _ []string) bool { return !p.SeesPart(in.GetNamespace(), in.GetName(), id) })
 	asks, err := splitRefresh(in, there)
 	if err != nil {
 		return nil, err

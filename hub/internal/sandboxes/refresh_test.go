@@ -14,6 +14,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -103,4 +104,19 @@ func TestRefreshEnv(t *testing.T) {
 			t.Errorf("clusters were asked for what cannot be: %s", all)
 		}
 	})
+}
+
+// A caller refreshes the parts of an Env that it may see. A cluster that it may see for another Env is none of them.
+func TestRefreshEnvIsOfTheCallersParts(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 1, "west": 1})
+	var asked refreshes
+	f.Workers["east"].OnCall, f.Workers["west"].OnCall = asked.refresher("east"), asked.refresher("west")
+	ctx := principal.With(t.Context(), principal.Of(&access.Identity{Name: "bob"}, access.Permission{}, access.Grant{Scopes: []access.Scope{
+		{AllNamespaces: true, AllTeams: true, Clusters: []string{"west"}},
+		{Namespaces: []string{"elsewhere"}, AllTeams: true, Clusters: []string{"east"}},
+	}}))
+	got := told(f.hub.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: "default", Name: "demo", DryRun: true}))
+	if all := asked.take(); got != "west/pool" || len(all) != 1 {
+		t.Errorf("%s, asked %s", got, all)
+	}
 }
