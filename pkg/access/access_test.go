@@ -44,6 +44,37 @@ func TestEveryMethodHasAPermission(t *testing.T) {
 	}
 }
 
+// A permission that calls of several reaches need has the least of them, in whatever order they are read: what can-i denies, no call
+// permits.
+func TestAPermissionHasItsLeastReach(t *testing.T) {
+	for range 50 { // of a map, whose order differs
+		all := reaches()
+		for p, want := range map[Permission]Reach{
+			{Envs, "get"}: Own, {Templates, "get"}: Own, {Templates, "plan"}: All, {Envs, "update"}: Teams, Proxy: All,
+		} {
+			if all[p] != want {
+				t.Fatalf("the reach of %s is %d, want %d", p, all[p], want)
+			}
+		}
+		for full := range sandboxv1.MethodPermissions {
+			if m := OfMethod(full); m.Reach < all[m.Permission] {
+				t.Fatalf("the reach of %s is %d, and that of %s %d", m.Permission, all[m.Permission], full, m.Reach)
+			}
+		}
+	}
+	inN := &sandboxv1.AccessPolicy{Bindings: []*sandboxv1.RoleBinding{{
+		Name: "b", Role: Viewer, Namespaces: []string{"n"}, Subjects: []*sandboxv1.Subject{{Kind: SubjectUser, Name: "ann"}},
+	}}}
+	ann := &Identity{Kind: KindOIDC, Name: "ann", User: "ann", AllNamespaces: true}
+	for _, resource := range []string{Envs, Templates} {
+		get := Permission{resource, "get"}
+		reach, _ := ReachOf(get)
+		if from, err := NewPolicy(inN).Grant(ann, get).Holds(Query{Permission: get}, reach); err != nil || from == "" {
+			t.Errorf("a viewer in a namespace may not %s: %v", get, err)
+		}
+	}
+}
+
 // What the built-in roles permit. Each is listed, so that a change of a role shows.
 func TestBuiltInRoles(t *testing.T) {
 	const view = "check access, get claims, list claims, watch claims, get clusters, list clusters, get envs, list envs, " +

@@ -53,7 +53,7 @@ var check = Permission{Policies, "check"}
 // Reach is the set of callers that a call concerns.
 type Reach = sandboxv1.Reach
 
-// The reaches.
+// The reaches, from the least.
 const (
 	Own   = sandboxv1.ReachOwn   // what the caller may see; the call itself checks that
 	Teams = sandboxv1.ReachTeams // every team of a namespace
@@ -106,16 +106,24 @@ func OfConversation(kind string) (m Method, ok bool) {
 func Conversations() []string { return slices.Sorted(maps.Keys(conversations)) }
 
 // permissions are all that methods and conversations need.
-var permissions = func() map[Permission]Reach {
+var permissions = reaches()
+
+// reaches returns the least reach of each permission: a caller for whom that suffices may make some of the calls.
+func reaches() map[Permission]Reach {
 	all := map[Permission]Reach{}
+	add := func(p Permission, r Reach) {
+		if least, known := all[p]; !known || r < least {
+			all[p] = r
+		}
+	}
 	for _, m := range sandboxv1.MethodPermissions {
-		all[Permission{m.Resource, m.Verb}] = m.Reach
+		add(Permission{m.Resource, m.Verb}, m.Reach)
 	}
 	for _, m := range conversations {
-		all[m.Permission] = m.Reach
+		add(m.Permission, m.Reach)
 	}
 	return all
-}()
+}
 
 // Permissions lists all permissions, in order.
 func Permissions() []Permission {
@@ -124,7 +132,7 @@ func Permissions() []Permission {
 	})
 }
 
-// ReachOf returns the reach of a permission; false: there is no such permission.
+// ReachOf returns the least reach of the calls that need a permission; false: there is no such permission.
 func ReachOf(p Permission) (Reach, bool) {
 	r, ok := permissions[p]
 	return r, ok
