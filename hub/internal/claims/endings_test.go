@@ -177,11 +177,9 @@ func TestAnEndThatFollowsFromACallWaitsForItsTurn(t *testing.T) {
 // leaveSandboxes makes so many claims whose callers leave while a cluster grants them.
 func (f *federation) leaveSandboxes(cluster string, n int) {
 	f.t.Helper()
-	var leave context.CancelFunc
-	f.Workers[cluster].OnClaim = after(func() { leave() })
 	for range n {
-		var ctx context.Context
-		ctx, leave = context.WithCancel(f.t.Context())
+		ctx, leave := context.WithCancel(f.t.Context())
+		f.Workers[cluster].OnClaim = after(leave)
 		if _, err := f.hub.Create(ctx, workertest.Request("", workertest.Prefer(cluster))); !errors.Is(err, context.Canceled) {
 			f.t.Fatalf("a caller that leaves gets %v", err)
 		}
