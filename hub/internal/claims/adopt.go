@@ -271,7 +271,7 @@ func (s *Service) adopt(
 	s.metrics.adopted.Inc()
 	if before != nil && before.State != ledger.Unproven && sameLedger(before.Attempt, next.Attempt) {
 		// A Pod of the attempt that was abandoned for this one was never returned.
-		s.endAfter("ending an earlier attempt", ending{cluster: before.Cluster, hash: holder.GetKeyHash(), attempt: before.Attempt})
+		s.endAfter(ending{cluster: before.Cluster, hash: holder.GetKeyHash(), attempt: before.Attempt})
 	}
 	return bears, nil
 }

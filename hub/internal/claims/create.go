@@ -88,7 +88,7 @@ func (s *Service) createUnkeyed(ctx context.Context, req *sandboxv1.CreateSandbo
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		s.endAfter("releasing a sandbox whose caller has gone", ending{cluster: sandbox.GetClusterId(), id: sandbox.GetId()})
+		s.endAfter(ending{cluster: sandbox.GetClusterId(), id: sandbox.GetId()})
 		return nil, gone(ctx)
 	}
 	return sandbox, nil

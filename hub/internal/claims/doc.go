@@ -139,9 +139,10 @@
 // # Ends that a cluster has not confirmed
 //
 //   - They are repeated until it confirms them: TestAnEndThatIsNotConfirmedIsToldAgain, TestAnEndIsToldAgainWhileKeysAreMissing.
-//   - Each cluster has its own bounds, of what is remembered and of calls in flight; because one that is silent, or lies, must leave room
-//     for others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers. So have
-//     ends that follow from a call: TestASilentClusterLeavesRoomForWhatFollowsCalls.
+//   - Each cluster has its own bounds, of what is remembered and of calls in flight; because those that are silent, or lie, must leave room
+//     for others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers,
+//     TestSilentClustersLeaveRoomForCallsToOthers. So have ends that follow from a call: TestASilentClusterLeavesRoomForWhatFollowsCalls.
+//   - A place that a confirmed end leaves is the next one's: TestABurstOfEndsIsSentAsFastAsItsClusterConfirmsThem.
 //
 // # Expired keys
 //

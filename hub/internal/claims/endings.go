@@ -17,10 +17,13 @@ const (
 	// maxEndings bounds what is remembered, endingsKept what each cluster has room for whatever others take. Ends with a key beyond that, and
 	// those that a restart of the hub forgets, are found again in the key index of the cluster's next complete report.
 	maxEndings, endingsKept = 10_000, 100
-	// endingsOfCluster bounds the calls in flight to one cluster, endingsAtOnce those to all. The background has room for more, so that none
-	// waits for it.
-	endingsOfCluster = 128
-	endingsAtOnce    = background.MaxFollowing * 3 / 4
+	// endingsOfCluster bounds the calls in flight to one cluster. To all together, first sends begin while less than mostBegun are in flight,
+	// and repeats while less than mostRepeated are. A cluster with less than fewEndings has room for a quarter of the background more; because
+	// a few that are silent must leave room for others (I7). The background has room for all, so that none waits for it.
+	endingsOfCluster, fewEndings = 128, 4
+	mostBegun                    = background.MaxFollowing * 3 / 4
+	mostRepeated                 = background.MaxFollowing / 2
+	moreForFew                   = background.MaxFollowing / 4
 )
 
 // ending is what a cluster has to end: a sandbox, or an attempt whose sandbox is not known.
@@ -42,32 +45,34 @@ type endings struct {
 }
 
 type clusterEndings struct {
-	waiting map[ending]bool // true: a call is in flight
-	asked   int             // calls in flight
+	waiting map[ending]bool // true: it was sent, and is not confirmed
+	asked   map[ending]bool // those with a call in flight, also where another call has confirmed them meanwhile
 }
 
 func newEndings() *endings { return &endings{clusters: map[string]*clusterEndings{}} }
 
-// add notes that an ending is not confirmed. It reports whether there is room for it.
+// add notes an ending that was sent and not confirmed. It reports whether there is room for it.
 func (e *endings) add(what ending) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.note(what) != nil
+	c := e.note(what)
+	if c == nil {
+		return false
+	}
+	c.waiting[what] = true
+	return true
 }
 
-// begin is add for an ending whose call begins now, unless as many are in flight as may be: then it waits for its turn.
+// begin notes an ending whose call begins now, unless as many are in flight as may be: then it waits for its turn.
 func (e *endings) begin(what ending) (now, kept bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c := e.clusters[what.cluster]; c != nil && c.waiting[what] {
-		return false, true // a call is in flight
-	}
 	c := e.note(what)
 	if c == nil {
 		return false, false
 	}
-	if now = c.asked < endingsOfCluster && e.asked < endingsAtOnce; now {
-		e.call(c, what)
+	if now = !c.asked[what] && e.room(c, mostBegun); now {
+		e.ask(c, what)
 	}
 	return now, true
 }
@@ -76,33 +81,48 @@ func (e *endings) begin(what ending) (now, kept bool) {
 func (e *endings) note(what ending) *clusterEndings {
 	c := e.clusters[what.cluster]
 	if c == nil {
-		c = &clusterEndings{waiting: map[ending]bool{}}
+		c = &clusterEndings{waiting: map[ending]bool{}, asked: map[ending]bool{}}
 		e.clusters[what.cluster] = c
 	}
-	_, known := c.waiting[what]
-	if !known && len(c.waiting) >= endingsKept && e.total >= maxEndings {
+	if _, known := c.waiting[what]; known {
+		return c
+	}
+	if len(c.waiting) >= endingsKept && e.total >= maxEndings {
 		return nil
 	}
-	if !known {
-		e.total++
-	}
-	e.called(c, what)
 	c.waiting[what] = false
+	e.total++
 	return c
 }
 
-// call and called count a call that begins, and one that is over. The lock is held.
-func (e *endings) call(c *clusterEndings, what ending) {
-	c.waiting[what] = true
-	c.asked++
+// room reports whether a call to a cluster may begin while less than most are in flight to all. The lock is held.
+func (e *endings) room(c *clusterEndings, most int) bool {
+	if len(c.asked) < fewEndings {
+		most += moreForFew
+	}
+	return len(c.asked) < endingsOfCluster && e.asked < most
+}
+
+// ask counts a call that begins, until over. The lock is held.
+func (e *endings) ask(c *clusterEndings, what ending) {
+	c.asked[what] = true
 	e.asked++
 }
 
-func (e *endings) called(c *clusterEndings, what ending) {
-	if c.waiting[what] {
-		c.asked--
-		e.asked--
+// over ends a call that was counted. After a success the call of the next ending that waits for the cluster begins instead.
+func (e *endings) over(what ending, success bool) (next ending, more bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.clusters[what.cluster]
+	delete(c.asked, what)
+	e.asked--
+	if success {
+		if next, more = c.next(); more {
+			e.ask(c, next)
+		}
 	}
+	e.tidy(what.cluster, c)
+	return next, more
 }
 
 func (e *endings) remove(what ending) {
@@ -112,13 +132,17 @@ func (e *endings) remove(what ending) {
 	if c == nil {
 		return
 	}
-	e.called(c, what)
 	if _, known := c.waiting[what]; known {
+		delete(c.waiting, what)
 		e.total--
 	}
-	delete(c.waiting, what)
-	if len(c.waiting) == 0 {
-		delete(e.clusters, what.cluster)
+	e.tidy(what.cluster, c)
+}
+
+// tidy is called with the lock held.
+func (e *endings) tidy(cluster string, c *clusterEndings) {
+	if len(c.waiting) == 0 && len(c.asked) == 0 {
+		delete(e.clusters, cluster)
 	}
 }
 
@@ -129,11 +153,11 @@ func (e *endings) take() (out []ending) {
 	for before := -1; before < len(out); {
 		before = len(out)
 		for _, c := range e.clusters {
-			if e.asked >= endingsAtOnce {
-				return out
+			if !e.room(c, mostRepeated) {
+				continue
 			}
 			if what, ok := c.next(); ok {
-				e.call(c, what)
+				e.ask(c, what)
 				out = append(out, what)
 			}
 		}
@@ -141,13 +165,10 @@ func (e *endings) take() (out []ending) {
 	return out
 }
 
-// next returns an ending without a call in flight, if the cluster may have one more.
+// next returns an ending without a call in flight.
 func (c *clusterEndings) next() (ending, bool) {
-	if c.asked >= endingsOfCluster {
-		return ending{}, false
-	}
-	for what, asked := range c.waiting {
-		if !asked {
+	for what := range c.waiting {
+		if !c.asked[what] {
 			return what, true
 		}
 	}
@@ -160,44 +181,73 @@ func (e *endings) len() int {
 	return e.total
 }
 
-// settle records the result of sending a cluster an end. It reports whether the end will be sent again.
+// failed reports whether an ending was sent and not confirmed.
+func (e *endings) failed(what ending) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.clusters[what.cluster]
+	return c != nil && c.waiting[what]
+}
+
+// settle records the result of sending a cluster an end, by whatever call. It reports whether the end will be sent again.
 func (e *endings) settle(what ending, err error) (repeated bool) {
-	if err == nil || reasonOf(err) == problem.NotFound {
+	if confirmed(err) {
 		e.remove(what)
 		return false
 	}
 	return e.add(what)
 }
 
-// endAgain sends clusters again the ends that they have not confirmed.
+func confirmed(err error) bool { return err == nil || reasonOf(err) == problem.NotFound }
+
+// endAgain sends clusters the ends that they have not confirmed, and those that wait for their turn.
 func (s *Service) endAgain() {
 	for _, what := range s.endings.take() {
 		if s.fleet.Forgotten(what.cluster, "") {
 			s.endings.remove(what)
+			s.endings.over(what, false)
 			continue
 		}
-		s.background.Follow("ending a sandbox", func(ctx context.Context) error {
-			_ = s.sendEnd(ctx, what) // it is retried, and was logged when it failed first
-			return nil
-		})
+		s.followEnd(what)
 	}
 }
 
-func (s *Service) sendEnd(ctx context.Context, what ending) error {
+// followEnd sends a cluster an end whose call was counted, and while the cluster confirms them the next ones that wait.
+func (s *Service) followEnd(what ending) {
+	s.background.Follow("ending a sandbox", func(context.Context) error { // each call has its own time
+		for more := true; more; {
+			what, more = s.endings.over(what, s.sendEnd(what))
+		}
+		return nil
+	})
+}
+
+// sendEnd reports whether the cluster has confirmed the end. It logs the first time that it has not.
+func (s *Service) sendEnd(what ending) bool {
+	ctx, again := s.background.Context(), s.endings.failed(what)
+	var err error
 	if what.id == "" {
-		return s.cancelAt(ctx, what.cluster, what.hash, what.attempt)
+		err = s.cancelAt(ctx, what.cluster, what.hash, what.attempt)
+	} else {
+		_, _, err = s.release(ctx, what.cluster, what.id)
 	}
-	_, _, err := s.release(ctx, what.cluster, what.id)
-	return err
+	if confirmed(err) {
+		return true
+	}
+	if !again && ctx.Err() == nil {
+		s.log.Info("A cluster has not confirmed an end", "cluster", what.cluster, "claimKey", what.hash, "sandbox", what.id,
+			"error", err.Error())
+	}
+	return false
 }
 
 // endAfter sends a cluster an end after the call from which it follows. What the cluster may not have in flight waits for its turn. Where
 // there is no room for that either, a sandbox ends during the call; because one without a key is in no key index.
-func (s *Service) endAfter(why string, what ending) {
+func (s *Service) endAfter(what ending) {
 	switch now, kept := s.endings.begin(what); {
 	case now:
-		s.background.Follow(why, func(ctx context.Context) error { return s.sendEnd(ctx, what) })
+		s.followEnd(what)
 	case !kept && what.id != "":
-		_ = s.sendEnd(s.background.Context(), what)
+		s.sendEnd(what)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/background"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -78,6 +79,8 @@ func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
 	})
 }
 
+var errNotYet = problem.New(problem.Unavailable, "not yet")
+
 // I10: what is remembered of a cluster, and asked of it at once, is bounded; it is retried although there is no room for more. Another
 // cluster has its own room.
 func TestEndingsAreBounded(t *testing.T) {
@@ -110,13 +113,15 @@ func TestEndingsAreBounded(t *testing.T) {
 			t.Errorf("%d more are asked for meanwhile", len(more))
 		}
 		for _, what := range taken {
-			if !e.settle(what, problem.New(problem.Unavailable, "not yet")) {
+			if !e.settle(what, errNotYet) {
 				t.Errorf("%v is forgotten", what)
 			}
+			e.over(what, false)
 		}
 	}
 	for _, what := range e.take() {
 		e.settle(what, nil)
+		e.over(what, false)
 	}
 	if want := maxEndings - endingsOfCluster; e.len() != want || len(e.take()) != endingsOfCluster {
 		t.Errorf("%d are remembered after some were confirmed, want %d", e.len(), want)
@@ -125,7 +130,7 @@ func TestEndingsAreBounded(t *testing.T) {
 
 // I10: all clusters together get no more calls at once than the background has room for, and take turns.
 func TestEndingsOfManyClustersTakeTurns(t *testing.T) {
-	e, clusters := newEndings(), endingsAtOnce/4
+	e, clusters := newEndings(), mostRepeated/4
 	for n := range clusters {
 		for attempt := range int32(endingsOfCluster) {
 			e.add(ending{cluster: fmt.Sprint("c", n), attempt: attempt})
@@ -165,13 +170,101 @@ func TestAnEndThatFollowsFromACallWaitsForItsTurn(t *testing.T) {
 		t.Errorf("%v are sent beside those in flight", more)
 	}
 	e.settle(ending{cluster: "east"}, nil)
-	if next := e.take(); !slices.Equal(next, []ending{late}) || e.len() != endingsOfCluster+1 {
-		t.Errorf("%v are sent next, and %d are remembered", next, e.len())
+	if next, more := e.over(ending{cluster: "east"}, true); !more || next != late || e.len() != endingsOfCluster+1 {
+		t.Errorf("%v is sent next: %t, and %d are remembered", next, more, e.len())
 	}
 	for n := range int32(maxEndings) {
 		e.add(ending{cluster: "north", attempt: n})
 	}
 	begin(ending{cluster: "north", attempt: maxEndings}, false, false)
+}
+
+// I10: a call that was not counted, such as a caller's own, frees no place of one that was, whatever becomes of it.
+func TestOnlyTheEndOfACallThatWasCountedFreesItsPlace(t *testing.T) {
+	e, late := newEndings(), ending{cluster: "east", attempt: endingsOfCluster}
+	for n := range int32(endingsOfCluster) {
+		e.begin(ending{cluster: "east", attempt: n})
+	}
+	for n := range int32(endingsOfCluster) {
+		e.settle(ending{cluster: "east", attempt: n}, map[bool]error{true: errNotYet}[n%2 == 0])
+	}
+	if now, _ := e.begin(late); now || len(e.take()) > 0 {
+		t.Errorf("more than %d calls are in flight", endingsOfCluster)
+	}
+	for n := range int32(endingsOfCluster) {
+		e.settle(ending{cluster: "east", attempt: n}, nil)
+		e.over(ending{cluster: "east", attempt: n}, false)
+	}
+	if next := e.take(); !slices.Equal(next, []ending{late}) {
+		t.Errorf("%v are sent after all calls have ended", next)
+	}
+	e.settle(late, nil)
+	e.over(late, true)
+	if e.asked != 0 || len(e.clusters) > 0 {
+		t.Errorf("%d calls of %d clusters are left", e.asked, len(e.clusters))
+	}
+}
+
+// I7, I10: clusters that are silent leave room for the ends of others, those that follow from calls and those that are repeated. All
+// together have no more calls in flight than the background has room for.
+func TestSilentClustersLeaveRoomForCallsToOthers(t *testing.T) {
+	e := newEndings()
+	fill := func(note func(ending)) {
+		for n := range mostBegun / endingsOfCluster {
+			for attempt := range int32(endingsOfCluster) {
+				note(ending{cluster: fmt.Sprint("silent", n), attempt: attempt})
+			}
+		}
+	}
+	fill(func(what ending) { e.add(what) })
+	if taken := e.take(); len(taken) != mostRepeated {
+		t.Errorf("%d are repeated at once, want %d", len(taken), mostRepeated)
+	}
+	fill(func(what ending) { e.begin(what) })
+	if e.asked != mostBegun {
+		t.Errorf("%d calls are in flight to silent clusters, want %d", e.asked, mostBegun)
+	}
+	for n := range int32(fewEndings) {
+		if now, _ := e.begin(ending{cluster: "west", attempt: n}); !now {
+			t.Errorf("end %d of another cluster waits", n)
+		}
+	}
+	if now, kept := e.begin(ending{cluster: "west", attempt: fewEndings}); now || !kept {
+		t.Errorf("a cluster with calls in flight has one more: %t, it waits: %t", now, kept)
+	}
+	for n := range background.MaxFollowing {
+		e.begin(ending{cluster: fmt.Sprint("c", n)})
+	}
+	if e.asked != background.MaxFollowing {
+		t.Errorf("%d calls are in flight, want %d", e.asked, background.MaxFollowing)
+	}
+
+	e = newEndings()
+	fill(func(what ending) { e.add(what) })
+	e.take()
+	e.add(ending{cluster: "west"})
+	if next := e.take(); !slices.Equal(next, []ending{{cluster: "west"}}) {
+		t.Errorf("%v are repeated beside those of silent clusters", next)
+	}
+}
+
+// The ends of a burst are sent one after another while their cluster confirms them, and wait for no repeats.
+func TestABurstOfEndsIsSentAsFastAsItsClusterConfirmsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 10 * time.Millisecond
+		f := newFederation(t, map[string]int32{"east": 8 * endingsOfCluster})
+		east := f.Workers["east"]
+		east.OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+			time.Sleep(takes)
+			return nil, nil
+		}
+		f.leaveSandboxes("east", 4*endingsOfCluster)
+		time.Sleep(8 * takes)
+		synctest.Wait()
+		if n := f.hub.endings.len(); east.Count() != 0 || n != 0 {
+			t.Errorf("%d sandboxes run on, %d ends wait", east.Count(), n)
+		}
+	})
 }
 
 // leaveSandboxes makes so many claims whose callers leave while a cluster grants them.

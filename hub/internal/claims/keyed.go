@@ -302,7 +302,7 @@ func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
 func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	if p := k.pursuit; p != nil && p.target != nil {
-		s.endAfter("cancelling a claim", ending{cluster: p.target.cluster, hash: f.hash, attempt: p.target.attempt})
+		s.endAfter(ending{cluster: p.target.cluster, hash: f.hash, attempt: p.target.attempt})
 	}
 	h, err := s.ledger.Load(s.background.Context(), f.hash)
 	if err != nil {

@@ -118,7 +118,7 @@ func (k *keyed) endUnreturned(sandbox *sandboxv1.Sandbox) {
 		return
 	}
 	s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", k.flight.hash, "sandbox", id)
-	s.endAfter("ending a sandbox that was not returned", ending{cluster: cluster, id: id})
+	s.endAfter(ending{cluster: cluster, id: id})
 }
 
 // errSilent means that a shared store does not respond.
