@@ -242,12 +242,12 @@ func (s *Service) sendEnd(what ending) bool {
 }
 
 // endAfter sends a cluster an end after the call from which it follows. What the cluster may not have in flight waits for its turn. Where
-// there is no room for that either, a sandbox ends during the call; because one without a key is in no key index.
+// there is no room for that either, it is sent once, during the call.
 func (s *Service) endAfter(what ending) {
 	switch now, kept := s.endings.begin(what); {
 	case now:
 		s.followEnd(what)
-	case !kept && what.id != "":
+	case !kept:
 		s.sendEnd(what)
 	}
 }

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
@@ -307,15 +310,43 @@ func TestASilentClusterLeavesRoomForWhatFollowsCalls(t *testing.T) {
 	})
 }
 
-// Without a key only the call knows of the sandbox that it leaves.
-func TestASandboxForWhoseEndThereIsNoRoomEndsDuringTheCall(t *testing.T) {
+// An end for which there is no room is sent once, during the call. The log has it if that fails.
+func TestAnEndForWhichThereIsNoRoomIsSentDuringTheCall(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
+	var logged []string
+	f.hub.log = funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
 	for n := range int32(maxEndings) {
 		f.hub.endings.add(ending{cluster: "east", attempt: n})
 	}
+	east, attempt := f.Workers["east"], ending{cluster: "east", hash: workertest.KeyHash("k"), attempt: 1}
 	f.leaveSandboxes("east", 1)
-	if f.Workers["east"].Count() != 0 {
-		t.Error("the sandbox runs on")
+	f.hub.endAfter(attempt)
+	if east.Count() != 0 || east.Canceled != 1 {
+		t.Errorf("%d sandboxes run on, %d attempts are cancelled", east.Count(), east.Canceled)
+	}
+	logged = nil
+	east.SetConnected(false)
+	f.hub.endAfter(attempt)
+	if len(logged) != 1 || !strings.Contains(logged[0], "A cluster has not confirmed an end") {
+		t.Errorf("the log has %q", logged)
+	}
+}
+
+// Of an end that is repeated the log has the first failure alone, also where the end has waited for its turn.
+func TestTheFirstFailureOfAnEndIsLogged(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	logged := 0
+	f.hub.log = funcr.New(func(_, _ string) { logged++ }, funcr.Options{})
+	f.Workers["east"].SetConnected(false)
+	what := ending{cluster: "east", hash: workertest.KeyHash("k"), attempt: 1}
+	f.hub.endings.begin(what)
+	for range 3 {
+		if f.hub.sendEnd(what) {
+			t.Error("a cluster that is away has confirmed an end")
+		}
+	}
+	if logged != 1 {
+		t.Errorf("%d failures are logged", logged)
 	}
 }
 
