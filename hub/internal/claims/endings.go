@@ -181,6 +181,23 @@ func (e *endings) len() int {
 	return e.total
 }
 
+// count counts the endings that were sent and not confirmed, and those that wait for their first call.
+func (e *endings) count() (unconfirmed, unsent int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.clusters {
+		for what, failed := range c.waiting {
+			switch {
+			case failed:
+				unconfirmed++
+			case !c.asked[what]:
+				unsent++
+			}
+		}
+	}
+	return unconfirmed, unsent
+}
+
 // failed reports whether an ending was sent and not confirmed.
 func (e *endings) failed(what ending) bool {
 	e.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
@@ -270,6 +271,36 @@ func TestABurstOfEndsIsSentAsFastAsItsClusterConfirmsThem(t *testing.T) {
 	})
 }
 
+// AtollEndsUnconfirmed must not fire because a busy cluster always has an end on its way.
+func TestAnEndCountsAsUnconfirmedOnceItHasFailed(t *testing.T) {
+	e, registry, what := newEndings(), prometheus.NewRegistry(), ending{cluster: "east"}
+	newMetrics(registry, e)
+	want := func(n float64) {
+		t.Helper()
+		families, err := registry.Gather()
+		must.Succeed(t, err)
+		for _, family := range families {
+			if family.GetName() == "atoll_hub_ends_unconfirmed" {
+				if got := family.GetMetric()[0].GetGauge().GetValue(); got != n {
+					t.Errorf("%v ends are unconfirmed, want %v", got, n)
+				}
+				return
+			}
+		}
+		t.Error("no such metric")
+	}
+	e.begin(what)
+	want(0)
+	e.settle(what, errNotYet)
+	e.over(what, false)
+	want(1)
+	e.take()
+	want(1)
+	e.settle(what, nil)
+	e.over(what, true)
+	want(0)
+}
+
 // leaveSandboxes makes so many claims whose callers leave while a cluster grants them.
 func (f *federation) leaveSandboxes(cluster string, n int) {
 	f.t.Helper()
@@ -299,6 +330,9 @@ func TestASilentClusterLeavesRoomForWhatFollowsCalls(t *testing.T) {
 		f.leaveSandboxes("east", 2*endingsOfCluster)
 		if n := f.hub.background.Following(); n != endingsOfCluster || east.Count() != 2*endingsOfCluster {
 			t.Errorf("%d calls wait for one cluster with %d sandboxes, want %d", n, east.Count(), endingsOfCluster)
+		}
+		if n := f.hub.InFlight(); n != 2*endingsOfCluster {
+			t.Errorf("%d are in flight, want those that wait for their turn as well", n)
 		}
 		responds.Store(true)
 		defer runHub(t, f.hub)()

@@ -26,7 +26,7 @@ type metrics struct {
 }
 
 // newMetrics registers with r unless r is nil.
-func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
+func newMetrics(r prometheus.Registerer, ends *endings) *metrics {
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "atoll_hub_claim_duration_seconds",
@@ -71,8 +71,11 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.unsent, m.unproven, m.records)
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "atoll_hub_ends_unconfirmed",
-			Help: "Sandboxes and claims that a cluster was told to end and has not confirmed yet.",
-		}, func() float64 { return float64(unconfirmed.len()) }))
+			Help: "Sandboxes and claims that a cluster was told to end and did not confirm. They are repeated.",
+		}, func() float64 {
+			unconfirmed, _ := ends.count()
+			return float64(unconfirmed)
+		}))
 	}
 	return m
 }

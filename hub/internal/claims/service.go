@@ -152,5 +152,8 @@ func New(opts Options) *Service {
 // Close ends the background work of returned calls, and waits for it.
 func (s *Service) Close() { s.background.Close() }
 
-// InFlight counts the running claims with a key, and the background work of returned calls (I10).
-func (s *Service) InFlight() int { return s.flights.len() + s.background.Following() }
+// InFlight counts the running claims with a key, and the background work of returned calls, also what waits for its turn (I10).
+func (s *Service) InFlight() int {
+	_, unsent := s.endings.count()
+	return s.flights.len() + s.background.Following() + unsent
+}
