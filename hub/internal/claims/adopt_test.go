@@ -359,6 +359,34 @@ func TestADamagedRecordDelaysNoEndsOfOthers(t *testing.T) {
 	}
 }
 
+// TestAClusterThatIsAwayDelaysNoEndsOfAnother, although it must say whether it holds the earlier attempt of a key in the batch.
+func TestAClusterThatIsAwayDelaysNoEndsOfAnother(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	whole := f.create(workertest.Request("whole", workertest.Prefer("west")))
+	f.leave("east", workertest.Request("k", workertest.Prefer("east")), false)
+	moved := f.hold("west", "k", 2)
+	f.restoreLedger()
+	f.Workers["east"].SetConnected(false)
+	batch := workertest.Ended(moved, "k", 2)
+	batch.Sandboxes = append(batch.Sandboxes, workertest.Ended(whole, "whole", 1).GetSandboxes()...)
+	kept := func(id string) bool {
+		ended, err := f.hub.Ended(t.Context(), id)
+		must.Succeed(t, err)
+		return ended.GetStopReason() == "Completed"
+	}
+	if err := f.hub.OnEnded(t.Context(), "west", batch); err == nil || kept(moved.GetId()) {
+		t.Errorf("a claim that east may hold has ended: %v", err)
+	}
+	if !kept(whole.GetId()) {
+		t.Error("another end of the batch is not stored")
+	}
+	f.Workers["east"].SetConnected(true)
+	must.Succeed(t, f.hub.OnEnded(t.Context(), "west", batch))
+	if !kept(moved.GetId()) {
+		t.Error("the end is not stored once east is back")
+	}
+}
+
 // TestARestartInTheMiddleOfARecoveryGoesOn with the indexes that have arrived.
 func TestARestartInTheMiddleOfARecoveryGoesOn(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})

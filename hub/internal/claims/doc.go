@@ -96,7 +96,8 @@
 //   - A damaged record is left out of both; because it says nothing about others. Its key is neither returned nor claimed:
 //     TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox.
 //   - It delays no ends that a cluster sends with its own; because a worker sends none after a batch that is not acknowledged:
-//     TestADamagedRecordDelaysNoEndsOfOthers.
+//     TestADamagedRecordDelaysNoEndsOfOthers. Nor does a record that must wait for another cluster:
+//     TestAClusterThatIsAwayDelaysNoEndsOfAnother.
 //
 // # What a report counts for (I15)
 //

@@ -16,12 +16,14 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable; a repeated batch changes nothing. An end
+// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable; a repeated batch changes nothing. One that
+// cannot be stored yet delays no others; because another cluster, which is away, may have to say where its claim is. An end
 // that a damaged record of the ledger keeps from being stored is logged and acknowledged; because the worker would send it again and again,
 // and no later one. The cluster's history and key index still have it. cluster comes from the certificate.
 func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
 	var unread []*federationv1.EndedSandbox
 	var damage error
+	var failed []error
 	for _, ended := range batch.GetSandboxes() {
 		if err := calls.Stamp(ended.GetSandbox(), cluster); err != nil {
 			// The cluster may not report this record. It is acknowledged unstored; because it would be sent again and again.
@@ -32,8 +34,11 @@ func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federation
 		case errors.Is(err, ledger.ErrDamaged):
 			unread, damage = append(unread, ended), err
 		case err != nil:
-			return fmt.Errorf("storing the terminal record of %s: %w", ended.GetSandbox().GetId(), err)
+			failed = append(failed, fmt.Errorf("storing the terminal record of %s: %w", ended.GetSandbox().GetId(), err))
 		}
+	}
+	if len(failed) > 0 {
+		return errors.Join(failed...)
 	}
 	if len(unread) > 0 { // one for all, and once; because they are acknowledged now
 		s.log.Error(damage, "Could not end all claims of sandboxes that have ended, because records are damaged", "cluster", cluster,
