@@ -3,11 +3,13 @@
 package peers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -310,6 +312,17 @@ func (w *worker) respond(d *federationv1.Dispatch) {
 		answer.Id = d.GetId()
 		w.frame(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: answer}})
 	}
+}
+
+// held waits until so many callers wait for a cluster that attaches again before they open a tunnel, at any replica.
+func (f *federation) held(want int) {
+	f.Helper()
+	f.eventually(func() error {
+		stacks := make([]byte, 4<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		n := bytes.Count(stacks, []byte("/attach.(*Server).Settle("))
+		return wait.If(n == want, fmt.Sprintf("%d callers wait, want %d", n, want))
+	})
 }
 
 // ready waits until a replica's view has so many ready Pods in a cluster that is attached to a replica.

@@ -149,6 +149,7 @@ func TestATunnelFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
 		}
 		opened <- err
 	}()
+	f.held(2)
 	f.attach("east", "b", 2, 4).opens(func(c *link.TunnelCaller) {
 		for {
 			if _, err := c.Recv(); err != nil {
