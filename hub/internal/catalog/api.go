@@ -58,11 +58,10 @@ func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	if err := s.checkVisible(ctx, o); err != nil {
 		return nil, before, err
 	}
-	var old manifest.Object
-	if before != nil {
-		old = before.object
+	if err := checkClusters(ctx, o); err != nil {
+		return nil, before, err
 	}
-	return o, before, checkClusters(ctx, o, old)
+	return o, before, checkParts(ctx, before.objects()...)
 }
 
 // check returns a manifest as it is stored, after the checks that need no other cluster and no caller.
@@ -135,13 +134,21 @@ func dropReserved(o manifest.Object) {
 	}
 }
 
-// checkClusters refuses a change of an Env's parts in clusters that the caller may not see.
-func checkClusters(ctx context.Context, all ...manifest.Object) error {
+// checkClusters refuses a request with an Env's parts in clusters that the caller may not see.
+func checkClusters(ctx context.Context, o manifest.Object) error {
+	for _, id := range o.Clusters() {
+		if err := principal.From(ctx).CheckPart(o.Namespace(), o.Name(), id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkParts refuses what concerns stored manifests of an Env with parts in clusters that the caller may not see, and names none of these.
+func checkParts(ctx context.Context, all ...manifest.Object) error {
 	for _, o := range all {
-		for _, id := range o.Clusters() {
-			if err := principal.From(ctx).CheckPart(o.Namespace(), o.Name(), id); err != nil {
-				return err
-			}
+		if err := principal.From(ctx).CheckParts(o.Namespace(), o.Name(), o.Clusters()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -264,7 +271,7 @@ func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest)
 	if err != nil {
 		return err
 	}
-	if err := checkClusters(ctx, r.object); err != nil {
+	if err := checkParts(ctx, r.objects()...); err != nil {
 		return err
 	}
 	if err := s.removable(ctx, r.Ref); err != nil {
@@ -309,7 +316,7 @@ func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandb
 		return nil, nil //nolint:nilnil // there is none
 	}
 	// A manifest has the segments of all clusters.
-	entry, err := state.show(r, full && checkClusters(ctx, r.object) == nil, seenParts(ctx, ref))
+	entry, err := state.show(r, full && checkParts(ctx, r.object) == nil, seenParts(ctx, ref))
 	if err != nil || r.removed() && len(entry.GetClusters()) == 0 {
 		return nil, err
 	}
@@ -336,7 +343,7 @@ func (s *Service) ListEnvRevisions(ctx context.Context, in *sandboxv1.ListEnvRev
 	}
 	ref := envRef(in.GetNamespace(), in.GetName())
 	if r := s.latest(ctx, ref); r != nil {
-		if err := checkClusters(ctx, r.object); err != nil {
+		if err := checkParts(ctx, r.object); err != nil {
 			return nil, err
 		}
 	}
@@ -352,7 +359,7 @@ func (s *Service) revisions(ctx context.Context, ref manifest.Ref) (*sandboxv1.L
 		return nil, err
 	}
 	for i := range history { // an earlier manifest may be of more clusters than the last one
-		if o, err := manifest.Parse(history[i].Manifest); err == nil && checkClusters(ctx, o) != nil {
+		if o, err := manifest.Parse(history[i].Manifest); err == nil && checkParts(ctx, o) != nil {
 			history[i].Manifest = nil
 		}
 	}

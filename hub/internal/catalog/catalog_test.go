@@ -528,6 +528,13 @@ func otherClustersAreNotShown(w *world, bound context.Context) {
 			t.Errorf("%s shows east: %s", what, shown)
 		}
 	}
+	forbidden := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil || problem.FromError(err).Reason != problem.Forbidden || problem.FromError(err).Message != want {
+			t.Errorf("%s: %v, want FORBIDDEN: %s", what, err, want)
+		}
+	}
+	const hidden = "Env default/demo has parts in clusters that are not open to you"
 	must.Succeed(t, w.putEnv(envText))
 	w.change("{stages: [[east], [west]], onFailure: rollback, abortOn: {notReadyFor: 5m}}", "m")
 	rollout, err := w.GetRollout(bound, &sandboxv1.GetRolloutRequest{Namespace: namespace, Name: name})
@@ -535,18 +542,19 @@ func otherClustersAreNotShown(w *world, bound context.Context) {
 	entry, err := w.Entry(bound, segment.Key{Namespace: namespace, Name: name}, true)
 	tellsNothing("an entry", entry, err)
 	_, err = w.PlanEnv(bound, &sandboxv1.PlanEnvRequest{Namespace: namespace, Name: name})
-	workertest.WantReason(t, err, problem.Forbidden)
+	forbidden("a plan", err, hidden)
 	err = w.PutEnv(bound, &sandboxv1.PutEnvRequest{Namespace: namespace, Name: name, Env: object(t, envText)})
-	workertest.WantReason(t, err, problem.Forbidden)
+	forbidden("a change that names east", err, "the part of Env default/demo in cluster east is not open to you")
 
 	before, after, found := strings.Cut(envText, "    - {clusterID: east")
 	_, after, _ = strings.Cut(after, "\n")
 	if !found {
 		t.Fatal("the Env has no segment of east")
 	}
-	// East had a part before the rollout, and has it until the rollout comes there.
-	must.Succeed(t, w.putEnv(strings.Replace(before+after, "namespace: default",
-		`namespace: default, annotations: {agentbox.navix.sh/rollout: "{stages: [[west]]}"}`, 1)))
+	// East had a part before the rollout, and has it until the rollout is over.
+	ofWest := strings.Replace(before+after, "namespace: default",
+		`namespace: default, annotations: {agentbox.navix.sh/rollout: "{stages: [[west]]}"}`, 1)
+	must.Succeed(t, w.putEnv(ofWest))
 	revisions, err := w.ListEnvRevisions(bound, &sandboxv1.ListEnvRevisionsRequest{Namespace: namespace, Name: name})
 	tellsNothing("the revisions", revisions, err)
 	if all := revisions.GetRevisions(); len(all) != 3 || all[0].GetManifest() == nil || all[1].GetManifest() != nil {
@@ -557,6 +565,23 @@ func otherClustersAreNotShown(w *world, bound context.Context) {
 		t.Error("a plan or an import asks east")
 		return nil, problem.New(problem.Unavailable, "east")
 	}
+	for what, env := range map[string]*structpb.Struct{"a plan": nil, "a plan of another": object(t, ofWest)} {
+		_, err = w.PlanEnv(bound, &sandboxv1.PlanEnvRequest{Namespace: namespace, Name: name, Env: env})
+		forbidden(what, err, hidden)
+	}
+	err = w.PutEnv(bound, &sandboxv1.PutEnvRequest{Namespace: namespace, Name: name, Env: object(t, before+after)})
+	forbidden("a change that ends the rollout", err, hidden)
+	forbidden("a removal", w.DeleteEnv(bound, &sandboxv1.DeleteEnvRequest{Namespace: namespace, Name: name}), hidden)
+	_, err = w.ControlRollout(bound, &sandboxv1.ControlRolloutRequest{
+		Namespace: namespace, Name: name, Action: sandboxv1.ControlRolloutRequest_RESUME,
+	})
+	forbidden("a resume", err, hidden)
+
+	r, err := w.find(w.admin(), envRef(namespace, name))
+	must.Succeed(t, err)
+	over := *r.Rollout
+	over.State = sandboxv1.Rollout_DONE
+	must.Succeed(t, w.move(w.admin(), r, over, false))
 	plan, err := w.PlanEnv(bound, &sandboxv1.PlanEnvRequest{Namespace: namespace, Name: name})
 	tellsNothing("a plan", plan, err)
 	if len(plan.GetClusters()) != 1 {

@@ -43,7 +43,8 @@
 //   - An undo gives what was there before the rollout, and a second one has to name a revision; because every cluster would get at once
 //     what had failed: TestUndo.
 //   - A caller sees nothing of an Env's parts in clusters that it may not see for this Env: rollouts lack their clusters, revisions the
-//     manifests that name them, and plans and imports do not ask them. A change of such a part is refused: TestOtherClustersAreNotShown.
+//     manifests that name them, and plans and imports do not ask them. A change of such a part is refused, also of one that a
+//     rollout holds back; because the change would end the rollout: TestOtherClustersAreNotShown.
 //   - One cluster's delivery waits for no other one (I7).
 //   - What became of the catalogue in a forgotten cluster is removed within an hour; because tombstones wait for it, and no more Envs are
 //     taken once there are too many: TestI10AForgottenClusterKeepsNoTombstones.

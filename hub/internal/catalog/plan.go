@@ -50,7 +50,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 		}
 	} else if before == nil || before.removed() {
 		return nil, unknown(ref)
-	} else if err := checkClusters(ctx, before.object); err != nil {
+	} else if err := checkParts(ctx, before.objects()...); err != nil {
 		return nil, err
 	}
 	revision := int32(1)
@@ -58,7 +58,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 		revision = before.Revision + 1
 	}
 	seen := seenParts(ctx, ref)
-	// The checks are of what is there and of what would be; a rollout began with a manifest that may be of more clusters.
+	// The checks are of what is there and of what would be; a rollout that is over began with a manifest that may be of more clusters.
 	ids := slices.DeleteFunc(s.concerned(state, ref, o, before), func(id string) bool { return !seen(id) })
 	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids)), Warnings: s.warnings(ctx, o)}
 	var asked sync.WaitGroup

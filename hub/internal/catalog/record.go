@@ -98,6 +98,17 @@ func (r *record) prepare(stored uint64) (err error) {
 	return nil
 }
 
+// objects are the manifests that clusters have parts of an Env by: what an open rollout holds back is of the one before.
+func (r *record) objects() []manifest.Object {
+	switch {
+	case r == nil:
+		return nil
+	case r.Rollout.open():
+		return []manifest.Object{r.object, r.Rollout.before}
+	}
+	return []manifest.Object{r.object}
+}
+
 // clusters are those that have, or had, a part of an Env.
 func (r *record) clusters() (out []string) {
 	if out = r.object.Clusters(); r.Rollout != nil && r.Rollout.before != nil {

@@ -357,7 +357,7 @@ func (s *Service) ControlRollout(ctx context.Context, in *sandboxv1.ControlRollo
 	if err != nil {
 		return nil, err
 	}
-	if err := checkClusters(ctx, r.object); err != nil {
+	if err := checkParts(ctx, r.objects()...); err != nil {
 		return nil, err
 	}
 	if in.GetAction() == sandboxv1.ControlRolloutRequest_UNDO {
@@ -406,7 +406,7 @@ func (s *Service) undoTo(ctx context.Context, r *record, to int32) error {
 	}
 	o, err := manifest.Parse(back)
 	if err == nil {
-		err = checkClusters(ctx, o)
+		err = checkParts(ctx, o)
 	}
 	if err != nil {
 		return err

@@ -272,7 +272,15 @@ func (p Principal) CheckPart(namespace, env, cluster string) error {
 	if p.SeesPart(namespace, env, cluster) {
 		return nil
 	}
-	return p.forbidden("cluster " + cluster)
+	return p.forbidden("the part of Env " + namespace + "/" + env + " in cluster " + cluster)
+}
+
+// CheckParts refuses an Env with parts in clusters that are not the caller's, and names none of these.
+func (p Principal) CheckParts(namespace, env string, clusters []string) error {
+	if !slices.ContainsFunc(clusters, func(id string) bool { return !p.SeesPart(namespace, env, id) }) {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "Env %s/%s has parts in clusters that are not open to you%s", namespace, env, p.wanted())
 }
 
 // Check refuses a sandbox that the caller may see and not do this to.
