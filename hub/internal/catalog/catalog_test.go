@@ -485,6 +485,16 @@ func TestWarnings(t *testing.T) {
 	warned()
 	must.Succeed(t, w.putEnv(strings.Replace(envText, "clusterID: west", "clusterID: vest", 1)))
 	warned(`spec.clusters: no cluster "vest" has joined; the hub has east, west`)
+	// A caller that is bound to vest for another Env is warned of nothing there, and sees no cluster by it.
+	bound := principal.Of(&access.Identity{Name: "bob"}, access.Permission{}, access.Grant{Scopes: []access.Scope{
+		{AllNamespaces: true, AllTeams: true, Clusters: []string{"east"}},
+		{Namespaces: []string{"elsewhere"}, AllTeams: true, Clusters: []string{"vest", "west"}},
+	}})
+	entry, err := w.Entry(principal.With(t.Context(), bound), key, true)
+	must.Succeed(t, err)
+	if len(entry.GetWarnings()) > 0 {
+		t.Errorf("a caller of east is warned %q", entry.GetWarnings())
+	}
 }
 
 func TestRevisions(t *testing.T) {

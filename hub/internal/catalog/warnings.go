@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/manifest"
 )
@@ -30,22 +29,22 @@ func (s *Service) warnings(ctx context.Context, o manifest.Object) (out []string
 				clip.Text(name, maxMessage)))
 		}
 	}
-	known := s.opts.Fleet.ClusterIDs()
+	known, sees := s.opts.Fleet.ClusterIDs(), seenParts(ctx, o.Ref())
 	for _, id := range o.Clusters() {
 		if len(out) == maxWarnings {
 			break
 		}
-		if slices.Contains(known, id) || !principal.From(ctx).SeesCluster(id) {
+		if slices.Contains(known, id) || !sees(id) {
 			continue
 		}
-		out = append(out, fmt.Sprintf("spec.clusters: no cluster %q has joined; %s", clip.Text(id, maxMessage), seenOf(ctx, known)))
+		out = append(out, fmt.Sprintf("spec.clusters: no cluster %q has joined; %s", clip.Text(id, maxMessage), seenOf(known, sees)))
 	}
 	return out
 }
 
 // seenOf names the clusters that the caller sees.
-func seenOf(ctx context.Context, all []string) string {
-	seen := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return !principal.From(ctx).SeesCluster(id) })
+func seenOf(all []string, sees func(cluster string) bool) string {
+	seen := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return !sees(id) })
 	slices.Sort(seen)
 	switch n := len(seen); {
 	case n == 0:
