@@ -5,6 +5,7 @@ package principal
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -62,7 +63,7 @@ func (p Principal) Still(before Principal) bool {
 	case !reflect.DeepEqual(unbound(p.Identity), unbound(before.Identity)):
 		return false
 	case box == nil && len(clusters) == 0:
-		return p.Same(before) || p.covers(before) && p.Look().covers(before.Look())
+		return p.covers(before) && p.Look().covers(before.Look())
 	case len(clusters) > 0 && p.Team != before.Team:
 		return false // a cluster knows the caller by its team as well
 	}
@@ -82,23 +83,47 @@ func unbound(who *access.Identity) *access.Identity {
 // covers reports whether the permission holds wherever that of other does, as far as can be told without asking.
 func (p Principal) covers(other Principal) bool {
 	own := p.scopes()
-	held := func(o access.Scope) bool {
-		return slices.ContainsFunc(own, func(s access.Scope) bool {
+	lacks := func(o access.Scope) bool {
+		return !slices.ContainsFunc(own, func(s access.Scope) bool {
 			return s.Covers(&o) && (s.AllTeams || !o.AllTeams && p.Team == other.Team)
 		})
 	}
 	for _, o := range other.scopes() {
-		if o.AllNamespaces && !held(o) {
+		if lacks(o) && slices.ContainsFunc(divided(o), lacks) {
 			return false
-		}
-		for _, namespace := range o.Namespaces { // each may be in another scope now
-			o.Namespaces = []string{namespace}
-			if !held(o) {
-				return false
-			}
 		}
 	}
 	return p.User == "" || p.User == other.User
+}
+
+// divided returns the scopes of one namespace or Env, on one cluster, that a scope consists of; because each may be in another one now.
+func divided(s access.Scope) (out []access.Scope) {
+	add := func(namespaces, envs []string) {
+		one := s
+		one.AllNamespaces, one.Namespaces, one.Envs = namespaces == nil, namespaces, envs
+		if len(s.Clusters) == 0 {
+			out = append(out, one)
+		}
+		for _, id := range s.Clusters {
+			one.Clusters = []string{id}
+			out = append(out, one)
+		}
+	}
+	for _, env := range s.Envs {
+		if namespace, _, _ := strings.Cut(env, "/"); s.Namespace(namespace) {
+			add([]string{namespace}, []string{env})
+		}
+	}
+	switch {
+	case len(s.Envs) > 0:
+	case s.AllNamespaces:
+		add(nil, nil)
+	default:
+		for _, namespace := range s.Namespaces {
+			add([]string{namespace}, nil)
+		}
+	}
+	return out
 }
 
 // scopes are where the permission holds, as far as can be told without asking.

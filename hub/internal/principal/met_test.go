@@ -103,6 +103,14 @@ func TestStillWithMore(t *testing.T) {
 	if of(nil, scope).Still(both) || !of(nil, scope, access.Scope{Namespaces: []string{"m"}}, narrow).Still(both) {
 		t.Error("one with two namespaces goes on with one of them, or ends with an Env more")
 	}
+	many := access.Scope{Namespaces: []string{"m", "n"}, Envs: []string{"m/go", "n/py", "o/x"}, Clusters: []string{"east", "west"}}
+	part := func(namespace, env string, clusters ...string) access.Scope {
+		return access.Scope{Namespaces: []string{namespace}, Envs: []string{namespace + "/" + env}, Clusters: clusters}
+	}
+	split := []access.Scope{part("n", "py", "east"), part("n", "py", "west"), part("m", "go", "east", "west")}
+	if !of(nil, split...).Still(of(nil, many).Noting()) || of(nil, split[1:]...).Still(of(nil, many).Noting()) {
+		t.Error("one with several Envs and clusters ends once each is in a scope of its own, or goes on without one of them")
+	}
 	cluster := of(nil, access.Scope{AllNamespaces: true, Whole: true}).Noting()
 	if err := cluster.CheckCluster("east"); err != nil {
 		t.Fatal(err)
