@@ -54,6 +54,7 @@ type guest struct {
 	method access.Method
 	end    context.CancelCauseFunc
 	as     *principal.Principal // what it was admitted as; nil: it is not admitted yet
+	given  given                // what it was that by
 }
 
 // AuthOptions configure an Authenticator.
@@ -131,7 +132,7 @@ func (a *Authenticator) Admit(ctx context.Context, method string, authorization 
 		}
 		return who.Name, nil
 	}
-	p, err := a.admit(ctx, token, access.OfMethod(method))
+	p, err := a.admit(ctx, a.may, token, access.OfMethod(method))
 	return p.Name, err
 }
 
@@ -141,7 +142,7 @@ func (a *Authenticator) authenticate(ctx context.Context, m access.Method) (prin
 	if err != nil {
 		return principal.Principal{}, err
 	}
-	return a.admit(ctx, token, m)
+	return a.admit(ctx, a.may, token, m)
 }
 
 func (a *Authenticator) identify(ctx context.Context, token string) (*access.Identity, error) {
@@ -155,10 +156,11 @@ func (a *Authenticator) identify(ctx context.Context, token string) (*access.Ide
 	return who, nil
 }
 
-func (a *Authenticator) admit(ctx context.Context, token string, m access.Method) (p principal.Principal, err error) {
+func (a *Authenticator) admit(ctx context.Context, may access.Authorizer, token string, m access.Method) (principal.Principal, error) {
+	var p principal.Principal
 	who, err := a.identify(ctx, token)
 	if err == nil {
-		p, err = a.authorize(ctx, who, m)
+		p, err = authorize(ctx, may, who, m)
 	}
 	if err != nil {
 		audit.NoteRefusal(ctx, audit.As(who), err)
@@ -170,8 +172,8 @@ func (a *Authenticator) admit(ctx context.Context, token string, m access.Method
 var looking = access.OfMethod(sandboxv1.Sandboxes_GetSandbox_FullMethodName)
 
 // authorize returns a caller's principal where it has the permission of a method.
-func (a *Authenticator) authorize(ctx context.Context, who *access.Identity, m access.Method) (principal.Principal, error) {
-	grant, err := a.may.Authorize(ctx, who, m.Permission)
+func authorize(ctx context.Context, may access.Authorizer, who *access.Identity, m access.Method) (principal.Principal, error) {
+	grant, err := may.Authorize(ctx, who, m.Permission)
 	if err != nil {
 		return principal.Principal{}, err
 	}
@@ -188,7 +190,7 @@ func (a *Authenticator) authorize(ctx context.Context, who *access.Identity, m a
 	if !ofSandbox(m) || m.Permission == looking.Permission {
 		return p, nil
 	}
-	look, err := a.may.Authorize(ctx, who, looking.Permission)
+	look, err := may.Authorize(ctx, who, looking.Permission)
 	if err != nil {
 		return principal.Principal{}, err
 	}
@@ -250,7 +252,7 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 	// The stream is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
 	g := &guest{token: token, method: m, end: end}
 	defer a.enter(g)()
-	p, err := a.admit(ctx, token, m)
+	p, err := a.admit(ctx, g.given.by(a.may, false), token, m)
 	if err != nil {
 		return err
 	}
@@ -284,7 +286,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		m := ofHandler(next)
 		g := &guest{token: token, method: m, end: end}
 		defer a.enter(g)()
-		p, err := a.admit(ctx, token, m)
+		p, err := a.admit(ctx, g.given.by(a.may, false), token, m)
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return
@@ -347,7 +349,7 @@ func (a *Authenticator) admitted(g *guest, p principal.Principal) {
 }
 
 // review ends the requests whose keys have expired, were revoked, or permit less, the conversations whose sandbox or cluster is not their
-// caller's any more, and the streams whose keys permit something else.
+// caller's any more, and the streams whose keys permit something else. While an Authorizer cannot be asked, what it gave last counts.
 func (a *Authenticator) review(ctx context.Context) {
 	a.mu.Lock()
 	guests := make(map[*guest]*principal.Principal, len(a.guests))
@@ -356,18 +358,33 @@ func (a *Authenticator) review(ctx context.Context) {
 	}
 	a.mu.Unlock()
 	for g, as := range guests { // without the lock; because some tokens are checked elsewhere
-		p, err := a.admit(ctx, g.token, g.method)
-		if err != nil && problem.FromError(err).Reason == problem.Unavailable {
-			continue // what checks them does not respond
-		}
-		if err == nil && as != nil && !p.Still(*as) {
-			if p.Unsure() {
-				continue // what it may do is not known now
-			}
-			err = problem.New(problem.Unavailable, "what %s may do has changed; call again", p.Identity.Caller()).WithRetryAfter(time.Second)
-		}
-		if err != nil {
+		if err := a.check(ctx, g, as); err != nil {
 			g.end(err)
 		}
 	}
+}
+
+// check returns why a guest that was admitted as something may not go on, nil if it may.
+func (a *Authenticator) check(ctx context.Context, g *guest, as *principal.Principal) error {
+	away := func(err error) bool { return err != nil && problem.FromError(err).Reason == problem.Unavailable }
+	who, err := a.identify(ctx, g.token)
+	switch {
+	case as == nil: // its admission is under way, and tells what cannot be known now
+		if err == nil {
+			_, err = authorize(ctx, a.may, who, g.method)
+		}
+		if away(err) {
+			return nil
+		}
+		return err
+	case away(err):
+		who = as.Identity // nothing else is known
+	case err != nil:
+		return err
+	}
+	p, err := authorize(ctx, g.given.by(a.may, true), who, g.method)
+	if err == nil && !p.Still(*as) {
+		return problem.New(problem.Unavailable, "what %s may do has changed; call again", who.Caller()).WithRetryAfter(time.Second)
+	}
+	return err
 }

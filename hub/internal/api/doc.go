@@ -14,7 +14,9 @@
 //     too.
 //   - A watch ends once its caller's permissions change, a conversation once its sandbox or cluster is not open to its caller any more;
 //     because both outlast every check at their begin: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
-//     TestConversationsEndWithTheAuthorizersPermission. A conversation goes on with more permissions, and neither ends while what
-//     authorizes cannot be asked: TestConversationsGoOnWithMoreScopes, TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway.
+//     TestConversationsEndWithTheAuthorizersPermission. A conversation goes on with more permissions: TestConversationsGoOnWithMoreScopes.
+//   - While an Authorizer cannot be asked, what it gave last counts for conversations, and for a watch until it has to ask. What others
+//     take back meanwhile ends them; because a binding that is revoked is revoked: TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway,
+//     TestAWatchGoesOnUntilItHasToAsk, TestABindingsEndHoldsWhileAnotherAuthorizerIsAway.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

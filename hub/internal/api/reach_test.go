@@ -189,6 +189,17 @@ func reviewed(t *testing.T, auth *Authenticator) (cause error) {
 	return cause
 }
 
+// watching begins a watch, which is a guest until its end.
+func watching(t *testing.T, auth *Authenticator, token string) (p principal.Principal, end func()) {
+	t.Helper()
+	g := &guest{token: token, method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName), end: func(error) {}}
+	end = auth.enter(g)
+	p, err := auth.admit(t.Context(), g.given.by(auth.may, false), token, g.method)
+	must.Succeed(t, err)
+	auth.admitted(g, p)
+	return p, end
+}
+
 // A conversation ends once its sandbox is not open to its caller any more, and neither with other permissions nor with a rotation.
 func TestConversationsEndWithThePermissionForTheirSandbox(t *testing.T) {
 	policy, err := grants.New(t.Context(), grants.Options{Store: openStore(t, "registry"), Clock: clock.RealClock{}, Log: testlog.New(t)})
@@ -339,20 +350,16 @@ func TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway(t *testing.T) {
 		Keys: keys, Authorizer: access.Either{(*access.Policy)(nil), rbac}, Clock: clock.RealClock{}, Log: testlog.New(t),
 	})
 	admit := func(method string) (principal.Principal, error) {
-		return auth.admit(t.Context(), token, access.OfMethod(method))
+		return auth.admit(t.Context(), auth.may, token, access.OfMethod(method))
 	}
-	watch, err := admit(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)
-	must.Succeed(t, err)
 	for what, begin := range map[string]func() (end func()){
 		"a conversation": func() func() {
 			talk, over := converse(t, auth, token) // in namespace a, which is none of the key's
 			return func() { talk.Close(nil); <-over }
 		},
 		"a watch": func() func() {
-			g := &guest{token: token, method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName), end: func(error) {}}
-			leave := auth.enter(g)
-			auth.admitted(g, watch)
-			return leave
+			_, end := watching(t, auth, token)
+			return end
 		},
 	} {
 		rbac.away.Store(false)
@@ -379,6 +386,108 @@ func TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway(t *testing.T) {
 	}
 	if _, err := admit(sandboxv1.Clusters_DrainCluster_FullMethodName); err == nil || problem.FromError(err).Reason != problem.Unavailable {
 		t.Errorf("what only the Authorizer that is away could permit: %v", err)
+	}
+}
+
+// bindings are a policy that changes.
+type bindings struct{ atomic.Pointer[access.Policy] }
+
+func (b *bindings) Authorize(ctx context.Context, who *access.Identity, p access.Permission) (access.Grant, error) {
+	return b.Load().Authorize(ctx, who, p)
+}
+
+// What a binding gave ends with it, also while an Authorizer that gave nothing is away. What that one gave goes on.
+func TestABindingsEndHoldsWhileAnotherAuthorizerIsAway(t *testing.T) {
+	token, path := keyFile(t, Key{Name: "n", Team: "red", Scopes: []Scope{ScopeRead}})
+	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	bound := func(namespace string) *access.Policy {
+		return access.NewPolicy(&sandboxv1.AccessPolicy{Bindings: []*sandboxv1.RoleBinding{{
+			Name: "n", Role: access.Developer, Namespaces: []string{namespace}, Subjects: []*sandboxv1.Subject{{Kind: access.SubjectKey, Name: "n"}},
+		}}})
+	}
+	for what, c := range map[string]struct {
+		gives bool // the Authorizer that is away then
+		after *access.Policy
+		ends  bool
+	}{
+		"as before":                       {false, bound("a"), false},
+		"another namespace":               {false, bound("b"), true},
+		"no binding":                      {false, nil, true},
+		"no binding, and the other gives": {true, nil, false},
+	} {
+		policy, rbac := &bindings{}, &clusterRBAC{}
+		policy.Store(bound("a"))
+		rbac.gone.Store(!c.gives)
+		auth := NewAuth(AuthOptions{Keys: keys, Authorizer: access.Either{policy, rbac}, Clock: clock.RealClock{}, Log: testlog.New(t)})
+		for kind, begin := range map[string]func() (end func()){
+			"a conversation": func() func() {
+				talk, over := converse(t, auth, token)
+				return func() { talk.Close(nil); <-over }
+			},
+			"a watch": func() func() {
+				_, end := watching(t, auth, token)
+				return end
+			},
+		} {
+			policy.Store(bound("a"))
+			rbac.away.Store(false)
+			end := begin()
+			policy.Store(c.after)
+			rbac.away.Store(true)
+			if cause := reviewed(t, auth); (cause != nil) != c.ends {
+				t.Errorf("%s, %s: it ended: %v, want it to end: %t", kind, what, cause, c.ends)
+			}
+			end()
+		}
+	}
+}
+
+// eachNamespace is an Authorizer that is asked about each namespace, permits a, and may be away.
+type eachNamespace struct{ away atomic.Bool }
+
+func (e *eachNamespace) Authorize(context.Context, *access.Identity, access.Permission) (access.Grant, error) {
+	ask := func(namespace string) (bool, error) {
+		if e.away.Load() {
+			return false, problem.New(problem.Unavailable, "the API server does not respond")
+		}
+		return namespace == "a", nil
+	}
+	_, err := ask("")
+	return access.Grant{Ask: ask}, err
+}
+
+// While an Authorizer that is asked about each namespace is away, a conversation goes on, and a watch until it has to ask.
+func TestAWatchGoesOnUntilItHasToAsk(t *testing.T) {
+	token, path := keyFile(t, Key{Name: "n", Team: "red", Namespaces: []string{"b"}, Scopes: []Scope{ScopeAdmin}})
+	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	rbac := &eachNamespace{}
+	auth := NewAuth(AuthOptions{
+		Keys: keys, Authorizer: access.Either{(*access.Policy)(nil), rbac}, Clock: clock.RealClock{}, Log: testlog.New(t),
+	})
+	talk, over := converse(t, auth, token)
+	rbac.away.Store(true)
+	if cause := reviewed(t, auth); cause != nil {
+		t.Errorf("the conversation ended: %v", cause)
+	}
+	talk.Close(nil)
+	<-over
+
+	rbac.away.Store(false)
+	p, end := watching(t, auth, token)
+	defer end()
+	var failed error
+	p.OnFailure(func(err error) { failed = err })
+	if !p.SeesNamespace("a") {
+		t.Error("the watch does not show namespace a")
+	}
+	rbac.away.Store(true)
+	if cause := reviewed(t, auth); cause != nil || failed != nil {
+		t.Errorf("the watch ended before it had to ask: %v, %v", cause, failed)
+	}
+	if p.SeesNamespace("a") || failed == nil || problem.FromError(failed).Reason != problem.Unavailable {
+		t.Errorf("once it has to ask, the watch fails with %v", failed)
 	}
 }
 

@@ -3,7 +3,6 @@
 package principal
 
 import (
-	"slices"
 	"sync"
 
 	"navix.sh/atoll/pkg/problem"
@@ -11,8 +10,6 @@ import (
 
 // asked keeps the first error of an Authorizer that could not be asked. The copies of a Principal share it.
 type asked struct {
-	partial bool // one could not be asked about the Grant: there may be more than that
-
 	mu     sync.Mutex
 	err    error
 	failed func(error) // nil: no one waits for it
@@ -57,17 +54,6 @@ func (p Principal) allAsked() (out []*asked) {
 	return out
 }
 
-func (a *asked) failure() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err
-}
-
-// Unsure reports whether what authorizes could not be asked, so that the caller may have more than is known.
-func (p Principal) Unsure() bool {
-	return slices.ContainsFunc(p.allAsked(), func(a *asked) bool { return a.partial || a.failure() != nil })
-}
-
 // Settle returns how a call ended. While what authorizes cannot be asked, what the caller may not see or do is not known: a refusal
 // because of it, and all that was read, is UNAVAILABLE. What was done stays as it is.
 func (p Principal) Settle(changes bool, err error) error {
@@ -82,7 +68,10 @@ func (p Principal) Settle(changes bool, err error) error {
 		}
 	}
 	for _, a := range p.allAsked() {
-		if failed := a.failure(); failed != nil {
+		a.mu.Lock()
+		failed := a.err
+		a.mu.Unlock()
+		if failed != nil {
 			return failed
 		}
 	}

@@ -48,8 +48,7 @@ func (p Principal) Noting() Principal {
 }
 
 // Still reports whether the caller, who is p now, may go on with what it began as before. A conversation may as long as what it is with
-// is the caller's; without a note that may be all that before covers. Anything else may as long as the caller may do the same. Whether
-// the caller may is not always known: see Unsure.
+// is the caller's; without a note that may be all that before covers. Anything else may as long as the caller may do the same.
 func (p Principal) Still(before Principal) bool {
 	if before.met == nil {
 		return p.Same(before)

@@ -3,7 +3,6 @@
 package principal
 
 import (
-	"errors"
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -41,7 +40,7 @@ func TestStill(t *testing.T) {
 		"other groups":             {of([]string{"g"}, on("east")), cluster, false},
 		"one more namespace":       {of(nil, in("m", "n")), sandbox, true},
 		"another namespace":        {of(nil, in("m")), sandbox, false},
-		"who was asked has no say": {of(nil, in("m")), asked, false}, // while it is away see TestUnsure
+		"who was asked has no say": {of(nil, in("m")), asked, false},
 		"nothing was met":          {of(nil, in("n")), of(nil, in("n")).Noting(), true},
 		"nothing was met, other":   {of(nil, in("m")), of(nil, in("n")).Noting(), false},
 		"a watch":                  {of(nil, in("n")), of(nil, in("n")), true},
@@ -121,31 +120,5 @@ func TestStillWithMore(t *testing.T) {
 	}
 	if of(blue, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).Still(cluster) {
 		t.Error("one with a cluster, which knows teams as groups, goes on for another team")
-	}
-}
-
-// What a caller may do is not known while an Authorizer that could permit more cannot be asked, about everything or about a namespace.
-func TestUnsure(t *testing.T) {
-	away := errors.New("away")
-	of := func(grant access.Grant) Principal { return Of(&access.Identity{Name: "a"}, access.Exec, grant) }
-	sure := of(access.Grant{Scopes: []access.Scope{{Namespaces: []string{"n"}}}})
-	partial := of(access.Grant{Scopes: []access.Scope{{Namespaces: []string{"n"}}}, Away: away})
-	asked := of(access.Grant{Ask: func(string) (bool, error) { return false, away }})
-	for name, c := range map[string]struct {
-		p    Principal
-		want bool
-	}{
-		"sure": {sure, false}, "partial": {partial, true}, "sees in part": {sure.Looking(partial), true}, "nothing was asked": {asked, false},
-		"no credentials": {From(t.Context()), false},
-	} {
-		if got := c.p.Unsure(); got != c.want {
-			t.Errorf("%s: what it may do is not known: %t", name, got)
-		}
-	}
-	if asked.SeesNamespace("n"); !asked.Unsure() {
-		t.Error("an Authorizer could not be asked, and what the caller may do is known")
-	}
-	if err := partial.Settle(false, nil); err != nil {
-		t.Errorf("what others permit is refused: %v", err)
 	}
 }
