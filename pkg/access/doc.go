@@ -32,7 +32,7 @@
 //   - Calls of several reaches may need the same permission. Its own reach, by which can-i and who-can go, is the least of these; because
 //     they would deny what a call permits: TestAPermissionHasItsLeastReach.
 //   - While one of several Authorizers cannot be asked, calls go by what the others permit, and the Grant has its error (Away). A method
-//     for which that does not suffice fails with the error: TestEitherAddsAndNeverTakesAway,
-//     TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway (hub/internal/api).
+//     for which that does not suffice fails with the error, and so does what would be FORBIDDEN or NOT_FOUND; lists show what the others
+//     permit: TestEitherAddsAndNeverTakesAway, TestWhatOthersPermitWhileAnAuthorizerIsAway (hub/internal/api).
 //   - Every caller may check its own access.
 package access

@@ -229,7 +229,7 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	audit.Identify(ctx, audit.As(p.Identity))
 	if named, ok := req.(interface{ GetId() string }); ok && m.Resource == access.Clusters && m.Reach == access.All {
 		if err := p.CheckCluster(named.GetId()); err != nil {
-			return nil, err
+			return nil, p.Settle(m.Changes, err)
 		}
 	}
 	resp, err := handler(principal.With(ctx, p), req)

@@ -62,6 +62,56 @@ func TestAnAuthorizerThatIsAwayRefusesNothing(t *testing.T) {
 	}
 }
 
+// While one of two Authorizers is away, what the other one permits is done and read, and nothing is FORBIDDEN or NOT_FOUND.
+func TestWhatOthersPermitWhileAnAuthorizerIsAway(t *testing.T) {
+	token, path := keyFile(t, Key{Name: "ops", Team: "red", Namespaces: []string{"known"}, Scopes: []Scope{ScopeRead}})
+	keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
+	must.Succeed(t, err)
+	policy := access.NewPolicy(&sandboxv1.AccessPolicy{
+		Roles: []*sandboxv1.Role{{Name: "drainer", Rules: []*sandboxv1.Rule{{Resources: []string{"clusters"}, Verbs: []string{"*"}}}}},
+		Bindings: []*sandboxv1.RoleBinding{{
+			Name: "team", Role: "drainer", Namespaces: []string{"*"}, Clusters: []string{"east"},
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectUser, Name: "ann"}},
+		}},
+	})
+	rbac := &clusterRBAC{}
+	rbac.away.Store(true)
+	auth := NewAuth(AuthOptions{
+		Keys: keys, Authorizer: access.Either{policy, rbac}, Clock: clock.RealClock{}, Log: testlog.New(t),
+		Others: []access.Authenticator{onlyAnn{}},
+	})
+	base := serveAPI(t, newFleet(t, "default/demo", "known/demo"), Options{Auth: auth})
+	for _, c := range []struct {
+		token, method, path string
+		want                int
+	}{
+		{token, "GET", "/v1/envs/known/demo", http.StatusOK},
+		{token, "GET", "/v1/envs/known/gone", http.StatusServiceUnavailable},
+		{token, "GET", "/v1/envs/default/demo", http.StatusServiceUnavailable},
+		{token, "GET", "/v1/envs?namespace=default", http.StatusServiceUnavailable},
+		{"ann", "POST", "/v1/clusters/east:drain", http.StatusOK},
+		{"ann", "POST", "/v1/clusters/west:drain", http.StatusServiceUnavailable},
+	} {
+		if code, text := visit(t, base, c.method, c.path, c.token); code != c.want {
+			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, code, text, c.want)
+		}
+	}
+	code, list := visit(t, base, http.MethodGet, "/v1/envs", token)
+	if code != http.StatusOK || !strings.Contains(list, "known") || strings.Contains(list, "default") {
+		t.Errorf("a list of what the other one permits: %d %s", code, list)
+	}
+}
+
+// onlyAnn authenticates ann by her name.
+type onlyAnn struct{}
+
+func (onlyAnn) Authenticate(_ context.Context, token string) (*access.Identity, error) {
+	if token != "ann" {
+		return nil, access.ErrNotMine
+	}
+	return &access.Identity{Kind: access.KindOIDC, Name: "ann", User: "ann", AllNamespaces: true}, nil
+}
+
 // boundToCluster is the token of a new key that has a role on one cluster.
 func boundToCluster(t *testing.T, policy *grants.Service, name, role, cluster string) (token string) {
 	t.Helper()

@@ -146,7 +146,7 @@ func (q request) check(r *http.Request, who principal.Principal) (user string, g
 		return "", nil, problem.InvalidField("cluster", validate.Clip(q.target.cluster), validate.ValidClusterID)
 	}
 	if err := who.CheckCluster(q.target.cluster); err != nil {
-		return "", nil, err
+		return "", nil, who.Settle(true, err)
 	}
 	for name := range r.Header {
 		if strings.HasPrefix(strings.ToLower(name), "impersonate-") {

@@ -10,6 +10,8 @@ import (
 
 // asked keeps the first error of an Authorizer that could not be asked. The copies of a Principal share it.
 type asked struct {
+	away error // of one that could not be asked at all: see access.Grant
+
 	mu     sync.Mutex
 	err    error
 	failed func(error) // nil: no one waits for it
@@ -55,7 +57,8 @@ func (p Principal) allAsked() (out []*asked) {
 }
 
 // Settle returns how a call ended. While what authorizes cannot be asked, what the caller may not see or do is not known: a refusal
-// because of it, and all that was read, is UNAVAILABLE. What was done stays as it is.
+// because of it is UNAVAILABLE, and so is all that was read where namespaces are asked about. What one Authorizer permits is read while
+// another one is away. What was done stays as it is.
 func (p Principal) Settle(changes bool, err error) error {
 	if err == nil && changes {
 		return nil
@@ -71,6 +74,9 @@ func (p Principal) Settle(changes bool, err error) error {
 		a.mu.Lock()
 		failed := a.err
 		a.mu.Unlock()
+		if failed == nil && err != nil {
+			failed = a.away
+		}
 		if failed != nil {
 			return failed
 		}

@@ -3,10 +3,12 @@
 package principal
 
 import (
+	"errors"
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // A conversation goes on as long as its caller is the same and may have it with what it is with.
@@ -120,5 +122,38 @@ func TestStillWithMore(t *testing.T) {
 	}
 	if of(blue, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).Still(cluster) {
 		t.Error("one with a cluster, which knows teams as groups, goes on for another team")
+	}
+}
+
+// While an Authorizer is away, what a caller is refused is not known, and what others permit is done and read. Where namespaces are asked
+// about, what was read is not known either.
+func TestSettle(t *testing.T) {
+	away := errors.New("away")
+	refused, missing := problem.New(problem.Forbidden, "no"), problem.New(problem.NotFound, "none")
+	other := problem.New(problem.Invalid, "wrong")
+	of := func(grant access.Grant) Principal { return Of(&access.Identity{Name: "a"}, access.Exec, grant) }
+	scopes := []access.Scope{{Namespaces: []string{"n"}}}
+	sure, part := of(access.Grant{Scopes: scopes}), of(access.Grant{Scopes: scopes, Away: away})
+	asked := of(access.Grant{Ask: func(string) (bool, error) { return false, away }})
+	asked.SeesNamespace("n")
+	for name, c := range map[string]struct {
+		p       Principal
+		changes bool
+		err     error
+		want    error
+	}{
+		"all are asked, refused":        {sure, true, refused, refused},
+		"one is away, refused":          {part, true, refused, away},
+		"one is away, missing":          {part, false, missing, away},
+		"away for who may see, refused": {sure.Looking(part), true, refused, away},
+		"one is away, wrong":            {part, true, other, other},
+		"one is away, changed":          {part, true, nil, nil},
+		"one is away, read":             {part, false, nil, nil},
+		"a namespace, read":             {asked, false, nil, away},
+		"a namespace, changed":          {asked, true, nil, nil},
+	} {
+		if got := c.p.Settle(c.changes, c.err); !errors.Is(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

@@ -60,7 +60,7 @@ func From(ctx context.Context) Principal {
 
 // Of returns an identity where it has a permission.
 func Of(who *access.Identity, p access.Permission, grant access.Grant) Principal {
-	failures := &asked{}
+	failures := &asked{away: grant.Away}
 	out := Principal{
 		Name: who.Name, Team: who.Team, AllTeams: who.AllTeams || grant.Ask != nil, User: who.TenantUser, Expires: who.Expires,
 		Identity: who, Permission: p, ask: failures.ask(grant.Ask), asked: failures,
