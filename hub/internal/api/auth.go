@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -27,6 +28,9 @@ import (
 // maxGuests is how many conversations with sandboxes the caller with one key has at a time. Each costs the hub up to 0.5 MiB of
 // buffers and windows (I14).
 const maxGuests = 512
+
+// reviewsAtOnce is how many guests are reviewed at a time; because each may wait for an API server for seconds.
+const reviewsAtOnce = 16
 
 // rereadEvery bounds how late a change of the keys file is noticed. The file is polled, not watched; because a mounted Secret
 // changes by a swap of links.
@@ -54,8 +58,11 @@ type guest struct {
 	method access.Method
 	end    context.CancelCauseFunc
 	as     *principal.Principal // what it was admitted as; nil: it is not admitted yet
-	given  given                // what it was that by
+	given  given                // what it may do by each Authorizer
 }
+
+// hasKey reports whether a guest shows an API key, which no other system is asked about.
+func (g *guest) hasKey() bool { return strings.HasPrefix(g.token, access.TokenPrefix) }
 
 // AuthOptions configure an Authenticator.
 type AuthOptions struct {
@@ -99,8 +106,22 @@ func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authen
 	return NewAuth(AuthOptions{Keys: file, Clock: c, Log: log}), nil
 }
 
-// Run applies changes of the keys file, and ends what its caller may not do any more, until ctx ends.
+// Run applies changes of the keys file, and ends what its caller may not do any more, until ctx ends. Guests with API keys are reviewed
+// at once; because a review of others may wait for an API server.
 func (a *Authenticator) Run(ctx context.Context) error {
+	due := make(chan struct{}, 1) // a review of the others
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-due:
+				a.review(ctx, func(g *guest) bool { return !g.hasKey() })
+			}
+		}
+	})
 	ticker := a.clock.NewTicker(rereadEvery)
 	defer ticker.Stop()
 	for {
@@ -108,13 +129,16 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.changed:
-			a.review(ctx)
 		case <-ticker.C():
 			if a.file != nil {
 				a.file.takeUp()
 			}
-			a.review(ctx)
 		}
+		select {
+		case due <- struct{}{}:
+		default: // one is due already
+		}
+		a.review(ctx, (*guest).hasKey)
 	}
 }
 
@@ -350,18 +374,26 @@ func (a *Authenticator) admitted(g *guest, p principal.Principal) {
 
 // review ends the requests whose keys have expired, were revoked, or permit less, the conversations whose sandbox or cluster is not their
 // caller's any more, and the streams whose keys permit something else. While an Authorizer cannot be asked, what it gave last counts.
-func (a *Authenticator) review(ctx context.Context) {
+func (a *Authenticator) review(ctx context.Context, which func(*guest) bool) {
 	a.mu.Lock()
 	guests := make(map[*guest]*principal.Principal, len(a.guests))
 	for g := range a.guests {
-		guests[g] = g.as
-	}
-	a.mu.Unlock()
-	for g, as := range guests { // without the lock; because some tokens are checked elsewhere
-		if err := a.check(ctx, g, as); err != nil {
-			g.end(err)
+		if which(g) {
+			guests[g] = g.as
 		}
 	}
+	a.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(reviewsAtOnce)
+	for g, as := range guests { // without the lock; because some tokens are checked elsewhere
+		group.Go(func() error {
+			if err := a.check(ctx, g, as); err != nil && ctx.Err() == nil {
+				g.end(err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
 }
 
 // check returns why a guest that was admitted as something may not go on, nil if it may.

@@ -18,5 +18,7 @@
 //   - While an Authorizer cannot be asked, what it gave last counts for conversations, and for a watch until it has to ask. What others
 //     take back meanwhile ends them; because a binding that is revoked is revoked: TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway,
 //     TestAWatchGoesOnUntilItHasToAsk, TestABindingsEndHoldsWhileAnotherAuthorizerIsAway.
+//   - What has begun with an API key is reviewed apart from what has with other tokens; because these may have to be checked by an API
+//     server that does not respond: TestAReviewWaitsForNoOtherGuest.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

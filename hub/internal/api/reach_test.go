@@ -9,9 +9,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -124,7 +126,7 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 			}
 			_, err = auth.file.reread()
 			must.Succeed(t, err)
-			auth.review(t.Context())
+			auth.review(t.Context(), (*guest).hasKey)
 			if c.ends {
 				<-talk.cut
 			} else {
@@ -185,7 +187,7 @@ func reviewed(t *testing.T, auth *Authenticator) (cause error) {
 		g.end = func(err error) { cause = err; end(err) }
 	}
 	auth.mu.Unlock()
-	auth.review(t.Context())
+	auth.review(t.Context(), (*guest).hasKey)
 	return cause
 }
 
@@ -441,6 +443,71 @@ func TestABindingsEndHoldsWhileAnotherAuthorizerIsAway(t *testing.T) {
 			end()
 		}
 	}
+}
+
+// silent is what authenticates callers, and does not respond until it is told to.
+type silent struct{ asked, respond chan struct{} }
+
+func (s silent) Authenticate(ctx context.Context, token string) (*access.Identity, error) {
+	if strings.HasPrefix(token, access.TokenPrefix) {
+		return nil, access.ErrNotMine
+	}
+	s.asked <- struct{}{}
+	select {
+	case <-s.respond:
+	case <-ctx.Done():
+	}
+	return nil, problem.New(problem.Unavailable, "the API server does not respond")
+}
+
+// Guests whose tokens are checked elsewhere, which does not respond, delay neither each other nor the end of one whose key is taken away.
+// What changes meanwhile has them reviewed once more.
+func TestAReviewWaitsForNoOtherGuest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		token, path := keyFile(t, Key{Name: "n", Team: "red", Namespaces: []string{"a"}, Scopes: []Scope{ScopeRead}})
+		keys, err := NewKeyFile(path, clock.RealClock{}, testlog.New(t))
+		must.Succeed(t, err)
+		changed, others := make(chan struct{}), silent{make(chan struct{}), make(chan struct{})}
+		auth := NewAuth(AuthOptions{
+			Keys: keys, Others: []access.Authenticator{others}, Changed: changed, Clock: clocktesting.NewFakeClock(time.Now()), Log: testlog.New(t),
+		})
+		p, leave := watching(t, auth, token)
+		defer leave()
+		ended := make(chan error, 1)
+		auth.mu.Lock()
+		for g := range auth.guests {
+			g.end = func(err error) { ended <- err }
+		}
+		auth.mu.Unlock()
+		for range 2 {
+			g := &guest{token: "of a cluster", end: func(err error) { t.Errorf("it ended: %v", err) }}
+			g.method = access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)
+			defer auth.enter(g)()
+			auth.admitted(g, p)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- auth.Run(ctx) }()
+
+		changed <- struct{}{}
+		<-others.asked
+		<-others.asked
+		_, another, err := NewToken(Key{Name: "another", Team: "red", Scopes: []Scope{ScopeRead}})
+		must.Succeed(t, err)
+		must.Succeed(t, os.WriteFile(path, another, 0o600))
+		_, err = keys.reread()
+		must.Succeed(t, err)
+		changed <- struct{}{}
+		if err := <-ended; problem.FromError(err).Reason != problem.Unauthenticated {
+			t.Errorf("a guest whose key is taken away ended with %v", err)
+		}
+		others.respond <- struct{}{}
+		others.respond <- struct{}{}
+		<-others.asked
+		<-others.asked
+		cancel()
+		must.Succeed(t, <-over)
+	})
 }
 
 // eachNamespace is an Authorizer that is asked about each namespace, permits a, and may be away.
