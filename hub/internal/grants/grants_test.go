@@ -330,6 +330,66 @@ func TestBoundKeysGiveNoMore(t *testing.T) {
 	}
 }
 
+// away is an Authorizer that cannot be asked.
+type away struct{}
+
+func (away) Authorize(context.Context, *access.Identity, access.Permission) (access.Grant, error) {
+	return access.Grant{}, problem.New(problem.Unavailable, "the API server does not respond")
+}
+
+// While another Authorizer is away, a caller gives keys and reads the policy as far as the policy permits. What goes beyond that is not
+// refused, because the other one may permit it.
+func TestAnotherAuthorizerIsAway(t *testing.T) {
+	s, _ := replica(t, store.NewMemory(), nil)
+	bind := func(user, role, namespace string, allTeams bool) *sandboxv1.RoleBinding {
+		return &sandboxv1.RoleBinding{Name: user, Role: role, Namespaces: []string{namespace}, AllTeams: allTeams,
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectUser, Name: user}}}
+	}
+	_, err := AccessAPI{Service: s}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{
+		Roles: []*sandboxv1.Role{
+			{Name: "keeper", Rules: []*sandboxv1.Rule{
+				{Resources: []string{"keys"}, Verbs: []string{"*"}},
+				{Resources: []string{"sandboxes", "envs", "templates", "clusters", "claims", "hub", "quotas"}, Verbs: []string{"get", "list", "watch"}},
+			}},
+			{Name: "reader", Rules: []*sandboxv1.Rule{{Resources: []string{"access"}, Verbs: []string{"get"}}}},
+		},
+		Bindings: []*sandboxv1.RoleBinding{
+			bind("kim", "keeper", "*", true), bind("kit", "keeper", "*", false), bind("rob", "reader", "*", true), bind("ron", "reader", "n", true),
+		},
+	})
+	must.Succeed(t, err)
+	s.AskAlso(access.Either{s, away{}})
+	give := func(name, scope string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := KeysAPI{Service: s}.CreateKey(ctx,
+				&sandboxv1.CreateKeyRequest{Name: name, Scopes: []string{scope}, AllTeams: true, AllNamespaces: true})
+			return err
+		}
+	}
+	read := func(ctx context.Context) error {
+		_, err := AccessAPI{Service: s}.CheckAccess(ctx, &sandboxv1.CheckAccessRequest{Resource: "sandboxes", Verb: "get", Who: true})
+		return err
+	}
+	for what, c := range map[string]struct {
+		user string
+		call func(context.Context) error
+		want problem.Reason
+	}{
+		"a key of what it has":           {"kim", give("one", "read"), ""},
+		"a key of what it lacks":         {"kim", give("two", "claim"), problem.Unavailable},
+		"a key for more teams":           {"kit", give("three", "read"), problem.Unavailable},
+		"who-can, with the permission":   {"rob", read, ""},
+		"who-can, in one namespace":      {"ron", read, problem.Unavailable},
+		"who-can without the permission": {"kim", read, problem.Unavailable},
+	} {
+		who := &access.Identity{Kind: access.KindOIDC, Name: c.user, User: c.user, AllNamespaces: true}
+		ctx := principal.With(t.Context(), principal.Of(who, access.Permission{}, access.Grant{}))
+		if err := c.call(ctx); reasonOf(err) != c.want {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
 // A policy is replaced as a whole, by compare-and-swap, and never so that its caller is locked out by accident.
 func TestPolicy(t *testing.T) {
 	s, _ := replica(t, store.NewMemory(), nil)

@@ -42,7 +42,13 @@ func (s *Service) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvReques
 		return nil, s.fleet.UnknownEnv(in.GetNamespace(), in.GetName())
 	}
 	there := membersByCluster(view)
+	all := slices.Collect(maps.Keys(there))
 	maps.DeleteFunc(there, func(id string, _ []string) bool { return !p.SeesPart(in.GetNamespace(), in.GetName(), id) })
+	if len(there) == 0 {
+		if err := p.CheckParts(in.GetNamespace(), in.GetName(), all); err != nil {
+			return nil, err
+		}
+	}
 	asks, err := splitRefresh(in, there)
 	if err != nil {
 		return nil, err

@@ -111,12 +111,20 @@ func TestRefreshEnvIsOfTheCallersParts(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 1, "west": 1})
 	var asked refreshes
 	f.Workers["east"].OnCall, f.Workers["west"].OnCall = asked.refresher("east"), asked.refresher("west")
-	ctx := principal.With(t.Context(), principal.Of(&access.Identity{Name: "bob"}, access.Permission{}, access.Grant{Scopes: []access.Scope{
-		{AllNamespaces: true, AllTeams: true, Clusters: []string{"west"}},
-		{Namespaces: []string{"elsewhere"}, AllTeams: true, Clusters: []string{"east"}},
-	}}))
-	got := told(f.hub.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: "default", Name: "demo", DryRun: true}))
+	bound := func(cluster string) context.Context {
+		return principal.With(t.Context(), principal.Of(&access.Identity{Name: "bob"}, access.Permission{}, access.Grant{Scopes: []access.Scope{
+			{AllNamespaces: true, AllTeams: true, Clusters: []string{cluster}},
+			{Namespaces: []string{"elsewhere"}, AllTeams: true, Clusters: []string{"east"}},
+		}}))
+	}
+	request := &sandboxv1.RefreshEnvRequest{Namespace: "default", Name: "demo", DryRun: true}
+	got := told(f.hub.RefreshEnv(bound("west"), request))
 	if all := asked.take(); got != "west/pool" || len(all) != 1 {
 		t.Errorf("%s, asked %s", got, all)
+	}
+	_, err := f.hub.RefreshEnv(bound("north"), request)
+	workertest.WantReason(t, err, problem.Forbidden)
+	if text := err.Error(); !strings.Contains(text, "Env default/demo has parts in clusters that are not open to you") {
+		t.Errorf("of an Env without a part of its own a caller is told %s", text)
 	}
 }
