@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -28,9 +27,6 @@ import (
 // maxGuests is how many conversations with sandboxes the caller with one key has at a time. Each costs the hub up to 0.5 MiB of
 // buffers and windows (I14).
 const maxGuests = 512
-
-// reviewsAtOnce is how many guests are reviewed at a time; because each may wait for an API server for seconds.
-const reviewsAtOnce = 16
 
 // rereadEvery bounds how late a change of the keys file is noticed. The file is polled, not watched; because a mounted Secret
 // changes by a swap of links.
@@ -51,18 +47,6 @@ type Authenticator struct {
 	guests map[*guest]struct{}
 	seats  *tally.Tally[string] // of guests, by the name of their key
 }
-
-// guest is a request that may last longer than its key.
-type guest struct {
-	token  string
-	method access.Method
-	end    context.CancelCauseFunc
-	as     *principal.Principal // what it was admitted as; nil: it is not admitted yet
-	given  given                // what it may do by each Authorizer
-}
-
-// hasKey reports whether a guest shows an API key, which no other system is asked about.
-func (g *guest) hasKey() bool { return strings.HasPrefix(g.token, access.TokenPrefix) }
 
 // AuthOptions configure an Authenticator.
 type AuthOptions struct {
@@ -352,71 +336,4 @@ func ofHandler(h http.Handler) access.Method {
 		}
 	}
 	return access.OfMethod("")
-}
-
-func (a *Authenticator) enter(g *guest) (leave func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.guests[g] = struct{}{}
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.guests, g)
-	}
-}
-
-// admitted notes what a guest was admitted as.
-func (a *Authenticator) admitted(g *guest, p principal.Principal) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	g.as = &p
-}
-
-// review ends the requests whose keys have expired, were revoked, or permit less, the conversations whose sandbox or cluster is not their
-// caller's any more, and the streams whose keys permit something else. While an Authorizer cannot be asked, what it gave last counts.
-func (a *Authenticator) review(ctx context.Context, which func(*guest) bool) {
-	a.mu.Lock()
-	guests := make(map[*guest]*principal.Principal, len(a.guests))
-	for g := range a.guests {
-		if which(g) {
-			guests[g] = g.as
-		}
-	}
-	a.mu.Unlock()
-	var group errgroup.Group
-	group.SetLimit(reviewsAtOnce)
-	for g, as := range guests { // without the lock; because some tokens are checked elsewhere
-		group.Go(func() error {
-			if err := a.check(ctx, g, as); err != nil && ctx.Err() == nil {
-				g.end(err)
-			}
-			return nil
-		})
-	}
-	_ = group.Wait()
-}
-
-// check returns why a guest that was admitted as something may not go on, nil if it may.
-func (a *Authenticator) check(ctx context.Context, g *guest, as *principal.Principal) error {
-	away := func(err error) bool { return err != nil && problem.FromError(err).Reason == problem.Unavailable }
-	who, err := a.identify(ctx, g.token)
-	switch {
-	case as == nil: // its admission is under way, and tells what cannot be known now
-		if err == nil {
-			_, err = authorize(ctx, a.may, who, g.method)
-		}
-		if away(err) {
-			return nil
-		}
-		return err
-	case away(err):
-		who = as.Identity // nothing else is known
-	case err != nil:
-		return err
-	}
-	p, err := authorize(ctx, g.given.by(a.may, true), who, g.method)
-	if err == nil && !p.Still(*as) {
-		return problem.New(problem.Unavailable, "what %s may do has changed; call again", who.Caller()).WithRetryAfter(time.Second)
-	}
-	return err
 }

@@ -457,6 +457,9 @@ func (s silent) Authenticate(ctx context.Context, token string) (*access.Identit
 	case <-s.respond:
 	case <-ctx.Done():
 	}
+	if token == "paced" {
+		return nil, problem.New(problem.RateLimited, "many callers show tokens that are not known")
+	}
 	return nil, problem.New(problem.Unavailable, "the API server does not respond")
 }
 
@@ -479,8 +482,8 @@ func TestAReviewWaitsForNoOtherGuest(t *testing.T) {
 			g.end = func(err error) { ended <- err }
 		}
 		auth.mu.Unlock()
-		for range 2 {
-			g := &guest{token: "of a cluster", end: func(err error) { t.Errorf("it ended: %v", err) }}
+		for _, shown := range []string{"of a cluster", "paced"} {
+			g := &guest{token: shown, end: func(err error) { t.Errorf("it ended: %v", err) }}
 			g.method = access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)
 			defer auth.enter(g)()
 			auth.admitted(g, p)
