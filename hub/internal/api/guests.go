@@ -15,8 +15,12 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// reviewsAtOnce is how many guests are reviewed at a time; because each may wait for an API server for seconds.
-const reviewsAtOnce = 16
+const (
+	// reviewsAtOnce is how many guests are reviewed at a time; because each may wait for an API server for seconds.
+	reviewsAtOnce = 16
+	// unprovedFor is how long a guest goes on whose token is not checked because too many others are; because a caller could send those.
+	unprovedFor = 2 * time.Minute
+)
 
 // guest is a request that may last longer than its key.
 type guest struct {
@@ -25,6 +29,7 @@ type guest struct {
 	end    context.CancelCauseFunc
 	as     *principal.Principal // what it was admitted as; nil: it is not admitted yet
 	given  given                // what it may do by each Authorizer
+	proved time.Time            // when its token was last known to be valid
 }
 
 // hasKey reports whether a guest shows an API key, which no other system is asked about.
@@ -45,7 +50,7 @@ func (a *Authenticator) enter(g *guest) (leave func()) {
 func (a *Authenticator) admitted(g *guest, p principal.Principal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	g.as = &p
+	g.as, g.proved = &p, a.clock.Now()
 }
 
 // review ends the requests whose keys have expired, were revoked, or permit less, the conversations whose sandbox or cluster is not their
@@ -88,9 +93,16 @@ func (a *Authenticator) check(ctx context.Context, g *guest, as *principal.Princ
 		}
 		return err
 	case away(err):
-		who = as.Identity // nothing else is known
+		if who = as.Identity; who.Expires != nil && !a.clock.Now().Before(*who.Expires) {
+			return problem.New(problem.Unauthenticated, "the token of %s expired at %s", who.Caller(), who.Expires.UTC().Format(time.RFC3339))
+		}
+		if problem.FromError(err).Reason == problem.RateLimited && a.clock.Since(g.proved) > unprovedFor {
+			return err
+		}
 	case err != nil:
 		return err
+	default:
+		g.proved = a.clock.Now()
 	}
 	p, err := authorize(ctx, g.given.by(a.may, true), who, g.method)
 	if err == nil && !p.Still(*as) {

@@ -607,3 +607,37 @@ func TestI14EachKeyHasItsConversations(t *testing.T) {
 	}
 	under.Wait()
 }
+
+// unchecked is what authenticates callers, and fails with one reason.
+type unchecked problem.Reason
+
+func (u unchecked) Authenticate(context.Context, string) (*access.Identity, error) {
+	return nil, problem.New(problem.Reason(u), "the token is not checked")
+}
+
+// A guest whose token cannot be checked goes on until it expires. Where too many others are checked, which a caller could send, it ends sooner.
+func TestAGuestWhoseTokenIsNotChecked(t *testing.T) {
+	for _, c := range []struct {
+		reason problem.Reason
+		after  time.Duration
+		ends   problem.Reason
+	}{
+		{problem.Unavailable, 59 * time.Minute, ""},
+		{problem.Unavailable, time.Hour, problem.Unauthenticated},
+		{problem.RateLimited, unprovedFor, ""},
+		{problem.RateLimited, unprovedFor + time.Second, problem.RateLimited},
+	} {
+		clk := clocktesting.NewFakeClock(time.Now())
+		auth := NewAuth(AuthOptions{Others: []access.Authenticator{unchecked(c.reason)}, Clock: clk, Log: testlog.New(t)})
+		g := &guest{token: "of a cluster", method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)}
+		who := &access.Identity{Name: "ann", Team: "red", Namespaces: []string{"a"}, Roles: []string{"viewer"}, Expires: new(clk.Now().Add(time.Hour))}
+		p, err := authorize(t.Context(), g.given.by(auth.may, false), who, g.method)
+		must.Succeed(t, err)
+		auth.admitted(g, p)
+		clk.Step(c.after)
+		err = auth.check(t.Context(), g, &p)
+		if ends := err != nil; ends != (c.ends != "") || ends && problem.FromError(err).Reason != c.ends {
+			t.Errorf("%s, after %s: it ended: %v, want %q", c.reason, c.after, err, c.ends)
+		}
+	}
+}
