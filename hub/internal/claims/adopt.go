@@ -24,7 +24,7 @@ import (
 
 const (
 	recoveryPoll = time.Second
-	// maxAdopting bounds the concurrent writes of one key index; the store groups them.
+	// maxAdopting bounds the concurrent writes of one key index, or batch of ends; the store groups them.
 	maxAdopting = 64
 )
 

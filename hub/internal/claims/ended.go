@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -17,28 +20,36 @@ import (
 )
 
 // OnEnded stores the terminal records of a batch. It returns nil once all of them are durable; a repeated batch changes nothing. One that
-// cannot be stored yet delays no others; because another cluster, which is away, may have to say where its claim is. An end
+// cannot be stored yet delays no others; because another cluster, which does not respond, may have to say where its claim is. An end
 // that a damaged record of the ledger keeps from being stored is logged and acknowledged; because the worker would send it again and again,
 // and no later one. The cluster's history and key index still have it. cluster comes from the certificate.
 func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
+	var mu sync.Mutex
 	var unread []*federationv1.EndedSandbox
 	var damage error
-	var failed []error
+	var group errgroup.Group
+	group.SetLimit(maxAdopting)
 	for _, ended := range batch.GetSandboxes() {
 		if err := calls.Stamp(ended.GetSandbox(), cluster); err != nil {
 			// The cluster may not report this record. It is acknowledged unstored; because it would be sent again and again.
 			s.log.Error(err, "Dropping a terminal record", "cluster", cluster)
 			continue
 		}
-		switch err := s.storeEnded(ctx, s.sender(cluster), ended); {
-		case errors.Is(err, ledger.ErrDamaged):
-			unread, damage = append(unread, ended), err
-		case err != nil:
-			failed = append(failed, fmt.Errorf("storing the terminal record of %s: %w", ended.GetSandbox().GetId(), err))
-		}
+		group.Go(func() error {
+			switch err := s.storeEnded(ctx, s.sender(cluster), ended); {
+			case errors.Is(err, ledger.ErrDamaged):
+				mu.Lock()
+				defer mu.Unlock()
+				unread, damage = append(unread, ended), err
+				return nil
+			case err != nil:
+				return fmt.Errorf("storing the terminal record of %s: %w", ended.GetSandbox().GetId(), err)
+			}
+			return nil
+		})
 	}
-	if len(failed) > 0 {
-		return errors.Join(failed...)
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	if len(unread) > 0 { // one for all, and once; because they are acknowledged now
 		s.log.Error(damage, "Could not end all claims of sandboxes that have ended, because records are damaged", "cluster", cluster,

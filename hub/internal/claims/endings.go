@@ -153,7 +153,11 @@ func (e *endings) take() (out []ending) {
 	for before := -1; before < len(out); {
 		before = len(out)
 		for _, c := range e.clusters {
-			if !e.room(c, mostRepeated) {
+			most := mostRepeated
+			if len(c.asked) == 0 {
+				most = mostBegun // its first repeat waits for no first sends to others
+			}
+			if !e.room(c, most) {
 				continue
 			}
 			if what, ok := c.next(); ok {
@@ -259,12 +263,15 @@ func (s *Service) sendEnd(what ending) bool {
 }
 
 // endAfter sends a cluster an end after the call from which it follows. What the cluster may not have in flight waits for its turn. Where
-// there is no room for that either, it is sent once, during the call.
+// there is no room for that either, it is sent once.
 func (s *Service) endAfter(what ending) {
 	switch now, kept := s.endings.begin(what); {
 	case now:
 		s.followEnd(what)
 	case !kept:
-		s.sendEnd(what)
+		s.background.Follow("ending a sandbox", func(context.Context) error {
+			s.sendEnd(what)
+			return nil
+		})
 	}
 }

@@ -344,26 +344,30 @@ func TestASilentClusterLeavesRoomForWhatFollowsCalls(t *testing.T) {
 	})
 }
 
-// An end for which there is no room is sent once, during the call. The log has it if that fails.
-func TestAnEndForWhichThereIsNoRoomIsSentDuringTheCall(t *testing.T) {
-	f := newFederation(t, map[string]int32{"east": 3})
-	var logged []string
-	f.hub.log = funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	for n := range int32(maxEndings) {
-		f.hub.endings.add(ending{cluster: "east", attempt: n})
-	}
-	east, attempt := f.Workers["east"], ending{cluster: "east", hash: workertest.KeyHash("k"), attempt: 1}
-	f.leaveSandboxes("east", 1)
-	f.hub.endAfter(attempt)
-	if east.Count() != 0 || east.Canceled != 1 {
-		t.Errorf("%d sandboxes run on, %d attempts are cancelled", east.Count(), east.Canceled)
-	}
-	logged = nil
-	east.SetConnected(false)
-	f.hub.endAfter(attempt)
-	if len(logged) != 1 || !strings.Contains(logged[0], "A cluster has not confirmed an end") {
-		t.Errorf("the log has %q", logged)
-	}
+// An end for which there is no room is sent once. The log has it if that fails.
+func TestAnEndForWhichThereIsNoRoomIsSentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3})
+		var logged []string
+		f.hub.log = funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+		for n := range int32(maxEndings) {
+			f.hub.endings.add(ending{cluster: "east", attempt: n})
+		}
+		east, attempt := f.Workers["east"], ending{cluster: "east", hash: workertest.KeyHash("k"), attempt: 1}
+		f.leaveSandboxes("east", 1)
+		f.hub.endAfter(attempt)
+		synctest.Wait()
+		if east.Count() != 0 || east.Canceled != 1 {
+			t.Errorf("%d sandboxes run on, %d attempts are cancelled", east.Count(), east.Canceled)
+		}
+		logged = nil
+		east.SetConnected(false)
+		f.hub.endAfter(attempt)
+		synctest.Wait()
+		if len(logged) != 1 || !strings.Contains(logged[0], "A cluster has not confirmed an end") {
+			t.Errorf("the log has %q", logged)
+		}
+	})
 }
 
 // Of an end that is repeated the log has the first failure alone, also where the end has waited for its turn.
