@@ -175,7 +175,7 @@ func (b *bench) fillUp(ctx context.Context, g *ground) error {
 	b.logf("filling %d Envs with %d Pods each", b.size.envs, b.size.pods)
 	began, took := time.Now(), time.Duration(0)
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.Fill(groupCtx, b.size.envs, b.size.pods) })
+	group.Go(func() error { return g.CreateEnvs(groupCtx, b.size.envs, b.size.pods) })
 	group.Go(func() error {
 		err := g.watchReady(groupCtx, v1alpha1.SandboxPoolLabelKey, b.size.envs*b.size.pods)
 		took = time.Since(began)
@@ -185,6 +185,9 @@ func (b *bench) fillUp(ctx context.Context, g *ground) error {
 		return err
 	}
 	g.filling = took
+	if err := g.Filled(ctx, b.size.envs, b.size.pods); err != nil {
+		return err
+	}
 	return quiet.Settle(ctx, g.plane, calm, patience)
 }
 

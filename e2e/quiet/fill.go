@@ -77,14 +77,25 @@ func EnvName(i int) string { return fmt.Sprintf("quiet-%04d", i) }
 
 // Fill creates Envs with that many Pods each, and waits until all are ready.
 func (g Ground) Fill(ctx context.Context, envs, pods int) error {
+	if err := g.CreateEnvs(ctx, envs, pods); err != nil {
+		return err
+	}
+	return g.Filled(ctx, envs, pods)
+}
+
+// CreateEnvs creates Envs with that many Pods each.
+func (g Ground) CreateEnvs(ctx context.Context, envs, pods int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i := range envs {
 		group.Go(func() error { return g.CreateEnv(groupCtx, EnvName(i), pods) })
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
+	return group.Wait()
+}
+
+// Filled waits until the status of all pools and Envs tells of that many Pods. It lists them again and again, which costs the API server as
+// much as filling: a caller that times that waits for the Pods first.
+func (g Ground) Filled(ctx context.Context, envs, pods int) error {
 	return wait.Until(ctx, patience, "all Pods to be ready", func(ctx context.Context) error {
 		full, ready, err := g.count(ctx, pods)
 		return errors.Join(err, wait.If(full == envs && ready == envs, fmt.Sprintf("%d pools full and %d Envs ready of %d", full, ready, envs)))
