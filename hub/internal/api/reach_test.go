@@ -615,7 +615,8 @@ func (u unchecked) Authenticate(context.Context, string) (*access.Identity, erro
 	return nil, problem.New(problem.Reason(u), "the token is not checked")
 }
 
-// A guest whose token cannot be checked goes on until it expires. Where too many others are checked, which a caller could send, it ends sooner.
+// A guest whose token cannot be checked goes on until it expires. Where too many others are checked, which a caller could send, it ends
+// sooner.
 func TestAGuestWhoseTokenIsNotChecked(t *testing.T) {
 	for _, c := range []struct {
 		reason problem.Reason
@@ -630,7 +631,8 @@ func TestAGuestWhoseTokenIsNotChecked(t *testing.T) {
 		clk := clocktesting.NewFakeClock(time.Now())
 		auth := NewAuth(AuthOptions{Others: []access.Authenticator{unchecked(c.reason)}, Clock: clk, Log: testlog.New(t)})
 		g := &guest{token: "of a cluster", method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)}
-		who := &access.Identity{Name: "ann", Team: "red", Namespaces: []string{"a"}, Roles: []string{"viewer"}, Expires: new(clk.Now().Add(time.Hour))}
+		who := &access.Identity{Name: "ann", Team: "red", Namespaces: []string{"a"}, Roles: []string{"viewer"}}
+		who.Expires = new(clk.Now().Add(time.Hour))
 		p, err := authorize(t.Context(), g.given.by(auth.may, false), who, g.method)
 		must.Succeed(t, err)
 		auth.admitted(g, p)
