@@ -75,8 +75,9 @@ func TestAClusterThatMovesIsReached(t *testing.T) {
 	}
 }
 
-// TestACallFollowsAClusterThatRenewsAtAnotherReplica: it waits where the cluster was, and goes where that is.
-func TestACallFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
+// newRenewing has two replicas, of which a cluster has left a to attach again with a new certificate.
+func newRenewing(t *testing.T) (*federation, *replica) {
+	t.Helper()
 	f := newFederation(t, "a", "b")
 	east, a := f.attach("east", "a", 1, 3), f.replicas["a"]
 	a.ready(f, "east", "a", 3)
@@ -86,6 +87,12 @@ func TestACallFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
 		_, here := a.fleet.Where("east")
 		return wait.If(!here, "the old stream")
 	})
+	return f, a
+}
+
+// TestACallFollowsAClusterThatRenewsAtAnotherReplica: it waits where the cluster was, and goes where that is.
+func TestACallFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
+	f, a := newRenewing(t)
 	dispatch := func(d *federationv1.Dispatch) <-chan error {
 		out := make(chan error, 1)
 		go func() {
@@ -119,15 +126,7 @@ func TestACallFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
 
 // TestATunnelFollowsAClusterThatRenewsAtAnotherReplica: it is opened where the cluster is once it has attached again.
 func TestATunnelFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
-	f := newFederation(t, "a", "b")
-	east, a := f.attach("east", "a", 1, 3), f.replicas["a"]
-	a.ready(f, "east", "a", 3)
-	east.renew()
-	east.end()
-	f.eventually(func() error {
-		_, here := a.fleet.Where("east")
-		return wait.If(!here, "the old stream")
-	})
+	f, a := newRenewing(t)
 	attached, opened := make(chan struct{}), make(chan error, 2)
 	tell := func(feed bool) func(context.Context, string) error {
 		return func(ctx context.Context, token string) error {
