@@ -21,8 +21,7 @@ import (
 
 const (
 	// MaxFollowing bounds the jobs of a group that follow calls.
-	MaxFollowing  = 1024
-	followTimeout = 10 * time.Second
+	MaxFollowing = 1024
 	// retryPause doubles, up to the caller's maximum: a store that is full for a moment costs a moment, and one that is full for
 	// hours gets few writes.
 	retryPause = 500 * time.Millisecond
@@ -31,7 +30,6 @@ const (
 // Group is the jobs of one service.
 type Group struct {
 	clock clock.WithTicker
-	log   logr.Logger
 	base  context.Context
 	stop  context.CancelFunc
 	slots chan struct{}
@@ -43,7 +41,7 @@ type Group struct {
 
 // New returns a group without jobs.
 func New(on clock.WithTicker, log logr.Logger) *Group {
-	g := &Group{clock: on, log: log, slots: make(chan struct{}, MaxFollowing)}
+	g := &Group{clock: on, slots: make(chan struct{}, MaxFollowing)}
 	g.base, g.stop = context.WithCancel(logr.NewContext(context.Background(), log))
 	return g
 }
@@ -72,21 +70,14 @@ func (g *Group) Go(job func()) bool {
 }
 
 // Follow runs a job after its call has returned.
-func (g *Group) Follow(what string, do func(ctx context.Context) error) {
-	run := func() {
-		ctx, cancel := context.WithTimeout(g.base, followTimeout)
-		defer cancel()
-		if err := do(ctx); err != nil && g.base.Err() == nil {
-			g.log.Info("Could not finish what follows an answer", "what", what, "error", err.Error())
-		}
-	}
+func (g *Group) Follow(job func()) {
 	select {
 	case g.slots <- struct{}{}:
-		if !g.Go(func() { defer func() { <-g.slots }(); run() }) {
+		if !g.Go(func() { defer func() { <-g.slots }(); job() }) {
 			<-g.slots
 		}
 	default:
-		run()
+		job()
 	}
 }
 

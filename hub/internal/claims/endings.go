@@ -3,7 +3,6 @@
 package claims
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -179,12 +178,6 @@ func (c *clusterEndings) next() (ending, bool) {
 	return ending{}, false
 }
 
-func (e *endings) len() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.total
-}
-
 // count counts the endings that were sent and not confirmed, and those that wait for their first call.
 func (e *endings) count() (unconfirmed, unsent int) {
 	e.mu.Lock()
@@ -235,11 +228,10 @@ func (s *Service) endAgain() {
 
 // followEnd sends a cluster an end whose call was counted, and while the cluster confirms them the next ones that wait.
 func (s *Service) followEnd(what ending) {
-	s.background.Follow("ending a sandbox", func(context.Context) error { // each call has its own time
+	s.background.Follow(func() {
 		for more := true; more; {
 			what, more = s.endings.over(what, s.sendEnd(what))
 		}
-		return nil
 	})
 }
 
@@ -269,9 +261,6 @@ func (s *Service) endAfter(what ending) {
 	case now:
 		s.followEnd(what)
 	case !kept:
-		s.background.Follow("ending a sandbox", func(context.Context) error {
-			s.sendEnd(what)
-			return nil
-		})
+		s.background.Follow(func() { s.sendEnd(what) })
 	}
 }

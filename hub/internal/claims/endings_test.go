@@ -301,6 +301,13 @@ func TestAnEndCountsAsUnconfirmedOnceItHasFailed(t *testing.T) {
 	want(0)
 }
 
+// len counts all that are remembered.
+func (e *endings) len() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.total
+}
+
 // leaveSandboxes makes so many claims whose callers leave while a cluster grants them.
 func (f *federation) leaveSandboxes(cluster string, n int) {
 	f.t.Helper()
