@@ -132,7 +132,7 @@ func (a *Agent) replaceIdle(ctx context.Context) error {
 		return err
 	}
 	count := 0
-	for pod, err := range sandboxcache.Live(a.reader).InPhase(ctx, sandbox.Idle, sandbox.Stopping) {
+	for pod, err := range sandboxcache.LivePods(ctx, a.reader, sandbox.Idle, sandbox.Stopping) {
 		if err != nil {
 			return fmt.Errorf("after etcd was restored: %w", err)
 		}
@@ -154,7 +154,7 @@ func (a *Agent) replaceIdle(ctx context.Context) error {
 // the current container may be another tenant's, from the time that was lost, and would pass for one that a reset has created
 // (I13).
 func (a *Agent) neverReset(ctx context.Context) error {
-	for pod, err := range sandboxcache.Live(a.reader).InPhase(ctx, sandbox.Starting, sandbox.Running) {
+	for pod, err := range sandboxcache.LivePods(ctx, a.reader, sandbox.Starting, sandbox.Running) {
 		if err != nil {
 			return fmt.Errorf("after etcd was restored: %w", err)
 		}

@@ -191,7 +191,7 @@ func countMissing(m *scalepolicy.Member) {
 
 // gatherPods counts the Pods of a member, and times the idle ones.
 func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *scalepolicy.Member) error {
-	pods, err := sandboxcache.Cached(r.client).InPool(ctx, t.key)
+	pods, err := sandboxcache.PodsOf(ctx, r.client, t.key)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func jobs(s *snapshot) []hooks.Job {
 // podsOf lists the Pods that the pool controls, and those of an earlier pool of its name that are being deleted. Once the pool is gone it
 // lists all Pods with the pool's label; because a Pod whose owner is gone still waits for its record.
 func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) ([]*corev1.Pod, error) {
-	all, err := sandboxcache.Cached(r.opts.Client).InPool(ctx, key)
+	all, err := sandboxcache.PodsOf(ctx, r.opts.Client, key)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}

@@ -57,7 +57,7 @@ func Transform(object client.Object) func(any) (any, error) {
 	case *corev1.Node:
 		return stripNode
 	case *v1alpha1.SandboxEnv, *v1alpha1.SandboxPool:
-		return stripReplicated
+		return templatesAfter(stripReplicated)
 	case *unstructured.Unstructured:
 		return stripTemplate
 	default:
@@ -159,22 +159,24 @@ func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 // lastApplied is kubectl's second copy of the object, which is never read here.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// stripReplicated removes from Envs and pools what no decision reads, and completes an Env's members. It keeps the managed fields of
-// the spec, which show the last writer of replicas, and the writers and times of those of the status, which reveal another
-// controller. Writes to either start from a live read or are a difference.
+// stripReplicated removes from Envs and pools what no decision reads, and completes an Env's members. Of the managed fields it keeps those
+// that show who wrote replicas, and the writers and times of those of the status, which reveal another controller. Writes to either start
+// from a live read or are a difference.
 func stripReplicated(object any) (any, error) {
 	o, ok := object.(client.Object)
 	if !ok {
 		return object, nil
 	}
 	withoutLastApplied(o)
-	fields := o.GetManagedFields()
-	for i := range fields {
-		if fields[i].Subresource == "status" {
-			fields[i].FieldsV1 = nil
+	entries := o.GetManagedFields()
+	for i := range entries {
+		if entries[i].Subresource == "status" {
+			entries[i].FieldsV1 = nil
+		} else {
+			entries[i].FieldsV1 = readFields(entries[i].FieldsV1)
 		}
 	}
-	o.SetManagedFields(fields)
+	o.SetManagedFields(entries)
 	if env, ok := o.(*v1alpha1.SandboxEnv); ok {
 		FillMembers(env)
 	}

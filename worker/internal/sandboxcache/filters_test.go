@@ -87,7 +87,7 @@ func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 // TestStripKeepsWhoWrote: only unread fields of Envs and pools are stripped. The other writers of a status are read.
 func TestStripKeepsWhoWrote(t *testing.T) {
 	early, late := metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
-	set := metav1.NewFieldsV1(`{"f:x":{}}`)
+	set := metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{}},"f:spec":{"f:replicas":{},"f:template":{"f:spec":{}}}}`)
 	fields := []metav1.ManagedFieldsEntry{
 		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: set},
 		{Manager: "atoll-worker", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", Time: &early, FieldsV1: set},
@@ -103,7 +103,8 @@ func TestStripKeepsWhoWrote(t *testing.T) {
 	for _, object := range []client.Object{pool, env} {
 		want := object.DeepCopyObject().(client.Object)
 		kept := slices.Clone(fields)
-		kept[1].FieldsV1, kept[3].FieldsV1 = nil, nil
+		kept[0].FieldsV1 = metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{}}}`)
+		kept[1].FieldsV1, kept[2].FieldsV1, kept[3].FieldsV1 = nil, kept[0].FieldsV1, nil
 		want.SetManagedFields(kept)
 		want.SetAnnotations(map[string]string{"a": "b"})
 		got, err := Transform(object)(object)
@@ -122,6 +123,27 @@ func TestStripKeepsWhoWrote(t *testing.T) {
 	if got, err := Transform(template)(template); err != nil || len(template.GetManagedFields()) != 0 || len(template.GetAnnotations()) != 0 ||
 		template.GetName() != "t" || template.Object["spec"] == nil {
 		t.Errorf("kept %v, %v", got, err)
+	}
+}
+
+func TestReadFields(t *testing.T) {
+	for _, tt := range []struct{ name, fields, want string }{
+		{"nothing that is read", `{"f:metadata":{},"f:spec":{"f:mode":{},"f:clusters":{}}}`, ""},
+		{"the template of an Env", `{"f:spec":{"f:mode":{},"f:templateRef":{"f:name":{}}}}`, `{"f:spec":{"f:templateRef":{}}}`},
+		{"replicas of a pool", `{"f:spec":{".":{},"f:replicas":{}}}`, `{"f:spec":{"f:replicas":{}}}`},
+		{"replicas of members", `{"f:spec":{"f:clusters":{".":{},"k:{\"clusterID\":\"east\"}":{"f:members":{
+			"k:{\"name\":\"a\"}":{".":{},"f:spec":{"f:replicas":{},"f:template":{}}},
+			"k:{\"name\":\"b\"}":{".":{},"f:name":{}}}}}}}`,
+			`{"f:spec":{"f:clusters":{"k:{\"clusterID\":\"east\"}":{"f:members":{"k:{\"name\":\"a\"}":{"f:spec":{"f:replicas":{}}}}}}}}`},
+		{"not a set", `{"f:spec":`, ""},
+	} {
+		got := ""
+		if kept := readFields(metav1.NewFieldsV1(tt.fields)); kept != nil {
+			got = kept.GetRawString()
+		}
+		if got != tt.want {
+			t.Errorf("%s: kept %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }
 

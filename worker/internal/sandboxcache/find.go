@@ -21,91 +21,41 @@ import (
 // livePage bounds each response to a live list.
 const livePage = 500
 
-// Sandboxes finds Pods. Its results may be the cache's and must not be changed.
-type Sandboxes struct {
-	reader client.Reader
-	live   bool
+// PodsOf returns all Pods that name a pool, from the cache. They must not be changed; because copying thousands of Pods on every event
+// would be most of the cost of a reconcile.
+func PodsOf(ctx context.Context, cached client.Reader, pool types.NamespacedName) ([]*corev1.Pod, error) {
+	found := &corev1.PodList{}
+	err := cached.List(ctx, found, client.InNamespace(pool.Namespace), client.MatchingFields{byPool: pool.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("finding the pods of pool %s: %w", pool, err)
+	}
+	pods := make([]*corev1.Pod, len(found.Items))
+	for i := range found.Items {
+		pods[i] = &found.Items[i]
+	}
+	return pods, nil
 }
 
-// Cached reads from informers that have the indexes.
-func Cached(reader client.Reader) Sandboxes { return Sandboxes{reader: reader} }
-
-// Live reads from the API server.
-func Live(reader client.Reader) Sandboxes { return Sandboxes{reader: reader, live: true} }
-
-// InPool returns all Pods that name a pool.
-func (s Sandboxes) InPool(ctx context.Context, pool types.NamespacedName) ([]*corev1.Pod, error) {
-	return collect(s.find(ctx, pool.Namespace, query{
-		field: byPool, values: []string{pool.Name}, labels: where{v1alpha1.SandboxPoolLabelKey: {pool.Name}},
-	}))
-}
-
-// InPhase iterates over the Pods in any of these phases. A live read is of one moment, and comes page by page.
-func (s Sandboxes) InPhase(ctx context.Context, phases ...sandbox.Phase) iter.Seq2[*corev1.Pod, error] {
+// LivePods iterates over the Pods in any of these phases. It reads them live, of one moment, and page by page.
+func LivePods(ctx context.Context, live client.Reader, phases ...sandbox.Phase) iter.Seq2[*corev1.Pod, error] {
 	values := make([]string, len(phases))
 	for i, phase := range phases {
 		values[i] = string(phase)
 	}
-	return s.find(ctx, "", query{field: byPhase, values: values, labels: where{v1alpha1.SandboxPhaseLabelKey: values}})
-}
-
-// where are the values that a label may have.
-type where map[string][]string
-
-// query is one question, for an index and for an API server.
-type query struct {
-	field  string
-	values []string
-	labels where
-}
-
-func (q *query) selector() (labels.Selector, error) {
-	selector := labels.SelectorFromSet(ours)
-	for key, values := range q.labels {
-		r, err := labels.NewRequirement(key, selection.In, values)
-		if err != nil {
-			return nil, err
-		}
-		selector = selector.Add(*r)
-	}
-	return selector, nil
-}
-
-func (s Sandboxes) find(ctx context.Context, namespace string, q query) iter.Seq2[*corev1.Pod, error] {
-	if s.live {
-		return s.ask(ctx, namespace, &q)
+	failed := func(err error) error {
+		return fmt.Errorf("finding pods by phase %s: %w", strings.Join(values, ", "), err)
 	}
 	return func(yield func(*corev1.Pod, error) bool) {
-		for _, value := range q.values {
-			found := &corev1.PodList{}
-			// Copying thousands of Pods on every event would be most of the cost of a reconcile.
-			err := s.reader.List(ctx, found, client.InNamespace(namespace), client.MatchingFields{q.field: value}, client.UnsafeDisableDeepCopy)
-			if err != nil {
-				yield(nil, q.failed(err))
-				return
-			}
-			for i := range found.Items {
-				if !yield(&found.Items[i], nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (s Sandboxes) ask(ctx context.Context, namespace string, q *query) iter.Seq2[*corev1.Pod, error] {
-	return func(yield func(*corev1.Pod, error) bool) {
-		selector, err := q.selector()
+		in, err := labels.NewRequirement(v1alpha1.SandboxPhaseLabelKey, selection.In, values)
 		if err != nil {
-			yield(nil, q.failed(err))
+			yield(nil, failed(err))
 			return
 		}
+		selector := client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(ours).Add(*in)}
 		for next := ""; ; {
 			page := &corev1.PodList{}
-			err := s.reader.List(ctx, page, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector},
-				client.Limit(livePage), client.Continue(next))
-			if err != nil {
-				yield(nil, q.failed(err))
+			if err := live.List(ctx, page, selector, client.Limit(livePage), client.Continue(next)); err != nil {
+				yield(nil, failed(err))
 				return
 			}
 			for i := range page.Items {
@@ -118,21 +68,6 @@ func (s Sandboxes) ask(ctx context.Context, namespace string, q *query) iter.Seq
 			}
 		}
 	}
-}
-
-func (q *query) failed(err error) error {
-	return fmt.Errorf("finding pods by %s %s: %w", q.field, strings.Join(q.values, ", "), err)
-}
-
-func collect(pods iter.Seq2[*corev1.Pod, error]) ([]*corev1.Pod, error) {
-	var out []*corev1.Pod
-	for pod, err := range pods {
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, pod)
-	}
-	return out, nil
 }
 
 // PoolsOf returns the pools that an Env owns, from the cache.

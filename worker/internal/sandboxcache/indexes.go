@@ -17,10 +17,9 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// The indexed fields. Those of Pods come first.
+// The indexed fields.
 const (
-	byPool  = "sandbox.pool" // the name; the cache adds the namespace
-	byPhase = "sandbox.phase"
+	byPool = "sandbox.pool" // of Pods: the name; the cache adds the namespace
 
 	byController = "pool.ownerUID"    // of pools: the Env that owns them
 	byTemplate   = "env.templateName" // of Envs
@@ -39,7 +38,6 @@ type Index struct {
 func Indexes() []Index {
 	return []Index{
 		{&corev1.Pod{}, byPool, poolOf},
-		{&corev1.Pod{}, byPhase, label(v1alpha1.SandboxPhaseLabelKey)},
 		{&v1alpha1.SandboxPool{}, byController, controllers},
 		{&v1alpha1.SandboxEnv{}, byTemplate, template},
 		{&v1alpha1.SandboxPool{}, byPoolTemplate, poolTemplate},
@@ -86,15 +84,6 @@ func Exact(selector fields.Selector) (field, value string, ok bool) {
 }
 
 func sameKind(a, b client.Object) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
-
-func label(key string) client.IndexerFunc {
-	return func(object client.Object) []string {
-		if value := object.GetLabels()[key]; value != "" {
-			return []string{value}
-		}
-		return nil
-	}
-}
 
 // poolOf indexes a Pod whose pool label was edited under its owner as well.
 func poolOf(object client.Object) []string {

@@ -194,9 +194,8 @@ func (q *Quota) held(team string, except types.NamespacedName) Amount {
 // livePods returns what the team's Pods need, existing or on their way, from the cache of Pods; because pools report them late.
 func (q *Quota) livePods(ctx context.Context, team string) (Amount, error) {
 	var sum Amount
-	cached := sandboxcache.Cached(q.Reader)
 	for pool := range q.snapshot[team] {
-		pods, err := cached.InPool(ctx, pool)
+		pods, err := sandboxcache.PodsOf(ctx, q.Reader, pool)
 		if err != nil {
 			return Amount{}, fmt.Errorf("listing the Pods of %s: %w", pool, err)
 		}
