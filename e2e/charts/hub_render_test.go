@@ -458,6 +458,45 @@ func TestHubAuth(t *testing.T) {
 	}
 }
 
+// What says who callers are is reached, with the account's token and CA, also where the hub has no other business with its cluster.
+func TestHubReachesWhatAuthenticatesCallers(t *testing.T) {
+	const (
+		etcd   = "store: {etcd: {endpoints: ['https://etcd:2379']}}\n"
+		oidc   = "auth: {ways: [oidc], oidc: {configMap: issuers}}\n"
+		noCopy = "registryCopy: {enabled: false}\n"
+	)
+	for values, want := range map[string][]int{
+		etcd + "auth: {ways: [kubernetes]}":   {53, 53, 2379, 443, 6443},
+		noCopy + "auth: {ways: [kubernetes]}": {53, 53, 443, 6443},
+		etcd + oidc:                           {53, 53, 2379, 443, 6443},
+		noCopy + oidc:                         {53, 53, 443, 6443},
+		noCopy + oidc + "networkPolicy: {apiServerPorts: [16443]}": {53, 53, 443, 16443},
+		oidc + "networkPolicy: {apiServerPorts: [16443]}":          {53, 53, 443, 16443},
+		etcd + "networkPolicy: {apiServerPorts: [16443]}":          {53, 53, 2379},
+	} {
+		objects := renderHub(t, values)
+		var ports []int
+		for _, rule := range as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "atoll-hub").Spec.Egress {
+			for _, port := range rule.Ports {
+				ports = append(ports, port.Port.IntValue())
+			}
+		}
+		if diff := cmp.Diff(want, ports); diff != "" {
+			t.Errorf("%s: ports out (-want +got):\n%s", values, diff)
+		}
+		pod := as[appsv1.StatefulSet](t, objects, "StatefulSet", "atoll-hub").Spec.Template.Spec
+		account, accounts := "atoll-hub", 1
+		if !strings.Contains(values, "auth:") {
+			account, accounts = "", 0
+		}
+		if n := kindsOf(objects)["ServiceAccount"]; n != accounts || pod.ServiceAccountName != account ||
+			*pod.AutomountServiceAccountToken != (accounts == 1) {
+			t.Errorf("%s: %d ServiceAccounts, the Pod's is %q, its token is mounted: %t", values, n, pod.ServiceAccountName,
+				*pod.AutomountServiceAccountToken)
+		}
+	}
+}
+
 // With its catalogue in its cluster the hub may read those objects, and write their status and finalizers; else it may do nothing of it.
 func TestHubTakesTheCatalogue(t *testing.T) {
 	if arguments := hubArguments(renderHubPod(t, "")); slices.Contains(arguments, "--catalog=kubernetes") {

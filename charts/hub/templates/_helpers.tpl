@@ -93,6 +93,18 @@ true
 {{- if eq .Values.catalog "kubernetes" }}true{{ end -}}
 {{- end }}
 
+{{/* "true" where the hub checks tokens of issuers. */}}
+{{- define "hub.checksTokens" -}}
+{{- if has "oidc" .Values.auth.ways }}true{{ end -}}
+{{- end }}
+
+{{/* "true" where the hub has a ServiceAccount and reaches its cluster's API server. With oidc an issuer may be that cluster. */}}
+{{- define "hub.account" -}}
+{{- if or (include "hub.registryCopy" .) (include "hub.asksCluster" .) (include "hub.takesCatalog" .) (include "hub.checksTokens" .) -}}
+true
+{{- end -}}
+{{- end }}
+
 {{/* Where Pods are spread without topologySpreadConstraints. */}}
 {{- define "hub.spread" -}}
 {{- $selector := include "hub.selector" . -}}
