@@ -7,8 +7,10 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 
 	"navix.sh/atoll/e2e/must"
 )
@@ -86,6 +88,28 @@ func TestAlerts(t *testing.T) {
 	}
 	if len(seen) < 20 {
 		t.Errorf("only %d alerts and groups were read", len(seen))
+	}
+}
+
+// TestAlertsOnSingleEventsFireAtTheFirst: an increase alone misses the event that a counter's series begins with.
+func TestAlertsOnSingleEventsFireAtTheFirst(t *testing.T) {
+	const misses = "the first event does not fire it"
+	for expr, want := range map[string]string{
+		`increase(x_total{a="b"}[1h]) > 0`:                                                           misses,
+		`sum by (a) (increase(x_total[15m])) > 0`:                                                    misses,
+		`increase(x_total{a="b"}[1h]) > 0 or (x_total{a="b"} unless x_total{a="b"} offset 1h) > 0`:   "",
+		`increase(x_total{a="b"}[1h]) > 0 or (x_total unless x_total offset 1h) > 0`:                 misses,
+		`sum by (a) ((increase(x_total[15m]) > 0) or (x_total unless x_total offset 15m)) > 0`:       "",
+		`sum by (a) ((increase(x_total[15m]) > 0) or (x_total unless x_total offset 5m)) > 0`:        misses,
+		`sum(increase(x_total[5m])) > 0`:                                                             "", // it goes on for longer
+		`sum(increase(x_total[15m])) > 10`:                                                           "",
+		`sum(increase(x_total[15m]) > 0`:                                                             "parse error",
+		`(x - time()) / x > 0 or histogram_quantile(0.9, sum by (le) (increase(x_bucket[15m]))) > 1`: "",
+	} {
+		err := checkFirstEvents(expr, model.Duration(5*time.Minute))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", expr, err, want)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/model"
@@ -53,9 +54,11 @@ func ReadRules(data []byte) (*Rules, error) {
 // Check returns what an on-call person would miss.
 func (r Rule) Check() error {
 	var errs []error
-	if _, err := model.ParseDuration(r.For); err != nil {
+	lasts, err := model.ParseDuration(r.For)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("for: %w", err))
 	}
+	errs = append(errs, checkFirstEvents(r.Expr, lasts))
 	if s := r.Labels["severity"]; s != "critical" && s != "warning" {
 		errs = append(errs, fmt.Errorf("severity %q", s))
 	}
@@ -65,6 +68,51 @@ func (r Rule) Check() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkFirstEvents returns an error if an alert on single events misses the first one; because a counter has no series before it, and the
+// increase of a new series is 0. An alert that fires after the whole window is about events that go on.
+func checkFirstEvents(text string, lasts model.Duration) error {
+	expr, err := parser.ParseExpr(text)
+	if err != nil {
+		return fmt.Errorf("expr: %w", err)
+	}
+	has, wants := map[string]bool{}, []string{}
+	parser.Inspect(expr, func(node parser.Node, parents []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.BinaryExpr:
+			has[n.String()] = true
+		case *parser.Call:
+			if n.Func.Name != "increase" || !slices.ContainsFunc(parents, aboveZero) {
+				break
+			}
+			if window, ok := n.Args[0].(*parser.MatrixSelector); ok && time.Duration(lasts) < window.Range {
+				selector := window.VectorSelector.String()
+				wants = append(wants, fmt.Sprintf("%s unless %s offset %s", selector, selector, model.Duration(window.Range)))
+			}
+		}
+		return nil
+	})
+	var errs []error
+	for _, want := range wants {
+		added, err := parser.ParseExpr(want)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", want, err))
+		} else if !has[added.String()] {
+			errs = append(errs, fmt.Errorf("the first event does not fire it, want `or (%s)`", want))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// aboveZero reports whether a node is a comparison with "> 0".
+func aboveZero(node parser.Node) bool {
+	comparison, ok := node.(*parser.BinaryExpr)
+	if !ok || comparison.Op != parser.GTR {
+		return false
+	}
+	threshold, ok := comparison.RHS.(*parser.NumberLiteral)
+	return ok && threshold.Val == 0
 }
 
 // ReadDashboard collects the queries of a Grafana dashboard.
