@@ -432,7 +432,8 @@ func TestWorkerNetworkPolicy(t *testing.T) {
 		"":                                     {53, 53, 443, 6443},
 		"hub: {address: h:443}":                {53, 53, 443, 6443, 443, 8443, 8444},
 		"hub: {address: '[2001:db8::1]:8443'}": {53, 53, 443, 6443, 8443, 8444},
-		allOfWorker:                            {53, 53, 16443, 30443, 8443, 8444, 4317, 3128},
+		"hub: {address: 'a:30443,[2001:db8::1]:443,b:30443'}": {53, 53, 443, 6443, 30443, 443, 8443, 8444},
+		allOfWorker: {53, 53, 16443, 30443, 8443, 8444, 4317, 3128},
 	} {
 		if diff := cmp.Diff(want, egress(values)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", values, diff)

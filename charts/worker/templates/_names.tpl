@@ -80,8 +80,11 @@ atoll-sandboxd:{{ default .Chart.AppVersion (.Values.image.tag | splitList "@" |
 {{- if not (kindIs "invalid" .Values.replicas) }}{{ int .Values.replicas }}{{ else if .Values.hosted.enabled }}2{{ else }}{{ ternary 2 1 (eq (include "worker.peers" .) "true") }}{{ end }}
 {{- end }}
 
-{{- define "worker.hubPort" -}}
-{{- .Values.hub.address | splitList ":" | last }}
+{{/* Ports of the hub's addresses, and the one of its Pod: a hub in this cluster is reached on that, whatever the Service's is. */}}
+{{- define "worker.hubPorts" -}}
+{{- $ports := list }}
+{{- range splitList "," .Values.hub.address }}{{ $ports = append $ports (dict "port" (splitList ":" . | last | int)) }}{{ end }}
+{{- append $ports (dict "port" 8443) | uniq | toJson }}
 {{- end }}
 
 {{/* A file that is applied without helm as well. It is written for the namespace atoll-system and the cluster CLUSTER_ID. */}}
