@@ -42,7 +42,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_worker_pool_pods",
-			Help: "Pods of a pool by phase; unavailable ones are idle and not ready. Only the first 1000 pools.",
+			Help: "Pods of a pool by phase; unavailable ones are idle and not ready, and stuck ones of these do not become ready. " +
+				"Only the first 1000 pools.",
 		}, []string{"namespace", "pool", "phase"}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_worker_pool_claims_waiting",
@@ -88,7 +89,7 @@ func (m *metrics) observe(key types.NamespacedName, c *status.Counts, waiting in
 		m.series[key] = true
 	}
 	for phase, n := range map[string]int32{
-		"idle": c.Idle, "unavailable": c.Unavailable, "starting": c.Starting,
+		"idle": c.Idle, "unavailable": c.Unavailable, "stuck": c.Causes.Pods(), "starting": c.Starting,
 		"running": c.Running, "stopping": c.Stopping, "failed": c.Failed,
 	} {
 		m.pods.WithLabelValues(key.Namespace, key.Name, phase).Set(float64(n))

@@ -6,9 +6,44 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/worker/internal/pool/status"
 )
+
+// Pods that have just been created are unavailable and not stuck: a busy pool always has some.
+func TestStuckPodsAreCountedApart(t *testing.T) {
+	m, err := newMetrics(prometheus.NewRegistry())
+	must.Succeed(t, err)
+	key := types.NamespacedName{Namespace: "default", Name: "p"}
+	pods := []*corev1.Pod{
+		idlePodOf("fine", readyNow), idlePodOf("new", waitsFor("ContainerCreating")), idlePodOf("late", waitsFor("ContainerCreating")),
+		idlePodOf("homeless", unscheduled), idlePodOf("refused", waitsFor("ErrImagePull")),
+	}
+	ages := map[types.UID]time.Duration{
+		"new": time.Second, "late": status.StuckAfter, "homeless": status.StuckAfter, "refused": time.Second,
+	}
+	for _, step := range []struct {
+		pods []*corev1.Pod
+		want map[string]float64
+	}{
+		{pods, map[string]float64{"idle": 5, "unavailable": 4, "stuck": 3}},
+		{pods[:2], map[string]float64{"idle": 2, "unavailable": 1, "stuck": 0}},
+	} {
+		counts := status.Count(step.pods, ages)
+		m.observe(key, &counts, 0)
+		for phase, want := range step.want {
+			if got := testutil.ToFloat64(m.pods.WithLabelValues(key.Namespace, key.Name, phase)); got != want {
+				t.Errorf("%d pods: %v are %s, want %v", len(step.pods), got, phase, want)
+			}
+		}
+	}
+}
 
 // The length of a queue is written once in three seconds, with its current value.
 func TestPendingRequestsAreWrittenEveryThreeSeconds(t *testing.T) {

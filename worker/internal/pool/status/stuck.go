@@ -38,6 +38,15 @@ func (c Causes) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// Pods returns how many Pods do not become ready.
+func (c Causes) Pods() int32 {
+	var n int32
+	for i := range c {
+		n += int32(c[i].Pods)
+	}
+	return n
+}
+
 // causesOf returns why idle Pods do not become ready. It omits Pods that are on their way.
 func causesOf(pods []*corev1.Pod, ages map[types.UID]time.Duration) Causes {
 	var causes Causes
