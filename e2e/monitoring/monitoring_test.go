@@ -5,12 +5,14 @@ package monitoring
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"navix.sh/atoll/e2e/must"
 )
@@ -36,6 +38,7 @@ func TestQueriesAreHeldToMetrics(t *testing.T) {
 		`sum by (cause) (rate(atoll_hub_a_total{result="x"}[5m])) / on (job) group_left atoll_link_c > 0`: "",
 		`histogram_quantile(0.9, sum by (le, file) (rate(atoll_hub_wait_seconds_bucket[5m])))`:            "",
 		`atoll_hub_wait_seconds_count + absent(atoll_worker_elsewhere)`:                                   "",
+		`max by (cluster) (atoll_link_c{cluster="east"})`:                                                 "",
 		`rate(atoll_hub_a[5m])`:                   "there is no metric atoll_hub_a",
 		`atoll_hub_a_total_count`:                 "there is no metric",
 		`atoll_hub_wait_seconds`:                  "is a histogram",
@@ -109,6 +112,39 @@ func TestAlertsOnSingleEventsFireAtTheFirst(t *testing.T) {
 		err := checkFirstEvents(expr, model.Duration(5*time.Minute))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", expr, err, want)
+		}
+	}
+}
+
+// TestAlertsTellHostedClustersApart: what aggregates or joins metrics of workers keeps the label of hosted ones, and the summary has it.
+func TestAlertsTellHostedClustersApart(t *testing.T) {
+	data, err := os.ReadFile("../../charts/worker/files/monitoring/rules.yaml")
+	must.Succeed(t, err)
+	rules, err := ReadRules(data)
+	must.Succeed(t, err)
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			expr, err := parser.ParseExpr(r.Expr)
+			must.Succeed(t, err)
+			absent := false
+			parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+				switch n := node.(type) {
+				case *parser.Call:
+					absent = absent || n.Func.Name == "absent"
+				case *parser.AggregateExpr:
+					if slices.Contains(n.Grouping, ofHosted) == n.Without {
+						t.Errorf("%s: %s drops the label %s", r.Alert, n, ofHosted)
+					}
+				case *parser.BinaryExpr:
+					if m := n.VectorMatching; m != nil && slices.Contains(m.MatchingLabels, ofHosted) != m.On {
+						t.Errorf("%s: %s joins clusters", r.Alert, n)
+					}
+				}
+				return nil
+			})
+			if !absent && !strings.Contains(r.Annotations["summary"], "{{ with $labels.cluster }}") {
+				t.Errorf("%s: the summary does not say which hosted cluster it is: %s", r.Alert, r.Annotations["summary"])
+			}
 		}
 	}
 }
