@@ -64,6 +64,24 @@ func TestHostedWorkersHaveNoRightsInTheirOwnCluster(t *testing.T) {
 	})
 }
 
+// TestHostedWorkersReadTheirConfigMapsElsewhere: what the served clusters have in ConfigMaps of their own is refused, not dropped.
+func TestHostedWorkersReadTheirConfigMapsElsewhere(t *testing.T) {
+	const hosted = "hosted: {enabled: true}\n"
+	wantRefusals(t, workerRelease(""), hosted, map[string]string{
+		"teamQuotas: {enabled: true, teams: {ml: {maxReplicas: 40}}}":    "'/teamQuotas/teams'",
+		"instanceTypes: {small: {requests: {cpu: 1}}}":                   "'/instanceTypes'",
+		"tls: {certManager: {enabled: true, issuerRef: {name: anyone}}}": "'/tls/certManager/enabled'",
+	})
+	release := workerRelease("")
+	release.Values = hosted + "teamQuotas: {enabled: true}\n"
+	objects, err := helm.Template(t.Context(), release)
+	must.Succeed(t, err)
+	args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
+	if n := kindsOf(objects)["ConfigMap"]; n != 0 || !slices.Contains(args, "--team-quotas") {
+		t.Errorf("there are %d ConfigMaps, and the worker has %q", n, args)
+	}
+}
+
 // TestHostedProvidersHaveTheirRights: no right but to what the provider reads, where it is, and to write what the worker keeps.
 func TestHostedProvidersHaveTheirRights(t *testing.T) {
 	const keeps = "atoll-system: coordination.k8s.io/leases get,list,create,update,delete"
