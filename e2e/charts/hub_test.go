@@ -172,6 +172,31 @@ func remains(ctx context.Context, namespace string) ([]string, error) {
 	return names, nil
 }
 
+// TestNotesInviteToTheLinksPort: an invitation names port 8443 by itself, so another one has to be told.
+func TestNotesInviteToTheLinksPort(t *testing.T) {
+	release := harness.Release{Name: "atoll-hub", Namespace: restrictedNamespace(t, "hub-notes"), Chart: helm.Chart("hub")}
+	const named = "ca: {enabled: true, hubNames: [hub.example.org, other]}\n"
+	for values, want := range map[string]string{
+		"ca: {enabled: true}": " --hub-address HOST:8443",
+		"ca: {enabled: true}\nservice: {link: {type: NodePort, nodePort: 30443}}":      " --hub-address HOST:30443",
+		"ca: {enabled: true, hubNames: ['2001:db8::1']}\nservice: {link: {port: 443}}": " --hub-address [2001:db8::1]:443",
+		named:                                   "",
+		named + "service: {link: {port: 9443}}": " --hub-address hub.example.org:9443",
+		named + "service: {link: {type: NodePort, nodePort: 30443}}":                " --hub-address hub.example.org:30443",
+		named + "service: {link: {type: NodePort}}":                                 " --hub-address hub.example.org:NODE_PORT",
+		named + "service: {link: {type: LoadBalancer, nodePort: 30443}}":            "",
+		named + "service: {link: {type: LoadBalancer, port: 443, nodePort: 30443}}": " --hub-address hub.example.org:443",
+	} {
+		release.Values = values
+		notes, err := helm.In(east.Kubeconfig()).Install(t.Context(), release, "--dry-run=server")
+		must.Succeed(t, err)
+		_, line, found := strings.Cut(notes, "atollctl cluster invite NAME")
+		if line, _, _ = strings.Cut(line, "\n"); !found || line != want {
+			t.Errorf("%s: the notes invite with %q, want %q", values, line, want)
+		}
+	}
+}
+
 // wantTaken has the API server look at every object of a kind that it knows, field by field.
 func wantTaken(t *testing.T, values, namespace string, objects harness.Objects) {
 	t.Helper()

@@ -41,6 +41,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join "," $names -}}
 {{- end -}}
 
+{{/* The port of the link for workers of other clusters. */}}
+{{- define "hub.linkPort" -}}
+{{- with .Values.service.link -}}
+{{- if ne .type "NodePort" }}{{ int .port }}{{ else if .nodePort }}{{ int .nodePort }}{{ else }}NODE_PORT{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "hub.tlsSecret" -}}
 {{- default (printf "%s-tls" (include "hub.fullname" .)) .Values.tls.secretName -}}
 {{- end }}
