@@ -76,7 +76,7 @@ func report(w io.Writer, output string, seen *doctor.Snapshot) error {
 	switch {
 	case slices.ContainsFunc(found, func(d doctor.Diagnosis) bool { return d.Severity != doctor.Info }):
 		return exitFound
-	case len(seen.Blind) > 0:
+	case !seen.Whole():
 		return exitBlind
 	}
 	return nil

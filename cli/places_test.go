@@ -144,6 +144,9 @@ func TestReport(t *testing.T) {
 				"--raw /readyz?verbose\n", exitFound},
 		"blind": {&doctor.Snapshot{Snapshot: &verify.Snapshot{Blind: []verify.Blind{{What: "metrics x", Why: "timeout"}}}},
 			"info      metrics x: timeout (NotTold)\n          → check the address\n", exitBlind},
+		"unread": {&doctor.Snapshot{Snapshot: &verify.Snapshot{}, Sites: map[string]*doctor.Site{"east": {
+			Unread: []doctor.Unread{{What: "leases: forbidden"}}}}},
+			"info      east, API server: leases: forbidden (NotTold)\n          → ask with the rights of a cluster administrator\n", exitBlind},
 	} {
 		tc.seen.Now = time.Unix(0, 0)
 		var b strings.Builder

@@ -187,7 +187,7 @@ func TestDiagnose(t *testing.T) {
 			site := s.Sites["east"]
 			site.CRDs["sandboxenvs.agents.navix.sh"] = &CRD{Missing: []string{"spec.overrides", "status.scalingGroups"}}
 			site.Denied, site.Policies = []string{"delete pods", "atoll-sync: patch sandboxenvs/status"}, policies[1:]
-			site.Unread = []string{"Pods of atoll-system: forbidden"}
+			site.Unread = []Unread{{What: "Pods of atoll-system: forbidden"}, {What: "rights: not read within 15s", Late: true}}
 		},
 		"another-controller": func(s *Snapshot) {
 			status := func(manager string, ago time.Duration) metav1.ManagedFieldsEntry {

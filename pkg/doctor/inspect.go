@@ -4,8 +4,10 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +68,7 @@ func (p Place) inspect(ctx context.Context) *Site {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			site.Unread = append(site.Unread, err.Error())
+			site.Unread = append(site.Unread, Unread{What: err.Error()})
 			return site
 		}
 	}
@@ -74,7 +76,8 @@ func (p Place) inspect(ctx context.Context) *Site {
 	config.QPS = -1 // the API server's own fairness decides
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return site // it is unreachable; the look at the federation reports that as well
+		site.Unread = append(site.Unread, Unread{What: "client: " + err.Error()})
+		return site
 	}
 	i := inspector{p, c, site}
 	for what, ask := range map[string]func(context.Context) error{
@@ -83,14 +86,21 @@ func (p Place) inspect(ctx context.Context) *Site {
 		i.try(ctx, what, ask)
 	}
 	i.try(ctx, "rights", i.rights) // last: where it asks for them depends on the Deployments
-	slices.Sort(site.Unread)
+	slices.SortFunc(site.Unread, func(a, b Unread) int { return strings.Compare(a.What, b.What) })
 	return site
 }
 
+// try records what could not be read, also for want of time; because a look without it would pass for a complete one.
 func (i inspector) try(ctx context.Context, what string, ask func(context.Context) error) {
-	if err := ask(ctx); err != nil && ctx.Err() == nil {
-		i.site.Unread = append(i.site.Unread, fmt.Sprintf("%s: %v", what, err))
+	err := ask(ctx)
+	if err == nil {
+		return
 	}
+	unread := Unread{What: fmt.Sprintf("%s: %v", what, err)}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		unread = Unread{What: fmt.Sprintf("%s: not read within %s", what, inspectTimeout), Late: true}
+	}
+	i.site.Unread = append(i.site.Unread, unread)
 }
 
 func (i inspector) crds(ctx context.Context) error {

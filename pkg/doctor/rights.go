@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -113,29 +114,41 @@ func questions(own string, served []string) (all []question) {
 	return all
 }
 
+// reviewsAtOnce is how many permissions an API server is asked for at a time; because one after the other takes longer than
+// inspectTimeout where each takes long, or many namespaces are served.
+const reviewsAtOnce = 8
+
 // rights asks the API server instead of reading roles; because its decision counts.
 func (i inspector) rights(ctx context.Context) error {
 	served, err := i.served(ctx)
 	if err != nil {
 		return err
 	}
-	for _, q := range questions(i.Namespace, served) {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + i.Namespace + ":" + q.account, ResourceAttributes: &q.ResourceAttributes,
-		}}
-		if err := i.client.Create(ctx, review); err != nil {
-			return err
-		}
-		if review.Status.Allowed {
-			continue
-		}
-		denied := q.String()
-		if len(served) > 0 && q.Namespace != "" {
-			denied += " in " + q.Namespace
-		}
-		i.site.Denied = append(i.site.Denied, denied)
+	all := questions(i.Namespace, served)
+	denied := make([]string, len(all)) // in the order of the questions
+	asking, within := errgroup.WithContext(ctx)
+	asking.SetLimit(reviewsAtOnce)
+	for n, q := range all {
+		asking.Go(func() error {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + i.Namespace + ":" + q.account, ResourceAttributes: &q.ResourceAttributes,
+			}}
+			if err := i.client.Create(within, review); err != nil {
+				return err
+			}
+			if review.Status.Allowed {
+				return nil
+			}
+			denied[n] = q.String()
+			if len(served) > 0 && q.Namespace != "" {
+				denied[n] += " in " + q.Namespace
+			}
+			return nil
+		})
 	}
-	return nil
+	err = asking.Wait()
+	i.site.Denied = slices.DeleteFunc(denied, func(s string) bool { return s == "" })
+	return err
 }
 
 // served returns the namespaces that the worker serves; none means all. Its Deployment tells. For a worker that runs elsewhere,

@@ -56,8 +56,13 @@ func installations(s *Snapshot) []Diagnosis {
 				What: "not in force: " + strings.Join(missing, ", ") + "; users can change what only workers may",
 				Do:   helm + " --set admissionPolicies.enabled=true"})
 		}
-		for _, why := range site.Unread {
-			add(Diagnosis{Reason: NotTold, Severity: Info, Object: "API server", What: why, Do: "ask with the rights of a cluster administrator"})
+		for _, unread := range site.Unread {
+			d := Diagnosis{Reason: NotTold, Severity: Info, Object: "API server", What: unread.What,
+				Do: "ask with the rights of a cluster administrator"}
+			if unread.Late {
+				d.Do = s.kubectl(id) + " get --raw /readyz?verbose"
+			}
+			add(d)
 		}
 		for _, d := range worker(s, id, site) {
 			add(d)

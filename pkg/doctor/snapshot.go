@@ -42,8 +42,24 @@ type Site struct {
 	Pods []corev1.Pod
 	// ForeignLeases are leases that other controllers of the same objects hold, or held.
 	ForeignLeases []foreigncontroller.Lease
-	// Unread is what could not be read, with the reason.
-	Unread []string
+	// Unread is what could not be read.
+	Unread []Unread
+}
+
+// Unread is something that could not be read.
+type Unread struct {
+	What string // with the reason
+	Late bool   // the API server did not respond in time
+}
+
+// Whole reports whether everything could be read.
+func (s *Snapshot) Whole() bool {
+	for _, site := range s.Sites {
+		if len(site.Unread) > 0 {
+			return false
+		}
+	}
+	return len(s.Blind) == 0
 }
 
 // CRD is what an installed CRD lacks.
