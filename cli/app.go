@@ -128,6 +128,9 @@ func (a *app) resolve() error {
 	return nil
 }
 
+// maxMessage bounds a response; because a server bounds pages by number, and one of large Envs is more than the 4 MiB that gRPC takes.
+const maxMessage = 64 << 20
+
 func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 	if err := a.resolve(); err != nil {
 		return err
@@ -138,6 +141,7 @@ func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds), grpc.WithUnaryInterceptor(a.explainCall),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		// A create may wait for long: a server that is gone must not look like one that waits.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}

@@ -82,7 +82,7 @@ func top(ctx context.Context, w io.Writer, c clients, interval time.Duration, on
 type look struct {
 	at       time.Time
 	clusters *sandboxv1.ListClustersResponse
-	envs     *sandboxv1.ListEnvsResponse
+	envs     []*sandboxv1.Env
 	replicas []*sandboxv1.Replica // of the hub; one is not shown
 }
 
@@ -93,13 +93,13 @@ func takeLook(ctx context.Context, c clients, interval time.Duration) (*look, er
 	if err != nil {
 		return nil, err
 	}
-	envs, err := c.envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{PageSize: 1000})
+	envs, err := allEnvs(ctx, c, &sandboxv1.ListEnvsRequest{})
 	if err != nil {
 		return nil, err
 	}
 	// A worker has no replicas of a hub, and a key may not be allowed to see them: top goes without.
 	replicas, _ := c.hub.ListReplicas(ctx, &sandboxv1.ListReplicasRequest{})
-	return &look{at: time.Now(), clusters: clusters, envs: envs, replicas: replicas.GetReplicas()}, nil
+	return &look{at: time.Now(), clusters: clusters, envs: envs.items, replicas: replicas.GetReplicas()}, nil
 }
 
 func (l *look) running() (n int32) {
@@ -116,7 +116,7 @@ func (l *look) print(w io.Writer, previous *look) error {
 		change = fmt.Sprintf(" (%+d)", l.running()-previous.running())
 	}
 	fmt.Fprintf(&out, "%s   %s, %s, %d running%s\n\n", l.at.Format(time.TimeOnly),
-		plural.Of(len(l.clusters.GetClusters()), "cluster"), plural.Of(len(l.envs.GetEnvs()), "env"), l.running(), change)
+		plural.Of(len(l.clusters.GetClusters()), "cluster"), plural.Of(len(l.envs), "env"), l.running(), change)
 	if len(l.replicas) > 1 {
 		if err := replicaView.list(&out, "table", l.replicas, nil); err != nil {
 			return err
@@ -127,7 +127,7 @@ func (l *look) print(w io.Writer, previous *look) error {
 		return err
 	}
 	out.WriteByte('\n')
-	if err := envView.list(&out, "table", l.envs.GetEnvs(), nil); err != nil {
+	if err := envView.list(&out, "table", l.envs, nil); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, strings.TrimRight(out.String(), "\n")+"\n")

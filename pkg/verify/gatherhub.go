@@ -39,6 +39,8 @@ func NewHubReader(conn grpc.ClientConnInterface) *HubReader {
 
 const (
 	pageSize = 1000
+	// envsPage is smaller; because an Env names all its clusters with their members, and a response of over 4 MiB fails.
+	envsPage = 100
 	// maxAsked bounds how many claim keys, and how many sandboxes, one look asks the hub for individually.
 	maxAsked = 500
 )
@@ -56,7 +58,7 @@ func (r *HubReader) look(ctx context.Context) (*Hub, error) {
 	}
 	for token := ""; ; {
 		begin := time.Now()
-		page, err := r.Envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{PageSize: pageSize, PageToken: token})
+		page, err := r.Envs.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{PageSize: envsPage, PageToken: token})
 		if err != nil {
 			return nil, fmt.Errorf("listing Envs: %w", err)
 		}
