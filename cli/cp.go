@@ -5,9 +5,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path"
@@ -28,7 +30,7 @@ func cpCommand(a *app) *cobra.Command {
 		Short: "Copy a file or a folder into a sandbox, or out of it",
 		Long: `Copy a file or a folder into a sandbox, or out of it. PATH is absolute. A destination that ends with a slash, or is a folder of
 this machine, gets the file under its name; a folder's content becomes that of the destination. LOCAL may be -, for what atollctl reads or
-prints.
+prints. A file of this machine appears, or is replaced, once it is whole.
 
 Files and folders go by the sandbox's daemon. Where there is none, or an older one, they need tar in the sandbox's image, which exec runs.`,
 		Example: `  atollctl cp data.csv 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/tmp/
@@ -164,12 +166,63 @@ func (c *copying) down(ctx context.Context, from, local string) error {
 	if info, err := os.Stat(local); strings.HasSuffix(local, string(filepath.Separator)) || err == nil && info.IsDir() {
 		local = filepath.Join(local, path.Base(from))
 	}
+	return toFile(local, func(w io.Writer) error { return c.content(ctx, from, w) })
+}
+
+// toFile lets write fill a file of this machine. A regular one, or one that is missing, appears once it is whole; because a part must not
+// be taken for the whole, and a copy that fails must leave what was there. Another kind, such as a pipe, is written to as it is.
+func toFile(local string, write func(io.Writer) error) error {
+	info, err := os.Stat(local)
+	_, missing := os.Lstat(local)
+	switch {
+	case err == nil && info.Mode().IsRegular():
+		target, err := filepath.EvalSymlinks(local)
+		if err == nil {
+			err = writable(target)
+		}
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", local, err)
+		}
+		mode := info.Mode().Perm()
+		return replace(target, mode, func(file *os.File) error {
+			if err := write(file); err != nil {
+				return err
+			}
+			return file.Chmod(mode) // whatever the umask is
+		})
+	case errors.Is(missing, fs.ErrNotExist):
+		return replace(local, 0o666, func(file *os.File) error { return write(file) })
+	}
 	file, err := os.Create(local)
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", local, err)
 	}
-	if err := errors.Join(c.content(ctx, from, file), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(local)) // a part must not be taken for the whole
+	return errors.Join(write(file), file.Close())
+}
+
+// writable returns an error for a file that may not be written to; because a rename would replace it.
+func writable(path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// replace lets write fill a file beside path, which takes its place. Of the mode it has what the umask leaves.
+func replace(path string, mode fs.FileMode, write func(*os.File) error) error {
+	file, err := os.OpenFile(filepath.Join(filepath.Dir(path), ".atollctl-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err = write(file); err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
 	}
 	return nil
 }
