@@ -171,9 +171,9 @@ func (f *contextFile) names() (out []string) {
 // current context's, which then counts for nothing: its token is not for that server.
 func (a *app) useContext(flags *pflag.FlagSet) error {
 	said := func(flag string) bool { f := flags.Lookup(flag); return f != nil && f.Changed }
-	if f := flags.Lookup("context"); f != nil && f.Annotations != nil { // --context is kubectl's here
-		if _, other := f.Annotations[config.LineOnly]; other {
-			a.contextName = os.Getenv(config.EnvName("context"))
+	if f := flags.Lookup("context"); f != nil {
+		if other, alone := f.Annotations[config.LineOnly]; alone { // --context is kubectl's here
+			a.contextName = cmp.Or(other...)
 		}
 	}
 	if said("server") && a.contextName == "" {

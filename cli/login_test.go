@@ -350,3 +350,24 @@ func TestContexts(t *testing.T) {
 		t.Errorf("an unknown field: %v", err)
 	}
 }
+
+// The context of a file of --config is atollctl's own, also for commands whose --context is kubectl's.
+func TestAFilesContextIsAtollctls(t *testing.T) {
+	atHome(t)
+	hub, address := startTokenHub(t)
+	dir := t.TempDir()
+	key, file := filepath.Join(dir, "key"), filepath.Join(dir, "flags.yaml")
+	must.Succeed(t, os.WriteFile(key, []byte("atoll_a\n"), 0o600))
+	must.Succeed(t, os.WriteFile(file, []byte("context: a\n"), 0o600))
+	succeed(t, "config", "set-context", "a", "--server", address, "--token-file", key)
+	succeed(t, "config", "set-context", "b", "--server", "127.0.0.1:1")
+	succeed(t, "config", "use-context", "b")
+	var said shown
+	err := command(t.Context(), &said, &said, "doctor", "--config", file)
+	if err == nil || exitCodeOf(err) != exitFound { // this hub tells of nothing but its clusters
+		t.Errorf("%v\n%s", err, said.text())
+	}
+	if got := hub.last(t); got != "Bearer atoll_a" {
+		t.Errorf("the hub saw %q", got)
+	}
+}

@@ -33,6 +33,7 @@ func (f *secretFlags) bind(flags *pflag.FlagSet, name string) {
 	flags.StringVar(&f.name, "name", name, "what the chart calls itself there: the name of its release, as a rule; the Secret is NAME-tls")
 	flags.StringVar(&f.namespace, "namespace", "atoll-system", "namespace of the release")
 	flags.StringVar(&f.context, "context", "", "kubectl's context, for the command that is printed")
+	kubectlsContext(flags)
 	flags.BoolVar(&f.renew, "renew", false, "issue anew what has been issued before")
 }
 
@@ -93,9 +94,10 @@ func pkiHubCommand() *cobra.Command {
 	var f secretFlags
 	var hosts []string
 	cmd := &cobra.Command{
-		Use:     "hub --dir DIR --host NAME|IP,...",
-		Short:   "Issue the hub's certificate",
-		Example: "  atollctl pki hub --dir pki --host hub.example.org,192.0.2.7",
+		Use:         "hub --dir DIR --host NAME|IP,...",
+		Short:       "Issue the hub's certificate",
+		Example:     "  atollctl pki hub --dir pki --host hub.example.org,192.0.2.7",
+		Annotations: map[string]string{withoutContext: ""},
 		Long: `Issue the hub's certificate. --host are the names and addresses by which workers and callers reach it from outside of
 its cluster; the names of its Services, and localhost for port-forwarding, are in it anyway. --renew without --host
 keeps those of the last one.`,
@@ -122,10 +124,11 @@ keeps those of the last one.`,
 func pkiClusterCommand() *cobra.Command {
 	var f secretFlags
 	cmd := &cobra.Command{
-		Use:     "cluster ID --dir DIR",
-		Short:   "Issue a cluster's certificate, for its worker",
-		Example: "  atollctl pki cluster east --dir pki --context kind-east",
-		Args:    cobra.ExactArgs(1),
+		Use:         "cluster ID --dir DIR",
+		Short:       "Issue a cluster's certificate, for its worker",
+		Example:     "  atollctl pki cluster east --dir pki --context kind-east",
+		Annotations: map[string]string{withoutContext: ""},
+		Args:        cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := args[0]
 			if !link.ValidClusterID(id) {

@@ -159,3 +159,21 @@ func TestPKIRefuses(t *testing.T) {
 		t.Errorf("in the directory: %v, want the CA alone, its key for its owner", left)
 	}
 }
+
+// The key goes to the cluster that the command line names, and to no context that is atollctl's.
+func TestPKITakesKubectlsContextFromTheCommandLineAlone(t *testing.T) {
+	atHome(t)
+	dir := filepath.Join(t.TempDir(), "pki")
+	succeed(t, "pki", "init", "--dir", dir)
+	t.Setenv("ATOLL_CONTEXT", "prod")
+	byEnvironment := succeed(t, "pki", "hub", "--dir", dir)
+	must.Succeed(t, os.Unsetenv("ATOLL_CONTEXT"))
+	file := filepath.Join(t.TempDir(), "flags.yaml")
+	must.Succeed(t, os.WriteFile(file, []byte("context: prod\n"), 0o600))
+	byFile := succeed(t, "pki", "cluster", "east", "--dir", dir, "--config", file)
+	for _, printed := range []string{byEnvironment, byFile} {
+		if !strings.HasPrefix(printed, "kubectl -n atoll-system create secret ") {
+			t.Errorf("printed %s", printed)
+		}
+	}
+}

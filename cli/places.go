@@ -28,13 +28,18 @@ type places struct {
 func (p *places) bind(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&p.contexts, "context", nil,
 		"[ID=]CONTEXT of kubectl for a cluster; ID is the cluster's id, if it is not the context's name (repeatable)")
-	// The environment's ATOLL_CONTEXT is atollctl's own context, here as in every command.
-	flags.Lookup("context").Annotations = map[string][]string{config.LineOnly: nil}
+	kubectlsContext(flags)
 	flags.StringArrayVar(&p.kubeconfigs, "kubeconfig", nil,
 		"[ID=]FILE: where contexts are; without --context, the current one of each file is a cluster (repeatable)")
 	flags.StringArrayVar(&p.metrics, "metrics", nil, "[NAME=]URL of a hub's or worker's metrics (repeatable)")
 	flags.StringVar(&p.namespace, "system-namespace", "atoll-system", "namespace of the workers")
 	flags.BoolVar(&p.noHub, "no-hub", false, "do not look at the hub of --server")
+}
+
+// kubectlsContext says that --context is one of kubectl. ATOLL_CONTEXT, and context in a file of --config, are atollctl's own context in
+// every command.
+func kubectlsContext(flags *pflag.FlagSet) {
+	flags.Lookup("context").Annotations = map[string][]string{config.LineOnly: nil}
 }
 
 // site is a cluster to read.

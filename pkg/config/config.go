@@ -18,7 +18,8 @@ const (
 	// EnvPrefix is the prefix of a flag's environment variable: --data-dir is ATOLL_DATA_DIR.
 	EnvPrefix = "ATOLL_"
 	fileFlag  = "config"
-	// LineOnly annotates a flag that only the command line sets; because another flag has its name in the environment.
+	// LineOnly annotates a flag that only the command line sets; because another flag has its name in the environment and the file. What
+	// these have for the other one becomes the annotation's value.
 	LineOnly = "atoll-line-only"
 )
 
@@ -50,7 +51,14 @@ func Load(flags *pflag.FlagSet, env func(string) (string, bool), readFile func(s
 	flags.Visit(func(f *pflag.Flag) { onCommandLine[f.Name] = true })
 	flags.VisitAll(func(f *pflag.Flag) {
 		value, ok := env(EnvName(f.Name))
-		if _, alone := f.Annotations[LineOnly]; alone || !ok || onCommandLine[f.Name] {
+		if !ok {
+			return
+		}
+		if _, alone := f.Annotations[LineOnly]; alone {
+			f.Annotations[LineOnly] = []string{value}
+			return
+		}
+		if onCommandLine[f.Name] {
 			return
 		}
 		onCommandLine[f.Name] = true
@@ -80,14 +88,24 @@ func loadFile(flags *pflag.FlagSet, path string, taken map[string]bool, readFile
 	sort.Strings(keys)
 	var errs []error
 	for _, key := range keys {
-		if flags.Lookup(key) == nil || key == fileFlag || key == "help" {
+		f := flags.Lookup(key)
+		if f == nil || key == fileFlag || key == "help" {
 			errs = append(errs, fmt.Errorf("%s: unknown key %q; valid: %s", path, key, strings.Join(names(flags), ", ")))
 			continue
 		}
-		if taken[key] {
+		other, alone := f.Annotations[LineOnly]
+		switch {
+		case alone && len(other) == 0:
+			var text string
+			if text, err = single(values[key]); err == nil {
+				f.Annotations[LineOnly] = []string{text}
+			}
+		case alone || taken[key]:
 			continue
+		default:
+			err = set(flags, key, values[key])
 		}
-		if err := set(flags, key, values[key]); err != nil {
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: key %q: %w", path, key, err))
 		}
 	}
@@ -95,16 +113,8 @@ func loadFile(flags *pflag.FlagSet, path string, taken map[string]bool, readFile
 }
 
 func set(flags *pflag.FlagSet, name string, value any) error {
-	switch v := value.(type) {
-	case nil:
-		return errors.New("has no value")
-	case map[string]any:
-		return errors.New("is a mapping, want a single value or a list")
-	case []any:
-		list, ok := flags.Lookup(name).Value.(pflag.SliceValue)
-		if !ok {
-			return errors.New("is a list, want a single value")
-		}
+	list, takesList := flags.Lookup(name).Value.(pflag.SliceValue)
+	if v, isList := value.([]any); isList && takesList {
 		items := make([]string, 0, len(v))
 		for _, item := range v {
 			items = append(items, fmt.Sprint(item))
@@ -114,15 +124,30 @@ func set(flags *pflag.FlagSet, name string, value any) error {
 		}
 		flags.Lookup(name).Changed = true
 		return nil
+	}
+	text, err := single(value)
+	if err != nil {
+		return err
+	}
+	return flags.Set(name, text)
+}
+
+// single returns a value that is no list, as a flag takes it.
+func single(value any) (string, error) {
+	switch v := value.(type) {
+	case nil:
+		return "", errors.New("has no value")
+	case map[string]any:
+		return "", errors.New("is a mapping, want a single value or a list")
+	case []any:
+		return "", errors.New("is a list, want a single value")
 	case float64:
 		// YAML arrives as JSON: an integer must not become 1e+06.
 		if v == float64(int64(v)) {
-			return flags.Set(name, fmt.Sprint(int64(v)))
+			return fmt.Sprint(int64(v)), nil
 		}
-		return flags.Set(name, fmt.Sprint(v))
-	default:
-		return flags.Set(name, fmt.Sprint(v))
 	}
+	return fmt.Sprint(value), nil
 }
 
 func names(flags *pflag.FlagSet) []string {

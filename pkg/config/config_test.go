@@ -91,3 +91,35 @@ func TestBindKeepsThePreRun(t *testing.T) {
 		t.Errorf("err %v, pre-run saw the environment: %v", err, ran)
 	}
 }
+
+// Only the command line sets a flag that is annotated so. What the environment has for the other flag of its name, else the file, is kept.
+func TestLineOnly(t *testing.T) {
+	for name, tc := range map[string]struct {
+		env        map[string]string
+		file       string
+		args       []string
+		is, other  string
+		wantsError bool
+	}{
+		"environment": {env: map[string]string{"ATOLL_CONTEXT": "prod"}, file: "context: stage", other: "prod"},
+		"file":        {file: "context: stage", args: []string{"--context=kind"}, is: "kind", other: "stage"},
+		"neither":     {args: []string{"--context=kind"}, is: "kind"},
+		"a list":      {file: "context: [a, b]", wantsError: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+			is := flags.String("context", "", "")
+			flags.Lookup("context").Annotations = map[string][]string{LineOnly: nil}
+			flags.String("config", "x", "")
+			must.Succeed(t, flags.Parse(tc.args))
+			err := Load(flags, func(name string) (string, bool) { v, ok := tc.env[name]; return v, ok },
+				func(string) ([]byte, error) { return []byte(tc.file), nil })
+			if (err != nil) != tc.wantsError {
+				t.Errorf("%v, want an error: %t", err, tc.wantsError)
+			}
+			if other := strings.Join(flags.Lookup("context").Annotations[LineOnly], ","); *is != tc.is || other != tc.other {
+				t.Errorf("it is %q and the other one %q, want %q and %q", *is, other, tc.is, tc.other)
+			}
+		})
+	}
+}
