@@ -177,16 +177,17 @@ func (f *secretFlags) issue(
 	return f.printCommand(cmd.OutOrStdout(), files, last != nil)
 }
 
-// printCommand prints the kubectl command for the Secret. `apply` would keep a copy of the key in an annotation.
-func (f *secretFlags) printCommand(w io.Writer, files link.Files, replace bool) error {
+// printCommand prints the kubectl command for the Secret. A renewal is applied by the server; because the Secret is missing where an
+// earlier command has failed, and an apply by the client would keep a copy of the key in an annotation.
+func (f *secretFlags) printCommand(w io.Writer, files link.Files, renewal bool) error {
 	kubectl := "kubectl"
 	if f.context != "" {
 		kubectl += " --context " + quoted(f.context)
 	}
 	command := fmt.Sprintf("%s -n %s create secret generic %s --from-file=tls.crt=%s --from-file=tls.key=%s --from-file=ca.crt=%s",
 		kubectl, quoted(f.namespace), quoted(f.name+"-tls"), quoted(files.Cert), quoted(files.Key), quoted(files.CA))
-	if replace {
-		command += fmt.Sprintf(" --dry-run=client -o yaml | %s replace -f -", kubectl)
+	if renewal {
+		command += fmt.Sprintf(" --dry-run=client -o yaml | %s apply --server-side --force-conflicts -f -", kubectl)
 	}
 	if _, err := fmt.Fprintln(w, command); err != nil {
 		return fmt.Errorf("printing: %w", err)
