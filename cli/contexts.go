@@ -171,6 +171,9 @@ func (f *contextFile) names() (out []string) {
 // current context's, which then counts for nothing: its token is not for that server.
 func (a *app) useContext(flags *pflag.FlagSet) error {
 	said := func(flag string) bool { f := flags.Lookup(flag); return f != nil && f.Changed }
+	if err := a.nearerToken(flags); err != nil {
+		return err
+	}
 	if f := flags.Lookup("context"); f != nil {
 		if other, alone := f.Annotations[config.LineOnly]; alone { // --context is kubectl's here
 			a.contextName = cmp.Or(other...)
@@ -202,6 +205,24 @@ func (a *app) useContext(flags *pflag.FlagSet) error {
 	}
 	if !said("token") && !said("token-file") {
 		a.tokenFile, a.side, a.printed = side.TokenFile, side, &printedToken{}
+	}
+	return nil
+}
+
+// nearerToken drops the one of --token and --token-file that is farther from the command line. Of two in the environment, or in the file of
+// --config, the token's file counts.
+func (a *app) nearerToken(flags *pflag.FlagSet) error {
+	if a.token == "" || a.tokenFile == "" {
+		return nil
+	}
+	token, file := config.SourceOf(flags.Lookup("token")), config.SourceOf(flags.Lookup("token-file"))
+	if token == config.FromLine && file == config.FromLine {
+		return usagef("--token and --token-file exclude each other")
+	}
+	if token > file {
+		a.tokenFile = ""
+	} else {
+		a.token = ""
 	}
 	return nil
 }

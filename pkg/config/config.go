@@ -21,7 +21,41 @@ const (
 	// LineOnly annotates a flag that only the command line sets; because another flag has its name in the environment and the file. What
 	// these have for the other one becomes the annotation's value.
 	LineOnly = "atoll-line-only"
+
+	sourceKey = "atoll-source" // annotates a flag that environment or file have set
 )
+
+// Source is where the value of a flag comes from. The nearer one is the greater.
+type Source int
+
+// The sources.
+const (
+	FromDefault Source = iota
+	FromFile
+	FromEnvironment
+	FromLine
+)
+
+// SourceOf returns the source of a flag, after Load.
+func SourceOf(f *pflag.Flag) Source {
+	switch from := strings.Join(f.Annotations[sourceKey], ""); {
+	case from == "environment":
+		return FromEnvironment
+	case from == "file":
+		return FromFile
+	case f.Changed:
+		return FromLine
+	default:
+		return FromDefault
+	}
+}
+
+func note(f *pflag.Flag, from string) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[sourceKey] = []string{from}
+}
 
 // Bind adds --config to cmd, and fills cmd's flags from the environment and the file before it runs. cmd's own
 // PersistentPreRunE runs afterwards.
@@ -62,6 +96,7 @@ func Load(flags *pflag.FlagSet, env func(string) (string, bool), readFile func(s
 			return
 		}
 		onCommandLine[f.Name] = true
+		note(f, "environment")
 		if err := flags.Set(f.Name, value); err != nil {
 			errs = append(errs, fmt.Errorf("environment %s: %w", EnvName(f.Name), err))
 		}
@@ -103,6 +138,7 @@ func loadFile(flags *pflag.FlagSet, path string, taken map[string]bool, readFile
 		case alone || taken[key]:
 			continue
 		default:
+			note(f, "file")
 			err = set(flags, key, values[key])
 		}
 		if err != nil {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"navix.sh/atoll/e2e/must"
+)
+
+// Of --token and --token-file the one counts that is nearer to the command line.
+func TestTheNearerTokenCounts(t *testing.T) {
+	atHome(t)
+	hub, address := startTokenHub(t)
+	dir := t.TempDir()
+	key, file := filepath.Join(dir, "key"), filepath.Join(dir, "flags.yaml")
+	must.Succeed(t, os.WriteFile(key, []byte("of-a-file\n"), 0o600))
+	must.Succeed(t, os.WriteFile(file, []byte("token-file: "+key+"\n"), 0o600))
+	for name, tc := range map[string]struct {
+		token, tokenFile string // in the environment
+		args             []string
+		want             string
+	}{
+		"--token before the environment's file":       {"", key, []string{"--token", "given"}, "given"},
+		"--token-file before the environment's token": {"of-the-environment", "", []string{"--token-file", key}, "of-a-file"},
+		"the environment's token before --config's":   {"of-the-environment", "", []string{"--config", file}, "of-the-environment"},
+		"of two in the environment, the token's file": {"of-the-environment", key, nil, "of-a-file"},
+		"an empty one is none":                        {"of-the-environment", "", []string{"--token-file", ""}, "of-the-environment"},
+		"of all, what is given on the command line":   {"of-the-environment", key, []string{"--token", "given", "--config", file}, "given"},
+		"one of --config where there is no other one": {"", "", []string{"--config", file}, "of-a-file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("ATOLL_TOKEN", tc.token)
+			t.Setenv("ATOLL_TOKEN_FILE", tc.tokenFile)
+			for variable, value := range map[string]string{"ATOLL_TOKEN": tc.token, "ATOLL_TOKEN_FILE": tc.tokenFile} {
+				if value == "" {
+					must.Succeed(t, os.Unsetenv(variable))
+				}
+			}
+			succeed(t, append([]string{"clusters", "--server", address}, tc.args...)...)
+			if got := hub.last(t); got != "Bearer "+tc.want {
+				t.Errorf("the hub saw %q, want %s", got, tc.want)
+			}
+		})
+	}
+	err := command(t.Context(), io.Discard, io.Discard, "clusters", "--server", address, "--token", "given", "--token-file", key)
+	if err == nil || exitCodeOf(err) != exitUsage {
+		t.Errorf("both on the command line: %v", err)
+	}
+}
