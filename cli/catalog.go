@@ -4,13 +4,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // catalogued tells where an Env or a template of the catalogue is, in few words.
@@ -202,7 +205,7 @@ func importCommand(a *app) *cobra.Command {
 		Use:   "import [NAMESPACE/]NAME",
 		Short: "Take an Env that was applied in the clusters into the catalogue",
 		Long: `Take an Env that was applied in the clusters into the catalogue: each cluster's own segment, and what most clusters have of the
-rest. It prints the manifest, and what differs between clusters.`,
+rest. It prints the manifest, and what differs between clusters. Nothing is put into the catalogue while a cluster cannot be asked.`,
 		Example: `  atollctl envs import agents/shell --dry-run`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -217,24 +220,36 @@ rest. It prints the manifest, and what differs between clusters.`,
 				for _, d := range got.GetDifferences() {
 					fmt.Fprintln(cmd.ErrOrStderr(), "differs: "+clip.Line(d))
 				}
-				for _, t := range got.GetClusters() {
-					if t.GetState() != sandboxv1.CatalogCluster_APPLIED {
-						fmt.Fprintf(cmd.ErrOrStderr(), "not asked: %s: %s\n", t.GetClusterId(), clip.Line(t.GetMessage()))
-					}
-				}
-				if a.output == "json" {
-					return encode(cmd.OutOrStdout(), a.output, got)
-				}
-				text, err := manifestYAML(got.GetManifest())
-				if err != nil {
-					return err
-				}
-				_, err = cmd.OutOrStdout().Write(text)
-				return err
+				return showImport(cmd.OutOrStdout(), a.output, got)
 			})
 		},
 	}
 	of.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, "print the manifest, and put nothing into the catalogue")
 	return cmd
+}
+
+// showImport prints the manifest, and fails if it lacks the part of a cluster that could not be asked.
+func showImport(out io.Writer, format string, got *sandboxv1.ImportEnvResponse) error {
+	if format == "json" {
+		if err := encode(out, format, got); err != nil {
+			return err
+		}
+	} else {
+		text, err := manifestYAML(got.GetManifest())
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, c := range got.GetClusters() {
+		if c.GetState() != sandboxv1.CatalogCluster_APPLIED {
+			errs = append(errs, problem.New(problem.Unavailable, "the manifest may lack the part of %s, which could not be asked: %s",
+				c.GetClusterId(), clip.Line(c.GetMessage())))
+		}
+	}
+	return errors.Join(errs...)
 }

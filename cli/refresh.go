@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 )
 
 var refreshView = view[*sandboxv1.RefreshedMember]{
@@ -73,7 +74,9 @@ func showRefresh(out io.Writer, format string, got *sandboxv1.RefreshEnvResponse
 	}
 	var errs []error
 	for _, m := range got.GetMembers() {
-		if m.GetOutcome() == sandboxv1.RefreshedMember_REFUSED {
+		switch m.GetOutcome() {
+		case sandboxv1.RefreshedMember_REFRESHED, sandboxv1.RefreshedMember_UNCHANGED, sandboxv1.RefreshedMember_WOULD_REFRESH:
+		default:
 			errs = append(errs, fmt.Errorf("%s/%s was not refreshed: %s", m.GetClusterId(), m.GetName(), m.GetMessage()))
 		}
 		if len(m.GetChanges()) > 0 && tabular(format) {
@@ -83,7 +86,8 @@ func showRefresh(out io.Writer, format string, got *sandboxv1.RefreshEnvResponse
 		}
 	}
 	for _, f := range got.GetFailures() {
-		errs = append(errs, fmt.Errorf("cluster %s: %s: %s", f.GetClusterId(), f.GetReason(), f.GetMessage()))
+		why := problem.New(problem.Reason(f.GetReason()), "%s", f.GetMessage()) // which gives the exit code
+		errs = append(errs, fmt.Errorf("cluster %s: %w", f.GetClusterId(), why))
 	}
 	return errors.Join(errs...)
 }

@@ -26,10 +26,12 @@ func TestShowRefresh(t *testing.T) {
 	if err := showRefresh(&out, "name", got); err != nil || out.String() != "east/a\neast/b\n" {
 		t.Errorf("%v, names printed\n%s", err, out.String())
 	}
+	got.Members[0].Outcome, got.Members[0].Message = sandboxv1.RefreshedMember_OUTCOME_UNSPECIFIED, "not told"
 	got.Members[1].Outcome, got.Members[1].Message = sandboxv1.RefreshedMember_REFUSED, "no such template"
 	got.Failures = []*sandboxv1.RefreshFailure{{ClusterId: "west", Reason: "UNAVAILABLE", Message: "not connected"}}
 	err := showRefresh(&out, "json", got)
-	if err == nil || !strings.Contains(err.Error(), "east/b was not refreshed: no such template") ||
+	if err == nil || exitCodeOf(err) != 4 || !strings.Contains(err.Error(), "east/a was not refreshed: not told") ||
+		!strings.Contains(err.Error(), "east/b was not refreshed: no such template") ||
 		!strings.Contains(err.Error(), "cluster west: UNAVAILABLE: not connected") {
 		t.Errorf("a refusal and a failure: %v", err)
 	}

@@ -170,7 +170,8 @@ func afterChange(path string) string {
 }
 
 // ImportEnv takes an Env that was applied in the clusters into the catalogue. Where clusters differ in more than their segments, what
-// most of them have counts, and the differences are told.
+// most of them have counts, and the differences are told. Nothing is put into the catalogue while a cluster cannot be asked; because the
+// Env would lack its part, and a later import is refused.
 func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest) (*sandboxv1.ImportEnvResponse, error) {
 	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return nil, err
@@ -194,15 +195,19 @@ func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest)
 	}
 	asked.Wait()
 	var parts []manifest.Object
-	var from []string
+	var from, away []string
 	for i, o := range found {
 		if failures[i] != nil {
-			out.Clusters = append(out.Clusters, failures[i])
+			out.Clusters, away = append(out.Clusters, failures[i]), append(away, ids[i]+": "+failures[i].GetMessage())
 		}
 		if part, ok := o.Part(ids[i]); o != nil && ok {
 			parts, from = append(parts, part), append(from, ids[i])
 			out.Clusters = append(out.Clusters, &sandboxv1.CatalogCluster{ClusterId: ids[i], State: sandboxv1.CatalogCluster_APPLIED})
 		}
+	}
+	if len(away) > 0 && !in.GetDryRun() {
+		return nil, problem.New(problem.Unavailable, "%s was not read in every cluster, so that the catalogue's would lack parts: %s", ref,
+			clip.Text(strings.Join(away, "; "), maxMessage))
 	}
 	if len(parts) == 0 {
 		return nil, problem.New(problem.NotFound, "no cluster that responded has a segment of its own in %s", ref)
@@ -228,9 +233,14 @@ func (s *Service) readAt(ctx context.Context, cluster string, ref manifest.Ref) 
 		{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name},
 	}})
 	var o manifest.Object
-	if found := result.GetOutcomes(); err == nil && len(found) == 1 && len(found[0].GetManifest()) > 0 {
-		if o, err = manifest.Parse(found[0].GetManifest()); err == nil && o.Ref() != ref {
-			err = fmt.Errorf("cluster %s returned %s", cluster, clip.Text(o.Ref().String(), maxMessage))
+	if found := result.GetOutcomes(); err == nil && len(found) == 1 {
+		switch one := found[0]; {
+		case len(one.GetManifest()) > 0:
+			if o, err = manifest.Parse(one.GetManifest()); err == nil && o.Ref() != ref {
+				err = fmt.Errorf("cluster %s returned %s", cluster, clip.Text(o.Ref().String(), maxMessage))
+			}
+		case one.GetState() == federationv1.CatalogOutcome_PENDING: // its API server did not respond
+			err = problem.New(problem.Unavailable, "cluster %s did not read it: %s", cluster, clip.Text(one.GetMessage(), maxMessage))
 		}
 	}
 	if err != nil {
