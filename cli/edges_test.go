@@ -425,12 +425,19 @@ func TestAServerThatHangs(t *testing.T) {
 	}{
 		{server, "create --env py --claim-key k", "the same command with --claim-key k asks for its sandbox again"},
 		{runner(silent.Addr().String()), "clusters", ""},
+		{runner(silent.Addr().String()), "logs id-east", ""},
 	} {
 		_, stderr, code := tc.server.run(t.Context(), tc.line+" --timeout 50ms")
 		if code != 4 || !strings.HasPrefix(stderr, "atollctl: "+string(tc.server)+" has not responded within 50ms (--timeout) (DEADLINE)\n") ||
 			!strings.Contains(stderr, tc.hint) || strings.Contains(stderr, "context deadline") {
 			t.Errorf("%s: exit code %d, %q", tc.line, code, stderr)
 		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, stderr, code := runner(silent.Addr().String()).run(ctx, "cp "+someSandbox+":/data - --timeout 50ms")
+	if code != 4 || !strings.Contains(stderr, "timeout awaiting response headers") {
+		t.Errorf("cp: exit code %d, %q", code, stderr)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -18,12 +19,13 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// client is a client of REST.
-func (a *app) client() (*client.Client, error) {
+// client returns a client of the server's REST API. A response begins within so long; 0: without a limit.
+func (a *app) client(begins time.Duration) (*client.Client, error) {
 	p, err := a.place()
 	if err != nil {
 		return nil, err
 	}
+	p.transport.ResponseHeaderTimeout = begins
 	return client.New(client.Options{Server: p.base.String(), TokenSource: a.bearer, HTTP: p.http})
 }
 
@@ -42,7 +44,7 @@ The Env's template needs atoll-sandboxd; without it the exit code is 8.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: firstOnly(a.completeSandboxes),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
+			c, err := a.client(a.limit())
 			if err != nil {
 				return err
 			}

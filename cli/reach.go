@@ -26,8 +26,11 @@ const (
 type place struct {
 	base   url.URL
 	header http.Header
+	limit  time.Duration // of the beginning of a response
 	http   *http.Client
 	socket websocket.Dialer
+
+	transport *http.Transport // of http
 }
 
 func (a *app) place() (*place, error) {
@@ -42,16 +45,23 @@ func (a *app) place() (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := net.Dialer{Timeout: handshakeTimeout, KeepAlive: pingEvery}
+	handshake := min(handshakeTimeout, a.limit())
+	dialer := net.Dialer{Timeout: handshake, KeepAlive: pingEvery}
 	p := &place{
 		base:   url.URL{Scheme: "http", Host: a.server},
 		header: http.Header{},
-		http:   &http.Client{Transport: &http.Transport{TLSClientConfig: config, DialContext: dialer.DialContext, DisableKeepAlives: true}},
+		limit:  a.limit(),
 		socket: websocket.Dialer{
-			TLSClientConfig: config, NetDialContext: dialer.DialContext, HandshakeTimeout: handshakeTimeout,
+			TLSClientConfig: config, NetDialContext: dialer.DialContext, HandshakeTimeout: handshake,
 			ReadBufferSize: reach.MaxMessage, WriteBufferSize: reach.MaxMessage,
 		},
+		transport: &http.Transport{
+			TLSClientConfig: config, DialContext: dialer.DialContext, DisableKeepAlives: true, TLSHandshakeTimeout: handshake,
+			// It counts from the end of the request to the headers of the response; so it cuts no upload, and no log that is followed.
+			ResponseHeaderTimeout: a.limit(),
+		},
 	}
+	p.http = &http.Client{Transport: p.transport}
 	if config != nil {
 		p.base.Scheme = "https"
 	}
@@ -75,8 +85,12 @@ func (p *place) get(ctx context.Context, id, what string, query url.Values) (*ht
 		return nil, fmt.Errorf("asking %s: %w", p.base.Host, err)
 	}
 	request.Header = p.header
+	began := time.Now()
 	answer, err := p.http.Do(request)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() == nil && time.Since(began) >= p.limit:
+		return nil, problem.New(problem.Deadline, "%s has not responded within %s (--timeout)", p.base.Host, p.limit)
+	case err != nil:
 		return nil, unreachable(p, err)
 	}
 	if answer.StatusCode != http.StatusOK {

@@ -147,7 +147,7 @@ func (j *oneJob) cancel(ctx context.Context, c clients, request *sandboxv1.Creat
 // inside runs the command, and returns its exit code.
 func (j *oneJob) inside(ctx context.Context, id string) (code int, err error) {
 	if !j.stdin && !j.tty {
-		at, err := j.app.client()
+		at, err := j.app.client(j.app.limit())
 		if err != nil {
 			return exitNotRun, err
 		}
