@@ -96,11 +96,12 @@ type clients struct {
 func (a *app) call(cmd *cobra.Command, f func(ctx context.Context, c clients) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.limit())
 	defer cancel()
-	return a.connect(func(c clients) error { return f(ctx, c) })
+	return a.connect(ctx, func(c clients) error { return f(ctx, c) })
 }
 
-func (a *app) connect(f func(c clients) error) error {
-	return a.dial(func(conn *grpc.ClientConn) error {
+// connect calls f with a connection. ctx bounds how long the token for it may take.
+func (a *app) connect(ctx context.Context, f func(c clients) error) error {
+	return a.dial(ctx, func(conn *grpc.ClientConn) error {
 		return f(clients{
 			sandboxes: sandboxv1.NewSandboxesClient(conn), claims: sandboxv1.NewClaimsClient(conn),
 			clusters: sandboxv1.NewClustersClient(conn), envs: sandboxv1.NewEnvsClient(conn),
@@ -131,7 +132,7 @@ func (a *app) resolve() error {
 // maxMessage bounds a response; because a server bounds pages by number, and one of large Envs is more than the 4 MiB that gRPC takes.
 const maxMessage = 64 << 20
 
-func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
+func (a *app) dial(ctx context.Context, f func(conn *grpc.ClientConn) error) error {
 	if err := a.resolve(); err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 		// A create may wait for long: a server that is gone must not look like one that waits.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}
-	token, err := a.bearer()
+	token, err := a.bearer(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,7 +185,7 @@ func (a *app) explainCall(
 		return problem.New(problem.Unavailable, "%s was not reached: %s", a.server, withHint(transportError.ReplaceAllString(p.Message, "$1")))
 	}
 	if p.Reason == problem.Unauthenticated {
-		if token, err := a.bearer(); err == nil && token == "" {
+		if token, err := a.bearer(ctx); err == nil && token == "" {
 			return problem.New(problem.Unauthenticated, "%s wants an API key or a token, and none was given: --token-file, or atollctl config",
 				a.server)
 		}
@@ -254,7 +255,7 @@ type printedToken struct {
 const printedLasts = 5 * time.Minute
 
 // bearer returns the token for the server, by now: that of a context may be renewed.
-func (a *app) bearer() (string, error) {
+func (a *app) bearer(ctx context.Context) (string, error) {
 	if a.tokenFile == "" && a.side == nil {
 		return a.token, nil
 	}
@@ -264,7 +265,9 @@ func (a *app) bearer() (string, error) {
 		if a.side.Exec != nil && a.printed.token != "" && time.Since(a.printed.at) < printedLasts {
 			return a.printed.token, nil
 		}
-		token, err := a.side.token()
+		ctx, cancel := context.WithTimeout(ctx, a.limit())
+		defer cancel()
+		token, err := a.side.token(ctx)
 		a.printed.token, a.printed.at = token, time.Now()
 		return token, err
 	}
@@ -286,12 +289,15 @@ func loopback(address string) bool {
 
 // bearerToken sends an API key or a token; over plaintext only if the user asked for plaintext or the server is this machine.
 type bearerToken struct {
-	token func() (string, error)
+	token func(context.Context) (string, error)
 	tls   bool
 }
 
-func (b bearerToken) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	token, err := b.token()
+func (b bearerToken) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	token, err := b.token(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}

@@ -196,7 +196,7 @@ not replaced.`,
 			if err != nil {
 				return err
 			}
-			return a.connect(func(c clients) error { return a.edit(cmd, c, ref) })
+			return a.connect(cmd.Context(), func(c clients) error { return a.edit(cmd, c, ref) })
 		},
 	}
 	of.bind(cmd.Flags())

@@ -83,7 +83,7 @@ func (a *app) complete(cmd *cobra.Command, f func(context.Context, clients) ([]s
 	ctx, cancel := context.WithTimeout(base, completionTimeout)
 	defer cancel()
 	var found []string
-	err := a.connect(func(c clients) error {
+	err := a.connect(ctx, func(c clients) error {
 		var err error
 		found, err = f(ctx, c)
 		return err

@@ -241,8 +241,8 @@ func contextless(cmd *cobra.Command) bool {
 const tokenPatience = time.Minute
 
 // token returns the token that the context says.
-func (h *hubSide) token() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tokenPatience)
+func (h *hubSide) token(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, tokenPatience)
 	defer cancel()
 	switch {
 	case h.Exec != nil:

@@ -3,10 +3,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"navix.sh/atoll/e2e/must"
 )
@@ -49,5 +53,18 @@ func TestTheNearerTokenCounts(t *testing.T) {
 	err := command(t.Context(), io.Discard, io.Discard, "clusters", "--server", address, "--token", "given", "--token-file", key)
 	if err == nil || exitCodeOf(err) != exitUsage {
 		t.Errorf("both on the command line: %v", err)
+	}
+}
+
+// The command of a context ends with the call that its token is for.
+func TestATokenTakesNoLongerThanItsCall(t *testing.T) {
+	atHome(t)
+	_, address := startTokenHub(t)
+	succeed(t, "config", "set-context", "a", "--server", address, "--exec-command", "sleep", "--exec-arg", "300")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := command(ctx, io.Discard, io.Discard, "clusters", "--timeout", "50ms")
+	if err == nil || !strings.Contains(err.Error(), "getting a token from sleep") || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Errorf("a call of 50ms: %v", err)
 	}
 }

@@ -50,7 +50,7 @@ Files and folders go by the sandbox's daemon. Where there is none, or an older o
 			if !path.IsAbs(there.path) {
 				return usagef("path %q is not absolute", there.path)
 			}
-			api, err := a.client(a.limit())
+			api, err := a.client(cmd.Context(), a.limit())
 			if err != nil {
 				return err
 			}

@@ -171,7 +171,7 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 			if err != nil {
 				return err
 			}
-			return a.connect(func(c clients) error {
+			return a.connect(cmd.Context(), func(c clients) error {
 				sandbox, err := a.create(cmd, c, request)
 				if err != nil {
 					return &hinted{err, createHint(err, request)}

@@ -40,7 +40,7 @@ Exit code: 0 all is well, 1 something is wrong, 2 nothing wrong was found and no
   atollctl doctor -o json | jq '.[] | select(.severity == "critical")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := where.with(a, func(f *verify.Federation, sites []site) error {
+			err := where.with(cmd.Context(), a, func(f *verify.Federation, sites []site) error {
 				places := make([]doctor.Place, 0, len(sites))
 				for _, s := range sites {
 					places = append(places, doctor.Place{ID: s.id, Context: s.context, Namespace: where.namespace, Config: s.config})

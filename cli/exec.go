@@ -92,7 +92,7 @@ type execution struct {
 
 // run returns the exit code, and an error if the code is not the command's own.
 func (e *execution) run(ctx context.Context, a *app, id string, query url.Values) (code int, err error) {
-	p, err := a.place()
+	p, err := a.place(ctx)
 	if err != nil {
 		return exitNotRun, err
 	}

@@ -58,7 +58,7 @@ type listener[T any] struct {
 }
 
 func (d display[T]) run(f following) error {
-	return d.app.connect(func(c clients) error {
+	return d.app.connect(d.cmd.Context(), func(c clients) error {
 		switch {
 		case f.wait != "":
 			return d.await(c, f)

@@ -57,7 +57,7 @@ func credentialCommand(a *app) *cobra.Command {
 		Example: "  atollctl kubeconfig credential --context prod",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			token, err := a.bearer()
+			token, err := a.bearer(cmd.Context())
 			if err != nil {
 				return err
 			}

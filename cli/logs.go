@@ -45,7 +45,7 @@ container's image must have.`,
 			if container != "" {
 				query.Set("container", container)
 			}
-			p, err := a.place()
+			p, err := a.place(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	err := newRoot().ExecuteContext(ctx)
 	stop()
 	var code exitCode
@@ -33,6 +33,14 @@ func main() {
 		reportError(os.Stderr, err)
 		os.Exit(int(exitCodeOf(err)))
 	}
+}
+
+// interruptible returns a context that an interrupt ends. A second one ends the program; because what it waits for may not end with the
+// context.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 func newRoot() *cobra.Command {

@@ -37,7 +37,7 @@ when the session ends. The Env's template needs atoll-sandboxd.`,
 				o.Env = namespace + "/" + name
 			}
 			var err error
-			if o.Client, err = a.client(a.timeout); err != nil { // by default a create takes as long as its server waits
+			if o.Client, err = a.client(cmd.Context(), a.timeout); err != nil { // by default a create takes as long as its server waits
 				return err
 			}
 			return mcpserver.New(o).Run(cmd.Context(), &mcp.StdioTransport{})

@@ -49,7 +49,7 @@ func (a *app) explainGone(ctx context.Context, id string, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortCall)
 	defer cancel()
-	_ = a.connect(func(c clients) error {
+	_ = a.connect(ctx, func(c clients) error {
 		if s, getErr := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id}); getErr == nil {
 			if over := usable(s); over != nil {
 				err = over

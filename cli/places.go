@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -118,7 +119,7 @@ var errNowhere = errors.New("there is nowhere to look: name clusters with --cont
 var errNoClusters = usagef("no cluster is named, so nothing can be compared: name clusters with --context or --kubeconfig")
 
 // with calls f with all places, while the connection to the hub is open.
-func (p *places) with(a *app, f func(*verify.Federation, []site) error) error {
+func (p *places) with(ctx context.Context, a *app, f func(*verify.Federation, []site) error) error {
 	sites, err := p.sites()
 	if err != nil {
 		return err
@@ -148,7 +149,7 @@ func (p *places) with(a *app, f func(*verify.Federation, []site) error) error {
 	if p.noHub {
 		return f(federation, sites)
 	}
-	return a.dial(func(conn *grpc.ClientConn) error {
+	return a.dial(ctx, func(conn *grpc.ClientConn) error {
 		federation.Hub = verify.NewHubReader(conn)
 		return f(federation, sites)
 	})

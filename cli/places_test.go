@@ -67,7 +67,7 @@ func TestPlaces(t *testing.T) {
 			}
 		})
 	}
-	if err := (&places{noHub: true}).with(&app{}, nil); err == nil {
+	if err := (&places{noHub: true}).with(t.Context(), &app{}, nil); err == nil {
 		t.Error("looked nowhere without a word")
 	}
 	for given, want := range map[string]string{

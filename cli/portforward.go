@@ -38,7 +38,7 @@ For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxe
 			if err != nil {
 				return err
 			}
-			p, err := a.place()
+			p, err := a.place(cmd.Context())
 			if err != nil {
 				return err
 			}

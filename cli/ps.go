@@ -19,14 +19,17 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// client returns a client of the server's REST API. A response begins within so long; 0: without a limit.
-func (a *app) client(begins time.Duration) (*client.Client, error) {
-	p, err := a.place()
+// client returns a client of the server's REST API, for a command that ends with ctx. A response begins within so long; 0: without a
+// limit.
+func (a *app) client(ctx context.Context, begins time.Duration) (*client.Client, error) {
+	p, err := a.place(ctx)
 	if err != nil {
 		return nil, err
 	}
 	p.transport.ResponseHeaderTimeout = begins
-	return client.New(client.Options{Server: p.base.String(), TokenSource: a.bearer, HTTP: p.http})
+	// What is done after the command has ended, such as a release, needs a token as well.
+	token := func() (string, error) { return a.bearer(context.WithoutCancel(ctx)) }
+	return client.New(client.Options{Server: p.base.String(), TokenSource: token, HTTP: p.http})
 }
 
 func psCommand(a *app) *cobra.Command {
@@ -44,7 +47,7 @@ The Env's template needs atoll-sandboxd; without it the exit code is 8.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: firstOnly(a.completeSandboxes),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(a.limit())
+			c, err := a.client(cmd.Context(), a.limit())
 			if err != nil {
 				return err
 			}

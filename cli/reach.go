@@ -33,7 +33,7 @@ type place struct {
 	transport *http.Transport // of http
 }
 
-func (a *app) place() (*place, error) {
+func (a *app) place(ctx context.Context) (*place, error) {
 	if err := a.resolve(); err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (a *app) place() (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := a.bearer()
+	token, err := a.bearer(ctx)
 	if err != nil {
 		return nil, err
 	}

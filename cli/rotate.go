@@ -103,7 +103,7 @@ renewing or dropping. If the rotation has gone on by then, nothing is skipped.`,
 				}
 				request.Step = sandboxv1.RotationStep(step)
 			}
-			return a.connect(func(c clients) error {
+			return a.connect(cmd.Context(), func(c clients) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), a.limit())
 				s, err := c.pki.RotateCa(ctx, request)
 				cancel()

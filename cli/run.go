@@ -92,7 +92,7 @@ type oneJob struct {
 }
 
 func (j *oneJob) run(cmd *cobra.Command, request *sandboxv1.CreateSandboxRequest) error {
-	return j.app.connect(func(c clients) error {
+	return j.app.connect(cmd.Context(), func(c clients) error {
 		defer j.cancel(cmd.Context(), c, request)
 		sandbox, err := j.app.create(cmd, c, request)
 		if err == nil {
@@ -147,7 +147,7 @@ func (j *oneJob) cancel(ctx context.Context, c clients, request *sandboxv1.Creat
 // inside runs the command, and returns its exit code.
 func (j *oneJob) inside(ctx context.Context, id string) (code int, err error) {
 	if !j.stdin && !j.tty {
-		at, err := j.app.client(j.app.limit())
+		at, err := j.app.client(ctx, j.app.limit())
 		if err != nil {
 			return exitNotRun, err
 		}

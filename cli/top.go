@@ -35,7 +35,7 @@ func topCommand(a *app) *cobra.Command {
 			if a.output != "table" {
 				return invalidFlag("output", a.output, "table; clusters -o json and envs -o json print what top shows")
 			}
-			return a.connect(func(c clients) error {
+			return a.connect(cmd.Context(), func(c clients) error {
 				return top(cmd.Context(), cmd.OutOrStdout(), c, interval, once)
 			})
 		},

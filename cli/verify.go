@@ -47,7 +47,7 @@ Exit code: 0 nothing is wrong, 1 something is, 2 nothing was found and not every
   atollctl verify --for 2m --context east --context west -o json > findings.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := where.with(a, func(f *verify.Federation, _ []site) error {
+			err := where.with(cmd.Context(), a, func(f *verify.Federation, _ []site) error {
 				result := f.Settle(cmd.Context(), patience)
 				if err := printResult(cmd.OutOrStdout(), a.output, result); err != nil {
 					return err

@@ -31,7 +31,7 @@ func versionCommand(a *app) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), versionPatience)
 			defer cancel()
-			return a.connect(func(c clients) error {
+			return a.connect(ctx, func(c clients) error {
 				status, err := c.hub.GetHub(ctx, &sandboxv1.GetHubRequest{})
 				if err != nil && problem.FromError(err).Reason == problem.Unimplemented {
 					_, err := fmt.Fprintf(cmd.OutOrStdout(), "server    not told: %s is a worker's local API\n", a.server)

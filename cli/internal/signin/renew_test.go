@@ -3,6 +3,7 @@
 package signin
 
 import (
+	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
@@ -31,6 +32,8 @@ type issuer struct {
 	refresh string // the one that is good; empty: the sign-in has ended
 	renewed int
 	down    bool
+
+	renewing func() // called before a renewal is told; may be nil
 }
 
 func startIssuer(t *testing.T) *issuer {
@@ -70,6 +73,9 @@ func startIssuer(t *testing.T) *issuer {
 		}
 		i.renewed++
 		i.refresh = fmt.Sprintf("refresh-%d", i.renewed)
+		if i.renewing != nil {
+			i.renewing()
+		}
 		show(w, 200, map[string]any{
 			"access_token": "a", "token_type": "Bearer", "refresh_token": i.refresh, "id_token": i.token(time.Now().Add(time.Hour)),
 		})
@@ -158,5 +164,25 @@ func TestATokenIsRenewedOnce(t *testing.T) {
 	expire("refresh-0") // of a thief, or a copy
 	if _, err := NewStore(dir, "prod").Token(t.Context(), settings); !errors.Is(err, ErrEnded) {
 		t.Errorf("a refresh token that was used: %v, want %v", err, ErrEnded)
+	}
+}
+
+// A call that ends while its token is renewed does not lose the refresh token, which is good once.
+func TestARenewalOutlastsItsCall(t *testing.T) {
+	i := startIssuer(t)
+	settings, store := Settings{Issuer: i.URL, ClientID: "atollctl"}, NewStore(t.TempDir(), "prod")
+	must.Succeed(t, store.Save(&Tokens{
+		Issuer: i.URL, ClientID: "atollctl", ID: i.token(time.Now()), Expires: time.Now(), Refresh: "refresh-0",
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	i.renewing = cancel
+	if _, err := store.Token(ctx, settings); err != nil {
+		t.Errorf("the renewal fails: %v", err)
+	}
+	kept, err := store.Load(settings)
+	must.Succeed(t, err)
+	if kept.Refresh != "refresh-1" {
+		t.Errorf("the refresh token that is kept is %q", kept.Refresh)
 	}
 }

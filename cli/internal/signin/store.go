@@ -88,7 +88,9 @@ func (s Store) Token(ctx context.Context, settings Settings) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if tokens, err = client.Renew(ctx, tokens); err != nil {
+	// A renewal that has begun is finished; because a refresh token may be good once, and the next one would be lost with the response.
+	// requestTimeout bounds it.
+	if tokens, err = client.Renew(context.WithoutCancel(ctx), tokens); err != nil {
 		return "", err
 	}
 	return tokens.ID, s.Save(tokens)
