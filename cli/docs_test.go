@@ -47,6 +47,9 @@ func parse(args []string, named bool) error {
 	if err := command.ParseFlags(rest); err != nil {
 		return err
 	}
+	if err := command.ValidateFlagGroups(); err != nil && strings.Contains(err.Error(), "none of the others") {
+		return err
+	}
 	if help, err := command.Flags().GetBool("help"); help || err != nil {
 		return err
 	}

@@ -139,6 +139,12 @@ to it, or to its team: see "atollctl access".`,
 	flags.StringSliceVar(&in.Scopes, "scopes", []string{"claim"}, "read, claim (and read), admin (everything)")
 	flags.DurationVar(&valid, "valid-for", 90*24*time.Hour, "how long the key is good for; 0: until it is revoked")
 	flags.BoolVar(&forE2B, "e2b", false, "print the token in the form that E2B's clients check")
+	for _, every := range []string{"all-teams", "all"} {
+		cmd.MarkFlagsMutuallyExclusive("team", every)
+	}
+	for _, every := range []string{"all-namespaces", "all"} {
+		cmd.MarkFlagsMutuallyExclusive("namespaces", every)
+	}
 	outFlag(cmd, &out)
 	limitFlags(cmd, in.Limits)
 	return cmd
