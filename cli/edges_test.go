@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/listing"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -739,20 +741,49 @@ func TestCompletion(t *testing.T) {
 
 // A command that reaches into a sandbox that has ended says so, and ends as every command that needs a live one.
 func TestReachingIntoAnEndedSandbox(t *testing.T) {
-	s := &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_ENDED}}
-	server, err := serve.New(serve.Options{
-		Services: serve.Public(s, s, s, s, sandboxv1.UnimplementedTemplatesServer{}),
-		Further:  reach.NewHandler(gone{}, logr.Discard()).Match,
-		Drain:    100 * time.Millisecond,
-	})
-	must.Succeed(t, err)
-	address := testserver.Serve(t, server.Serve)
+	address := serveGone(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_ENDED}})
 	for _, line := range []string{"exec id-east -- ls", "logs id-east"} {
 		_, stderr, code := runner(address).run(t.Context(), line)
 		if code != exitEnded || !strings.Contains(stderr, "sandbox id-east has ended: Failed: OOMKilled") {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}
 	}
+}
+
+// A forwarding ends with the first connection that finds its sandbox gone.
+func TestAForwardingEndsWithItsSandbox(t *testing.T) {
+	address := serveGone(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_RUNNING, sandboxv1.Phase_ENDED}})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out shown
+	ended := make(chan error, 1)
+	go func() {
+		ended <- command(ctx, &out, io.Discard, "--server", address, "port-forward", "id-east", ":8000")
+	}()
+	var local string
+	wait.For(t, 20*time.Second, "a port of this machine", func(context.Context) error {
+		var found bool
+		local, _, found = strings.Cut(out.text(), " is port 8000 of id-east\n")
+		return wait.If(found, out.text())
+	})
+	conn, err := net.Dial("tcp", local)
+	must.Succeed(t, err)
+	defer conn.Close()
+	if err := <-ended; err == nil || exitCodeOf(err) != exitEnded || !strings.Contains(err.Error(), "OOMKilled") {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// serveGone serves sandboxes none of which can be reached.
+func serveGone(t *testing.T, s *scripted) (address string) {
+	t.Helper()
+	server, err := serve.New(serve.Options{
+		Services: serve.Public(s, s, s, s, sandboxv1.UnimplementedTemplatesServer{}),
+		Further:  reach.NewHandler(gone{}, logr.Discard()).Match,
+		Drain:    100 * time.Millisecond,
+	})
+	must.Succeed(t, err)
+	return testserver.Serve(t, server.Serve)
 }
 
 // gone reaches no sandbox.

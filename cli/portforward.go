@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
 
@@ -24,9 +25,9 @@ func portForwardCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "port-forward ID [LOCAL:]REMOTE...",
 		Short: "Make ports of a sandbox ports of this machine",
-		Long: `Make TCP ports of a sandbox ports of this machine, until Ctrl-C or the sandbox's end. LOCAL is the port here, by default the
-same number; with ":REMOTE" any that is free. Each connection here is one to the sandbox, by way of the hub and the
-sandbox's cluster; one without a reader delays no other.
+		Long: `Make TCP ports of a sandbox ports of this machine, until Ctrl-C, or a connection after the sandbox's end. LOCAL is the port
+here, by default the same number; with ":REMOTE" any that is free. Each connection here is one to the sandbox, by way of the
+hub and the sandbox's cluster; one without a reader delays no other.
 
 For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxes/ID/ports/PORT/ what the sandbox does.`,
 		Example: `  atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 8888
@@ -52,7 +53,7 @@ For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxe
 				return err
 			}
 			f := &forwarding{place: p, id: args[0], errOut: cmd.ErrOrStderr()}
-			return f.run(cmd.Context(), cmd.OutOrStdout(), address, ports)
+			return a.explainGone(cmd.Context(), args[0], f.run(cmd.Context(), cmd.OutOrStdout(), address, ports))
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "address of this machine to listen on")
@@ -89,11 +90,11 @@ func parsePorts(texts []string) (pairs []portPair, err error) {
 	return pairs, nil
 }
 
-// run listens on all ports or none, and forwards until ctx ends.
+// run listens on all ports or none, and forwards until ctx ends, or a connection finds no sandbox.
 func (f *forwarding) run(ctx context.Context, out io.Writer, address string, ports []portPair) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
 	defer f.conns.Wait()
-	defer cancel()
+	defer end(nil)
 	var accepting sync.WaitGroup
 	defer accepting.Wait()
 	for _, port := range ports {
@@ -105,13 +106,17 @@ func (f *forwarding) run(ctx context.Context, out io.Writer, address string, por
 		defer context.AfterFunc(ctx, func() { _ = lis.Close() })
 		defer func() { _ = lis.Close() }()
 		fmt.Fprintf(out, "%s is port %d of %s\n", lis.Addr(), port.remote, f.id)
-		accepting.Go(func() { f.accept(ctx, lis, port.remote) })
+		accepting.Go(func() { f.accept(ctx, end, lis, port.remote) })
 	}
 	<-ctx.Done()
+	if gone := (*problem.Error)(nil); errors.As(context.Cause(ctx), &gone) {
+		return gone
+	}
 	return nil
 }
 
-func (f *forwarding) accept(ctx context.Context, lis net.Listener, remote uint16) {
+// accept forwards the connections of one port. It ends all of them where there is no sandbox any more; because none comes back.
+func (f *forwarding) accept(ctx context.Context, end context.CancelCauseFunc, lis net.Listener, remote uint16) {
 	for {
 		conn, err := lis.Accept()
 		if err != nil {
@@ -119,7 +124,12 @@ func (f *forwarding) accept(ctx context.Context, lis net.Listener, remote uint16
 		}
 		f.conns.Go(func() {
 			defer func() { _ = conn.Close() }()
-			if err := f.forward(ctx, conn, remote); err != nil && ctx.Err() == nil {
+			err := f.forward(ctx, conn, remote)
+			switch {
+			case err == nil || ctx.Err() != nil:
+			case problem.FromError(err).Reason == problem.NotFound:
+				end(err)
+			default:
 				fmt.Fprintf(f.errOut, "port %d: ", remote)
 				reportError(f.errOut, err)
 			}
