@@ -108,7 +108,7 @@ func (h *hub) buildPeers(o *options, credentials *link.Credentials, workers *att
 	address := h.peerListener.Addr().String()
 	if h.members, err = members.Start(members.Options{
 		Name: h.replica, Bind: o.replicas.gossipListen, Join: o.replicas.join, KeyringFile: o.replicas.gossipKeyring, Peer: address,
-		Version: version.String(), Load: h.fleet.Attached, Degraded: func() bool { return h.claimsStore.Failure() != nil },
+		Version: version.String(), Load: h.fleet.Attached, Degraded: h.degraded,
 		Log: h.log.WithName("members"),
 	}); err != nil {
 		return nil, fmt.Errorf("--gossip-listen, --gossip-keyring-file: %w", err)
@@ -139,6 +139,9 @@ func (h *hub) live(replica string) bool {
 	}
 	return slices.ContainsFunc(h.members.Peers(), func(m members.Member) bool { return m.Name == replica })
 }
+
+// degraded reports whether the store fails for this replica: its last call has failed, or the probes have had no response.
+func (h *hub) degraded() bool { return h.claimsStore.Failure() != nil || h.probes.failing.now() }
 
 // othersServe reports whether another live replica does not say that the store fails for it as well.
 func (h *hub) othersServe() bool {

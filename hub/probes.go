@@ -64,6 +64,13 @@ func (f *failing) note(failed bool) time.Duration {
 	return f.clock.Since(f.since)
 }
 
+// now reports whether the last outcome was a failure.
+func (f *failing) now() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.since.IsZero()
+}
+
 func newProbes(registry registry, s store.Store) *probes {
 	_, shared := s.(store.Shared)
 	return &probes{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry, MaxRequestsInFlight: maxScrapes}), store: s,

@@ -10,6 +10,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -45,5 +46,29 @@ func TestReadinessWithoutTheStore(t *testing.T) {
 	p.store = shared
 	if _, err := p.ready(t.Context(), false); err != nil {
 		t.Errorf("a failure of before counts after a success: %v", err)
+	}
+}
+
+// A replica tells the others that the store fails while its probes have no response, although no other call has failed: else all replicas
+// without the quorum would leave their callers to each other.
+func TestAReplicaIsDegradedWhileItsProbesFail(t *testing.T) {
+	file, err := hubstate.Open(t.TempDir(), hubstate.Claims)
+	must.Succeed(t, err)
+	defer file.Close()
+	gone := store.NewMemory()
+	must.Succeed(t, gone.Close())
+	h := &hub{claimsStore: file, probes: newProbes(prometheus.NewRegistry(), gone)}
+	if h.degraded() {
+		t.Error("before the first probe")
+	}
+	for i, responds := range []bool{false, true, false} {
+		h.probes.store = gone
+		if responds {
+			h.probes.store = store.NewMemory()
+		}
+		_, _ = h.probes.ready(t.Context(), false)
+		if h.degraded() == responds {
+			t.Errorf("probe %d: the store responds: %t, degraded %t", i, responds, h.degraded())
+		}
 	}
 }

@@ -54,6 +54,7 @@ type hub struct {
 	log     logr.Logger
 	metrics registry
 	tracing *telemetry.Tracing
+	probes  *probes
 	audit   *audit.Log // nil: none
 
 	claimsStore, registryStore hubstate.Store
@@ -136,6 +137,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if err := h.openStore(ctx, real, o); err != nil {
 		return err
 	}
+	h.probes = newProbes(h.metrics, h.claimsStore)
 	if h.audit, err = o.audit.Open(ctx, audit.Environment{
 		DataDir: o.dataDir, Replica: o.replicas.replicaName(), Clock: real, Metrics: h.metrics, Log: h.log.WithName("audit"),
 		OTLP: func(ctx context.Context) (audit.Sink, error) {
@@ -349,8 +351,7 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	inner, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	probes := newProbes(h.metrics, h.claimsStore)
-	probes.cutOff, probes.othersServe = h.cutOff, h.othersServe
+	h.probes.cutOff, h.probes.othersServe = h.cutOff, h.othersServe
 	group.Go(func() error {
 		defer end()
 		err := h.public.Serve(ctx, listeners[0])
@@ -369,11 +370,11 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 		defer stopped()
 		return h.link.Serve(serve.Limit(listeners[1], link.MaxHandshakes, link.MaxHandshakesPerAddress))
 	})
-	group.Go(func() error { return probes.serveMetrics(inner, listeners[2]) })
-	group.Go(func() error { return probes.serveHealth(inner, listeners[3]) })
+	group.Go(func() error { return h.probes.serveMetrics(inner, listeners[2]) })
+	group.Go(func() error { return h.probes.serveHealth(inner, listeners[3]) })
 	group.Go(func() error {
 		<-ctx.Done()
-		probes.ending.Store(true)
+		h.probes.ending.Store(true)
 		return nil
 	})
 	if etcd, is := h.claimsStore.(*store.Etcd); is {

@@ -15,6 +15,8 @@
 //   - Etcd is Shared. Reads are linearizable unless the context allows less (AllowStale), a Range is of one revision, and every call ends
 //     within seconds: without a quorum with ErrUnavailable (TestEtcdWithoutQuorum). A Commit is sent once; because a second one could
 //     meet its own write and return ErrConflict. A transaction over etcd's default limits is ErrTooLarge.
+//   - Failure tells of a lost quorum also where callers have less time than a call: TestEtcdWithoutQuorumInLittleTime. A read that may be
+//     stale waits for the quorum for half of its caller's time.
 //
 // # etcd
 //

@@ -22,6 +22,9 @@ const (
 	callTimeout = 4 * time.Second
 	// attemptTimeout bounds one attempt of a read. The next one goes to another member; because a frozen one keeps its connection.
 	attemptTimeout = time.Second
+	// failsAfter is how long etcd has not responded before the end of a caller's time is taken for a failure; because callers have less time
+	// than callTimeout, and less than this tells of the caller alone.
+	failsAfter = 500 * time.Millisecond
 	// keepAlive is the interval of pings. etcd allows one in 5 s, and none on a connection without a call: it closes such a connection.
 	keepAlive        = 6 * time.Second
 	keepAliveTimeout = 3 * time.Second
@@ -260,18 +263,26 @@ func (e *Etcd) Close() error {
 	return nil
 }
 
-// responded notes whether etcd responded, and returns the error as callers know it: the caller's own, or a typed one.
-func (e *Etcd) responded(ctx context.Context, err error) error {
+// responded notes whether etcd responded to a call that began at a time, and returns the error as callers know it: the caller's own, or
+// a typed one.
+func (e *Etcd) responded(ctx context.Context, began time.Time, err error) error {
 	if err == nil {
 		e.failure.Store(nil)
 		return nil
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+	ended := ctx.Err()
+	if ended != nil {
+		err = ended
 	}
-	err = explain(err)
-	e.failure.Store(&err)
-	return err
+	failure := explain(err)
+	late := errors.Is(err, context.DeadlineExceeded)
+	if late && time.Since(began) >= failsAfter || !late && ended == nil {
+		e.failure.Store(&failure)
+	}
+	if ended != nil {
+		return ended
+	}
+	return failure
 }
 
 // saw notes the revision of a response.
@@ -295,7 +306,7 @@ func explain(err error) error {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: etcd did not respond within %s: it has no quorum, or cannot be reached", ErrUnavailable, callTimeout)
+		return fmt.Errorf("%w: etcd did not respond in time: it has no quorum, or cannot be reached", ErrUnavailable)
 	case errors.As(err, &known) && !errors.Is(err, rpctypes.ErrTimeout) && known.Code().String() != "Unavailable":
 		return err
 	default:

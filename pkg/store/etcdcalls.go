@@ -13,12 +13,17 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 type staleKey struct{}
 
 // AllowStale returns a context whose reads, while the store has no quorum, return what one member has. It may miss the latest writes.
 func AllowStale(ctx context.Context) context.Context { return context.WithValue(ctx, staleKey{}, true) }
+
+// MayBeStale reports whether a context is of AllowStale.
+func MayBeStale(ctx context.Context) bool { return ctx.Value(staleKey{}) != nil }
 
 // read gets from etcd, at the latest revision unless the context allows less.
 func (e *Etcd) read(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
@@ -30,19 +35,33 @@ func (e *Etcd) read(ctx context.Context, key string, options ...clientv3.OpOptio
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	mayBeStale := ctx.Value(staleKey{}) != nil
+	mayBeStale, first := MayBeStale(ctx), ctx
 	if mayBeStale && e.failure.Load() != nil { // do not wait for a quorum that was not there a moment ago
 		return e.readStale(ctx, key, options)
 	}
-	before := e.highest.Load()
-	response, err := e.attempts(ctx, key, options)
-	if err = e.responded(ctx, err); mayBeStale && errors.Is(err, ErrUnavailable) {
+	if mayBeStale {
+		var cancel context.CancelFunc
+		first, cancel = halfOf(ctx)
+		defer cancel()
+	}
+	before, began := e.highest.Load(), time.Now()
+	response, err := e.attempts(first, key, options)
+	if err = e.responded(ctx, began, err); mayBeStale && errors.Is(err, ErrUnavailable) {
 		return e.readStale(ctx, key, options)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return response, e.follows(before, response.Header.Revision)
+}
+
+// halfOf returns a context with half of the time that another one leaves, so that a second attempt has the other half.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	left, bounded := wallclock.Left(ctx)
+	if !bounded {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, left/2)
 }
 
 // readStale reads from any member. It says nothing about the quorum.
@@ -211,12 +230,11 @@ func (e *Etcd) transact(ctx context.Context, txn Txn) (uint64, error) {
 	changes = append(changes, clientv3.OpPut(e.commitsKey(), "", clientv3.WithPrevKV())) // last, see commitsOf
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	before, counted := e.highest.Load(), e.counted.Load()
+	before, counted, began := e.highest.Load(), e.counted.Load(), time.Now()
 	response, err := e.client.Txn(bounded).If(conditions...).Then(changes...).Commit()
-	if err != nil {
-		return 0, e.responded(ctx, err)
+	if err = e.responded(ctx, began, err); err != nil {
+		return 0, err
 	}
-	_ = e.responded(ctx, nil)
 	if err := e.follows(before, response.Header.Revision); err != nil {
 		return 0, err
 	}

@@ -3,14 +3,17 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"navix.sh/atoll/e2e/must"
 )
@@ -105,6 +108,37 @@ func label(m *dto.Metric, name string) string {
 		}
 	}
 	return ""
+}
+
+// The end of a caller's time is a failure of etcd once etcd has had time to respond. Then a success ends it.
+func TestWhatIsAFailureOfEtcd(t *testing.T) {
+	ended, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for name, tc := range map[string]struct {
+		ctx    context.Context
+		waited time.Duration
+		err    error
+		fails  bool
+		want   error
+	}{
+		"the caller's time":           {ended, failsAfter, context.DeadlineExceeded, true, context.DeadlineExceeded},
+		"a caller with too little":    {ended, 0, context.DeadlineExceeded, false, context.DeadlineExceeded},
+		"the caller leaves":           {left, time.Minute, context.Canceled, false, context.Canceled},
+		"the call's own time":         {t.Context(), callTimeout, context.DeadlineExceeded, true, ErrUnavailable},
+		"a part of a caller's little": {t.Context(), 0, context.DeadlineExceeded, false, ErrUnavailable},
+		"a refusal":                   {t.Context(), 0, rpctypes.ErrNoSpace, true, rpctypes.ErrNoSpace},
+	} {
+		e := &Etcd{}
+		err := e.responded(tc.ctx, time.Now().Add(-tc.waited), tc.err)
+		if failed := e.failure.Load() != nil; failed != tc.fails || !errors.Is(err, tc.want) {
+			t.Errorf("%s: failed %t, %v", name, failed, err)
+		}
+		if err := e.responded(tc.ctx, time.Now(), nil); err != nil || e.failure.Load() != nil {
+			t.Errorf("%s, and then a success: %v, %v", name, err, e.failure.Load())
+		}
+	}
 }
 
 // A process that has waited for the lock of a file which was replaced meanwhile (Rewrite, a restore) does not go on with the old one.

@@ -124,29 +124,38 @@ func (k *keyed) endUnreturned(sandbox *sandboxv1.Sandbox) {
 // errSilent means that a shared store does not respond.
 var errSilent = fmt.Errorf("the store did not respond within %s", storePatience)
 
-// patient bounds the calls of a shared store. While it does not respond, one call at a time tries it, and the others fail at once.
+// patient bounds the calls of a shared store. While it does not respond, one call at a time tries it, and the others fail at once. Reads
+// that may be stale are apart; because one member of the store is enough for them, and its response tells nothing of the quorum.
 type patient struct {
 	store.Store
-	silent atomic.Bool
-	trying atomic.Bool
+	others, stale gate
+}
+
+// gate is what is known from calls of one sort.
+type gate struct {
+	silent, trying atomic.Bool
 }
 
 func (p *patient) call(ctx context.Context, do func(ctx context.Context) error) error {
-	if p.silent.Load() {
-		if !p.trying.CompareAndSwap(false, true) {
+	g := &p.others
+	if store.MayBeStale(ctx) {
+		g = &p.stale
+	}
+	if g.silent.Load() {
+		if !g.trying.CompareAndSwap(false, true) {
 			return errSilent
 		}
-		defer p.trying.Store(false)
+		defer g.trying.Store(false)
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, storePatience, errSilent)
 	defer cancel()
 	err := do(bounded)
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-		p.silent.Store(true)
+		g.silent.Store(true)
 		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	if ctx.Err() == nil {
-		p.silent.Store(false)
+		g.silent.Store(false)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ type replica struct {
 
 	// onDispatch, if set, runs before a claim is sent; an error of it is the outcome.
 	onDispatch func(ctx context.Context, c *federationv1.ClaimCall) error
-	silent     atomic.Bool // the store does not respond
+	silent     atomic.Bool // the store does not respond but to reads that may be stale
 	dead       atomic.Bool // nothing that it writes arrives
 	sweeps     atomic.Int32
 	delay      func() time.Duration
@@ -90,7 +90,7 @@ func (r *replica) wait(ctx context.Context) error {
 	if r.dead.Load() {
 		return store.ErrClosed
 	}
-	if r.silent.Load() {
+	if r.silent.Load() && !store.MayBeStale(ctx) {
 		<-ctx.Done()
 		return ctx.Err()
 	}

@@ -36,6 +36,9 @@ func TestWithoutTheStoreOnlyClaimsWithAKeyAreRefused(t *testing.T) {
 		began := time.Now()
 		_, err := hub.CancelClaim(t.Context(), cancelOf("before"))
 		workertest.WantReason(t, err, problem.Unavailable)
+		if _, err := hub.Ended(t.Context(), keyed.GetId()); err != nil {
+			t.Errorf("reading a terminal record: %v", err)
+		}
 		unkeyed := workertest.Create(t, hub, workertest.Request(""))
 		for _, s := range []*sandboxv1.Sandbox{unkeyed, keyed} {
 			if _, err := hub.End(t.Context(), "east", s.GetId()); err != nil {
