@@ -17,7 +17,9 @@
 //   - An archive is verified in full, its files opened, checked and migrated, before anything is replaced.
 //   - A restored ledger is marked; because it lacks later writes.
 //   - A restored registry is merged with the existing one and loses nothing; because the hub waits for later clusters (I2) and keeps out
-//     those forgotten since (I4).
+//     those forgotten since (I4). Catalogue, access keys, roles and allotments stay those of the existing one; because what was revoked
+//     since stays revoked: TestARestoreBringsNoRevokedKeyBack. They are the backup's where a hub had begun anew, which another id of the
+//     catalogue shows: TestARestoreOverARegistryThatWasBegunAnew.
 //   - Both files have the secrets of the hub's proofs (Proofs), and a restore keeps those of both sides; because a hub without one file
 //     must know what it sent (I15).
 //   - A migration copies while hubs run, and ends with what was written last. The ledger gets another name, and knows how far the former

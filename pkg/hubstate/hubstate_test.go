@@ -175,7 +175,7 @@ func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
 	}
 	write(hubstate.Identity{ID: "a"}, hubstate.Record{ClusterID: "east", UID: "e"}, hubstate.Record{ClusterID: "west", UID: "w"})
 	archive := backup(t, dir)
-	if out, got := restore(archive); got != "a0 east=e-0 west=w-0" || out.Clusters() != "The clusters are the backup's." {
+	if out, got := restore(archive); got != "a0 east=e-0 west=w-0" || !strings.HasPrefix(out.Clusters(), "The clusters are the backup's. ") {
 		t.Errorf("%s: %s", got, out.Clusters())
 	}
 	write(hubstate.Identity{ID: "b", Epoch: 1}, hubstate.Record{ClusterID: "north", UID: "n"},
@@ -198,11 +198,15 @@ func TestARestoreBringsNoRevokedKeyBack(t *testing.T) {
 		_, err := registry.Commit(t.Context(), txn)
 		must.Succeed(t, errors.Join(err, registry.Close()))
 	}
-	write(store.Txn{Puts: []store.Put{{Key: "access/key/ci", Value: []byte("{}")}, {Key: "access/policy", Value: []byte("{}")}}})
+	write(store.Txn{Puts: []store.Put{{Key: "access/key/ci", Value: []byte("{}")}, {Key: "access/policy", Value: []byte("{}")},
+		{Key: hubstate.CatalogueKey, Value: []byte("one")}}})
 	archive := backup(t, dir)
 	write(store.Txn{Deletes: []string{"access/key/ci"}, Puts: []store.Put{{Key: "access/key/new", Value: []byte("{}")}}})
-	_, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
+	out, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
 	must.Succeed(t, err)
+	if !strings.Contains(out.Clusters(), "are those that were there") {
+		t.Errorf("the result does not say whose keys there are: %s", out.Clusters())
+	}
 	registry := open(t, dir, hubstate.Registry)
 	defer registry.Close()
 	entries, err := registry.Range(t.Context(), "access/", "", 0)
@@ -213,6 +217,54 @@ func TestARestoreBringsNoRevokedKeyBack(t *testing.T) {
 	}
 	if want := "access/key/new access/policy"; strings.Join(got, " ") != want {
 		t.Errorf("after a restore there are %s, want %s", got, want)
+	}
+}
+
+// A registry that was begun after a loss keeps its clusters alone: catalogue, keys, allotments and CA are the backup's.
+func TestARestoreOverARegistryThatWasBegunAnew(t *testing.T) {
+	dir := t.TempDir()
+	write := func(cluster, ca string, entries ...string) {
+		registry := open(t, dir, hubstate.Registry)
+		err := errors.Join(
+			hubstate.SaveRecord(t.Context(), registry, hubstate.Record{ClusterID: cluster, UID: cluster}),
+			hubstate.SaveAuthority(t.Context(), registry, hubstate.Authority{
+				Generation: 1, CAs: []hubstate.CA{{Cert: []byte(ca)}}, Invitations: []hubstate.Invitation{{ID: ca}},
+			}),
+		)
+		var txn store.Txn
+		for _, e := range entries {
+			key, value, _ := strings.Cut(e, "=")
+			txn.Puts = append(txn.Puts, store.Put{Key: key, Value: []byte(value)})
+		}
+		_, committed := registry.Commit(t.Context(), txn)
+		must.Succeed(t, errors.Join(err, committed, registry.Close()))
+	}
+	write("east", "old", "access/key/ci=old", "access/policy=old", "allotments/epoch=7", "catalog/id=one", "catalog/o/env=old")
+	archive := backup(t, dir)
+	must.Succeed(t, errors.Join(os.Remove(hubstate.Claims.Path(dir)), os.Remove(hubstate.Registry.Path(dir))))
+	write("north", "new", "access/key/bootstrap=new", "access/policy=new", "catalog/c/north=new", "catalog/id=two")
+	out, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
+	must.Succeed(t, err)
+	registry := open(t, dir, hubstate.Registry)
+	entries, err := registry.Range(t.Context(), "", "", 0)
+	must.Succeed(t, err)
+	var got []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Key, hubstate.RecordPrefix) || e.Key == hubstate.AuthorityKey {
+			e.Value = nil
+		}
+		got = append(got, e.Key+"="+string(e.Value))
+	}
+	want := "access/key/ci=old access/policy=old allotments/epoch=7 authority= catalog/id=one catalog/o/env=old cluster/east= cluster/north="
+	if strings.Join(got, " ") != want {
+		t.Errorf("after a restore there are %s, want %s", got, want)
+	}
+	authority, _, err := hubstate.LoadAuthority(t.Context(), registry)
+	if err != nil || string(authority.CAs[0].Cert) != "old" || len(authority.Invitations) > 0 {
+		t.Errorf("the CA is %+v: %v", authority, err)
+	}
+	if text := out.Clusters(); !strings.Contains(text, "since: north") || !strings.Contains(text, "are the backup's, because") {
+		t.Errorf("the result says %s", text)
 	}
 }
 

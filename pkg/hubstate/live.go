@@ -3,12 +3,14 @@
 package hubstate
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"navix.sh/atoll/pkg/envelope"
@@ -22,10 +24,25 @@ type Restored struct {
 	Registered, Forgotten []string
 	// Unreadable is why nothing of the existing registry could be kept.
 	Unreadable error
+	// Kept: catalogue, access keys, roles and allotments are those of the existing registry. Fresh: they are the backup's, because the
+	// existing registry was begun after a loss. Neither: there is none that can be read.
+	Kept, Fresh bool
 }
 
-// Clusters lists the clusters that the hub will have.
+// Clusters lists the clusters that the hub will have, and says where its catalogue, keys and roles come from.
 func (r Restored) Clusters() string {
+	const rest = " Catalogue, access keys, roles and allotments are "
+	switch {
+	case r.Kept:
+		return r.clusters() + rest + "those that were there."
+	case r.Fresh:
+		return r.clusters() + rest + "the backup's, because a hub had begun anew there."
+	default:
+		return r.clusters()
+	}
+}
+
+func (r Restored) clusters() string {
 	var kept []string
 	if len(r.Registered) > 0 {
 		kept = append(kept, "registered since: "+strings.Join(r.Registered, ", "))
@@ -98,11 +115,15 @@ func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) er
 	if err := mergeProofs(ctx, live, backup); err != nil {
 		return err
 	}
-	authority, _, err := LoadAuthority(ctx, backup)
-	if err == nil {
-		err = MergeAuthority(ctx, live, authority)
+	if out.Fresh, err = begunAnew(ctx, live, backup); err != nil {
+		return err
 	}
-	if err != nil {
+	if out.Kept = !out.Fresh; out.Fresh {
+		if _, err := mirror(ctx, backup, live, unmerged); err != nil {
+			return err
+		}
+	}
+	if err := mergeCA(ctx, live, backup, out.Fresh); err != nil {
 		return err
 	}
 	merged := Merge(newer, older)
@@ -113,6 +134,40 @@ func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) er
 		}
 	}
 	return nil
+}
+
+// begunAnew reports whether the existing registry was begun after a loss: the first hub on a registry makes an id for its catalogue. A
+// backup of a build without catalogues tells nothing.
+func begunAnew(ctx context.Context, live, backup store.Store) (bool, error) {
+	before, ok, err := backup.Get(ctx, CatalogueKey)
+	if err != nil || !ok {
+		return false, err
+	}
+	now, _, err := live.Get(ctx, CatalogueKey)
+	return !bytes.Equal(now.Value, before.Value), err
+}
+
+// unmerged reports whether an entry of the registry is one side's as a whole.
+func unmerged(key string) bool {
+	return !strings.HasPrefix(key, RecordPrefix) && !strings.HasPrefix(key, LedgerKey) && key != proofsKey && key != AuthorityKey
+}
+
+// mergeCA keeps the later CA. Of two of one generation a fresh registry gets the backup's; because the clusters from before the loss trust
+// that one.
+func mergeCA(ctx context.Context, live, backup store.Store, fresh bool) error {
+	archived, _, err := LoadAuthority(ctx, backup)
+	if err != nil {
+		return err
+	}
+	there, _, err := LoadAuthority(ctx, live)
+	if err != nil {
+		return err
+	}
+	same := slices.EqualFunc(there.CAs, archived.CAs, func(a, b CA) bool { return bytes.Equal(a.Cert, b.Cert) })
+	if fresh && len(archived.CAs) > 0 && archived.Generation == there.Generation && !same {
+		return SaveAuthority(ctx, live, archived.Lasting())
+	}
+	return MergeAuthority(ctx, live, archived)
 }
 
 // mergeProofs keeps the secrets of both; because clusters may hold claims that were sent under either.

@@ -125,7 +125,7 @@ func (m Migration) ahead(ctx context.Context, to **target) (n int, took time.Dur
 		}
 	}
 	for _, kind := range kinds {
-		changed, err := mirror(ctx, from[kind], (*to).stores[kind])
+		changed, err := mirror(ctx, from[kind], (*to).stores[kind], moved)
 		if n += changed; err != nil {
 			return n, 0, fmt.Errorf("copying %s: %w", kind, err)
 		}

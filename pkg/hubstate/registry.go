@@ -16,8 +16,12 @@ import (
 // MaxForgotten bounds the tombstones of one name; the oldest are dropped first.
 const MaxForgotten = 32
 
-// RecordPrefix is what the keys of records begin with.
-const RecordPrefix = "cluster/"
+const (
+	// RecordPrefix is what the keys of records begin with.
+	RecordPrefix = "cluster/"
+	// CatalogueKey is the entry of the catalogue's id, which the first hub on a registry makes: package catalog of the hub.
+	CatalogueKey = "catalog/id"
+)
 
 // Record is the hub's durable state of a cluster: an entry of the registry file.
 type Record struct {

@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/manifest"
 )
 
 const (
 	prefix        = "catalog/"
-	idKey         = prefix + "id"
+	idKey         = hubstate.CatalogueKey
 	objectPrefix  = prefix + "o/"
 	historyPrefix = prefix + "h/"
 	clusterPrefix = prefix + "c/"
