@@ -81,7 +81,7 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range hubstate.Merge(seen.Clusters, known) {
+	for _, r := range completed(seen.Clusters, known) {
 		if err := hubstate.SaveRecord(ctx, registry, r); err != nil {
 			return nil, err
 		}

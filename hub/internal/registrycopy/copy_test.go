@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -175,6 +176,26 @@ func TestABackupOnANewVolume(t *testing.T) {
 	must.Succeed(t, err)
 	d.open()
 	d.want("a/0 east=e west=-w")
+}
+
+// TestABackupKeepsWhatTheCopyLacks: a drain goes on, at each start until the hub has recovered.
+func TestABackupKeepsWhatTheCopyLacks(t *testing.T) {
+	d := newDisk(t)
+	d.begin(hubstate.Identity{ID: "a"})
+	d.lose()
+	id, want := hubstate.Identity{ID: "a"}, fullRecord("east", "e")
+	must.Succeed(t, errors.Join(
+		hubstate.SaveLedger(t.Context(), d.claims, hubstate.Ledger{Identity: id, Restored: true}),
+		hubstate.SaveIdentity(t.Context(), d.registry, id), hubstate.SaveRecord(t.Context(), d.registry, want),
+	))
+	for range 2 {
+		d.open()
+		got, _, err := hubstate.LoadRecord(t.Context(), d.registry, "east")
+		must.Succeed(t, err)
+		if got.Revision = 0; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v\nwant %+v", got, want)
+		}
+	}
 }
 
 // TestAnIntactRegistryIsRight, whatever its copy has; because the copy may come from an old CA's backup.

@@ -2,7 +2,11 @@
 
 package registrycopy
 
-import "navix.sh/atoll/pkg/hubstate"
+import (
+	"slices"
+
+	"navix.sh/atoll/pkg/hubstate"
+)
 
 // document is the content of the place.
 type document struct {
@@ -28,6 +32,21 @@ func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubst
 		return true
 	}
 	return (ledger == nil || seen.Epoch > ledger.Epoch) && (registry == nil || seen.Epoch > registry.Epoch)
+}
+
+// completed returns the records of a registry that may lack entries of the document. A record of the same cluster gets from the document
+// only what the document has; because an excerpt in its place would end a drain, and forget keys of certificates.
+func completed(seen, known []hubstate.Record) []hubstate.Record {
+	merged := hubstate.Merge(seen, known)
+	for i, r := range merged {
+		at := slices.IndexFunc(known, func(k hubstate.Record) bool { return k.ClusterID == r.ClusterID })
+		if at < 0 || known[at].UID != r.UID {
+			continue
+		}
+		merged[i] = known[at]
+		merged[i].Forgotten, merged[i].RefusedKeys, merged[i].Scope = r.Forgotten, r.RefusedKeys, r.Scope
+	}
+	return merged
 }
 
 // excerpt is the part of a record that the document has.

@@ -3,10 +3,36 @@
 package registrycopy
 
 import (
+	"reflect"
 	"testing"
+	"time"
 
 	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/segment"
 )
+
+// fullRecord has every field that a registry's record of a cluster can have and the document lacks.
+func fullRecord(id, uid string) hubstate.Record {
+	return hubstate.Record{
+		ClusterID: id, UID: uid, Incarnation: 4, Term: "term", ResourceVersion: 9, RegisteredAt: time.Unix(1_800_000_000, 0).UTC(),
+		Tombstones: []segment.Key{{Namespace: "ns", Name: "removed"}}, Draining: true, Keys: []string{"key"}, Trust: "trust", Issuer: "issuer",
+	}
+}
+
+func TestCompleted(t *testing.T) {
+	gone, scope := []hubstate.Forgotten{{UID: "former"}}, &hubstate.Scope{Teams: []string{"red"}}
+	seen := []hubstate.Record{
+		{ClusterID: "east", UID: "e", Forgotten: gone, RefusedKeys: []string{"refused"}, Scope: scope},
+		{ClusterID: "north", UID: "n"},
+		{ClusterID: "west", Forgotten: []hubstate.Forgotten{{UID: "w"}}},
+	}
+	east := fullRecord("east", "e")
+	east.Forgotten, east.RefusedKeys, east.Scope = gone, []string{"refused"}, scope
+	want := []hubstate.Record{east, seen[2], seen[1]}
+	if got := completed(seen, []hubstate.Record{fullRecord("east", "e"), fullRecord("west", "w")}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
 
 func TestRemembered(t *testing.T) {
 	ledger := func(epoch int32, restored bool) *hubstate.Ledger {

@@ -9,7 +9,8 @@
 //   - Package recovery then restores the ledger (I2): TestI2AHubThatLostItsVolumeWaitsForItsClusters of package main. Without the document
 //     it is new: it serves claim keys and admits forgotten clusters at once.
 //   - The document is written before a name is bound, taken or returned, and a failed write fails that change; because it must never be
-//     behind. It has no incarnations; workers remember theirs.
+//     behind. It has no incarnations; workers remember theirs. A backup's record of the same cluster keeps what the document lacks:
+//     TestABackupKeepsWhatTheCopyLacks.
 //   - It is read only if the registry is missing or from a backup; because it may be the older otherwise. If it cannot be read then, the
 //     hub does not start.
 //   - The hub's CA is in it, in clear, and written before it signs a certificate for a cluster (package authority).
