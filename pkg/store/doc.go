@@ -47,6 +47,8 @@
 //   - Builds that do not know encryption refuse it; without a key it is ErrEncrypted.
 //   - Opening decrypts every value. A missing key (envelope.ErrNoKey, ErrWrongKey) changes nothing: TestAnEncryptedFileNeedsItsKey. A
 //     changed or moved value is ErrDamaged: TestADamagedEntryIsFound.
-//   - Rotation encrypts entries anew, with callers' commits. Revisions stay, so no condition fails: TestRotationRewritesEveryEntry. Free
-//     pages may keep old versions; Rewrite leaves none.
+//   - Rotation encrypts entries anew, with callers' commits. In a file revisions stay, so no condition fails:
+//     TestRotationRewritesEveryEntry. Free pages may keep old versions; Rewrite leaves none. In etcd each entry gets a new revision.
+//   - A process that lacks the key of what another one wrote to etcd cannot read it, nor follow what comes after it: Watch returns
+//     envelope.ErrNoKey. So every replica has a new key before one encrypts with it.
 package store

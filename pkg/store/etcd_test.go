@@ -66,6 +66,7 @@ func TestEtcdConformance(t *testing.T) {
 	t.Run("pages", func(t *testing.T) { etcdPages(t, openEtcd(t, inEtcd(e))) })
 	t.Run("layout", func(t *testing.T) { etcdLayout(t, inEtcd(e)) })
 	t.Run("rotation", func(t *testing.T) { etcdRotation(t, inEtcd(e)) })
+	t.Run("a key that comes late", func(t *testing.T) { etcdLateKey(t, inEtcd(e)) })
 	t.Run("progress", func(t *testing.T) { etcdProgress(t, inEtcd(e)) })
 	t.Run("a copy is a file", func(t *testing.T) { etcdCopy(t, inEtcd(e)) })
 }

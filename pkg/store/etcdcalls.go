@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/wallclock"
 )
 
@@ -268,7 +269,8 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, after uint64, changed f
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, ErrCompacted), errors.Is(err, ErrClosed), errors.Is(err, ErrDamaged), errors.Is(err, ErrSetBack):
+		case errors.Is(err, ErrCompacted), errors.Is(err, ErrClosed), errors.Is(err, ErrDamaged), errors.Is(err, ErrSetBack),
+			errors.Is(err, envelope.ErrNoKey), errors.Is(err, envelope.ErrWrongKey): // it passes none of what comes, and a caller can say so
 			return err
 		}
 		if err := e.wait(ctx, rewatchPause); err != nil {

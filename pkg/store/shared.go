@@ -19,8 +19,8 @@ var ErrCompacted = errors.New("store: the revision to watch from is no longer ke
 type Shared interface {
 	Store
 	// Watch calls changed with the changes to entries whose key has the prefix, in order of their revisions, from the first after
-	// a revision on. The changes of one transaction come in one call. It returns when ctx ends, with ctx's error, or with
-	// ErrCompacted; other failures are retried.
+	// a revision on. The changes of one transaction come in one call. It returns when ctx ends, with ctx's error, with ErrCompacted, or
+	// where a change cannot be read, as without its key; other failures are retried.
 	Watch(ctx context.Context, prefix string, after uint64, changed func([]Event)) error
 	// Revision is one up to which this process knows everything that it has read. To know a state and all its changes, take the
 	// revision, read the state, and watch from the revision: see Follow.
