@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"navix.sh/atoll/hub/internal/api"
+	"navix.sh/atoll/pkg/durable"
 )
 
 // apiKeyCommand mints API keys. It needs no hub and no configuration.
@@ -85,14 +87,18 @@ func bound(key *api.Key) error {
 	return errors.Join(errs...)
 }
 
-// writeNew writes a secret to a file that must not exist: the token in the old one may be the only copy.
+// writeNew writes a secret to a file that must not exist: the token in the old one may be the only copy. It returns once the file is
+// durable; because what is encrypted with a key that a power cut takes away is lost.
 func writeNew(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("writing the token: %w", err)
 	}
 	_, err = f.WriteString(content)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = durable.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
 		return fmt.Errorf("writing the token: %w", err)
 	}
 	return nil
