@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,7 +48,12 @@ func TestAHubOnEtcd(t *testing.T) {
 	worker.stop()
 	l.stop()
 
+	left, old := filepath.Join(l.options.dataDir, "backup-1"), time.Now().Add(-48*time.Hour)
+	must.Succeed(t, errors.Join(os.MkdirAll(left, 0o700), os.Chtimes(left, old, old)))
 	l.begin()
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what an interrupted backup has left is still there: %v", err)
+	}
 	status, err := sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
 	if err != nil || status.GetRecovering() || !status.GetOpen() || status.GetReason() != "" || status.GetStoreFailure() != "" {
 		t.Errorf("after a restart: %v %v", status, err)

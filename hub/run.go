@@ -259,9 +259,11 @@ func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options)
 		h.rotation.Files = []store.Sealed{h.claimsStore, h.registryStore}
 	}
 	if place.Etcd != nil {
-		return nil
+		err = hubstate.TidyBackups(o.dataDir, clk.Now()) // another process may use the directory as well
+	} else {
+		err = hubstate.Tidy(place.Dir) // the files are locked by this process, so no other one uses them
 	}
-	if err := hubstate.Tidy(place.Dir); err != nil { // the files are locked by this process, so no other one uses them
+	if err != nil {
 		h.log.Error(err, "Could not remove what an interrupted backup has left")
 	}
 	return nil

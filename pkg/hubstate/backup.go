@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"navix.sh/atoll/pkg/durable"
@@ -59,6 +60,7 @@ func (f Files) Backup(ctx context.Context, now time.Time, w io.Writer) error {
 	if err := durable.MkdirAll(f.Dir, 0o700); err != nil {
 		return fmt.Errorf("making room for a backup: %w", err)
 	}
+	_ = TidyBackups(f.Dir, now) // a hub that runs for long starts seldom; what is left now is left for the next one
 	dir, err := os.MkdirTemp(f.Dir, backupPrefix)
 	if err != nil {
 		return fmt.Errorf("making room for a backup: %w", err)
@@ -150,7 +152,32 @@ func appendFile(w io.Writer, path string) error {
 	return nil
 }
 
-// Tidy removes the leftovers of interrupted backups and restores from a data directory.
+// abandonedAfter is the age at which a copy of a backup is a leftover. It is far beyond the time that a backup takes; because no lock tells
+// whether another process still sends it.
+const abandonedAfter = 24 * time.Hour
+
+// TidyBackups removes the leftovers of interrupted backups from a directory that other processes may use, and nothing else.
+func TidyBackups(dir string, now time.Time) error {
+	if dir == "" {
+		return nil
+	}
+	left, err := filepath.Glob(filepath.Join(dir, backupPrefix+"*"))
+	errs := []error{err}
+	for _, path := range left {
+		number := strings.TrimPrefix(filepath.Base(path), backupPrefix)
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, os.ErrNotExist): // its process has just removed it
+		case err != nil:
+			errs = append(errs, err)
+		case info.IsDir() && strings.Trim(number, "0123456789") == "" && now.Sub(info.ModTime()) > abandonedAfter:
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Tidy removes the leftovers of interrupted backups and restores from a data directory whose files this process has open.
 func Tidy(dir string) error {
 	var errs []error
 	for _, prefix := range []string{backupPrefix, restorePrefix, migratePrefix} {

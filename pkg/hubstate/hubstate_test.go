@@ -304,6 +304,35 @@ func unzip(data []byte) []byte {
 	return out
 }
 
+// Where other processes may make backups, only what no backup is made from any more is removed, at a start and by the next backup.
+func TestTidyBackupsRemovesWhatIsAbandoned(t *testing.T) {
+	dir, now := golden(t), time.Now()
+	for name, age := range map[string]time.Duration{
+		"backup-1": 25 * time.Hour, "backup-2": time.Hour, "backup-of-mine": 48 * time.Hour, "restore-3": 48 * time.Hour,
+	} {
+		path, at := filepath.Join(dir, name), now.Add(-age)
+		must.Succeed(t, errors.Join(os.MkdirAll(path, 0o700), os.WriteFile(filepath.Join(path, "claims.db"), nil, 0o600),
+			os.Chtimes(path, at, at)))
+	}
+	left := func() string {
+		all, err := filepath.Glob(filepath.Join(dir, "*-*"))
+		must.Succeed(t, err)
+		for i := range all {
+			all[i] = filepath.Base(all[i])
+		}
+		return strings.Join(all, " ")
+	}
+	must.Succeed(t, hubstate.TidyBackups(dir, now))
+	if got := left(); got != "backup-2 backup-of-mine restore-3" {
+		t.Errorf("left: %s", got)
+	}
+	files := hubstate.Files{Claims: open(t, dir, hubstate.Claims), Registry: open(t, dir, hubstate.Registry), Dir: dir}
+	must.Succeed(t, files.Backup(t.Context(), now.Add(48*time.Hour), io.Discard))
+	if got := left(); got != "backup-of-mine restore-3" {
+		t.Errorf("after a backup two days later: %s", got)
+	}
+}
+
 func TestTidyRemovesWhatWasInterrupted(t *testing.T) {
 	dir := golden(t)
 	must.Succeed(t, os.MkdirAll(filepath.Join(dir, "backup-1"), 0o700))
