@@ -14,7 +14,7 @@ import (
 )
 
 // WriteFile lets write fill the file at path, and returns when the file is durable. The file is atomic: at any time, and after
-// a power cut, it is the old one or the new one.
+// a power cut, it is the old one or the new one. A failure leaves nothing else beside it.
 func WriteFile(path string, mode fs.FileMode, write func(f *os.File) error) (err error) {
 	dir, name := filepath.Split(path)
 	f, err := os.CreateTemp(filepath.Clean(dir), "."+name+"-*")
@@ -24,7 +24,10 @@ func WriteFile(path string, mode fs.FileMode, write func(f *os.File) error) (err
 	if err := errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return Rename(f.Name(), path)
+	if err := os.Rename(f.Name(), path); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return SyncDir(filepath.Dir(path))
 }
 
 // Rename renames a file, and returns when its new name is durable. The caller syncs the content before.

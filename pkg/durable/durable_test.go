@@ -38,3 +38,22 @@ func TestMkdirAllWhereNoneCanBe(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// A file that cannot have its name leaves nothing behind; because its writer tries again and again.
+func TestAFileThatCannotHaveItsNameLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "taken")
+	must.Succeed(t, os.Mkdir(path, 0o700))
+	for range 2 {
+		err := durable.WriteFile(path, 0o600, func(f *os.File) error {
+			_, err := f.WriteString("content")
+			return err
+		})
+		if err == nil {
+			t.Error("a directory was taken for the file")
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
