@@ -32,7 +32,7 @@
 //
 // # Files
 //
-//   - A new file appears complete.
+//   - A new file appears complete, and replaces none: TestASecondFirstStartReplacesNothing.
 //   - An existing file is read in full when opened, free pages included, and refused if damaged (ErrDamaged), of a newer build (ErrNewer)
 //     or in use (ErrLocked). An older schema is migrated in one transaction.
 //   - Damage found later ends the store, not the process.

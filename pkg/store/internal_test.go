@@ -54,6 +54,37 @@ func TestADraftThatWasCutOffIsBegunAnew(t *testing.T) {
 	}
 }
 
+// Of two processes that start on one directory the second takes the first one's file, from which that may serve already.
+func TestASecondFirstStartReplacesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	first, err := OpenBolt(path, "test")
+	must.Succeed(t, err)
+	defer first.Close()
+	before, err := os.Stat(path)
+	must.Succeed(t, err)
+	must.Succeed(t, (layout{kind: "test"}).create(path)) // of a process that has found no file
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the file was replaced: %v", err)
+	}
+	if _, err := os.Lstat(draftOf(path)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the second one's draft is still there: %v", err)
+	}
+}
+
+// A process that dies between the link and the removal of its draft leaves a second name, which the next start removes.
+func TestADraftThatIsTheFileGoes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	for range 2 {
+		s, err := OpenBolt(path, "test")
+		must.Succeed(t, err)
+		must.Succeed(t, s.Close())
+		if _, err := os.Lstat(draftOf(path)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a draft is there: %v", err)
+		}
+		must.Succeed(t, os.Link(path, draftOf(path)))
+	}
+}
+
 func TestAFileThatCannotHaveItsNameIsNone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	must.Succeed(t, os.MkdirAll(filepath.Join(path, "full"), 0o700))

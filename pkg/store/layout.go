@@ -83,7 +83,9 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = prepare(db, path, l)
+	if err = dropDraft(path); err == nil {
+		err = prepare(db, path, l)
+	}
 	if errors.Is(err, errPlain) {
 		plain := layout{l.kind, l.migrations, sealing{nil, l.kind}}
 		if err = errors.Join(plain.replace(db, path, l.seal), db.Close()); err != nil {
@@ -106,7 +108,7 @@ func (l layout) create(path string) error {
 	if err := durable.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	draft := path + ".new"
+	draft := draftOf(path)
 	db, err := openDraft(draft)
 	if errors.Is(err, ErrDamaged) {
 		// Left by a process that died at this point. It never had content.
@@ -121,7 +123,50 @@ func (l layout) create(path string) error {
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(draft, path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := publish(draft, path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func draftOf(path string) string { return path + ".new" }
+
+// publish gives a draft its name, unless there is a file of that name; because another process that has created it may serve from it.
+// It returns os.ErrNotExist if the other one has taken the draft away.
+func publish(draft, path string) error {
+	err := os.Link(draft, path)
+	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
+		if _, missing := os.Lstat(path); errors.Is(missing, os.ErrNotExist) {
+			return os.Rename(draft, path) // the file system has no links
+		}
+		err = os.ErrExist
+	}
+	switch {
+	case errors.Is(err, os.ErrExist):
+		if there, failed := os.Stat(path); failed != nil || !there.Mode().IsRegular() {
+			return err
+		}
+	case err != nil:
+		return err
+	}
+	return os.Remove(draft)
+}
+
+// dropDraft removes a draft that is the file itself, left by a process that died before it could; because it would be taken for a new file
+// if the file were moved away later.
+func dropDraft(path string) error {
+	draft, err := os.Lstat(draftOf(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(path)
+	if err != nil || !os.SameFile(draft, there) {
+		return err
+	}
+	if err := os.Remove(draftOf(path)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
