@@ -43,6 +43,8 @@
 //   - A connection to a port serves one request after the other of one caller, of one kind, while what that caller may do stays the same
 //     (Handler.Caller); because each is authorized. One that waits for 2 s is closed, as is one that another conversation's share needs. It
 //     ends with its sandbox: TestI13AReusedTunnelEndsWithItsSandbox, TestATunnelServesOneCaller, TestIdleTunnelsGiveWay.
+//   - A caller whose rights are asked for elsewhere has no name, and shares no connection, nor one that was opened for a request that was
+//     cancelled: TestATunnelOfACancelledRequestServesNoOtherCaller.
 //   - The audit has a line for each connection, with all bytes that it carried.
 //   - Requests from pages of other origins are refused (permit).
 //   - At a path, a sandbox's page has an opaque origin (Content-Security-Policy: sandbox); because exec shares the host. It runs scripts,

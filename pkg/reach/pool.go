@@ -3,6 +3,8 @@
 package reach
 
 import (
+	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -42,7 +44,7 @@ func (p pooled) RoundTrip(r *http.Request) (*http.Response, error) {
 	if out.URL = &to; out.Host == "" {
 		out.Host = r.URL.Host
 	}
-	out.Close = out.Close || f.caller == ""
+	out.Close = out.Close || f.caller == "" // no other request may use its tunnel, so that none waits for one
 	response, err := p.Transport.RoundTrip(out)
 	if err != nil {
 		return nil, err
@@ -51,9 +53,11 @@ func (p pooled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// pool is the name of the tunnels that may serve a request, which no other caller can have.
+// pool is the name of the tunnels that may serve a request, which no other caller can have. Each request of a caller without a name has
+// tunnels of its own; because the transport keeps a tunnel that was opened for a request that was cancelled meanwhile, and gives it to the
+// next one with the same name.
 func (f forwarded) pool(kind string) string {
-	name := strconv.AppendQuote(nil, f.caller)
+	name := strconv.AppendQuote(nil, cmp.Or(f.caller, rand.Text()))
 	name = strconv.AppendQuote(name, f.id)
 	name = strconv.AppendInt(name, int64(f.call.GetPort().GetPort()), 10)
 	sum := sha256.Sum256(strconv.AppendQuote(name, kind))

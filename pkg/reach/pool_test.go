@@ -3,6 +3,7 @@
 package reach
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +12,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-logr/logr"
 
@@ -146,6 +149,53 @@ func TestATunnelServesOneCaller(t *testing.T) {
 		ask(t, base, "", http.MethodGet, "8000/at", "")
 	}
 	w.wantOpened(t, 6)
+}
+
+// slow is a port whose first tunnel is opened late.
+type slow struct {
+	opens  chan struct{} // closed: the first tunnel is opened
+	opened atomic.Int32
+}
+
+func (s *slow) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) {
+	if s.opened.Add(1) == 1 {
+		<-s.opens
+	}
+	near, far := net.Pipe()
+	go func() {
+		defer far.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+			_, _ = io.WriteString(far, "HTTP/1.1 204 No Content\r\n\r\n")
+		}
+	}()
+	return &wire{conn: near, cut: make(chan struct{})}, nil
+}
+
+// A tunnel that is opened for a request that was cancelled meanwhile serves no other caller whose name is not known. They may be callers
+// with other rights, as those of RoleBindings at a hub with --auth=kubernetes.
+func TestATunnelOfACancelledRequestServesNoOtherCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		port := &slow{opens: make(chan struct{})}
+		h := NewHandler(port, logr.Discard())
+		defer h.Close()
+		visit := func(ctx context.Context) int {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/sandboxes/a-east/ports/8000/at", nil)
+			w := httptest.NewRecorder()
+			h.Match(r).ServeHTTP(w, r)
+			return w.Code
+		}
+		red, leave := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		go func() { defer close(left); visit(red) }()
+		synctest.Wait()
+		leave()
+		<-left
+		close(port.opens)
+		synctest.Wait() // the tunnel is open
+		if code := visit(t.Context()); code != http.StatusNoContent || port.opened.Load() != 2 {
+			t.Errorf("another caller's request: %d, by %d tunnels in all, want one of its own", code, port.opened.Load())
+		}
+	})
 }
 
 func TestIdleTunnelsGiveWay(t *testing.T) {
