@@ -72,8 +72,9 @@ var reflection = Method{Permission: Permission{Hub, "get"}}
 
 // conversations are the kinds of conversations, as the paths of REST have them.
 var conversations = map[string]Method{
-	"exec":  {Permission: Exec},
-	"logs":  {Permission: Logs},
+	"exec": {Permission: Exec},
+	"logs": {Permission: Logs},
+	// Without the daemon's port, which is processes.
 	"ports": {Permission: Ports},
 	// Atoll's namespaces and teams do not bound it: the cluster's RBAC does.
 	"kubernetes": {Permission: Proxy, Reach: All},

@@ -159,7 +159,7 @@ func (h *Handler) AuditRefusals(calls *audit.Calls, next http.Handler) http.Hand
 		ctx := audit.Watch(r.Context())
 		next.ServeHTTP(w, r.WithContext(ctx))
 		t, _ := h.find(r)
-		kind := t.what
+		kind := t.kind()
 		if kind == "ports" {
 			kind = "port"
 		}

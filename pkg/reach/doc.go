@@ -20,6 +20,8 @@
 //
 //   - The daemon has no token until the first call, which sets the hub's (package sandboxd); so a sandbox needs no set-up for it.
 //   - Each call is a conversation with a port, and is recorded as files or processes. They need the permission of exec.
+//   - So does a conversation with the daemon's port at the path ports, which is recorded as processes; because a caller of that port runs
+//     commands and reads files: TestTheDaemonsPortIsProcesses, TestThePermissionOfPortsDoesNotReachTheDaemon (hub/internal/api).
 //   - Files are streamed. A list and a command's output have bounds, which a caller may hold here.
 //
 // # What a sandbox can cost (I10, I14)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"navix.sh/atoll/api/envd"
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/serve"
@@ -80,6 +81,15 @@ type target struct {
 	rest string // of a port: the rest of the path, as it was sent
 }
 
+// kind is what a conversation with the target is. One with the daemon's port is processes; because the daemon runs commands and serves
+// files there, as its callers ask.
+func (t target) kind() string {
+	if port, err := strconv.ParseUint(t.port, 10, 16); err == nil && port == envd.Port {
+		return "processes"
+	}
+	return t.what
+}
+
 // parse reads a path as the caller sent it: the part for the port is not cleaned.
 func parse(escaped string) (target, bool) {
 	below, ok := strings.CutPrefix(escaped, prefix)
@@ -136,8 +146,8 @@ type conversation struct {
 	target target
 }
 
-// Kind returns what the conversation is: exec, logs, ports, files or processes.
-func (c conversation) Kind() string { return c.target.what }
+// Kind returns what the conversation is, by which its caller's permission is asked for: exec, logs, ports, files or processes.
+func (c conversation) Kind() string { return c.target.kind() }
 
 // Sandbox returns the id of the sandbox, as the caller wrote it.
 func (c conversation) Sandbox() string { return c.target.id }

@@ -43,6 +43,30 @@ func TestPathsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
+// Callers of the daemon's port need what they need for exec.
+func TestTheDaemonsPortIsProcesses(t *testing.T) {
+	h := NewHandler(noOpener{}, logr.Discard())
+	h.Domain = "sandboxes.example"
+	for address, want := range map[string]string{
+		"http://hub.example/v1/sandboxes/a/ports/8000/":         "ports",
+		"http://hub.example/v1/sandboxes/a/ports/49983":         "processes",
+		"http://hub.example/v1/sandboxes/a/ports/49983/init":    "processes",
+		"http://hub.example/v1/sandboxes/a/ports/049983/init":   "processes",
+		"http://hub.example/v1/sandboxes/a/ports/%34998%33/":    "ports", // which is no port
+		"http://hub.example/v1/sandboxes/a/ports/499830/":       "ports",
+		"http://49983-a.sandboxes.example/process.Process/List": "processes",
+		"http://0049983-a.sandboxes.example/":                   "processes",
+		"http://8000-a.sandboxes.example/":                      "ports",
+		"http://hub.example/v1/sandboxes/a/files?path=x":        "files",
+		"http://hub.example/v1/sandboxes/a/exec":                "exec",
+	} {
+		c, ok := h.Match(httptest.NewRequest(http.MethodGet, address, nil)).(conversation)
+		if !ok || c.Kind() != want {
+			t.Errorf("%s is a conversation: %t, of the kind %q, want %q", address, ok, c.Kind(), want)
+		}
+	}
+}
+
 // noOpener reaches no sandbox.
 type noOpener struct{}
 

@@ -43,6 +43,9 @@ func (h *Handler) port(w http.ResponseWriter, r *http.Request, t target) error {
 	if err != nil {
 		return err
 	}
+	if kind := t.kind(); kind != t.what {
+		r = r.WithContext(context.WithValue(r.Context(), asKey{}, kind))
+	}
 	if t.rest == "" && slices.Contains(websocket.Subprotocols(r), TCPProtocol) {
 		return h.connect(w, r, t.id, call)
 	}

@@ -229,3 +229,29 @@ func TestTheAuditHasTwoLinesForAConversation(t *testing.T) {
 		t.Errorf("begin %+v, end %+v", begin, end)
 	}
 }
+
+// What is done by the daemon's port is recorded as what it may do.
+func TestTheAuditHasTheDaemonsPortAsProcesses(t *testing.T) {
+	base, tokens, all := auditedAPI(t)
+	const path = "/v1/sandboxes/01-east/ports/49983"
+	if code, _, text := send(t, base, http.MethodGet, path, "", "Authorization", "Bearer "+tokens["reader"]); code != http.StatusForbidden {
+		t.Errorf("a caller without the permission: %d %s", code, text)
+	}
+	dialer := websocket.Dialer{Subprotocols: []string{reach.TCPProtocol}}
+	socket, response, err := dialer.Dial("ws"+strings.TrimPrefix(base, "http")+path,
+		map[string][]string{"Authorization": {"Bearer " + tokens["ops"]}})
+	must.Succeed(t, err)
+	_ = response.Body.Close()
+	must.Succeed(t, socket.Close())
+	var got []string
+	for _, e := range all(3) {
+		got = append(got, fmt.Sprint(e.Stage, " ", e.Who.Name, " ", e.Verb, " ", e.Object.Resource, " ", e.Conversation.Kind))
+	}
+	want := []string{
+		"done reader processes sandboxes/exec processes", "begin ops processes sandboxes/exec processes",
+		"end ops processes sandboxes/exec processes",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the audit is %q, want %q", got, want)
+	}
+}

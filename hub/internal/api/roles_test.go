@@ -117,6 +117,32 @@ func refused(err error) bool {
 	return p.Reason == problem.Forbidden && strings.Contains(p.Message, "lacks the permission to ")
 }
 
+// A role with ports alone does not reach the daemon's port, by which a caller runs commands and reads files.
+func TestThePermissionOfPortsDoesNotReachTheDaemon(t *testing.T) {
+	base, _, policy := governed(t)
+	key, err := grants.KeysAPI{Service: policy}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "caller", AllTeams: true})
+	must.Succeed(t, err)
+	_, err = grants.AccessAPI{Service: policy}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{
+		Roles: []*sandboxv1.Role{{Name: "ports", Rules: []*sandboxv1.Rule{
+			{Resources: []string{access.Sandboxes}, Verbs: []string{"get"}}, {Resources: []string{access.SandboxesPort}, Verbs: []string{"create"}},
+		}}},
+		Bindings: []*sandboxv1.RoleBinding{{
+			Name: "caller", Role: "ports", Namespaces: []string{"*"}, AllTeams: true,
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectKey, Name: "caller"}},
+		}},
+	})
+	must.Succeed(t, err)
+	for path, want := range map[string]int{
+		"ports/80/": http.StatusNotFound, "ports/49983/init": http.StatusForbidden, "ports/049983/init": http.StatusForbidden,
+		"ports/49983": http.StatusForbidden, "processes": http.StatusForbidden,
+	} {
+		code, text := visit(t, base, http.MethodGet, ofSandboxX+path, key.GetToken())
+		if code != want || want == http.StatusForbidden && !strings.Contains(text, "create sandboxes/exec") {
+			t.Errorf("%s: %d %s, want %d", path, code, text, want)
+		}
+	}
+}
+
 // Each method and each conversation permits exactly the roles of the table, over gRPC and over REST.
 func TestEveryMethodAndRole(t *testing.T) {
 	base, tokens, _ := governed(t)
