@@ -39,6 +39,7 @@ type sandbox struct {
 	home   string
 	mu     sync.Mutex
 	opened int
+	busy   func(nth int) bool // reports whether a tunnel is refused; nil: none is
 }
 
 // binary is atoll-sandboxd, built once.
@@ -93,7 +94,11 @@ func (s *sandbox) Open(_ context.Context, id string, what *federationv1.ReachCal
 	}
 	s.mu.Lock()
 	s.opened++
+	busy := s.busy != nil && s.busy(s.opened)
 	s.mu.Unlock()
+	if busy {
+		return nil, problem.New(problem.RateLimited, "sandbox %s has too many conversations already", id)
+	}
 	conn, err := net.Dial("unix", s.socket)
 	if err != nil {
 		return nil, err
@@ -257,6 +262,27 @@ func TestProcessesThroughTheDaemon(t *testing.T) {
 		t.Errorf("events:\n%s", events)
 	}
 	a.want(404, "POST", "a-east/processes", `{"command":["no-such-program"]}`)
+}
+
+// A command whose input cannot be delivered ends, and its caller is told; because it would wait for its input for ever.
+func TestACommandWithoutItsInputEnds(t *testing.T) {
+	a := newAPI(t)
+	a.want(200, "GET", "a-east/processes", "") // the daemon has its token
+	for _, accept := range []string{"application/json", "text/event-stream"} {
+		a.mu.Lock()
+		command := a.opened + 1
+		// Each try to reach the daemon opens a second tunnel if the first one is refused: those of the input, then of the first SIGKILL.
+		a.busy = func(nth int) bool { return nth > command && nth <= command+4 }
+		a.mu.Unlock()
+		_, _, text := a.call("POST", "a-east/processes", strings.NewReader(`{"command":["cat"],"stdin":"text"}`), "Accept", accept)
+		if !strings.Contains(text, "input was not delivered") || !strings.Contains(text, "RATE_LIMITED") {
+			t.Errorf("%s: the caller is told %s", accept, text)
+		}
+		wait.For(t, 10*time.Second, "the command to end", func(context.Context) error {
+			left := a.want(200, "GET", "a-east/processes", "")
+			return wait.If(left == "{\"processes\":[]}\n", left)
+		})
+	}
 }
 
 func TestProcessesAreListedAndSignalled(t *testing.T) {

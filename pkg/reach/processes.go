@@ -33,6 +33,8 @@ const (
 	quiet = "20"
 	// grace is for how long a daemon may take to end a command at its timeout.
 	grace = 5 * time.Second
+	// killPause is how long a SIGKILL that was not delivered waits for its next try.
+	killPause = 100 * time.Millisecond
 )
 
 // check reads a command, and returns its timeout; zero: none.
@@ -93,7 +95,14 @@ func (i *inside) run() error {
 	run := &running{ctx: ctx, stream: stream, pid: stream.Msg().GetEvent().GetStart().GetPid(), began: i.now, timeout: timeout}
 	if in.Stdin != "" {
 		fed := make(chan struct{})
-		go func() { defer close(fed); i.feed(ctx, run.pid, in.Stdin) }()
+		go func() {
+			defer close(fed)
+			if err := i.feed(ctx, run.pid, in.Stdin); err != nil {
+				cause := problem.FromError(i.explain(err))
+				cancel(problem.New(cause.Reason, "the command's input was not delivered, and the command was ended: %s", cause.Message))
+				i.kill(run.pid)
+			}
+		}()
 		defer func() { cancel(nil); <-fed }()
 	}
 	if wantsEvents(i.request) {
@@ -107,15 +116,60 @@ func (i *inside) run() error {
 	return i.reply(result)
 }
 
-// feed gives a process its input. One that does not read it, or has ended, has no use for it.
-func (i *inside) feed(ctx context.Context, pid uint32, text string) {
-	of := &processv1.ProcessSelector{Selector: &processv1.ProcessSelector_Pid{Pid: pid}}
+func selectorOf(pid uint32) *processv1.ProcessSelector {
+	return &processv1.ProcessSelector{Selector: &processv1.ProcessSelector_Pid{Pid: pid}}
+}
+
+// feed gives a process its input, and returns why it has not got all of it. A process that does not read it, or has ended, has no use for
+// it. The end of the input comes also if the caller has left; because the process goes on, and may wait for it.
+func (i *inside) feed(ctx context.Context, pid uint32, text string) error {
 	_, err := sandboxd.Call[processv1.SendInputRequest, processv1.SendInputResponse](ctx, i.Client, envd.ProcessSendInput, maxReply, i.now,
-		&processv1.SendInputRequest{Process: of, Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte(text)}}})
-	if err == nil {
-		_, _ = sandboxd.Call[processv1.CloseStdinRequest, processv1.CloseStdinResponse](ctx, i.Client, envd.ProcessCloseStdin, maxReply, i.now,
-			&processv1.CloseStdinRequest{Process: of})
+		&processv1.SendInputRequest{
+			Process: selectorOf(pid), Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte(text)}},
+		})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // the command is over, or outlives its caller
+	case err != nil:
+		return undelivered(err)
 	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	_, err = sandboxd.Call[processv1.CloseStdinRequest, processv1.CloseStdinResponse](late, i.Client, envd.ProcessCloseStdin, maxReply, i.now,
+		&processv1.CloseStdinRequest{Process: selectorOf(pid)})
+	return undelivered(err)
+}
+
+// undelivered returns the error of a call for a process unless the daemon says that the process has no use for it.
+func undelivered(err error) error {
+	if code := connect.CodeOf(err); err == nil || code == connect.CodeNotFound || code == connect.CodeFailedPrecondition {
+		return nil
+	}
+	return err
+}
+
+// kill ends a process, also if the caller has left. It tries for a while where there are too many tunnels; because that of the command is
+// being closed.
+func (i *inside) kill(pid uint32) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(i.context), grace)
+	defer cancel()
+	for {
+		err := i.sendSignal(ctx, pid, processv1.Signal_SIGNAL_SIGKILL)
+		if known := (*problem.Error)(nil); !errors.As(err, &known) || known.Reason != problem.RateLimited {
+			return
+		}
+		select {
+		case <-time.After(killPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (i *inside) sendSignal(ctx context.Context, pid uint32, number processv1.Signal) error {
+	_, err := sandboxd.Call[processv1.SendSignalRequest, processv1.SendSignalResponse](ctx, i.Client, envd.ProcessSendSignal, maxReply, i.now,
+		&processv1.SendSignalRequest{Process: selectorOf(pid), Signal: number})
+	return err
 }
 
 // running is a command that runs.
@@ -130,11 +184,14 @@ type running struct {
 // exit returns how a process ended, or the error of a stream that ended before it.
 func (r *running) exit(end *processv1.ProcessEvent_EndEvent) (sandboxv1.CommandExit, error) {
 	err := r.stream.Err()
+	var ended *problem.Error // why the context was cancelled
 	switch {
 	case end != nil && end.GetExited():
 		return sandboxv1.CommandExit{ExitCode: end.GetExitCode()}, nil
 	case end != nil:
 		return sandboxv1.CommandExit{ExitCode: -1, Status: end.GetStatus(), TimedOut: r.timeout > 0 && time.Since(r.began) >= r.timeout}, nil
+	case errors.As(context.Cause(r.ctx), &ended):
+		return sandboxv1.CommandExit{}, ended
 	case errors.Is(context.Cause(r.ctx), context.DeadlineExceeded) || connect.CodeOf(err) == connect.CodeDeadlineExceeded:
 		return sandboxv1.CommandExit{ExitCode: -1, TimedOut: true}, nil
 	case err == nil:
@@ -253,10 +310,7 @@ func (i *inside) signal() error {
 	if err := i.query.known("user"); err != nil {
 		return err
 	}
-	if _, err := sandboxd.Call[processv1.SendSignalRequest, processv1.SendSignalResponse](i.context, i.Client, envd.ProcessSendSignal,
-		maxReply, i.now, &processv1.SendSignalRequest{
-			Process: &processv1.ProcessSelector{Selector: &processv1.ProcessSelector_Pid{Pid: uint32(pid)}}, Signal: number,
-		}); err != nil {
+	if err := i.sendSignal(i.context, uint32(pid), number); err != nil {
 		return err
 	}
 	i.w.WriteHeader(http.StatusNoContent)
