@@ -182,13 +182,22 @@ func (i *inside) reply(what any) error {
 var ofStatus = map[int]problem.Reason{
 	http.StatusBadRequest: problem.Invalid, http.StatusForbidden: problem.Forbidden, http.StatusNotFound: problem.NotFound,
 	http.StatusInsufficientStorage: problem.Quota, http.StatusRequestEntityTooLarge: problem.Invalid,
+	http.StatusInternalServerError: problem.Internal,
 }
 
 var ofCode = map[connect.Code]problem.Reason{
 	connect.CodeInvalidArgument: problem.Invalid, connect.CodeAlreadyExists: problem.Invalid, connect.CodeFailedPrecondition: problem.Invalid,
 	connect.CodeOutOfRange: problem.Invalid, connect.CodePermissionDenied: problem.Forbidden, connect.CodeNotFound: problem.NotFound,
 	connect.CodeResourceExhausted: problem.Quota, connect.CodeDeadlineExceeded: problem.Deadline,
-	connect.CodeUnimplemented: problem.Unimplemented,
+	connect.CodeUnimplemented: problem.Unimplemented, connect.CodeInternal: problem.Internal,
+}
+
+// reasonOf returns the reason of a call that failed. One may succeed the next time whose response broke off, which is internal to Connect.
+func reasonOf(call *connect.Error) problem.Reason {
+	if call.Code() == connect.CodeInternal && !connect.IsWireError(call) {
+		return problem.Unavailable
+	}
+	return cmp.Or(ofCode[call.Code()], problem.Unavailable)
 }
 
 // NoDaemon reports whether an error of a call to the daemon, made here or by way of the hub, says that nothing listens on its port.
@@ -240,7 +249,7 @@ func (i *inside) explain(err error) error {
 	case errors.As(err, &call) && call.Code() == connect.CodeUnauthenticated:
 		return problem.InvalidField("user", i.User, validate.Clip(call.Message()))
 	case call != nil:
-		return problem.New(cmp.Or(ofCode[call.Code()], problem.Unavailable), "%s", validate.Clip(call.Message()))
+		return problem.New(reasonOf(call), "%s", validate.Clip(call.Message()))
 	default:
 		return problem.New(problem.Unavailable, "the daemon of sandbox %s did not respond: %s", i.target.id, validate.Clip(err.Error()))
 	}

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -375,6 +376,22 @@ func TestADaemonThatIsNotReached(t *testing.T) {
 		"no response":                     {context.DeadlineExceeded, problem.Unavailable},
 	} {
 		if got := problem.FromError(NotReached(time.Second, NoDaemon(tt.err), tt.err)); got.Reason != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// A call that fails in the sandbox fails again; one whose response broke off may succeed the next time.
+func TestTheReasonOfAFailureInTheSandbox(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		want problem.Reason
+	}{
+		"the daemon's":              {connect.NewWireError(connect.CodeInternal, errors.New("input/output error")), problem.Internal},
+		"the daemon's, by HTTP":     {&sandboxd.StatusError{Status: http.StatusInternalServerError}, problem.Internal},
+		"a response that broke off": {connect.NewError(connect.CodeInternal, io.ErrUnexpectedEOF), problem.Unavailable},
+	} {
+		if got := problem.FromError((&inside{}).explain(tt.err)); got.Reason != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}

@@ -10,6 +10,7 @@
 //	output.go     what a process prints, kept for its readers
 //	processes.go  the calls of process.Process
 //	entries.go    the calls of filesystem.Filesystem
+//	move.go       moves to other filesystems
 //	watches.go    changes of folders
 //	files.go      /files: upload and download
 //

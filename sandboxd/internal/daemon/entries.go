@@ -32,7 +32,8 @@ func failed(doing, path string, err error) error {
 		code = connect.CodeAlreadyExists
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		code = connect.CodePermissionDenied
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENAMETOOLONG):
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENAMETOOLONG),
+		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV), errors.Is(err, errSpecial):
 		code = connect.CodeInvalidArgument
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		code = connect.CodeResourceExhausted
@@ -156,7 +157,7 @@ func makeFolders(a account, path string) error {
 	return nil
 }
 
-func (d *Daemon) move(_ context.Context, q *connect.Request[filesystemv1.MoveRequest]) (*connect.Response[filesystemv1.MoveResponse],
+func (d *Daemon) move(ctx context.Context, q *connect.Request[filesystemv1.MoveRequest]) (*connect.Response[filesystemv1.MoveResponse],
 	error) {
 	a, from, err := d.place(q, q.Msg.GetSource())
 	if err != nil {
@@ -172,7 +173,11 @@ func (d *Daemon) move(_ context.Context, q *connect.Request[filesystemv1.MoveReq
 	if err := makeFolders(a, filepath.Dir(to)); err != nil {
 		return nil, failed("moving to", to, err)
 	}
-	if err := os.Rename(from, to); err != nil {
+	err = os.Rename(from, to)
+	if errors.Is(err, syscall.EXDEV) {
+		err = moveAcross(ctx, from, to)
+	}
+	if err != nil {
 		return nil, failed("moving to", to, err)
 	}
 	entry, err := entryOf(to)
