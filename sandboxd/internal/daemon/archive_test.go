@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -124,6 +125,45 @@ func TestAnArchiveStaysInItsFolder(t *testing.T) {
 		}
 		if got, err := os.ReadFile(target); err != nil || string(got) != "good" {
 			t.Fatalf("%s: what is outside has %q, %v", name, got, err)
+		}
+	}
+}
+
+// sparseTar has a file in GNU's format for files with holes: eight bytes that are not in the archive, and four that are.
+func sparseTar() string {
+	text := []byte(tarOf(&tar.Header{Name: "file", Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatGNU}))
+	text[156] = tar.TypeGNUSparse
+	copy(text[386:], "00000000010\x00"+"00000000004\x00") // where the four are, and how many
+	copy(text[483:], "00000000014\x00")                   // the size of the file
+	copy(text[148:], "        ")
+	sum := 0
+	for _, b := range text[:512] {
+		sum += int(b)
+	}
+	copy(text[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return string(text)
+}
+
+// git writes a global header, and tar -S files with holes.
+func TestArchivesOfOtherProgramsAreUnpacked(t *testing.T) {
+	s := opened(t)
+	for name, tc := range map[string]struct{ archive, want string }{
+		"a global header": {tarOf(
+			&tar.Header{Name: "pax_global_header", Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "a commit"}},
+			&tar.Header{Name: "file", Typeflag: tar.TypeReg, Mode: 0o644},
+		), "evil"},
+		"a file with holes": {sparseTar(), strings.Repeat("\x00", 8) + "evil"},
+	} {
+		to := t.TempDir()
+		if status, text := s.http(http.MethodPut, archiveAt(to, "tar"), testToken, tc.archive); status != http.StatusOK ||
+			!strings.Contains(text, `"files":1`) {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+		if got, err := os.ReadFile(filepath.Join(to, "file")); err != nil || string(got) != tc.want {
+			t.Errorf("%s: the file has %q, %v, want %q", name, got, err, tc.want)
+		}
+		if entries, err := os.ReadDir(to); err != nil || len(entries) != 1 {
+			t.Errorf("%s: the folder has %v, %v", name, entries, err)
 		}
 	}
 }

@@ -48,7 +48,9 @@ func (u *unpacker) tar(from io.Reader) error {
 		}
 		one := packed{name: header.Name, mode: fs.FileMode(header.Mode).Perm(), content: reader} //nolint:gosec // its low bits
 		switch header.Typeflag {
-		case tar.TypeReg:
+		case tar.TypeXGlobalHeader: // what it says of all files, such as git's commit, is not kept
+			continue
+		case tar.TypeReg, tar.TypeGNUSparse:
 		case tar.TypeDir:
 			one.mode |= fs.ModeDir
 		case tar.TypeSymlink:
