@@ -5,13 +5,17 @@ package daemon
 import (
 	"archive/tar"
 	"archive/zip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"syscall"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 )
@@ -22,8 +26,12 @@ const (
 	formatZip = "zip"
 )
 
-// maxArchived bounds the files of an archive.
-const maxArchived = 100_000
+const (
+	maxArchived = 100_000   // files of an archive that is unpacked
+	maxNames    = 1_000_000 // of a folder that is packed, which are kept to be sorted
+)
+
+var errManyNames = fmt.Errorf("the folder has more than %d entries", maxNames)
 
 func formatOf(r *http.Request) (string, error) {
 	switch format := r.URL.Query().Get("format"); format {
@@ -76,32 +84,91 @@ func (d *Daemon) pack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = root.Close() }() // it was read, or written by files of their own
+	out := &begun{ResponseWriter: w}
 	var to packer
 	if format == formatZip {
 		w.Header().Set("Content-Type", "application/zip")
-		to = &zipPacker{zip.NewWriter(w)}
+		to = &zipPacker{zip.NewWriter(out)}
 	} else {
 		w.Header().Set("Content-Type", "application/x-tar")
-		to = &tarPacker{tar.NewWriter(w)}
+		to = &tarPacker{tar.NewWriter(out)}
 	}
-	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || name == "." || r.Context().Err() != nil {
-			return errors.Join(err, r.Context().Err())
-		}
-		return packOne(root, to, name, entry)
-	})
-	if err := errors.Join(err, to.Close()); err != nil {
+	err = packFolder(r.Context(), root, to, ".")
+	if err != nil && !out.written {
+		refuseError(w, err)
+		return
+	}
+	if err == nil {
+		err = to.Close()
+	}
+	if err != nil {
 		panic(http.ErrAbortHandler) // so that the caller does not take the part for the whole
 	}
 }
 
-func packOne(root *os.Root, to packer, name string, entry fs.DirEntry) error {
-	info, err := entry.Info()
+// begun is a response, and whether any of its body was written.
+type begun struct {
+	http.ResponseWriter
+	written bool
+}
+
+func (b *begun) Write(p []byte) (int, error) {
+	b.written = true
+	return b.ResponseWriter.Write(p)
+}
+
+// packFolder adds what a folder has, in the order of names. What is gone meanwhile is left out. Names are any bytes, so that package fs,
+// whose names are UTF-8, does not serve.
+func packFolder(ctx context.Context, root *os.Root, to packer, folder string) error {
+	names, err := namesIn(root, folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return failed("reading", filepath.Join(root.Name(), folder), err)
+	}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		name = filepath.Join(folder, name)
+		info, err := root.Lstat(name)
+		if err == nil {
+			err = packOne(root, to, name, info)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return failed("reading", filepath.Join(root.Name(), name), err)
+		case info.IsDir():
+			if err := packFolder(ctx, root, to, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func namesIn(root *os.Root, folder string) ([]string, error) {
+	f, err := root.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(maxNames + 1)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil // gone meanwhile
-	case err != nil:
-		return err
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case len(names) > maxNames:
+		return nil, errManyNames
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func packOne(root *os.Root, to packer, name string, info fs.FileInfo) error {
+	switch {
 	case info.IsDir():
 		return to.add(name+"/", info, "", nil)
 	case info.Mode()&fs.ModeSymlink != 0:
@@ -114,9 +181,6 @@ func packOne(root *os.Root, to packer, name string, entry fs.DirEntry) error {
 		return nil
 	}
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -135,6 +199,9 @@ func (p *tarPacker) add(name string, info fs.FileInfo, link string, content io.R
 		return err
 	}
 	header.Name = name
+	if !utf8.ValidString(name) || !utf8.ValidString(link) {
+		header.Format = tar.FormatGNU // PAX has names in UTF-8 alone
+	}
 	if err := p.WriteHeader(header); err != nil || content == nil {
 		return err
 	}

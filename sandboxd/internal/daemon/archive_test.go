@@ -6,7 +6,9 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -165,5 +167,72 @@ func TestArchivesOfOtherProgramsAreUnpacked(t *testing.T) {
 		if entries, err := os.ReadDir(to); err != nil || len(entries) != 1 {
 			t.Errorf("%s: the folder has %v, %v", name, entries, err)
 		}
+	}
+}
+
+// vanishing is an archive during which what its folder has is removed.
+type vanishing struct {
+	packer
+	folder string
+}
+
+func (v *vanishing) add(name string, info fs.FileInfo, link string, content io.Reader) error {
+	return errors.Join(v.packer.add(name, info, link, content), os.RemoveAll(v.folder))
+}
+
+func TestAnArchiveIsWithoutWhatIsGoneMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	must.Succeed(t, os.MkdirAll(filepath.Join(dir, "a", "deep"), 0o755))
+	must.Succeed(t, os.Symlink("a", filepath.Join(dir, "link")))
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	root, err := os.OpenRoot(dir)
+	must.Succeed(t, err)
+	defer func() { _ = root.Close() }()
+	var out bytes.Buffer
+	to := &vanishing{&tarPacker{tar.NewWriter(&out)}, dir}
+	must.Succeed(t, packFolder(t.Context(), root, to, "."))
+	must.Succeed(t, to.Close())
+	reader := tar.NewReader(&out)
+	first, err := reader.Next()
+	must.Succeed(t, err)
+	if second, err := reader.Next(); first.Name != "a/" || !errors.Is(err, io.EOF) {
+		t.Errorf("the archive has %v, then %v, %v, want the folder alone", first, second, err)
+	}
+}
+
+func TestAnArchiveHasNamesOfAnyBytes(t *testing.T) {
+	s := opened(t)
+	from := t.TempDir()
+	const name = "sub\xff/f\xe9"
+	must.Succeed(t, os.Mkdir(filepath.Join(from, filepath.Dir(name)), 0o755))
+	must.Succeed(t, os.WriteFile(filepath.Join(from, name), []byte("text"), 0o600))
+	for _, format := range []string{"tar", "zip"} {
+		status, archive := s.http(http.MethodGet, archiveAt(from, format), testToken, "")
+		if status != http.StatusOK {
+			t.Fatalf("%s: %d %s", format, status, archive)
+		}
+		to := t.TempDir()
+		if status, text := s.http(http.MethodPut, archiveAt(to, format), testToken, archive); status != http.StatusOK {
+			t.Errorf("%s: %d %s", format, status, text)
+		}
+		if text, err := os.ReadFile(filepath.Join(to, name)); err != nil || string(text) != "text" {
+			t.Errorf("%s: the file has %q, %v", format, text, err)
+		}
+	}
+}
+
+// A folder whose first files cannot be read is refused with the reason, before any of its archive is sent.
+func TestAnArchiveOfWhatCannotBeReadIsRefused(t *testing.T) {
+	s := opened(t)
+	dir := t.TempDir()
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o000))
+	if _, err := os.ReadFile(filepath.Join(dir, "file")); err == nil { // root reads all but a few files of the kernel
+		dir = "/proc/sys/vm"
+		if _, err := os.ReadFile(filepath.Join(dir, "compact_memory")); !errors.Is(err, fs.ErrPermission) {
+			t.Skipf("root reads every file here: %v", err)
+		}
+	}
+	if status, text := s.http(http.MethodGet, archiveAt(dir, "zip"), testToken, ""); status != http.StatusForbidden {
+		t.Errorf("%d %q, want 403", status, text)
 	}
 }

@@ -33,7 +33,8 @@ func failed(doing, path string, err error) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		code = connect.CodePermissionDenied
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENAMETOOLONG),
-		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV), errors.Is(err, errSpecial):
+		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV), errors.Is(err, errSpecial),
+		errors.Is(err, errManyNames):
 		code = connect.CodeInvalidArgument
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		code = connect.CodeResourceExhausted
