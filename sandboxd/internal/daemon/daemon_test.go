@@ -511,7 +511,7 @@ func TestRemovedFoldersAreNotWatched(t *testing.T) {
 	sub := filepath.Join(dir, "sub")
 	for range 3 {
 		must.Succeed(t, os.Mkdir(sub, 0o755))
-		must.Succeed(t, w.add(sub))
+		must.Succeed(t, w.add(sub, nil))
 		must.Succeed(t, os.Remove(sub))
 		for e := range w.Events {
 			if e.Name == sub && e.Has(fsnotify.Remove) {

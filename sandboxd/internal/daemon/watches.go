@@ -48,15 +48,16 @@ func newWatch(root string, recursive, entries bool) (*watch, error) {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("watching %q: %w", root, err))
 	}
 	w := &watch{Watcher: notify, root: root, recursive: recursive, entries: entries}
-	if err := w.add(root); err != nil {
+	if err := w.add(root, nil); err != nil {
 		_ = notify.Close()
 		return nil, failed("watching", root, err)
 	}
 	return w, nil
 }
 
-// add watches a folder; with recursive, all below it.
-func (w *watch) add(folder string) error {
+// add watches a folder; with recursive, all below it, whose paths it gives to found, unless that is nil. Each folder is watched before what
+// it has is listed, so that nothing is missed in between; something may be noticed twice.
+func (w *watch) add(folder string, found func(path string) error) error {
 	if !w.recursive {
 		return w.Add(folder)
 	}
@@ -67,28 +68,29 @@ func (w *watch) add(folder string) error {
 		switch {
 		case err != nil && path == w.root:
 			return err
-		case err != nil || !entry.IsDir():
+		case err != nil:
 			return nil //nolint:nilerr // gone meanwhile
-		case folders >= maxFolders:
+		case entry.IsDir() && folders >= maxFolders:
 			return fmt.Errorf("more than %d folders", maxFolders)
+		case entry.IsDir():
+			folders++
+			if err := w.Add(path); err != nil && (path == w.root || !errors.Is(err, fs.ErrNotExist)) {
+				return err
+			}
 		}
-		folders++
-		return w.Add(path)
+		if found == nil || path == folder {
+			return nil
+		}
+		return found(path)
 	})
 }
 
-// events are those of one notice. A notice can have several operations.
-func (w *watch) events(e fsnotify.Event) []*filesystemv1.FilesystemEvent {
-	name, err := filepath.Rel(w.root, e.Name)
-	if err != nil {
-		return nil
-	}
-	if w.recursive && e.Has(fsnotify.Create) {
-		if info, err := os.Lstat(e.Name); err == nil && info.IsDir() {
-			_ = w.add(e.Name) // past the bound its events are missing
-		}
-	}
-	var out []*filesystemv1.FilesystemEvent
+// emit takes an event, and waits until there is room for it. An error ends what its watch tells.
+type emit func(*filesystemv1.FilesystemEvent) error
+
+// events are those of one notice. A notice can have several operations. Where it is of a new folder, all below that is new as well; because
+// it can have come before the folder was watched, such as the files of a folder that was moved here.
+func (w *watch) events(e fsnotify.Event, to emit) error {
 	for _, kind := range []struct {
 		op fsnotify.Op
 		as filesystemv1.EventType
@@ -100,15 +102,36 @@ func (w *watch) events(e fsnotify.Event) []*filesystemv1.FilesystemEvent {
 		if !e.Has(kind.op) {
 			continue
 		}
-		event := &filesystemv1.FilesystemEvent{Name: validUTF8(name), Type: kind.as}
-		if w.entries {
-			if entry, err := entryOf(e.Name); err == nil {
-				event.Entry = entry
-			}
+		if err := w.event(e.Name, kind.as, to); err != nil {
+			return err
 		}
-		out = append(out, event)
 	}
-	return out
+	if !w.recursive || !e.Has(fsnotify.Create) {
+		return nil
+	}
+	if info, err := os.Lstat(e.Name); err != nil || !info.IsDir() {
+		return nil //nolint:nilerr // gone meanwhile
+	}
+	var stopped error
+	_ = w.add(e.Name, func(path string) error { // past the bound its events are missing
+		stopped = w.event(path, filesystemv1.EventType_EVENT_TYPE_CREATE, to)
+		return stopped
+	})
+	return stopped
+}
+
+func (w *watch) event(path string, kind filesystemv1.EventType, to emit) error {
+	name, err := filepath.Rel(w.root, path)
+	if err != nil {
+		return nil //nolint:nilerr // it is not below the root
+	}
+	event := &filesystemv1.FilesystemEvent{Name: validUTF8(name), Type: kind}
+	if w.entries {
+		if entry, err := entryOf(path); err == nil {
+			event.Entry = entry
+		}
+	}
+	return to(event)
 }
 
 func (d *Daemon) watchDir(ctx context.Context, q *connect.Request[filesystemv1.WatchDirRequest],
@@ -138,10 +161,10 @@ func (d *Daemon) followWatch(ctx context.Context, w *watch, header http.Header,
 	for {
 		select {
 		case e := <-w.Events:
-			for _, event := range w.events(e) {
-				if err := s.Send(&filesystemv1.WatchDirResponse{Event: &filesystemv1.WatchDirResponse_Filesystem{Filesystem: event}}); err != nil {
-					return err
-				}
+			if err := w.events(e, func(event *filesystemv1.FilesystemEvent) error {
+				return s.Send(&filesystemv1.WatchDirResponse{Event: &filesystemv1.WatchDirResponse_Filesystem{Filesystem: event}})
+			}); err != nil {
+				return err
 			}
 		case err := <-w.Errors:
 			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("watching %q: %w", w.root, err))
@@ -164,8 +187,36 @@ type watcher struct {
 	*watch
 	mu      sync.Mutex
 	waiting []*filesystemv1.FilesystemEvent
-	lost    error
+	lost    error // why events are missing after those that wait
+	due     error // the same of those that were fetched before, which is reported next
 	done    chan struct{}
+}
+
+// keep keeps an event until it is fetched, if there is room.
+func (w *watcher) keep(event *filesystemv1.FilesystemEvent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting) >= maxEvents {
+		w.lost = fmt.Errorf("more than %d events were not fetched; the later ones are lost", maxEvents)
+		return
+	}
+	w.waiting = append(w.waiting, event)
+}
+
+// fetch returns the events that are kept. What is lost is reported after what came before it.
+func (w *watcher) fetch() ([]*filesystemv1.FilesystemEvent, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.due == nil && len(w.waiting) == 0 {
+		w.due, w.lost = w.lost, nil
+	}
+	if due := w.due; due != nil {
+		w.due = nil
+		return nil, connect.NewError(connect.CodeDataLoss, due)
+	}
+	events := w.waiting
+	w.waiting, w.due, w.lost = nil, w.lost, nil
+	return events, nil
 }
 
 func (w *watcher) collect() {
@@ -176,14 +227,7 @@ func (w *watcher) collect() {
 			if !ok {
 				return
 			}
-			events := w.events(e)
-			w.mu.Lock()
-			if len(w.waiting)+len(events) > maxEvents {
-				w.lost = fmt.Errorf("more than %d events were not fetched; the later ones are lost", maxEvents)
-			} else {
-				w.waiting = append(w.waiting, events...)
-			}
-			w.mu.Unlock()
+			_ = w.events(e, func(event *filesystemv1.FilesystemEvent) error { w.keep(event); return nil })
 		case err, ok := <-w.Errors:
 			if !ok {
 				return
@@ -233,12 +277,9 @@ func (d *Daemon) watcherEvents(_ context.Context, q *connect.Request[filesystemv
 	if w == nil {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("watcher %q not found", q.Msg.GetWatcherId()))
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	events, lost := w.waiting, w.lost
-	w.waiting, w.lost = nil, nil
-	if lost != nil {
-		return nil, connect.NewError(connect.CodeDataLoss, lost)
+	events, err := w.fetch()
+	if err != nil {
+		return nil, err
 	}
 	return connect.NewResponse(&filesystemv1.GetWatcherEventsResponse{Events: events}), nil
 }
