@@ -294,30 +294,54 @@ func TestI10OutputIsBoundedAndLosesNothingThatIsAwaited(t *testing.T) {
 func TestTheEndOfOutputWaitsForItsReaders(t *testing.T) {
 	const printed = 300_000 // more than is kept, and a piece
 	s := opened(t)
-	p, err := s.daemon.run(own(), &processv1.StartRequest{Process: &processv1.ProcessConfig{
-		Cmd: "/bin/sh", Args: []string{"-c", fmt.Sprintf("head -c %d /dev/zero", printed)},
-	}}, 0)
-	must.Succeed(t, err)
-	reader := p.output.read()
-	defer reader.close()
+	p, reader := s.printing(printed)
 	wait.For(t, time.Minute, "the process to end", func(context.Context) error {
 		return wait.If(errors.Is(syscall.Kill(int(p.info.GetPid()), 0), syscall.ESRCH), "it runs")
 	})
 	<-time.After(2 * drain)
-	got := 0
+	if got := readAll(reader); got != printed {
+		t.Errorf("%d bytes of %d were read", got, printed)
+	}
+}
+
+// What a process prints before its caller reads is kept, and the process waits.
+func TestTheBeginningOfOutputWaitsForItsFirstReader(t *testing.T) {
+	const printed = 3 * keepBytes
+	s := opened(t)
+	p, reader := s.printing(printed)
+	wait.For(t, time.Minute, "the process to wait for its reader", func(context.Context) error {
+		p.output.mu.Lock()
+		defer p.output.mu.Unlock()
+		return wait.If(p.output.waiting == 1, p.output.total)
+	})
+	if got := readAll(reader); got != printed {
+		t.Errorf("%d bytes of %d were read", got, printed)
+	}
+}
+
+// printing is a process that prints so many bytes, and its first reader.
+func (s *sandbox) printing(count int) (*process, *reader) {
+	s.Helper()
+	p, first, err := s.daemon.run(own(), &processv1.StartRequest{Process: &processv1.ProcessConfig{
+		Cmd: "/bin/sh", Args: []string{"-c", fmt.Sprintf("head -c %d /dev/zero", count)},
+	}}, 0)
+	must.Succeed(s, err)
+	s.Cleanup(first.close)
+	return p, first
+}
+
+// readAll returns how many bytes of stdout a reader gets until the end of its process.
+func readAll(r *reader) (count int) {
 	for {
-		event, last, changed := reader.take()
+		event, last, changed := r.take()
 		if last {
-			break
+			return count
 		}
 		if changed != nil {
 			<-changed
 			continue
 		}
-		got += len(event.GetData().GetStdout())
-	}
-	if got != printed {
-		t.Errorf("%d bytes of %d were read", got, printed)
+		count += len(event.GetData().GetStdout())
 	}
 }
 

@@ -44,19 +44,20 @@ type process struct {
 	tty   *os.File       // nil: there is none, or it is closed
 }
 
-// run starts a process, which ends with the daemon, or after a timeout unless that is zero.
-func (d *Daemon) run(a account, q *processv1.StartRequest, timeout time.Duration) (*process, error) {
+// run starts a process, which ends with the daemon, or after a timeout unless that is zero. Its first reader, which the caller closes, is
+// there before any output; because without readers the oldest is dropped.
+func (d *Daemon) run(a account, q *processv1.StartRequest, timeout time.Duration) (*process, *reader, error) {
 	cmd, err := d.command(a, q.GetProcess())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, errors.New("the sandbox ends"))
+		return nil, nil, connect.NewError(connect.CodeUnavailable, errors.New("the sandbox ends"))
 	}
 	if len(d.byPID) >= maxProcesses {
-		return nil, errTooMany
+		return nil, nil, errTooMany
 	}
 	p := &process{output: newOutput(), cmd: cmd}
 	var sources map[stream]*os.File
@@ -66,8 +67,9 @@ func (d *Daemon) run(a account, q *processv1.StartRequest, timeout time.Duration
 		sources, err = p.startOnPipes(q.Stdin == nil || q.GetStdin())
 	}
 	if err != nil {
-		return nil, connect.NewError(startCode(err), fmt.Errorf("starting %q: %w", q.GetProcess().GetCmd(), err))
+		return nil, nil, connect.NewError(startCode(err), fmt.Errorf("starting %q: %w", q.GetProcess().GetCmd(), err))
 	}
+	first := p.output.read()
 	p.info = &processv1.ProcessInfo{Config: q.GetProcess(), Pid: uint32(cmd.Process.Pid), Tag: q.Tag} //nolint:gosec // a PID is positive
 	d.byPID[p.info.GetPid()] = p
 	d.work.Add(1)
@@ -75,7 +77,7 @@ func (d *Daemon) run(a account, q *processv1.StartRequest, timeout time.Duration
 		defer d.work.Done()
 		d.attend(p, sources, timeout)
 	}()
-	return p, nil
+	return p, first, nil
 }
 
 func startCode(err error) connect.Code {

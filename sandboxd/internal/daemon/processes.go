@@ -71,11 +71,13 @@ func (d *Daemon) start(ctx context.Context, q *connect.Request[processv1.StartRe
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline), time.Millisecond)
 	}
-	p, err := d.run(a, q.Msg, timeout)
+	p, first, err := d.run(a, q.Msg, timeout)
 	if err != nil {
 		return err
 	}
-	return d.follow(ctx, p, q.Header(), func(e *processv1.ProcessEvent) error { return s.Send(&processv1.StartResponse{Event: e}) })
+	return d.follow(ctx, p, first, q.Header(), func(e *processv1.ProcessEvent) error {
+		return s.Send(&processv1.StartResponse{Event: e})
+	})
 }
 
 func (d *Daemon) connect(ctx context.Context, q *connect.Request[processv1.ConnectRequest],
@@ -85,12 +87,15 @@ func (d *Daemon) connect(ctx context.Context, q *connect.Request[processv1.Conne
 	if err != nil {
 		return err
 	}
-	return d.follow(ctx, p, q.Header(), func(e *processv1.ProcessEvent) error { return s.Send(&processv1.ConnectResponse{Event: e}) })
+	return d.follow(ctx, p, p.output.read(), q.Header(), func(e *processv1.ProcessEvent) error {
+		return s.Send(&processv1.ConnectResponse{Event: e})
+	})
 }
 
-// follow sends a process' events until its end.
-func (d *Daemon) follow(ctx context.Context, p *process, header http.Header, send func(*processv1.ProcessEvent) error) error {
-	reader := p.output.read()
+// follow sends a process' events until its end, and closes their reader.
+func (d *Daemon) follow(ctx context.Context, p *process, reader *reader, header http.Header,
+	send func(*processv1.ProcessEvent) error,
+) error {
 	defer reader.close()
 	if err := send(&processv1.ProcessEvent{Event: &processv1.ProcessEvent_Start{
 		Start: &processv1.ProcessEvent_StartEvent{Pid: p.info.GetPid()},
