@@ -68,6 +68,8 @@ func clusterRows() []row {
 		{name: "stolen-certificate", role: cluster, told: []string{"refused.*"}, never: []string{"welcome"}, attack: stolenCertificate},
 		{name: "back-after-forget", role: cluster, told: []string{"refused.*"}, never: []string{"welcome"}, prepare: forgetFirst,
 			attack: backAfterForget},
+		{name: "back-after-revoke", role: cluster, told: []string{"refused Revoked"}, never: []string{"welcome"}, prepare: revokeFirst,
+			attack: backAfterRevoke, check: isNotQuarantined},
 		{name: "lying-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"},
 			attack: lyingAnswers},
 		{name: "bare-answers", role: cluster, told: []string{"welcome", "dispatch", "caller: .*"}, never: []string{"caller: OK"},
@@ -288,6 +290,18 @@ func oddFrames(ctx context.Context, a *attacker) error {
 
 // forgetFirst has the adversary's cluster known and forgotten before the attack.
 func forgetFirst(ctx context.Context, w *world, g *ground) error {
+	return knownFirst(ctx, w, g, w.forget)
+}
+
+// revokeFirst has it known and its certificate revoked; its name stays registered.
+func revokeFirst(ctx context.Context, w *world, g *ground) error {
+	return knownFirst(ctx, w, g, func(ctx context.Context, id string) error {
+		_, err := w.admin.RevokeCluster(ctx, &sandboxv1.RevokeClusterRequest{Id: id})
+		return err
+	})
+}
+
+func knownFirst(ctx context.Context, w *world, g *ground, then func(ctx context.Context, id string) error) error {
 	first := &attacker{ground: *g, told: map[string]int64{}}
 	known, cancel := context.WithTimeout(ctx, 10*time.Second)
 	err := first.attached(known, func(*evil) error { return nil })
@@ -299,7 +313,7 @@ func forgetFirst(ctx context.Context, w *world, g *ground) error {
 		if _, err := w.admin.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: g.Cluster}); err != nil {
 			return err
 		}
-		return w.forget(ctx, g.Cluster)
+		return then(ctx, g.Cluster)
 	})
 }
 
@@ -309,6 +323,26 @@ func backAfterForget(ctx context.Context, a *attacker) error {
 			h.ClusterUid = fmt.Sprint("invented-", i, time.Now().UnixNano())
 		})
 	})
+	return nil
+}
+
+// backAfterRevoke says hello with the right uid, as two clusters with one identity that take turns.
+func backAfterRevoke(ctx context.Context, a *attacker) error {
+	swarm(ctx, 2, func(i int) {
+		_ = a.attached(ctx, func(*evil) error { return nil }, func(h *federationv1.Hello) { h.Term = fmt.Sprint("twin-", i) })
+	})
+	return nil
+}
+
+// isNotQuarantined checks that the cluster could come back by an invitation.
+func isNotQuarantined(ctx context.Context, w *world, g *ground) error {
+	c, err := w.admin.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: g.Cluster})
+	if err != nil {
+		return err
+	}
+	if c.GetState() == sandboxv1.ClusterState_QUARANTINED {
+		return fmt.Errorf("I12: who has a revoked certificate has cluster %s quarantined", g.Cluster)
+	}
 	return nil
 }
 

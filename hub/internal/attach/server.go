@@ -92,9 +92,9 @@ type Server struct {
 	handler atomic.Pointer[Handler]                       // nil: not yet
 	onLost  atomic.Pointer[func(*federationv1.RelayLost)] // nil: there is one replica
 
-	opening *tally.Tally[string] // by cluster: streams that have not begun
+	opening *tally.Tally[string] // by account: streams that have not begun
 	unnamed *tally.Tally[string] // by cluster: tunnels that have named no token
-	// attaches has an account for each cluster; it is asked before a Welcome.
+	// attaches has the accounts of clusters (accountOf); it is asked before a Welcome.
 	attaches *pace.Pace[string]
 	reports  slots.Slots // of first complete reports
 
@@ -167,10 +167,13 @@ func (s *Server) Attach(stream stream) error {
 
 // open runs from Hello to Begin. A refusal is sent to the worker and returned as a status. reported frees the stream's slot.
 func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hello, session *fleet.Session, reported func(), err error) {
-	if !s.opening.Enter(clusterID) {
+	peer := peerOf(stream.Context(), clusterID)
+	why := s.opts.Fleet.Refusal(peer)
+	account := accountOf(clusterID, why)
+	if !s.opening.Enter(account) {
 		return nil, nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
 	}
-	defer s.opening.Leave(clusterID)
+	defer s.opening.Leave(account)
 	frame, err := receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
 	if err != nil {
 		return nil, nil, nil, err
@@ -182,8 +185,11 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	if err := checkUnacknowledged(hello.GetUnacknowledged()); err != nil {
 		return nil, nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if err := s.awaitTurn(stream.Context(), clusterID); err != nil {
+	if err := s.awaitTurn(stream.Context(), account); err != nil {
 		return nil, nil, nil, err
+	}
+	if why != fleet.None { // before what it says of the ledger counts
+		return nil, nil, nil, refuse(stream, s.opts.Fleet.Refuse(peer, why, ""))
 	}
 	lost, err := s.opts.Ledger.Remembered(stream.Context(), clusterID, hello.GetLedger())
 	if err != nil {
@@ -192,14 +198,9 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	if lost {
 		s.EndAll()
 	}
-	session, welcome, refused := s.opts.Fleet.Connect(fleet.Peer{
-		ClusterID: clusterID, Key: link.PeerKey(stream.Context()), Issuer: link.PeerIssuer(stream.Context()),
-		Issued: link.PeerIssued(stream.Context()), Expires: link.PeerExpiry(stream.Context()),
-	}, hello)
+	session, welcome, refused := s.opts.Fleet.Connect(peer, hello)
 	if refused != nil {
-		err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Refused{Refused: refused}})
-		err = errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)
-		return nil, nil, nil, &refusedError{err, refused}
+		return nil, nil, nil, refuse(stream, refused)
 	}
 	welcome.Ledger = s.opts.Ledger.Mark()
 	reported = func() {}
@@ -212,12 +213,6 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 		return nil, nil, nil, err
 	}
 	return hello, session, reported, nil
-}
-
-// refusedError is the error of a stream that got a refusal.
-type refusedError struct {
-	error
-	frame *federationv1.Refused
 }
 
 func (s *Server) begin(stream stream, session *fleet.Session, welcome *federationv1.Welcome) error {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -229,6 +230,12 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
+	peer := peerOf(stream.Context(), cluster)
+	if s.opts.Fleet.Refusal(peer) != fleet.None { // at once, so that it takes no place of the cluster that has the name now
+		refused := link.NewTunnel(stream)
+		refused.Close(errRevoked)
+		return refused.Serve()
+	}
 	if !s.unnamed.Enter(cluster) {
 		return status.Errorf(codes.ResourceExhausted, "%d tunnels of cluster %s have named no token yet", maxUnnamed, cluster)
 	}
@@ -242,5 +249,5 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 	if err := s.tunnels.arrive(frame.GetToken(), cluster, tunnel, accept); err != nil {
 		return err
 	}
-	return s.tunnels.serve(tunnel, link.PeerKey(stream.Context()), s.opts.Fleet.Revokes)
+	return s.tunnels.serve(tunnel, peer.Key, s.opts.Fleet.Revokes)
 }

@@ -229,7 +229,7 @@ func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 func TestI14UnnamedTunnelsAreFew(t *testing.T) {
 	h := newHub(t, handler{})
 	h.server.opts.Clock = testingclock.NewFakeClock(time.Now()) // no stream is too late, however slow the machine
-	client := h.linkClient("a")
+	client := h.linkClient(h.credentials("a"))
 	ctx, cancel := context.WithTimeout(h.Context(), patience)
 	defer cancel()
 	ended := make(chan error, maxUnnamed+1)
@@ -258,12 +258,12 @@ func TestI14UnnamedTunnelsAreFew(t *testing.T) {
 	}
 }
 
-// linkClient is a connection with a certificate of a cluster, for streams of any kind.
-func (h *hub) linkClient(id string) federationv1.LinkClient {
+// linkClient is a connection with a certificate, for streams of any kind.
+func (h *hub) linkClient(creds *link.Credentials) federationv1.LinkClient {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	connected, done := make(chan federationv1.LinkClient, 1), make(chan struct{})
-	dial := link.Dial{Target: h.address, Credentials: h.credentials(id), Clock: clock.RealClock{}, Log: logr.Discard()}
+	dial := link.Dial{Target: h.address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}
 	go func() {
 		defer close(done)
 		_ = link.Run(ctx, dial, func(ctx context.Context, client federationv1.LinkClient) error {

@@ -66,7 +66,8 @@
 //     TestI12AnotherClusterUnderATakenNameIsRefused.
 //   - Clusters with one uid (a copied etcd) differ by term. Terms that alternate three times in a minute, or a replaced one that returns
 //     three times beside a healthy one, quarantine both clusters until 5 min after both were seen: TestTwoThatAlternateAreBothQuarantined,
-//     TestACrashLoopIsNoQuarantine.
+//     TestACrashLoopIsNoQuarantine. A hello with a revoked certificate counts for nothing; because who has it knows the uid:
+//     TestI12ARevokedCertificateQuarantinesNoCluster.
 //   - If the copy confirmed a release, the ledger ends the other sandbox when its cluster returns; without a key it runs until its shutdown
 //     time or another release.
 //   - A resourceVersion below the remembered one, in the Hello or a heartbeat that was not overtaken, means a restored etcd, until a term

@@ -69,6 +69,7 @@ func newFleet(t testing.TB, registry Registry) *Fleet {
 type owner struct {
 	t           testing.TB
 	id, uid     string
+	key         string // of its certificate
 	term        string
 	incarnation uint64
 	stream      uint64
@@ -109,7 +110,7 @@ func (o *owner) nextHello() *federationv1.Hello {
 // hail says hello, and is welcomed.
 func (o *owner) hail(f *Fleet, hello *federationv1.Hello) (*Session, *federationv1.Welcome) {
 	o.t.Helper()
-	session, welcome, refused := f.Connect(Peer{ClusterID: o.id}, hello)
+	session, welcome, refused := f.Connect(Peer{ClusterID: o.id, Key: o.key}, hello)
 	if refused != nil {
 		o.t.Fatalf("%s is refused: %v", o.id, refused)
 	}

@@ -36,7 +36,7 @@ func picked(f *Fleet, req *router.Request, random uint64) string {
 
 // refusal is why a cluster's next stream is refused; empty if it is not.
 func (o *owner) refusal(f *Fleet) string {
-	session, _, refused := f.Connect(Peer{ClusterID: o.id}, o.nextHello())
+	session, _, refused := f.Connect(Peer{ClusterID: o.id, Key: o.key}, o.nextHello())
 	if session != nil {
 		session.Close()
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,9 +87,7 @@ func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 		f.log.Error(err, "Registering a cluster", "cluster", clusterID)
 	}
 	if refusal != None {
-		f.metrics.refused.WithLabelValues(string(refusal)).Inc()
-		f.log.Info("Refusing a stream", "cluster", clusterID, "reason", refusal, "clusterUID", hello.GetClusterUid())
-		return nil, nil, refused(refusal)
+		return nil, nil, f.Refuse(peer, refusal, hello.GetClusterUid())
 	}
 	s, welcome := c.attach(peer, hello)
 	if f.Revokes(peer.Key) { // forgotten under another name in the meantime
@@ -100,7 +97,8 @@ func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 	return s, welcome, nil
 }
 
-// gather notes the contact and collects what decideHello needs.
+// gather notes the contact and collects what decideHello needs. A hello with a revoked certificate, or of a forgotten cluster, is no
+// contact; because it would quarantine the cluster that has the name.
 func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	now := c.fleet.now()
 	c.mu.Lock()
@@ -108,10 +106,10 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	facts := helloFacts{
 		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
 		forgotten: c.record.Forgot(hello.GetClusterUid()), revoked: c.record.Revoked() || c.fleet.Revokes(peer.Key),
-		keyRevoked: c.record.UID != "" && slices.Contains(c.record.RefusedKeys, peer.Key),
+		keyRevoked: c.keyRevoked(peer),
 		hello:      streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}
-	if facts.registeredUID == facts.uid {
+	if facts.registeredUID == facts.uid && !facts.revoked && !facts.keyRevoked && !facts.forgotten {
 		beside := facts.alive && facts.hello.term != facts.last.term && facts.hello.incarnation <= facts.last.incarnation
 		c.noteContact(contact{facts.hello.term, now, beside})
 		if beside || c.isQuarantined(now) { // others may arrive out of order, and look like terms that alternate
