@@ -61,7 +61,7 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c, err := f.changeRegistered(ctx, id, func(c *cluster, r *Record) {
 		keys := r.Keys
-		if s := c.session.Load(); s != nil {
+		if s := c.session.Load(); s != nil && s.peer.Key != "" { // that of a session at another replica is not known here
 			keys = append(keys, s.peer.Key)
 		}
 		r.Revoke(keys)

@@ -74,8 +74,11 @@ func (f *Fleet) Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error
 	return f.setDraining(ctx, id, true)
 }
 
-// Revokes reports whether a certificate's key belongs to a removed cluster, under any name.
+// Revokes reports whether a certificate's key belongs to a removed cluster, under any name. A key that is not known does not.
 func (f *Fleet) Revokes(key string) (revoked bool) {
+	if key == "" {
+		return false
+	}
 	f.revoked.Range(func(_, keys any) bool {
 		revoked = slices.Contains(keys.([]string), key)
 		return !revoked

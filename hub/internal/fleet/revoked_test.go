@@ -52,3 +52,19 @@ func TestI12ARevokedCertificateQuarantinesNoCluster(t *testing.T) {
 		wantTruth(t, b, east)
 	})
 }
+
+// Revoking a cluster that is attached to another replica ends no other cluster's session there.
+func TestRevokingElsewhereEndsNoOtherSession(t *testing.T) {
+	a, b := newFleet(t, &memoryRegistry{}), newFleet(t, &memoryRegistry{})
+	wires := []*wire{newWire(t, a, b, "a"), newWire(t, b, a, "b")}
+	connected(t, a, "east", pool(env(0), 1))
+	connected(t, a, "west", pool(env(0), 1))
+	settle(wires...)
+	operate(t, b.Revoke, "east")
+	if s := b.cluster("west").session.Load(); s == nil || ended(s) {
+		t.Error("the session of another cluster has ended")
+	}
+	if b.Revokes("") {
+		t.Error("a certificate whose key is not known counts as revoked")
+	}
+}
