@@ -63,6 +63,8 @@ func mergeRecord(newer, older Record) Record {
 	for _, keys := range [][]string{newer.RefusedKeys, older.RefusedKeys} {
 		out.Revoke(keys)
 	}
+	out.RevokeBefore(newer.RevokedAt)
+	out.RevokeBefore(older.RevokedAt)
 	out.Forgotten = slices.Concat(stones, out.Forgotten)
 	out.Forgotten = out.Forgotten[max(0, len(out.Forgotten)-MaxForgotten):]
 	return out

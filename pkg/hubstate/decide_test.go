@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func (r Record) text() string {
@@ -60,6 +61,19 @@ func TestMergeRecord(t *testing.T) {
 	if got := mergeRecord(Record{Forgotten: gone(many...)}, Record{Forgotten: gone("old")}); len(got.Forgotten) != MaxForgotten ||
 		got.Forgot("old") {
 		t.Errorf("%d tombstones", len(got.Forgotten))
+	}
+}
+
+// Of two copies the later revocation holds.
+func TestMergedRevocations(t *testing.T) {
+	early, late := time.Unix(1_800_000_000, 0).UTC(), time.Unix(1_800_000_100, 0).UTC()
+	for _, c := range []struct{ newer, older, want time.Time }{
+		{late, early, late}, {early, late, late}, {time.Time{}, early, early}, {early, time.Time{}, early}, {},
+	} {
+		got := mergeRecord(Record{UID: "a", RevokedAt: c.newer}, Record{UID: "a", RevokedAt: c.older}).RevokedAt
+		if !got.Equal(c.want) {
+			t.Errorf("of %s and %s: %s, want %s", c.newer, c.older, got, c.want)
+		}
 	}
 }
 

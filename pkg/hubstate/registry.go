@@ -38,6 +38,9 @@ type Record struct {
 	Forgotten []Forgotten `json:"forgotten,omitempty"`
 	// RefusedKeys are certificate keys that are refused under every name although their cluster is registered, oldest first.
 	RefusedKeys []string `json:"revoked,omitempty"`
+	// RevokedAt is when the cluster's certificates were revoked last; those that were issued before it are refused, unless Keys has their key.
+	// Zero: never, or by a build that did not note it.
+	RevokedAt time.Time `json:"revokedAt,omitzero"`
 	// Trust is the hash of the CAs that the cluster trusts, as it acknowledged them; empty: its certificate comes from files.
 	Trust string `json:"trust,omitempty"`
 	// Issuer is the hash of the CA that signed the certificate of its last stream.
@@ -59,8 +62,9 @@ type Forgotten struct {
 	Released    bool      `json:"released,omitempty"` // another cluster may register under the name
 }
 
-// MaxKeys bounds the certificate keys of a cluster, and MaxRevoked those that were revoked; the oldest are dropped first. A cluster gets a
-// certificate each tenth of a certificate's life at most, so that those of dropped keys have ended.
+// MaxKeys bounds the certificate keys of a cluster, and MaxRevoked those that were revoked; the oldest are dropped first. A process of the
+// hub gives a cluster a certificate each tenth of a certificate's life at most, after a few at once. So certificates of dropped keys have
+// ended, or are old enough for RevokedAt.
 const (
 	MaxKeys    = 32
 	MaxRevoked = 256
@@ -77,12 +81,20 @@ func (r *Record) Revoke(keys []string) {
 	r.RefusedKeys = revoked[max(0, len(revoked)-MaxRevoked):]
 }
 
+// RevokeBefore refuses certificates that were issued before a time. A later one stays, because the clock may have been set back since.
+func (r *Record) RevokeBefore(at time.Time) {
+	if at = at.UTC().Truncate(time.Second); at.After(r.RevokedAt) { // certificates have whole seconds
+		r.RevokedAt = at
+	}
+}
+
 // Invite lets the cluster of a uid register, or stay, under the name, whatever was removed from it before. The certificate keys of before
 // stay refused.
 func (r *Record) Invite(uid string) {
 	for i, f := range r.Forgotten {
 		if f.UID == uid && !f.Lifted {
 			r.Revoke(f.Keys)
+			r.RevokeBefore(f.At)
 			r.Forgotten[i].Lifted = true
 		}
 	}

@@ -118,7 +118,7 @@ func NewServer(opts Options) *Server {
 		opening:  tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
 		reports: newReportSlots(opts.Clock),
 	}
-	opts.Fleet.OnRevoke(func() { s.tunnels.endRevoked(opts.Fleet.Revokes) })
+	opts.Fleet.OnRevoke(func() { s.tunnels.endRevoked(opts.Fleet.Refuses) })
 	opts.Fleet.OnPeer(s.attachedElsewhere)
 	return s
 }

@@ -31,36 +31,37 @@ type tunnels struct {
 
 	mu      sync.Mutex
 	awaited map[string]*awaited
-	seats   map[string]*reach.Seats // by cluster
-	open    map[*link.Tunnel]string // the key of the certificate that opened it
+	seats   map[string]*reach.Seats     // by cluster
+	open    map[*link.Tunnel]fleet.Peer // by which it was opened
 }
 
 func newTunnels(shares reach.Shares) *tunnels {
-	return &tunnels{shares: shares, awaited: map[string]*awaited{}, seats: map[string]*reach.Seats{}, open: map[*link.Tunnel]string{}}
+	return &tunnels{shares: shares, awaited: map[string]*awaited{}, seats: map[string]*reach.Seats{}, open: map[*link.Tunnel]fleet.Peer{}}
 }
 
-// serve returns when a tunnel has ended. One whose key is revoked ends; the key is registered first, then examined, so that none escapes.
-func (t *tunnels) serve(tunnel *link.Tunnel, key string, revoked func(key string) bool) error {
+// serve returns when a tunnel has ended. One whose certificate is revoked ends; it is registered first, then examined, so that none
+// escapes.
+func (t *tunnels) serve(tunnel *link.Tunnel, by fleet.Peer, revoked func(fleet.Peer) bool) error {
 	t.mu.Lock()
-	t.open[tunnel] = key
+	t.open[tunnel] = by
 	t.mu.Unlock()
 	defer func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.open, tunnel)
 	}()
-	if revoked(key) {
+	if revoked(by) {
 		tunnel.Close(errRevoked)
 	}
 	return tunnel.Serve()
 }
 
-// endRevoked ends the tunnels whose key is revoked.
-func (t *tunnels) endRevoked(revoked func(key string) bool) {
+// endRevoked ends the tunnels whose certificate is revoked.
+func (t *tunnels) endRevoked(revoked func(fleet.Peer) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for tunnel, key := range t.open {
-		if revoked(key) {
+	for tunnel, by := range t.open {
+		if revoked(by) {
 			tunnel.Close(errRevoked)
 		}
 	}
@@ -249,5 +250,5 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 	if err := s.tunnels.arrive(frame.GetToken(), cluster, tunnel, accept); err != nil {
 		return err
 	}
-	return s.tunnels.serve(tunnel, peer.Key, s.opts.Fleet.Revokes)
+	return s.tunnels.serve(tunnel, peer, s.opts.Fleet.Refuses)
 }

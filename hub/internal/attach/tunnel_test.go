@@ -22,6 +22,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -116,7 +117,7 @@ func TestTunnelsOfARevokedCertificateEnd(t *testing.T) {
 	}
 	// One that was awaited when the certificate was revoked ends as well.
 	late := link.NewTunnel(lasting{})
-	if err := h.server.tunnels.serve(late, "revoked", func(string) bool { return true }); status.Code(err) != codes.Aborted {
+	if err := h.server.tunnels.serve(late, fleet.Peer{}, func(fleet.Peer) bool { return true }); status.Code(err) != codes.Aborted {
 		t.Errorf("a late tunnel ended with %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		out.LastSeen = durationpb.New(ago)
 	}
 	out.Message = healthMessage(health, seen, ago)
-	if len(record.Keys) == 0 && len(record.RefusedKeys) > 0 {
+	if len(record.Keys) == 0 && (len(record.RefusedKeys) > 0 || !record.RevokedAt.IsZero()) {
 		out.Revoked = true
 		out.Message = join("revoked: its certificates are refused until it joins by an invitation", out.GetMessage())
 	}

@@ -82,6 +82,9 @@
 //     the Welcome: TestI4AForgottenClusterLeavesEveryView, TestAForgottenClusterIsRefused, TestASuccessorIsNotMeasuredByTheOneBefore.
 //   - It revokes the name for every uid, and the certificates' keys under every name, until an operator reverts it:
 //     TestForgettingRevokesTheCertificatesKey.
+//   - A revocation refuses the keys that the record has, and certificates that were issued before it, but for keys that were issued since;
+//     because the record has the last keys only: TestRevokingRefusesWhatWasIssuedBefore. Issue times are compared with a tolerance of ten
+//     minutes (I11).
 //   - An attached cluster that takes claims cannot be forgotten.
 //   - Package registrycopy records bindings first.
 //   - With several replicas a record is swapped: a replica that finds another's change takes it over and decides anew:

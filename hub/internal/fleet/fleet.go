@@ -72,7 +72,7 @@ type Fleet struct {
 	allots   bool
 
 	soon     chan struct{} // has a token when records are to be saved soon
-	revoked  sync.Map      // keys of certificates, by the name they were removed from: []string
+	revoked  sync.Map      // certificates, by the name they were revoked under: *revocation
 	onRevoke atomic.Pointer[func()]
 	onPeer   atomic.Pointer[func(clusterID string)]
 

@@ -57,7 +57,7 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 	})
 }
 
-// Revoke refuses the keys of all certificates that a cluster has or was issued, and ends its stream. The cluster stays registered.
+// Revoke refuses all certificates that a cluster has or was issued, and ends its stream. The cluster stays registered.
 func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c, err := f.changeRegistered(ctx, id, func(c *cluster, r *Record) {
 		keys := r.Keys
@@ -65,6 +65,7 @@ func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 			keys = append(keys, s.peer.Key)
 		}
 		r.Revoke(keys)
+		r.RevokeBefore(f.clock.Now()) // those whose keys the record has dropped
 		r.Keys = nil
 	})
 	if err != nil {

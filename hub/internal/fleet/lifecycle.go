@@ -26,7 +26,7 @@ func (c *cluster) load(r Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.record = r
-	c.fleet.revoked.Store(c.ID, r.RevokedKeys())
+	c.fleet.noteRevoked(c.ID, &r)
 	c.SetScope(routedScope(r.Scope))
 	c.draining.Store(r.Draining)
 	// The name of a forgotten cluster is known to have nothing; workers that were away still have to learn that.
@@ -62,8 +62,8 @@ func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.record.UID, c.record.Draining, c.record.Forgotten, c.record.Keys = next.UID, next.Draining, next.Forgotten, next.Keys
-	c.record.RefusedKeys, c.record.Scope = next.RefusedKeys, next.Scope
-	c.fleet.revoked.Store(c.ID, next.RevokedKeys())
+	c.record.RefusedKeys, c.record.RevokedAt, c.record.Scope = next.RefusedKeys, next.RevokedAt, next.Scope
+	c.fleet.noteRevoked(c.ID, &next)
 	c.SetScope(routedScope(next.Scope))
 	c.draining.Store(next.Draining)
 	return nil
@@ -72,18 +72,6 @@ func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error
 // Drain stops new claims to a cluster. Everything else continues.
 func (f *Fleet) Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	return f.setDraining(ctx, id, true)
-}
-
-// Revokes reports whether a certificate's key belongs to a removed cluster, under any name. A key that is not known does not.
-func (f *Fleet) Revokes(key string) (revoked bool) {
-	if key == "" {
-		return false
-	}
-	f.revoked.Range(func(_, keys any) bool {
-		revoked = slices.Contains(keys.([]string), key)
-		return !revoked
-	})
-	return revoked
 }
 
 // ReleaseName lets another cluster register under the name of a removed cluster. The removed one stays refused, by its uid and

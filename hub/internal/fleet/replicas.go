@@ -94,11 +94,11 @@ func (c *cluster) take(r Record) {
 		takeReported(&r, before)
 	}
 	c.record = r
-	c.fleet.revoked.Store(c.ID, r.RevokedKeys())
+	c.fleet.noteRevoked(c.ID, &r)
 	c.SetScope(routedScope(r.Scope))
 	c.draining.Store(r.Draining)
 	gone := before.UID != "" && r.UID != before.UID
-	revoked := len(r.RefusedKeys) > 0 && !slices.Equal(r.RefusedKeys, before.RefusedKeys)
+	revoked := len(r.RefusedKeys) > 0 && !slices.Equal(r.RefusedKeys, before.RefusedKeys) || r.RevokedAt.After(before.RevokedAt)
 	if gone {
 		c.empty()
 	} else if before.Revision == 0 && r.Revoked() {
@@ -130,7 +130,8 @@ func (c *cluster) take(r Record) {
 func takeReported(r *Record, mine Record) {
 	r.Tombstones = slices.Clone(mine.Tombstones)
 	for _, key := range mine.Keys {
-		if !slices.Contains(r.RefusedKeys, key) { // another replica may have revoked it
+		// Another replica may have revoked it, or all that were issued until then.
+		if !slices.Contains(r.RefusedKeys, key) && r.RevokedAt.Equal(mine.RevokedAt) {
 			r.AddKey(key)
 		}
 	}
@@ -146,7 +147,7 @@ func (f *Fleet) OnRevoke(end func()) { f.onRevoke.Store(&end) }
 // endRevoked ends the streams of removed clusters, under every name.
 func (f *Fleet) endRevoked() {
 	for _, other := range f.sorted() {
-		if s := other.session.Load(); s != nil && f.Revokes(s.peer.Key) {
+		if s := other.session.Load(); s != nil && f.Refuses(s.peer) {
 			s.Close()
 		}
 	}

@@ -3,12 +3,17 @@
 package fleet
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/store"
 )
 
 // TestI12ARevokedCertificateQuarantinesNoCluster: who has it knows the uid, and says hello as two clusters that take turns, at the replica
@@ -67,4 +72,82 @@ func TestRevokingElsewhereEndsNoOtherSession(t *testing.T) {
 	if b.Revokes("") {
 		t.Error("a certificate whose key is not known counts as revoked")
 	}
+}
+
+// shown is a peer of cluster east whose certificate of 30 days was issued so long ago.
+func shown(key string, ago time.Duration) Peer {
+	issued := time.Now().Add(-ago)
+	return Peer{ClusterID: "east", Key: key, Issued: issued.Add(-link.Backdate), Expires: issued.Add(30 * 24 * time.Hour)}
+}
+
+// TestRevokingRefusesWhatWasIssuedBefore: certificates whose keys the record has dropped as well, over a restart of the hub, and none that
+// was issued since.
+func TestRevokingRefusesWhatWasIssuedBefore(t *testing.T) {
+	registry := &memoryRegistry{}
+	f := newFleet(t, registry)
+	stream := uint64(0)
+	connect := func(by Peer) string {
+		stream++
+		s, _, refused := f.Connect(by, &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: stream})
+		if s != nil {
+			s.Close()
+		}
+		return refused.GetReason()
+	}
+	admit := func(key string, invited bool) {
+		t.Helper()
+		must.Succeed(t, f.Admit(t.Context(), Admission{ClusterID: "east", UID: "u", Key: key, Invited: invited}))
+	}
+	if got := connect(shown("0", 24*time.Hour)); got != "" {
+		t.Fatal(got)
+	}
+	for i := range hubstate.MaxKeys + 1 {
+		admit(fmt.Sprint(i), false)
+	}
+	operate(t, f.Revoke, "east")
+	admit("again", true)
+	for _, when := range []string{"at once", "after a restart"} {
+		for _, c := range []struct {
+			name string
+			by   Peer
+			want Refusal
+		}{
+			{"a key that was dropped", shown("0", 24*time.Hour), RefusedRevoked},
+			{"a key that was not", shown("9", 24*time.Hour), RefusedRevoked},
+			{"issued since", shown("again", 0), None},
+			{"issued since by a clock that is late", shown("again", time.Hour), None},
+			{"from files, issued since", shown("files", 0), None},
+			{"from files, issued since by a clock that is late", shown("late", 9*time.Minute), None},
+			{"from files, without times", Peer{ClusterID: "east", Key: "bare"}, None},
+		} {
+			if got, early := connect(c.by), f.Refusal(c.by); got != string(c.want) || early != c.want {
+				t.Errorf("%s, %s: %q, before the hello %q, want %q", when, c.name, got, early, c.want)
+			}
+		}
+		if other := shown("0", 24*time.Hour); f.Refuses(Peer{ClusterID: "west", Key: "other", Issued: other.Issued, Expires: other.Expires}) {
+			t.Errorf("%s, a certificate of another cluster is refused", when)
+		}
+		f = newFleet(t, registry)
+	}
+}
+
+// A stream at another replica whose key is not in the record yet ends as well.
+func TestRevokingElsewhereEndsAStreamWithANewKey(t *testing.T) {
+	inMemory(t, func(t *testing.T, a, b *Fleet, _ *store.Memory) {
+		connect := func(key string, stream uint64) *Session {
+			s, _, refused := b.Connect(shown(key, 24*time.Hour), &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: stream})
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			return s
+		}
+		connect("first", 1)
+		synctest.Wait()
+		s := connect("second", 2)
+		operate(t, a.Revoke, "east")
+		synctest.Wait()
+		if !ended(s) {
+			t.Error("the stream goes on")
+		}
+	})
 }

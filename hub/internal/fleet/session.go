@@ -90,9 +90,9 @@ func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 		return nil, nil, f.Refuse(peer, refusal, hello.GetClusterUid())
 	}
 	s, welcome := c.attach(peer, hello)
-	if f.Revokes(peer.Key) { // forgotten under another name in the meantime
+	if why := f.Refusal(peer); why != None { // forgotten under another name in the meantime
 		s.Close()
-		return nil, nil, refused(RefusedForgotten)
+		return nil, nil, refused(why)
 	}
 	return s, welcome, nil
 }
@@ -105,7 +105,7 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	defer c.mu.Unlock()
 	facts := helloFacts{
 		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
-		forgotten: c.record.Forgot(hello.GetClusterUid()), revoked: c.record.Revoked() || c.fleet.Revokes(peer.Key),
+		forgotten: c.record.Forgot(hello.GetClusterUid()), revoked: c.record.Revoked() || c.fleet.Refuses(peer),
 		keyRevoked: c.keyRevoked(peer),
 		hello:      streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -128,6 +129,19 @@ func TestI2I4ALostRegistryIsMadeOfItsCopy(t *testing.T) {
 	d.lose()
 	d.open()
 	d.want("a/2 east=e west=-w")
+}
+
+// TestARevocationSurvivesTheVolume; because the keys that were issued do not.
+func TestARevocationSurvivesTheVolume(t *testing.T) {
+	d, at := newDisk(t), time.Unix(1_800_000_000, 0).UTC()
+	d.begin(hubstate.Identity{ID: "a"})
+	_, guard := d.open()
+	must.Succeed(t, guard.Save(t.Context(), hubstate.Record{ClusterID: "east", UID: "e", RevokedAt: at}))
+	d.lose()
+	d.open()
+	if r, found, err := hubstate.LoadRecord(t.Context(), d.registry, "east"); err != nil || !found || !r.RevokedAt.Equal(at) {
+		t.Errorf("the registry has %+v, %t, %v", r, found, err)
+	}
 }
 
 // TestProofsSurviveTheVolume, also beside a backup from before them.

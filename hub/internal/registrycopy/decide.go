@@ -52,5 +52,5 @@ func completed(seen, known []hubstate.Record) []hubstate.Record {
 // excerpt is the part of a record that the document has.
 func excerpt(r hubstate.Record) hubstate.Record {
 	return hubstate.Record{ClusterID: r.ClusterID, UID: r.UID, RegisteredAt: r.RegisteredAt, Forgotten: r.Forgotten,
-		RefusedKeys: r.RefusedKeys, Scope: r.Scope}
+		RefusedKeys: r.RefusedKeys, RevokedAt: r.RevokedAt, Scope: r.Scope}
 }
