@@ -255,9 +255,17 @@ func TestAClusterJoinsByAnInvitation(t *testing.T) {
 	if got.GetUid() != "east-uid" || len(got.GetScope().GetNamespaces()) != 1 || got.GetCertificateExpires().AsTime().Before(time.Now()) {
 		t.Errorf("joined as %v", got)
 	}
-	// The response may have been lost: the same cluster with the same key gets another certificate, and no other one does.
+	// The response may have been lost: the same cluster with the same key gets another certificate, and no other one does. It does not get
+	// back the scope that an operator has changed since.
+	clusters, later := sandboxv1.NewClustersClient(conn), &sandboxv1.ClusterScope{Namespaces: []string{"later"}}
+	_, err = clusters.UpdateCluster(t.Context(), &sandboxv1.UpdateClusterRequest{Id: "east", Scope: later})
+	must.Succeed(t, err)
 	_, err = worker.join(t, token)
 	must.Succeed(t, err)
+	got, err = clusters.GetCluster(t.Context(), &sandboxv1.GetClusterRequest{Id: "east"})
+	if err != nil || strings.Join(got.GetScope().GetNamespaces(), ",") != "later" {
+		t.Errorf("after its invitation was used again: %v, %v", got, err)
+	}
 	worker.newKey(t)
 	if _, err := worker.join(t, token); grpcstatus.Code(err) != codes.PermissionDenied {
 		t.Errorf("with another key: %v", err)

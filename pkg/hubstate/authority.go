@@ -58,7 +58,7 @@ type Invitation struct {
 	Created   time.Time `json:"created"`
 	Expires   time.Time `json:"expires"`
 	CreatedBy string    `json:"createdBy,omitempty"`
-	Scope     *Scope    `json:"scope,omitempty"` // nil: as it is
+	Scope     *Scope    `json:"scope,omitempty"` // nil: as it is, or the cluster has got it
 	// Of the cluster that used it; only that one may use it again, because it may have lost the response.
 	UsedAt time.Time `json:"usedAt,omitzero"`
 	UID    string    `json:"uid,omitempty"`

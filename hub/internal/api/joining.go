@@ -27,6 +27,7 @@ type Authority interface {
 	Invite(ctx context.Context, clusterID string, ttl time.Duration, scope *hubstate.Scope, by string) (*sandboxv1.Invitation, error)
 	Approve(ctx context.Context, clusterID, key string, deny bool) error
 	Withdraw(ctx context.Context, clusterID string) (open int, err error)
+	DropScopes(ctx context.Context, clusterID string) error
 	Waiting() []hubstate.Joiner
 	Rotate(ctx context.Context, skip hubstate.RotationStep) error
 	Status() *sandboxv1.PkiStatus
@@ -156,7 +157,11 @@ func (c clusters) UpdateCluster(ctx context.Context, r *sandboxv1.UpdateClusterR
 		return nil, err
 	}
 	cluster, err := c.fleet.SetScope(ctx, r.GetId(), scope)
-	return cluster, c.explain(ctx, r.GetId(), err)
+	if err != nil || c.authority == nil {
+		return cluster, c.explain(ctx, r.GetId(), err)
+	}
+	// Invitations that are open stay: a cluster that was revoked and invited again has yet to use its own. They no longer say its scope.
+	return cluster, registryFailed(c.authority.DropScopes(ctx, r.GetId()))
 }
 
 // scopeOf returns nil for a scope of everything.

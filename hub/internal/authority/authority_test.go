@@ -132,6 +132,45 @@ func TestWithdrawnInvitationsAreRefused(t *testing.T) {
 	must.Succeed(t, err)
 }
 
+// TestAnInvitationUndoesNoLaterScope: its scope is the cluster's from its first use until an operator says another one, whether it is used
+// before or after that.
+func TestAnInvitationUndoesNoLaterScope(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	key, only := newKey(t), func(namespace string) *hubstate.Scope { return &hubstate.Scope{Namespaces: []string{namespace}} }
+	invite := func(scope *hubstate.Scope) string {
+		made, err := o.Invite(t.Context(), "east", time.Hour, scope, "test")
+		must.Succeed(t, err)
+		return made.GetToken()
+	}
+	join := func(token, want string) {
+		t.Helper()
+		_, err := o.ask(token, "east", "uid", key)
+		must.Succeed(t, err)
+		if got := o.fleet.Cluster("east").GetScope().GetNamespaces(); strings.Join(got, ",") != want {
+			t.Errorf("its scope is %v, want %s", got, want)
+		}
+	}
+	set := func(namespace string) {
+		_, err := o.fleet.SetScope(t.Context(), "east", only(namespace))
+		must.Succeed(t, err)
+	}
+	first := invite(only("first"))
+	_, err := o.ask(first, "east", "uid", key)
+	must.Succeed(t, err)
+	_, _, refused := o.fleet.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	join(first, "first")
+	set("set")
+	join(first, "set")
+	join(invite(only("second")), "second") // the same key, as after a response that was lost
+	late := invite(only("late"))
+	set("last")
+	must.Succeed(t, o.DropScopes(t.Context(), "east"))
+	join(late, "last")
+}
+
 // TestI14InvitationsAreBounded, and those that have expired make room.
 func TestI14InvitationsAreBounded(t *testing.T) {
 	o := open(t, store.NewMemory(), time.Now(), false)

@@ -25,6 +25,8 @@
 //     token has the same text: TestJoinRefusals.
 //   - It is used once: its use, by kube-system uid and key, is durable before a certificate is signed. The same cluster with the same key
 //     may use it again until it expires; because the response may have been lost.
+//   - Its scope is the cluster's with the first certificate, and is dropped then, as by an operator's later word about the scope; so a use
+//     that is repeated undoes nothing: TestAnInvitationUndoesNoLaterScope.
 //   - A name that is bound to another uid is refused. An invitation lifts a forget or a revocation for the new key alone.
 //   - A certificate request is signed by its key and names the cluster or nothing; the hub sets the name: TestRequests of package pki.
 //   - Invitations and requests are bounded, and swept when they expire (I14).

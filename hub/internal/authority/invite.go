@@ -82,6 +82,27 @@ func (a *Authority) Withdraw(ctx context.Context, clusterID string) (open int, e
 	return open, err
 }
 
+// DropScopes makes the invitations of a cluster leave its scope as it is; because an operator has said another one since they were made.
+func (a *Authority) DropScopes(ctx context.Context, clusterID string) error {
+	return a.dropScopes(ctx, func(i hubstate.Invitation) bool { return i.ClusterID == clusterID })
+}
+
+// dropScopes is also for an invitation whose scope its cluster has got. It may be used again, and would undo what an operator says later.
+func (a *Authority) dropScopes(ctx context.Context, of func(hubstate.Invitation) bool) error {
+	return a.update(ctx, func(s *hubstate.Authority) error {
+		dropped := false
+		for at, i := range s.Invitations {
+			if i.Scope != nil && of(i) {
+				s.Invitations[at].Scope, dropped = nil, true
+			}
+		}
+		if !dropped {
+			return errUnchanged
+		}
+		return nil
+	})
+}
+
 func shown(i hubstate.Invitation) *sandboxv1.Invitation {
 	out := &sandboxv1.Invitation{Id: i.ID, ClusterId: i.ClusterID, Expires: timestamppb.New(i.Expires), CreatedBy: i.CreatedBy}
 	if !i.UsedAt.IsZero() {

@@ -83,7 +83,7 @@ func (a *Authority) join(ctx context.Context, remote string, r *federationv1.Joi
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	granted, err := a.use(ctx, t, joiner(r, hash, remote))
+	granted, scope, err := a.use(ctx, t, joiner(r, hash, remote))
 	switch {
 	case errors.Is(err, errUsed):
 		return nil, errToken
@@ -96,10 +96,16 @@ func (a *Authority) join(ctx context.Context, remote string, r *federationv1.Joi
 		return &federationv1.JoinResponse{RetryAfter: durationpb.New(askAgain)}, nil
 	}
 	certificate, err := a.issue(ctx, key, fleet.Admission{
-		ClusterID: r.GetClusterId(), UID: r.GetClusterUid(), Key: hash, Invited: true, Scope: asked.Scope,
+		ClusterID: r.GetClusterId(), UID: r.GetClusterUid(), Key: hash, Invited: true, Scope: scope,
 	})
 	if err != nil {
 		return nil, refusal(err)
+	}
+	if scope != nil {
+		if err := a.dropScopes(ctx, func(i hubstate.Invitation) bool { return i.ID == t.ID }); err != nil {
+			a.opts.Log.Error(err, "Writing down that a cluster has the scope of its invitation", "cluster", r.GetClusterId())
+			return nil, errBusy
+		}
 	}
 	return &federationv1.JoinResponse{Certificate: certificate}, nil
 }
@@ -143,14 +149,16 @@ var (
 	errFull = errors.New("too many requests wait")
 )
 
-// use writes down which cluster, with which key, has used an invitation, and reports whether it is let in.
-func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Joiner) (granted bool, err error) {
+// use writes down which cluster, with which key, has used an invitation, and reports whether it is let in, and with which scope; nil: as it
+// is.
+func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Joiner) (granted bool, scope *hubstate.Scope, err error) {
 	err = a.update(ctx, func(s *hubstate.Authority) error {
 		at := invitation(s, t.ID)
 		if at < 0 {
 			return errUsed
 		}
 		i := &s.Invitations[at]
+		scope = i.Scope
 		if !i.UsedAt.IsZero() {
 			if i.UID != by.UID || i.Key != by.Key {
 				return errUsed
@@ -168,7 +176,7 @@ func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Join
 		}
 		return nil
 	})
-	return granted && err == nil, err
+	return granted && err == nil, scope, err
 }
 
 // issue signs a certificate, once the record of the cluster has its key; so that revoking the cluster covers it.
