@@ -42,6 +42,8 @@ var (
 	ErrLockedOut = errors.New("the hub's own certificate does not come from them")
 	// ErrIssued means that a certificate cannot be used.
 	ErrIssued = errors.New("the hub's certificate for this cluster is not accepted")
+	// ErrNotStored means that a certificate can be used once it is stored.
+	ErrNotStored = errors.New("the new certificate could not be stored")
 )
 
 // TrustHash identifies a bundle of CAs: its SHA-256, in hex.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/hub/internal/fleet"
@@ -76,8 +75,8 @@ type Authority struct {
 	revision uint64
 	view     *view
 	own      ownCertificate
-	pace     map[string]*rate.Limiter // of renewals, by cluster
-	kept     uint64                   // generation up to which the state is kept apart from the store, plus 1
+	pace     map[string]*paced // of renewals, by cluster
+	kept     uint64            // generation up to which the state is kept apart from the store, plus 1
 }
 
 // view is what follows from the state. It is immutable.
@@ -116,7 +115,7 @@ func Open(ctx context.Context, o Options) (*Authority, error) {
 	if o.Lifetime == 0 {
 		o.Lifetime = DefaultLifetime
 	}
-	a := &Authority{opts: o, metrics: newMetrics(), pace: map[string]*rate.Limiter{}}
+	a := &Authority{opts: o, metrics: newMetrics(), pace: map[string]*paced{}}
 	if err := a.update(ctx, a.begin); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -169,6 +170,35 @@ func TestAnInvitationUndoesNoLaterScope(t *testing.T) {
 	set("last")
 	must.Succeed(t, o.DropScopes(t.Context(), "east"))
 	join(late, "last")
+}
+
+// TestARenewalThatFailsIsNotCounted: while the hub cannot issue a certificate, asking uses up none. How often a cluster asks is bounded
+// (I14).
+func TestARenewalThatFailsIsNotCounted(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	_, _, refused := o.fleet.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	away := errors.New("away")
+	o.opts.Keep = func(context.Context) error { return away }
+	csr, err := link.NewCSR(newKey(t), link.Cluster("east"))
+	must.Succeed(t, err)
+	ask := func(times int, after time.Duration, want string) {
+		t.Helper()
+		for i := range times {
+			o.clock.Step(after)
+			if got := o.Renew(t.Context(), "east", "uid", csr).GetError(); want == "" && got != "" || !strings.Contains(got, want) {
+				t.Errorf("request %d of %d is told %q, want %q", i+1, times, got, want)
+			}
+		}
+	}
+	ask(2*renewBurst, time.Second, "away")
+	away = nil
+	ask(renewBurst, time.Second, "")
+	ask(1, time.Second, "has got certificates too often")
+	ask(asksAtOnce-1, 0, "has got certificates too often")
+	ask(2, 0, "has asked for certificates too often")
 }
 
 // TestI14InvitationsAreBounded, and those that have expired make room.

@@ -30,6 +30,8 @@
 //   - A name that is bound to another uid is refused. An invitation lifts a forget or a revocation for the new key alone.
 //   - A certificate request is signed by its key and names the cluster or nothing; the hub sets the name: TestRequests of package pki.
 //   - Invitations and requests are bounded, and swept when they expire (I14).
+//   - A cluster gets four certificates at once, then one in a tenth of their life. A renewal that fails counts for none; because a hub that
+//     cannot write for a while would leave clusters without a certificate: TestARenewalThatFailsIsNotCounted.
 //   - Certificates are backdated by an hour; whether one ends soon is decided by the hub's clock alone, which issued it:
 //     TestI11ClocksThatDifferByTenMinutes.
 //

@@ -224,9 +224,18 @@ func (a *Authority) Renew(ctx context.Context, clusterID, uid string, csr []byte
 }
 
 func (a *Authority) renew(ctx context.Context, clusterID, uid string, csr []byte) (*federationv1.Certificate, error) {
-	if !a.mayRenew(clusterID) {
-		return nil, fmt.Errorf("the cluster has got certificates too often: %d at once, then one in %s", renewBurst, a.Pause())
+	giveBack, err := a.mayRenew(clusterID)
+	if err != nil {
+		return nil, err
 	}
+	certificate, err := a.renewed(ctx, clusterID, uid, csr)
+	if err != nil {
+		giveBack()
+	}
+	return certificate, err
+}
+
+func (a *Authority) renewed(ctx context.Context, clusterID, uid string, csr []byte) (*federationv1.Certificate, error) {
 	key, err := pki.CheckRequest(csr, clusterID)
 	if err != nil {
 		return nil, err
@@ -240,24 +249,43 @@ func (a *Authority) renew(ctx context.Context, clusterID, uid string, csr []byte
 
 const (
 	renewBurst = 4
-	maxPaced   = 4096
+	// A cluster may ask so often at once, then each second, whether it gets a certificate or not; because each request costs a signature.
+	asksAtOnce    = 8
+	asksPerSecond = 1
+	maxPaced      = 4096
 )
+
+// paced is what one cluster may do.
+type paced struct {
+	asks, gets *rate.Limiter
+}
 
 // Pause is how often a cluster gets a certificate. It bounds the keys of certificates that have not ended (hubstate.MaxKeys).
 func (a *Authority) Pause() time.Duration { return a.opts.Lifetime / 10 }
 
-func (a *Authority) mayRenew(clusterID string) bool {
+// mayRenew charges a cluster for a certificate, or says why it gets none now. giveBack takes that back, where none was issued.
+func (a *Authority) mayRenew(clusterID string) (giveBack func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	limiter := a.pace[clusterID]
-	if limiter == nil {
+	p := a.pace[clusterID]
+	if p == nil {
 		if len(a.pace) >= maxPaced {
 			clear(a.pace)
 		}
-		limiter = rate.NewLimiter(rate.Every(a.Pause()), renewBurst)
-		a.pace[clusterID] = limiter
+		p = &paced{rate.NewLimiter(asksPerSecond, asksAtOnce), rate.NewLimiter(rate.Every(a.Pause()), renewBurst)}
+		a.pace[clusterID] = p
 	}
-	return limiter.AllowN(a.opts.Clock.Now(), 1)
+	now := a.opts.Clock.Now()
+	if !p.asks.AllowN(now, 1) {
+		return nil, errors.New("the cluster has asked for certificates too often: want at most one request a second")
+	}
+	one := p.gets.ReserveN(now, 1)
+	giveBack = func() { one.CancelAt(now) } // a later time would not take it back
+	if one.DelayFrom(now) > 0 {
+		giveBack()
+		return nil, fmt.Errorf("the cluster has got certificates too often: %d at once, then one in %s", renewBurst, a.Pause())
+	}
+	return giveBack, nil
 }
 
 // Waiting lists the clusters that wait for an approval.

@@ -26,7 +26,7 @@ type Identity interface {
 	Replace(ctx context.Context, trust *federationv1.Trust, hub []*x509.Certificate) error
 	// Due reports whether the hub should have asked for a renewal by now.
 	Due() bool
-	// Request returns a request for a certificate, Renew takes the certificate.
+	// Request returns a request for a certificate, Renew takes the certificate. After link.ErrNotStored Renew is called again.
 	Request() (csr []byte, err error)
 	Renew(ctx context.Context, issued *federationv1.Certificate, hub []*x509.Certificate) error
 }
@@ -78,8 +78,9 @@ type papers struct {
 	out      chan *federationv1.WorkerFrame
 	accepted chan struct{} // closed when the hub has accepted the stream
 
-	asked   time.Time // of the last request; zero: none waits
-	renewed bool      // the stream ends, so that the next one shows another certificate
+	asked    time.Time                 // of the last request; zero: none waits
+	unstored *federationv1.Certificate // that could not be stored yet
+	renewed  bool                      // the stream ends, so that the next one shows another certificate
 }
 
 func newPapers() papers {
@@ -131,6 +132,8 @@ func (u *uplink) keepIdentity(ctx context.Context) error {
 			case accepted == nil && !confirmed:
 				err = u.agent.opts.Identity.Attached(ctx)
 				confirmed = err == nil
+			case u.papers.unstored != nil:
+				err = u.renew(ctx, u.papers.unstored)
 			case confirmed && !u.papers.renewed && u.agent.opts.Identity.Due() && u.mayAsk():
 				err = u.ask(ctx, "the hub has not asked for it")
 			}
@@ -184,17 +187,31 @@ func (u *uplink) paper(ctx context.Context, frame *federationv1.HubFrame) error 
 			TrustAck: &federationv1.TrustAck{Hash: body.Trust.GetHash()},
 		}})
 	case *federationv1.HubFrame_Renew:
-		if u.papers.renewed || !u.papers.asked.IsZero() && u.clock.Since(u.papers.asked) < askedLately {
+		if u.papers.renewed || u.papers.unstored != nil || !u.papers.asked.IsZero() && u.clock.Since(u.papers.asked) < askedLately {
 			return nil
 		}
 		return u.ask(ctx, body.Renew.GetReason())
 	case *federationv1.HubFrame_Certificate:
-		if err := identity.Renew(ctx, body.Certificate, hub); err != nil {
-			return err
-		}
-		u.papers.asked, u.papers.renewed = time.Time{}, true
-		u.leave(link.ErrRenewed)
+		return u.renew(ctx, body.Certificate)
 	}
+	return nil
+}
+
+// renew takes a certificate that the hub has sent. One that could not be stored is kept; because the hub issues few, and this one is good.
+func (u *uplink) renew(ctx context.Context, issued *federationv1.Certificate) error {
+	p := &u.papers
+	err := u.agent.opts.Identity.Renew(ctx, issued, link.HubChain(u.stream.Context()))
+	switch {
+	case errors.Is(err, link.ErrNotStored):
+		p.unstored = issued
+	case err == nil || p.unstored == issued:
+		p.unstored = nil
+	}
+	if err != nil {
+		return err
+	}
+	p.asked, p.renewed = time.Time{}, true
+	u.leave(link.ErrRenewed)
 	return nil
 }
 

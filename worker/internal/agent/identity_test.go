@@ -9,12 +9,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +62,10 @@ func (w *world) leadIdentity(own interface {
 
 // newIdentity stores a certificate in the worker's Secret, and reads it.
 func (w *world) newIdentity() *identity.Identity {
+	return w.newIdentityOn(func(s identity.Store) identity.Store { return s })
+}
+
+func (w *world) newIdentityOn(with func(identity.Store) identity.Store) *identity.Identity {
 	w.Helper()
 	files, err := w.ca.Cluster(clusterID)
 	w.Must(err)
@@ -71,7 +77,7 @@ func (w *world) newIdentity() *identity.Identity {
 		},
 	}))
 	own, err := identity.New(identity.Options{
-		ClusterID: clusterID, Store: identity.Secret{Client: w.Live, Reader: w.Live, Name: name},
+		ClusterID: clusterID, Store: with(identity.Secret{Client: w.Live, Reader: w.Live, Name: name}),
 		ClusterUID: func(context.Context) (string, error) { return "uid", nil }, Clock: clock.RealClock{}, Log: testlog.New(w.T),
 	})
 	w.Must(err)
@@ -187,6 +193,48 @@ func TestTheHubReplacesTrustAndCertificate(t *testing.T) {
 	}
 	if own.Cause() != "" {
 		t.Errorf("it says that it is out: %s", own.Cause())
+	}
+}
+
+// full is a Store that cannot be written a few times.
+type full struct {
+	identity.Store
+	fails atomic.Int32 // how often still
+}
+
+func (f *full) Save(ctx context.Context, data identity.Data, version string) error {
+	if f.fails.Add(-1) >= 0 {
+		return errors.New("the API server is away")
+	}
+	return f.Store.Save(ctx, data, version)
+}
+
+// A certificate that cannot be stored is kept, and the hub is not asked for another one.
+func TestACertificateIsStoredOnceThatIsPossible(t *testing.T) {
+	w := newWorld(t)
+	store := &full{}
+	own := &ordered{Identity: w.newIdentityOn(func(s identity.Store) identity.Store {
+		store.Store = s
+		return store
+	})}
+	w.leadIdentity(own)
+	s := w.hub.session()
+	request := s.renew()
+	store.fails.Store(2)
+	issued := w.issue(request, w.read(w.ca.CAFile()))
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: issued}})
+	select {
+	case <-s.over:
+	case <-time.After(patience):
+		t.Fatal("the certificate was dropped")
+	}
+	if next := w.hub.session(); next.key == s.key {
+		t.Error("it has attached with the old certificate")
+	}
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if asked := slices.DeleteFunc(slices.Clone(own.calls), func(c string) bool { return c != "Request" }); len(asked) != 1 {
+		t.Errorf("the hub was asked for a certificate %d times", len(asked))
 	}
 }
 

@@ -16,7 +16,8 @@
 // # Renewing
 //
 //   - A new certificate stands beside the old one, and replaces it when a hub has accepted a stream with it. If it is refused, the old one
-//     is used again: TestARefusedCertificateGivesWayToTheOldOne.
+//     is used again: TestARefusedCertificateGivesWayToTheOldOne. One that cannot be stored is tried again each second:
+//     TestACertificateIsStoredOnceThatIsPossible of package agent.
 //   - The hub asks at 20 % left by its clock. At 15 % by its own the worker asks; so a clock that is off by ten minutes (I11) changes when
 //     a
 //     certificate is renewed and never whether it is used: a worker never judges its own certificate expired, its hub does.

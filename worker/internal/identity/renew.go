@@ -48,7 +48,8 @@ func (i *Identity) Request() (csr []byte, err error) {
 	return csr, nil
 }
 
-// Renew stores the certificate that the hub sends for the last request beside the one in use, and uses it from then on.
+// Renew stores the certificate that the hub sends for the last request beside the one in use, and uses it from then on. After
+// link.ErrNotStored it may be called again with the same certificate.
 func (i *Identity) Renew(ctx context.Context, issued *federationv1.Certificate, hub []*x509.Certificate) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -72,7 +73,7 @@ func (i *Identity) Renew(ctx context.Context, issued *federationv1.Certificate, 
 	i.refused = ""
 	err := i.save(ctx, Data{NextKeyName: asked.keyPEM, NextCertName: issued.GetChain(), TrustName: issued.GetTrust().GetBundle()})
 	if err != nil {
-		return fmt.Errorf("storing the new certificate: %w", err)
+		return fmt.Errorf("%w: %w", link.ErrNotStored, err)
 	}
 	i.request, i.received = nil, i.opts.Clock.Now()
 	return nil
