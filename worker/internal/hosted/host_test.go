@@ -388,7 +388,7 @@ func TestFilesAreFollowed(t *testing.T) {
 }
 
 // TestSecretsAreFollowed: a cluster is engaged with its Secret, anew with other credentials, and ends with it; one that would run a
-// program never is.
+// program never is. Damage of its Secret leaves it as it was.
 func TestSecretsAreFollowed(t *testing.T) {
 	c := admin(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -406,7 +406,8 @@ func TestSecretsAreFollowed(t *testing.T) {
 		t.Helper()
 		planetest.Eventually(t, want, func() error { return wait.If(host.state() == want, host.state()) })
 	}
-	must.Succeed(t, c.Create(ctx, secret("runs", "exec: {command: sh, interactiveMode: Never, apiVersion: client.authentication.k8s.io/v1}")))
+	const program = "exec: {command: sh, interactiveMode: Never, apiVersion: client.authentication.k8s.io/v1}"
+	must.Succeed(t, c.Create(ctx, secret("runs", program)))
 	one := secret("one", "token: a")
 	must.Succeed(t, c.Create(ctx, one))
 	state("one1true")
@@ -416,8 +417,23 @@ func TestSecretsAreFollowed(t *testing.T) {
 	one.StringData = secret("one", "token: b").StringData
 	must.Succeed(t, c.Update(ctx, one))
 	state("one2true")
+	served := "one2true"
+	for i, damage := range []string{"{", "", kubeconfigOf("https://127.0.0.1:1", program)} {
+		one.StringData = map[string]string{"kubeconfig": damage}
+		must.Succeed(t, c.Update(ctx, one))
+		name := fmt.Sprint("z", i)
+		must.Succeed(t, c.Create(ctx, secret(name, "token: a"))) // is taken after it
+		served += " " + name + "1true"
+		state(served)
+	}
+	one.StringData = secret("one", "token: c").StringData
+	must.Succeed(t, c.Update(ctx, one))
+	state("one3true z01true z11true z21true")
+	for i := range 3 {
+		must.Succeed(t, c.Delete(ctx, secret(fmt.Sprint("z", i), "")))
+	}
 	must.Succeed(t, c.Delete(ctx, one))
-	state("one2false")
+	state("one3false z01false z11false z21false")
 	must.Succeed(t, c.Delete(ctx, secret("runs", "")))
 	cancel()
 	must.Succeed(t, <-ended)

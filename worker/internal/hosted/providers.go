@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,11 +17,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	"sigs.k8s.io/multicluster-runtime/providers/kubeconfig"
 )
@@ -28,21 +27,19 @@ import (
 // ClusterIDLabel on a provider's object is the id of its cluster; without it the object's name is.
 const ClusterIDLabel = "agentbox.navix.sh/cluster-id"
 
-// onHost is as much of a multicluster manager as a provider uses. The module's own passes each cluster to its components one after the
-// other, and ends when one of them fails.
-type onHost struct {
-	mcmanager.Manager
-	local manager.Manager
-	host  multicluster.Aware
+// kubeconfigs follows the kubeconfig Secrets of a namespace, with the label and the key of the module's provider. That one ends a cluster
+// before it reads what the cluster's Secret has now, and waits for each cluster.
+type kubeconfigs struct {
+	followed
+
+	ctx    context.Context // of the engagements
+	host   multicluster.Aware
+	cached client.Reader
+	log    logr.Logger
+	said   map[string]string // what is wrong, by Secret; Reconcile alone uses it
 }
 
-func (o onHost) GetLocalManager() manager.Manager { return o.local }
-
-func (o onHost) Engage(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster) error {
-	return o.host.Engage(ctx, name, cl)
-}
-
-// Kubeconfigs runs the module's provider of kubeconfig Secrets of a namespace, until ctx ends.
+// Kubeconfigs runs the provider of kubeconfig Secrets of a namespace, until ctx ends.
 func Kubeconfigs(ctx context.Context, cfg *rest.Config, namespace string, host multicluster.Aware, log logr.Logger) error {
 	labelled := labels.SelectorFromSet(labels.Set{kubeconfig.DefaultKubeconfigSecretLabel: "true"})
 	local, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -56,25 +53,42 @@ func Kubeconfigs(ctx context.Context, cfg *rest.Config, namespace string, host m
 	if err != nil {
 		return fmt.Errorf("building the manager of kubeconfig Secrets: %w", err)
 	}
-	provider := kubeconfig.New(kubeconfig.Options{
-		Namespace:   namespace,
-		RESTOptions: []func(*rest.Config) error{checkConfig},
-	})
-	if err := provider.SetupWithManager(ctx, onHost{local: local, host: host}); err != nil {
-		return fmt.Errorf("adding the provider of kubeconfig Secrets: %w", err)
+	k := &kubeconfigs{ctx: ctx, host: host, cached: local.GetClient(), log: log, said: map[string]string{}}
+	if err := ctrl.NewControllerManagedBy(local).Named("kubeconfigs").For(&corev1.Secret{}).Complete(k); err != nil {
+		return fmt.Errorf("adding the controller of kubeconfig Secrets: %w", err)
 	}
 	return local.Start(ctx)
 }
 
-// checkConfig refuses what runs a program, or reads a file, of this process.
-func checkConfig(cfg *rest.Config) error {
-	switch {
-	case cfg.ExecProvider != nil || cfg.AuthProvider != nil:
-		return errors.New("the kubeconfig has exec or auth-provider, which run programs here; want a token or a certificate")
-	case cfg.BearerTokenFile != "" || cfg.CertFile != "" || cfg.KeyFile != "" || cfg.CAFile != "":
-		return errors.New("the kubeconfig names files, which would be read here; want the data themselves")
+var errNoKubeconfig = errors.New("the Secret has no key " + kubeconfig.DefaultKubeconfigSecretKey)
+
+// Reconcile implements reconcile.Reconciler. What cannot be used leaves the cluster as it was (I5), and is told once. Nothing in it waits
+// for a cluster (I7).
+func (k *kubeconfigs) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	name, secret := multicluster.ClusterName(request.Name), &corev1.Secret{}
+	err := k.cached.Get(ctx, request.NamespacedName, secret)
+	if apierrors.IsNotFound(err) || err == nil && !secret.DeletionTimestamp.IsZero() {
+		k.end(name)
+		delete(k.said, request.Name)
+		return reconcile.Result{}, nil
 	}
-	return nil
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading Secret %s: %w", request.NamespacedName, err)
+	}
+	err = errNoKubeconfig
+	if data := secret.Data[kubeconfig.DefaultKubeconfigSecretKey]; len(data) > 0 {
+		err = k.take(k.ctx, k.host, name, data)
+	}
+	if err == nil {
+		delete(k.said, request.Name)
+		return reconcile.Result{}, nil
+	}
+	if k.said[request.Name] != err.Error() {
+		k.said[request.Name] = err.Error()
+		k.log.Error(err, "A cluster cannot be served as its Secret says", "secret", request.NamespacedName)
+	}
+	// An end of other clusters, which may be what is waited for, is no event of this one.
+	return reconcile.Result{RequeueAfter: lastRetry}, nil
 }
 
 // LabelledID returns the cluster id of a provider's object: its label's, else its name.
