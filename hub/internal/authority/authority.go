@@ -3,7 +3,6 @@
 package authority
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -86,6 +85,7 @@ type view struct {
 	cas        []*pki.CA
 	signer     *pki.CA
 	trust      Trust
+	fileCAs    []byte        // content of the files' CAs
 	changed    chan struct{} // closed when another view replaces this one
 }
 
@@ -197,16 +197,23 @@ func (a *Authority) take(s hubstate.Authority, revision uint64) error {
 	if err != nil {
 		return err
 	}
+	if a.view != nil {
+		a.opts.Log.Info("The CA's rotation has come further", "step", stepName(s.Step), "signs", next.trust.Signer)
+	}
+	a.show(next)
+	return nil
+}
+
+// show makes a view the present one. Called with mu held.
+func (a *Authority) show(next *view) {
 	before := a.view
 	a.view = next
 	if before != nil {
 		close(before.changed)
-		a.opts.Log.Info("The CA's rotation has come further", "step", stepName(s.Step), "signs", next.trust.Signer)
 	}
 	if a.opts.Changed != nil && (before == nil || before.trust.Hash != next.trust.Hash) {
 		a.opts.Changed(next.trust.Bundle)
 	}
-	return nil
 }
 
 func (a *Authority) derive(s *hubstate.Authority) (*view, error) {
@@ -233,7 +240,7 @@ func (a *Authority) derive(s *hubstate.Authority) (*view, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.trust.Bundle = slices.Concat(v.trust.Bundle, pki.Bundle(others...))
+		v.fileCAs, v.trust.Bundle = files.CA, slices.Concat(v.trust.Bundle, pki.Bundle(others...))
 	}
 	v.trust.Hash = link.TrustHash(v.trust.Bundle)
 	return v, nil
@@ -272,24 +279,6 @@ func (a *Authority) Read() (link.PEM, error) {
 	}
 	out := a.own.pem
 	out.CA = a.view.trust.Bundle
-	return out, nil
-}
-
-// fromFiles is the hub's certificate from its files, with the CA that signed it, so that a worker that knows only the CA's hash verifies
-// it.
-func (a *Authority) fromFiles() (link.PEM, error) {
-	out, err := a.opts.Files.Read()
-	if err != nil {
-		return out, err
-	}
-	anchor, err := anchorOf(out.Cert, slices.Concat(out.CA, a.view.trust.Bundle))
-	if err != nil {
-		return out, fmt.Errorf("reading %s: %w", a.opts.Files, err)
-	}
-	if !bytes.Contains(out.Cert, bytes.TrimSpace(pki.Bundle(anchor))) {
-		out.Cert = slices.Concat(bytes.TrimRight(out.Cert, "\n"), []byte("\n"), pki.Bundle(anchor))
-	}
-	out.CA = slices.Concat(out.CA, []byte("\n"), a.view.trust.Bundle)
 	return out, nil
 }
 

@@ -16,6 +16,8 @@
 //     would
 //     need a key whose own place is a Secret beside it. Where the store is encrypted there is no copy in a file by default.
 //   - Invitations are in no backup that is restored; because one that was used would be unused again.
+//   - Beside certificate files, clusters are to trust the CAs of --tls-ca-file as well, as they are in the file now:
+//     TestCAsOfFilesAreTakenUp.
 //   - A CA that the operator gives (--ca-cert-file) is taken into the state; a newer one begins a rotation to it:
 //     TestAnOperatorsIntermediateSigns.
 //

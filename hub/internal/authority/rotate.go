@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -63,8 +64,15 @@ func (a *Authority) rotateTo(s *hubstate.Authority, ca *pki.CA, given bool) erro
 // Serve sets the fleet. It is called once, before anything joins.
 func (a *Authority) Serve(f Fleet) { a.fleet = f }
 
-// Run follows what other replicas change, and drives rotations while this replica holds the office, until ctx ends.
+// Run follows what other replicas change and the CAs of files, and drives rotations while this replica holds the office, until ctx ends.
 func (a *Authority) Run(ctx context.Context) error {
+	var files sync.WaitGroup
+	defer files.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if a.opts.Files != nil {
+		files.Go(func() { a.followFiles(ctx) })
+	}
 	shared, is := a.opts.Store.(store.Shared)
 	if !is {
 		a.drive(ctx)

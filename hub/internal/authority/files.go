@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authority
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/wallclock"
+)
+
+// fromFiles is the hub's certificate from its files, with the CA that signed it, so that a worker that knows only the CA's hash verifies
+// it.
+func (a *Authority) fromFiles() (link.PEM, error) {
+	out, err := a.opts.Files.Read()
+	if err != nil {
+		return out, err
+	}
+	anchor, err := anchorOf(out.Cert, slices.Concat(out.CA, a.view.trust.Bundle))
+	if err != nil {
+		return out, fmt.Errorf("reading %s: %w", a.opts.Files, err)
+	}
+	if !bytes.Contains(out.Cert, bytes.TrimSpace(pki.Bundle(anchor))) {
+		out.Cert = slices.Concat(bytes.TrimRight(out.Cert, "\n"), []byte("\n"), pki.Bundle(anchor))
+	}
+	out.CA = slices.Concat(out.CA, []byte("\n"), a.view.trust.Bundle)
+	return out, nil
+}
+
+// followFiles takes up the CAs that are put into the files, until ctx ends; because clusters have to trust them before a certificate of
+// them is used. What cannot be used leaves those of before.
+func (a *Authority) followFiles(ctx context.Context) {
+	var last []byte
+	var failing bool
+	for wallclock.Sleep(ctx, a.opts.Clock, rotateEvery) == nil {
+		files, err := a.opts.Files.Read()
+		if err == nil && last != nil && bytes.Equal(files.CA, last) { // twice the same: it is not being written
+			err = a.takeFiles(files.CA)
+		}
+		if err != nil && !failing {
+			a.opts.Log.Error(err, "Cannot use the CAs of the files, keeping those that were read before", "files", a.opts.Files.String())
+		}
+		last, failing = files.CA, err != nil
+	}
+}
+
+var errNoCA = errors.New("there is no CA certificate in the file")
+
+// takeFiles makes another view if the files have other CAs than this one.
+func (a *Authority) takeFiles(cas []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if bytes.Equal(cas, a.view.fileCAs) {
+		return nil
+	}
+	if certs, err := pki.ParseCertificates(cas); err != nil || len(certs) == 0 {
+		return errors.Join(err, errNoCA)
+	}
+	next, err := a.derive(&a.state)
+	if err != nil {
+		return err
+	}
+	a.opts.Log.Info("The CAs of the files have changed", "files", a.opts.Files.String())
+	a.show(next)
+	return nil
+}
