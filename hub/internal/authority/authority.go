@@ -262,10 +262,11 @@ func (a *Authority) Trust() (Trust, <-chan struct{}) {
 func (a *Authority) Read() (link.PEM, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.opts.Clock.Now()
 	if a.opts.Files != nil {
 		return a.fromFiles()
 	}
+	// By the wall clock, as workers look at it; because the monotonic one stands still while the machine is suspended.
+	now := a.opts.Clock.Now().Round(0)
 	if a.own.signer != a.view.signer || !now.Before(a.own.renew) {
 		chain, key, err := a.view.signer.SignHub(a.opts.Hosts, a.opts.Lifetime, now)
 		if err != nil {

@@ -3,6 +3,7 @@
 package authority
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/x509"
@@ -233,6 +234,20 @@ func TestI11ClocksThatDifferByTenMinutes(t *testing.T) {
 		if _, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: "127.0.0.1"}); err != nil {
 			t.Errorf("off by %s: %v", off, err)
 		}
+	}
+}
+
+// The hub renews its own certificate by the wall clock: a time with a monotonic reading is compared by that.
+func TestTheHubsCertificateIsRenewedByTheWallClock(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	if at := o.own.renew.String(); strings.Contains(at, " m=") {
+		t.Errorf("it is renewed at %s", at)
+	}
+	before, err := o.Read()
+	must.Succeed(t, err)
+	o.clock.SetTime(o.own.renew)
+	if after, err := o.Read(); err != nil || bytes.Equal(after.Cert, before.Cert) {
+		t.Errorf("it is not renewed at %s: %v", o.own.renew, err)
 	}
 }
 

@@ -35,7 +35,7 @@
 //   - A cluster gets four certificates at once, then one in a tenth of their life. A renewal that fails counts for none; because a hub that
 //     cannot write for a while would leave clusters without a certificate: TestARenewalThatFailsIsNotCounted.
 //   - Certificates are backdated by an hour; whether one ends soon is decided by the hub's clock alone, which issued it:
-//     TestI11ClocksThatDifferByTenMinutes.
+//     TestI11ClocksThatDifferByTenMinutes. The hub renews its own by the wall clock: TestTheHubsCertificateIsRenewedByTheWallClock.
 //
 // # Rotation
 //
