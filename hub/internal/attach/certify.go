@@ -48,6 +48,7 @@ func (c *conn) certify(ctx context.Context) {
 		now := c.opts.Clock.Now()
 		next := t.decide(now, trust, c.session.Trust())
 		if next.trust {
+			c.offered.Store(&trust.Hash)
 			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_Trust{Trust: trust.Proto()}})
 		}
 		if next.renew != "" && !c.turn(t.urgent(now)) {

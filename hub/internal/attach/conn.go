@@ -43,7 +43,8 @@ type conn struct {
 	redirects chan string   // holds the reason of the first Redirect
 
 	redirected atomic.Bool
-	renewing   atomic.Bool // its worker got a new certificate
+	renewing   atomic.Bool            // its worker got a new certificate
+	offered    atomic.Pointer[string] // the hash of the CAs that its worker was sent last; nil: none
 	turn       func(urgent bool) bool
 	ending     func() // called before done is closed
 	opts       Options
@@ -190,7 +191,9 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		default: // not acknowledged, so the worker sends it again
 		}
 	case *federationv1.WorkerFrame_TrustAck:
-		c.session.Trusted(body.TrustAck.GetHash())
+		if sent := c.offered.Load(); sent != nil && *sent == body.TrustAck.GetHash() { // else the record would be written for each one
+			c.session.Trusted(*sent)
+		}
 	case *federationv1.WorkerFrame_CertificateRequest:
 		select {
 		case c.requests <- body.CertificateRequest:

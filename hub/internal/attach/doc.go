@@ -18,7 +18,8 @@
 //     counted, a Hello refused.
 //   - What is kept about claims of ended streams is bounded per cluster.
 //   - A request that fits no frame is refused: TestI14ARequestThatNoFrameCarriesIsRefused.
-//   - A response counts only for a dispatch on its stream.
+//   - A response counts only for a dispatch on its stream, and an acknowledgement of CAs for those that were sent last on it:
+//     TestI14OnlyWhatTheHubSentIsAcknowledged.
 //   - Peers whose certificate was revoked have places and turns apart from those of the cluster that has their name, and tunnels of theirs
 //     are refused before they name a token: TestI14ARevokedCertificateTakesNoPlaceOfItsCluster,
 //     TestI14TunnelsOfARevokedCertificateTakeNoPlace.

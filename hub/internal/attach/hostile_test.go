@@ -196,3 +196,26 @@ func TestI14StreamsThatDoNotBeginAreFew(t *testing.T) {
 		return err
 	})
 }
+
+// I14: an acknowledgement counts for the CAs that the hub has sent on the stream; because each new one has the cluster's record written.
+func TestI14OnlyWhatTheHubSentIsAcknowledged(t *testing.T) {
+	h := newHub(t, handler{})
+	w := h.attach("a", "py")
+	trusts := func(number uint64, hash string) string {
+		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_TrustAck{TrustAck: &federationv1.TrustAck{Hash: hash}}})
+		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: number}}})
+		w.next("heartbeat", func(f *federationv1.HubFrame) bool { return f.GetHeartbeatAck().GetNumber() == number })
+		return h.fleet.Credentials()[0].Trust
+	}
+	if got := trusts(1, "invented"); got != "" {
+		t.Errorf("the cluster trusts %q, of which it was sent nothing", got)
+	}
+	sent := "sent"
+	h.server.conn("a").offered.Store(&sent)
+	if got := trusts(2, "sent"); got != sent {
+		t.Errorf("the cluster trusts %q, want what it was sent", got)
+	}
+	if got := trusts(3, "invented"); got != sent {
+		t.Errorf("the cluster trusts %q after it was sent another", got)
+	}
+}

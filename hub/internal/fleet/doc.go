@@ -58,6 +58,8 @@
 //   - So is what exceeds Limits, from a report's first chunk on. The cluster is degraded, with the reason, until a complete report,
 //     requested with back-off, counts in full: TestI14AClusterOverItsLimitIsDegradedAlone, TestI14AnUnfinishedReportIsKeptWithinItsBudget.
 //   - New incarnations are rate-limited; because each writes to the registry: TestI14ANewTermIsNotWrittenDownWithoutEnd.
+//   - What a cluster trusts and shows is saved within a second, because a rotation waits for it; its record alone:
+//     TestI14AnUrgentRecordIsSavedAlone.
 //   - Foreign segments are cut into frames by size: TestI14WhatAClusterSaysEndsNoOtherStream of package attach.
 //
 // # Identity (I12)

@@ -71,8 +71,8 @@ type Fleet struct {
 	limits   Limits
 	allots   bool
 
-	soon     chan struct{} // has a token when records are to be saved soon
-	revoked  sync.Map      // certificates, by the name they were revoked under: *revocation
+	soon     urgent
+	revoked  sync.Map // certificates, by the name they were revoked under: *revocation
 	onRevoke atomic.Pointer[func()]
 	onPeer   atomic.Pointer[func(clusterID string)]
 
@@ -103,7 +103,8 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	f := &Fleet{
 		clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, replica: o.HubID, version: o.Version, limits: o.Limits.orDefaults(),
 		allots: o.Allotments,
-		log:    o.Log.WithValues("hub", o.HubID), soon: make(chan struct{}, 1),
+		log:    o.Log.WithValues("hub", o.HubID),
+		soon:   urgent{wake: make(chan struct{}, 1), clusters: map[*cluster]struct{}{}},
 	}
 	if f.recovers = o.Recovering; f.recovers == nil {
 		f.recovers = func(string) bool { return false }
@@ -157,32 +158,10 @@ func (f *Fleet) every(ctx context.Context, interval time.Duration, do func(conte
 	}
 }
 
-// saveSoon saves what other replicas wait for, not more often than once in soonPause.
-func (f *Fleet) saveSoon(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.soon:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.clock.After(soonPause):
-		}
-		f.saveRecords(ctx)
-	}
-}
+func (f *Fleet) saveRecords(ctx context.Context) { f.saveThose(ctx, f.sorted()) }
 
-func (f *Fleet) hurry() {
-	select {
-	case f.soon <- struct{}{}:
-	default:
-	}
-}
-
-func (f *Fleet) saveRecords(ctx context.Context) {
-	for _, c := range f.sorted() {
+func (f *Fleet) saveThose(ctx context.Context, clusters []*cluster) {
+	for _, c := range clusters {
 		if err := c.saveIfDirty(ctx); err != nil {
 			f.log.Error(err, "Saving a cluster's record", "cluster", c.ID)
 		}

@@ -125,7 +125,7 @@ func (s *Session) Trusted(hash string) {
 	defer c.mu.Unlock()
 	if c.record.Trust != hash {
 		c.record.Trust, c.unsaved = hash, true
-		c.fleet.hurry()
+		c.fleet.soon.hurry(c)
 	}
 }
 

@@ -161,7 +161,7 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 	c.unsaved = c.record.AddKey(peer.Key) || c.unsaved
 	if c.record.Trust != hello.GetTrust() || c.record.Issuer != peer.Issuer {
 		c.record.Trust, c.record.Issuer, c.unsaved = hello.GetTrust(), peer.Issuer, true
-		c.fleet.hurry()
+		c.fleet.soon.hurry(c)
 	}
 	if old := c.session.Swap(s); old != nil {
 		old.end()
