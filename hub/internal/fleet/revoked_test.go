@@ -74,8 +74,8 @@ func TestRevokingElsewhereEndsNoOtherSession(t *testing.T) {
 	}
 }
 
-// shown is a peer of cluster east whose certificate of 30 days was issued so long ago.
-func shown(key string, ago time.Duration) Peer {
+// certified is a peer of cluster east whose certificate of 30 days was issued so long ago.
+func certified(key string, ago time.Duration) Peer {
 	issued := time.Now().Add(-ago)
 	return Peer{ClusterID: "east", Key: key, Issued: issued.Add(-link.Backdate), Expires: issued.Add(30 * 24 * time.Hour)}
 }
@@ -98,7 +98,7 @@ func TestRevokingRefusesWhatWasIssuedBefore(t *testing.T) {
 		t.Helper()
 		must.Succeed(t, f.Admit(t.Context(), Admission{ClusterID: "east", UID: "u", Key: key, Invited: invited}))
 	}
-	if got := connect(shown("0", 24*time.Hour)); got != "" {
+	if got := connect(certified("0", 24*time.Hour)); got != "" {
 		t.Fatal(got)
 	}
 	for i := range hubstate.MaxKeys + 1 {
@@ -112,19 +112,19 @@ func TestRevokingRefusesWhatWasIssuedBefore(t *testing.T) {
 			by   Peer
 			want Refusal
 		}{
-			{"a key that was dropped", shown("0", 24*time.Hour), RefusedRevoked},
-			{"a key that was not", shown("9", 24*time.Hour), RefusedRevoked},
-			{"issued since", shown("again", 0), None},
-			{"issued since by a clock that is late", shown("again", time.Hour), None},
-			{"from files, issued since", shown("files", 0), None},
-			{"from files, issued since by a clock that is late", shown("late", 9*time.Minute), None},
+			{"a key that was dropped", certified("0", 24*time.Hour), RefusedRevoked},
+			{"a key that was not", certified("9", 24*time.Hour), RefusedRevoked},
+			{"issued since", certified("again", 0), None},
+			{"issued since by a clock that is late", certified("again", time.Hour), None},
+			{"from files, issued since", certified("files", 0), None},
+			{"from files, issued since by a clock that is late", certified("late", 9*time.Minute), None},
 			{"from files, without times", Peer{ClusterID: "east", Key: "bare"}, None},
 		} {
 			if got, early := connect(c.by), f.Refusal(c.by); got != string(c.want) || early != c.want {
 				t.Errorf("%s, %s: %q, before the hello %q, want %q", when, c.name, got, early, c.want)
 			}
 		}
-		if other := shown("0", 24*time.Hour); f.Refuses(Peer{ClusterID: "west", Key: "other", Issued: other.Issued, Expires: other.Expires}) {
+		if other := certified("0", 24*time.Hour); f.Refuses(Peer{ClusterID: "west", Key: "other", Issued: other.Issued, Expires: other.Expires}) {
 			t.Errorf("%s, a certificate of another cluster is refused", when)
 		}
 		f = newFleet(t, registry)
@@ -135,7 +135,7 @@ func TestRevokingRefusesWhatWasIssuedBefore(t *testing.T) {
 func TestRevokingElsewhereEndsAStreamWithANewKey(t *testing.T) {
 	inMemory(t, func(t *testing.T, a, b *Fleet, _ *store.Memory) {
 		connect := func(key string, stream uint64) *Session {
-			s, _, refused := b.Connect(shown(key, 24*time.Hour), &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: stream})
+			s, _, refused := b.Connect(certified(key, 24*time.Hour), &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: stream})
 			if refused != nil {
 				t.Fatal(refused)
 			}
