@@ -65,6 +65,9 @@ func mergeRecord(newer, older Record) Record {
 	}
 	out.RevokeBefore(newer.RevokedAt)
 	out.RevokeBefore(older.RevokedAt)
+	if newer.UID == older.UID && older.RevokedAt.After(newer.RevokedAt) { // before which the newer one's keys may have been issued
+		out.Keys = older.Keys
+	}
 	out.Forgotten = slices.Concat(stones, out.Forgotten)
 	out.Forgotten = out.Forgotten[max(0, len(out.Forgotten)-MaxForgotten):]
 	return out

@@ -64,15 +64,20 @@ func TestMergeRecord(t *testing.T) {
 	}
 }
 
-// Of two copies the later revocation holds.
+// Of two copies the later revocation holds, with the keys that were issued since.
 func TestMergedRevocations(t *testing.T) {
 	early, late := time.Unix(1_800_000_000, 0).UTC(), time.Unix(1_800_000_100, 0).UTC()
-	for _, c := range []struct{ newer, older, want time.Time }{
-		{late, early, late}, {early, late, late}, {time.Time{}, early, early}, {early, time.Time{}, early}, {},
+	for _, c := range []struct {
+		newer, older, want time.Time
+		of, keys           string
+	}{
+		{late, early, late, "a", "new"}, {early, late, late, "a", "old"}, {time.Time{}, early, early, "a", "old"},
+		{early, time.Time{}, early, "a", "new"}, {early, early, early, "a", "new"}, {early, late, late, "another", "new"}, {of: "a", keys: "new"},
 	} {
-		got := mergeRecord(Record{UID: "a", RevokedAt: c.newer}, Record{UID: "a", RevokedAt: c.older}).RevokedAt
-		if !got.Equal(c.want) {
-			t.Errorf("of %s and %s: %s, want %s", c.newer, c.older, got, c.want)
+		newer := Record{UID: "a", RevokedAt: c.newer, Keys: []string{"new"}}
+		got := mergeRecord(newer, Record{UID: c.of, RevokedAt: c.older, Keys: []string{"old"}})
+		if keys := strings.Join(got.Keys, " "); !got.RevokedAt.Equal(c.want) || keys != c.keys {
+			t.Errorf("of %s and %s: %s with %q, want %s with %q", c.newer, c.older, got.RevokedAt, keys, c.want, c.keys)
 		}
 	}
 }

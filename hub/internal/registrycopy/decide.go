@@ -45,6 +45,9 @@ func completed(seen, known []hubstate.Record) []hubstate.Record {
 		}
 		merged[i] = known[at]
 		merged[i].Forgotten, merged[i].RefusedKeys, merged[i].Scope = r.Forgotten, r.RefusedKeys, r.Scope
+		if r.RevokedAt.After(known[at].RevokedAt) { // the backup's keys were issued before it
+			merged[i].RevokedAt, merged[i].Keys = r.RevokedAt, nil
+		}
 	}
 	return merged
 }

@@ -32,6 +32,11 @@ func TestCompleted(t *testing.T) {
 	if got := completed(seen, []hubstate.Record{fullRecord("east", "e"), fullRecord("west", "w")}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
+	// A revocation since the backup holds: what the backup has as issued is older.
+	seen[0].RevokedAt, want[0].RevokedAt, want[0].Keys = east.RegisteredAt, east.RegisteredAt, nil
+	if got := completed(seen[:1], []hubstate.Record{fullRecord("east", "e")}); !reflect.DeepEqual(got, want[:1]) {
+		t.Errorf("after a revocation: got %+v\nwant %+v", got, want[:1])
+	}
 }
 
 func TestRemembered(t *testing.T) {
