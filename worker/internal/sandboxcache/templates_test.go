@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
@@ -39,7 +40,7 @@ func TestEnvsAndPoolsShareWhatIsEqual(t *testing.T) {
 		_, err := stripReplicated(&alone)
 		must.Succeed(t, err)
 		got, err := transform(&env)
-		if err != nil || !reflect.DeepEqual(got, &alone) {
+		if err != nil || !apiequality.Semantic.DeepEqual(got, &alone) {
 			t.Errorf("%s is cached as %+v, want %+v: %v", name, got, &alone, err)
 		}
 		return &env
@@ -64,7 +65,10 @@ func TestEnvsAndPoolsShareWhatIsEqual(t *testing.T) {
 	if !sameList(inline(a), inline(image)) || !sameList(inline(a), a.Status.Clusters[0].ObservedMembers[0].EffectiveResources.Requests) {
 		t.Error("Envs of one size have two lists of resources")
 	}
-	if sameList(inline(a), inline(size)) || digits.Name == "" {
+	if !sameList(inline(a), inline(digits)) {
+		t.Error("a size in other digits has a list of its own")
+	}
+	if sameList(inline(a), inline(size)) {
 		t.Error("Envs of two sizes have one list of resources")
 	}
 
