@@ -78,7 +78,7 @@ func (w *watch) add(folder string, found func(path string) error) error {
 				return err
 			}
 		}
-		if found == nil || path == folder {
+		if found == nil {
 			return nil
 		}
 		return found(path)
@@ -88,8 +88,7 @@ func (w *watch) add(folder string, found func(path string) error) error {
 // emit takes an event, and waits until there is room for it. An error ends what its watch tells.
 type emit func(*filesystemv1.FilesystemEvent) error
 
-// events are those of one notice. A notice can have several operations. Where it is of a new folder, all below that is new as well; because
-// it can have come before the folder was watched, such as the files of a folder that was moved here.
+// events are those of one notice. A notice can have several operations.
 func (w *watch) events(e fsnotify.Event, to emit) error {
 	for _, kind := range []struct {
 		op fsnotify.Op
@@ -102,22 +101,33 @@ func (w *watch) events(e fsnotify.Event, to emit) error {
 		if !e.Has(kind.op) {
 			continue
 		}
-		if err := w.event(e.Name, kind.as, to); err != nil {
+		report := w.event
+		if w.recursive && kind.op == fsnotify.Create {
+			report = w.created
+		}
+		if err := report(e.Name, kind.as, to); err != nil {
 			return err
 		}
 	}
-	if !w.recursive || !e.Has(fsnotify.Create) {
-		return nil
-	}
-	if info, err := os.Lstat(e.Name); err != nil || !info.IsDir() {
-		return nil //nolint:nilerr // gone meanwhile
-	}
+	return nil
+}
+
+// created is the event of a new entry. A new folder is watched before its own event; because a client may write to it at once. All below it
+// is new as well; because it can have come before the folder was watched, such as the files of a folder that was moved here.
+func (w *watch) created(path string, kind filesystemv1.EventType, to emit) error {
+	var reported bool
 	var stopped error
-	_ = w.add(e.Name, func(path string) error { // past the bound its events are missing
-		stopped = w.event(path, filesystemv1.EventType_EVENT_TYPE_CREATE, to)
+	if info, err := os.Lstat(path); err == nil && info.IsDir() {
+		_ = w.add(path, func(path string) error { // past the bound its events are missing
+			reported = true
+			stopped = w.event(path, kind, to)
+			return stopped
+		})
+	}
+	if reported {
 		return stopped
-	})
-	return stopped
+	}
+	return w.event(path, kind, to)
 }
 
 func (w *watch) event(path string, kind filesystemv1.EventType, to emit) error {
