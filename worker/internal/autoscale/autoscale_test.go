@@ -62,10 +62,16 @@ func TestGrowsAndShrinks(t *testing.T) {
 func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
-  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 30}}`,
-		`{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
+	const member, idle = `{name: a, spec: {replicas: 3}, config: {priority: 1}}`, 2
+	groups := func(timeout int) string {
+		return fmt.Sprintf(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
+  scaleDownPolicy: {idleTimeoutSeconds: %d, stabilizationSeconds: 0, protectionWindowSeconds: 30}}`, timeout)
+	}
+	// All are idle for long enough before one may be marked; because others would be marked after the window of the first.
+	w.env(groups(3600), member)
 	w.idle("a", 3)
+	w.stays("replicas", (idle+1)*time.Second, func() error { return wait.If(w.replicas("a") == 3, "they have changed") })
+	w.apply(w.manifest(groups(idle), member))
 	w.Eventually("marks", func() error {
 		for _, pod := range w.Pods("a") {
 			if sandbox.MarkedAt(&pod) == "" {
