@@ -28,14 +28,14 @@ func TestCompleted(t *testing.T) {
 	}
 	east := fullRecord("east", "e")
 	east.Forgotten, east.RefusedKeys, east.Scope = gone, []string{"refused"}, scope
-	want := []hubstate.Record{east, seen[2], seen[1]}
-	if got := completed(seen, []hubstate.Record{fullRecord("east", "e"), fullRecord("west", "w")}); !reflect.DeepEqual(got, want) {
+	want := []hubstate.Record{seen[2], east, seen[1]}
+	if got := completed(seen, []hubstate.Record{fullRecord("west", "w"), fullRecord("east", "e")}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	// A revocation since the backup holds: what the backup has as issued is older.
-	seen[0].RevokedAt, want[0].RevokedAt, want[0].Keys = east.RegisteredAt, east.RegisteredAt, nil
-	if got := completed(seen[:1], []hubstate.Record{fullRecord("east", "e")}); !reflect.DeepEqual(got, want[:1]) {
-		t.Errorf("after a revocation: got %+v\nwant %+v", got, want[:1])
+	seen[0].RevokedAt, want[1].RevokedAt, want[1].Keys = east.RegisteredAt, east.RegisteredAt, nil
+	if got := completed(seen[:1], []hubstate.Record{fullRecord("east", "e")}); !reflect.DeepEqual(got, want[1:2]) {
+		t.Errorf("after a revocation: got %+v\nwant %+v", got, want[1:2])
 	}
 }
 
