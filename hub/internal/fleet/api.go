@@ -42,8 +42,8 @@ func (f *Fleet) ClusterIDs() []string {
 	return ids
 }
 
-// Awaited lists the registered clusters that may have Envs of which this hub process has no report yet, in order. It is empty
-// once the process is as old as a cluster may be silent: then unreported Envs count as absent.
+// Awaited lists, in order, the registered clusters that have not reported to this hub process and may still have Envs. It is empty once the
+// process is at least unreachableAfter old: from then on unreported Envs count as absent.
 func (f *Fleet) Awaited() []string {
 	if f.now() >= unreachableAfter {
 		return nil
@@ -51,17 +51,17 @@ func (f *Fleet) Awaited() []string {
 	return f.Unreported()
 }
 
-// Unreported lists the registered clusters of which this hub process has no report, in order. They may have members of any Env.
+// Unreported lists, in order, the registered clusters without a report at this hub process. They may have members of any Env.
 func (f *Fleet) Unreported() []string {
 	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).known.Load() })
 }
 
-// Unmet lists the registered clusters that have not said Hello to this hub process, and whose report no peer has relayed to it, in order.
+// Unmet lists, in order, the registered clusters that have sent no Hello to this hub process and whose report no peer has relayed to it.
 func (f *Fleet) Unmet() []string {
 	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).met.Load() })
 }
 
-// Cluster returns one cluster, nil if it is not registered.
+// Cluster returns one cluster, or nil if it is not registered.
 func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
 	if c := f.cluster(id); c != nil {
 		return c.proto()
@@ -75,7 +75,7 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 	hosting := c.hosting
 	c.mu.Unlock()
 	if record.UID == "" {
-		return nil // it was refused, or is in its hello
+		return nil // it was refused, or its hello is still in progress
 	}
 	health := c.Health()
 	out := &sandboxv1.Cluster{
@@ -122,14 +122,14 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 
 func join(first, rest string) string { return strings.TrimSuffix(first+"; "+rest, "; ") }
 
-// NamedUnsent counts the claims that a cluster named and was not sent (I15), for the cluster's state.
+// NamedUnsent adds n claims that a cluster reported but that this hub did not send to it (I15). They appear in the cluster's message.
 func (f *Fleet) NamedUnsent(clusterID string, n int) {
 	if c := f.cluster(clusterID); c != nil {
 		c.unsent.Add(int64(n))
 	}
 }
 
-// degradation is why a part of the cluster's reports does not count; empty: all of it counts.
+// degradation returns the reason why part of the cluster's reports does not count, or "" if all of it counts.
 func (c *cluster) degradation() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,10 +170,11 @@ func apiState(h router.Health) sandboxv1.ClusterState {
 	}
 }
 
-// Keys lists the Envs of a namespace (empty: all), in order. Callers cut pages from it and fill them with Env.
+// Keys lists the Envs of a namespace in order; an empty namespace means all. Callers split the list into pages and look up each entry with
+// Env.
 func (f *Fleet) Keys(namespace string) []segment.Key { return f.index.keys(namespace) }
 
-// Envs returns the Envs of a namespace (empty: all), in order.
+// Envs returns the Envs of a namespace in order; an empty namespace means all.
 func (f *Fleet) Envs(namespace string) []*sandboxv1.Env {
 	var out []*sandboxv1.Env
 	for _, k := range f.Keys(namespace) {
@@ -184,7 +185,7 @@ func (f *Fleet) Envs(namespace string) []*sandboxv1.Env {
 	return out
 }
 
-// Env returns the merged view of one Env, nil if no cluster has it.
+// Env returns the merged view of one Env, or nil if no cluster has it.
 func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 	slot := f.index.get(key)
 	if slot == nil {
@@ -214,7 +215,7 @@ func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 	return env
 }
 
-// Faults returns what clusters tell that a person must cure before an Env's members there can serve, by cluster.
+// Faults returns, by cluster, the faults of an Env that a person must fix before the Env's members in that cluster can serve.
 func (f *Fleet) Faults(key segment.Key) map[string]string {
 	slot := f.index.get(key)
 	if slot == nil {

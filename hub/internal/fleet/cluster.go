@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// cluster is the hub's state of one cluster. Its locks are its own: a blocked cluster does not block others (I7). Lock order:
+// cluster is the hub's state of one cluster. It has its own locks, so that a blocked cluster does not block others (I7). Lock order:
 // durable, mu, a shard, a slot, then the leaves (liveness, inFlight, an outbox).
 type cluster struct {
 	router.Cluster // id, health and age; views refer to them
@@ -24,7 +24,7 @@ type cluster struct {
 	session atomic.Pointer[Session] // attached now, here or to a peer; written under mu
 	via     atomic.Pointer[string]  // the peer of the last relayed session; nil: the last session was a stream of this replica
 
-	// durable serialises writes of the record, and is held while the registry writes. It also serialises hellos.
+	// durable serialises hellos and writes of the record. It is held while the registry writes.
 	durable chanmutex.Mutex
 
 	mu      sync.Mutex // never held while anything blocks
@@ -37,21 +37,21 @@ type cluster struct {
 	begins   allowance // guarded by durable
 	degraded string    // the reason; empty: not degraded
 
-	known    atomic.Bool  // its parts are known in full: a complete report has counted in this hub process, or it was forgotten
+	known    atomic.Bool  // the hub knows all its parts: a complete report has counted in this hub process, or the cluster was forgotten
 	met      atomic.Bool  // it has said Hello to this hub process, or a peer has relayed its report
 	draining atomic.Bool  // as the record says
-	unsent   atomic.Int64 // claims that it named and was not sent, since the hub started
+	unsent   atomic.Int64 // claims that it reported and that this hub did not send to it, since the hub started
 	liveness liveness
 	inFlight inFlight
 }
 
-// reported is what the reports of a cluster amount to. It is guarded by the cluster's mu.
+// reported is the state that a cluster's reports have produced. The cluster's mu guards it.
 type reported struct {
 	last     streamID // of the last stream that was attached
 	holdings holdings
 	scratch  []router.Candidate       // of a view under construction
 	order    segment.Order            // of the last report that counted
-	suspects map[segment.Key]struct{} // omitted from one complete report that removed too much to be believed at once
+	suspects map[segment.Key]struct{} // omitted from one complete report whose removals need a second one
 }
 
 func newCluster(f *Fleet, id string) *cluster {
@@ -62,7 +62,7 @@ func newCluster(f *Fleet, id string) *cluster {
 	return c
 }
 
-// tell notes for this cluster's stream, if it has one, that another cluster's part of an Env has changed.
+// tell marks another cluster's part of an Env as changed in the outbox of this cluster's stream, if there is a stream.
 func (c *cluster) tell(env *slot, about *cluster, at noted, w woken) {
 	if s := c.session.Load(); s != nil {
 		if s.outbox.mark(env, about, at) {
@@ -71,12 +71,12 @@ func (c *cluster) tell(env *slot, about *cluster, at noted, w woken) {
 	}
 }
 
-// stale reports whether other clusters should treat this cluster's segments as stale.
+// stale reports whether the hub marks this cluster's segments as stale for other clusters.
 func (c *cluster) stale() bool { return isStale(c.Health()) }
 
 func isStale(h router.Health) bool { return !h.Eligible() && h != router.Draining }
 
-// saveIfDirty saves the state other than identity. It gives way to a hello or begin that is already saving.
+// saveIfDirty saves the state other than identity. It does nothing while a hello or a begin is saving the record.
 func (c *cluster) saveIfDirty(ctx context.Context) error {
 	if !c.durable.TryLock() {
 		return nil
@@ -104,13 +104,13 @@ func (c *cluster) saveIfDirty(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.unsaved { // another replica's change may have come in between
+	if !c.unsaved { // another replica may have changed the record in the meantime
 		takeReported(&c.record, written)
 	}
 	return nil
 }
 
-// errSuperseded: the cluster reports to another replica now, or is another one.
+// errSuperseded means that the cluster now reports to another replica, or that another cluster has the name.
 var errSuperseded = errors.New("the change is superseded")
 
 func (c *cluster) recordCopy() Record {

@@ -15,13 +15,13 @@ const (
 	contactWindow   = time.Minute
 	maxContacts     = 32
 	maxAlternations = 3
-	// maxBeside contacts are 30 s apart or more, by the retry delay of a refusal: longer than a replaced leader lives.
+	// maxBeside contacts span at least 30 s, because a refusal carries a retry delay. No replaced leader lives that long.
 	maxBeside        = 3
 	quarantinePeriod = 5 * time.Minute
 )
 
-// noteContact quarantines the cluster when two terms alternate, or one keeps connecting while another is healthy: two clusters
-// with one identity. The quarantine lasts as long as both keep connecting. Called with mu held.
+// noteContact records a contact. It quarantines the cluster when two terms alternate, or when one keeps connecting while another is
+// healthy: both mean two clusters with one identity. The quarantine lasts as long as both keep connecting. Called with mu held.
 func (c *cluster) noteContact(seen contact) {
 	n, now := len(c.contacts), seen.at
 	otherTerm := n > 0 && c.contacts[n-1].term != seen.term
@@ -42,14 +42,14 @@ func (c *cluster) noteContact(seen contact) {
 	c.evaluate()
 }
 
-// relayContact tells all peers of a hello that may be of a second cluster. Called with mu held.
+// relayContact sends all peers a hello that may come from a second cluster with this identity. Called with mu held.
 func (c *cluster) relayContact(uid, term string, beside bool) {
 	for _, r := range c.fleet.relayed() {
 		r.contact(c, &federationv1.RelayContact{ClusterId: c.ID, ClusterUid: uid, Term: term, Beside: beside})
 	}
 }
 
-// contact has the peer told of a hello. A peer that falls behind is told of a cluster's last ones.
+// contact queues a hello for the peer. It keeps the last maxContacts hellos of a cluster.
 func (r *Relay) contact(c *cluster, seen *federationv1.RelayContact) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *Relay) contact(c *cluster, seen *federationv1.RelayContact) {
 	r.signal()
 }
 
-// popContact takes what is yet to be told; nil: nothing. Called with the lock held.
+// popContact removes one queued contact and returns its frame, or nil if there is none. Called with the lock held.
 func (r *Relay) popContact() *federationv1.RelayFrame {
 	for c, waiting := range r.contacts {
 		if r.contacts[c] = waiting[1:]; len(waiting) == 1 {
@@ -69,7 +69,7 @@ func (r *Relay) popContact() *federationv1.RelayFrame {
 	return nil
 }
 
-// contact notes a hello that the peer got. One of a cluster that is not known here, or has another uid, does not count.
+// contact records a hello that the peer received. It ignores a cluster that this replica does not know or that has another uid.
 func (i *Inlet) contact(seen *federationv1.RelayContact) error {
 	if err := checkClusterID(seen.GetClusterId()); err != nil {
 		return err

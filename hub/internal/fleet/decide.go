@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Refusal is the reason why a stream is not attached.
+// Refusal is the reason why the hub refuses a stream.
 type Refusal string
 
 // The values of Refused.reason. None is no refusal.
@@ -22,7 +22,7 @@ const (
 	RegistryUnavailable Refusal = "RegistryUnavailable"
 	RefusedForgotten    Refusal = "Forgotten"
 	RefusedRevoked      Refusal = "Revoked" // the certificate's key
-	RefusedInvalid      Refusal = "Invalid" // a text of the hello is out of bounds
+	RefusedInvalid      Refusal = "Invalid" // a field of the hello is out of bounds
 )
 
 // streamID is one stream of one leadership term.
@@ -37,21 +37,21 @@ type helloFacts struct {
 	protocol      uint32
 	uid           string
 	registeredUID string // empty: the name is free
-	forgotten     bool   // an operator has removed the cluster of this uid
-	revoked       bool   // or that of this name, or of this certificate key
-	keyRevoked    bool   // the certificate's key, of a cluster that is registered
+	forgotten     bool   // an operator has removed the cluster with this uid
+	revoked       bool   // the name or the certificate is revoked
+	keyRevoked    bool   // the name's cluster is registered and the certificate was revoked
 	quarantined   bool
 	hello         streamID
 	last          streamID // of the last stream that was attached; the zero value if there was none
-	alive         bool     // that stream is attached and not silent
+	alive         bool     // the last stream is attached and not silent
 }
 
-// decideHello decides whether a stream may take the cluster's place at the hub.
+// decideHello decides whether a stream may become the cluster's stream at this hub.
 //
-// Within a term the higher stream number wins, whether or not the other stream still exists: a late connection attempt must not
-// replace its successor. Between terms the higher incarnation wins. A term with an incarnation that is not higher is admitted
-// only when the other one is gone or silent: it may be a worker that lost its state and gets the highest incarnation in the
-// Welcome, but as long as another leader is healthy it is more likely a replaced leader.
+// Within a term the higher stream number wins, even if the other stream has ended: a late connection attempt must not replace its
+// successor. Between terms the higher incarnation wins. A term whose incarnation is not higher is admitted only when the other stream is
+// gone or silent: its worker may have lost its state, and gets the highest incarnation in the Welcome. While another leader is healthy,
+// such a term is more likely a replaced leader.
 func decideHello(f helloFacts) Refusal {
 	switch {
 	case f.protocol != protocolVersion:
@@ -80,19 +80,19 @@ func decideHello(f helloFacts) Refusal {
 type relayedFacts struct {
 	uid           string
 	registeredUID string
-	unknown       bool // the name was never registered, as far as this replica knows
+	unknown       bool // this replica knows of no registration of the name
 	forgotten     bool
 	quarantined   bool
 	stream        streamID
 	last          streamID // of the last session, direct or relayed
-	highest       uint64   // incarnation that this replica knows of
-	attached      bool     // that session has not ended
-	direct        bool     // and is a stream of this replica
+	highest       uint64   // highest incarnation that this replica knows
+	attached      bool     // the last session has not ended
+	direct        bool     // the last session has not ended and is a stream of this replica
 }
 
-// decideRelayed decides whether a stream that is attached to a peer takes the cluster's place here. The highest (incarnation, stream)
-// has it, whichever replica tells of it first. A name that the registry here does not have yet is taken from the peer; one whose
-// cluster was forgotten waits for the registry.
+// decideRelayed decides whether a stream that is attached to a peer becomes the cluster's session at this replica. The highest
+// (incarnation, stream) wins, whichever replica announces it first. If the registry here does not have the name yet, the peer's
+// registration is accepted. A name whose cluster was forgotten is refused until the registry has the new registration.
 func decideRelayed(f relayedFacts) Refusal {
 	switch {
 	case f.forgotten || f.registeredUID == "" && !f.unknown:
@@ -120,13 +120,12 @@ func wentBack(now, before uint64) bool { return now > 0 && now < before }
 type contact struct {
 	term string
 	at   time.Duration
-	// while another term's stream was healthy, and could not be replaced
+	// another term's stream was healthy and could not be replaced
 	beside bool
 }
 
-// persistent counts the latest term's contacts, among the given ones, while another term's stream was healthy. A replaced leader
-// connects once or twice before it learns of its replacement; a cluster whose place was taken by a copy of it connects again and
-// again.
+// persistent counts the contacts of the latest term that arrived while another term's stream was healthy. A replaced leader connects once
+// or twice before it learns of its replacement. A cluster that was displaced by its own copy connects again and again.
 func persistent(contacts []contact) int {
 	n, term := 0, contacts[len(contacts)-1].term
 	for _, c := range contacts {
@@ -137,8 +136,8 @@ func persistent(contacts []contact) int {
 	return n
 }
 
-// alternations counts how often, in the given contacts, a term came back after another one had taken its place. A worker
-// that restarts has a new term each time and never alternates; two clusters with one identity (a copied etcd) do.
+// alternations counts how often a term returned after another one had replaced it. A worker that restarts has a new term each time and
+// never alternates. Two clusters with one identity (a copied etcd) do.
 func alternations(contacts []contact) int {
 	n := 0
 	for i := 2; i < len(contacts); i++ {
@@ -155,8 +154,8 @@ func alternations(contacts []contact) int {
 	return n
 }
 
-// decideRemovals decides which of the Envs that a complete report omits are removed, given the total. A mass removal counts only
-// when a second complete report omits the same Envs: until then they are suspects.
+// decideRemovals decides which Envs that a complete report omits are removed; of is the number of all Envs. A mass removal counts only when
+// a second complete report omits the same Envs. Until then they are suspects.
 func decideRemovals(leftOut []segment.Key, of int, suspects map[segment.Key]struct{}) (
 	remove []segment.Key, newSuspects map[segment.Key]struct{},
 ) {
@@ -187,20 +186,20 @@ func massive(removed, of int) bool {
 type healthFacts struct {
 	now         time.Duration
 	quarantined bool
-	seen        bool          // this hub process has had a frame from it
+	seen        bool          // this hub process has received a frame of the cluster
 	lastSeen    time.Duration // last frame
 	goodSince   time.Duration // start of the run of frames without a gap of lastChoiceAfter
 	attached    bool
-	noReceipt   bool          // a dispatch got no receipt in time, and there was no receipt since
-	noReceiptAt time.Duration // when that was
-	marked      bool          // this hub process marked it unreachable after having had frames from it
+	noReceipt   bool          // a dispatch got no receipt in time, and none has arrived since
+	noReceiptAt time.Duration // when that dispatch timed out
+	marked      bool          // this hub process marked the cluster unreachable after it had received frames of it
 }
 
-// decideHealth decides a cluster's health. A cluster that this process has marked unreachable must first send frames without a
-// gap for a while; a cluster without a frame since this process started need not.
+// decideHealth decides a cluster's health. A cluster that this process has marked unreachable must first send frames without a gap for
+// recoverAfter. A cluster without a frame since this process started need not.
 //
-// A missing receipt is forgotten when a receipt arrives, or after recoverAfter with frames arriving; because the last choice gets
-// no dispatches, and so would never send a receipt.
+// A missing receipt no longer counts once a receipt arrives, or after recoverAfter; because the last choice gets no dispatches and would
+// never send a receipt.
 func decideHealth(f healthFacts) router.Health {
 	silence := f.now - f.lastSeen
 	switch {
@@ -221,7 +220,7 @@ func decideHealth(f healthFacts) router.Health {
 	}
 }
 
-// decideRouted returns the health that routing uses: a draining cluster is as healthy as any but gets no new claims.
+// decideRouted returns the health that routing uses. An eligible cluster that drains becomes Draining, and gets no new claims.
 func decideRouted(h router.Health, draining bool) router.Health {
 	if draining && h.Eligible() {
 		return router.Draining
@@ -229,10 +228,10 @@ func decideRouted(h router.Health, draining bool) router.Health {
 	return h
 }
 
-// forgettable reports whether a cluster may be removed: not while it is attached and takes claims, which would be a mistake.
+// forgettable reports whether a cluster may be removed. A cluster that is attached and takes claims may not: that would be a mistake.
 func forgettable(attached, draining bool) bool { return draining || !attached }
 
-// deltaFacts are what decideDeltas needs: what the hello says of the worker's last acknowledged report, and this replica's view.
+// deltaFacts are the inputs of decideDeltas: the worker's last acknowledged report according to its hello, and this replica's view.
 type deltaFacts struct {
 	known, recovering, restored, suspects bool
 	saidTerm, term                        string
@@ -240,8 +239,8 @@ type deltaFacts struct {
 	saidDigest, digest                    uint64
 }
 
-// decideDeltas reports whether a stream may start with deltas: this replica has the view, by its own streams or by relay, that the worker
-// had last reported in the same term. Whatever makes a complete report necessary otherwise still does.
+// decideDeltas reports whether a stream may start with deltas. It may if this replica has the view that the worker last reported in the
+// same term, from its own streams or by relay, and if nothing else requires a complete report.
 func decideDeltas(f deltaFacts) bool {
 	return f.known && !f.recovering && !f.restored && !f.suspects && f.said.Sequence > 0 &&
 		f.saidTerm == f.term && f.said == f.order && f.saidDigest == f.digest

@@ -36,10 +36,10 @@ const (
 	maxTombstones      = 256 // of one cluster; the oldest are dropped first
 	maxChunks          = 1024
 
-	// State other than identity and incarnation (resourceVersion, tombstones) is saved at this interval.
+	// State other than identity and incarnation (resourceVersion, tombstones) is saved at saveInterval.
 	saveInterval = 30 * time.Second
 	saveTimeout  = 5 * time.Second
-	// What a rotation of the CA waits for is saved sooner.
+	// State that a rotation of the CA waits for is saved after soonPause.
 	soonPause = time.Second
 )
 
@@ -52,9 +52,9 @@ type Options struct {
 	Log      logr.Logger
 	Metrics  prometheus.Registerer // nil: none
 	Limits   Limits
-	// Allotments: the hub divides maxReplicas over clusters, and workers must know.
+	// Allotments says that the hub divides maxReplicas over clusters. The Welcome tells workers.
 	Allotments bool
-	// Recovering reports whether the hub has lost claim keys that a cluster may hold. nil: it has not.
+	// Recovering reports whether the hub has lost claim keys that a cluster may hold. Nil means that it has not.
 	Recovering func(clusterID string) bool
 }
 
@@ -72,27 +72,27 @@ type Fleet struct {
 	allots   bool
 
 	soon     urgent
-	revoked  sync.Map // certificates, by the name they were revoked under: *revocation
+	revoked  sync.Map // *revocation by the name under which the certificates were revoked
 	onRevoke atomic.Pointer[func()]
 	onPeer   atomic.Pointer[func(clusterID string)]
 
 	index index
-	turns chan struct{} // turns of large reports
-	fulls slots.Slots   // of complete foreign messages
+	turns chan struct{} // a token for each large report that is being merged
+	fulls slots.Slots   // for complete foreign messages
 
-	// clusters is replaced as a whole under grow. Clusters are never removed; a forgotten one is an empty name.
+	// clusters is replaced as a whole with grow held. Clusters are never removed: a forgotten cluster leaves an empty name.
 	grow     sync.Mutex
 	clusters atomic.Pointer[clusterSet]
 
 	shares   shares
-	relaying sync.Mutex // written under it
+	relaying sync.Mutex // held while relays is written
 	relays   atomic.Pointer[[]*Relay]
 
 	enrolling sync.Mutex // taken after durable, before mu
 	roster    atomic.Pointer[roster]
 }
 
-// New loads the registry. Clusters in it are unreachable until their workers attach.
+// New returns a Fleet with the clusters of the registry. They are unreachable until their workers attach.
 func New(ctx context.Context, o Options) (*Fleet, error) {
 	if o.Clock == nil || o.Registry == nil {
 		return nil, errors.New("fleet: a clock and a registry are required")
@@ -127,7 +127,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	return f, nil
 }
 
-// Run watches liveness and saves records until ctx ends. Without it views are served, but clusters never age.
+// Run evaluates liveness and saves records until ctx ends. Without Run the fleet serves views, but clusters never age.
 func (f *Fleet) Run(ctx context.Context) error {
 	var saver sync.WaitGroup
 	saver.Go(func() { f.every(ctx, saveInterval, f.saveRecords) })
@@ -168,7 +168,7 @@ func (f *Fleet) saveThose(ctx context.Context, clusters []*cluster) {
 	}
 }
 
-// now is the hub's monotonic clock: it counts from the fleet's start, and steps of the wall clock do not affect it (I11).
+// now returns the time since the fleet's start on the monotonic clock. Steps of the wall clock do not affect it (I11).
 func (f *Fleet) now() time.Duration { return f.clock.Since(f.epoch) }
 
 // clusterSet is immutable.
@@ -179,7 +179,7 @@ type clusterSet struct {
 
 func (f *Fleet) cluster(id string) *cluster { return f.clusters.Load().byID[id] }
 
-// obtain returns the cluster of an id, and creates it if needed.
+// obtain returns the cluster with an id, and creates it if needed.
 func (f *Fleet) obtain(id string) *cluster {
 	if c := f.cluster(id); c != nil {
 		return c
@@ -198,10 +198,10 @@ func (f *Fleet) obtain(id string) *cluster {
 	return c
 }
 
-// sorted lists the clusters by id. Callers do not change the list.
+// sorted returns the clusters ordered by id. Callers must not change the list.
 func (f *Fleet) sorted() []*cluster { return f.clusters.Load().byOrder }
 
-// View returns the router's view of an Env, nil if no cluster has it. It takes no lock and allocates nothing.
+// View returns the router's view of an Env, or nil if no cluster has the Env. It takes no lock and allocates nothing.
 func (f *Fleet) View(key segment.Key) *router.View { return f.index.view(key) }
 
 // Pick chooses a member of an Env. It takes no lock and allocates nothing.
@@ -210,12 +210,12 @@ func (f *Fleet) Pick(key segment.Key, req *router.Request, rnd uint64) (*router.
 	return view, router.Pick(req, view, rnd)
 }
 
-// Explain judges every candidate of a view by the fleet's clock.
+// Explain evaluates every candidate of a view by the fleet's clock.
 func (f *Fleet) Explain(req *router.Request, view *router.View) router.Explanation {
 	return router.Explain(req, view, f.now())
 }
 
-// Health returns the health of a cluster, and false if the hub never had a frame from it.
+// Health returns the health of a cluster, and false if the hub does not know the cluster.
 func (f *Fleet) Health(clusterID string) (router.Health, bool) {
 	c := f.cluster(clusterID)
 	if c == nil {

@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// foreignLimit bounds a message; because a stream holds two for as long as its cluster does not read: one that gRPC has taken, and one
-	// that it does not take yet. A complete message has up to 1024 chunks of it, or its receiver drops it.
+	// foreignLimit bounds a message; because a stream holds two of them while its cluster does not read: one that gRPC has taken, and one that
+	// waits for gRPC. A complete message has up to 1024 chunks of this size; the receiver drops a longer one.
 	foreignLimit = 256 << 10
-	// foreignBatch is how many changed Envs are taken at once; the rest stays dirty and absorbs later changes.
+	// foreignBatch is the number of changed Envs that are taken at once. The others stay dirty and absorb later changes.
 	foreignBatch = 256
-	// foreignPause is the interval between messages about changes, and between starts of complete ones; because after a restart,
-	// when clusters become known one after the other, each stream would walk all Envs for each cluster.
+	// foreignPause is the interval between messages about changes, and between starts of complete messages; because after a restart clusters
+	// become known one after the other, and each stream would walk all Envs for each of them.
 	foreignPause = 200 * time.Millisecond
-	// foreignCalm is the interval between messages about counts only. Receivers write an Env every 3 s at most, so a shorter one
+	// foreignCalm is the interval between messages that change only counts. A receiver writes an Env every 3 s at most, so a shorter interval
 	// has no use.
 	foreignCalm = time.Second
-	// foreignHold bounds how long a complete message gives way to first reports of other clusters. After a restart of the hub all of
-	// them arrive at once, and claims have no candidates until they are in; foreign segments can wait.
+	// foreignHold bounds how long a complete message waits for first reports of other clusters. After a restart of the hub all of them arrive
+	// at once, and claims have no candidates until they have counted. Foreign segments can wait.
 	foreignHold = 3 * time.Second
 )
 
-// reference names one cluster's part of one Env. Its content is looked up when it is sent: the latest wins.
+// reference names one cluster's part of one Env. Its content is looked up when it is sent, so that the receiver gets the latest.
 type reference struct {
 	slot  *slot
 	about *cluster
@@ -44,10 +44,10 @@ type reference struct {
 type feed struct {
 	started bool
 	full    *fullSync
-	fullAt  time.Duration // when it started
+	fullAt  time.Duration // when full started
 	rest    []reference   // changed parts that did not fit into the last message
 	paused  time.Duration
-	timer   clock.Timer // one for all waits; because a stream waits every second
+	timer   clock.Timer // one timer for all waits; because a stream waits every second
 
 	roster   *roster // as last sent
 	rosterAt time.Duration
@@ -55,13 +55,14 @@ type feed struct {
 	free func() // frees the slot of the last message; nil: it had none
 }
 
-// foreignSlots let four streams for each processor make and send a part of a complete message at a time; because all of them want one after
-// a restart, and it takes several times its size until gRPC has it. One that is not sent after 250 ms keeps its memory, and not its slot.
+// foreignSlots lets four streams for each processor build and send a chunk of a complete message at a time; because after a restart all
+// streams want one, and a chunk takes several times its size until gRPC has it. A chunk that is not sent after 250 ms keeps its memory but
+// not its slot.
 func foreignSlots(on clock.Clock) slots.Slots {
 	return slots.New(slots.Options{Clock: on, PerCPU: 4, Lasts: 250 * time.Millisecond})
 }
 
-// after is like time.After; the channel of the previous call is no longer used.
+// after is like time.After, but it reuses one timer: a call invalidates the channel of the previous call.
 func (f *feed) after(on clock.Clock, d time.Duration) <-chan time.Time {
 	if f.timer == nil {
 		f.timer = on.NewTimer(d)
@@ -80,10 +81,10 @@ type fullSync struct {
 	chunk uint32
 }
 
-// NextForeign blocks until there are segments of other clusters to send, and returns them: first those of all known clusters,
-// then changes, and in between, when another cluster becomes known, all of that cluster's. A complete message therefore covers
-// only the clusters that it lists as known; an Env may appear in it more than once, with different clusters. The caller has sent what the
-// last call returned.
+// NextForeign blocks until there are segments of other clusters to send, and returns a message. It first sends the segments of all known
+// clusters, then changes. When another cluster becomes known, it sends all segments of that cluster in between. A complete message
+// therefore covers only the clusters that it lists as known. An Env may appear in it more than once, with different clusters. A caller
+// sends each message before it calls NextForeign again.
 func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error) {
 	c, f := s.cluster, &s.feed
 	if f.free != nil {
@@ -106,12 +107,12 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 			untilChanges = pauseLeft(f.paused, foreignCalm, now)
 		}
 		if untilFull == 0 && s.outbox.isOwed(!f.started) {
-			f.free = c.fleet.fulls.Take(ctx, s.replaced, 0) // before the clusters are taken: meanwhile more become known
+			f.free = c.fleet.fulls.Take(ctx, s.replaced, 0) // taken before the owed clusters: more may become known while it waits
 			f.started, f.fullAt = true, c.fleet.now()
 			f.full = s.newFullSync(s.outbox.takeOwed())
 			return s.withRoster(s.nextChunk()), nil
 		}
-		if f.started && untilChanges == 0 { // changes of what was sent
+		if f.started && untilChanges == 0 { // changes since the complete message
 			if message := s.changes(); message != nil {
 				f.paused = now
 				return message, nil
@@ -145,7 +146,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 	}
 }
 
-// holdLeft is how long the stream's next complete message still waits for first reports that are arriving.
+// holdLeft returns how long the stream's next complete message must still wait for first reports that are arriving.
 func (s *Session) holdLeft(now time.Duration) time.Duration {
 	since, ok := s.outbox.openedAt()
 	if s.feed.started {
@@ -162,7 +163,7 @@ func (s *Session) holdLeft(now time.Duration) time.Duration {
 	return 0
 }
 
-// pauseLeft is 0 if there was no message yet.
+// pauseLeft returns the rest of a pause after the last message, or 0 if there was none.
 func pauseLeft(last, pause, now time.Duration) time.Duration {
 	if last == 0 {
 		return 0
@@ -182,7 +183,8 @@ func (s *Session) newFullSync(about map[*cluster]struct{}) *fullSync {
 	return full
 }
 
-// nextChunk never uses Removed: the receiver drops what a complete message omits.
+// nextChunk returns the next chunk of the complete message. It never sets Removed: the receiver drops every segment that a complete message
+// omits.
 func (s *Session) nextChunk() *federationv1.Foreign {
 	full := s.feed.full
 	p := packer{receiver: s.cluster, message: &federationv1.Foreign{Complete: true, Chunk: full.chunk, Known: full.known}}
@@ -221,7 +223,7 @@ func (s *Session) parts(k segment.Key) []reference {
 	return out
 }
 
-// changes returns nil when nothing is left to send.
+// changes returns a message with changed parts, or nil if nothing is left to send.
 func (s *Session) changes() *federationv1.Foreign {
 	f := &s.feed
 	for {
@@ -252,7 +254,7 @@ type packer struct {
 	size     int
 }
 
-// add returns false when the part does not fit any more.
+// add adds a part to the message, or returns false if it does not fit any more.
 func (p *packer) add(r reference) bool {
 	if r.about == p.receiver {
 		return true
@@ -270,7 +272,7 @@ func (p *packer) add(r reference) bool {
 		}
 		size += proto.Size(out)
 	}
-	if size > foreignLimit { // segments are bounded on receipt: this keeps the receiver's stream if that fails
+	if size > foreignLimit { // segments are bounded on receipt: if that fails, the receiver's stream still works
 		p.receiver.fleet.metrics.unsent.Inc()
 		return true
 	}
@@ -299,8 +301,8 @@ func (p *packer) env(k segment.Key) *federationv1.ForeignEnv {
 	return env
 }
 
-// foreign returns another cluster's segment, nil if it has none, and whether the receiver has the Env at all: if not, it has no
-// object to write the segment to.
+// foreign returns another cluster's segment, or nil if that cluster does not have the Env. The bool is false if the receiver does not have
+// the Env: it then has no object to write the segment to.
 func (s *slot) foreign(receiver, about *cluster) (*segment.Segment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

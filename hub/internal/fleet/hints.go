@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// scarce is how many idle Pods a member may have left when peers are told of the claims that are on their way to it. With more
-	// left no replica takes another one's Pod.
+	// scarce is the number of idle Pods below which peers get hints of the claims in flight to a member. With more idle Pods left, no replica
+	// takes another's Pod.
 	scarce = 8
-	// hintBatch is how many members one frame names.
+	// hintBatch is the maximum number of members in one frame.
 	hintBatch = 512
 )
 
-// memberKey names a member of an Env. There are as many as members (I10).
+// memberKey names a member of an Env. The number of keys is bounded by the number of members (I10).
 type memberKey struct {
 	cluster *cluster
 	env     segment.Key
 	pool    string
 }
 
-// shares are this replica's claims in flight, as its peers are told of them.
+// shares counts this replica's claims in flight, which it sends to peers as hints.
 type shares struct {
-	mu  sync.Mutex // a leaf, but for relays
+	mu  sync.Mutex // only the locks of relays are taken with it held
 	own map[memberKey]share
 }
 
@@ -38,7 +38,7 @@ type share struct {
 	told   bool
 }
 
-// begin counts a claim, and tells peers if few idle Pods are left.
+// begin counts a claim, and sends a hint to peers if few idle Pods are left.
 func (f *Fleet) begin(key memberKey, left int32) {
 	f.shares.mu.Lock()
 	defer f.shares.mu.Unlock()
@@ -65,7 +65,7 @@ func (f *Fleet) end(key memberKey, claims int32) {
 	f.hint(key, own)
 }
 
-// hint tells all peers. Called with the lock held, so that the last one told is the last one true.
+// hint queues a hint for all peers. Called with the lock held, so that the last hint is the latest count.
 func (f *Fleet) hint(key memberKey, own share) {
 	if own.told {
 		for _, r := range f.relayed() {
@@ -74,7 +74,7 @@ func (f *Fleet) hint(key memberKey, own share) {
 	}
 }
 
-// hintAll tells one peer what the others know.
+// hintAll queues for one peer all hints that the others have.
 func (f *Fleet) hintAll(r *Relay) {
 	f.shares.mu.Lock()
 	defer f.shares.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Relay) hint(key memberKey, claims int32) {
 	r.signal()
 }
 
-// popHints takes what is yet to be told; nil: nothing. Called with the lock held.
+// popHints removes up to hintBatch queued hints and returns their frame, or nil if there are none. Called with the lock held.
 func (r *Relay) popHints() *federationv1.RelayFrame {
 	if len(r.hints) == 0 {
 		return nil
@@ -112,21 +112,20 @@ func (r *Relay) popHints() *federationv1.RelayFrame {
 	return &federationv1.RelayFrame{Body: &federationv1.RelayFrame_Claims{Claims: out}}
 }
 
-// hintKey names a member in what a peer says.
+// hintKey names a member in a peer's hint.
 type hintKey struct {
 	cluster string
 	env     segment.Key
 	pool    string
 }
 
-// hinted is what is deducted for a peer.
+// hinted is one deduction for a peer's claims.
 type hinted struct {
 	cell   *atomic.Int32
 	claims int32
 }
 
-// hints deducts the claims of a peer from the idle Pods of members that this replica knows; so there are at most as many entries as
-// members.
+// hints deducts a peer's claims from the idle Pods of members that this replica knows. So there are at most as many entries as members.
 func (i *Inlet) hints(in *federationv1.RelayClaims) {
 	for _, m := range in.GetMembers() {
 		key := hintKey{m.GetClusterId(), segment.Key{Namespace: m.GetNamespace(), Name: m.GetEnv()}, m.GetPool()}
@@ -139,14 +138,14 @@ func (i *Inlet) hints(in *federationv1.RelayClaims) {
 			continue
 		}
 		if cell, most := cellOf(i.fleet.View(key.env), key); cell != nil {
-			claims := int32(min(int64(m.GetClaims()), most, math.MaxInt32)) // more would fill the queue, by a hint
+			claims := int32(min(int64(m.GetClaims()), most, math.MaxInt32)) // a larger hint would make the queue look full
 			cell.Add(claims)
 			i.hinted[key] = hinted{cell, claims}
 		}
 	}
 }
 
-// cellOf returns where the claims for a member are counted, and how many of them can have a Pod; nil: there is no such member.
+// cellOf returns the counter of a member's claims in flight, and how many claims can have a Pod. It returns nil if there is no such member.
 func cellOf(view *router.View, key hintKey) (cell *atomic.Int32, most int64) {
 	for n := range view.Len() {
 		if c := view.Candidate(n); c.Cluster.ID == key.cluster && c.Member().Name == key.pool {
@@ -156,7 +155,7 @@ func cellOf(view *router.View, key hintKey) (cell *atomic.Int32, most int64) {
 	return nil, 0
 }
 
-// unhint takes back what is deducted for the peer.
+// unhint reverts all deductions for the peer.
 func (i *Inlet) unhint() {
 	for _, h := range i.hinted {
 		h.cell.Add(-h.claims)

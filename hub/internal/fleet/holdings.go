@@ -12,12 +12,12 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// part is one cluster's segment in one Env. Its Env's slot and its cluster's holdings share it: so a report needs at most one
-// lookup for an Env, and mostly none.
+// part is one cluster's segment in one Env. The Env's slot and the cluster's holdings share it, so that a report needs at most one lookup
+// for an Env, and mostly none.
 type part struct {
 	owner *cluster
 	slot  *slot
-	// segment is replaced with the owner's mu and the slot's held, so either is enough to read it.
+	// segment is written with both the owner's mu and the slot's mu held, so a reader needs only one of them.
 	segment *segment.Segment
 
 	digest uint64 // of segment
@@ -28,9 +28,8 @@ type part struct {
 	noted  noted
 }
 
-// noted is whether all receivers that have the Env are still due to be sent the part's current content: then a further change
-// needs no further note. The slot's mu guards it. It ends when the first of them reads the part; because an extra note costs only
-// a message.
+// noted says whether all receivers that have the Env still wait for the part's current content. While they do, a further change needs no
+// further note. The slot's mu guards it. The first receiver that reads the part clears it; because an extra note costs only a message.
 type noted uint8
 
 const (
@@ -41,8 +40,8 @@ const (
 
 // holdings are all parts of one cluster, guarded by the cluster's mu.
 type holdings struct {
-	parts   []*part // roughly in the order in which the cluster first named them
-	digest  uint64  // the sum of all parts', as in segment.Snapshot
+	parts   []*part // roughly in the order in which the cluster first reported them
+	digest  uint64  // the sum of the digests of all parts, as in segment.Snapshot
 	members int
 	bytes   int    // the sum of all sizes
 	reports uint32 // at ten a second they wrap around in 13 years
@@ -80,7 +79,7 @@ func (h *holdings) totals() segment.Totals {
 	return t
 }
 
-// unnamed lists the Envs that the last report did not name.
+// unnamed lists the Envs that the last report omitted.
 func (h *holdings) unnamed() (keys []segment.Key) {
 	for _, p := range h.parts {
 		if p.named != h.reports {
@@ -90,8 +89,8 @@ func (h *holdings) unnamed() (keys []segment.Key) {
 	return keys
 }
 
-// update is a whole report as read; because a report counts in full or not at all. It leaves out segments that no owner can have
-// or that exceed the budget: they cost only the cluster that reports them.
+// update is a whole parsed report; because a report counts in full or not at all. It omits invalid segments and those that exceed the
+// budget. Such segments affect only the cluster that reports them.
 type update struct {
 	changed []change
 	removed []*part
@@ -99,7 +98,7 @@ type update struct {
 }
 
 type change struct {
-	part    *part // nil: of an Env that the cluster did not have
+	part    *part // nil: the cluster did not have the Env
 	segment *segment.Segment
 	size    int
 }
@@ -117,7 +116,7 @@ func (r *refusals) add(err error) {
 
 var errTwice = errors.New("is named twice")
 
-// read reads a report. An Env that is named twice, or both changed and removed, makes the whole report invalid; because nothing
+// read parses a report. If the report names an Env twice, or as both changed and removed, the whole report is invalid; because nothing
 // shows which entry is later. Called with mu held.
 func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (update, error) {
 	h := &c.holdings
@@ -159,7 +158,7 @@ func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federatio
 				continue
 			}
 			next, size = like.Bare(), segment.ItemSize
-			_ = room.take(p, 0, size) // it takes no more than before
+			_ = room.take(p, 0, size) // this succeeds: the part takes no more room than before
 		}
 		u.changed = append(u.changed, change{p, next, size})
 	}
@@ -169,12 +168,12 @@ func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federatio
 // reader finds the parts that a report names.
 type reader struct {
 	cluster *cluster
-	next    int32                    // index of the next one, if the report keeps the order of the holdings
+	next    int32                    // index of the part expected next, if the report keeps the order of the holdings
 	others  map[segment.Key]struct{} // named, but not held
 }
 
-// find returns nil for an Env that the cluster does not have. It also returns a segment whose strings the new one probably
-// shares: the previous one, or else another cluster's.
+// find returns the part of an Env, or nil if the cluster does not have the Env. It also returns a segment whose strings the new one
+// probably shares: the previous one, or else another cluster's.
 func (r *reader) find(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
 	h := &r.cluster.holdings
 	p, like, err := r.look(k)

@@ -16,9 +16,9 @@ import (
 // Many shards make the copy for a new Env cheap.
 const shardCount = 1024
 
-// index finds the slot of an Env. Readers take no lock: a shard's content is immutable and replaced as a whole when an Env
-// appears or goes; more frequent changes happen in the slot. Ordered by hash it takes a third of a map's memory, and copying it
-// is copying memory.
+// index finds the slot of an Env. Readers take no lock: a shard's content is immutable and replaced as a whole when an Env appears or
+// disappears; more frequent changes happen in the slot. A slice ordered by hash takes a third of a map's memory, and a copy of it is one
+// copy of memory.
 type index struct {
 	seed   maphash.Seed
 	shards [shardCount]shard
@@ -55,7 +55,7 @@ func (x *index) get(k segment.Key) *slot {
 	return nil
 }
 
-// find returns the position of an Env, or where it belongs.
+// find returns the position of an Env, or the position at which to insert it.
 func find(slots []hashed, k segment.Key, hash uint64) (at int, has bool) {
 	at, _ = slices.BinarySearchFunc(slots, hash, func(h hashed, to uint64) int { return cmp.Compare(h.hash, to) })
 	for ; at < len(slots) && slots[at].hash == hash; at++ {
@@ -105,7 +105,7 @@ func (x *index) insert(k *segment.Key) *slot {
 	return s
 }
 
-// remove takes a part out of its Env, and the Env out of the index when it was the last part.
+// remove removes a part from its Env, and removes the Env from the index if this was its last part.
 func (x *index) remove(p *part, w woken) {
 	sh, hash := x.shard(*p.slot.key)
 	sh.mu.Lock()
@@ -133,7 +133,7 @@ func (x *index) keys(namespace string) []segment.Key {
 	return out
 }
 
-// slot is one Env. Readers load the view; a writer that changes a part holds the lock for as long as it takes to build a view.
+// slot is one Env. Readers load the view. A writer that changes a part holds the lock while it builds a new view.
 type slot struct {
 	view atomic.Pointer[router.View]
 	key  *segment.Key
@@ -142,14 +142,14 @@ type slot struct {
 	parts []*part // by cluster id
 	cells *[cellBlock]atomic.Int32
 	used  uint8 // of cells
-	gone  bool  // out of the index: a caller that still holds the slot looks again
+	gone  bool  // removed from the index: a caller that still holds the slot looks it up again
 }
 
 func (s *slot) find(owner *cluster) (int, bool) {
 	return slices.BinarySearchFunc(s.parts, owner.ID, func(p *part, id string) int { return cmp.Compare(p.owner.ID, id) })
 }
 
-// look returns a cluster's part with its segment. Without a part it returns nil and another cluster's segment, if one exists.
+// look returns a cluster's part and its segment. If the cluster has no part, it returns nil and another cluster's segment, if there is one.
 func (s *slot) look(owner *cluster) (*part, *segment.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *slot) look(owner *cluster) (*part, *segment.Segment) {
 	return nil, nil
 }
 
-// put returns false when the slot is gone.
+// put sets the segment of a part. It returns false if the slot is gone.
 func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,14 +191,14 @@ func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 	return true
 }
 
-// refresh replaces a segment by an equal one: views keep the old one.
+// refresh replaces a segment by an equal one. Views keep the old one.
 func (s *slot) refresh(p *part, seg *segment.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.segment = seg
 }
 
-// remove returns whether the slot is gone with it.
+// remove removes a part and reports whether the slot is gone with it.
 func (s *slot) remove(p *part, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func sameMembers(was, is *segment.Segment) bool {
 	return was != nil && slices.EqualFunc(was.Members(), is.Members(), func(a, b segment.Member) bool { return a.Name == b.Name })
 }
 
-// publish builds the view in which a part has its next segment, in the scratch space of its owner, whose mu is held.
+// publish builds and stores the view in which a part has its next segment. It uses the scratch space of the part's owner, whose mu is held.
 func (s *slot) publish(changed *part, next *segment.Segment) {
 	was, candidates := s.view.Load(), changed.owner.scratch[:0]
 	for _, p := range s.parts {
@@ -225,7 +225,7 @@ func (s *slot) publish(changed *part, next *segment.Segment) {
 		if p == changed {
 			candidates = s.candidates(candidates, was, p, next)
 			p.segment = next
-		} else { // read only with its owner's mu held
+		} else { // another owner's part: the slot's mu allows to read its segment
 			candidates = s.candidates(candidates, was, p, p.segment)
 		}
 		p.first = first
@@ -247,8 +247,8 @@ func (s *slot) show(p *part, v *router.View, candidates []router.Candidate) {
 	p.owner.scratch = candidates[:0]
 }
 
-// candidates are a part's next members. The cells that count their claims in flight live in the views: a member that existed
-// before, by name, keeps its own, whatever else changes.
+// candidates appends the candidates of a part's next members. Views hold the counters of claims in flight. A member that existed before, by
+// name, keeps its counter whatever else changes.
 func (s *slot) candidates(out []router.Candidate, was *router.View, p *part, next *segment.Segment) []router.Candidate {
 	var had []segment.Member
 	if p.segment != nil {
@@ -272,8 +272,8 @@ func (s *slot) candidates(out []router.Candidate, was *router.View, p *part, nex
 
 const cellBlock = 4
 
-// newCell takes cells from blocks, so that a pick finds those of one Env on few cache lines. No cell is reused: a claim may still
-// hold it.
+// newCell returns a counter from a block, so that a pick finds the counters of one Env on few cache lines. No counter is reused: a claim
+// may still hold it.
 func (s *slot) newCell() *atomic.Int32 {
 	if s.cells == nil || s.used == cellBlock {
 		s.cells, s.used = new([cellBlock]atomic.Int32), 0
@@ -282,7 +282,7 @@ func (s *slot) newCell() *atomic.Int32 {
 	return &s.cells[s.used-1]
 }
 
-// announce notes a change in a part for every other cluster that has the Env.
+// announce marks a changed part in the outbox of every other cluster that has the Env.
 func (s *slot) announce(changed *part, at noted, w woken) {
 	if changed.noted >= at {
 		return
@@ -295,7 +295,7 @@ func (s *slot) announce(changed *part, at noted, w woken) {
 	}
 }
 
-// introduce notes all other parts for a cluster that now has the Env.
+// introduce marks all other parts in the outbox of a cluster that now has the Env.
 func (s *slot) introduce(receiver *cluster, w woken) {
 	for _, p := range s.parts {
 		if p.owner != receiver {
@@ -320,7 +320,7 @@ func (s *slot) snapshot() []shown {
 	return out
 }
 
-// changed marks the owner's part as changed although the segment is the same.
+// changed announces the owner's part although its segment is the same.
 func (s *slot) changed(owner *cluster, w woken) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// coverWindow bounds how far ahead of the last report a response may claim to be covered, and with it the number of entries
-	// (I10). A response is covered by the next report, or by the one after if that is in flight.
+	// coverWindow bounds how far beyond the last report the coveredBy of a response may lie, and so the number of entries (I10). The next
+	// report covers a response, or the one after if the next is already in flight.
 	coverWindow = 4
-	// coverBeats heartbeats after its response a claim counts as covered in any case: a worker whose counts returned to their old
+	// coverBeats is the number of heartbeats after which a claim counts as covered in any case: a worker whose counts returned to their old
 	// values has nothing to report.
 	coverBeats = 2
 )
@@ -35,18 +35,18 @@ type coverage struct {
 type deduction struct {
 	claims int32
 	beat   uint64
-	told   map[memberKey]int32 // of the claims those that count in shares
+	told   map[memberKey]int32 // the number of claims that shares counts, by member
 }
 
-// Reservation deducts one claim from a member's ready idle Pods. Every reservation ends in Settle or Cancel; calls after the
-// first have no effect, so that Cancel can be deferred. It is not for concurrent use.
+// Reservation deducts one claim from a member's ready idle Pods. Every reservation ends with Settle or Cancel. Later calls have no effect,
+// so that Cancel can be deferred. It is not safe for concurrent use.
 type Reservation struct {
 	owner       *inFlight
 	cell        *atomic.Int32
 	incarnation uint64
 	overdrawn   bool
 	ended       bool
-	key         *memberKey // in shares; nil: there are no peers
+	key         *memberKey // its entry in shares; nil: there are no peers
 }
 
 // Reserve deducts a claim that is about to be dispatched to the view's candidate.
@@ -68,8 +68,7 @@ func (f *Fleet) Reserve(view *router.View, index int) Reservation {
 	return r
 }
 
-// Overdrawn reports whether other claims had already reserved all idle Pods of the candidate; because a choice reads the
-// reservations while other claims choose at the same time.
+// Overdrawn reports whether other claims had already reserved all idle Pods of the candidate; because other claims choose at the same time.
 func (r *Reservation) Overdrawn() bool { return r.overdrawn }
 
 // Cancel ends a reservation whose claim took no Pod.
@@ -84,8 +83,8 @@ func (r *Reservation) Cancel() {
 	}
 }
 
-// Settle ends a reservation whose claim took a Pod: it is deducted until a report of the same incarnation with a sequence of
-// coveredBy or later has counted. 0 means that the counts cover it already.
+// Settle ends a reservation whose claim took a Pod. The claim stays deducted until a report of the same incarnation with a sequence of at
+// least coveredBy has counted. 0 means that the reported counts already include the claim.
 func (r *Reservation) Settle(coveredBy uint64) {
 	if r.owner == nil || r.ended {
 		return
@@ -118,7 +117,7 @@ func (f *inFlight) settle(cell *atomic.Int32, told *memberKey, by segment.Order)
 	f.waiting[key] = deduction{claims: d.claims + 1, beat: f.beats, told: d.told}
 }
 
-// covered ends the deductions that a report covers; all of them if the report is of another incarnation.
+// covered ends the deductions that a report covers. A report of another incarnation ends all of them.
 func (f *inFlight) covered(order segment.Order) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +130,7 @@ func (f *inFlight) covered(order segment.Order) {
 	}
 }
 
-// heartbeat ends the deductions that no report will ever cover.
+// heartbeat ends the deductions that have waited for more than coverBeats heartbeats: no report will cover them.
 func (f *inFlight) heartbeat() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

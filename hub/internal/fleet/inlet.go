@@ -12,11 +12,11 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// maxInlet bounds the clusters of which one peer may tell.
+// maxInlet bounds the clusters that one peer may announce.
 const maxInlet = 10_000
 
-// Inlet takes what one peer tells of the clusters that are attached to it. Each has a relayed session here, which follows the same rules
-// as a stream. It is for one goroutine.
+// Inlet receives the frames of one peer about the clusters that are attached to it. Each cluster has a relayed session here, which follows
+// the same rules as a stream. An Inlet is for one goroutine.
 type Inlet struct {
 	fleet  *Fleet
 	peer   string
@@ -27,16 +27,16 @@ type Inlet struct {
 // flow is a cluster that is attached to the peer.
 type flow struct {
 	attached *federationv1.RelayAttached
-	session  *Session // nil: not accepted, so far
-	refused  bool     // counted
+	session  *Session // nil: not accepted so far
+	refused  bool     // the refusal has been counted
 	asked    bool     // a complete report is on its way
 	at       time.Duration
 }
 
-// ErrRelay: a frame of a peer is not valid, and does not count.
+// ErrRelay reports that a peer's frame is not valid and does not count.
 var ErrRelay = errors.New("the peer's frame is not valid")
 
-// NewInlet returns an inlet of a peer, by name.
+// NewInlet returns an Inlet for the peer with a name.
 func (f *Fleet) NewInlet(peer string) *Inlet {
 	return &Inlet{fleet: f, peer: peer, flows: map[string]*flow{}, hinted: map[hintKey]hinted{}}
 }
@@ -57,8 +57,8 @@ func (in *flow) end() {
 	}
 }
 
-// Take takes one frame. ask is true if the peer should send a complete report of the frame's cluster. An error leaves everything as it
-// was.
+// Take applies one frame. ask is true if the peer should send a complete report of the frame's cluster. A frame with an error changes
+// nothing.
 func (i *Inlet) Take(frame *federationv1.RelayFrame) (cluster string, ask bool, err error) {
 	switch body := frame.GetBody().(type) {
 	case *federationv1.RelayFrame_Attached:
@@ -105,7 +105,7 @@ func (i *Inlet) flow(cluster string, stream uint64) *flow {
 	return nil
 }
 
-// check refuses what no replica sends; because its texts are kept and shown.
+// check validates an announcement; because its texts are kept and shown.
 func (i *Inlet) check(a *federationv1.RelayAttached) error {
 	if err := checkClusterID(a.GetClusterId()); err != nil {
 		return err
@@ -134,7 +134,8 @@ func checkClusterID(id string) error {
 	return nil
 }
 
-// open gives a cluster its relayed session, and reports whether the base of its deltas is missing here.
+// open creates a cluster's relayed session. It returns true if this replica lacks the base of the cluster's deltas and should request a
+// complete report.
 func (i *Inlet) open(in *flow) (ask bool) {
 	session, refusal := i.fleet.accept(i.peer, in.attached)
 	if session == nil {
@@ -149,7 +150,7 @@ func (i *Inlet) open(in *flow) (ask bool) {
 	return !session.synced && in.attached.GetComplete() && i.ask(in)
 }
 
-// ask limits requests: one until the report arrives, or for a while.
+// ask reports whether to send a request for a complete report: one until the report arrives, or until askPause has passed.
 func (i *Inlet) ask(in *flow) bool {
 	now := i.fleet.now()
 	if in.asked && now-in.at < askPause {
@@ -163,7 +164,7 @@ func (i *Inlet) report(in *flow, r *federationv1.Report) (ask bool) {
 	if in.session == nil {
 		return false
 	}
-	r.Keys = nil // the replica to which the cluster is attached adopts them
+	r.Keys = nil // only the replica to which the cluster is attached adopts them
 	ack := in.session.Report(r)
 	if r.GetComplete() && r.GetLast() && in.session.synced {
 		in.asked = false
@@ -171,25 +172,25 @@ func (i *Inlet) report(in *flow, r *federationv1.Report) (ask bool) {
 	return ack.GetSendComplete() && i.ask(in)
 }
 
-// heartbeat also tries again what was refused; because the registry may have changed since.
+// heartbeat also retries a refused session; because the registry may have changed since.
 func (i *Inlet) heartbeat(in *flow, h *federationv1.RelayHeartbeat) (ask bool) {
 	if in.session == nil || !in.session.current() {
 		in.session = nil
 		return i.open(in)
 	}
-	if h.GetNoReceipt() != in.session.cluster.misses() { // what its replica says counts for all
+	if h.GetNoReceipt() != in.session.cluster.misses() { // the cluster's own replica decides for all
 		in.session.cluster.setReceipt(!h.GetNoReceipt(), i.fleet.now())
 		in.session.cluster.evaluate()
 	}
 	if h.GetHeartbeat() == nil {
-		return false // it tells of the receipt alone
+		return false // it only reports the missing receipt
 	}
 	ack := in.session.Heartbeat(h.GetHeartbeat())
 	in.session.degrade(h.GetDegraded())
 	return (ack.GetSendComplete() || !in.session.synced) && i.ask(in)
 }
 
-// degrade takes over why a part of what the cluster reports does not count at its replica.
+// degrade records the reason why, at the cluster's own replica, part of its reports does not count.
 func (s *Session) degrade(why string) {
 	if len(why) > maxDegraded {
 		why = why[:maxDegraded]
@@ -201,10 +202,10 @@ func (s *Session) degrade(why string) {
 	}
 }
 
-// maxDegraded bounds what a peer says about a degraded cluster.
+// maxDegraded bounds a peer's reason for a degraded cluster.
 const maxDegraded = 1024
 
-// accept gives a cluster that is attached to a peer its session here, or says why not. It replaces the session before.
+// accept creates the session of a cluster that is attached to a peer, or returns a refusal. The new session replaces the previous one.
 func (f *Fleet) accept(peer string, a *federationv1.RelayAttached) (*Session, Refusal) {
 	c, now := f.obtain(a.GetClusterId()), f.now()
 	s := &Session{
@@ -249,13 +250,13 @@ func (f *Fleet) accept(peer string, a *federationv1.RelayAttached) (*Session, Re
 	return s, None
 }
 
-// admit makes a relayed session the cluster's. If this replica has the view that its deltas change, the session needs no complete report.
-// The registry is written by the replica to which the cluster is attached. Called with mu held.
+// admit makes a relayed session the cluster's session. The session needs no complete report if this replica has the view on which its
+// deltas are based. Only the replica to which the cluster is attached writes the registry. Called with mu held.
 func (c *cluster) admit(s *Session, a *federationv1.RelayAttached) {
 	c.session.Store(s)
 	c.via.Store(&s.via)
 	c.last, c.version, c.hosting = s.id, a.GetVersion(), a.GetHosting()
-	if c.record.UID == "" { // registered a moment ago; the registry says so soon
+	if c.record.UID == "" { // registered a moment ago; the registry will follow
 		c.record.ClusterID, c.record.UID, c.record.RegisteredAt = c.ID, a.GetClusterUid(), c.fleet.clock.Now().UTC()
 	}
 	if a.GetIncarnation() > c.record.Incarnation {
@@ -280,11 +281,11 @@ func (f *Fleet) NoReceipt(clusterID, peer string) {
 	}
 }
 
-// OnPeer has attached called with each cluster that attaches to a peer.
+// OnPeer sets the function that the fleet calls with each cluster that attaches to a peer.
 func (f *Fleet) OnPeer(attached func(clusterID string)) { f.onPeer.Store(&attached) }
 
-// Where returns where a cluster is attached, as far as this replica knows: here, or at the peer of a name. A name may be wrong, and is
-// kept when the relay breaks.
+// Where returns whether a cluster is attached to this replica, or else the peer to which it is attached, as far as this replica knows. The
+// peer may be outdated: it is kept when the relay breaks.
 func (f *Fleet) Where(clusterID string) (peer string, here bool) {
 	c := f.cluster(clusterID)
 	if c == nil {

@@ -15,13 +15,13 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// awayAfter is how long a cluster that has no stream is waited for.
+// awayAfter is how long the hub waits for a cluster without a stream.
 const awayAfter = 2 * time.Minute
 
 var (
-	// ErrOtherCluster: the name is bound to another cluster.
+	// ErrOtherCluster reports that the name is bound to another cluster.
 	ErrOtherCluster = errors.New("the name is bound to another cluster, by the uid of its namespace kube-system")
-	// ErrRevokedKey: certificates of the key are refused.
+	// ErrRevokedKey reports that certificates with the key are refused.
 	ErrRevokedKey = errors.New("certificates with this key were revoked: make another key")
 )
 
@@ -30,11 +30,11 @@ type Admission struct {
 	ClusterID string
 	UID       string
 	Key       string // link.PeerKey of the certificate
-	Invited   bool   // by an operator: a cluster that was removed may return; else it is registered already
+	Invited   bool   // an operator invited the cluster, so a removed one may return; otherwise it must be registered
 	Scope     *hubstate.Scope
 }
 
-// Admit writes down the key of a certificate that is about to be issued, or refuses it.
+// Admit records the key of a certificate that is about to be issued, or returns an error.
 func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 	c := f.obtain(a.ClusterID)
 	return c.change(ctx, func(r *Record) error {
@@ -57,15 +57,15 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 	})
 }
 
-// Revoke refuses all certificates that a cluster has or was issued, and ends its stream. The cluster stays registered.
+// Revoke revokes all certificates of a cluster and ends its stream. The cluster stays registered.
 func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c, err := f.changeRegistered(ctx, id, func(c *cluster, r *Record) {
 		keys := r.Keys
-		if s := c.session.Load(); s != nil && s.peer.Key != "" { // that of a session at another replica is not known here
+		if s := c.session.Load(); s != nil && s.peer.Key != "" { // this replica does not know the key of a session at another replica
 			keys = append(keys, s.peer.Key)
 		}
 		r.Revoke(keys)
-		r.RevokeBefore(f.clock.Now()) // those whose keys the record has dropped
+		r.RevokeBefore(f.clock.Now()) // covers certificates whose keys the record has dropped
 		r.Keys = nil
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 	return c.proto(), nil
 }
 
-// SetScope says what a cluster may serve; an empty scope is everything.
+// SetScope sets what a cluster may serve. An empty scope means everything.
 func (f *Fleet) SetScope(ctx context.Context, id string, scope *hubstate.Scope) (*sandboxv1.Cluster, error) {
 	c, err := f.changeRegistered(ctx, id, func(_ *cluster, r *Record) { r.Scope = scope })
 	if err != nil {
@@ -86,16 +86,16 @@ func (f *Fleet) SetScope(ctx context.Context, id string, scope *hubstate.Scope) 
 	return c.proto(), nil
 }
 
-// Credential is what a cluster trusts, and the certificate that it shows.
+// Credential describes the CAs that a cluster trusts and the issuer of its certificate.
 type Credential struct {
 	ClusterID string
 	Trust     string // hash of the CAs; empty: its certificate comes from files
 	Issuer    string // hash of the CA
 	Attached  bool   // at any replica
-	Away      bool   // it has no stream, and had none for a while
+	Away      bool   // it has had no stream for awayAfter
 }
 
-// Credentials lists those of the registered clusters, in order.
+// Credentials lists the credentials of the registered clusters, in order.
 func (f *Fleet) Credentials() []Credential {
 	var out []Credential
 	now := f.now()
@@ -115,7 +115,7 @@ func (f *Fleet) Credentials() []Credential {
 	return out
 }
 
-// Trusted records which CAs the cluster of a stream trusts now.
+// Trusted records the hash of the CAs that the stream's cluster now trusts.
 func (s *Session) Trusted(hash string) {
 	if len(hash) > maxHash || !s.current() {
 		return
@@ -129,24 +129,24 @@ func (s *Session) Trusted(hash string) {
 	}
 }
 
-// Trust is the hash of the CAs that the cluster of the stream trusts.
+// Trust returns the hash of the CAs that the stream's cluster trusts.
 func (s *Session) Trust() string {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
 	return s.cluster.record.Trust
 }
 
-// maxHash bounds the name of a bundle.
+// maxHash bounds the hash of a bundle of CAs.
 const maxHash = 128
 
-// UID is the uid of the namespace kube-system of the stream's cluster.
+// UID returns the uid of the namespace kube-system of the stream's cluster.
 func (s *Session) UID() string {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
 	return s.cluster.record.UID
 }
 
-// Peer is the peer that opened the stream.
+// Peer returns the peer that opened the stream.
 func (s *Session) Peer() Peer { return s.peer }
 
 func checkTrust(hash string) error {
@@ -163,7 +163,7 @@ func scopeProto(s *hubstate.Scope) *sandboxv1.ClusterScope {
 	return &sandboxv1.ClusterScope{Namespaces: s.Namespaces, Teams: s.Teams, Envs: s.Envs}
 }
 
-// routedScope is a scope as the router reads it.
+// routedScope converts a scope for the router.
 func routedScope(s *hubstate.Scope) *router.Scope {
 	if s == nil {
 		return nil
@@ -182,13 +182,13 @@ func routedScope(s *hubstate.Scope) *router.Scope {
 	return out
 }
 
-// Serves reports whether a cluster was given an Env: for all teams, or for some.
+// Serves reports whether a cluster's scope includes an Env, for all teams or for some.
 func (f *Fleet) Serves(id string, key segment.Key) bool {
 	c := f.cluster(id)
 	return c == nil || c.Given(key)
 }
 
-// ServesTeam reports whether a cluster was given an Env for claims of a team.
+// ServesTeam reports whether a cluster's scope includes an Env for claims of a team.
 func (f *Fleet) ServesTeam(id, team string, key segment.Key) bool {
 	c := f.cluster(id)
 	return c == nil || c.Serves(team, key)

@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	// ErrNoCluster: no cluster has the name.
+	// ErrNoCluster reports that no cluster has the name.
 	ErrNoCluster = errors.New("no such cluster")
-	// ErrServing: the cluster cannot be forgotten now.
+	// ErrServing reports that the cluster cannot be forgotten now.
 	ErrServing = errors.New("the cluster is attached and takes claims")
 )
 
@@ -29,12 +29,12 @@ func (c *cluster) load(r Record) {
 	c.fleet.noteRevoked(c.ID, &r)
 	c.SetScope(routedScope(r.Scope))
 	c.draining.Store(r.Draining)
-	// The name of a forgotten cluster is known to have nothing; workers that were away still have to learn that.
+	// The hub knows that a forgotten cluster has no parts. Workers that were away still have to learn it.
 	c.known.Store(r.UID == "" && len(r.Forgotten) > 0)
 }
 
-// takeBack returns the record for a cluster that registers: a new one, or the existing one if it was forgotten and is not any
-// more.
+// takeBack resets the record for a cluster that registers. A cluster that was forgotten and may return gets its former incarnation and
+// term.
 func takeBack(r *Record, uid string) {
 	r.UID, r.Incarnation, r.Term, r.ResourceVersion, r.Draining = uid, 0, "", 0, false
 	at := slices.IndexFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid })
@@ -44,7 +44,7 @@ func takeBack(r *Record, uid string) {
 	}
 }
 
-// change makes a change of the record durable. It waits only for the registry, never for the cluster.
+// change makes a change of the record durable. It waits for the registry, never for the cluster.
 func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error {
 	c.durable.Lock()
 	defer c.durable.Unlock()
@@ -74,8 +74,8 @@ func (f *Fleet) Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error
 	return f.setDraining(ctx, id, true)
 }
 
-// ReleaseName lets another cluster register under the name of a removed cluster. The removed one stays refused, by its uid and
-// its certificates' keys.
+// ReleaseName lets another cluster register under the name of a removed cluster. The uid and the certificate keys of the removed cluster
+// stay refused.
 func (f *Fleet) ReleaseName(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
@@ -143,9 +143,9 @@ func (f *Fleet) setDraining(ctx context.Context, id string, draining bool) (*san
 	return c.proto(), nil
 }
 
-// Forget removes a cluster and revokes it: its tombstone is durable first, then its stream ends, and its segments leave every
-// view. It never waits for the cluster, whose sandboxes run on. From then on its name, its uid, and the keys of its certificates
-// under any name are refused, until Undrain reverts that; ReleaseName gives only the name to another cluster.
+// Forget removes a cluster and revokes it. First its tombstone becomes durable, then its stream ends, then its segments leave every view.
+// Forget never waits for the cluster, whose sandboxes keep running. From then on the hub refuses the cluster's name and uid, and the keys
+// of its certificates under any name, until Undrain reverts it. ReleaseName gives only the name to another cluster.
 func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
@@ -175,7 +175,7 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 	return last, nil
 }
 
-// vanish turns the cluster into an empty name.
+// vanish clears the cluster's state, which leaves an empty name, and queues its removal for all workers.
 func (c *cluster) vanish() {
 	c.mu.Lock()
 	c.empty()
@@ -183,7 +183,7 @@ func (c *cluster) vanish() {
 	c.owed()
 }
 
-// empty is called with mu held; owed follows.
+// empty ends the cluster's session and clears its state. Called with mu held. Callers then call owed.
 func (c *cluster) empty() {
 	if s := c.session.Swap(nil); s != nil {
 		s.end()
@@ -199,9 +199,9 @@ func (c *cluster) empty() {
 	c.SetHealth(router.Unreachable)
 }
 
-// owed tells all workers of a cluster that vanished.
+// owed queues the cluster's removal for all workers.
 func (c *cluster) owed() {
-	// Workers whose cluster shares no Env with it now may still show it, from an earlier connection.
+	// Workers that share no Env with the cluster now may still show it, from an earlier connection.
 	for _, other := range c.fleet.sorted() {
 		if receiver := other.session.Load(); receiver != nil && other != c {
 			receiver.outbox.owe(c)
@@ -209,7 +209,7 @@ func (c *cluster) owed() {
 	}
 }
 
-// Registration returns the uid of the kube-system namespace of the cluster that has a name now; empty: none.
+// Registration returns the kube-system uid of the cluster that now has a name, or "" if none has it.
 func (f *Fleet) Registration(id string) string {
 	c := f.cluster(id)
 	if c == nil {
@@ -220,8 +220,8 @@ func (f *Fleet) Registration(id string) string {
 	return c.record.UID
 }
 
-// Forgotten reports whether the cluster with a name and uid was forgotten. Without a uid it reports whether the name is free
-// because its cluster was forgotten.
+// Forgotten reports whether the cluster with a name and uid was forgotten. If uid is empty, it reports whether the name is free because its
+// cluster was forgotten.
 func (f *Fleet) Forgotten(id, uid string) bool {
 	c := f.cluster(id)
 	if c == nil {

@@ -14,16 +14,16 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Limits bound what the hub keeps of one cluster. A cluster above a limit is degraded: the excess is left out, and that costs
-// only the cluster itself (I14). 0 means the default.
+// Limits bound the state that the hub keeps of one cluster. A cluster above a limit is degraded: the hub drops the excess, which affects
+// only that cluster (I14). 0 means the default.
 type Limits struct {
 	Envs    int
 	Members int // of all Envs
 	Keys    int // claim keys in its key index
-	Bytes   int // of its segments, and of a report that is arriving
+	Bytes   int // of its segments, and of a report while it arrives
 }
 
-// The default limits hold twice what a large Kubernetes cluster has.
+// The default limits are twice the size of a large Kubernetes cluster.
 const (
 	DefaultEnvs    = 20_000
 	DefaultMembers = 100_000
@@ -38,10 +38,10 @@ func (l Limits) orDefaults() Limits {
 	}
 }
 
-// errLimit names the limit that a cluster exceeds.
+// errLimit is wrapped with the limit that a cluster exceeds.
 var errLimit = errors.New("over the cluster's limit")
 
-// room counts what a report adds to a cluster's holdings.
+// room counts a cluster's holdings while a report is parsed.
 type room struct {
 	limits               *Limits
 	envs, members, bytes int
@@ -54,7 +54,8 @@ func (r *room) free(p *part) {
 	r.bytes -= int(p.size)
 }
 
-// take reserves room for the next segment of a part, nil for a new one. A segment that is no larger than before always fits.
+// take reserves room for the next segment of a part; p is nil for a new part. A segment that is no larger than the previous one always
+// fits.
 func (r *room) take(p *part, members, size int) error {
 	next := *r
 	if p != nil {
@@ -75,16 +76,16 @@ func (r *room) take(p *part, members, size int) error {
 	return nil
 }
 
-// The rate limit of a cluster's incarnations; because each is a write to the shared registry.
+// The rate limit of a cluster's new incarnations; because each one is a write to the shared registry.
 const (
 	beginBurst = 100
 	beginEvery = 3 * time.Second
 )
 
-// allowance counts what was spent of beginBurst, and returns one every beginEvery.
+// allowance counts the incarnations that were spent of beginBurst, and returns one every beginEvery.
 type allowance struct {
 	spent int
-	since time.Duration // up to here the returned allowance is off spent
+	since time.Duration // the returned allowance up to this time has been subtracted from spent
 }
 
 func (a *allowance) take(now time.Duration) bool {
@@ -100,10 +101,10 @@ func (a *allowance) take(now time.Duration) bool {
 	return true
 }
 
-// itemSize is about the memory of a message besides its texts.
+// itemSize is the approximate memory of a message without its texts.
 const itemSize = 128
 
-// sizeOf is about the memory of a chunk.
+// sizeOf returns the approximate memory of a chunk.
 func sizeOf(r *federationv1.Report) int {
 	n := len(r.GetSegments()) + len(r.GetRemoved()) + len(r.GetKeys())
 	for _, s := range r.GetSegments() {
@@ -112,7 +113,7 @@ func sizeOf(r *federationv1.Report) int {
 	return proto.Size(r) + n*itemSize
 }
 
-// checkHello refuses a hello with a text out of bounds; because its texts are kept, shown and stored.
+// checkHello returns an error if a text of a hello is out of bounds; because these texts are kept, shown and stored.
 func checkHello(h *federationv1.Hello) error {
 	for _, text := range []struct{ field, value string }{
 		{"version", h.GetVersion()}, {"cluster_uid", h.GetClusterUid()}, {"term", h.GetTerm()},

@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/pkg/router"
 )
 
-// liveness holds the inputs of decideHealth, under a lock that is never held for long.
+// liveness holds the inputs of decideHealth. Its lock is only held for short times.
 type liveness struct {
 	mu               sync.Mutex
 	seen             bool
@@ -21,7 +21,7 @@ type liveness struct {
 	quarantinedUntil time.Duration
 	was              router.Health
 	marked           bool
-	staleTold        bool // what was last sent to the other clusters
+	staleTold        bool // the staleness that was last sent to the other clusters
 }
 
 // touch records a frame of the attached stream.
@@ -36,7 +36,7 @@ func (c *cluster) touch(now time.Duration) {
 	c.SetSeen(now)
 }
 
-// clear forgets everything, as if the cluster had never sent a frame.
+// clear resets the state, as if the cluster had never sent a frame.
 func (l *liveness) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *cluster) setReceipt(got bool, now time.Duration) {
 	c.liveness.noReceipt, c.liveness.noReceiptAt = !got, now
 }
 
-// misses reports whether a dispatch got no receipt, and none did since.
+// misses reports whether a dispatch got no receipt and none has arrived since.
 func (c *cluster) misses() bool {
 	c.liveness.mu.Lock()
 	defer c.liveness.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *cluster) isQuarantined(now time.Duration) bool {
 	return now < c.liveness.quarantinedUntil
 }
 
-// evaluate updates the cluster's health, and informs the others when its segments became stale or fresh.
+// evaluate updates the cluster's health. It notifies the other clusters when its segments become stale or fresh.
 func (c *cluster) evaluate() {
 	now := c.fleet.now()
 	l := &c.liveness
@@ -94,7 +94,7 @@ func (c *cluster) evaluate() {
 	was := l.was
 	l.was = health
 	l.marked = l.seen && health == router.Unreachable
-	// Until this process has had a frame of the cluster, the others have nothing of it that could become stale.
+	// Until this process has received a frame of the cluster, the others have no segments of it that could become stale.
 	tell := l.seen && l.staleTold == health.Eligible()
 	c.SetHealth(decideRouted(health, c.draining.Load()))
 	l.mu.Unlock()
@@ -106,8 +106,8 @@ func (c *cluster) evaluate() {
 	}
 }
 
-// tellStale gives way while the cluster's report is being applied, and is retried with the next evaluation, so that one cluster's
-// long report never delays another's liveness.
+// tellStale notifies the other clusters of the cluster's staleness. It does nothing while a report of the cluster is being applied, so that
+// a long report never delays another cluster's liveness. The next evaluation retries it.
 func (c *cluster) tellStale(stale bool) {
 	if !c.mu.TryLock() {
 		return

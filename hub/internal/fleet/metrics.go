@@ -20,8 +20,8 @@ type metrics struct {
 	unsent   prometheus.Counter
 }
 
-// maxEnvSeries bounds the series that name an Env: those of the first Envs, in order. Clusters are few. Both are collected on
-// scrape, so that a removed one leaves no series behind.
+// maxEnvSeries bounds the series with an Env label: only the first Envs, in order, have them. The number of clusters is small. Series are
+// collected on scrape, so that a removed Env or cluster leaves none behind.
 const maxEnvSeries = 1000
 
 func newMetrics(registerer prometheus.Registerer, f *Fleet) (*metrics, error) {

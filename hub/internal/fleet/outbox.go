@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// outbox notes what one stream has yet to be sent about other clusters. It is no queue: it holds which parts have changed, not
-// how often or into what, so it is bounded by the Envs that the receiver has, times the clusters that share them (I10).
+// outbox records which state of other clusters one stream must still be sent. It is no queue: it holds which parts have changed, not how
+// often or into what. So it is bounded by the receiver's Envs times the clusters that share them (I10).
 type outbox struct {
 	wake chan struct{} // one token
 
 	mu     sync.Mutex
 	opened bool
 	since  time.Duration         // when it was opened
-	owed   map[*cluster]struct{} // the receiver gets everything of these
-	dirty  map[*slot][]*cluster  // the receiver gets their content as of when it is sent
-	hurry  bool                  // at least one of them is urgent
+	owed   map[*cluster]struct{} // clusters of which the receiver gets all segments
+	dirty  map[*slot][]*cluster  // parts of which the receiver gets the content at the time of sending
+	hurry  bool                  // at least one dirty part is urgent
 }
 
 func (o *outbox) init() { o.wake = make(chan struct{}, 1) }
@@ -30,8 +30,8 @@ func (o *outbox) signal() {
 	}
 }
 
-// open starts the receiver's feed with everything of every known cluster. Until then nothing is noted, because everything will be
-// read.
+// open starts the receiver's feed with all segments of every known cluster. Before that, no changes are recorded, because the feed reads
+// everything.
 func (o *outbox) open(receiver *cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,9 +61,9 @@ func (o *outbox) owe(c *cluster) {
 	}
 }
 
-// mark does not wake the receiver: a caller that marks many Envs wakes it at the end; because otherwise the first Env would be
-// sent alone, and the others a pause later. It reports whether to wake the receiver: a receiver that already waits until it may
-// send dirty parts learns nothing from more of them, and with a thousand streams those wake-ups would be most of a report's cost.
+// mark marks a part as dirty and reports whether to wake the receiver. It does not wake the receiver itself: a caller that marks many Envs
+// wakes it at the end; because otherwise the first Env would be sent alone and the others a pause later. A receiver that already waits
+// until it may send dirty parts need not wake for more of them: with a thousand streams, those wake-ups would be most of a report's cost.
 func (o *outbox) mark(s *slot, about *cluster, at noted) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,7 +78,7 @@ func (o *outbox) mark(s *slot, about *cluster, at noted) (news bool) {
 	return news
 }
 
-// woken are the receivers to wake once a report is in the view.
+// woken is the set of receivers to wake once a report is in the view.
 type woken map[*outbox]struct{}
 
 func (w woken) up() {
@@ -87,23 +87,23 @@ func (w woken) up() {
 	}
 }
 
-// drop removes an Env that the receiver no longer has; because a receiver that does not read would otherwise collect the names of
-// all Envs that ever existed.
+// drop removes an Env that the receiver no longer has; because a receiver that does not read would otherwise collect the names of all Envs
+// that ever existed.
 func (o *outbox) drop(s *slot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.dirty, s)
 }
 
-// isOwed reports whether there is something for takeOwed. The first time after open there is even if it is empty, so that the receiver
-// learns that it has got everything.
+// isOwed reports whether to call takeOwed. For the first message after open it is true even without owed clusters, so that the receiver
+// learns that it has everything.
 func (o *outbox) isOwed(first bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.opened && (len(o.owed) > 0 || first)
 }
 
-// takeOwed takes the clusters of which the receiver is to be told everything.
+// takeOwed removes and returns the clusters of which the receiver must get all segments.
 func (o *outbox) takeOwed() map[*cluster]struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +112,7 @@ func (o *outbox) takeOwed() map[*cluster]struct{} {
 	return owed
 }
 
-// takeDirty takes the changed parts of up to n Envs.
+// takeDirty removes and returns the changed parts of up to n Envs.
 func (o *outbox) takeDirty(n int) []reference {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -26,8 +26,8 @@ type Registry interface {
 
 type storeRegistry struct{ store store.Store }
 
-// NewRegistry stores the records in a store, one entry per cluster. It needs a store of its own: the registry must outlive the
-// loss of the claims.
+// NewRegistry returns a Registry that stores one entry for each cluster. It needs a store of its own: the registry must outlive the loss of
+// the claims.
 func NewRegistry(s store.Store) Registry {
 	if shared, ok := s.(store.Shared); ok {
 		return sharedRegistry{storeRegistry{s}, shared}
@@ -43,13 +43,13 @@ func (r storeRegistry) Save(ctx context.Context, record Record) error {
 	return hubstate.SaveRecord(ctx, r.store, record)
 }
 
-// sharedRegistry is a Registry that other replicas write as well. Records have revisions.
+// sharedRegistry is a Registry that other replicas write as well. Its records have revisions.
 type sharedRegistry struct {
 	storeRegistry
 	shared store.Shared
 }
 
-// follow calls take with every record, and with each one that is written from then on, until ctx ends.
+// follow calls take with every record, and with each record that is written later, until ctx ends.
 func (r sharedRegistry) follow(ctx context.Context, c clock.Clock, take func(Record), failed func(error)) {
 	load := func(ctx context.Context) error {
 		records, err := r.Load(ctx)

@@ -14,41 +14,41 @@ import (
 )
 
 const (
-	// relayLimit is the size up to which one frame of a relay is filled.
+	// relayLimit is the size up to which a relay frame is filled.
 	relayLimit = 900 << 10
-	// maxDeltas and maxDeltaItems bound the deltas of a cluster that a peer has yet to be sent, and the segments in them. A peer
-	// that falls behind further gets a complete report instead (I10).
+	// maxDeltas and maxDeltaItems bound the deltas of a cluster that wait for a peer, and the segments in them. A peer that falls behind
+	// further gets a complete report instead (I10).
 	maxDeltas     = 256
 	maxDeltaItems = 4096
 )
 
-// Relay collects what one peer is sent about the clusters that are attached to this replica. It holds one line for each cluster; so a
-// cluster that reports much delays no other, and a peer that reads slowly costs bounded memory.
+// Relay collects frames for one peer about the clusters that are attached to this replica. It holds one line for each cluster, so that a
+// cluster with many reports delays no other, and a peer that reads slowly costs bounded memory.
 type Relay struct {
 	fleet *Fleet
 	wake  chan struct{} // one token
 
 	mu    sync.Mutex // a leaf
 	lines map[*cluster]*line
-	due   []*cluster // that have something to send, each once
+	due   []*cluster // clusters with frames to send, each once
 	hints map[memberKey]int32
-	// contacts that the peer has yet to be told, at most maxContacts of a cluster
+	// contacts that the peer must still be sent, at most maxContacts of a cluster
 	contacts map[*cluster][]*federationv1.RelayContact
 }
 
-// line is what a peer has yet to be sent about one cluster. What it has is sent in the order of the fields.
+// line holds what a peer must still be sent about one cluster. It is sent in the order of the fields.
 type line struct {
-	session  *Session // attached here; nil: none
-	detached uint64   // the stream whose end is to be told; 0: none
+	session  *Session // the session at this replica; nil: none
+	detached uint64   // the ended stream that the peer must be sent; 0: none
 	attached *federationv1.RelayAttached
 	owed     bool         // a complete report, as soon as the view is complete
 	deltas   []*statement // the first one may be complete
-	items    int          // of the deltas
+	items    int          // number of segments in deltas
 	beat     *federationv1.RelayHeartbeat
 	due      bool
 }
 
-// statement is one report, of which the rest has to be sent.
+// statement is the part of one report that must still be sent.
 type statement struct {
 	sequence uint64
 	digest   uint64
@@ -59,7 +59,7 @@ type statement struct {
 	removed  []segment.Key
 }
 
-// NewRelay starts to collect for a peer, until Close. First come all clusters that are attached.
+// NewRelay returns a Relay that collects frames for a peer until Close. It starts with all attached clusters.
 func (f *Fleet) NewRelay() *Relay {
 	r := &Relay{
 		fleet: f, wake: make(chan struct{}, 1), lines: map[*cluster]*line{}, contacts: map[*cluster][]*federationv1.RelayContact{},
@@ -79,7 +79,7 @@ func (f *Fleet) NewRelay() *Relay {
 	return r
 }
 
-// Close ends the collection.
+// Close stops the Relay from collecting.
 func (r *Relay) Close() {
 	r.fleet.relaying.Lock()
 	defer r.fleet.relaying.Unlock()
@@ -87,7 +87,7 @@ func (r *Relay) Close() {
 	r.fleet.relays.Store(&relays)
 }
 
-// relayed returns the relays; a hub of one replica has none.
+// relayed returns the relays. A hub with one replica has none.
 func (f *Fleet) relayed() []*Relay {
 	if relays := f.relays.Load(); relays != nil {
 		return *relays
@@ -95,7 +95,7 @@ func (f *Fleet) relayed() []*Relay {
 	return nil
 }
 
-// Complete owes the peer a complete report of a cluster. An unknown cluster, or one that is not attached here, is ignored.
+// Complete queues a complete report of a cluster for the peer. It ignores a cluster that is unknown or not attached here.
 func (r *Relay) Complete(clusterID string) {
 	c := r.fleet.cluster(clusterID)
 	if c == nil {
@@ -123,11 +123,11 @@ func (r *Relay) Next(ctx context.Context) (*federationv1.RelayFrame, error) {
 	}
 }
 
-// next returns nil when nothing is due. Clusters take turns, frame by frame.
+// next returns the next frame, or nil if none is due. Clusters take turns, frame by frame.
 func (r *Relay) next() *federationv1.RelayFrame {
 	for {
 		r.mu.Lock()
-		frame := r.popHints() // first; because it is of use for a moment
+		frame := r.popHints() // hints come first; because they are only useful for a moment
 		if frame == nil {
 			frame = r.popContact()
 		}
@@ -160,7 +160,7 @@ func (r *Relay) next() *federationv1.RelayFrame {
 	}
 }
 
-// push is called with the lock held.
+// push queues a cluster's line for sending. Called with the lock held.
 func (r *Relay) push(c *cluster, l *line) {
 	if !l.due {
 		l.due = true
@@ -176,7 +176,7 @@ func (r *Relay) signal() {
 	}
 }
 
-// collect makes a complete report of the view, if that is complete. Otherwise the report that makes it so calls again.
+// collect makes a complete report from the view, if the view is complete. Otherwise the report that completes the view calls it again.
 func (r *Relay) collect(c *cluster) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,10 +200,10 @@ func (l *line) empty() bool {
 	return l.detached == 0 && l.attached == nil && !l.owed && len(l.deltas) == 0 && l.beat == nil
 }
 
-// owe replaces what is queued by a complete report.
+// owe replaces the queued deltas by a complete report.
 func (l *line) owe() { l.owed, l.deltas, l.items = true, nil, 0 }
 
-// pop takes the next frame, nil: none. It returns true if a complete report has to be collected first.
+// pop removes and returns the next frame, or nil if there is none. It returns true if a complete report must be collected first.
 func (l *line) pop(id string) (frame *federationv1.RelayFrame, collect bool) {
 	switch {
 	case l.detached != 0:
@@ -241,15 +241,15 @@ func (l *line) popBeat() *federationv1.RelayFrame {
 	return frame
 }
 
-// items counts what a report adds to its line's, until it is sent in full.
+// items returns the number of items that a report adds to its line until it is sent in full.
 func (d *statement) items() int {
 	if d.complete {
-		return 0 // its segments are the view's
+		return 0 // it shares its segments with the view
 	}
 	return d.size
 }
 
-// next takes a chunk.
+// next removes and returns the next chunk.
 func (d *statement) next() *federationv1.Report {
 	r := &federationv1.Report{Sequence: d.sequence, Chunk: d.chunk, Complete: d.complete}
 	d.chunk++
@@ -308,7 +308,7 @@ func (r *Relay) attach(c *cluster, a *federationv1.RelayAttached, s *Session) {
 	r.push(c, l)
 }
 
-// eachLine changes the line of a stream to each peer, and has it sent.
+// eachLine changes a stream's line at each relay and queues it for sending.
 func (c *cluster) eachLine(s *Session, change func(l *line)) {
 	for _, r := range c.fleet.relayed() {
 		r.mu.Lock()
@@ -325,12 +325,12 @@ func (c *cluster) relayDetached(s *Session) {
 	c.eachLine(s, func(l *line) { *l = line{detached: s.id.stream, due: l.due} })
 }
 
-// relayReport tells all peers what has changed by a report that counted. Called with mu held.
+// relayReport queues the changes of a report that counted for all peers. Called with mu held.
 func (c *cluster) relayReport(s *Session, said *statement) {
 	said.size = len(said.changed) + len(said.removed)
 	said.sequence, said.digest = c.order.Sequence, c.holdings.digest
 	c.eachLine(s, func(l *line) {
-		own := *said // each peer is sent it in its own chunks
+		own := *said // each peer gets it in chunks of its own
 		l.add(&own)
 	})
 }
@@ -347,18 +347,18 @@ func (l *line) add(d *statement) {
 	}
 }
 
-// relayNoReceipt tells all peers of a missing receipt; because a worker that confirms nothing may send no heartbeats either.
+// relayNoReceipt queues a missing receipt for all peers; because a worker that confirms nothing may send no heartbeats either.
 func (c *cluster) relayNoReceipt(s *Session) {
 	c.eachLine(s, func(l *line) {
 		beat := &federationv1.RelayHeartbeat{ClusterId: c.ID, Stream: s.id.stream}
 		if l.beat != nil {
-			beat = proto.CloneOf(l.beat) // other relays have it as well
+			beat = proto.CloneOf(l.beat) // other relays share it
 		}
 		beat.NoReceipt, l.beat = true, beat
 	})
 }
 
-// relayHeartbeat tells all peers that the cluster is alive. Only the last heartbeat that was not sent is kept. Called with mu held.
+// relayHeartbeat queues a heartbeat of the cluster for all peers. It replaces an earlier heartbeat that was not sent. Called with mu held.
 func (c *cluster) relayHeartbeat(s *Session, h *federationv1.Heartbeat) {
 	if len(c.fleet.relayed()) == 0 {
 		return

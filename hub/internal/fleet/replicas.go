@@ -11,8 +11,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// write makes a change of the record durable and returns the record. If another replica has changed it meanwhile, it takes that over and
-// applies the change again. It is called with durable held and mu not held, and waits only for the registry.
+// write makes a change of the record durable and returns the record. If another replica has changed the record meanwhile, it reads that
+// record and applies the change again. It waits only for the registry. Called with durable held and mu not held.
 func (c *cluster) write(ctx context.Context, apply func(r *Record) error) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (c *cluster) write(ctx context.Context, apply func(r *Record) error) (Recor
 		if err == nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if next.Revision >= c.record.Revision { // else another replica's later change is here already
+			if next.Revision >= c.record.Revision { // otherwise this replica already has another replica's later change
 				c.record.Revision = next.Revision
 				return next, nil
 			}
@@ -46,7 +46,7 @@ func (c *cluster) write(ctx context.Context, apply func(r *Record) error) (Recor
 	}
 }
 
-// save writes a record. In a registry of several replicas it sets the record's revision, or returns store.ErrConflict.
+// save writes a record. With several replicas it sets the record's revision, or returns store.ErrConflict.
 func (f *Fleet) save(ctx context.Context, r *Record) error {
 	registry, shared := f.registry.(sharedRegistry)
 	if !shared {
@@ -59,7 +59,7 @@ func (f *Fleet) save(ctx context.Context, r *Record) error {
 	return err
 }
 
-// reload takes over the record of a registry of several replicas.
+// reload reads the record from a registry of several replicas and applies it.
 func (c *cluster) reload(ctx context.Context) error {
 	registry, shared := c.fleet.registry.(sharedRegistry)
 	if !shared {
@@ -72,7 +72,7 @@ func (c *cluster) reload(ctx context.Context) error {
 	return err
 }
 
-// follow takes over what other replicas write, until ctx ends.
+// follow applies the records that other replicas write, until ctx ends.
 func (f *Fleet) follow(ctx context.Context) {
 	if registry, shared := f.registry.(sharedRegistry); shared {
 		registry.follow(ctx, f.clock, func(r Record) { f.obtain(r.ClusterID).take(r) }, func(err error) {
@@ -81,8 +81,8 @@ func (f *Fleet) follow(ctx context.Context) {
 	}
 }
 
-// take takes over a record that another replica wrote. What this replica's stream has reported and is not saved stays. A cluster that was
-// forgotten elsewhere vanishes here, and a stream of an older leader ends.
+// take applies a record that another replica wrote. It keeps unsaved state that this replica's stream has reported. If the record says that
+// the cluster was forgotten, take clears the cluster's state. If it has a later leader, take ends this replica's stream.
 func (c *cluster) take(r Record) {
 	c.mu.Lock()
 	before := c.recordCopy()
@@ -126,11 +126,11 @@ func (c *cluster) take(r Record) {
 	}
 }
 
-// takeReported sets in a record what streams report, and what this replica has of it.
+// takeReported copies the state that streams report from this replica's record.
 func takeReported(r *Record, mine Record) {
 	r.Tombstones = slices.Clone(mine.Tombstones)
 	for _, key := range mine.Keys {
-		// Another replica may have revoked it, or all that were issued until then.
+		// Another replica may have revoked the key, or all keys that were issued until then.
 		if !slices.Contains(r.RefusedKeys, key) && r.RevokedAt.Equal(mine.RevokedAt) {
 			r.AddKey(key)
 		}
@@ -141,10 +141,10 @@ func takeReported(r *Record, mine Record) {
 	}
 }
 
-// OnRevoke has end called whenever keys were revoked.
+// OnRevoke sets the function that the fleet calls whenever keys were revoked.
 func (f *Fleet) OnRevoke(end func()) { f.onRevoke.Store(&end) }
 
-// endRevoked ends the streams of removed clusters, under every name.
+// endRevoked ends the streams whose certificates are revoked, under every name.
 func (f *Fleet) endRevoked() {
 	for _, other := range f.sorted() {
 		if s := other.session.Load(); s != nil && f.Refuses(s.peer) {

@@ -12,23 +12,23 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// assembly collects the chunks of one report. No part of a report is read before all of it has arrived.
+// assembly collects the chunks of one report. The hub parses a report only after all of it has arrived.
 type assembly struct {
 	active   bool
 	sequence uint64
 	complete bool
-	index    bool // keys is whole although the report is not complete
+	index    bool // keys is the whole key index although the report is not complete
 	next     uint32
 	size     int
 	segments []*federationv1.EnvSegment
 	removed  []*federationv1.EnvKey
 	keys     []*federationv1.KeyHolder
 
-	tooLarge error // nothing of it is kept
-	noKeys   error // why its key index cannot be used; the index is dropped
+	tooLarge error // the whole report is dropped
+	noKeys   error // why its key index is dropped
 }
 
-// add reports whether the chunk continues the report. Chunk 0 always starts a new one.
+// add adds a chunk, and returns false if the chunk does not continue the report. Chunk 0 always starts a new report.
 func (a *assembly) add(r *federationv1.Report, limits *Limits) bool {
 	if r.GetChunk() == 0 {
 		*a = assembly{active: true, sequence: r.GetSequence(), complete: r.GetComplete(), index: r.GetIndex()}
@@ -44,7 +44,7 @@ func (a *assembly) add(r *federationv1.Report, limits *Limits) bool {
 	return true
 }
 
-// take keeps what fits into the budget. A report of one chunk is bounded by its frame.
+// take keeps a chunk that fits into the budget. A report of one chunk is bounded by its frame.
 func (a *assembly) take(r *federationv1.Report, limits *Limits) {
 	if a.next > 1 || !r.GetLast() {
 		if a.size += sizeOf(r); a.size > limits.Bytes {
@@ -64,7 +64,7 @@ func (a *assembly) take(r *federationv1.Report, limits *Limits) {
 	}
 }
 
-// asking limits requests for complete reports when a digest never matches (another encoding at the other end).
+// asking limits requests for complete reports if a digest never matches (the other end encodes differently).
 type asking struct {
 	asked bool
 	at    time.Duration
@@ -93,13 +93,13 @@ const (
 	resultApplied   = "applied"
 	resultRepeated  = "repeated"
 	resultBroken    = "broken"    // a chunk is missing
-	resultInvalid   = "invalid"   // names an Env twice
+	resultInvalid   = "invalid"   // it names an Env twice
 	resultTooLarge  = "too-large" // over the cluster's limit
 	resultUnsynced  = "unsynced"  // a delta before the stream's complete report
 	resultUnordered = "unordered" // before Begin, or from a replaced stream
 )
 
-// Report takes one chunk. It returns nil until the report is complete, and for a stream that was replaced.
+// Report applies one chunk. It returns nil until the last chunk has arrived, and for a stream that was replaced.
 func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 	c := s.cluster
 	if !s.current() || s.Incarnation() == 0 {
@@ -128,8 +128,8 @@ func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 	return ack
 }
 
-// Keys returns the key index of the report that has just counted, and whether that has a whole one. It never returns the index of
-// a report that did not count.
+// Keys returns the key index of the report that has just counted, and false if that report had no whole index. It never returns the index
+// of a report that did not count.
 func (s *Session) Keys() (keys []*federationv1.KeyHolder, whole bool) {
 	if s.keys == nil {
 		return nil, false
@@ -137,7 +137,7 @@ func (s *Session) Keys() (keys []*federationv1.KeyHolder, whole bool) {
 	return *s.keys, true
 }
 
-// refuse drops a report that a worker would only send again unchanged, so that complete reports are requested with back-off.
+// refuse drops a report that the worker would only send again unchanged. It therefore requests complete reports with back-off.
 func (s *Session) refuse(r *federationv1.Report, result string, why error) *federationv1.ReportAck {
 	c := s.cluster
 	c.count(result)
@@ -147,7 +147,7 @@ func (s *Session) refuse(r *federationv1.Report, result string, why error) *fede
 	return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: s.askFor(result, c.fleet.now())}
 }
 
-// degrade records why a part of the cluster's input does not count; empty: all of it counts. Called with mu held.
+// degrade records why part of the cluster's input does not count; "" means that all of it counts. Called with mu held.
 func (c *cluster) degrade(why string) {
 	if c.degraded == why {
 		return
@@ -156,12 +156,12 @@ func (c *cluster) degrade(why string) {
 	c.fleet.log.Info("What a cluster reports does not count in full", "cluster", c.ID, "reason", cmp.Or(why, "it does again"))
 }
 
-// manySegments is the size from which a report is milliseconds of work, so that such reports take turns: after a restart of the
-// hub they all arrive at once, and would take every processor from the claims that arrive with them. A turn never blocks.
+// manySegments is the size from which a report is milliseconds of work and takes a turn: after a restart of the hub all reports arrive at
+// once, and would take every processor from the claims that arrive with them. A report never blocks during its turn.
 const manySegments = 100
 
-// take merges a whole report into the view. A report counts only if it is newer than the last one that counted, and every stream
-// starts with a complete one.
+// take merges a whole report into the view. A report counts only if it is newer than the last one that counted. Every stream starts with a
+// complete report, or with deltas if the Welcome allowed it.
 func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, error) {
 	c, now := s.cluster, s.cluster.fleet.now()
 	if len(r.segments) > manySegments {
@@ -207,7 +207,7 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	if r.complete || r.index {
 		s.becomeSynced()
 		if r.noKeys == nil {
-			keys := r.keys // a pointer into the report would keep all its segments until the next one
+			keys := r.keys // a pointer into the report would keep all its segments in memory until the next report
 			s.keys = &keys
 		}
 	}
@@ -215,13 +215,14 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	return ack, nil
 }
 
-// again reports whether a report is one that a peer made of its view, at the order that this replica has come to as well.
+// again reports whether a peer made this complete report from a view of the order that this replica also has.
 func (s *Session) again(r *assembly, order segment.Order) bool {
 	return s.via != "" && r.complete && order == s.cluster.order
 }
 
-// said collects for the peers what a report changes, nil: there are none. Peers that have the view before need no complete report. An
-// equal segment tells them how long its members are still saturated. Called with mu held, before the report counts.
+// said collects a report's changes for the peers, or returns nil if there are no peers. Peers that have the previous view need no complete
+// report. Equal segments are included if they are saturated: they tell peers how long that lasts. Called with mu held, before the report
+// counts.
 func (c *cluster) said(s *Session, r *assembly, u *update) *statement {
 	if s.via != "" || len(c.fleet.relayed()) == 0 {
 		return nil
@@ -242,8 +243,7 @@ func saturated(s *segment.Segment) bool {
 	return slices.ContainsFunc(s.Members(), func(m segment.Member) bool { return m.SaturatedFor > 0 })
 }
 
-// judge decides whether a report that counts does so in full. Only a complete report shows that nothing is left out any more.
-// Called with mu held.
+// judge records whether a report counts in full. Only a complete report shows that nothing is omitted any more. Called with mu held.
 func (c *cluster) judge(r *assembly, refused *refusals) {
 	c.fleet.metrics.segments.Add(float64(refused.number))
 	switch {
@@ -295,7 +295,7 @@ func (s *Session) askFor(cause string, now time.Duration) bool {
 	return true
 }
 
-// publish adds the changes to the Envs' views and sends them to the other clusters. Called with mu held.
+// publish applies the changes to the views of the Envs and marks them for the other clusters. Called with mu held.
 func (c *cluster) publish(u update) {
 	w := woken{}
 	defer w.up()
@@ -312,8 +312,8 @@ func (c *cluster) publish(u update) {
 	c.bury(gone)
 }
 
-// put sets the cluster's part of its Env to a segment. A difference in remaining durations only is no change. An equal segment is not kept
-// without need; because views keep the old one, and a new leader's complete report would double what its cluster takes.
+// put sets the segment of the cluster's part of an Env. Segments that differ only in remaining durations are equal. An equal segment is not
+// kept unless a member is saturated; because views keep the old one, and a new leader's complete report would double the cluster's memory.
 func (c *cluster) put(ch change, w woken) {
 	p := ch.part
 	if p != nil && p.segment.Equal(ch.segment) {
@@ -339,14 +339,15 @@ func (c *cluster) put(ch change, w woken) {
 	delete(c.suspects, ch.segment.Key())
 }
 
-// becomeSynced enables the way back: from now on the stream is sent other clusters' segments, and if this is the cluster's first
-// complete report to this hub process, all others learn what it does not have. Called with mu held.
+// becomeSynced opens the stream's outbox: from now on the stream gets other clusters' segments. If this is the cluster's first complete
+// report to this hub process, all other clusters get a complete message about it, which also shows what it does not have. Called with mu
+// held.
 func (s *Session) becomeSynced() {
 	c := s.cluster
-	c.met.Store(true) // at a peer, which compared its Hello with the shared store before
+	c.met.Store(true) // for a relayed session: the peer compared the Hello with the shared store
 	if !s.synced {
 		s.synced = true
-		if s.via == "" { // a peer sends the worker what it should know
+		if s.via == "" { // for a relayed session the peer sends the worker foreign segments
 			defer s.outbox.open(c)
 		}
 	}
@@ -360,7 +361,7 @@ func (s *Session) becomeSynced() {
 	}
 }
 
-// Heartbeat responds to a heartbeat and compares digests.
+// Heartbeat acknowledges a heartbeat and compares digests.
 func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAck {
 	c, now := s.cluster, s.cluster.fleet.now()
 	ack := &federationv1.HeartbeatAck{Number: h.GetNumber()}
@@ -388,8 +389,8 @@ func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAc
 	return ack
 }
 
-// revised takes etcd's revision from a heartbeat, and returns whether it went back. The remembered revision stays, for the hello
-// of the next term. A heartbeat that was overtaken does not count. Called with mu held.
+// revised records etcd's revision from a heartbeat and reports whether it went back. In that case the recorded revision stays, for the
+// hello of the next term. An overtaken heartbeat does not count. Called with mu held.
 func (s *Session) revised(h *federationv1.Heartbeat) (restored bool) {
 	if h.GetNumber() <= s.beat {
 		return false

@@ -10,11 +10,11 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// rosterLimit bounds the list of registered clusters in a message: with it, a full message still fits into a frame. Of more
-// clusters no list is sent, and no worker says that a cluster is not registered.
+// rosterLimit bounds the list of registered clusters in a message, so that a full message with the list still fits into a frame. A longer
+// list is not sent, and then no worker reports that a cluster is not registered.
 const rosterLimit = 48 << 10
 
-// roster is the list of registered clusters, as streams send it. It is immutable; because streams compare pointers.
+// roster is the list of registered clusters that streams send. It is immutable; because streams compare pointers.
 type roster struct {
 	ids     []string
 	message *federationv1.Registered
@@ -31,8 +31,8 @@ func newRoster(ids []string) *roster {
 	return r
 }
 
-// enrol updates the list of registered clusters, and wakes all streams if it has changed. It takes
-// the lock of every cluster in turn, and is called with none of them held.
+// enrol updates the list of registered clusters, and wakes all streams if it has changed. It takes the lock of every cluster in turn.
+// Callers hold none of them.
 func (f *Fleet) enrol() {
 	f.enrolling.Lock()
 	defer f.enrolling.Unlock()
@@ -48,7 +48,7 @@ func (f *Fleet) enrol() {
 	}
 }
 
-// withRoster adds the list of registered clusters to a message if the stream has not sent this one.
+// withRoster adds the list of registered clusters to a message unless the stream has already sent this list.
 func (s *Session) withRoster(m *federationv1.Foreign) *federationv1.Foreign {
 	if r := s.cluster.fleet.roster.Load(); s.feed.roster != r {
 		s.feed.roster, s.feed.rosterAt = r, s.cluster.fleet.now()
@@ -57,7 +57,7 @@ func (s *Session) withRoster(m *federationv1.Foreign) *federationv1.Foreign {
 	return m
 }
 
-// Unserved lists the clusters that an Env has members of and that do not serve it.
+// Unserved lists the clusters that an Env names in its members but that do not serve it, as unserved does.
 func (f *Fleet) Unserved(key segment.Key) (missing, without []string) {
 	slot := f.index.get(key)
 	if slot == nil {
@@ -66,8 +66,8 @@ func (f *Fleet) Unserved(key segment.Key) (missing, without []string) {
 	return f.unserved(slot.snapshot())
 }
 
-// unserved lists the clusters that an Env has members of and that do not serve it: those that are not registered, and those that
-// have no such Env. Of clusters whose reports are not complete here, nothing is known.
+// unserved lists the clusters that an Env names in its members but that do not serve it. missing are not registered; without are registered
+// and do not have the Env. A cluster whose reports are incomplete here is in neither list.
 func (f *Fleet) unserved(parts []shown) (missing, without []string) {
 	lists, seen := map[string]struct{}{}, map[string]struct{}{}
 	for _, p := range parts {

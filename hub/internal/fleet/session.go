@@ -18,17 +18,17 @@ import (
 )
 
 var (
-	// ErrReplaced: a newer stream of the cluster took over, or the cluster was quarantined.
+	// ErrReplaced reports that a newer stream of the cluster took over, or that the cluster was quarantined.
 	ErrReplaced = errors.New("the stream was replaced")
-	// ErrIncarnation refuses a Begin: the incarnation is not higher than another term's.
+	// ErrIncarnation refuses a Begin whose incarnation is not higher than another term's.
 	ErrIncarnation = errors.New("the incarnation is not new")
-	// ErrTooOften refuses a Begin: the cluster has used up the writes that it may cause.
+	// ErrTooOften refuses a Begin of a cluster that has used up its registry writes.
 	ErrTooOften = errors.New("the cluster begins too often")
 )
 
-// Session is one attached stream, of this replica or relayed by the one to which the cluster is attached. Its methods never wait for
-// another cluster. Begin, Report and Heartbeat are for the goroutine that reads the stream, NextForeign for the one that writes it, the
-// others for any goroutine.
+// Session is one attached stream of this replica, or a stream of a peer that the peer relays. Its methods never wait for another cluster.
+// The goroutine that reads the stream calls Begin, Report and Heartbeat, and the one that writes it calls NextForeign. Any goroutine may
+// call the other methods.
 type Session struct {
 	cluster         *cluster
 	peer            Peer
@@ -41,16 +41,16 @@ type Session struct {
 	outbox          outbox
 	feed            feed
 
-	restored bool   // the cluster's etcd went back before this stream, or under it
-	beat     uint64 // the highest heartbeat
+	restored bool   // the cluster's etcd went back before this stream
+	beat     uint64 // the highest number of a heartbeat
 	assembly assembly
 	keys     *[]*federationv1.KeyHolder // of the report that has just counted
-	synced   bool                       // a complete report of this stream has counted, or its first one after deltas
+	synced   bool                       // a complete report of this stream has counted, or its first delta if it needs no complete report
 	deltas   bool                       // the hub has the view that the hello names: no complete report is needed
 	asking   asking
 }
 
-// Peer is the peer that opens a stream, by its certificate.
+// Peer describes the certificate of the peer that opens a stream.
 type Peer struct {
 	ClusterID string
 	Key       string    // link.PeerKey; empty: not known
@@ -59,7 +59,7 @@ type Peer struct {
 	Issuer    string    // link.PeerIssuer; empty: not known
 }
 
-// Connect admits a stream of the cluster that its certificate names, or refuses it. An admitted stream replaces the previous one.
+// Connect admits or refuses a stream of the cluster that its certificate names. An admitted stream replaces the previous one.
 func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 	*Session, *federationv1.Welcome, *federationv1.Refused,
 ) {
@@ -97,8 +97,8 @@ func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 	return s, welcome, nil
 }
 
-// gather notes the contact and collects what decideHello needs. A hello with a revoked certificate, or of a forgotten cluster, is no
-// contact; because it would quarantine the cluster that has the name.
+// gather records the contact and returns the inputs of decideHello. A hello with a revoked certificate, or of a forgotten cluster, does not
+// count as a contact; because it would quarantine the cluster that has the name.
 func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	now := c.fleet.now()
 	c.mu.Lock()
@@ -112,7 +112,7 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	if facts.registeredUID == facts.uid && !facts.revoked && !facts.keyRevoked && !facts.forgotten {
 		beside := facts.alive && facts.hello.term != facts.last.term && facts.hello.incarnation <= facts.last.incarnation
 		c.noteContact(contact{facts.hello.term, now, beside})
-		if beside || c.isQuarantined(now) { // others may arrive out of order, and look like terms that alternate
+		if beside || c.isQuarantined(now) { // at peers, other hellos may arrive out of order and look like alternating terms
 			c.relayContact(facts.uid, facts.hello.term, beside)
 		}
 	}
@@ -120,7 +120,7 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	return facts
 }
 
-// register binds the name to the first cluster. The binding is durable before the stream gets it.
+// register binds the name to its first cluster. The binding is durable before the cluster gets its stream.
 func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 	uid := hello.GetClusterUid()
 	c.mu.Lock()
@@ -135,7 +135,7 @@ func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 		}
 		r.RegisteredAt = c.fleet.clock.Now().UTC()
 		takeBack(r, uid)
-		r.AddKey(peer.Key) // besides those that were issued to it, by an invitation
+		r.AddKey(peer.Key) // in addition to the keys that were issued to it by an invitation
 		return nil
 	})
 	if err != nil {
@@ -221,8 +221,8 @@ func refused(r Refusal) *federationv1.Refused {
 	return out
 }
 
-// Begin fixes the stream's incarnation. It is durable at the hub before any report of it counts, so that a restarted hub accepts
-// no older one.
+// Begin sets the stream's incarnation. The hub makes it durable before any report of it counts, so that a restarted hub accepts no older
+// one.
 func (s *Session) Begin(b *federationv1.Begin) error {
 	c := s.cluster
 	c.durable.Lock()
@@ -242,7 +242,7 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	begin := func(r *Record) {
 		r.Incarnation, r.Term = incarnation, s.id.term
 		if s.resourceVersion > 0 {
-			// Also when it went down: the worker got that in the Welcome, and began.
+			// A lower version is recorded too: the worker got EtcdRestored in the Welcome before it began.
 			r.ResourceVersion = s.resourceVersion
 		}
 	}
@@ -264,7 +264,7 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	if err != nil {
 		return fmt.Errorf("beginning incarnation %d: %w", incarnation, err)
 	}
-	if r.Incarnation != incarnation { // a later leader began at another replica since
+	if r.Incarnation != incarnation { // a later leader has begun at another replica in the meantime
 		return ErrReplaced
 	}
 	c.begin(s, r)
@@ -289,7 +289,7 @@ func (c *cluster) begin(s *Session, r Record) {
 		c.inFlight.covered(c.order)
 	}
 	s.incarnation.Store(r.Incarnation)
-	if s.current() { // else a peer's stream has replaced it in the meantime
+	if s.current() { // otherwise a peer's stream has replaced it in the meantime
 		c.last.incarnation = r.Incarnation
 		c.touch(now)
 		c.setAttached(true)
@@ -299,23 +299,22 @@ func (c *cluster) begin(s *Session, r Record) {
 	c.evaluate()
 }
 
-// Synced reports whether a complete report of the stream has counted, or its first one if it needs no complete report.
+// Synced reports whether a complete report of the stream has counted, or its first delta if it needs no complete report.
 func (s *Session) Synced() bool { return s.synced }
 
-// ClusterID is the cluster's identity, only ever from its certificate (I12).
+// ClusterID returns the cluster's identity, which only ever comes from its certificate (I12).
 func (s *Session) ClusterID() string { return s.cluster.ID }
 
-// Incarnation is what the stream began with; 0 before.
+// Incarnation returns the incarnation that Begin set, or 0 before Begin.
 func (s *Session) Incarnation() uint64 { return s.incarnation.Load() }
 
-// Replaced is closed when the stream is no longer the cluster's.
+// Replaced returns a channel that is closed when the stream is no longer the cluster's.
 func (s *Session) Replaced() <-chan struct{} { return s.replaced }
 
-// Known reports whether the cluster's parts are known: a complete report of it has counted in this hub process.
+// Known reports whether the hub knows all parts of the cluster: a complete report has counted in this hub process.
 func (s *Session) Known() bool { return s.cluster.known.Load() }
 
-// NoReceipt records that a dispatch got no receipt in time: the cluster is the last choice until a receipt arrives, or until
-// frames have kept arriving for a while.
+// NoReceipt records that a dispatch got no receipt in time. The cluster is the last choice until a receipt arrives, or for recoverAfter.
 func (s *Session) NoReceipt() {
 	if s.current() {
 		s.cluster.setReceipt(false, s.cluster.fleet.now())
@@ -324,7 +323,7 @@ func (s *Session) NoReceipt() {
 	}
 }
 
-// EtcdRestored reports whether the stream began after the cluster's etcd was restored: what its first complete report omits is
+// EtcdRestored reports whether the stream began after the cluster's etcd was restored. Everything that its first complete report omits is
 // lost.
 func (s *Session) EtcdRestored() bool { return s.restored }
 

@@ -18,8 +18,8 @@ const (
 	awaitedAgain = 2 * time.Second
 )
 
-// UnknownEnv returns the error about an Env that no cluster has: it names the Envs of the namespace. A hub that has just started
-// may have no report of the Env yet, and names the clusters it waits for.
+// UnknownEnv returns the error for an Env that no cluster has. It names the Envs of the namespace. A hub that has just started may have no
+// report of the Env yet; the error then names the clusters that it waits for.
 func (f *Fleet) UnknownEnv(namespace, name string) error {
 	if awaited := f.Awaited(); len(awaited) > 0 {
 		return problem.New(problem.Recovering, "the hub knows no Env %s/%s yet, and waits to hear from %s",

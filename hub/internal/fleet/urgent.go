@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// urgent are the clusters whose records other replicas wait for.
+// urgent is the set of clusters whose records other replicas wait for.
 type urgent struct {
-	wake chan struct{} // has a token when there are any
+	wake chan struct{} // has a token while the set is not empty
 
 	mu       sync.Mutex // a leaf
 	clusters map[*cluster]struct{}
 }
 
-// hurry has a cluster's record saved soon. It may be called with the cluster's mu held.
+// hurry queues a cluster's record to be saved soon. Callers may hold the cluster's mu.
 func (u *urgent) hurry(c *cluster) {
 	u.mu.Lock()
 	u.clusters[c] = struct{}{}
@@ -36,8 +36,8 @@ func (u *urgent) take() []*cluster {
 	return taken
 }
 
-// saveSoon saves what other replicas wait for, not more often than once in soonPause. The records of other clusters wait for saveInterval;
-// because one cluster would have all of them written each second.
+// saveSoon saves the records that other replicas wait for, at most once in soonPause. Records of other clusters wait for saveInterval;
+// because otherwise one cluster would have all of them written each second.
 func (f *Fleet) saveSoon(ctx context.Context) {
 	for {
 		select {
