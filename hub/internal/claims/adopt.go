@@ -24,7 +24,7 @@ import (
 
 const (
 	recoveryPoll = time.Second
-	// maxAdopting bounds the concurrent writes of one key index, or batch of ends; the store groups them.
+	// maxAdopting bounds the concurrent writes for one key index, or one batch of ends. The store groups them.
 	maxAdopting = 64
 )
 
@@ -46,11 +46,12 @@ func (s *Service) recovered(ctx context.Context) error {
 		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(problem.RetrySoon)
 }
 
-// startPatience is how long after its start a hub waits, with calls about claim keys, for the Hello of each registered cluster, which tells
-// whether the store was once further.
+// startPatience is the time after the start during which calls about claim keys wait for the Hello of each registered cluster. The Hello
+// shows whether the ledger was once further.
 const startPatience = 5 * time.Second
 
-// awaitMemories waits until every cluster has told, or startPatience is over. A cluster that is back later begins a recovery then.
+// awaitMemories waits until every registered cluster has sent its Hello, or until startPatience is over. A cluster that returns later
+// starts a recovery then.
 func (s *Service) awaitMemories(ctx context.Context) {
 	for s.clock.Since(s.started) < startPatience && len(s.fleet.Unmet()) > 0 {
 		if wallclock.Sleep(ctx, s.clock, settlePause) != nil {
@@ -59,8 +60,8 @@ func (s *Service) awaitMemories(ctx context.Context) {
 	}
 }
 
-// OnKeys takes a cluster's key index. It ends the Pods of claims that ended or moved on while the cluster was away, or before a late write
-// made the Pod. Until the cluster has been heard, it adopts keys that the ledger may have lost.
+// OnKeys applies a cluster's key index. It ends Pods whose claims ended or moved to another attempt while the cluster was away, or before a
+// late write created the Pod. Until the cluster has been heard, it adopts keys that the ledger may have lost.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
 	s.background.RetryUntilDone(&s.indexes, cluster, mostIndexPause, s.forgets(cluster), func(ctx context.Context) error {
 		err := s.takeIndex(ctx, cluster, holders)
@@ -132,7 +133,7 @@ func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federati
 	return strays, err
 }
 
-// reportUnsent raises the alarm about claims that a cluster names and was not sent.
+// reportUnsent logs and counts claims that a cluster names but that this hub did not send to it.
 func (s *Service) reportUnsent(cluster string, n int, example *federationv1.KeyHolder) {
 	s.metrics.unsent.WithLabelValues(cluster).Add(float64(n))
 	s.fleet.NamedUnsent(cluster, n)
@@ -140,7 +141,7 @@ func (s *Service) reportUnsent(cluster string, n int, example *federationv1.KeyH
 		"claimKey", validate.Clip(example.GetKeyHash()), "attempt", example.GetAttempt(), "sandbox", validate.Clip(example.GetSandboxId()))
 }
 
-// reportUnproven raises the alarm about claims that a cluster names without a proof.
+// reportUnproven logs and counts claims that a cluster names without a proof.
 func (s *Service) reportUnproven(cluster string, n int, example *federationv1.KeyHolder) {
 	s.metrics.unproven.WithLabelValues(cluster).Add(float64(n))
 	s.log.Info("A cluster names claims without a proof that this hub sent them; their keys are neither returned nor claimed",
@@ -148,13 +149,14 @@ func (s *Service) reportUnproven(cluster string, n int, example *federationv1.Ke
 		"sandbox", validate.Clip(example.GetSandboxId()))
 }
 
-// verify judges the proof of an attempt.
+// verify checks the proof of an attempt.
 func (s *Service) verify(from sender, hash string, attempt int32, proof string) recovery.Verdict {
 	return s.recovery.Verify(recovery.Dispatch{Cluster: from.cluster, UID: from.uid, KeyHash: hash, Attempt: attempt}, proof)
 }
 
-// weigh adopts a holder if its bearing says so. A damaged record stays, and keeps its key from being claimed. Where its request or the
-// sandbox's entry is damaged, the key is recorded as unproven; because nothing else may keep it from being claimed.
+// weigh compares a holder with its key's record, and adopts the holder if its bearing requires it. A damaged record stays, and prevents
+// that its key is claimed. If the record's request or the sandbox's entry is damaged, the key is recorded as unproven; because nothing else
+// would prevent a claim.
 func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.KeyHolder) (bearing, error) {
 	if !wellFormed(from.cluster, holder) {
 		return unsent, nil
@@ -192,7 +194,7 @@ func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.K
 	}
 }
 
-// wellFormed reports whether a holder can name a claim: the hash of a key and, if it has one, a sandbox id of its own cluster.
+// wellFormed reports whether a holder can name a claim: it has the hash of a key and, if it has a sandbox id, an id of its own cluster.
 func wellFormed(cluster string, holder *federationv1.KeyHolder) bool {
 	if !ledger.IsKeyHash(holder.GetKeyHash()) {
 		return false
@@ -204,8 +206,8 @@ func wellFormed(cluster string, holder *federationv1.KeyHolder) bool {
 	return ok && from == cluster
 }
 
-// checkMove decides whether a key moves to the cluster that names a later attempt than its record's. It does not move if its
-// request forbids the cluster, nor while the cluster that the record names still holds it.
+// checkMove decides whether a key moves to the cluster that names a later attempt than the record. It does not move if the request forbids
+// the cluster, or while the cluster in the record still holds it.
 func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *ledger.Record, bears bearing) (bearing, error) {
 	if r.Adopted {
 		return bears, nil // both are reports of a cluster
@@ -230,7 +232,7 @@ func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *le
 	}
 }
 
-// adopt sets the key's record to a holder, and replaces an older record.
+// adopt writes the key's record from a holder. It replaces an older record.
 func (s *Service) adopt(
 	ctx context.Context, cluster string, holder *federationv1.KeyHolder, h ledger.Held, bears bearing,
 ) (bearing, error) {
@@ -276,7 +278,8 @@ func (s *Service) adopt(
 	return bears, nil
 }
 
-// closeAttempt moves a refused claim past its attempt; so no replica records a sandbox of that attempt while its cluster ends it.
+// closeAttempt advances a refused claim to the next attempt, so that no replica records a sandbox of the refused attempt while its cluster
+// ends it.
 func (s *Service) closeAttempt(ctx context.Context, hash string, h ledger.Held) error {
 	next := *h.Record
 	next.Attempt = nextAttempt(h.Record, s.recovery.Epoch())
@@ -286,8 +289,8 @@ func (s *Service) closeAttempt(ctx context.Context, hash string, h ledger.Held) 
 	return nil
 }
 
-// adopted is the record of a claim as its holder shows it. A running claim is pending: a retry joins it there. A claim with a Pod
-// may have been returned, and is never claimed again.
+// adopted returns the record of a claim from its holder. A running claim is Pending, so that a retry joins it. A claim with a Pod may have
+// been returned, and is never claimed again.
 func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *ledger.Record {
 	now := s.clock.Now()
 	r := &ledger.Record{
@@ -310,15 +313,15 @@ func (s *Service) endAll(ctx context.Context, cluster string, strays []*federati
 	return errors.Join(errs...)
 }
 
-// differing compares a request with an adopted sandbox, as far as the sandbox shows its parameters, and returns those that differ.
+// differing compares a request with an adopted sandbox and returns the parameters that differ, among those that the sandbox shows.
 func differing(r *sandboxv1.CreateSandboxRequest, s *sandboxv1.Sandbox) []string {
 	return problem.Differing(
 		&sandboxv1.CreateSandboxRequest{User: r.GetUser(), Env: r.GetEnv(), Labels: r.GetLabels(), Metadata: r.GetMetadata()},
 		&sandboxv1.CreateSandboxRequest{User: s.GetUser(), Env: s.GetEnv(), Labels: s.GetLabels(), Metadata: s.GetMetadata()})
 }
 
-// name stores the request of an adopted claim; retries are compared with all of it from then on. It fails only if another replica has
-// stored another one.
+// name stores the request of an adopted claim. From then on retries are compared with the whole request. It fails only if another replica
+// has written the record.
 func (k *keyed) name(ctx context.Context) error {
 	if !k.held.Record.Adopted {
 		return nil

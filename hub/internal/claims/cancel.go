@@ -60,7 +60,7 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 		if err := s.recovered(ctx); err != nil {
 			return ledger.Held{}, nil, err
 		}
-		if h, err = s.ledger.Load(ctx, k.hash); err != nil { // a recovery may have found it meanwhile
+		if h, err = s.ledger.Load(ctx, k.hash); err != nil { // a recovery may have adopted it meanwhile
 			return ledger.Held{}, nil, storeFailed(err)
 		}
 	}
@@ -74,7 +74,7 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 		return ledger.Held{}, nil, err
 	}
 	if p.User != "" && h.Record.State == ledger.Unproven {
-		return ledger.Held{}, nil, quarantined(h.Record) // whose it is, only the cluster says
+		return ledger.Held{}, nil, quarantined(h.Record) // only the cluster says which user has the claim
 	}
 	user := req.GetUser()
 	if p.User != "" && h.Record.Adopted && h.Record.State != ledger.Ended {
@@ -127,14 +127,14 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 	return claim, nil
 }
 
-// unknown describes a key in quarantine.
+// unknown returns the claim of a key in quarantine.
 func (k keyRef) unknown(r *ledger.Record) *sandboxv1.Claim {
 	claim := k.describe(r)
 	claim.State, claim.Message = sandboxv1.Claim_UNKNOWN, quarantined(r).Message
 	return claim
 }
 
-// beyondScope reports whether a sandbox that a recovery took for the key's is one that its cluster may not serve.
+// beyondScope reports whether a recovery adopted a sandbox for the key that its cluster may not serve.
 func (s *Service) beyondScope(r *ledger.Record, k keyRef, sandbox *sandboxv1.Sandbox) bool {
 	env := segment.Key{Namespace: k.namespace, Name: sandbox.GetEnv()}
 	return beyond(r, s.fleet.ServesTeam(r.Cluster, k.team, env)) && !s.fleet.Forgotten(r.Cluster, r.ClusterUID)
@@ -171,7 +171,7 @@ func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequ
 	return claim, nil
 }
 
-// endDurably marks the claim as ended, unless it is.
+// endDurably records the end of a claim, unless it has ended already.
 func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRef) (*ledger.Record, error) {
 	for {
 		h, req, err := s.visible(ctx, p, k)
@@ -184,7 +184,7 @@ func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRe
 			if err != nil || !s.beyondScope(h.Record, k, sandbox) {
 				return h.Record, err
 			}
-			next.SandboxID = "" // its record does not stand for the key
+			next.SandboxID = "" // the key does not return its record
 		}
 		now := s.clock.Now()
 		next.State, next.ExpireAt = ledger.Ended, now.Add(s.retention)
@@ -199,8 +199,8 @@ func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRe
 	}
 }
 
-// cancelAt requests that a cluster end an attempt: it releases a sandbox of the attempt and refuses a later one. The request is
-// retried until the cluster confirms it.
+// cancelAt requests that a cluster end an attempt: the cluster releases a sandbox of the attempt, and refuses the attempt if it arrives
+// later. The request is retried until the cluster confirms it.
 func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt int32) error {
 	_, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Cancel{Cancel: &federationv1.CancelCall{KeyHash: hash, Attempt: attempt}},

@@ -19,13 +19,13 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// terms are how a call wants its claim carried out; the record of a key has none of them.
+// terms are the options of one call. The record of a key has none of them.
 type terms struct {
 	wait     sandboxv1.CreateSandboxRequest_Wait
 	prepares bool // the call gives the sandbox's daemon an environment before it returns
 }
 
-// errLeft is the cause when the pursuit of a claim without a key ends because its caller has left.
+// errLeft is the cancellation cause of a claim without a key whose caller has left.
 var errLeft = errors.New("the caller has left")
 
 // Create claims a sandbox. See doc.go for the rules of a claim key.
@@ -49,7 +49,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	if req.GetClaimKey() != "" {
 		if sandbox, repeat, err = s.createKeyed(ctx, req, how); err == nil {
 			if refusal := outcome.Refusal(sandbox); refusal != nil {
-				return nil, refusal // as the call that waited for the sandbox got it
+				return nil, refusal // the same error as for the call that waited for the sandbox
 			}
 		}
 	} else {
@@ -94,9 +94,9 @@ func (s *Service) createUnkeyed(ctx context.Context, req *sandboxv1.CreateSandbo
 	return sandbox, nil
 }
 
-// startupTimeout is how long a claim is pursued. A claim without a timeout may go to several members, each with its own: then it
-// is the longest of those that could serve the claim now, and no more than a request may have. A claim that is held, or may be
-// held, has its holder's timeout.
+// startupTimeout returns how long a claim is pursued. A claim without a timeout may go to several members, each with its own timeout: then
+// it is the longest of the members that could serve the claim now, up to MaxStartupTimeout. A claim that has a holder, or may have one, has
+// its holder's timeout.
 func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *ledger.Record) time.Duration {
 	if d := req.GetStartupTimeout(); d != nil {
 		return d.AsDuration()
@@ -114,7 +114,7 @@ func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *le
 	return min(cmp.Or(longest, DefaultStartupTimeout), validate.MaxStartupTimeout)
 }
 
-// mayHold reports whether a member can hold a claim: only the current holder, where that is known.
+// mayHold reports whether a member can hold a claim. If the current holder is known, only the holder can.
 func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *ledger.Record) bool {
 	if !allows(req, c.Cluster.ID) {
 		return false
@@ -126,7 +126,7 @@ func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *le
 	return c.Cluster.Health().Eligible() && (m.State == segment.Active || m.State == segment.Saturated)
 }
 
-// gone is the error for a caller whose context ended while other callers wait for its claim.
+// gone returns the error for a caller whose context ended while other callers wait for its claim.
 func gone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/hub/internal/recovery"
 )
 
-// maxCandidates is how many candidates one call tries.
+// maxCandidates is the number of candidates that one call tries.
 const maxCandidates = 3
 
 // dispatchOutcome is the outcome of one dispatch of a claim.
@@ -20,19 +20,19 @@ type dispatchOutcome string
 
 const (
 	granted dispatchOutcome = "Granted"
-	failed  dispatchOutcome = "Failed"       // the request's own fault: no other cluster would do better
+	failed  dispatchOutcome = "Failed"       // the request itself is at fault: no other cluster would do better
 	refused dispatchOutcome = "Refused"      // no Pod was taken and none will be for this attempt
 	stale   dispatchOutcome = "StaleSession" // nothing was tried
 	notSent dispatchOutcome = "NotSent"
 	unclear dispatchOutcome = "Unclear" // a Pod may or may not carry the claim
 	left    dispatchOutcome = "Left"    // as unclear, because the caller has left; metrics show it separately
-	// gaveUp: a Pod may carry the claim, in a cluster that an operator has forgotten, which permits another cluster.
+	// gaveUp: a Pod may carry the claim in a cluster that an operator has forgotten, so the claim may go to another cluster.
 	gaveUp dispatchOutcome = "Forgotten"
-	// moved: it waited, was withdrawn, and goes where a Pod is idle.
+	// moved: the claim waited, was withdrawn, and goes to a member with an idle Pod.
 	moved dispatchOutcome = "Moved"
 )
 
-// readAnswer reads a dispatch's result. A result that it does not understand is unclear, which is safe.
+// readAnswer maps a dispatch's result to an outcome. A result that it does not understand is unclear, which is safe.
 func readAnswer(answer *federationv1.Answer, err error) dispatchOutcome {
 	switch {
 	case errors.Is(err, calls.ErrNotConnected):
@@ -58,16 +58,16 @@ func readAnswer(answer *federationv1.Answer, err error) dispatchOutcome {
 	}
 }
 
-// situation is the input of the next step's choice.
+// situation is the input of next.
 type situation struct {
 	keyed        bool
 	open         bool // an earlier dispatch of this attempt, perhaps of an earlier process, may have arrived
-	staleRetried bool // this attempt has seen a new session before
-	tried        int  // candidates asked, including this one
+	staleRetried bool // this attempt has been retried after a stale session
+	tried        int  // candidates tried so far, including this one
 	expired      bool // the claim's deadline has passed
 }
 
-// step is what happens after a dispatch.
+// step is the action that follows a dispatch.
 type step string
 
 const (
@@ -77,7 +77,7 @@ const (
 	askLater     step = "AskLater"  // the same cluster and attempt, after a pause
 	goElsewhere  step = "Elsewhere" // next candidate, next attempt
 	giveUp       step = "GiveUp"    // with the last refusal
-	runOut       step = "RunOut"    // DEADLINE: certainly nothing was granted, or its caller cannot retry it any more
+	runOut       step = "RunOut"    // DEADLINE: nothing was granted for certain, or the caller cannot retry the claim any more
 	stayUnknown  step = "Unknown"   // OUTCOME_UNKNOWN
 )
 
@@ -96,7 +96,7 @@ func next(s situation, o dispatchOutcome) step {
 	case refused, gaveUp:
 		return s.leave()
 	case moved:
-		s.tried = 0 // a place that it had is no refusal
+		s.tried = 0 // the candidate that queued the claim did not refuse it
 		return s.leave()
 	case notSent:
 		if s.keyed && s.open {
@@ -129,34 +129,34 @@ func (s situation) stay() step {
 	return askLater
 }
 
-// approach is how a flight begins, given the record of its key.
+// approach is the first action of a flight, given the record of its key.
 type approach string
 
 const (
 	startAnew   approach = "StartAnew"   // choose a cluster under the next attempt number
 	askHolder   approach = "AskHolder"   // claim again from the same cluster under the same attempt
 	lookUp      approach = "LookUp"      // a sandbox was returned: never claim again
-	endItself   approach = "EndItself"   // a sandbox was returned, by a cluster that was forgotten since: it counts as ended
+	endItself   approach = "EndItself"   // a sandbox was returned, and its cluster was forgotten since: it counts as ended
 	showEnded   approach = "ShowEnded"   // return the terminal record
-	keyConflict approach = "KeyConflict" // the key stands for other parameters
-	quarantine  approach = "Quarantine"  // a cluster names the key without a proof, or beyond what it may serve
+	keyConflict approach = "KeyConflict" // the key has other parameters
+	quarantine  approach = "Quarantine"  // a cluster names the key without a proof, or may not serve it
 )
 
-// trust is what the cluster of a record is to a request.
+// trust is the relation of the record's cluster to a request.
 type trust struct {
 	allowed   bool // the request lets it serve
 	serves    bool // its operator lets it serve the request's team and Env
 	forgotten bool // an operator has forgotten it
 }
 
-// beyond reports whether a key was adopted on the word of a cluster that may not serve it (I15). What the hub itself wrote of its end
-// counts.
+// beyond reports whether a key was adopted from a cluster that may not serve it (I15). An end that the hub itself recorded counts
+// nevertheless.
 func beyond(r *ledger.Record, serves bool) bool {
 	return r.Adopted && !serves && len(r.Terminal) == 0
 }
 
-// begin decides. An adopted record has no parameters: its sandbox is compared instead, and its cluster must be one that the
-// request allows, and that may serve it.
+// begin decides the approach. An adopted record has no parameters: its sandbox is compared instead, and its cluster must be one that the
+// request allows and that may serve it.
 func begin(r *ledger.Record, sameParameters bool, cluster trust) approach {
 	allowed, forgotten := cluster.allowed, cluster.forgotten
 	switch {
@@ -183,19 +183,19 @@ func begin(r *ledger.Record, sameParameters bool, cluster trust) approach {
 	}
 }
 
-// grantMeets is what a sandbox that was granted under a record meets, where another replica has written the record since.
+// grantMeets is the relation of a granted sandbox to the record of its key, which another replica has written in the meantime.
 type grantMeets string
 
 const (
 	// stillOpen: the record waits for this very attempt.
 	stillOpen grantMeets = "StillOpen"
-	// recorded: it is the key's sandbox, or was.
+	// recorded: the sandbox is the key's sandbox, or was.
 	recorded grantMeets = "Recorded"
 	// unwanted: the key has ended, or has another attempt or sandbox.
 	unwanted grantMeets = "Unwanted"
 )
 
-// meets decides.
+// meets compares the current record r with the record under which the sandbox was granted.
 func meets(r, under *ledger.Record, sandboxID string) grantMeets {
 	switch {
 	case r == nil:
@@ -210,14 +210,14 @@ func meets(r, under *ledger.Record, sandboxID string) grantMeets {
 }
 
 const (
-	// goneAfter is how long an open claim of a silent replica waits for it where nothing tells which replicas are there, liveAfter
-	// where something tells that it is: that may be wrong.
+	// goneAfter is how long an open claim of a silent replica waits for that replica if no hint shows which replicas are alive. liveAfter is
+	// how long it waits if a hint shows the replica as alive, which may be wrong.
 	goneAfter = time.Minute
 	liveAfter = 10 * time.Minute
 )
 
-// resumes reports whether an open claim is resumed that another replica pursues, or did. seen is for how long its entry has not
-// changed. Too early costs a call: the worker joins both.
+// resumes reports whether to resume an open claim that another replica pursues or pursued. seen is how long its entry has not changed.
+// Resuming too early costs one call: the worker joins both.
 func resumes(replica string, seen time.Duration, live func(replica string) bool) bool {
 	switch {
 	case replica == "": // written by a hub of one replica
@@ -231,8 +231,8 @@ func resumes(replica string, seen time.Duration, live func(replica string) bool)
 	}
 }
 
-// holdsCurrent reports whether a sandbox's terminal record ends the claim. It does not if it belongs to an abandoned attempt, or
-// to a Pod that ended beside the sandbox that was returned.
+// holdsCurrent reports whether a sandbox's terminal record ends the claim. It does not if the sandbox belongs to an abandoned attempt, or
+// if another sandbox was returned.
 func holdsCurrent(r *ledger.Record, from sender, attempt int32, sandboxID string) bool {
 	switch {
 	case r == nil || !heldBy(r, from) || r.State == ledger.Unproven:
@@ -244,40 +244,41 @@ func holdsCurrent(r *ledger.Record, from sender, attempt int32, sandboxID string
 	}
 }
 
-// bearing is what a Pod that carries a key, or its terminal record, means for the hub's record of the key.
+// bearing is the meaning of a Pod with a key, or of its terminal record, for the hub's record of the key. The text of each value speaks of
+// that Pod.
 type bearing string
 
 const (
-	// itsOwn: the record names it.
+	// itsOwn: the record names this attempt of this cluster.
 	itsOwn bearing = "ItsOwn"
-	// unknownKey: a lost ledger may have returned it. The key now maps to it.
+	// unknownKey: a lost ledger may have returned it. The hub adopts it for the key.
 	unknownKey bearing = "UnknownKey"
-	// newer: the ledger has only an earlier attempt, because it lost the later one. The key now maps to it.
+	// newer: the ledger has only an earlier attempt, because it lost the later one. The hub adopts it for the key.
 	newer bearing = "Newer"
-	// stray: its claim ended, or moved on to a later attempt of the same ledger. It ends.
+	// stray: its claim ended, or moved to a later attempt of the same ledger. The hub ends it.
 	stray bearing = "Stray"
-	// late: its attempt was refused, and a write from before the refusal took effect afterwards. The attempt is closed and it ends.
+	// late: its attempt was refused, and a write from before the refusal took effect afterwards. The hub closes the attempt and ends it.
 	late bearing = "Late"
-	// beside: a lost ledger may have returned it, and the key has another sandbox now. It stays.
+	// beside: a lost ledger may have returned it, and the key has another sandbox now. The hub keeps it.
 	beside bearing = "Beside"
-	// unproven: a lost ledger may have returned it, or the cluster made it up. The key stands for neither.
+	// unproven: a lost ledger may have returned it, or the cluster made it up. The key is neither returned nor claimed.
 	unproven bearing = "Unproven"
-	// unsent: this hub did not send that claim to the cluster. It stays, counts for nothing, and raises an alarm (I15).
+	// unsent: this hub did not send the claim to the cluster. The hub keeps it, ignores it, and raises an alarm (I15).
 	unsent bearing = "Unsent"
-	// damaged: what the ledger has about it cannot be read. It stays, and its key is neither returned nor claimed (I2).
+	// damaged: the ledger's records about it cannot be read. The hub keeps it, and its key is neither returned nor claimed (I2).
 	damaged bearing = "Damaged"
 )
 
-// sender is the cluster that names a Pod's key, and what the hub may have lost about that cluster.
+// sender is the cluster that names a key, and what the hub may have lost about that cluster.
 type sender struct {
 	cluster, uid string
 	missing      bool  // a ledger was lost, and this cluster's keys may be missing in its replacement
-	epoch        int32 // of the ledger
+	epoch        int32 // the ledger's epoch
 	lastLost     int32 // the last attempt that a lost ledger can have created
 }
 
-// bearingOf decides. Within a ledger an earlier attempt was abandoned before the later one was created (I2). Only what a lost
-// ledger can have sent to the cluster is believed without a record, and only with its proof (I15).
+// bearingOf decides the bearing. Within a ledger an earlier attempt was abandoned before the later one was created (I2). Without a record,
+// the hub believes only an attempt that a lost ledger can have sent to the cluster, and only with its proof (I15).
 func bearingOf(r *ledger.Record, from sender, attempt int32, proof recovery.Verdict) bearing {
 	switch {
 	case attempt < 1:
@@ -319,7 +320,7 @@ func bearingOf(r *ledger.Record, from sender, attempt int32, proof recovery.Verd
 	}
 }
 
-// besideUnproven decides for a key in quarantine: a proof moves it, nothing else does.
+// besideUnproven decides the bearing for a key in quarantine: only a proof moves the key.
 func besideUnproven(from sender, attempt int32, proof recovery.Verdict) bearing {
 	switch {
 	case proof == recovery.Forged || attempt > from.lastLost:
@@ -346,7 +347,7 @@ func mayBeOutdated(r *ledger.Record, epoch int32) bool {
 
 func sameLedger(a, b int32) bool { return recovery.EpochOf(a) == recovery.EpochOf(b) }
 
-// nextAttempt follows the record's attempt, and every attempt that an earlier ledger can have created.
+// nextAttempt returns an attempt number that is higher than the record's and than every one that an earlier ledger can have created.
 func nextAttempt(r *ledger.Record, epoch int32) int32 {
 	first := recovery.FirstAttempt(epoch)
 	if r == nil {

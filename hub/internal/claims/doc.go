@@ -2,160 +2,169 @@
 
 // Package claims turns a request into one sandbox of one cluster, and remembers it by its claim key.
 //
-// In: a Principal's requests, Views, workers' responses. Out: sandboxes or typed errors. decide.go is pure.
+// In: requests of a Principal, Views, responses of workers. Out: sandboxes or typed errors. decide.go is pure.
 //
 // # With a key: at most one sandbox is ever returned for it (I2)
 //
-//   - A failed store claims nothing: TestAFailedStoreClaimsNothing.
-//   - A durable record (cluster, attempt, request) precedes every dispatch; because a retry must repeat it:
+//   - If the store fails, nothing is claimed: TestAFailedStoreClaimsNothing.
+//   - A durable record (cluster, attempt, request) precedes every dispatch; because a retry must repeat the same dispatch:
 //     TestI2RecordIsDurableBeforeTheDispatch, TestI2HubDiesAfterTheDispatch, TestI2SameKeySameSandbox.
-//   - The worker's part is in its package claim: TestI2ANewLeaderListsBeforeItServes, TestI2NoAnswerWithoutTheLease,
+//   - The worker's package claim has the worker's rules: TestI2ANewLeaderListsBeforeItServes, TestI2NoAnswerWithoutTheLease,
 //     TestI2OfTwoPodsTheHigherIncarnationStays.
-//   - Retries join the running flight and its first deadline: TestI2RetriesJoinTheFlight, TestI2JoinersShareTheFirstDeadline,
-//     TestAKeyedClaimOutlivesItsCaller.
-//   - A claim moves to another cluster only if it was refused or certainly not sent, or its cluster was forgotten; as the next attempt,
-//     after another write: TestI2OnlyARefusalOrNothingSentGoesElsewhere, TestI2ForgettingAClusterIsThePermissionToGoElsewhere.
-//   - An unclear claim stays; because a Pod may carry it. After the deadline it is OUTCOME_UNKNOWN: TestI2UnclearStaysWithItsCluster.
-//   - Workers remember refusals and cancels for 10 min; no dispatch travels that long: TestRefusalIsRemembered, TestCanceledKey,
-//     TestWhatADispatchComesTo of package attach.
-//   - Cancels, and releases under a key, are durable before they are sent; because a grant may follow. It is released, as is a Pod whose
-//     record ended or moved on: TestI2AGrantAfterTheCancelIsReleased, TestI2ACancelReachesAClusterThatWasAway,
-//     TestI2AReleaseIsDurableBeforeItIsSent, TestI2ALaterAttemptMakesTheEarlierPodAStray.
-//   - So is a Pod whose attempt was refused, which a write from before the refusal made: TestI2ASandboxThatAppearsAfterItsRefusalEnds.
-//   - A key that returned a sandbox is never claimed again; because a worker without memory creates a second:
+//   - A retry joins the running flight and has the deadline of the flight's first caller: TestI2RetriesJoinTheFlight,
+//     TestI2JoinersShareTheFirstDeadline, TestAKeyedClaimOutlivesItsCaller.
+//   - A claim moves to another cluster only if it was refused, was certainly not sent, or its cluster was forgotten. It moves as the next
+//     attempt, after another write: TestI2OnlyARefusalOrNothingSentGoesElsewhere, TestI2ForgettingAClusterIsThePermissionToGoElsewhere.
+//   - A claim with an unclear outcome stays with its cluster; because a Pod may carry it. After the deadline the call fails with
+//     OUTCOME_UNKNOWN: TestI2UnclearStaysWithItsCluster.
+//   - Workers remember refusals and cancels for 10 min, which is longer than any dispatch is in flight: TestRefusalIsRemembered,
+//     TestCanceledKey, TestWhatADispatchComesTo of package attach.
+//   - A cancel, and a release of a sandbox with a key, is durable before it is sent; because a grant may follow. The hub releases such a
+//     grant. It also releases a Pod whose record ended or moved to a later attempt: TestI2AGrantAfterTheCancelIsReleased,
+//     TestI2ACancelReachesAClusterThatWasAway, TestI2AReleaseIsDurableBeforeItIsSent, TestI2ALaterAttemptMakesTheEarlierPodAStray.
+//   - The hub also releases a Pod of a refused attempt, which a write from before the refusal created:
+//     TestI2ASandboxThatAppearsAfterItsRefusalEnds.
+//   - A key that returned a sandbox is never claimed again; because a worker that lost its memory would create a second one:
 //     TestI2AnAnsweredKeyIsNeverClaimedAgain.
-//   - Parameters that differ from the record's conflict; from a flight's only, they do not: TestI2OtherParametersConflict,
-//     TestAFlightThatProvedNothingIsNoConflict.
-//   - An ended key returns its terminal record until retention is over. A record without an end stays until its cluster holds nothing for
-//     the key: TestI2AfterTheEndTheTerminalRecord, TestSweepKeepsWhatMayBeHeld.
-//   - A call with wait NONE gets the claim as it was recorded, and the error of a flight that recorded nothing; because an empty sandbox
+//   - A call conflicts if its parameters differ from those of the record. It does not conflict if they differ only from those of a running
+//     flight: TestI2OtherParametersConflict, TestAFlightThatProvedNothingIsNoConflict.
+//   - An ended key returns its terminal record until the retention is over. A record without an end stays until its cluster holds nothing
+//     for the key: TestI2AfterTheEndTheTerminalRecord, TestSweepKeepsWhatMayBeHeld.
+//   - A call with wait NONE returns the claim as it was recorded, or the error of a flight that recorded nothing; because an empty sandbox
 //     would look like success: TestWaitNoneIsAnsweredWhenDurable, TestWaitNoneGetsTheErrorOfAFlightWithoutARecord.
-//   - A refused claim keeps names and a digest for 15 min: TestI14ARefusedClaimKeepsNoRequest.
-//   - Keys and bytes have a quota, of a team or of a restricted caller without one; then RATE_LIMITED:
+//   - The record of a refused claim keeps only names and a digest, for 15 min: TestI14ARefusedClaimKeepsNoRequest.
+//   - Each team has a quota of keys and bytes, and so has each restricted caller without a team. Beyond it calls fail with RATE_LIMITED:
 //     TestI14ATeamKeepsNoMoreKeysThanItsQuota, TestI14ACallerWithoutATeamIsChargedItself.
-//   - Keys of a worker's local API are hashed with its ClusterID and in no index that it sends.
+//   - The hash of a key of a worker's local API includes the worker's ClusterID, and no index that the worker sends has it.
 //
 // # Several replicas of the hub
 //
-// They share a store, and each may serve any key. Replicas asked for one key at once meet at the record, by compare-and-swap, and at the
-// worker, which joins calls of one attempt. With one replica no write is added: TestOneReplicaWritesNoMore.
+// The replicas share a store, and each of them may serve any key. Replicas that get calls for one key at once meet at the record, by
+// compare-and-swap, and at the worker, which joins the calls of one attempt. With one replica no write is added:
+// TestOneReplicaWritesNoMore.
 //
-//   - A conflict is no error: the flight goes on by the record that it finds: TestI2TwoReplicasAskedAtOnceReturnOneSandbox.
-//   - A replica marks an attempt that it did not write as joined before it sends it; because the writer's "not sent" then says nothing, and
-//     its write of the next attempt must meet a conflict: TestI2NotSentMovesNoClaimThatAnotherReplicaJoined.
-//   - A sandbox is recorded before it is returned; because the next call may reach another replica, and a grant that comes late must find
-//     what the key has: TestI2ASandboxIsRecordedBeforeItIsReturned, TestI2AFrozenReplicaReturnsNoSecondSandbox,
+//   - A conflict is no error: the flight continues with the record that it finds: TestI2TwoReplicasAskedAtOnceReturnOneSandbox.
+//   - Before a replica sends an attempt that another replica wrote, it marks the attempt as joined; because from then on the writer's "not
+//     sent" proves nothing, and the writer's record of the next attempt must conflict: TestI2NotSentMovesNoClaimThatAnotherReplicaJoined.
+//   - A sandbox is recorded before it is returned; because the next call may reach another replica, and a late grant must find the key's
+//     sandbox: TestI2ASandboxIsRecordedBeforeItIsReturned, TestI2AFrozenReplicaReturnsNoSecondSandbox,
 //     TestI2WithoutItsRecordASandboxIsNotReturned.
-//   - A sandbox whose key has ended meanwhile, or has another, ends unreturned: TestI2ACancelAtAnotherReplicaEndsTheClaim.
-//   - A claim that waits for its cluster reads its record; because another replica may have ended it:
+//   - If the key has ended meanwhile, or has another sandbox, the hub ends the sandbox and does not return it:
+//     TestI2ACancelAtAnotherReplicaEndsTheClaim.
+//   - A claim that waits for its cluster reads its record again; because another replica may have ended it:
 //     TestACancelAtAnotherReplicaEndsAClaimThatWaitsForItsCluster.
-//   - A flight takes no further callers before it reads the state that it returns; because a release or cancel at another replica may have
-//     returned before their call: TestACallIsNotAnsweredFromBeforeIt.
-//   - Whatever a replica did before it died, another one returns the same sandbox: TestI2AReplicaDies.
-//   - One replica resumes the claims without a waiting caller of replicas that have gone, and sweeps. Hints say who has gone; a wrong one
-//     only delays: TestOpenClaimsOfADeadReplicaAreResumedOnce, TestAResumedClaimIsItsNewReplicas,
+//   - A flight accepts no more callers once it reads the state that it returns; because a release or a cancel at another replica may have
+//     returned before their calls: TestACallIsNotAnsweredFromBeforeIt.
+//   - Whatever a replica did before it died, another replica returns the same sandbox: TestI2AReplicaDies.
+//   - One replica, the leader, resumes the claims without a waiting caller of dead replicas, and sweeps. Hints say which replicas are dead.
+//     A wrong hint only delays: TestOpenClaimsOfADeadReplicaAreResumedOnce, TestAResumedClaimIsItsNewReplicas,
 //     TestAReplicaThatRestartsResumesItsOpenClaims, TestOneReplicaSweeps.
-//   - A store that does not respond costs a claim with a key 3 s, and the next ones nothing, before it is UNAVAILABLE. Other calls go on:
-//     TestWithoutTheStoreOnlyClaimsWithAKeyAreRefused.
+//   - If the store does not respond, a claim with a key fails with UNAVAILABLE after 3 s, and later ones at once. Calls that do not need
+//     the store continue: TestWithoutTheStoreOnlyClaimsWithAKeyAreRefused.
 //   - Each replica counts its own writes against a team's quota, and all records every 5 min. In between a team may exceed its quota by at
 //     most one quota for each further replica.
 //
 // # The last idle Pod
 //
-// A claim that is routed to an idle Pod says so, while other candidates are left. A worker without an idle Pod then refuses it, and it goes
-// on; because another replica, or a local caller, has taken the Pod, and a hop is shorter than a wait. Where no candidate has an idle
-// Pod, or two had none, it may wait: TestAClaimWhoseIdlePodIsTakenGoesOnBeforeItWaits, TestOnlyACandidateWithoutAnIdlePodIsAskedAgain.
-// So may a claim that another replica or process chose the cluster for: TestAClaimOfADeadReplicaWaitsForNoPodWhileOthersAreIdle.
+// The dispatch of a claim that is routed to an idle Pod says so (idleOnly), while other candidates are left. A worker without an idle Pod
+// then refuses the claim, and the claim goes to the next candidate; because another replica or a local caller has taken the Pod, and a hop
+// is shorter than a wait. If no candidate has an idle Pod, or two candidates had none, the claim may wait:
+// TestAClaimWhoseIdlePodIsTakenGoesOnBeforeItWaits, TestOnlyACandidateWithoutAnIdlePodIsAskedAgain. The same rule applies to a claim whose
+// cluster another replica or process chose: TestAClaimOfADeadReplicaWaitsForNoPodWhileOthersAreIdle.
 //
 // # A Pod that becomes idle elsewhere
 //
-// A claim that may wait looks every second whether another candidate has had an idle Pod for that long. It reserves the Pod, so that one
-// Pod moves one claim, and asks the worker to refuse the claim if it still waits (Withdraw). Only that refusal moves a claim with a key; a
-// claim without one leaves as if its caller had: TestAWaitingClaimGoesWhereAPodIsIdle, TestI2AClaimThatWasGrantedIsNotMoved,
-// TestOneIdlePodMovesOneClaim, TestWhatKeepsAWaitingClaim; of the worker TestI2OnlyAWaitingClaimIsWithdrawn. Which of the claims that
-// wait goes is chance; because their turns are known to the worker alone.
+// While a claim may wait in a queue, the hub checks every second whether another candidate has had an idle Pod for a second. It reserves
+// the Pod, so that one Pod moves one claim, and requests that the worker refuse the claim if it still waits (Withdraw). Only that refusal
+// moves a claim with a key. A claim without a key leaves the queue as if its caller had left: TestAWaitingClaimGoesWhereAPodIsIdle,
+// TestI2AClaimThatWasGrantedIsNotMoved, TestOneIdlePodMovesOneClaim, TestWhatKeepsAWaitingClaim; of the worker
+// TestI2OnlyAWaitingClaimIsWithdrawn. The hub chooses a random one of the waiting claims; because only the worker knows their turns.
 //
 // # A ledger that was lost, or restored from a backup
 //
-// Package recovery detects it. Clusters' key indexes, with ended sandboxes and running claims, complete it (bearingOf). They are believed;
-// because nothing can confirm them.
+// Package recovery detects the loss. The key indexes of clusters, with ended sandboxes and running claims, complete the ledger (bearingOf).
+// The hub trusts them; because nothing can confirm them.
 //
-//   - Before that, calls about unknown keys, and creates with a key, are RECOVERING:
+//   - Until the ledger is complete, calls about unknown keys, and creates with a key, fail with RECOVERING:
 //     TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard.
-//   - An unknown key is adopted; because its Pod may have been returned. The first retry that the sandbox does not contradict sets the
+//   - An unknown key is adopted; because its Pod may have been returned. The first retry that does not contradict the sandbox sets the
 //     request (user, Env, labels, metadata, requireClusters): TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry.
 //   - A retry joins a running claim, and returns an ended sandbox as ended: TestI2AClaimUnderWayIsJoined,
 //     TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain.
-//   - Of two clusters with one key the later attempt is returned. The earlier ends, unless a ledger was lost between (I6):
+//   - If two clusters have one key, the later attempt is returned. The earlier one ends, unless a ledger was lost in between (I6):
 //     TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, TestI6APodThatMayHaveBeenAnsweredStays.
-//   - Once a loss was accepted, a key goes to no cluster that was not heard, however many there are; because that one may hold it:
-//     TestI2NoUnheardClusterIsAskedHoweverManyThereAre.
-//   - A restored record follows its key to a later attempt, unless it was returned or ended, or its cluster holds the earlier:
-//     TestI2ARestoredLedgerFollowsKeysThatMovedOn.
-//   - Sandboxes that a restored etcd lost have ended: TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded.
-//   - A damaged record is left out of both; because it says nothing about others. Its key is neither returned nor claimed:
-//     TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox.
-//   - It delays no ends that a cluster sends with its own; because a worker sends none after a batch that is not acknowledged:
+//   - Once an operator has accepted a loss, no key is sent to a cluster that was not heard, however many there are; because that cluster
+//     may hold the key: TestI2NoUnheardClusterIsAskedHoweverManyThereAre.
+//   - A restored record follows its key to a later attempt, unless its sandbox was returned or ended, or its cluster holds the earlier
+//     attempt: TestI2ARestoredLedgerFollowsKeysThatMovedOn.
+//   - The ledger records sandboxes that a restored etcd lost as ended: TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded.
+//   - A recovery and a search for lost sandboxes skip a damaged record; because it says nothing about others. Its key is neither returned
+//     nor claimed: TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox.
+//   - A damaged record does not delay the other ends of its batch; because a worker sends no batch before the previous one is acknowledged:
 //     TestADamagedRecordDelaysNoEndsOfOthers. Nor does a record that must wait for another cluster:
 //     TestAClusterThatIsAwayDelaysNoEndsOfAnother.
 //
 // # What a report counts for (I15)
 //
-// Its cluster's own Pods, sandbox ids and dispatches; because clusters may lie.
+// A report counts for the cluster's own Pods, sandbox ids and dispatches only; because clusters may lie.
 //
-//   - Keys are adopted only from a cluster that is being recovered: TestI15AClusterIsNotAnsweredForAKeyThatItPlanted.
-//   - Reports move no key that this ledger created, and restored keys neither to clusters that the request forbids nor from one that holds
-//     them: TestI15AKeyIsNotTakenAway, TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone.
-//   - A sandbox id ends in the certificate's name, and has one key: TestI15ASandboxIDOfAnotherClusterIsNotTaken,
+//   - The hub adopts keys only from a cluster that takes part in a recovery: TestI15AClusterIsNotAnsweredForAKeyThatItPlanted.
+//   - A report moves no key that this ledger created. It moves a restored key neither to a cluster that the request forbids nor from a
+//     cluster that holds the key: TestI15AKeyIsNotTakenAway, TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone.
+//   - A sandbox id ends in the name in the cluster's certificate, and belongs to one key: TestI15ASandboxIDOfAnotherClusterIsNotTaken,
 //     TestI15OneSandboxIsNotAdoptedForTwoKeys.
-//   - requireClusters holds for what is adopted: TestI15RequireClustersHoldsForWhatIsAdopted.
+//   - requireClusters applies to adopted keys as well: TestI15RequireClustersHoldsForWhatIsAdopted.
 //   - During a recovery only keys with the hub's proof count (package recovery): TestI15ALyingClusterPlantsNothingDuringARecovery,
 //     TestI15AKeyWithoutAProofIsNeitherReturnedNorClaimed.
-//   - A key that was adopted from a cluster counts for nothing where that cluster may not serve it (team, namespace, Env); because what it
-//     may serve is the operator's word. It is compared at each call; because only the caller names all three. It is not claimed elsewhere
+//   - An adopted key does not count if its cluster may not serve the key's team, namespace and Env; because the operator decides what a
+//     cluster may serve. The hub checks this at each call; because only the caller names all three. The key is not claimed elsewhere
 //     either, as the cluster may hold it from before (I2): TestI15ARecoveryBelievesNoClusterBeyondItsScope,
 //     TestACancelEndsAKeyBeyondItsClustersScope.
-//   - An attempt that no ledger can have created is refused: TestI15EpochsAreNotUsedUp.
-//   - What is refused is logged, counted, shown in its cluster's state, and never stored: TestEndedRecordsOfOthers.
+//   - The hub ignores an attempt that no ledger can have created: TestI15EpochsAreNotUsedUp.
+//   - Ignored claims are logged, counted, shown in their cluster's state, and never stored: TestEndedRecordsOfOthers.
 //
 // # Without a key
 //
-//   - Claims write nothing, and move on when unclear: TestClaimsWithoutAKeyWriteNothing, TestWithoutAKeyAnUnclearOutcomeMovesOn.
-//   - A claim ends with its caller: TestACallerThatLeavesTakesItsClaimAlong. A grant that arrives meanwhile is released (later: package
-//     attach): TestAGrantWhoseCallerHasGoneIsReleased.
-//   - startupTimeout bounds queueing and starting; by default the longest of the members that could serve, or of the one that holds the
-//     claim: TestMembersSayHowLongClaimsMayTake.
+//   - A claim writes nothing, and goes to the next candidate after an unclear outcome: TestClaimsWithoutAKeyWriteNothing,
+//     TestWithoutAKeyAnUnclearOutcomeMovesOn.
+//   - A claim ends when its caller leaves: TestACallerThatLeavesTakesItsClaimAlong. A grant that arrives meanwhile is released (a later
+//     one: package attach): TestAGrantWhoseCallerHasGoneIsReleased.
+//   - startupTimeout bounds queueing and starting. Its default is the longest timeout of the members that could serve the claim, or that of
+//     the member that holds it: TestMembersSayHowLongClaimsMayTake.
 //
 // # Environment
 //
-//   - A claim's variables, workdir, execUser and files are neither stored nor sent to a worker: the sandbox's daemon gets them (package
-//     environment) before the sandbox is returned: TestTheEnvironmentGoesNoFurther, TestAClaimsEnvironment of e2e/e2b.
-//   - References to Secrets are stored and sent, as other parameters are: the worker decides by them before it takes a Pod, and reads the
+//   - A claim's variables, workdir, execUser and files are neither stored nor sent to a worker. The daemon of the sandbox gets them
+//     (package environment) before the sandbox is returned: TestTheEnvironmentGoesNoFurther, TestAClaimsEnvironment of e2e/e2b.
+//   - References to Secrets are stored and sent like other parameters: the worker decides by them before it takes a Pod, and reads the
 //     values. A key stands for the references, not for the values; because a Secret may change.
-//   - A key does not stand for variables, files and the rest; because a digest of a secret tells it. A repeated call sets its own.
-//   - Where they cannot be set, the sandbox is released, unless an earlier call with the key has returned it: TestEquip.
-//   - Only the sandbox's record tells whether its template has the daemon, so a claim without one is INVALID after its Pod was taken, and
-//     that Pod is released: TestAnEnvironmentThatCannotBeSet.
+//   - A key does not stand for variables, files and the other fields; because a digest of a secret reveals it. A repeated call sets its
+//     own.
+//   - If the environment cannot be set, the hub releases the sandbox, unless an earlier call with the key has returned it: TestEquip.
+//   - Only the sandbox's record shows whether its template has the daemon. So a claim with an environment fails with INVALID after its Pod
+//     was taken if the template has none, and the hub releases that Pod: TestAnEnvironmentThatCannotBeSet.
 //
 // # Ends that a cluster has not confirmed
 //
-//   - They are repeated until it confirms them: TestAnEndThatIsNotConfirmedIsToldAgain, TestAnEndIsToldAgainWhileKeysAreMissing.
-//   - Each cluster has its own bounds, of what is remembered and of calls in flight; because those that are silent, or lie, must leave room
-//     for others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers,
-//     TestSilentClustersLeaveRoomForCallsToOthers. So have ends that follow from a call: TestASilentClusterLeavesRoomForWhatFollowsCalls.
-//   - A place that a confirmed end leaves is the next one's: TestABurstOfEndsIsSentAsFastAsItsClusterConfirmsThem.
+//   - The hub repeats an end until the cluster confirms it: TestAnEndThatIsNotConfirmedIsToldAgain,
+//     TestAnEndIsToldAgainWhileKeysAreMissing.
+//   - Each cluster has its own bounds for remembered ends and for calls in flight; because silent or lying clusters must leave room for
+//     others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers,
+//     TestSilentClustersLeaveRoomForCallsToOthers. The same bounds apply to ends that follow from a call:
+//     TestASilentClusterLeavesRoomForWhatFollowsCalls.
+//   - A confirmed end frees its slot for the next end of the cluster: TestABurstOfEndsIsSentAsFastAsItsClusterConfirmsThem.
 //
 // # Expired keys
 //
-//   - A sweep drops all that has expired; because otherwise the ledger and its quotas fill up: TestASweepDropsAllThatHasExpired.
-//   - A sweep has its own goroutine, and waits 10 s at most for each cluster; because a slow one must delay no end, no resumed claim and no
-//     expiry of others: TestASlowClusterDelaysNoEndsAndNoExpiryOfOthers, TestASlowClusterDelaysNoResumption.
+//   - A sweep drops all expired records; because otherwise the ledger and its quotas fill up: TestASweepDropsAllThatHasExpired.
+//   - A sweep has its own goroutine and waits at most 10 s for each cluster; because a slow cluster must not delay ends, resumed claims and
+//     the expiry of others: TestASlowClusterDelaysNoEndsAndNoExpiryOfOthers, TestASlowClusterDelaysNoResumption.
 //   - A damaged record or index entry stays, and stops neither the hub nor a sweep: TestADamagedRecordStopsNothingElse.
 //
 // # What differs from the design
 //
 //   - The record has the request, not its hash; because a restart resumes claims without a caller.
-//   - Stored times are wall clock. After a restart they shorten retries' deadlines; claims without a caller have all their time again
-//     (I11): TestI11AnAcceptedClaimOutlivesAStepOfTheClock.
-//   - Terminal records are here too, until their keys expire; because these must not be claimed again.
+//   - Stored times are wall-clock times. After a restart they shorten the deadlines of retries. Claims without a waiting caller get their
+//     full time again (I11): TestI11AnAcceptedClaimOutlivesAStepOfTheClock.
+//   - The ledger also keeps terminal records until their keys expire; because these keys must not be claimed again.
 package claims

@@ -19,10 +19,10 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable; a repeated batch changes nothing. One that
-// cannot be stored yet delays no others; because another cluster, which does not respond, may have to say where its claim is. An end
-// that a damaged record of the ledger keeps from being stored is logged and acknowledged; because the worker would send it again and again,
-// and no later one. The cluster's history and key index still have it. cluster comes from the certificate.
+// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable. A repeated batch changes nothing. A record
+// that cannot be stored yet delays no others; because another cluster, which does not respond, may have to say where its claim is. A
+// terminal record that cannot be stored because of a damaged record of the ledger is logged and acknowledged; because the worker would send
+// it again and again, and no later one. The cluster's history and key index still have it. cluster comes from the certificate.
 func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
 	var mu sync.Mutex
 	var unread []*federationv1.EndedSandbox
@@ -31,7 +31,8 @@ func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federation
 	group.SetLimit(maxAdopting)
 	for _, ended := range batch.GetSandboxes() {
 		if err := calls.Stamp(ended.GetSandbox(), cluster); err != nil {
-			// The cluster may not report this record. It is acknowledged unstored; because it would be sent again and again.
+			// The cluster may not report this record. The hub acknowledges it without storing it; because otherwise the worker would send it again
+			// and again.
 			s.log.Error(err, "Dropping a terminal record", "cluster", cluster)
 			continue
 		}
@@ -51,15 +52,15 @@ func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federation
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if len(unread) > 0 { // one for all, and once; because they are acknowledged now
+	if len(unread) > 0 { // one line for all; because they are acknowledged now
 		s.log.Error(damage, "Could not end all claims of sandboxes that have ended, because records are damaged", "cluster", cluster,
 			"claims", len(unread), "claimKey", unread[0].GetKeyHash(), "sandbox", unread[0].GetSandbox().GetId())
 	}
 	return nil
 }
 
-// storeEnded returns ledger.ErrDamaged where the claim, or the sandbox's entry, cannot be read. An entry that can be read keeps the end
-// nevertheless, and a claim that can be read ends and replaces the entry of its sandbox.
+// storeEnded stores one terminal record. It returns ledger.ErrDamaged if the claim or the sandbox's entry cannot be read. Even then, a
+// readable entry keeps the end, and a readable claim ends and replaces the entry of its sandbox.
 func (s *Service) storeEnded(ctx context.Context, from sender, ended *federationv1.EndedSandbox) error {
 	sandbox := ended.GetSandbox()
 	sandbox.Phase = sandboxv1.Phase_ENDED
@@ -103,7 +104,7 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 	}
 }
 
-// bearingOfEnded reads the record of an ended sandbox's key, and what the end means for it.
+// bearingOfEnded returns the record of an ended sandbox's key, and the bearing of the end on it.
 func (s *Service) bearingOfEnded(
 	ctx context.Context, from sender, ended *federationv1.EndedSandbox, verdict recovery.Verdict,
 ) (h ledger.Held, bears bearing, err error) {
@@ -118,7 +119,7 @@ func (s *Service) bearingOfEnded(
 	return h, bears, err
 }
 
-// endClaim ends the claim by its sandbox's own record, which also replaces what a cancel wrote.
+// endClaim ends the claim with its sandbox's own terminal record, which also replaces the one that a cancel wrote.
 func (s *Service) endClaim(
 	ctx context.Context, hash string, h ledger.Held, next ledger.Record, sandbox *sandboxv1.Sandbox, expireAt time.Time,
 ) error {
@@ -127,7 +128,7 @@ func (s *Service) endClaim(
 	}
 	next.State, next.SandboxID = ledger.Ended, sandbox.GetId()
 	if !next.Adopted {
-		next.Terminal = nil // that of an adopted claim says that the hub ended it, see beyond
+		next.Terminal = nil // for an adopted claim it shows that the hub ended it, see beyond
 	}
 	put, err := ledger.PutID(sandbox.GetId(), ledger.IDRecord{KeyHash: hash, Ended: ledger.Marshal(sandbox)})
 	if err != nil {

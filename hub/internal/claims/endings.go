@@ -13,19 +13,20 @@ import (
 const (
 	// endingEvery is the interval at which an unconfirmed end is sent to a cluster again.
 	endingEvery = 2 * time.Second
-	// maxEndings bounds what is remembered, endingsKept what each cluster has room for whatever others take. Ends with a key beyond that, and
-	// those that a restart of the hub forgets, are found again in the key index of the cluster's next complete report.
+	// maxEndings bounds the remembered ends of all clusters. endingsKept is the number that each cluster has room for in any case. Ends with a
+	// key beyond that, and those that a restart of the hub forgets, are found again in the key index of the cluster's next complete report.
 	maxEndings, endingsKept = 10_000, 100
-	// endingsOfCluster bounds the calls in flight to one cluster. To all together, first sends begin while less than mostBegun are in flight,
-	// and repeats while less than mostRepeated are. A cluster with less than fewEndings has room for a quarter of the background more; because
-	// a few that are silent must leave room for others (I7). The background has room for all, so that none waits for it.
+	// endingsOfCluster bounds the calls in flight to one cluster. The calls to all clusters together have two bounds: a first send begins
+	// while less than mostBegun are in flight, and a repeat while less than mostRepeated are. A cluster with less than fewEndings calls may
+	// exceed these by a quarter of the background; because a few silent clusters must leave room for others (I7). The background has room for
+	// all, so that none waits for it.
 	endingsOfCluster, fewEndings = 128, 4
 	mostBegun                    = background.MaxFollowing * 3 / 4
 	mostRepeated                 = background.MaxFollowing / 2
 	moreForFew                   = background.MaxFollowing / 4
 )
 
-// ending is what a cluster has to end: a sandbox, or an attempt whose sandbox is not known.
+// ending names what a cluster must end: a sandbox, or an attempt whose sandbox is not known.
 type ending struct {
 	cluster string
 	id      string
@@ -33,9 +34,9 @@ type ending struct {
 	attempt int32
 }
 
-// endings are the ends that a cluster has not confirmed: it was away, its API server was in trouble, or they are on their way. They are
-// retried here; because a caller whose end was acknowledged does not retry, and the sandbox would run on. Each cluster has its own bounds;
-// because one that is away for long must leave room for others (I10).
+// endings holds the ends that clusters have not confirmed: a cluster was away, its API server was in trouble, or the call is in flight. The
+// hub retries them; because a caller whose end was acknowledged does not retry, and the sandbox would keep running. Each cluster has its
+// own bounds; because one that is away for long must leave room for others (I10).
 type endings struct {
 	mu       sync.Mutex
 	clusters map[string]*clusterEndings
@@ -45,12 +46,12 @@ type endings struct {
 
 type clusterEndings struct {
 	waiting map[ending]bool // true: it was sent, and is not confirmed
-	asked   map[ending]bool // those with a call in flight, also where another call has confirmed them meanwhile
+	asked   map[ending]bool // endings with a call in flight, even if another call has confirmed them meanwhile
 }
 
 func newEndings() *endings { return &endings{clusters: map[string]*clusterEndings{}} }
 
-// add notes an ending that was sent and not confirmed. It reports whether there is room for it.
+// add records an ending that was sent and not confirmed. It returns false if there is no room for it.
 func (e *endings) add(what ending) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,7 +63,8 @@ func (e *endings) add(what ending) bool {
 	return true
 }
 
-// begin notes an ending whose call begins now, unless as many are in flight as may be: then it waits for its turn.
+// begin records an ending. now is true if its call may begin now; otherwise it waits for its turn. kept is false if there is no room for
+// it.
 func (e *endings) begin(what ending) (now, kept bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,7 +78,7 @@ func (e *endings) begin(what ending) (now, kept bool) {
 	return now, true
 }
 
-// note is called with the lock held. It returns nil if there is no room.
+// note records an ending, or returns nil if there is no room. Called with the lock held.
 func (e *endings) note(what ending) *clusterEndings {
 	c := e.clusters[what.cluster]
 	if c == nil {
@@ -94,7 +96,8 @@ func (e *endings) note(what ending) *clusterEndings {
 	return c
 }
 
-// room reports whether a call to a cluster may begin while less than most are in flight to all. The lock is held.
+// room reports whether a call to a cluster may begin, given that less than most calls are in flight to all clusters. Called with the lock
+// held.
 func (e *endings) room(c *clusterEndings, most int) bool {
 	if len(c.asked) < fewEndings {
 		most += moreForFew
@@ -102,13 +105,13 @@ func (e *endings) room(c *clusterEndings, most int) bool {
 	return len(c.asked) < endingsOfCluster && e.asked < most
 }
 
-// ask counts a call that begins, until over. The lock is held.
+// ask counts a call as in flight, until over. Called with the lock held.
 func (e *endings) ask(c *clusterEndings, what ending) {
 	c.asked[what] = true
 	e.asked++
 }
 
-// over ends a call that was counted. After a success the call of the next ending that waits for the cluster begins instead.
+// over ends a counted call. After a success it returns the cluster's next waiting ending, and counts its call.
 func (e *endings) over(what ending, success bool) (next ending, more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,14 +141,14 @@ func (e *endings) remove(what ending) {
 	e.tidy(what.cluster, c)
 }
 
-// tidy is called with the lock held.
+// tidy removes a cluster without endings. Called with the lock held.
 func (e *endings) tidy(cluster string, c *clusterEndings) {
 	if len(c.waiting) == 0 && len(c.asked) == 0 {
 		delete(e.clusters, cluster)
 	}
 }
 
-// take returns endings without a call in flight, from the clusters by turns. Which clusters come first is chance; so each gets its turn.
+// take returns endings without a call in flight, and counts their calls. Clusters take turns, in random order.
 func (e *endings) take() (out []ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,7 +157,7 @@ func (e *endings) take() (out []ending) {
 		for _, c := range e.clusters {
 			most := mostRepeated
 			if len(c.asked) == 0 {
-				most = mostBegun // its first repeat waits for no first sends to others
+				most = mostBegun // a cluster's first repeat does not wait for first sends to others
 			}
 			if !e.room(c, most) {
 				continue
@@ -203,7 +206,7 @@ func (e *endings) failed(what ending) bool {
 	return c != nil && c.waiting[what]
 }
 
-// settle records the result of sending a cluster an end, by whatever call. It reports whether the end will be sent again.
+// settle records the result of a call that sent an end. It reports whether the end will be sent again.
 func (e *endings) settle(what ending, err error) (repeated bool) {
 	if confirmed(err) {
 		e.remove(what)
@@ -214,7 +217,7 @@ func (e *endings) settle(what ending, err error) (repeated bool) {
 
 func confirmed(err error) bool { return err == nil || reasonOf(err) == problem.NotFound }
 
-// endAgain sends clusters the ends that they have not confirmed, and those that wait for their turn.
+// endAgain sends the ends that clusters have not confirmed, and those that wait for their turn.
 func (s *Service) endAgain() {
 	for _, what := range s.endings.take() {
 		if s.fleet.Forgotten(what.cluster, "") {
@@ -226,7 +229,7 @@ func (s *Service) endAgain() {
 	}
 }
 
-// followEnd sends a cluster an end whose call was counted, and while the cluster confirms them the next ones that wait.
+// followEnd sends an end whose call was counted. While the cluster confirms, it sends the next waiting ones.
 func (s *Service) followEnd(what ending) {
 	s.background.Follow(func() {
 		for more := true; more; {
@@ -235,7 +238,7 @@ func (s *Service) followEnd(what ending) {
 	})
 }
 
-// sendEnd reports whether the cluster has confirmed the end. It logs the first time that it has not.
+// sendEnd sends an end and reports whether the cluster has confirmed it. It logs the first failure.
 func (s *Service) sendEnd(what ending) bool {
 	ctx, again := s.background.Context(), s.endings.failed(what)
 	var err error
@@ -254,8 +257,8 @@ func (s *Service) sendEnd(what ending) bool {
 	return false
 }
 
-// endAfter sends a cluster an end after the call from which it follows. What the cluster may not have in flight waits for its turn. Where
-// there is no room for that either, it is sent once.
+// endAfter sends an end in the background of the call that caused it. An end beyond the cluster's calls in flight waits for its turn. If
+// there is no room to wait either, it is sent once.
 func (s *Service) endAfter(what ending) {
 	switch now, kept := s.endings.begin(what); {
 	case now:

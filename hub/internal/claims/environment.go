@@ -18,13 +18,15 @@ import (
 // endTimeout bounds the release of a sandbox whose environment could not be set.
 const endTimeout = 20 * time.Second
 
-// SetEnvironment has e set the environment of claims. Call it before the first claim; without it claims with one are refused.
+// SetEnvironment sets the Environment that prepares claims. Call it before the first claim. Without it, claims with an environment are
+// refused.
 func (s *Service) SetEnvironment(e environment.Environment) { s.environment = e }
 
-// OnSent has f told of each claim that a cluster was sent: whether it was served. Call it before the first claim.
+// OnSent sets the function that is called for each claim that was sent to a cluster, with whether the cluster served it. Call it before the
+// first claim.
 func (s *Service) OnSent(f func(env segment.Key, cluster string, ok bool)) { s.sent = f }
 
-// checkEnvironment refuses a claim whose environment could not be set, before anything is claimed.
+// checkEnvironment returns an error for a claim whose environment could not be set, before anything is claimed.
 func (s *Service) checkEnvironment(in *sandboxv1.CreateSandboxRequest) error {
 	fields := validate.Belongings(in)
 	switch {
@@ -36,11 +38,11 @@ func (s *Service) checkEnvironment(in *sandboxv1.CreateSandboxRequest) error {
 	return s.environment.Ready()
 }
 
-// equip sets the environment of a sandbox before it is returned. If that fails, a sandbox that this call has made is released; because
-// no caller knows of it. One that an earlier call with its key has returned stays.
+// equip sets the environment of a sandbox before the sandbox is returned. If that fails, equip releases a sandbox that this call created;
+// because no caller knows of it. A sandbox that an earlier call with the key has returned stays.
 func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, repeat bool) error {
 	if outcome.Over(sandbox) || sandbox.GetPhase() == sandboxv1.Phase_PENDING {
-		return nil // an end is returned as it is
+		return nil // an ended or pending sandbox is returned as it is
 	}
 	err := refuseOpenNetwork(sandbox, in)
 	if err == nil {
@@ -57,7 +59,7 @@ func (s *Service) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *san
 	return err
 }
 
-// refuseOpenNetwork refuses a sandbox whose worker does not know that a claim may deny egress.
+// refuseOpenNetwork returns an error for a sandbox whose worker does not know denyEgress.
 func refuseOpenNetwork(sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest) error {
 	if !in.GetDenyEgress() || sandbox.GetEgressDenied() {
 		return nil

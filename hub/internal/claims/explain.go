@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	// keptCandidates bounds the candidates in the decision on a past claim: the first ones in order, and every one that was
-	// asked.
+	// keptCandidates bounds the candidates in the decision on a past claim: the first ones in order, and each one that was tried.
 	keptCandidates = 16
-	// keptDecisions is how many claims' decisions are kept in memory; those of claims with a key are in the store as well.
+	// keptDecisions is the number of decisions that are kept in memory. Those of claims with a key are in the store as well.
 	keptDecisions = 4096
 )
 
-// Explain returns where a hypothetical claim would go, or why the claim of a key went where it did.
+// Explain returns which member a hypothetical claim would go to, or why the claim of a key went to its member.
 func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	var f validate.Faults
 	f.Namespace(req.GetNamespace())
@@ -69,7 +68,8 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	return decision, nil
 }
 
-// Decision returns how a sandbox's claim was decided, and how the sandbox has failed. Its caller may see the sandbox.
+// Decision returns the routing decision on a sandbox's claim, and how the sandbox has failed. Callers check that the principal may see the
+// sandbox.
 func (s *Service) Decision(ctx context.Context, of *sandboxv1.Sandbox) (*sandboxv1.Decision, error) {
 	d, err := s.decisionOn(ctx, of.GetId())
 	return withFailure(d, of), err
@@ -102,7 +102,7 @@ func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sa
 	if len(h.Record.Decision) == 0 {
 		return nil, problem.New(problem.NotFound, "no decision is kept for claim key %q", k.key)
 	}
-	if claim.GetEnv() != req.GetName() { // what is shown depends on the Env
+	if claim.GetEnv() != req.GetName() { // the Env decides what the principal may see
 		return nil, problem.New(problem.NotFound, "no claim with key %q of Env %s/%s", k.key, k.namespace, req.GetName())
 	}
 	decision, err := h.Record.ParseDecision()
@@ -116,7 +116,7 @@ func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sa
 	return withFailure(decision, ended), nil
 }
 
-// withFailure adds to a decision how the sandbox that it led to has failed, which its cluster told later.
+// withFailure adds to a decision the later failure of its sandbox.
 func withFailure(d *sandboxv1.Decision, ended *sandboxv1.Sandbox) *sandboxv1.Decision {
 	e := outcome.Refusal(ended)
 	if e == nil {
@@ -131,7 +131,7 @@ func withFailure(d *sandboxv1.Decision, ended *sandboxv1.Sandbox) *sandboxv1.Dec
 	return d
 }
 
-// explain keeps how the current candidate was chosen.
+// explain keeps the decision for the current candidate.
 func (p *pursuit) explain(view *router.View, chosen router.Candidate) {
 	out := p.service.fleet.Explain(&p.route, view)
 	out.Chosen(chosen.Cluster.ID, chosen.Member().Name)
@@ -151,7 +151,7 @@ func (p *pursuit) mark() {
 	}
 }
 
-// decisions is a bounded memory of how claims were decided, by sandbox id. The oldest is dropped first.
+// decisions is a bounded cache of routing decisions by sandbox id. It drops the oldest first.
 type decisions struct {
 	mu   sync.Mutex
 	byID map[string]*sandboxv1.Decision
@@ -163,7 +163,7 @@ func newDecisions() *decisions {
 	return &decisions{byID: make(map[string]*sandboxv1.Decision, keptDecisions), ring: make([]string, keptDecisions)}
 }
 
-// put keeps d, which does not change afterwards.
+// put keeps a decision, which must not change afterwards.
 func (d *decisions) put(id string, decision *sandboxv1.Decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,27 +24,27 @@ type flight struct {
 	hash    string
 	account string // the account that the record counts against
 	request *sandboxv1.CreateSandboxRequest
-	terms   // of its first caller
+	terms   // the terms of its first caller
 
 	ctx    context.Context // ends with the service, or by cancel
 	cancel context.CancelCauseFunc
 
-	proven  chan struct{} // closed once the record is known to have the request
+	proven  chan struct{} // closed once the record has this request for certain
 	durable chan struct{} // closed once the claim is durable; pending is set then
 	pending *sandboxv1.Sandbox
 	done    chan struct{} // closed once sandbox or err is set
 	repeat  bool          // the key had a record before; set before durable and done are closed
 	sandbox *sandboxv1.Sandbox
 	err     error
-	gone    chan struct{} // closed once its outcome is durable as well and the next flight may start
-	closed  bool          // no caller joins it any more; the lock of flights guards it
+	gone    chan struct{} // closed once its outcome is durable too and the next flight may start
+	closed  bool          // no more callers may join it; the lock of flights guards it
 }
 
 // flights are the running flights.
 type flights struct {
 	mu    sync.Mutex
 	byKey map[string]*flight // by key hash
-	byID  map[string]*flight // by sandbox id: those whose outcome is being written
+	byID  map[string]*flight // by sandbox id: flights whose outcome is being written
 }
 
 func newFlights() *flights { return &flights{byKey: map[string]*flight{}, byID: map[string]*flight{}} }
@@ -61,7 +61,7 @@ func (f *flights) answering(id string) *flight {
 	return f.byID[id]
 }
 
-// answer notes the sandbox that a flight is about to return.
+// answer registers the sandbox that a flight is about to return.
 func (f *flights) answer(with *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,10 +88,10 @@ const (
 	waitAssigned = sandboxv1.CreateSandboxRequest_ASSIGNED
 )
 
-// errCanceled is the cause when a flight ends because its claim was durably cancelled.
+// errCanceled is the cancellation cause of a flight whose claim was durably cancelled.
 var errCanceled = errors.New("the claim was cancelled")
 
-// createKeyed serves a claim with a key through a flight, its own or another caller's. It reports whether the claim is an earlier call's.
+// createKeyed serves a claim with a key through its own flight or another caller's. repeat is true if an earlier call made the claim.
 func (s *Service) createKeyed(
 	ctx context.Context, req *sandboxv1.CreateSandboxRequest, how terms,
 ) (sandbox *sandboxv1.Sandbox, repeat bool, err error) {
@@ -140,13 +140,14 @@ func (s *Service) createKeyed(
 			return nil, false, f.err
 		}
 		if how.wait != waitAssigned && !settled(f.sandbox) {
-			continue // the flight was for callers with less time; the next one waits for the rest
+			continue // the flight did not wait until the sandbox started; the next one does
 		}
 		return proto.CloneOf(f.sandbox), repeat, nil
 	}
 }
 
-// markRepeat tells the audit, and returns, that a call's first flight is another call's, or that the key had a record before it.
+// markRepeat reports whether a call repeats an earlier one: its first flight belongs to another call, or the key had a record before. It
+// marks a repeat in the audit.
 func (f *flight) markRepeat(ctx context.Context, req *sandboxv1.CreateSandboxRequest, first bool) bool {
 	repeat := first && (f.request != req || f.repeat)
 	if repeat {
@@ -155,9 +156,9 @@ func (f *flight) markRepeat(ctx context.Context, req *sandboxv1.CreateSandboxReq
 	return repeat
 }
 
-// yield returns the error of a call that meets a flight with other parameters. The call conflicts only if the record has the
-// flight's parameters. As long as that is unknown, as with an adopted claim whose cluster is away, either may be the key's owner:
-// nil means that the flight ended and proved nothing.
+// yield returns the error of a call that finds a flight with other parameters. The call conflicts only if the record has the flight's
+// parameters. Until that is known, as with an adopted claim whose cluster is away, either call may be the owner of the key. yield returns
+// nil if the flight ended and proved nothing.
 func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSandboxRequest) error {
 	patience := s.clock.NewTimer(s.startupTimeout(req, nil))
 	defer patience.Stop()
@@ -174,7 +175,7 @@ func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSan
 	}
 }
 
-// settle waits until the outcome of the key's latest flight is durable, if that flight has ended: so no caller gets a result from
+// settle waits until the outcome of the key's latest flight is durable, if that flight has ended, so that no caller gets a result from
 // before its call.
 func (s *Service) settle(ctx context.Context, hash string) error {
 	f := s.flights.of(hash)
@@ -189,7 +190,7 @@ func (s *Service) settle(ctx context.Context, hash string) error {
 	}
 }
 
-// settleID is settle by the flight's sandbox.
+// settleID is settle for the flight that returns a sandbox.
 func (s *Service) settleID(ctx context.Context, id string) error {
 	f := s.flights.answering(id)
 	if f == nil {
@@ -207,7 +208,7 @@ func (f *flight) settled(ctx context.Context) error {
 	}
 }
 
-// accepted is the response for a caller that does not wait.
+// accepted returns the response for a caller that does not wait.
 func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
 	if f.pending == nil { // the flight has ended, and closes done next
 		<-f.done
@@ -220,13 +221,13 @@ func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// settled reports whether the sandbox has finished starting; what its daemon takes of the claim comes after that.
+// settled reports whether the sandbox has finished starting. The daemon gets the claim's environment after that.
 func settled(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() != sandboxv1.Phase_PENDING && (s.GetPhase() != sandboxv1.Phase_STARTING || outcome.IsPreparing(s))
 }
 
-// join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller. It returns
-// false for a flight that no caller joins any more.
+// join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller. joins is false if no
+// more callers may join the flight.
 func (s *Service) join(
 	ctx context.Context, hash, account string, req *sandboxv1.CreateSandboxRequest, how terms,
 ) (f *flight, joins bool, err error) {
@@ -249,8 +250,8 @@ func (s *Service) join(
 	return f, true, nil
 }
 
-// close keeps further callers from joining a flight, where the hub has several replicas: a result that is read after this is no older
-// than the call of any caller that gets it.
+// close stops callers from joining a flight if the hub has several replicas. A result that is read afterwards is then no older than the
+// call of any caller that gets it.
 func (s *Service) close(f *flight) {
 	if s.shared == nil {
 		return
@@ -260,8 +261,8 @@ func (s *Service) close(f *flight) {
 	f.closed = true
 }
 
-// fly runs a flight to its end. With one replica it writes what it learned after it returned the result and while it still is the
-// key's flight: so nothing else writes the record in between. With several it writes first.
+// fly runs a flight to its end. With one replica it writes the outcome after it has published the result, while it is still the key's
+// flight, so that nothing else writes the record in between. With several replicas it writes the outcome first.
 func (s *Service) fly(f *flight) {
 	defer f.cancel(nil)
 	k := &keyed{service: s, flight: f}
@@ -279,7 +280,7 @@ func (s *Service) fly(f *flight) {
 	close(f.gone)
 }
 
-// writtenDown releases callers that wait only for durability. Only the flight's own goroutine calls it.
+// writtenDown closes durable, which releases callers that wait only for durability. Only the flight's own goroutine calls it.
 func (f *flight) writtenDown(pending *sandboxv1.Sandbox) {
 	select {
 	case <-f.durable:
@@ -289,7 +290,7 @@ func (f *flight) writtenDown(pending *sandboxv1.Sandbox) {
 	}
 }
 
-// prove records that the request is the claim's. Only the flight's own goroutine calls it.
+// prove closes proven: the record has this request. Only the flight's own goroutine calls it.
 func (f *flight) prove() {
 	select {
 	case <-f.proven:
@@ -298,7 +299,7 @@ func (f *flight) prove() {
 	}
 }
 
-// dispatched are the terms for the worker.
+// dispatched returns the terms for the worker.
 func (f *flight) dispatched() terms {
 	how := f.terms
 	if how.wait == noWait {
@@ -307,7 +308,7 @@ func (f *flight) dispatched() terms {
 	return how
 }
 
-// abort ends the flight of a key whose claim was durably cancelled.
+// abort ends the flight of a key after its claim was durably cancelled.
 func (s *Service) abort(hash string) {
 	f := s.flights.of(hash)
 	if f != nil {
@@ -315,9 +316,9 @@ func (s *Service) abort(hash string) {
 	}
 }
 
-// until is a flight's deadline: the first caller's, unless that has passed. A wall clock wrote it, and may have been stepped
-// since: so it is never later than a new deadline. It does not count for a claim without a waiting caller, which no caller
-// retries: that claim has its full time again, late rather than early (I11).
+// until returns a flight's deadline: that of the first caller, unless it has passed. A wall clock wrote it, and that clock may have been
+// stepped since, so it is never later than a new deadline. It does not apply to a claim without a waiting caller, which no caller retries:
+// that claim gets its full time again, late rather than early (I11).
 func until(r *ledger.Record, now time.Time, timeout time.Duration) time.Time {
 	deadline := now.Add(timeout)
 	if r != nil && r.State == ledger.Pending && !r.Unwaited && now.Before(r.Deadline) && r.Deadline.Before(deadline) {

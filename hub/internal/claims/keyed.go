@@ -32,11 +32,11 @@ type keyed struct {
 	flight   *flight
 	held     ledger.Held
 	deadline time.Time
-	pursuit  *pursuit // nil where nothing was dispatched
-	earlier  *pursuit // before another replica wrote the record
+	pursuit  *pursuit // nil if nothing was dispatched
+	earlier  *pursuit // the pursuit before another replica wrote the record
 }
 
-// run acts on the record. It begins again when another replica has written the record meanwhile.
+// run acts on the record. It starts again when another replica has written the record meanwhile.
 func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	for {
 		sandbox, err := k.lap()
@@ -102,7 +102,7 @@ func (k *keyed) lap() (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// trust gathers what the cluster of a record is to a request.
+// trust gathers the relation of the record's cluster to a request.
 func (s *Service) trust(r *ledger.Record, req *sandboxv1.CreateSandboxRequest) trust {
 	if r == nil {
 		return trust{allowed: true, serves: true}
@@ -113,7 +113,7 @@ func (s *Service) trust(r *ledger.Record, req *sandboxv1.CreateSandboxRequest) t
 	}
 }
 
-// quarantined is the error about a key that a cluster names without a proof, or beyond what it may serve.
+// quarantined returns the error for a key that a cluster names without a proof, or that the cluster may not serve.
 func quarantined(r *ledger.Record) *problem.Error {
 	if r.State != ledger.Unproven {
 		return problem.New(problem.OutcomeUnknown, "cluster %s named this claim key after the hub had lost its records, and may not "+
@@ -130,7 +130,7 @@ func allows(req *sandboxv1.CreateSandboxRequest, cluster string) bool {
 	return !req.GetRequireClusters() || slices.Contains(req.GetClusters(), cluster)
 }
 
-// holderOf is the target of a claim that resumes on its cluster; nil for a claim that chooses.
+// holderOf returns the record of a claim that resumes on its cluster, or nil for a claim that chooses a cluster.
 func holderOf(r *ledger.Record, way approach) *ledger.Record {
 	if way == startAnew {
 		return nil
@@ -161,7 +161,7 @@ func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	return sandbox, nil
 }
 
-// pursue follows the claim, beginning with the cluster that may hold it already.
+// pursue pursues the claim, starting with the cluster that may hold it already.
 func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox, error) {
 	f := k.flight
 	p := k.earlier
@@ -170,7 +170,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 		p.keyHash, p.note, p.check, p.at.keyed = f.hash, k.note, k.check, true
 	}
 	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false
-	p.bar(k.service.recovery.Unheard(k.service.fleet.ClusterIDs())) // they may have the key already
+	p.bar(k.service.recovery.Unheard(k.service.fleet.ClusterIDs())) // an unheard cluster may have the key already
 	if holder != nil {
 		holder.idleOnly = k.service.idleElsewhere(f.request, holder)
 		p.target, p.at.open, p.at.tried = holder, true, max(p.at.tried, 1)
@@ -183,7 +183,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	return p.run(ctx)
 }
 
-// note records where the claim goes next, before it goes there.
+// note records the next candidate of the claim before the claim is sent to it.
 func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
 	f, now := k.flight, k.service.clock.Now()
 	next := &ledger.Record{
@@ -210,7 +210,7 @@ func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandbo
 	return next.Attempt, nil
 }
 
-// storeFailed is the error when the record could not be read or written. A conflict is a cancel or an end that came first: the
+// storeFailed returns the error for a record that could not be read or written. A conflict means that a cancel or an end came first: the
 // next call with the key finds it.
 func storeFailed(err error) error {
 	if errors.Is(err, store.ErrConflict) {
@@ -220,8 +220,8 @@ func storeFailed(err error) error {
 	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(problem.RetrySoon)
 }
 
-// lookUp returns the sandbox that this key returned before. It never claims; because a worker that has lost the key would create
-// a second sandbox for it.
+// lookUp returns the sandbox that this key returned before. It never claims; because a worker that has lost the key would create a second
+// sandbox.
 func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	s, f, r := k.service, k.flight, k.held.Record
 	ready := f.wait != noWait && f.wait != waitAssigned
@@ -259,7 +259,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// lookup asks the claim's cluster for the claim's state.
+// lookup requests the claim's state from its cluster.
 func (s *Service) lookup(ctx context.Context, hash string, r *ledger.Record) (*sandboxv1.Sandbox, error) {
 	answer, err := s.workers.Call(ctx, r.Cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: hash, Attempt: r.Attempt}},
@@ -285,8 +285,8 @@ func transient(err error) bool {
 	}
 }
 
-// vanished returns the end of a sandbox that its cluster has no longer: its terminal record if that has arrived meanwhile. It
-// writes nothing; because the record may be in flight.
+// vanished returns the end of a sandbox that its cluster no longer has: the terminal record if it has arrived meanwhile. It writes nothing;
+// because the terminal record may be in flight.
 func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	h, err := k.service.ledger.Load(ctx, k.flight.hash)
 	if err != nil {
@@ -298,7 +298,7 @@ func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	return lost(k.flight.request, k.held.Record), nil
 }
 
-// canceled is the end of a flight whose claim was cancelled: a granted sandbox is not returned.
+// canceled returns the result of a flight whose claim was cancelled. A granted sandbox is not returned.
 func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	if p := k.pursuit; p != nil && p.target != nil {
@@ -314,7 +314,8 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	return s.ledger.Terminal(s.background.Context(), h.Record)
 }
 
-// outcome is the record with the flight's outcome: which sandbox the key has, or that no cluster took it; nil if it is neither.
+// outcome returns the record with the flight's outcome: the key's sandbox, or that no cluster took the claim. It returns nil if the outcome
+// is neither.
 func (k *keyed) outcome(sandbox *sandboxv1.Sandbox, failure error) (*ledger.Record, []store.Put) {
 	s, f := k.service, k.flight
 	p, r := k.pursuit, k.held.Record
@@ -342,13 +343,13 @@ func (k *keyed) outcome(sandbox *sandboxv1.Sandbox, failure error) (*ledger.Reco
 	}
 }
 
-// learn writes the flight's outcome, after its result was returned.
+// learn writes the flight's outcome after the result was returned.
 func (k *keyed) learn() {
 	s, f := k.service, k.flight
 	next, extra := k.outcome(f.sandbox, f.err)
 	for next != nil {
 		err := k.write(next, extra)
-		if err == nil || errors.Is(err, store.ErrConflict) { // it has ended already
+		if err == nil || errors.Is(err, store.ErrConflict) { // on a conflict the claim has ended already
 			return
 		}
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", next.Cluster)
@@ -360,14 +361,14 @@ func (k *keyed) learn() {
 	}
 }
 
-// refusedRetention is how long a refused claim is kept: longer than workers remember refusals (10 min) and a dispatch can be in
-// flight (1 min), so that no refused attempt is repeated.
+// refusedRetention is how long a refused claim is kept. It is longer than workers remember refusals (10 min) plus the time that a dispatch
+// can be in flight (1 min), so that no refused attempt is repeated.
 const refusedRetention = 15 * time.Minute
 
-// learnPause is the pause between two attempts to write what was returned, as with a full disk.
+// learnPause is the pause between two attempts to write an outcome, for example with a full disk.
 const learnPause = time.Second
 
-// write also works while the hub is closing; because it keeps a key from ever being claimed again.
+// write also works while the hub shuts down; because the record prevents that a key is claimed again.
 func (k *keyed) write(next *ledger.Record, extra []store.Put) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.flight.ctx), calls.Timeout)
 	defer cancel()

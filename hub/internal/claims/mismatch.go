@@ -12,10 +12,10 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// maxChoices is how many values an error lists.
+// maxChoices is the number of values that an error lists.
 const maxChoices = 10
 
-// mismatch names the field of a request whose value no member of the Env has, the value, and the members' values.
+// mismatch returns a text with the field of a request whose value no member of the Env has, the value, and the members' values.
 func mismatch(req *sandboxv1.CreateSandboxRequest, reason router.Reason, view *router.View) string {
 	field, asked := "", ""
 	var of func(c router.Candidate) string

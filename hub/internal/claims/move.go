@@ -15,21 +15,23 @@ import (
 )
 
 const (
-	// moveEvery is how often a claim that may wait looks for an idle Pod elsewhere, and for how long one must have been there.
+	// moveEvery is the interval at which a waiting claim looks for an idle Pod elsewhere, and the time for which such a Pod must have been
+	// there.
 	moveEvery = time.Second
-	// maxMoves bounds how often a claim leaves a queue: each time it may lose its place for a Pod that another claim takes.
+	// maxMoves bounds how often a claim leaves a queue. Each time it may lose its place for a Pod that another claim takes.
 	maxMoves = 8
 )
 
-// move is where a claim that waits goes, with the idle Pod that is reserved for it there.
+// move is the new target of a waiting claim, with the idle Pod that is reserved for it there.
 type move struct {
 	view        *router.View
 	index       int
 	reservation fleet.Reservation
 }
 
-// askAndLookElsewhere asks the target, and meanwhile looks for an idle Pod elsewhere if the claim may wait in the target's queue. A claim
-// with a key leaves only by a refusal of its worker, which Withdraw asks for (I2). One without a key leaves as if its caller had left.
+// askAndLookElsewhere sends the claim to the target. If the claim may wait in the target's queue, it also looks for an idle Pod elsewhere.
+// A claim with a key leaves the queue only by a refusal of its worker, which Withdraw requests (I2). A claim without a key leaves as if its
+// caller had left.
 func (p *pursuit) askAndLookElsewhere(ctx context.Context) (*federationv1.Answer, error) {
 	if p.target.idleOnly || p.request.GetNoQueue() || p.moves >= maxMoves {
 		return p.ask(ctx)
@@ -55,7 +57,8 @@ func (p *pursuit) askAndLookElsewhere(ctx context.Context) (*federationv1.Answer
 	return answer, err
 }
 
-// whetherMoved returns how the latest dispatch ended, of which the outcome is known. A claim that did not leave its queue moves nowhere.
+// whetherMoved returns moved if the claim left its queue for an idle Pod elsewhere. Otherwise it returns the outcome of the dispatch, and
+// gives up the Pod elsewhere if the claim did not leave its queue.
 func (p *pursuit) whetherMoved(got dispatchOutcome) dispatchOutcome {
 	switch {
 	case p.elsewhere == nil:
@@ -67,7 +70,7 @@ func (p *pursuit) whetherMoved(got dispatchOutcome) dispatchOutcome {
 	return got
 }
 
-// stay gives up the idle Pod elsewhere.
+// stay releases the reservation of the idle Pod elsewhere.
 func (p *pursuit) stay() {
 	if p.elsewhere != nil {
 		p.elsewhere.reservation.Cancel()
@@ -75,7 +78,7 @@ func (p *pursuit) stay() {
 	}
 }
 
-// takeMove returns the target of a claim that moves, nil for one that chooses. It may have the queue as a choice again, as at first.
+// takeMove returns the target of a claim that moves, or nil for a claim that chooses one. A claim that moves may queue again, as at first.
 func (p *pursuit) takeMove() *target {
 	m := p.elsewhere
 	if m == nil {
@@ -90,8 +93,9 @@ func (p *pursuit) takeMove() *target {
 	}
 }
 
-// lookElsewhere returns once the claim has been withdrawn from its queue, or may have been, because another candidate has had an idle Pod
-// for moveEvery. It returns nil when ctx ends. One Pod moves one claim: the others find it reserved.
+// lookElsewhere returns a move once another candidate has had an idle Pod for moveEvery and the claim has been, or may have been, withdrawn
+// from its queue. It returns nil when ctx ends, or if the worker cannot withdraw claims. One Pod moves one claim: the others find it
+// reserved.
 func (p *pursuit) lookElsewhere(ctx context.Context, from *target) *move {
 	for seen := false; wallclock.Sleep(ctx, p.service.clock, moveEvery) == nil; {
 		view, index := p.idleBeside(from)
@@ -121,7 +125,7 @@ func (p *pursuit) lookElsewhere(ctx context.Context, from *target) *move {
 	return nil
 }
 
-// idleBeside returns another candidate with an idle Pod; nil without one.
+// idleBeside returns another candidate with an idle Pod, or nil if there is none.
 func (p *pursuit) idleBeside(from *target) (*router.View, int) {
 	view := p.service.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
 	if view == nil {
@@ -136,13 +140,13 @@ func (p *pursuit) idleBeside(from *target) (*router.View, int) {
 	return view, picked.Index
 }
 
-// leaving is what became of a request to leave a queue.
+// leaving is the result of a request to leave a queue.
 type leaving string
 
 const (
-	leaves leaving = "Leaves" // or may: the dispatch's answer tells
+	leaves leaving = "Leaves" // or may leave: the result of the dispatch decides
 	stays  leaving = "Stays"
-	// cannotLeave: an earlier version of the worker keeps claims where they are.
+	// cannotLeave: the worker is of an earlier version, which cannot withdraw claims.
 	cannotLeave leaving = "CannotLeave"
 )
 
@@ -154,7 +158,7 @@ func (p *pursuit) withdraw(ctx context.Context, from *target) leaving {
 		Call: &federationv1.Dispatch_Withdraw{Withdraw: &federationv1.WithdrawCall{KeyHash: p.keyHash, Attempt: from.attempt}},
 	})
 	switch {
-	case err == nil || ctx.Err() != nil: // the claim was answered meanwhile, perhaps for this very reason
+	case err == nil || ctx.Err() != nil: // the dispatch has returned meanwhile, perhaps because of this request
 		return leaves
 	case reasonOf(err) == problem.Unimplemented:
 		return cannotLeave

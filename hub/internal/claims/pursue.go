@@ -29,8 +29,8 @@ import (
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// settlePatience is how long a claim that would have to queue waits for clusters that have not attached to a hub that has
-	// just started: longer than workers usually take to attach again.
+	// settlePatience is how long a claim that would have to queue waits, at a hub that has just started, for clusters that have not attached.
+	// It is longer than workers usually take to attach again.
 	settlePatience = 2 * time.Second
 	settlePause    = 50 * time.Millisecond
 	// maxOverdrawn is how often a choice is repeated because other claims were faster.
@@ -43,32 +43,32 @@ type pursuit struct {
 	request *sandboxv1.CreateSandboxRequest // as resolve returned it
 	terms
 	deadline time.Time
-	// note, with a key, records where the claim goes next and returns the attempt's number.
+	// note records the claim's next candidate and returns the attempt's number; nil without a key.
 	note    func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
 	keyHash string
-	// check, with a key, returns an error once the claim is not what it was, while the pursuit waits to ask again.
+	// check returns an error once another replica has changed the claim's record while the pursuit waits to retry; nil without a key.
 	check func(ctx context.Context) error
 
 	route     router.Request
-	busy      *router.Request // route without what had no idle Pod when it was asked; nil if there is none
+	busy      *router.Request // route without the candidates that refused because they had no idle Pod; nil if there are none
 	at        situation
 	target    *target
-	elsewhere *move // the claim goes there next, because it waited and an idle Pod was found
+	elsewhere *move // the next target, because the claim waited and an idle Pod was found
 	moves     int
-	released  bool // certainly no cluster holds the latest attempt
+	released  bool // no cluster holds the latest attempt for certain
 	decision  *sandboxv1.Decision
 	outcomes  map[[2]string]string
 	refusal   *problem.Error // the latest one
-	doubt     *problem.Error // what a worker reported about the latest unclear outcome
+	doubt     *problem.Error // the worker's error about the latest unclear outcome
 }
 
-// target is the candidate being asked.
+// target is the candidate to which the claim is sent.
 type target struct {
 	cluster, pool string
 	uid           string // of the cluster
 	attempt       int32
-	idleOnly      bool              // chosen for an idle Pod, while others are left
-	reservation   fleet.Reservation // of nothing, for a claim that is resumed
+	idleOnly      bool              // chosen for an idle Pod, while other candidates are left
+	reservation   fleet.Reservation // empty for a claim that is resumed
 }
 
 func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, how terms, deadline time.Time) *pursuit {
@@ -78,8 +78,8 @@ func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, how terms, dea
 	}
 }
 
-// run asks candidates until one responds, the request itself is at fault, or no candidate is left. ctx should outlast the
-// deadline by grace; its end leaves the outcome unclear.
+// run sends the claim to candidates until one responds, the request itself is at fault, or no candidate is left. ctx should outlast the
+// deadline by grace. If ctx ends, the outcome is unclear.
 func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	defer p.free()
 	defer p.stay()
@@ -135,7 +135,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// choose picks the next candidate and, with a key, records it before anything is sent.
+// choose picks the next candidate. With a key, it records the candidate before anything is sent.
 func (p *pursuit) choose(ctx context.Context) error {
 	s := p.service
 	began := s.clock.Now()
@@ -152,7 +152,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 		p.explain(view, c)
 		reservation := s.fleet.Reserve(view, picked.Index)
 		if picked.Tier.Idle() && reservation.Overdrawn() && try < maxOverdrawn {
-			reservation.Cancel() // it would wait there for another claim's Pod, while other clusters have idle ones
+			reservation.Cancel() // the claim would wait for another claim's Pod, while other clusters have idle ones
 			continue
 		}
 		t = &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: reservation}
@@ -172,9 +172,10 @@ func (p *pursuit) choose(ctx context.Context) error {
 	return nil
 }
 
-// pickSettled picks by the latest view. again: every candidate with idle Pods has had none when it was asked, so the claim waits.
-// A hub that has just started has only the clusters that reported first: it waits a moment for the others, so that a claim does not fail
-// for want of a cluster that is about to report, or wait for another claim's Pod until its deadline. view is nil for an unknown Env.
+// pickSettled picks a candidate from the latest view. again is true if the claim may wait, because every candidate with idle Pods in the
+// view had none left when it was tried. A hub that has just started has only the clusters that reported first. It waits a moment for the
+// others, so that a claim does not fail without a cluster that is about to report, or wait for another claim's Pod until its deadline. view
+// is nil for an unknown Env.
 func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked router.Decision, again bool) {
 	s := p.service
 	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
@@ -196,8 +197,8 @@ func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked ro
 	}
 }
 
-// idleElsewhere reports whether a candidate other than the holder of a claim has an idle Pod. Then a holder without one, that does not
-// know the claim, need not let it wait: the replica or process that chose it may have ended before it sent the claim.
+// idleElsewhere reports whether a candidate other than the holder of a claim has an idle Pod. If so, a holder that does not know the claim
+// and has no idle Pod need not queue it: the replica or process that chose the holder may have ended before it sent the claim.
 func (s *Service) idleElsewhere(req *sandboxv1.CreateSandboxRequest, holder *target) bool {
 	view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
 	if view == nil {
@@ -246,7 +247,7 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 	})
 }
 
-// record keeps the outcome of the attempt: for the explanation, for the last error, for the claims in flight.
+// record stores the outcome of an attempt for the explanation, the last error and the claims in flight.
 func (p *pursuit) record(got dispatchOutcome, answer *federationv1.Answer, err error) {
 	text := string(got)
 	p.doubt = nil
@@ -272,8 +273,8 @@ func (p *pursuit) record(got dispatchOutcome, answer *federationv1.Answer, err e
 	}
 }
 
-// count tells of a claim that a cluster has served, or has failed to. What is the caller's own fault says nothing of the cluster, and
-// neither does a refusal where only an idle Pod was asked for.
+// count reports to OnSent's function that a cluster has or has not served a claim. It skips errors that are the caller's fault, and
+// refusals of an idleOnly claim, because they say nothing about the cluster.
 func (p *pursuit) count(got dispatchOutcome, e *problem.Error) {
 	if p.service.sent == nil {
 		return
@@ -291,16 +292,16 @@ func (p *pursuit) count(got dispatchOutcome, e *problem.Error) {
 	p.service.sent(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()}, p.target.cluster, got == granted)
 }
 
-// free stops counting a claim that was not granted where it was sent.
+// free cancels the reservation of a claim that was not granted.
 func (p *pursuit) free() {
 	if p.target != nil {
-		p.target.reservation.Cancel() // no effect once it was settled
+		p.target.reservation.Cancel() // no effect after Settle
 	}
 }
 
 func (p *pursuit) remaining() time.Duration { return p.deadline.Sub(p.service.clock.Now()) }
 
-// bar keeps the claim away from clusters, whatever it is refused by later.
+// bar excludes clusters for the whole claim, whatever refusals follow.
 func (p *pursuit) bar(clusters []string) {
 	p.route.Barred = clusters
 	if p.busy != nil {
@@ -308,8 +309,8 @@ func (p *pursuit) bar(clusters []string) {
 	}
 }
 
-// exclude keeps the claim away from a candidate that did not take it. One that only had no idle Pod is asked again, to wait, where no
-// other has any.
+// exclude excludes a candidate that did not take the claim. A candidate that only had no idle Pod is tried again, this time to wait, if no
+// other has one.
 func (p *pursuit) exclude(got dispatchOutcome) {
 	t := p.target
 	switch {
@@ -349,7 +350,7 @@ func (p *pursuit) answered(answer *federationv1.Answer) (*sandboxv1.Sandbox, err
 	return sandbox, nil
 }
 
-// noneLeft returns why no cluster took the claim: the last refusal, else the router's reason.
+// noneLeft returns the error of a claim that no cluster took: the last refusal, or else the router's reason.
 func (p *pursuit) noneLeft(reason router.Reason) error {
 	if p.refusal != nil {
 		return p.refusalForCaller()
@@ -368,7 +369,7 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(problem.RetrySoon)
 }
 
-// misconfigured returns why no member can serve a claim where only a person can cure that; "" where it may pass by itself.
+// misconfigured returns why no member can serve a claim if only a person can fix it, or "" if the cause may pass by itself.
 func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason router.Reason) string {
 	if slices.ContainsFunc(s.fleet.Unreported(), func(cluster string) bool { return allows(req, cluster) }) {
 		return "" // that cluster may have such a member
@@ -394,7 +395,7 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	return ""
 }
 
-// unserved says which clusters an Env has members of without being served there.
+// unserved lists, as text, the clusters that an Env names but that do not serve it.
 func (s *Service) unserved(env segment.Key) (text string) {
 	missing, without := s.fleet.Unserved(env)
 	for _, id := range missing {
@@ -413,7 +414,7 @@ func (p *pursuit) refusalForCaller() error {
 	if !e.Reason.OfClaim() {
 		e.Reason = problem.NoCapacity
 	}
-	if e.RetryAfter == 0 && e.Reason != problem.Forbidden { // what is not allowed is not allowed later
+	if e.RetryAfter == 0 && e.Reason != problem.Forbidden { // a forbidden claim stays forbidden
 		e.RetryAfter = problem.RetrySoon
 	}
 	return &e
@@ -431,7 +432,7 @@ func (p *pursuit) late() error {
 
 func (p *pursuit) unknown() error {
 	if p.doubt != nil && p.doubt.Reason == problem.Deadline {
-		return p.doubt // the worker did respond: the sandbox exists and is not running yet
+		return p.doubt // the worker responded: the sandbox exists and is not running yet
 	}
 	return problem.New(problem.OutcomeUnknown,
 		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).

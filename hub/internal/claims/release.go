@@ -13,8 +13,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Ended returns the terminal record of a sandbox with a key, nil where none is kept. It works without a quorum of the store; because a
-// record that is missed is the cluster's to give.
+// Ended returns the terminal record of a sandbox with a key, or nil if none is kept. It works without a quorum of the store; because the
+// cluster has a record that this read misses.
 func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	ended, err := s.ledger.Ended(store.AllowStale(ctx), id)
 	if err != nil {
@@ -23,9 +23,9 @@ func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 	return ended, nil
 }
 
-// End ends a sandbox. The end of a sandbox with a claim key is durable before it is sent, like a cancel: a cluster that is away
-// ends the sandbox when it is back. While a shared store does not respond, its cluster's word that it ended is enough. The
-// error says what becomes of a release that the cluster has not confirmed.
+// End ends a sandbox. As with a cancel, the end of a sandbox with a claim key is durable before it is sent: a cluster that is away ends the
+// sandbox when it returns. While a shared store does not respond, the cluster's confirmation is enough. The error says whether an
+// unconfirmed release will be repeated.
 func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
 	recorded, unsure := s.endByID(ctx, id)
 	if unsure != nil && !s.unavailable(unsure) {
@@ -52,7 +52,8 @@ func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandb
 	return nil, &e
 }
 
-// Claimed returns a sandbox with a claim key as its claim is recorded: who claimed it, where it is. It returns nil where no claim is.
+// Claimed returns a sandbox with a claim key as the record of its claim describes it, including its user and cluster. It returns nil if no
+// claim has the sandbox.
 func (s *Service) Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	if err := s.settleID(ctx, id); err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func (s *Service) Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 	return sketchOf(req, h.Record, sandboxv1.Phase_RUNNING), nil
 }
 
-// holding returns the record of the claim that has a sandbox, and its key's hash. There is no record where no claim has it.
+// holding returns the record of the claim that has a sandbox, and the hash of its key. The record is nil if no claim has the sandbox.
 func (s *Service) holding(ctx context.Context, id string) (hash string, h ledger.Held, err error) {
 	known, _, err := s.ledger.ByID(ctx, id)
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// storePatience bounds each call of a shared store, which hangs without its quorum.
+	// storePatience bounds each call of a shared store, which blocks without a quorum.
 	storePatience = 3 * time.Second
 	// confirmPatience bounds how long a caller waits until its sandbox is recorded.
 	confirmPatience = 5 * time.Second
 )
 
-// errMoved means that another replica has written the record of a flight's key. The flight goes on by the new record.
+// errMoved means that another replica has written the record of a flight's key. The flight continues with the new record.
 var errMoved = errors.New("another replica has written the record of the claim key")
 
-// failed is the error of a store's call in a flight.
+// failed returns the error for a failed store call in a flight.
 func (s *Service) failed(err error) error {
 	if s.shared != nil && errors.Is(err, store.ErrConflict) {
 		return errMoved
@@ -35,8 +35,8 @@ func (s *Service) failed(err error) error {
 	return storeFailed(err)
 }
 
-// join records that this replica may send the record's attempt, which it did not write, and pursues it if no caller waits. From then on
-// "not sent" at the attempt's writer is no permission to go elsewhere: its write of the next attempt meets a conflict.
+// join records that this replica may send an attempt that another replica wrote. If no caller waits, this replica also pursues it from now
+// on. Afterwards a "not sent" at the attempt's writer does not permit the claim to move: the writer's record of the next attempt conflicts.
 func (k *keyed) join(ctx context.Context) error {
 	s, f, r := k.service, k.flight, k.held.Record
 	takes := f.wait == noWait && r.Replica != s.replica
@@ -72,8 +72,8 @@ func (k *keyed) check(ctx context.Context) error {
 	return nil
 }
 
-// confirm makes a flight's outcome durable before it is returned; because another replica may serve the key next, and asks no cluster
-// for a second sandbox once the record has one.
+// confirm makes a flight's outcome durable before it is returned; because another replica may serve the key next, and requests no second
+// sandbox once the record has one.
 func (k *keyed) confirm(sandbox *sandboxv1.Sandbox, failure error) (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	s.close(f)
@@ -111,7 +111,7 @@ func (k *keyed) confirm(sandbox *sandboxv1.Sandbox, failure error) (*sandboxv1.S
 	}
 }
 
-// endUnreturned ends a sandbox that this replica was given for a key that has another now, or has ended.
+// endUnreturned ends a granted sandbox whose key has ended or has another sandbox.
 func (k *keyed) endUnreturned(sandbox *sandboxv1.Sandbox) {
 	s, id, cluster := k.service, sandbox.GetId(), sandbox.GetClusterId()
 	if id == "" {
@@ -121,17 +121,18 @@ func (k *keyed) endUnreturned(sandbox *sandboxv1.Sandbox) {
 	s.endAfter(ending{cluster: cluster, id: id})
 }
 
-// errSilent means that a shared store does not respond.
+// errSilent means that the shared store does not respond.
 var errSilent = fmt.Errorf("the store did not respond within %s", storePatience)
 
-// patient bounds the calls of a shared store. While it does not respond, one call at a time tries it, and the others fail at once. Reads
-// that may be stale are apart; because one member of the store is enough for them, and its response tells nothing of the quorum.
+// patient bounds the time of each call of a shared store. While the store does not respond, one call at a time tries it, and the others
+// fail at once. Reads that may be stale have their own gate; because one member of the store can serve them, so their success says nothing
+// about the quorum.
 type patient struct {
 	store.Store
 	others, stale gate
 }
 
-// gate is what is known from calls of one sort.
+// gate is the state of one kind of calls.
 type gate struct {
 	silent, trying atomic.Bool
 }
@@ -187,18 +188,18 @@ func (p *patient) Commit(ctx context.Context, txn store.Txn) (revision uint64, e
 	return revision, err
 }
 
-// unavailable reports whether a shared store does not respond, so that what does not need it goes on.
+// unavailable reports whether an error means that the shared store does not respond, so that work without the store may continue.
 func (s *Service) unavailable(err error) bool {
 	return s.shared != nil && err != nil && problem.FromError(err).Reason == problem.Unavailable
 }
 
-// claimsOffice is held by the one replica that sweeps, and resumes the open claims of replicas that have gone.
+// claimsOffice is the name of the leadership of claims. The leader sweeps, and resumes the open claims of dead replicas.
 const claimsOffice = "claims"
 
 // resumeEvery is the interval at which the leader looks for open claims.
 const resumeEvery = 5 * time.Second
 
-// lead does what one replica does for all. Two that do it for a moment cost calls: every write is conditional.
+// lead runs the leader's work until ctx ends. Two leaders at a time only cost calls: every write is conditional.
 func (s *Service) lead(ctx context.Context) {
 	var sweeping sync.WaitGroup
 	defer sweeping.Wait()
@@ -216,7 +217,7 @@ func (s *Service) lead(ctx context.Context) {
 	}
 }
 
-// openClaims is since when each entry has been known as it is.
+// openClaims maps each entry to the time since which it has been unchanged.
 type openClaims map[ledger.Open]time.Time
 
 func (s *Service) resumeLogged(ctx context.Context, seen *openClaims, own bool) {
@@ -225,8 +226,8 @@ func (s *Service) resumeLogged(ctx context.Context, seen *openClaims, own bool) 
 	}
 }
 
-// resumeAll resumes open claims that no replica pursues: this replica's own, from before a restart or a failure of the store, or those
-// of the others.
+// resumeAll resumes open claims that no replica pursues. own selects this replica's claims, which a restart or a failure of the store left
+// open; otherwise those of the other replicas.
 func (s *Service) resumeAll(ctx context.Context, seen *openClaims, own bool) error {
 	open, err := s.ledger.Open(ctx)
 	if err != nil {
@@ -245,7 +246,7 @@ func (s *Service) resumeAll(ctx context.Context, seen *openClaims, own bool) err
 		next[o] = since
 		doubt := clockDoubt
 		if own && known {
-			doubt = 0 // it was resumed before
+			doubt = 0 // an earlier pass resumed it
 		}
 		if s.flights.of(o.KeyHash) == nil && (own || resumes(o.Replica, now.Sub(since), s.live)) {
 			errs = append(errs, s.resume(ctx, o.KeyHash, doubt))

@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// OnRestored finds the sandboxes that a cluster lost when its etcd was restored: those that were returned and that its key index
-// does not name. They are recorded as ended, so that no caller waits for them.
+// OnRestored finds the sandboxes that a cluster lost when its etcd was restored: those that were returned and that its key index does not
+// name. It records them as ended, so that no caller waits for them.
 func (s *Service) OnRestored(cluster string, holders []*federationv1.KeyHolder) {
 	s.background.RetryUntilDone(&s.restored, cluster, mostLostPause, s.forgets(cluster), func(ctx context.Context) error {
 		n, err := s.endLost(ctx, cluster, holders)
@@ -25,7 +25,8 @@ func (s *Service) OnRestored(cluster string, holders []*federationv1.KeyHolder) 
 	})
 }
 
-// endLost reads the whole ledger; because it is rare, and nothing else looks up claims by cluster. What cannot be read stays.
+// endLost records lost sandboxes as ended. It reads the whole ledger; because a restore is rare, and nothing else looks up claims by
+// cluster. Records that cannot be read stay.
 func (s *Service) endLost(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) (ended int, err error) {
 	named := make(map[string]bool, len(holders))
 	for _, h := range holders {
@@ -45,13 +46,13 @@ func (s *Service) endLost(ctx context.Context, cluster string, holders []*federa
 		}
 		return err
 	})
-	if unreadable != nil { // one for all
+	if unreadable != nil { // one line for all
 		s.log.Error(unreadable, "Could not tell of all claims whether a cluster has lost them, because records are damaged", "cluster", cluster)
 	}
 	return ended, err
 }
 
-// endIfLost asks the cluster before it writes; because the sandbox may have ended and its record be in flight.
+// endIfLost looks up the claim at the cluster before it writes; because the sandbox may have ended with its terminal record in flight.
 func (s *Service) endIfLost(ctx context.Context, hash string, h ledger.Held) (bool, error) {
 	if _, err := s.lookup(ctx, hash, h.Record); err == nil || reasonOf(err) != problem.NotFound {
 		return false, err

@@ -25,34 +25,34 @@ import (
 
 // Fleet is the hub's view of its clusters.
 type Fleet interface {
-	// View returns the router's view of an Env, nil for an unknown one.
+	// View returns the router's view of an Env, or nil for an unknown Env.
 	View(key segment.Key) *router.View
-	// UnknownEnv returns the error about an Env that no cluster has.
+	// UnknownEnv returns the error for an Env that no cluster has.
 	UnknownEnv(namespace, name string) error
-	// Faults returns what clusters tell that a person must cure before an Env's members there can serve, by cluster.
+	// Faults returns, by cluster, the faults of an Env that a person must fix before the Env's members in that cluster can serve.
 	Faults(key segment.Key) map[string]string
-	// Unserved lists the clusters that an Env has members of: those that are not registered, and those without such an Env.
+	// Unserved lists the clusters that an Env names: those that are not registered, and those without such an Env.
 	Unserved(key segment.Key) (missing, without []string)
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
 	// Awaited lists the registered clusters from which a hub that has just started still awaits a report.
 	Awaited() []string
-	// Unmet lists the registered clusters that have not said Hello to this hub process, and whose report no other replica has relayed.
+	// Unmet lists the registered clusters that have sent no Hello to this hub process and whose report no other replica has relayed.
 	Unmet() []string
 	// Unreported lists the registered clusters that have not reported to this hub process yet.
 	Unreported() []string
-	// Registration returns the uid of the cluster that has a name now; empty: none.
+	// Registration returns the uid of the cluster that now has a name, or "" if none has it.
 	Registration(clusterID string) string
 	// Forgotten reports whether an operator has forgotten the cluster with a name and uid. An unknown uid means the cluster that
 	// had the name last.
 	Forgotten(clusterID, uid string) bool
-	// ServesTeam reports whether a cluster was given an Env for claims of a team.
+	// ServesTeam reports whether a cluster's scope includes an Env for claims of a team.
 	ServesTeam(clusterID, team string, env segment.Key) bool
-	// NamedUnsent counts the claims that a cluster named and was not sent.
+	// NamedUnsent adds n claims that a cluster named but that this hub did not send to it.
 	NamedUnsent(clusterID string, n int)
 	// Reserve counts a claim in flight against a candidate of the view until a report covers it.
 	Reserve(view *router.View, index int) fleet.Reservation
-	// Explain judges every candidate of a view.
+	// Explain evaluates every candidate of a view.
 	Explain(req *router.Request, view *router.View) router.Explanation
 }
 
@@ -61,11 +61,11 @@ type Options struct {
 	Fleet      Fleet
 	Dispatcher calls.Dispatcher
 	Store      store.Store
-	// Shared is the same store where several replicas of the hub write it; nil: there is one.
+	// Shared is the same store if several replicas of the hub write it; nil if there is one replica.
 	Shared store.Shared
-	// Replica names this replica among them; by default a random name.
+	// Replica is this replica's name; by default a random one.
 	Replica string
-	// Live is a hint whether a replica is there; nil: none. A wrong one only delays claims without a waiting caller.
+	// Live is a hint whether a replica is alive; nil: there is no hint. A wrong hint only delays claims without a waiting caller.
 	Live      func(replica string) bool
 	Recovery  *recovery.State // nil: nothing was ever lost
 	Clock     clock.WithTicker
@@ -81,9 +81,9 @@ type Options struct {
 const (
 	// DefaultRetention is how long a key returns its terminal record.
 	DefaultRetention = 24 * time.Hour
-	// grace is how much longer than the worker the hub waits, so that a refusal at the deadline still arrives.
+	// grace is how much longer the hub waits than the worker, so that a refusal at the deadline still arrives.
 	grace = 2 * time.Second
-	// mostIndexPause bounds the delay of a recovery after the store has room again.
+	// mostIndexPause bounds the pause between two attempts to add a key index, and so the delay of a recovery after the store has room again.
 	mostIndexPause = 30 * time.Second
 	// mostLostPause is longer; because each try reads the whole ledger, and the cluster may be away.
 	mostLostPause = 5 * time.Minute
@@ -110,14 +110,14 @@ type Service struct {
 	endings    *endings
 	background *background.Group
 	indexes    background.Latest // key indexes that are being added to the ledger
-	restored   background.Latest // what clusters lost whose etcd was restored
+	restored   background.Latest // searches for the sandboxes that restored clusters lost
 	flights    *flights
 
-	environment environment.Environment                        // nil: none is set
-	sent        func(env segment.Key, cluster string, ok bool) // nil: none is told
+	environment environment.Environment                        // nil: claims with an environment are refused
+	sent        func(env segment.Key, cluster string, ok bool) // OnSent's function; nil: none
 }
 
-// New returns a service. Close it after the last call.
+// New returns a Service. Callers close it after the last call.
 func New(opts Options) *Service {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -149,10 +149,10 @@ func New(opts Options) *Service {
 	}
 }
 
-// Close ends the background work of returned calls, and waits for it.
+// Close stops the background work that outlives calls, and waits for it.
 func (s *Service) Close() { s.background.Close() }
 
-// InFlight counts the running claims with a key, and the background work of returned calls, also what waits for its turn (I10).
+// InFlight counts the running claims with a key and the background work that outlives calls, including waiting ends (I10).
 func (s *Service) InFlight() int {
 	_, unsent := s.endings.count()
 	return s.flights.len() + s.background.Following() + unsent

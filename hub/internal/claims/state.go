@@ -14,19 +14,19 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// standing is what is known of a claim key.
+// standing holds the facts from which the state of a claim key follows.
 type standing struct {
 	record  *ledger.Record
 	sandbox *sandboxv1.Sandbox // as its cluster shows it, or its terminal record
-	err     error              // of asking the cluster
-	flying  bool               // this hub process follows the claim
+	err     error              // the error of the lookup at the cluster
+	flying  bool               // this hub process pursues the claim
 	// forgotten: an operator removed the cluster, so the claim may go elsewhere and a sandbox counts as ended.
 	forgotten bool
 	now       time.Time
 }
 
-// stateOf decides the state of a claim key. A claim whose cluster knows nothing of it is between two clusters while this process
-// follows it, and waits for its caller's next attempt until its deadline.
+// stateOf decides the state of a claim key. If the cluster does not know the claim, the claim is between two clusters while this process
+// pursues it, and otherwise waits for its caller's next attempt until its deadline.
 func stateOf(s standing) sandboxv1.Claim_State {
 	switch {
 	case s.record.State == ledger.Ended:
@@ -50,7 +50,7 @@ func stateOf(s standing) sandboxv1.Claim_State {
 	}
 }
 
-// tell fills a claim's state and what belongs to it.
+// tell sets a claim's state and the fields that depend on it.
 func tell(c *sandboxv1.Claim, s standing) {
 	c.State = stateOf(s)
 	c.Pool = cmp.Or(s.sandbox.GetPool(), s.record.Pool)

@@ -20,16 +20,16 @@ const (
 	sweepEvery = 30 * time.Second
 	// sweepAtOnce bounds the concurrent writes of a sweep; the store groups them.
 	sweepAtOnce = 64
-	// sweepPatience bounds how long a sweep waits for the responses of one cluster, in all. What it does not ask, a sweep asks sweepLater.
+	// sweepPatience bounds the total time that a sweep waits for the responses of one cluster. Claims that it does not look up are due again
+	// after sweepLater.
 	sweepPatience, sweepLater = 10 * time.Second, 10 * time.Minute
-	// clockDoubt is how long after its deadline an accepted claim is still resumed. The deadline was written by a clock that may
-	// have been ten minutes off one way and may be ten minutes off the other way now (I11), and the hub may have been away for a
-	// while.
+	// clockDoubt is how long after its deadline an accepted claim is still resumed. The clock that wrote the deadline may have been ten
+	// minutes off in one direction and may now be ten minutes off in the other (I11), and the hub may have been down for a while.
 	clockDoubt = time.Hour
 )
 
-// Run sends clusters again the ends that they have not confirmed, until ctx ends. Once all keys are known it resumes the claims
-// without a waiting caller, and drops expired keys: of several replicas, one does so for all.
+// Run repeats unconfirmed ends until ctx ends. Once all keys are known it also resumes the claims without a waiting caller and drops
+// expired keys. With several replicas the leader does that for all.
 func (s *Service) Run(ctx context.Context) error {
 	again := s.clock.NewTicker(endingEvery)
 	defer again.Stop()
@@ -72,8 +72,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// untilRecovered returns false if ctx ends first. A cancel that returned while keys are missing is as valid as any other: its
-// sandbox must not keep running until the last cluster is back.
+// untilRecovered waits until all keys are known, and returns false if ctx ends first. Meanwhile it repeats unconfirmed ends: a cancel that
+// returned during a recovery is as valid as any other, and its sandbox must not keep running until the last cluster returns.
 func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bool {
 	poll := s.clock.NewTicker(recoveryPoll)
 	defer poll.Stop()
@@ -89,8 +89,7 @@ func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bo
 	return true
 }
 
-// takeUp pursues claims that an earlier process accepted without a waiting caller. Each gets its full time from now on: see
-// until.
+// takeUp resumes the claims that an earlier process accepted without a waiting caller. Each gets its full time from now on, see until.
 func (s *Service) takeUp(ctx context.Context) error {
 	open, err := s.ledger.Open(ctx)
 	if err != nil {
@@ -124,7 +123,8 @@ func (s *Service) resume(ctx context.Context, hash string, doubt time.Duration) 
 	return err
 }
 
-// sweepAgain sweeps until ctx ends. Ends and resumed claims do not wait for it; because a sweep waits for clusters.
+// sweepAgain sweeps until ctx ends. It has its own goroutine, so that ends and resumed claims do not wait; because a sweep waits for
+// clusters.
 func (s *Service) sweepAgain(ctx context.Context) {
 	ticker := s.clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -140,7 +140,7 @@ func (s *Service) sweepAgain(ctx context.Context) {
 	}
 }
 
-// sweep drops all that has expired, oldest first. What cannot be read stays.
+// sweep drops all expired entries, oldest first. Entries that cannot be read stay.
 func (s *Service) sweep(ctx context.Context) error {
 	now, clusters := s.clock.Now(), map[string]*asked{}
 	writes, ctx := errgroup.WithContext(ctx)
@@ -169,14 +169,14 @@ func (s *Service) sweep(ctx context.Context) error {
 			return nil
 		})
 	}
-	if unreadable != nil { // one for all; because they are found again by each sweep
+	if unreadable != nil { // one line for all; because each sweep finds them again
 		s.log.Error(unreadable, "Could not check all that has expired, because it is damaged")
 	}
 	return errors.Join(writes.Wait(), failure)
 }
 
-// expire returns the write for what is due: an ended claim is dropped. A claim that never ended is dropped only when its cluster holds
-// nothing for it; otherwise it is checked again after another retention, or soon if the cluster was not asked.
+// expire returns the write for an entry that is due. It drops an ended claim. It drops a claim that never ended only if its cluster holds
+// nothing for it. Otherwise the claim is due again after another retention, or soon if the cluster was not asked.
 func (s *Service) expire(ctx context.Context, due ledger.Due, now time.Time, clusters map[string]*asked) (write func() error, err error) {
 	hash := due.KeyHash
 	if hash == "" {
@@ -219,14 +219,14 @@ func (s *Service) expire(ctx context.Context, due ledger.Due, now time.Time, clu
 	}, nil
 }
 
-// asked is how long a sweep may still wait for a cluster's responses, and whether one has failed.
+// asked is the time that a sweep may still wait for a cluster's responses, and whether a request has failed.
 type asked struct {
 	left   time.Duration
 	failed bool
 }
 
-// holdsNothing reports whether a claim's cluster says that it holds nothing for it. In one sweep a cluster is not asked again after it
-// failed to respond, or after sweepPatience in all.
+// holdsNothing reports whether a claim's cluster says that it holds nothing for the claim. Within one sweep, a cluster is not asked again
+// after it failed to respond, or after a total of sweepPatience.
 func (s *Service) holdsNothing(ctx context.Context, hash string, r *ledger.Record, c *asked) bool {
 	if c.left <= 0 {
 		return false

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/hub/internal/ledger"
 )
 
-// sketch is the sandbox of a claim without a known Pod.
+// sketch returns the sandbox of a claim whose Pod is not known.
 func sketch(req *sandboxv1.CreateSandboxRequest, phase sandboxv1.Phase) *sandboxv1.Sandbox {
 	return &sandboxv1.Sandbox{
 		Namespace: req.GetNamespace(), Env: req.GetEnv(), Image: req.GetImage(), Team: req.GetTeam(), User: req.GetUser(),
@@ -20,28 +20,28 @@ func sketch(req *sandboxv1.CreateSandboxRequest, phase sandboxv1.Phase) *sandbox
 	}
 }
 
-// sketchOf is the sandbox of a claim as its record has it.
+// sketchOf returns the sandbox of a claim from the claim's record.
 func sketchOf(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, phase sandboxv1.Phase) *sandboxv1.Sandbox {
 	s := sketch(req, phase)
 	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
 	return s
 }
 
-// canceled is the terminal record of a claim that was cancelled before its sandbox was known.
+// canceled returns the terminal record of a claim that was cancelled before its sandbox was known.
 func canceled(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
 	s := sketchOf(req, r, sandboxv1.Phase_ENDED)
 	s.StopReason, s.TerminatedAt = "Canceled", timestamppb.New(now)
 	return s
 }
 
-// releasedEnd is the terminal record of a released sandbox, until its own arrives.
+// releasedEnd returns the terminal record of a released sandbox. It is used until the sandbox's own record arrives.
 func releasedEnd(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
 	s := canceled(req, r, now)
 	s.StopReason = "Released"
 	return s
 }
 
-// endForgotten is the end of a claim whose cluster was forgotten while it had its sandbox.
+// endForgotten returns the terminal record of a claim whose cluster was forgotten while it had the sandbox.
 func endForgotten(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
 	s := canceled(req, r, now)
 	s.StopReason, s.FailureReason = "Failed", "ClusterForgotten"
@@ -49,8 +49,8 @@ func endForgotten(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now tim
 	return s
 }
 
-// lost is the record for a key whose sandbox was returned once and is unknown to its cluster now: it ended, and the reason was
-// lost.
+// lost returns the terminal record for a key whose sandbox was returned once and is now unknown to its cluster: it ended, and the reason
+// was lost.
 func lost(req *sandboxv1.CreateSandboxRequest, r *ledger.Record) *sandboxv1.Sandbox {
 	s := sketchOf(req, r, sandboxv1.Phase_ENDED)
 	s.StopReason, s.FailureReason = "Failed", "RecordLost"

@@ -15,11 +15,11 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// DefaultStartupTimeout applies where neither the request nor the pool has one.
+// DefaultStartupTimeout applies if neither the request nor the pool sets a timeout.
 const DefaultStartupTimeout = 2 * time.Minute
 
-// resolve validates a create request and returns it with every default filled in, without its wait mode. The result is sent to
-// the worker, and a retry with the same key is compared to it; what the sandbox's daemon gets is in neither.
+// resolve validates a create request and returns it with all defaults set and without its wait mode. The result is sent to the worker and
+// compared with retries of the same key. It does not include the fields for the sandbox's daemon.
 func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandboxv1.CreateSandboxRequest, error) {
 	if in.GetNamespace() == "" {
 		in = proto.CloneOf(in)
@@ -36,7 +36,7 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandbo
 		return nil, err
 	}
 	out := proto.CloneOf(in)
-	validate.DropBelongings(out) // they go to the sandbox's daemon alone: they are neither stored nor sent to a worker
+	validate.DropBelongings(out) // only the sandbox's daemon gets them: they are neither stored nor sent to a worker
 	if may := p.Clusters(team, in.GetNamespace(), in.GetEnv()); may != nil {
 		if out.Clusters, err = within(in, may); err != nil {
 			return nil, err
@@ -47,7 +47,7 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandbo
 	return out, nil
 }
 
-// within returns the clusters of a request that its caller may use: those that it prefers first.
+// within returns the clusters that the caller may use, the request's preferred ones first.
 func within(in *sandboxv1.CreateSandboxRequest, may []string) ([]string, error) {
 	out := slices.DeleteFunc(slices.Clone(in.GetClusters()), func(id string) bool { return !slices.Contains(may, id) })
 	if in.GetRequireClusters() && len(out) == 0 {
@@ -62,7 +62,7 @@ func within(in *sandboxv1.CreateSandboxRequest, may []string) ([]string, error) 
 	return out, nil
 }
 
-// resolve is the function of that name, with the hub's own rules.
+// resolve is the function resolve plus the hub's own rules.
 func (s *Service) resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandboxv1.CreateSandboxRequest, error) {
 	req, err := resolve(in, p)
 	if err == nil && s.strict {
@@ -74,7 +74,7 @@ func (s *Service) resolve(in *sandboxv1.CreateSandboxRequest, p principal.Princi
 	return req, nil
 }
 
-// withKey names the claim key in an error.
+// withKey adds the claim key to an error.
 func withKey(err error, key string) error {
 	if err == nil || key == "" {
 		return err
