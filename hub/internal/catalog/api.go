@@ -28,11 +28,11 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1000
-	// latestTimeout bounds how long a call waits for the store before it counts on what is known.
+	// latestTimeout bounds how long a call waits for the store before it uses what this replica knows.
 	latestTimeout = 500 * time.Millisecond
 )
 
-// read returns the manifest of a request, as it is stored, after the checks that need no other cluster.
+// read returns the manifest of a request in its stored form, after the checks that need no other cluster.
 func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struct) (manifest.Object, *record, error) {
 	before := s.latest(ctx, ref)
 	if in == nil {
@@ -64,7 +64,7 @@ func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	return o, before, checkParts(ctx, before.objects()...)
 }
 
-// check returns a manifest as it is stored, after the checks that need no other cluster and no caller.
+// check returns a manifest in its stored form, after the checks that need no other cluster and no caller.
 func (s *Service) check(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record) (manifest.Object, error) {
 	var old manifest.Object
 	if before != nil {
@@ -80,7 +80,7 @@ func (s *Service) check(ctx context.Context, ref manifest.Ref, o manifest.Object
 	return o, nil
 }
 
-// refused tells what an API server would refuse, in its words.
+// refused returns the error that an API server would return.
 func refused(ctx context.Context, o, before manifest.Object) error {
 	err := manifest.Check(ctx, o, before)
 	if err == nil {
@@ -96,7 +96,7 @@ func refused(ctx context.Context, o, before manifest.Object) error {
 	return p
 }
 
-// open are the reserved keys that users may set, as the clusters' admission policies have them.
+// open lists the reserved keys that users may set. The clusters' admission policies have the same list.
 var open = []string{
 	v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, v1alpha1.AllowedImagesAnnotationKey,
 	v1alpha1.AllowedContainersAnnotationKey, v1alpha1.SandboxTemplateDocsAnnotationKey,
@@ -134,7 +134,7 @@ func dropReserved(o manifest.Object) {
 	}
 }
 
-// checkClusters refuses a request with an Env's parts in clusters that the caller may not see.
+// checkClusters returns an error for a manifest with parts in clusters that the caller may not see.
 func checkClusters(ctx context.Context, o manifest.Object) error {
 	for _, id := range o.Clusters() {
 		if err := principal.From(ctx).CheckPart(o.Namespace(), o.Name(), id); err != nil {
@@ -144,7 +144,8 @@ func checkClusters(ctx context.Context, o manifest.Object) error {
 	return nil
 }
 
-// checkParts refuses what concerns stored manifests of an Env with parts in clusters that the caller may not see, and names none of these.
+// checkParts returns an error if stored manifests of an Env have parts in clusters that the caller may not see. The error does not name
+// these clusters.
 func checkParts(ctx context.Context, all ...manifest.Object) error {
 	for _, o := range all {
 		if err := principal.From(ctx).CheckParts(o.Namespace(), o.Name(), o.Clusters()); err != nil {
@@ -154,8 +155,8 @@ func checkParts(ctx context.Context, all ...manifest.Object) error {
 	return nil
 }
 
-// seenParts returns whether the caller may see an Env's part in a cluster, or that a cluster has a template. A cluster that the caller may
-// see for another Env is none for this one.
+// seenParts returns a function that reports whether the caller may see an Env's part, or a template, in a cluster. For an Env, a cluster
+// that the caller may see only because of another Env does not count.
 func seenParts(ctx context.Context, ref manifest.Ref) func(cluster string) bool {
 	p := principal.From(ctx)
 	if ref.Kind != manifest.EnvKind {
@@ -172,7 +173,7 @@ func templateRef(name string) manifest.Ref {
 	return manifest.Ref{Kind: manifest.TemplateKind, Name: name}
 }
 
-// put stores a manifest, nil: its removal. A manifest that is there already changes nothing.
+// put stores a manifest, or its removal if o is nil. If the record already has the manifest, put changes nothing.
 func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record, expected int32) error {
 	if before != nil && expected != 0 && expected != before.Revision || before == nil && expected != 0 {
 		return problem.InvalidField("revision", fmt.Sprint(expected), "the revision that is there: get it, change that, and put it again")
@@ -191,7 +192,7 @@ func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, 
 	return s.replace(ctx, r, before)
 }
 
-// floor is the latest revision that a cluster was found to have.
+// floor returns the latest revision that a cluster was found to have.
 func (s *Service) floor(ref manifest.Ref) int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +226,7 @@ func (s *Service) replace(ctx context.Context, r, before *record) error {
 	return s.write(ctx, r, before, history[:min(len(history), maxRevisions)])
 }
 
-// room refuses one more object of a kind than the hub keeps.
+// room returns an error if the hub keeps no more objects of a kind.
 func (s *Service) room(kind string) error {
 	n, removed, most := 0, 0, map[string]int{manifest.EnvKind: maxEnvs, manifest.TemplateKind: maxTemplates}[kind]
 	for _, r := range s.state.Load().records {
@@ -282,7 +283,7 @@ func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest)
 
 func unknown(ref manifest.Ref) error { return problem.New(problem.NotFound, "%s", ref.Missing()) }
 
-// find returns what is there and not removed.
+// find returns the record of an object that is not removed.
 func (s *Service) find(ctx context.Context, ref manifest.Ref) (*record, error) {
 	if r := s.latest(ctx, ref); r != nil && !r.removed() {
 		return r, nil
@@ -290,8 +291,9 @@ func (s *Service) find(ctx context.Context, ref manifest.Ref) (*record, error) {
 	return nil, unknown(ref)
 }
 
-// latest returns an object's record, nil for none. Where other replicas write the store it takes up what the store has; because the caller
-// may have just written that at another replica. If the store does not answer soon, what is known counts.
+// latest returns an object's record, or nil if there is none. If other replicas write the store too, it first reads the entry from the
+// store; because the caller may have just written it at another replica. If the store does not respond soon, it returns what this replica
+// knows.
 func (s *Service) latest(ctx context.Context, ref manifest.Ref) *record {
 	key := keyOf(ref)
 	if _, shared := s.opts.Store.(store.Shared); shared {
@@ -304,10 +306,10 @@ func (s *Service) latest(ctx context.Context, ref manifest.Ref) *record {
 	return s.state.Load().records[key]
 }
 
-// Entry returns what the catalogue has of an Env, nil: nothing.
+// Entry returns the catalogue's entry of an Env, or nil if there is none.
 func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandboxv1.CatalogEntry, error) {
 	ref := envRef(key.Namespace, key.Name)
-	if full { // a list shows what is known
+	if full { // a list shows what this replica knows
 		s.latest(ctx, ref)
 	}
 	state := s.state.Load()
@@ -326,7 +328,7 @@ func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandb
 	return entry, nil
 }
 
-// Envs lists the Envs of a namespace, "": of all.
+// Envs lists the Envs of a namespace; an empty namespace means all.
 func (s *Service) Envs(namespace string) (out []segment.Key) {
 	for _, r := range s.state.Load().records {
 		if r.Ref.Kind == manifest.EnvKind && !r.removed() && (namespace == "" || namespace == r.Ref.Namespace) {
@@ -358,7 +360,7 @@ func (s *Service) revisions(ctx context.Context, ref manifest.Ref) (*sandboxv1.L
 	if err != nil {
 		return nil, err
 	}
-	for i := range history { // an earlier manifest may be of more clusters than the last one
+	for i := range history { // an earlier manifest may name more clusters than the last one
 		if o, err := manifest.Parse(history[i].Manifest); err == nil && checkParts(ctx, o) != nil {
 			history[i].Manifest = nil
 		}

@@ -28,11 +28,11 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// Fleet is what is known of clusters.
+// Fleet is the hub's view of its clusters.
 type Fleet interface {
 	ClusterIDs() []string
 	Env(key segment.Key) *sandboxv1.Env
-	// Serves reports whether a cluster was given an Env.
+	// Serves reports whether a cluster's scope includes an Env.
 	Serves(clusterID string, key segment.Key) bool
 }
 
@@ -42,9 +42,9 @@ type Options struct {
 	Fleet     Fleet
 	Calls     calls.Dispatcher            // to every cluster
 	Connected func(clusterID string) bool // to this replica
-	// Source is where manifests are written instead of by the API; nil: by the API.
+	// Source is the hub's own cluster if manifests are written there; nil if the API writes them.
 	Source Source
-	// Figures judge the claims of a stage; nil: none are known.
+	// Figures count the claims of a rollout's stage; nil: no counts are known.
 	Figures *Figures
 	Clock   clock.WithTicker
 	Log     logr.Logger
@@ -56,19 +56,19 @@ type Service struct {
 	id    string
 	state atomic.Pointer[state]
 
-	mu      sync.Mutex // of changes of the state, floors and wakes
+	mu      sync.Mutex // guards changes of state, floors and wakes
 	floors  map[string]int32
-	wakes   map[string]chan struct{} // of the clusters that are given their part here
+	wakes   map[string]chan struct{} // by cluster, for the clusters to which this replica delivers
 	changed chan struct{}
 }
 
-// state is what is known of the store. It does not change.
+// state is this replica's copy of the store. It is immutable.
 type state struct {
 	records map[string]*record // by key
 	fates   map[string]fates   // by cluster
 }
 
-// New returns a Service that knows what the store has.
+// New returns a Service that has loaded the store.
 func New(ctx context.Context, o Options) (*Service, error) {
 	s := &Service{opts: o, floors: map[string]int32{}, wakes: map[string]chan struct{}{}, changed: make(chan struct{}, 1)}
 	s.state.Store(&state{})
@@ -136,8 +136,8 @@ func (n *state) put(e store.Entry) error {
 	return nil
 }
 
-// tell wakes the couriers of the clusters that a change concerns; because a thousand that each look at a thousand records after each change
-// take all of the hub's processors. The caller holds the lock.
+// tell wakes the couriers of the clusters that a change concerns; because a thousand couriers that each examine a thousand records after
+// each change would take all of the hub's processors. Called with the lock held.
 func (s *Service) tell(concerns func(cluster string) bool) {
 	for cluster, c := range s.wakes {
 		if concerns(cluster) {
@@ -154,14 +154,14 @@ func wake(c chan struct{}) {
 	}
 }
 
-// lacks reports whether a change may be later than what is known.
+// lacks reports whether a change may be later than the state.
 func (n *state) lacks(e store.Event) bool {
 	name, isObject := strings.CutPrefix(e.Key, objectPrefix)
 	known := n.records[name]
 	return !isObject || known == nil || e.Revision > known.stored
 }
 
-// apply takes up changes that are later than what is known.
+// apply applies the changes that are later than the state.
 func (s *Service) apply(events []store.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +171,7 @@ func (s *Service) apply(events []store.Event) {
 	}
 	next := &state{records: maps.Clone(before.records), fates: maps.Clone(before.fates)}
 	var news []string // keys of records
-	var told []string // clusters of which another replica has told what became of the catalogue; its last word may be an older one
+	var told []string // clusters whose status another replica wrote; the event may be older than the state
 	for _, e := range events {
 		name, isObject := strings.CutPrefix(e.Key, objectPrefix)
 		if !next.lacks(e) {
@@ -203,7 +203,7 @@ func (s *Service) apply(events []store.Event) {
 	})
 }
 
-// noted takes up what became of the catalogue in a cluster, which is stored.
+// noted sets the stored status of the catalogue in a cluster.
 func (s *Service) noted(cluster string, all fates) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *Service) noted(cluster string, all fates) {
 	wake(s.changed)
 }
 
-// Run follows the store, gives clusters their parts, and moves rollouts on, until ctx ends.
+// Run follows the store, delivers clusters their parts, and advances rollouts, until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	if shared, ok := s.opts.Store.(store.Shared); ok {
@@ -236,7 +236,8 @@ func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
 	return wallclock.Sleep(ctx, s.opts.Clock, d) == nil
 }
 
-// write stores a record in place of another one, nil: of none, with its history; nil: that stays.
+// write stores a record and its history, provided that the stored record is still before. A nil before means that there is none. A nil
+// history stays unchanged.
 func (s *Service) write(ctx context.Context, r, before *record, history []revision) error {
 	key := keyOf(r.Ref)
 	value, err := json.Marshal(r)

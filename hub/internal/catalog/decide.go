@@ -11,15 +11,15 @@ import (
 	"navix.sh/atoll/pkg/manifest"
 )
 
-// part is what one cluster is to have of one record.
+// part is the desired state of one record in one cluster.
 type part struct {
 	ref      manifest.Ref
 	revision int32
-	latest   int32           // the record's own: a rollout may keep a cluster at an earlier one
-	whole    manifest.Object // with the segments of all clusters; nil: the cluster is to have nothing
+	latest   int32           // the record's own revision: a rollout may keep a cluster at an earlier one
+	whole    manifest.Object // with the segments of all clusters; nil: the cluster must have nothing
 }
 
-// of returns what a cluster is to have, and false if that is nothing.
+// of returns a cluster's share of the manifest, and false if the cluster must have nothing.
 func (p part) of(cluster string) (manifest.Object, bool) {
 	if p.whole == nil {
 		return nil, false
@@ -27,7 +27,8 @@ func (p part) of(cluster string) (manifest.Object, bool) {
 	return p.whole.Part(cluster)
 }
 
-// target returns what a cluster is to have of a record, as far as a rollout has come. known is false while it is to have what it has.
+// target returns a cluster's desired part of a record at the present stage of its rollout. known is false if the cluster must keep what it
+// has.
 func (r *record) target(cluster string) (p part, known bool) {
 	p = part{ref: r.Ref, revision: r.Revision, latest: r.Revision}
 	whole, in := r.object, r.in
@@ -43,19 +44,20 @@ func (r *record) target(cluster string) (p part, known bool) {
 	return p, true
 }
 
-// concerns reports whether a record, nil: none, says what a cluster is to have. A template may be that of any Env.
+// concerns reports whether a record determines what a cluster must have; r may be nil. A template concerns every cluster, because any Env
+// may use it.
 func (r *record) concerns(cluster string) bool {
 	return r != nil && (r.Ref.Kind == manifest.TemplateKind || r.in.Has(cluster) || r.Rollout != nil && r.Rollout.in.Has(cluster))
 }
 
-// wanted is the revision that a cluster is to have.
+// wanted returns the revision that a cluster must have.
 func (s *state) wanted(r *record, cluster string) int32 {
 	p, _ := r.target(cluster)
 	return p.revision
 }
 
-// parts returns what a cluster is to have, and what it is to have no more. serves: which Envs it was given. own: it is
-// the hub's own cluster, which has what was taken from it.
+// parts returns the parts that a cluster must have, those that it must not have any more, and the Envs that are withheld because the
+// cluster may not serve them. own is true for the hub's own cluster, which already has the objects that were taken from it.
 func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) (have, gone []part, withheld []manifest.Ref) {
 	named := map[string]bool{}
 	for _, r := range s.records {
@@ -92,15 +94,15 @@ func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) 
 	return have, gone, withheld
 }
 
-// pending is what has to be sent to a cluster.
+// pending holds the parts that must be sent to a cluster.
 type pending struct {
 	apply, remove []part
 	newer         map[string]int32 // revisions of the cluster that are later than the catalogue's latest
 }
 
-// decide compares what a cluster is to have with what it has, by key. Nothing is removed that the cluster has in a later revision (I4), and
-// nothing that no record is about (I5). told: what became of each; because an equal number alone is no proof of an equal manifest.
-// A cluster that a rollout holds back keeps what it has of the revisions that the rollout replaces.
+// decide compares a cluster's desired parts with the revisions that it holds, by key. It removes nothing that the cluster has in a later
+// revision (I4), and nothing without a record (I5). told is the status of each manifest; because an equal revision number alone does not
+// prove an equal manifest. A cluster that a rollout holds back keeps the revisions that the rollout replaces.
 func decide(have, gone []part, held map[string]int32, told fates, again func(key string, revision int32) bool) (out pending) {
 	out.newer = map[string]int32{}
 	for _, p := range have {
@@ -126,14 +128,14 @@ func decide(have, gone []part, held map[string]int32, told fates, again func(key
 		}
 	}
 	slices.SortFunc(out.apply, func(a, b part) int { return a.ref.Compare(b.ref) })  // templates before the Envs that name them
-	slices.SortFunc(out.remove, func(a, b part) int { return b.ref.Compare(a.ref) }) // and after them
+	slices.SortFunc(out.remove, func(a, b part) int { return b.ref.Compare(a.ref) }) // and removed after them
 	return out
 }
 
 // maxBatch bounds the bytes of the manifests in one call.
 const maxBatch = 256 << 10
 
-// batches are the objects of calls to a cluster: a few at a time, so that none is too large or takes too long.
+// batches splits parts into the objects of several calls to a cluster, so that no call is too large or takes too long.
 func batches(cluster string, parts []part) (out [][]*federationv1.CatalogObject, err error) {
 	size := 0
 	for _, p := range parts {
@@ -159,5 +161,5 @@ func (f fates) took(key string, revision int32) bool {
 	return f[key].State == sandboxv1.CatalogCluster_APPLIED && f[key].Revision == revision
 }
 
-// same reports whether two clusters' fates are equal.
+// same reports whether two sets of fates are equal.
 func (f fates) same(other fates) bool { return maps.Equal(f, other) }

@@ -20,16 +20,17 @@ import (
 )
 
 const (
-	// lookEvery is how often couriers look which clusters are attached here, and whether something is due.
+	// lookEvery is the interval at which the hub checks which clusters are attached here, and couriers check whether something is due.
 	lookEvery = time.Second
-	// stepEvery is how late a courier notices what no record says, as another scope of its cluster.
+	// stepEvery is the delay after which a courier notices changes that no record shows, such as a new scope of its cluster.
 	stepEvery = 10 * time.Second
-	// restFactor is how many times as long as its last step a courier rests, lookEvery at most. A step looks at the whole catalogue and stores
-	// all of the cluster's fates: while much changes, one takes up many changes.
+	// restFactor determines how long a courier rests after a step: this factor times the step's duration, at most lookEvery. A step examines
+	// the whole catalogue and stores all of the cluster's fates, so while much changes, one step should cover many changes.
 	restFactor = 3
-	// askEvery is how often a cluster is asked what it has: what was removed there by hand comes back.
+	// askEvery is the interval at which a cluster is asked which revisions it has, so that objects that were removed there by hand are
+	// restored.
 	askEvery = time.Minute
-	// retryAfter is the pause before what a cluster did not take is sent again.
+	// retryAfter is the pause before a part that a cluster did not take is sent again.
 	retryAfter = 20 * time.Second
 )
 
@@ -52,27 +53,27 @@ func (s *Service) deliver(ctx context.Context) {
 	}
 }
 
-// courier gives one cluster its part.
+// courier delivers one cluster's part.
 type courier struct {
 	*Service
 	cluster string
 	wake    chan struct{}
 
-	held  map[string]int32 // revisions by key, as the cluster said; nil: not known
+	held  map[string]int32 // revisions by key, as the cluster reported; nil: not known
 	asked time.Time
 	moved time.Time // when the last step began
-	owes  bool      // the fates are not stored
+	owes  bool      // the latest fates are not stored yet
 	tried map[string]attempt
 	fates fates
 }
 
-// attempt is what was sent and not taken.
+// attempt is a revision that was sent and not taken.
 type attempt struct {
 	revision int32
 	at       time.Time
 }
 
-// courier returns the courier of a cluster that has none; nil: it has one.
+// courier returns a new courier for a cluster, or nil if the cluster has one.
 func (s *Service) courier(cluster string) *courier {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +92,7 @@ func (c *courier) end() {
 	delete(c.wakes, c.cluster)
 }
 
-// run gives the cluster its part for as long as it is attached here.
+// run delivers the cluster's part while the cluster is attached here.
 func (c *courier) run(ctx context.Context) {
 	defer c.end()
 	for woken := true; ctx.Err() == nil && c.opts.Connected(c.cluster); {
@@ -135,7 +136,7 @@ func (c *courier) step(ctx context.Context) error {
 	state, now := c.state.Load(), c.opts.Clock.Now()
 	if len(state.records) == 0 {
 		c.held = nil
-		return nil // it costs nothing while it is not used
+		return nil // an unused catalogue costs nothing
 	}
 	if c.held == nil || now.Sub(c.asked) >= askEvery {
 		if err := c.ask(ctx); err != nil {
@@ -172,7 +173,7 @@ func (c *courier) step(ctx context.Context) error {
 	return err
 }
 
-// newer tells of what the cluster has from a catalogue that was later than this one.
+// newer records the revisions of the cluster that are later than the catalogue's.
 func (c *courier) newer(state *state, revisions map[string]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +186,7 @@ func (c *courier) newer(state *state, revisions map[string]int32) {
 	}
 }
 
-// note tells of what this cluster, the hub's own, has without being given it.
+// note records the status of the objects that this cluster, the hub's own, has without a delivery.
 func (c *courier) note(state *state) {
 	for key, r := range state.records {
 		if r.Source != nil && r.Ref.Kind == manifest.EnvKind && r.in.Has(c.cluster) {
@@ -194,8 +195,8 @@ func (c *courier) note(state *state) {
 	}
 }
 
-// ask has the cluster tell what it has of this catalogue. What it has of another one counts as absent; because the worker then refuses what
-// is sent, and callers see that.
+// ask requests the revisions that the cluster has of this catalogue. Objects of another catalogue count as absent; because the worker then
+// refuses what is sent, and callers see the refusal.
 func (c *courier) ask(ctx context.Context) error {
 	result, err := c.call(ctx, c.cluster, &federationv1.CatalogCall{Mode: federationv1.CatalogCall_LIST})
 	if err != nil {
@@ -253,7 +254,7 @@ var states = map[federationv1.CatalogOutcome_State]sandboxv1.CatalogCluster_Stat
 	federationv1.CatalogOutcome_PENDING:  sandboxv1.CatalogCluster_PENDING,
 }
 
-// take notes the outcomes of what was sent, and of nothing else (I15).
+// take records the outcomes of the objects that were sent, and of no others (I15).
 func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.CatalogResult) {
 	outcomes := map[string]*federationv1.CatalogOutcome{}
 	for _, o := range result.GetOutcomes() {
@@ -285,7 +286,7 @@ func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.
 	}
 }
 
-// forget drops what the cluster neither has nor is to have.
+// forget drops the status of objects that the cluster neither has nor must have.
 func (c *courier) forget(have []part, withheld []manifest.Ref) {
 	concerned := map[string]bool{}
 	for _, p := range have {
@@ -302,7 +303,7 @@ func (c *courier) forget(have []part, withheld []manifest.Ref) {
 	}
 }
 
-// save stores what became of each manifest, for the other replicas and for callers. A failure loses nothing: it is told again.
+// save stores the cluster's fates for the other replicas and for callers. After a failure a later step stores them.
 func (c *courier) save(ctx context.Context) {
 	if c.owes = !c.fates.same(c.state.Load().fates[c.cluster]); !c.owes {
 		return

@@ -14,8 +14,8 @@ import (
 const (
 	figureStep = 10 * time.Second
 	figures    = 60     // steps that are kept: ten minutes
-	maxFigures = 20_000 // Envs × clusters; what is more is not counted
-	// fewClaims is how many claims say something about a stage.
+	maxFigures = 20_000 // pairs of Env and cluster; further ones are not counted
+	// fewClaims is the number of claims from which a stage is judged.
 	fewClaims = 5
 )
 
@@ -37,7 +37,7 @@ type figure struct {
 	sent, failed int32
 }
 
-// NewFigures returns figures of no claims.
+// NewFigures returns Figures without claims.
 func NewFigures(c clock.PassiveClock) *Figures {
 	return &Figures{clock: c, rows: map[figureKey]*[figures]figure{}}
 }
@@ -71,7 +71,7 @@ func (f *Figures) Sent(env segment.Key, cluster string, ok bool) {
 	}
 }
 
-// drop forgets what had no claim for ten minutes. The caller holds the lock.
+// drop removes the rows without a claim in the last ten minutes. Called with the lock held.
 func (f *Figures) drop(now int64) {
 	for key, row := range f.rows {
 		latest := int64(0)
@@ -84,12 +84,12 @@ func (f *Figures) drop(now int64) {
 	}
 }
 
-// Since returns how many claims of an Env clusters were sent after a time, of the last ten minutes, and how many of these failed.
+// Since returns how many claims of an Env were sent to clusters after a time, within the last ten minutes, and how many of these failed.
 func (f *Figures) Since(env segment.Key, clusters []string, since time.Time) (sent, failed int) {
 	if f == nil {
 		return 0, 0
 	}
-	from := max(stepOf(since)+1, stepOf(f.clock.Now())-figures+1) // the step of since has claims from before it
+	from := max(stepOf(since)+1, stepOf(f.clock.Now())-figures+1) // the step of since also has earlier claims
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, cluster := range clusters {

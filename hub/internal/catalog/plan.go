@@ -21,8 +21,8 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// PlanEnv asks each cluster that has, or would have, a part of an Env what the change would do there. A plan is for a caller that may see
-// all parts, as the change is.
+// PlanEnv asks each cluster that has, or would have, a part of an Env which changes it would make. Like the change itself, a plan requires
+// a caller that may see all parts.
 func (s *Service) PlanEnv(ctx context.Context, in *sandboxv1.PlanEnvRequest) (*sandboxv1.PlanEnvResponse, error) {
 	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 		revision = before.Revision + 1
 	}
 	seen := seenParts(ctx, ref)
-	// The checks are of what is there and of what would be; a rollout that is over began with a manifest that may be of more clusters.
+	// The checks cover the present and the planned manifest. A rollout that is over may have begun with a manifest for more clusters.
 	ids := slices.DeleteFunc(s.concerned(state, ref, o, before), func(id string) bool { return !seen(id) })
 	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids)), Warnings: s.warnings(ctx, o)}
 	var asked sync.WaitGroup
@@ -69,7 +69,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	return out, nil
 }
 
-// concerned lists the clusters that a change is about.
+// concerned lists the clusters that a change concerns.
 func (s *Service) concerned(state *state, ref manifest.Ref, o manifest.Object, before *record) (ids []string) {
 	if ref.Kind == manifest.EnvKind {
 		ids = o.Clusters()
@@ -130,7 +130,7 @@ func (s *Service) planAt(ctx context.Context, cluster string, p part) *sandboxv1
 	return out
 }
 
-// pools tells what becomes of an Env's pools in a cluster: those that it reports, and those that the changes name.
+// pools lists the changes to an Env's pools in a cluster: those that the cluster reports, and those that the changes name.
 func (s *Service) pools(out *sandboxv1.PlannedCluster, key segment.Key, changes []string) {
 	for _, c := range s.opts.Fleet.Env(key).GetClusters() {
 		if c.GetClusterId() != out.GetClusterId() {
@@ -158,8 +158,8 @@ func (s *Service) pools(out *sandboxv1.PlannedCluster, key segment.Key, changes 
 	}
 }
 
-// afterChange says what becomes of a pool that a change of its Env does not reach by itself. A pool of another template, instance type or
-// resources is not what the Env asks for: its member is Inconsistent, and no claim goes there.
+// afterChange describes the effect on a pool that a change of its Env does not reach by itself. A pool of another template, instance type
+// or resources does not match the Env: its member is Inconsistent, and gets no claims.
 func afterChange(path string) string {
 	for _, shape := range []string{"spec.templateRef", ".config.inlineResources", ".config.instanceType", ".config.multiplier"} {
 		if strings.Contains(path, shape) {
@@ -169,9 +169,9 @@ func afterChange(path string) string {
 	return "it goes on as it was made until atollctl envs refresh; idle Pods are replaced then"
 }
 
-// ImportEnv takes an Env that was applied in the clusters into the catalogue. Where clusters differ in more than their segments, what
-// most of them have counts, and the differences are told. Nothing is put into the catalogue while a cluster cannot be asked; because the
-// Env would lack its part, and a later import is refused.
+// ImportEnv adds an Env that was applied in the clusters to the catalogue. If clusters differ in more than their segments, the version that
+// most of them have is used, and the differences are returned. ImportEnv fails if a cluster cannot be asked; because the Env would lack
+// that cluster's part, and a later import is refused.
 func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest) (*sandboxv1.ImportEnvResponse, error) {
 	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func (s *Service) readAt(ctx context.Context, cluster string, ref manifest.Ref) 
 	return o.Clean(), nil
 }
 
-// merge joins parts. The first of those that are alike but for their segments, of most, gives the rest.
+// merge joins parts to one manifest. Fields outside the segments come from the first part of the largest group that agrees on them.
 func merge(parts []manifest.Object, from []string) (manifest.Object, []string) {
 	votes := make([]int, len(parts))
 	best := 0
@@ -277,7 +277,7 @@ func merge(parts []manifest.Object, from []string) (manifest.Object, []string) {
 	return manifest.Join(order), differences
 }
 
-// shared returns the differences of two parts but for what is each cluster's own.
+// shared returns the differences of two parts, without the fields that belong to each cluster.
 func shared(a, b manifest.Object) []string {
 	return slices.DeleteFunc(manifest.Diff(a, b), func(change string) bool {
 		return strings.HasPrefix(change, "spec.clusters") || strings.HasPrefix(change, "spec.autoscaling.groups")

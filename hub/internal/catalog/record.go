@@ -41,10 +41,10 @@ type record struct {
 	Revision int32           `json:"revision"`
 	Changed  time.Time       `json:"changed"`
 	By       string          `json:"by,omitempty"`
-	Manifest json.RawMessage `json:"manifest,omitempty"` // none: it is removed
+	Manifest json.RawMessage `json:"manifest,omitempty"` // none: the object is removed
 	Rollout  *rollout        `json:"rollout,omitempty"`
-	Source   *origin         `json:"source,omitempty"` // nil: it was put by the API
-	Undo     bool            `json:"undo,omitempty"`   // it gave an earlier manifest back
+	Source   *origin         `json:"source,omitempty"` // nil: the API wrote it
+	Undo     bool            `json:"undo,omitempty"`   // an undo restored an earlier manifest
 
 	object manifest.Object  // of Manifest
 	in     sets.Set[string] // the clusters that object names
@@ -59,24 +59,24 @@ type revision struct {
 	Manifest json.RawMessage `json:"manifest,omitempty"`
 }
 
-// fate is what became of a manifest in a cluster.
+// fate is the status of a manifest in a cluster.
 type fate struct {
-	Revision int32                          `json:"r"` // that the cluster has
+	Revision int32                          `json:"r"` // the revision that the cluster has
 	State    sandboxv1.CatalogCluster_State `json:"s"`
 	Reason   string                         `json:"w,omitempty"`
 	Message  string                         `json:"m,omitempty"`
-	// Tried is the revision of the record that State is about; 0: not known, as in entries of earlier releases.
+	// Tried is the record's revision to which State applies; 0: not known, as in entries of earlier releases.
 	Tried int32 `json:"t,omitempty"`
-	// Generation of the object as the cluster wrote it; 0: not known.
+	// Generation is the object's generation after the cluster wrote it; 0: not known.
 	Generation int64 `json:"g,omitempty"`
 }
 
-// notDelivered is what became of a manifest that a cluster was not seen to take. revision: that it has.
+// notDelivered returns the fate of a manifest that the cluster was not seen to take. revision is the one that the cluster has.
 func notDelivered(revision int32) fate {
 	return fate{Revision: revision, State: sandboxv1.CatalogCluster_PENDING, Reason: "NotDelivered", Message: "the cluster has not got it yet"}
 }
 
-// fates are those of one cluster.
+// fates holds the fates of one cluster.
 type fates map[string]fate // by key
 
 func keyOf(r manifest.Ref) string { return r.Kind + "/" + r.Namespace + "/" + r.Name }
@@ -99,7 +99,8 @@ func (r *record) prepare(stored uint64) (err error) {
 	return nil
 }
 
-// objects are the manifests that clusters have parts of an Env by: what an open rollout holds back is of the one before.
+// objects returns the manifests from which clusters have parts of an Env. During an open rollout these include the previous manifest, for
+// the clusters that are held back.
 func (r *record) objects() []manifest.Object {
 	switch {
 	case r == nil:
@@ -110,7 +111,7 @@ func (r *record) objects() []manifest.Object {
 	return []manifest.Object{r.object}
 }
 
-// clusters are those that have, or had, a part of an Env.
+// clusters lists the clusters that have, or had, a part of an Env.
 func (r *record) clusters() (out []string) {
 	if out = r.object.Clusters(); r.Rollout != nil && r.Rollout.before != nil {
 		out = append(out, r.Rollout.before.Clusters()...)
@@ -130,7 +131,7 @@ func toStruct(data []byte) (*structpb.Struct, error) {
 	return out, nil
 }
 
-// show returns the entry as callers see it, with the clusters that they may see.
+// show returns the entry for a caller, with only the clusters that the caller may see.
 func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*sandboxv1.CatalogEntry, error) {
 	out := &sandboxv1.CatalogEntry{Revision: r.Revision, Changed: timestamppb.New(r.Changed), ChangedBy: r.By, Removed: r.removed()}
 	var err error

@@ -21,24 +21,24 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// rollEvery is how often rollouts are looked at.
+// rollEvery is the interval at which rollouts are evaluated.
 const rollEvery = time.Second
 
-// waitsForResume is the reason of a pause that the plan asks for.
+// waitsForResume is the reason of a pause that the plan requires.
 const waitsForResume = "WaitsForResume"
 
-// stageNotReady is the reason of a rollout that waits for members of its stage, and of one that has waited for too long.
+// stageNotReady is the reason of a rollout that waits, or has waited too long, for members of its stage.
 const stageNotReady = "StageNotReady"
 
-// rollout is a change of an Env that goes in stages.
+// rollout is a change of an Env in stages.
 type rollout struct {
 	Plan         manifest.Plan           `json:"plan"`
 	From         json.RawMessage         `json:"from,omitempty"` // none: there was no Env
 	FromRevision int32                   `json:"fromRevision,omitempty"`
 	State        sandboxv1.Rollout_State `json:"state"`
-	Stage        int                     `json:"stage"` // current one, from 0
-	Begun        int                     `json:"begun"` // how many of its clusters, in order; see Plan.AtOnce
-	Since        time.Time               `json:"since"` // of state or stage
+	Stage        int                     `json:"stage"` // index of the current stage
+	Begun        int                     `json:"begun"` // number of clusters of the stage that have begun, in order; see Plan.AtOnce
+	Since        time.Time               `json:"since"` // time of the last change of state or stage
 	ReadySince   time.Time               `json:"readySince,omitzero"`
 	Reason       string                  `json:"reason,omitempty"`
 	Message      string                  `json:"message,omitempty"`
@@ -47,7 +47,7 @@ type rollout struct {
 	in     sets.Set[string] // the clusters that before names
 }
 
-// holdsBack reports whether a cluster is to keep what it had.
+// holdsBack reports whether a cluster must keep its previous revision.
 func (r *rollout) holdsBack(cluster string) bool {
 	if r == nil || r.State != sandboxv1.Rollout_RUNNING && r.State != sandboxv1.Rollout_PAUSED {
 		return false
@@ -55,7 +55,7 @@ func (r *rollout) holdsBack(cluster string) bool {
 	return !slices.Contains(slices.Concat(r.begun()...), cluster)
 }
 
-// begun are the clusters of each stage that are to have the revision.
+// begun returns, by stage, the clusters that must have the new revision.
 func (r *rollout) begun() [][]string {
 	out := slices.Clone(r.Plan.Stages[:r.Stage+1])
 	if r.Plan.MaxUnavailable != "" {
@@ -78,7 +78,7 @@ func (r *rollout) show(of *record) *sandboxv1.Rollout {
 	return out
 }
 
-// stateOf returns what callers see of a stage.
+// stateOf returns a stage's state for callers.
 func (r *rollout) stateOf(stage int) string {
 	undone := r.State == sandboxv1.Rollout_UNDONE
 	switch {
@@ -95,17 +95,17 @@ func (r *rollout) stateOf(stage int) string {
 	}
 }
 
-// stage begins a rollout where a manifest has a plan and there is something that changes.
+// stage starts a rollout if the manifest has a plan and replaces an earlier one.
 func (s *Service) stage(r *record, o manifest.Object, before *record) error {
 	if o == nil || r.Ref.Kind != manifest.EnvKind {
 		return nil
 	}
 	plan, err := manifest.PlanOf(o)
 	if err != nil || plan == nil || before == nil || before.removed() {
-		return err // an Env that is new has no claims to protect
+		return err // a new Env has no claims to protect
 	}
 	from, revision := before.Manifest, before.Revision
-	if before.Rollout.open() { // clusters that were not reached have what was there before it
+	if before.Rollout.open() { // clusters that it did not reach have the earlier manifest
 		from, revision = before.Rollout.From, before.Rollout.FromRevision
 	}
 	r.Rollout = &rollout{Plan: *plan, From: from, FromRevision: revision, State: sandboxv1.Rollout_RUNNING, Since: r.Changed,
@@ -117,12 +117,12 @@ func (r *rollout) open() bool {
 	return r != nil && (r.State == sandboxv1.Rollout_RUNNING || r.State == sandboxv1.Rollout_PAUSED)
 }
 
-// health is what is known of the clusters of a stage.
+// health is the known state of a stage's clusters.
 type health struct {
-	waiting []string // what is not ready, and why
-	unready int      // how many of the current stage's clusters are not
-	failed  string   // what a person must cure; empty: nothing
-	// Claims that the clusters were sent since the stage began.
+	waiting []string // the clusters and members that are not ready, with reasons
+	unready int      // number of the current stage's clusters that are not ready
+	failed  string   // a failure that a person must fix; empty: none
+	// Claims sent to the clusters since the stage began, and how many of them failed.
 	sent, failures int
 }
 
@@ -131,7 +131,7 @@ func (p health) fails(limit float64) bool {
 	return limit > 0 && p.sent >= fewClaims && float64(p.failures) > limit*float64(p.sent)
 }
 
-// next decides how a running rollout goes on, and whether that changes it. undo: everything goes back.
+// next decides the next state of a running rollout. changed is false if the state stays. undo is true if the rollout must be undone.
 func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool) {
 	out = r
 	fail := func(reason, message string) (undo bool) {
@@ -178,7 +178,7 @@ func (r rollout) next(h health, now time.Time) (out rollout, changed, undo bool)
 	return out.advance(now), true, false
 }
 
-// more is how many clusters of the stage may have begun, by how many of those that have are ready.
+// more returns how many clusters of the stage may have begun, given how many of those that have begun are ready.
 func (r rollout) more(h health) int {
 	stage := len(r.Plan.Stages[r.Stage])
 	if r.Plan.MaxUnavailable == "" {
@@ -194,7 +194,7 @@ func (r rollout) advance(now time.Time) rollout {
 	return r
 }
 
-// roll moves rollouts on until ctx ends. Each replica does; the store lets one of them write.
+// roll advances rollouts until ctx ends. Every replica does this; the store lets one of them write.
 func (s *Service) roll(ctx context.Context) {
 	var swept time.Time
 	for s.sleep(ctx, rollEvery) {
@@ -221,7 +221,7 @@ func (s *Service) roll(ctx context.Context) {
 	}
 }
 
-// tombstones are kept for this long at least: a cluster that was away longer keeps what it has.
+// tombstones is the minimum time for which a tombstone is kept. A cluster that was away for longer keeps what it has.
 const tombstones = 30 * 24 * time.Hour
 
 func (s *Service) move(ctx context.Context, r *record, next rollout, undo bool) error {
@@ -233,7 +233,7 @@ func (s *Service) move(ctx context.Context, r *record, next rollout, undo bool) 
 	return s.write(ctx, &moved, r, nil)
 }
 
-// undo gives every cluster an earlier manifest, as a new revision; none: the Env is removed.
+// undo gives every cluster an earlier manifest as a new revision. A nil manifest removes the Env.
 func (s *Service) undo(ctx context.Context, r *record, reason, message, by string, to json.RawMessage) error {
 	now := s.opts.Clock.Now().UTC()
 	back := &record{Ref: r.Ref, Revision: r.Revision + 1, Changed: now, By: by, Manifest: to, Source: r.Source, Undo: true}
@@ -250,7 +250,7 @@ func (s *Service) undo(ctx context.Context, r *record, reason, message, by strin
 	return s.write(ctx, back, r, history[:min(len(history), maxRevisions)])
 }
 
-// health looks at the clusters of all stages that have begun, by what they report.
+// health gathers the state of the clusters of all stages that have begun, from their reports.
 func (s *Service) health(r *record) (out health) {
 	state := s.state.Load()
 	reported := map[string]*sandboxv1.EnvCluster{}
@@ -290,8 +290,8 @@ func (s *Service) health(r *record) (out health) {
 	return out
 }
 
-// unready returns why a member cannot serve, "" if it can. One that has served since the change may lack ready Pods for a moment, between
-// a sandbox that ended and the Pod that replaces its own.
+// unready returns why a member cannot serve, or "" if it can. A member that has served since the change may briefly lack ready Pods,
+// between the end of a sandbox and the start of the Pod that replaces its own.
 func unready(m *sandboxv1.EnvMember, served bool) string {
 	switch {
 	case m.GetState() == "Missing":
@@ -313,7 +313,7 @@ func (s *Service) GetRollout(ctx context.Context, in *sandboxv1.GetRolloutReques
 	return ofClusters(s.showRollout(r), seenParts(ctx, r.Ref)), nil
 }
 
-// ofClusters leaves out of a rollout the clusters that its caller does not see, and a message that may name them. It changes the rollout.
+// ofClusters removes from a rollout the clusters that the caller does not see, and a message that may name them. It modifies the rollout.
 func ofClusters(r *sandboxv1.Rollout, sees func(cluster string) bool) *sandboxv1.Rollout {
 	hidden := func(id string) bool { return !sees(id) }
 	for _, stage := range r.GetStages() {
@@ -324,7 +324,7 @@ func ofClusters(r *sandboxv1.Rollout, sees func(cluster string) bool) *sandboxv1
 	return r
 }
 
-// showRollout is what a rollout is, and, while it runs, what it waits for.
+// showRollout returns a rollout's state and, while it runs, what it waits for.
 func (s *Service) showRollout(r *record) *sandboxv1.Rollout {
 	out := r.Rollout.show(r)
 	if out.GetState() != sandboxv1.Rollout_RUNNING {
@@ -414,10 +414,10 @@ func (s *Service) undoTo(ctx context.Context, r *record, to int32) error {
 	return s.undo(ctx, r, "UndoneByUser", "by "+principal.From(ctx).Name, principal.From(ctx).Name, back)
 }
 
-// back chooses the manifest that an undo gives to every cluster: that of a revision, or for 0 what the record's rollout began with, or else
-// the one before (pure). After an undo it wants a revision; because every cluster would get at once what was taken back.
+// back chooses the manifest for an undo (pure): that of revision to. If to is 0, it is the manifest with which the record's rollout began,
+// or else the previous one. After an undo, to must be set; because otherwise every cluster would at once get the revision that was undone.
 func (r *record) back(history []revision, to int32) (json.RawMessage, error) {
-	undo := r.Undo || r.Rollout != nil && r.Rollout.State == sandboxv1.Rollout_UNDONE // the latter in records of earlier releases
+	undo := r.Undo || r.Rollout != nil && r.Rollout.State == sandboxv1.Rollout_UNDONE // the latter for records of earlier releases
 	if to == 0 && !undo && r.Rollout != nil && len(r.Rollout.From) > 0 {
 		return r.Rollout.From, nil
 	}

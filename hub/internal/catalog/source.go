@@ -17,11 +17,11 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Source is the hub's own cluster, where manifests are written instead of by the API.
+// Source is the hub's own cluster, in which manifests are written instead of through the API.
 type Source interface {
-	// Own reports whether a cluster is the hub's own, and false while that is not known.
+	// Own reports whether a cluster is the hub's own; known is false while that is not known.
 	Own(cluster string) (own, known bool)
-	// Has reports whether an object is there for the catalogue to take.
+	// Has reports whether the hub's own cluster has an object for the catalogue.
 	Has(ctx context.Context, ref manifest.Ref) (bool, error)
 }
 
@@ -29,32 +29,32 @@ type Source interface {
 type Sourced struct {
 	UID        string
 	Generation int64
-	By         string // who wrote it
+	By         string // the user who wrote it
 	Manifest   manifest.Object
 }
 
-// origin is what a record was last taken from. Its manifest may be another one: after a rollback.
+// origin describes the object from which a record was last taken. After a rollback the record's manifest differs from it.
 type origin struct {
 	UID        string `json:"uid"`
 	Generation int64  `json:"generation"`
 	Hash       string `json:"hash"` // of the manifest
 	Revision   int32  `json:"revision"`
-	// SetBack: the object went back to an earlier generation. It is taken again once it has changed from there.
+	// SetBack means that the object went back to an earlier generation. It is taken again once it has changed from there.
 	SetBack bool `json:"setBack,omitempty"`
 }
 
-// taken says what becomes of an object.
+// taken is the action for an object.
 type taken int
 
 const (
-	takeNothing taken = iota // it is what was taken
-	takeNote                 // nothing that clusters get; the origin has changed
+	takeNothing taken = iota // the object is unchanged
+	takeNote                 // the manifest for clusters is unchanged, but the origin has changed
 	takeIt
-	takeSetBack // it has gone back; it is noted, and not taken
+	takeSetBack // the object has gone back: note that, and do not take it
 	stillSetBack
 )
 
-// weigh compares an object with what was last taken, nil: nothing (pure).
+// weigh compares an object with the origin that was last taken (pure). A nil origin means that nothing was taken.
 func (o *origin) weigh(uid string, generation int64, hash string) taken {
 	switch {
 	case o == nil || o.UID != uid:
@@ -71,7 +71,7 @@ func (o *origin) weigh(uid string, generation int64, hash string) taken {
 	return takeIt
 }
 
-// Take makes an object of the hub's own cluster the catalogue's, after the checks that a call of the API meets.
+// Take stores an object of the hub's own cluster in the catalogue, after the same checks as for a call of the API.
 func (s *Service) Take(ctx context.Context, in Sourced) error {
 	ctx = principal.With(ctx, principal.Principal{Name: clip.Text(in.By, maxMessage), AllTeams: true, AllNamespaces: true})
 	ref := in.Manifest.Ref()
@@ -125,14 +125,14 @@ func setBack(r *record) error {
 			"The catalogue keeps what it has; change the object to decide what holds", r.Source.Revision)
 }
 
-// note writes where a record comes from, and leaves the rest.
+// note writes a record's origin, and changes nothing else.
 func (s *Service) note(ctx context.Context, before *record, from *origin) error {
 	noted := *before
 	noted.Source = from
 	return s.write(ctx, &noted, before, nil)
 }
 
-// checkStages refuses a plan that would hold the hub's own cluster back: it has the object as soon as it is written.
+// checkStages returns an error for a plan that would hold the hub's own cluster back: that cluster has the object as soon as it is written.
 func (s *Service) checkStages(o manifest.Object) error {
 	plan, err := manifest.PlanOf(o)
 	if err != nil || plan == nil {
@@ -159,7 +159,7 @@ func (s *Service) Drop(ctx context.Context, ref manifest.Ref, by string) error {
 	return s.replace(ctx, &record{Ref: ref}, before)
 }
 
-// writable refuses a change by the API of what is written in the hub's own cluster.
+// writable returns an error if manifests are written in the hub's own cluster, and so not through the API.
 func (s *Service) writable(ref manifest.Ref) error {
 	if s.opts.Source == nil {
 		return nil
@@ -168,7 +168,7 @@ func (s *Service) writable(ref manifest.Ref) error {
 		"repository (atoll-hub --catalog=kubernetes)", ref)
 }
 
-// removable is writable for a removal: what has no object in the hub's cluster can be removed by the API alone.
+// removable is writable for a removal: only the API can remove a record that has no object in the hub's cluster.
 func (s *Service) removable(ctx context.Context, ref manifest.Ref) error {
 	if s.opts.Source == nil {
 		return nil
@@ -183,7 +183,7 @@ func (s *Service) removable(ctx context.Context, ref manifest.Ref) error {
 	return nil
 }
 
-// owned is what became of a record in the hub's own cluster, which has the object that it was taken from.
+// owned returns the fate of a record in the hub's own cluster, which has the object from which the record was taken.
 func (r *record) owned() fate {
 	if r.Source.Revision == r.Revision && !r.Source.SetBack {
 		return fate{Revision: r.Revision, State: sandboxv1.CatalogCluster_APPLIED}
@@ -192,15 +192,15 @@ func (r *record) owned() fate {
 		Message: "the hub's own cluster has the object as it is written there; change it there"}
 }
 
-// Standing is how an object of the hub's own cluster stands.
+// Standing summarizes the state of an object of the hub's own cluster in all clusters.
 type Standing struct {
 	State   sandboxv1.CatalogCluster_State // the worst of all clusters
 	Message string
-	// Of conditions Reconciling and Stalled; empty: the condition is not there.
+	// Reconciling and Stalled are the reasons of these conditions; empty: the condition is absent.
 	Reconciling, Stalled string // reasons
 }
 
-// Standing tells how far the catalogue has come with an object, in the state of its store.
+// Standing returns the Standing of an object, from this replica's copy of the store.
 func (s *Service) Standing(ref manifest.Ref) (out Standing, err error) {
 	state := s.state.Load()
 	r := state.records[keyOf(ref)]
@@ -214,7 +214,7 @@ func (s *Service) Standing(ref manifest.Ref) (out Standing, err error) {
 	return stand(entry), nil
 }
 
-// stand sums up an entry (pure).
+// stand summarizes an entry (pure).
 func stand(entry *sandboxv1.CatalogEntry) Standing {
 	out := Standing{State: sandboxv1.CatalogCluster_APPLIED}
 	worse := []sandboxv1.CatalogCluster_State{
@@ -268,5 +268,5 @@ func (s *Standing) rolls(reconciling, what string) {
 	}
 }
 
-// Changes gets a value after every change of what the catalogue knows; one reader gets them.
+// Changes returns a channel that gets a value after every change of the state. It has one reader.
 func (s *Service) Changes() <-chan struct{} { return s.changed }

@@ -21,13 +21,13 @@ import (
 	"navix.sh/atoll/pkg/visibility"
 )
 
-// Templates serves the service Templates.
+// Templates implements the service Templates.
 type Templates struct {
 	sandboxv1.UnimplementedTemplatesServer
 	*Service
 }
 
-// visible reports whether the caller sees a template: by its visibility, unless all teams are its own.
+// visible reports whether the caller sees a template: by the template's visibility, or because all teams are the caller's own.
 func visible(ctx context.Context, o manifest.Object) bool {
 	p := principal.From(ctx)
 	if p.AllTeams && p.User == "" {
@@ -48,7 +48,7 @@ func visible(ctx context.Context, o manifest.Object) bool {
 	return visibility.Caller{Team: p.Team, User: p.User}.Sees(t.Spec.Visibility)
 }
 
-// checkVisible refuses an Env of a template that its author does not see. Workers check the same by the Env's namespace.
+// checkVisible returns an error for an Env whose author does not see its template. Workers check the same by the Env's namespace.
 func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
 	if o.Kind() != manifest.EnvKind {
 		return nil
@@ -59,7 +59,7 @@ func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
 	return nil
 }
 
-// seen refuses what is about a template that the caller does not see, in the words of one that is not there.
+// seen returns the error of a missing template if the caller does not see the template.
 func (t Templates) seen(ctx context.Context, name string) error {
 	if r := t.latest(ctx, templateRef(name)); r != nil && !r.removed() && !visible(ctx, r.object) {
 		return unknown(r.Ref)
@@ -73,7 +73,7 @@ func (t Templates) GetTemplate(ctx context.Context, in *sandboxv1.GetTemplateReq
 	if err != nil {
 		return nil, err
 	}
-	if !visible(ctx, r.object) { // in the words of one that is not there
+	if !visible(ctx, r.object) { // the same error as for a missing template
 		return nil, unknown(r.Ref)
 	}
 	return t.shown(ctx, r, true)

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// forgettable reports whether a tombstone has done its work.
+// forgettable reports whether a tombstone is no longer needed.
 func (s *Service) forgettable(r *record) bool {
 	if !r.removed() || s.opts.Clock.Since(r.Changed) < tombstones {
 		return false
@@ -28,7 +28,7 @@ func (s *Service) forget(ctx context.Context, r *record) {
 	s.remove(ctx, objectPrefix+keyOf(r.Ref), r.stored, historyPrefix+keyOf(r.Ref))
 }
 
-// remove deletes an entry of the store that has a revision, and others with it. What fails is done the next time.
+// remove deletes an entry of the store if it has the given revision, and others with it. If that fails, a later round retries it.
 func (s *Service) remove(ctx context.Context, key string, stored uint64, also ...string) {
 	revision, err := s.opts.Store.Commit(ctx, store.Txn{
 		If: []store.Condition{{Key: key, Revision: stored}}, Deletes: append([]string{key}, also...),
@@ -38,11 +38,10 @@ func (s *Service) remove(ctx context.Context, key string, stored uint64, also ..
 	}
 }
 
-// sweepEvery is how often forgotten clusters are looked for.
+// sweepEvery is the interval at which the status of forgotten clusters is removed.
 const sweepEvery = time.Hour
 
-// sweep removes what became of the catalogue in clusters that were forgotten; because tombstones wait for it. A cluster that comes back is
-// asked what it has.
+// sweep removes the status of forgotten clusters; because tombstones wait for it. A cluster that returns is asked which revisions it has.
 func (s *Service) sweep(ctx context.Context) {
 	registered := sets.New(s.opts.Fleet.ClusterIDs()...)
 	for id := range s.state.Load().fates {

@@ -12,13 +12,14 @@ import (
 	"navix.sh/atoll/pkg/manifest"
 )
 
-// Bounds of warnings: each, and the names in it.
+// Bounds of the number of warnings, and of the names in one warning.
 const (
 	maxWarnings      = 10
 	maxWarningsNames = 10
 )
 
-// warnings returns what in a manifest is allowed and probably a mistake: a template that the catalogue lacks, or an unknown cluster.
+// warnings lists the parts of a manifest that are allowed but probably a mistake: a template that the catalogue lacks, or an unknown
+// cluster.
 func (s *Service) warnings(ctx context.Context, o manifest.Object) (out []string) {
 	if o == nil || o.Kind() != manifest.EnvKind {
 		return nil
