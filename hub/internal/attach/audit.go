@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/audit"
 )
 
-// record writes whether a cluster was admitted. A cluster that connects again and again has a few lines a minute, and a count.
+// record audits whether a cluster was admitted. For a cluster that connects again and again it writes a few lines a minute, with a count.
 func (s *Server) record(ctx context.Context, clusterID string, refused *federationv1.Refused, err error) {
 	if s.opts.Audit == nil {
 		return
@@ -36,7 +36,7 @@ func (s *Server) record(ctx context.Context, clusterID string, refused *federati
 	s.opts.Audit.Fold(clusterID+"\x00"+string(e.Outcome), e)
 }
 
-// recordRenewal writes that a cluster asked for another certificate. Refusals have a few lines a minute, and a count.
+// recordRenewal audits that a cluster requested another certificate. For repeated refusals it writes a few lines a minute, with a count.
 func (c *conn) recordRenewal(ctx context.Context, issued bool) {
 	log := c.opts.Audit
 	if log == nil {

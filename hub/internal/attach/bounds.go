@@ -16,27 +16,27 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Bounds of a worker's input besides its reports, which package fleet bounds.
+// Bounds of a worker's input other than reports, which package fleet bounds.
 const (
-	// maxAnswer is the size up to which a worker fills a response, plus the envelope.
+	// maxAnswer is the maximum size of a worker's response, plus the envelope.
 	maxAnswer = link.MaxFrame + 64<<10
 	// maxMessage and maxDetails bound the error in a response, which is returned to the caller.
 	maxMessage = 4 << 10
 	maxDetails = 16 << 10
 	// maxRecord bounds a terminal record: a claim's labels, metadata and hooks take less than half of it.
 	maxRecord = 256 << 10
-	// maxUnacknowledged bounds a Hello; a worker keeps 8192.
+	// maxUnacknowledged bounds the unacknowledged responses in a Hello. A worker keeps 8192.
 	maxUnacknowledged = 32_768
 	maxSandboxID      = 128
 )
 
-// unsendable responds to a dispatch that no frame can carry, which is its caller's error.
+// unsendable returns the response to a dispatch that fits no frame. That is the caller's error.
 func unsendable(err error) *federationv1.Answer {
 	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
 		Error: errorOf(problem.New(problem.Invalid, "the request cannot be sent to a cluster: %w", err))}
 }
 
-// bounded returns the response, or a substitute for a response that is too large to pass on. A claim may have taken a Pod.
+// bounded returns the response, or an unclear one if it is too large to pass on: a claim may have taken a Pod.
 func bounded(a *federationv1.Answer) *federationv1.Answer {
 	if size := proto.Size(a); size > maxAnswer || len(a.GetSandbox().GetId()) > maxSandboxID {
 		return &federationv1.Answer{Id: a.GetId(), Disposition: federationv1.Disposition_UNCLEAR,
@@ -61,8 +61,8 @@ func errorOf(err *problem.Error) *federationv1.Error {
 	return &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}
 }
 
-// storable returns the records that can be stored. A record that no worker can have is left out, and acknowledged with the
-// others; because the worker would send it again unchanged.
+// storable returns the records that can be stored. It drops records that no worker can have. They are acknowledged with the others; because
+// the worker would send them again unchanged.
 func storable(records []*federationv1.EndedSandbox) (kept []*federationv1.EndedSandbox, dropped int) {
 	kept = slices.DeleteFunc(slices.Clone(records), func(r *federationv1.EndedSandbox) bool {
 		return proto.Size(r) > maxRecord || len(r.GetSandbox().GetId()) > maxSandboxID

@@ -15,25 +15,25 @@ import (
 
 // Authority issues clusters' certificates.
 type Authority interface {
-	// Trust returns what clusters are to trust, and a channel that closes when that changes.
+	// Trust returns the CAs that clusters must trust, and a channel that is closed when they change.
 	Trust() (authority.Trust, <-chan struct{})
-	// Renew issues a certificate of a cluster, or says in it why not.
+	// Renew issues a certificate for a cluster, or returns a Certificate with the reason why not.
 	Renew(ctx context.Context, clusterID, uid string, csr []byte) *federationv1.Certificate
-	// Pause is how long a cluster that got a certificate is not asked for another request.
+	// Pause returns how long a cluster that got a certificate is not asked for another request.
 	Pause() time.Duration
 }
 
 const (
-	// offerEvery is how often a worker gets CAs that it has not acknowledged.
+	// offerEvery is the interval at which a worker gets CAs that it has not acknowledged.
 	offerEvery = 30 * time.Second
-	// A worker is asked for a certificate request again after a quarter of what is left of its certificate's life, within these.
+	// A worker is asked again for a certificate request after a quarter of the remaining lifetime of its certificate, within these bounds.
 	minAskAgain, maxAskAgain = 5 * time.Second, 30 * time.Second
 	// lookAgain bounds a wait; because the wall clock may be stepped.
 	lookAgain = time.Minute
 )
 
-// certify keeps what a worker trusts equal to what the hub's CA says, and its certificate from ending, until ctx ends. A worker whose
-// certificate comes from files is left alone.
+// certify keeps the CAs that a worker trusts equal to the hub's, and renews its certificate, until ctx ends. It does nothing for a worker
+// whose certificate comes from files.
 func (c *conn) certify(ctx context.Context) {
 	if c.opts.Authority == nil || !c.managed {
 		return
@@ -83,7 +83,7 @@ func (c *conn) send(ctx context.Context, frame *federationv1.HubFrame) {
 	}
 }
 
-// certifying is what a stream's worker was asked for.
+// certifying is the state of the trust and renewal requests of one stream.
 type certifying struct {
 	issuer          string
 	issued, expires time.Time
@@ -92,19 +92,19 @@ type certifying struct {
 	offerAt, askAt  time.Time
 }
 
-// urgent reports whether a tenth of the certificate's life is left.
+// urgent reports whether less than a tenth of the certificate's lifetime is left.
 func (t *certifying) urgent(now time.Time) bool {
 	return !t.expires.IsZero() && t.expires.Sub(now) < link.Lifetime(t.issued, t.expires)/10
 }
 
-// certifyStep is what to send now, and how long to wait.
+// certifyStep says what to send now, and how long to wait.
 type certifyStep struct {
 	trust bool
 	renew string // the reason; empty: not now
 	wait  time.Duration
 }
 
-// decide decides by the hub's clock, and notes what is sent.
+// decide returns the next step by the hub's clock, and records what is sent.
 func (t *certifying) decide(now time.Time, trust authority.Trust, trusts string) certifyStep {
 	out := certifyStep{wait: lookAgain}
 	sooner := func(at time.Time) { out.wait = max(0, min(out.wait, at.Sub(now))) }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxAcks bounds the hub's memory for a worker that sends but does not read. A worker that reads has at most its credit
-	// window of reports and a few heartbeats in flight.
+	// maxAcks bounds the hub's memory for a worker that sends but does not read. A worker that reads has in flight at most its credit window
+	// of reports and a few heartbeats.
 	maxAcks = 256
 	// maxEnded bounds the records that wait for the store; the worker sends a dropped record again.
 	maxEnded = 4
@@ -29,13 +29,13 @@ const (
 // conn is one attached stream.
 type conn struct {
 	clusterID string
-	origin    callID // of its dispatches, without their numbers
+	origin    callID // id of its dispatches, without their numbers
 	session   *fleet.Session
 	orphans   *orphans
-	reported  func()                        // frees its slot
-	hold      func()                        // keeps new calls back until the cluster's next stream
-	back      func()                        // wakes the cluster's newest stream
-	elsewhere func(*federationv1.RelayLost) // tells the other replicas
+	reported  func()                        // frees its report slot
+	hold      func()                        // holds new calls until the cluster's next stream
+	back      func()                        // makes the cluster's newest stream release owed sandboxes
+	elsewhere func(*federationv1.RelayLost) // sends open calls to the other replicas
 	owes      chan struct{}                 // has a token when a release is owed
 	managed   bool                          // the hub may renew its certificate
 	requests  chan *federationv1.CertificateRequest
@@ -44,7 +44,7 @@ type conn struct {
 
 	redirected atomic.Bool
 	renewing   atomic.Bool            // its worker got a new certificate
-	offered    atomic.Pointer[string] // the hash of the CAs that its worker was sent last; nil: none
+	offered    atomic.Pointer[string] // the hash of the CAs that were last sent to its worker; nil: none
 	turn       func(urgent bool) bool
 	ending     func() // called before done is closed
 	opts       Options
@@ -55,7 +55,7 @@ type conn struct {
 	table *table
 	done  chan struct{} // closed when the stream has ended
 
-	dispatches chan *call // unbuffered: a received call is about to be sent
+	dispatches chan *call // unbuffered: the writer sends a call as soon as it receives it
 	acks       chan *federationv1.HubFrame
 	foreign    chan *federationv1.HubFrame
 	sent       chan struct{} // has a token when a foreign frame was sent
@@ -64,10 +64,10 @@ type conn struct {
 	marks      marks
 }
 
-// markEvery is how often a worker gets a new mark of the ledger, if that has come further.
+// markEvery is the interval at which a worker gets a new mark of the ledger, if the ledger has advanced.
 const markEvery = 10 * time.Second
 
-// marks are the ledger's marks of one stream. Its reader owns them.
+// marks is the state of the ledger's marks of one stream. The stream's reader owns it.
 type marks struct {
 	at   time.Time
 	last *federationv1.LedgerMark
@@ -124,8 +124,8 @@ var (
 	errEndOfFlow = status.Error(codes.Unavailable, "the worker closed the stream")
 )
 
-// serve runs the stream. Returning ends it, which unblocks Send and Recv; the reader and the writer are therefore not waited for
-// before the handler returns, and touch nothing but the stream and channels afterwards.
+// serve runs the stream. Its return ends the stream, which unblocks Send and Recv. So serve does not wait for the reader and the writer,
+// and afterwards they use nothing but the stream and channels.
 func (c *conn) serve(stream stream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	var own sync.WaitGroup
@@ -191,13 +191,13 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		default: // not acknowledged, so the worker sends it again
 		}
 	case *federationv1.WorkerFrame_TrustAck:
-		if sent := c.offered.Load(); sent != nil && *sent == body.TrustAck.GetHash() { // else the record would be written for each one
+		if sent := c.offered.Load(); sent != nil && *sent == body.TrustAck.GetHash() { // otherwise each ack would cause a write of the record
 			c.session.Trusted(*sent)
 		}
 	case *federationv1.WorkerFrame_CertificateRequest:
 		select {
 		case c.requests <- body.CertificateRequest:
-		default: // one is looked at; it asks again
+		default: // one is being processed; the worker requests again
 		}
 	case *federationv1.WorkerFrame_Hello, *federationv1.WorkerFrame_Begin:
 		return status.Error(codes.FailedPrecondition, "the stream has begun already")
@@ -240,7 +240,8 @@ func (c *conn) answer(a *federationv1.Answer) {
 	}
 }
 
-// pump moves foreign segments to the writer, one frame at a time: until it is sent the fleet merges new changes, and makes no other one.
+// pump passes foreign segments to the writer, one frame at a time. Until a frame is sent, the fleet merges new changes and makes no other
+// frame.
 func (c *conn) pump(ctx context.Context) error {
 	for number := uint64(1); ; number++ {
 		f, err := c.session.NextForeign(ctx)
@@ -305,7 +306,7 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 				err = stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Redirect{Redirect: &federationv1.Redirect{Reason: reason}}})
 			case frame := <-c.foreign:
 				err = stream.Send(frame)
-				c.sent <- struct{}{} // has room: no other frame comes before the token is taken
+				c.sent <- struct{}{} // never blocks: pump takes the token before it passes the next frame
 			}
 		}
 		if err != nil {
@@ -314,7 +315,8 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 	}
 }
 
-// sendLeaves reports claims whose callers have left. The same goroutine sent the claims, so no such report overtakes its claim.
+// sendLeaves tells the worker of claims whose callers have left. The same goroutine sent the claims, so no such message overtakes its
+// claim.
 func (c *conn) sendLeaves(stream stream) error {
 	left := c.table.leave()
 	if len(left) == 0 {

@@ -21,14 +21,14 @@ import (
 
 // Errors of a dispatch itself.
 var (
-	// ErrNotConnected: the call was not sent and had no effect.
+	// ErrNotConnected means that the call was not sent and had no effect.
 	ErrNotConnected = calls.ErrNotConnected
-	// ErrUnclear: the call was sent, and its outcome is unknown.
+	// ErrUnclear means that the call was sent and its outcome is unknown.
 	ErrUnclear = errors.New("outcome unclear")
 )
 
-// maxAbandoned bounds the claims that a stream remembers after their callers left, so that a late sandbox can be released. A
-// worker runs as many calls at a time.
+// maxAbandoned bounds the claims that a stream remembers after their callers left, so that a late sandbox can be released. A worker runs at
+// most as many calls at a time.
 const maxAbandoned = 32_768
 
 const releaseTimeout = 30 * time.Second
@@ -44,8 +44,8 @@ func (c *call) frame() *federationv1.HubFrame {
 	return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: c.dispatch}}
 }
 
-// movesOn reports whether the caller should try another cluster instead of waiting: only for a claim without a key; because two
-// clusters may both serve it, and only the orphan's cluster would notice.
+// movesOn reports whether the caller should try another cluster instead of waiting. That is true only for a claim without a key; because
+// two clusters may then both serve it, which only the orphan's cluster would notice.
 func (c *call) movesOn() bool {
 	claim := c.dispatch.GetClaim()
 	return claim != nil && claim.GetKeyHash() == ""
@@ -60,7 +60,7 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	if d.Ledger == nil { // set by the replica that made the call
 		d.Ledger = c.opts.Ledger.Mark()
 	}
-	// A shorter timeout stays: its caller waits longer than the worker, to learn the outcome.
+	// A shorter timeout stays: the caller waits longer than the worker, to learn the outcome.
 	if left, ok := wallclock.Left(ctx); ok && (d.Timeout == nil || left < d.Timeout.AsDuration()) {
 		d.Timeout = durationpb.New(left)
 	}
@@ -125,14 +125,14 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 	return nil, unclear
 }
 
-// table finds the caller for a response.
+// table maps responses to their callers.
 type table struct {
 	mu        sync.Mutex
 	closed    bool
 	last      uint64
 	waiting   map[uint64]*call
 	abandoned map[uint64]struct{}
-	leaving   []uint64 // the abandoned calls that the worker has not been sent
+	leaving   []uint64 // abandoned calls that the worker has not been told of
 }
 
 func newTable() *table {
@@ -156,8 +156,8 @@ func (t *table) forget(c *call) {
 	delete(t.waiting, c.dispatch.GetId())
 }
 
-// abandon drops a call that was sent and whose caller leaves, unless the response has arrived in the meantime: then it is
-// returned, and the caller must not leave without it. The call is lost if its response cannot arrive any more.
+// abandon drops a call that was sent and whose caller leaves. If the response has arrived in the meantime, abandon returns it, and the
+// caller must use it. lost is true if the response cannot arrive any more.
 func (t *table) abandon(c *call) (answer *federationv1.Answer, lost bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +182,7 @@ func (t *table) received(id uint64) {
 	}
 }
 
-// answered delivers a response. It returns true when the response is for a claim whose caller has left.
+// answered delivers a response. It returns true if the response is for a claim whose caller has left.
 func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +198,7 @@ func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	return abandoned
 }
 
-// leave takes the calls whose callers have left, without those that got a response since.
+// leave removes and returns the calls whose callers have left, without those that got a response since.
 func (t *table) leave() []uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -62,7 +62,7 @@ func (m *metrics) dispatched(d *federationv1.Dispatch, took time.Duration, answe
 	m.seconds.WithLabelValues(link.CallName(d), outcomeOf(answer, err)).Observe(took.Seconds())
 }
 
-// outcomeOf names how a dispatch ended, for metrics and traces.
+// outcomeOf returns the outcome of a dispatch as a label for metrics and traces.
 func outcomeOf(answer *federationv1.Answer, err error) string {
 	switch {
 	case errors.Is(err, ErrNotConnected):

@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	// maxOrphans bounds the remembered claims of a cluster whose stream ended; the oldest are forgotten first.
+	// maxOrphans bounds the remembered claims of a cluster whose stream ended. The oldest are dropped first.
 	maxOrphans = 32_768
-	// releasing is how many orphans of a cluster are released at a time, and releaseAgain the pause before a retry of those that
-	// failed.
+	// releasing is the number of a cluster's orphans that are released at a time. releaseAgain is the pause before failed releases are
+	// retried.
 	releasing    = 16
 	releaseAgain = 2 * time.Second
 )
 
-// callID names a dispatch permanently: a term's streams are numbered, and a stream's dispatches.
+// callID identifies a dispatch permanently: the streams of a term are numbered, and so are the dispatches of a stream.
 type callID struct {
 	cluster, term    string
 	stream, dispatch uint64
 }
 
-// orphans joins the two halves of a claim without a key whose stream ended: that no caller here got a response, and what the
-// response was, which the worker reports when it is back. A sandbox with both halves is owed a release until its worker has
-// confirmed it. The halves arrive in any order. None of this outlives the hub: a forgotten sandbox ends by its first-activity
-// timeout.
+// orphans matches the two halves of a claim without a key whose stream ended. The hub's half is that no caller here got a response. The
+// worker's half is the response, which the worker reports when it attaches again. The halves arrive in any order. A sandbox with both
+// halves must be released until its worker has confirmed it. None of this outlives the hub: a sandbox that is forgotten ends by its
+// first-activity timeout.
 type orphans struct {
 	mu     sync.Mutex
-	halves map[string]halves              // by cluster: one cluster's input takes no room from the others (I14)
+	halves map[string]halves              // by cluster, so that one cluster's input takes no room from others (I14)
 	owed   map[string]map[string]struct{} // sandbox ids by cluster
 }
 
@@ -63,7 +63,7 @@ func (o *orphans) known(cluster string) halves {
 	return h
 }
 
-// lose notes a call whose response will not arrive. It reports whether a release is owed now.
+// lose records a call whose response will not arrive. It returns true if a sandbox must be released now.
 func (o *orphans) lose(id callID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,7 +78,7 @@ func (o *orphans) lose(id callID) bool {
 	return true
 }
 
-// leave notes the response to a call, of which the worker does not know whether it arrived.
+// leave records the response to a call if the worker does not know whether the response arrived.
 func (o *orphans) leave(id callID, sandbox string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +123,7 @@ func (o *orphans) of(cluster string) []string {
 	return slices.Sorted(maps.Keys(o.owed[cluster]))
 }
 
-// unacknowledged takes the worker's half.
+// unacknowledged records the worker's half.
 func (c *conn) unacknowledged(all []*federationv1.Unacknowledged) {
 	for _, u := range all {
 		id := c.origin
@@ -140,7 +140,7 @@ func (c *conn) minted(sandbox string) bool {
 	return ok && cluster == c.clusterID
 }
 
-// lose takes the hub's half: calls of this stream, which has ended.
+// lose records the hub's half: open calls of this stream, which has ended.
 func (c *conn) lose(dispatches ...uint64) {
 	owed, elsewhere := false, &federationv1.RelayLost{}
 	for _, dispatch := range dispatches {
@@ -155,14 +155,14 @@ func (c *conn) lose(dispatches ...uint64) {
 		})
 	}
 	if owed {
-		c.back() // the worker has sent its half on a later stream
+		c.back() // the worker has already sent its half on a later stream
 	}
 	if len(elsewhere.GetCalls()) > 0 {
-		c.elsewhere(elsewhere) // or sends it on one of another replica
+		c.elsewhere(elsewhere) // or the worker sends it on a stream of another replica
 	}
 }
 
-// settle releases what is owed, until the worker has confirmed it.
+// settle releases owed sandboxes until the worker has confirmed each release.
 func (c *conn) settle(ctx context.Context) {
 	for {
 		var group errgroup.Group
@@ -187,7 +187,7 @@ func (c *conn) settle(ctx context.Context) {
 	}
 }
 
-// releaseOrphan releases a sandbox that was returned to no caller. If the release fails the sandbox stays owed.
+// releaseOrphan releases a sandbox that no caller got. If the release fails, the sandbox stays owed.
 func (c *conn) releaseOrphan(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 
 const (
 	balanceEvery = 10 * time.Second
-	// balanceAgain is how long a cluster that was sent away is left alone if it comes back, as through a load balancer.
+	// balanceAgain is how long a cluster that was redirected is not asked again if it returns, for example through a load balancer.
 	balanceAgain = 10 * time.Minute
 )
 
@@ -24,8 +24,8 @@ func (s *Server) Attached() []string {
 	return slices.Sorted(maps.Keys(s.conns))
 }
 
-// Redirect asks the workers of at most n clusters to attach to another replica, and returns the clusters. A worker that stays, such
-// as an older one, is not asked again on the same stream. Calls go on until the worker ends its stream.
+// Redirect asks the workers of at most n clusters to attach to another replica, and returns the clusters. It asks each stream only once,
+// even if the worker stays, as an older one does. Calls continue until the worker ends its stream.
 func (s *Server) Redirect(n int, reason string) (asked []string) {
 	return s.redirect(n, reason, func(string) bool { return true })
 }
@@ -33,7 +33,7 @@ func (s *Server) Redirect(n int, reason string) (asked []string) {
 func (s *Server) redirect(n int, reason string, may func(cluster string) bool) (asked []string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for id, c := range s.conns { // in no order, so that no cluster is asked more often than others
+	for id, c := range s.conns { // in random order, so that no cluster is asked more often than others
 		if len(asked) >= n {
 			break
 		}
@@ -46,8 +46,8 @@ func (s *Server) redirect(n int, reason string, may func(cluster string) bool) (
 	return asked
 }
 
-// excess returns how many of a replica's clusters should go to others, given the numbers that those have: what is over a fair share and
-// a tenth, at least one, and a twentieth of the share at a time.
+// excess returns how many of a replica's clusters should move to others, given the numbers of clusters that the others have. It is 0 up to
+// the fair share plus a tenth (at least one), and at most a twentieth of the share at a time.
 func excess(mine int, others []int) int {
 	total := mine
 	for _, n := range others {
@@ -61,8 +61,8 @@ func excess(mine int, others []int) int {
 	return min(mine-fair, max(1, fair/20))
 }
 
-// Balance sends clusters away while this replica has more than its share, few at a time, until ctx ends. others returns how many
-// clusters each connected replica has.
+// Balance redirects clusters, few at a time, while this replica has more than its share, until ctx ends. others returns the number of
+// clusters of each connected replica.
 func (s *Server) Balance(ctx context.Context, others func() []int) {
 	left := map[string]time.Time{}
 	for wallclock.Sleep(ctx, s.opts.Clock, balanceEvery) == nil {
@@ -85,7 +85,7 @@ func (s *Server) Balance(ctx context.Context, others func() []int) {
 	}
 }
 
-// Leave asks all workers to attach to other replicas, and waits until they have left, at most for some time.
+// Leave redirects all workers to other replicas, and waits until they have left, for at most the time most.
 func (s *Server) Leave(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

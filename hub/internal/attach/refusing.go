@@ -14,15 +14,15 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// peerOf is the peer of a stream, by its certificate.
+// peerOf returns the peer of a stream from its certificate.
 func peerOf(ctx context.Context, clusterID string) fleet.Peer {
 	return fleet.Peer{
 		ClusterID: clusterID, Key: link.PeerKey(ctx), Issuer: link.PeerIssuer(ctx), Issued: link.PeerIssued(ctx), Expires: link.PeerExpiry(ctx),
 	}
 }
 
-// accountOf names the account under which a peer's streams are counted and paced. Peers whose certificate was revoked have one apart;
-// because they would take the places of the cluster that has the name now.
+// accountOf returns the account under which a peer's streams are counted and paced. Peers with a revoked certificate have a separate
+// account; because otherwise they would use up the account of the cluster that has the name now.
 func accountOf(clusterID string, why fleet.Refusal) string {
 	if why != fleet.None {
 		return clusterID + "/revoked" // no cluster has such a name
@@ -30,7 +30,7 @@ func accountOf(clusterID string, why fleet.Refusal) string {
 	return clusterID
 }
 
-// refusedError is the error of a stream that got a refusal.
+// refusedError is the error of a refused stream.
 type refusedError struct {
 	error
 	frame *federationv1.Refused

@@ -13,21 +13,22 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// renewPatience is how long calls wait for a worker that attaches again with a new certificate. It takes a fraction of a second, on a busy
-// machine a few. A call takes 10 s at most.
+// renewPatience is how long calls wait for a worker that attaches again with a new certificate. Attaching takes a fraction of a second, or
+// a few seconds on a busy machine. A call takes 10 s at most.
 const renewPatience = 6 * time.Second
 
 const (
-	// turnShare is the part of the attached clusters that may attach again at a time: claims find the others meanwhile.
+	// turnShare limits the clusters that may attach again at a time to one in turnShare: meanwhile claims find the others.
 	turnShare = 4
-	// turnLasts is how long a cluster that was asked has its turn, unless it has attached again before. turnPause is when one asks again.
+	// turnLasts is how long a cluster that was asked to renew keeps its turn, unless it has attached again before. turnPause is the delay
+	// before the next request for a turn.
 	turnLasts = 2 * renewPatience
 	turnPause = 500 * time.Millisecond
-	// maxRepeats bounds how often one call is sent again.
+	// maxRepeats bounds how often a call is sent again.
 	maxRepeats = 3
 )
 
-// holdAgain begins the hold of a renewed cluster anew when its stream ends, however long the worker took until then.
+// holdAgain restarts the hold of a renewed cluster when its stream ends, however long the worker took until then.
 func (s *Server) holdAgain(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +37,8 @@ func (s *Server) holdAgain(c *conn) {
 	}
 }
 
-// turn reports whether a cluster may be asked for a renewal now, and takes its turn. One whose certificate is about to end does not wait.
+// turn reports whether a cluster may be asked to renew now, and takes its turn. A cluster whose certificate is about to expire does not
+// wait.
 func (s *Server) turn(clusterID string, urgent bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +55,8 @@ func (s *Server) turn(clusterID string, urgent bool) bool {
 	return true
 }
 
-// repeat sends a call again that the end of a stream has cut, where the worker attaches again with a new certificate. It returns the
-// outcome of the last time.
+// repeat sends a call again that the end of a stream interrupted, if the worker attaches again with a new certificate. It returns the last
+// outcome.
 func (s *Server) repeat(ctx context.Context, c *conn, d *federationv1.Dispatch, began time.Time, cut error) (*federationv1.Answer, error) {
 	timeout := d.GetTimeout() // nil: none
 	for range maxRepeats {
@@ -66,7 +68,7 @@ func (s *Server) repeat(ctx context.Context, c *conn, d *federationv1.Dispatch, 
 		if next == nil || next == c || timeout != nil && left <= 0 {
 			return nil, cut
 		}
-		c, d = next, proto.CloneOf(d) // the ended stream may be reading the other one
+		c, d = next, proto.CloneOf(d) // the ended stream may still read the original
 		if timeout != nil {
 			d.Timeout = durationpb.New(left)
 		}
@@ -80,7 +82,7 @@ func (s *Server) repeat(ctx context.Context, c *conn, d *federationv1.Dispatch, 
 }
 
 // repeatable reports whether a call may be carried out twice. A claim without a key may: its worker takes back what the ended stream did
-// not deliver. One with a key is repeated by its pursuit, and a conversation has gone with its stream.
+// not deliver. A claim with a key is repeated by its pursuit. A conversation has ended with its stream.
 func repeatable(d *federationv1.Dispatch) bool {
 	switch call := d.GetCall().(type) {
 	case *federationv1.Dispatch_Claim:
@@ -102,20 +104,20 @@ func (c *conn) cutByRenewal() bool {
 	}
 }
 
-// hold keeps new calls back while a worker attaches again, so that none is under way when its stream ends.
+// hold delays new calls while a worker attaches again, so that no call is in flight when its stream ends.
 type hold struct {
 	over  chan struct{} // closed by the next stream, here or at another replica
 	until time.Time
 }
 
-// holdCalls begins a hold. The worker ends its stream once the calls that it has got are over.
+// holdCalls begins a hold. The worker ends its stream once the calls that it got have returned.
 func (s *Server) holdCalls(clusterID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hold(clusterID)
 }
 
-// hold is called with the lock held. A cluster that is attached to another replica is not waited for.
+// hold begins a hold, unless the cluster is attached to another replica. Called with the lock held.
 func (s *Server) hold(clusterID string) {
 	s.release(clusterID)
 	if peer, _ := s.opts.Fleet.Where(clusterID); peer != "" {
@@ -131,7 +133,7 @@ func (s *Server) attachedElsewhere(clusterID string) {
 	s.release(clusterID)
 }
 
-// release ends a hold. The lock is held.
+// release ends a hold. Called with the lock held.
 func (s *Server) release(clusterID string) {
 	if h := s.holds[clusterID]; h != nil {
 		close(h.over)
@@ -139,10 +141,10 @@ func (s *Server) release(clusterID string) {
 	}
 }
 
-// Settle waits, at most until ctx ends, while a cluster is about to attach again: here, or at another replica.
+// Settle waits while a cluster is about to attach again, here or at another replica, until ctx ends.
 func (s *Server) Settle(ctx context.Context, clusterID string) { s.settled(ctx, clusterID) }
 
-// settled returns the cluster's stream, nil if there is none, after a hold.
+// settled returns the cluster's stream after a hold, or nil if there is none.
 func (s *Server) settled(ctx context.Context, clusterID string) *conn {
 	for {
 		s.mu.RLock()
@@ -153,7 +155,7 @@ func (s *Server) settled(ctx context.Context, clusterID string) *conn {
 		}
 		left := h.until.Sub(s.opts.Clock.Now())
 		if left <= 0 {
-			return c // it has not attached again, and is called as before
+			return c // it has not attached again: use its old stream
 		}
 		timer := s.opts.Clock.NewTimer(left)
 		select {

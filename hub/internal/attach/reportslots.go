@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	// reportPatience is how long a cluster waits for its slot that the hub knows already, and calls meanwhile in vain, or whose worker takes a
-	// hub that says nothing before the Welcome for dead.
+	// reportPatience is how long two kinds of clusters wait for a slot: those that the hub knows already, whose calls fail meanwhile, and
+	// those whose worker treats a hub as dead that sends nothing before the Welcome.
 	reportPatience = time.Second
-	// signEvery is how often others are told that the hub lives. Workers end a stream after 15 s without a frame.
+	// signEvery is the interval at which other waiting workers get a sign that the hub is alive. Workers end a stream after 15 s without a
+	// frame.
 	signEvery = 4 * time.Second
 )
 
-// newReportSlots lets two clusters for each processor send their first complete report at a time: claims then find the first clusters
-// early, and few reports are in memory at once.
+// newReportSlots lets two clusters for each processor send their first complete report at a time, so that claims find the first clusters
+// early and few reports are in memory at once.
 func newReportSlots(on clock.Clock) slots.Slots {
 	return slots.New(slots.Options{Clock: on, PerCPU: 2, Lasts: 250 * time.Millisecond})
 }
 
-// awaitSlot returns what frees the stream's slot.
+// awaitSlot waits for a slot and returns the function that frees it.
 func (s *Server) awaitSlot(stream stream, hello *federationv1.Hello, session *fleet.Session) (free func()) {
 	if session.Known() || !hello.GetWaits() {
 		return s.reports.Take(stream.Context(), session.Replaced(), reportPatience)
@@ -41,7 +42,7 @@ func (s *Server) awaitSlot(stream stream, hello *federationv1.Hello, session *fl
 	return s.reports.Take(stream.Context(), session.Replaced(), 0)
 }
 
-// giveSigns sends what a worker takes before its Welcome.
+// giveSigns sends HeartbeatAcks, which a worker accepts before its Welcome, until ctx ends.
 func (s *Server) giveSigns(ctx context.Context, stream stream) {
 	timer := s.opts.Clock.NewTimer(signEvery)
 	defer timer.Stop()

@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/pkg/pace"
 )
 
-// A cluster may attach so often at once, then each second; because each Welcome reads and writes the registry. One that comes back faster
-// waits for its Welcome, and is refused once it would wait too long (I14).
+// A cluster may attach attachesAtOnce times at once, and then once a second; because each Welcome reads and writes the registry. A cluster
+// that returns faster waits for its Welcome, and is refused if it would wait too long (I14).
 const (
 	attachesAtOnce    = 30
 	attachesPerSecond = 1
@@ -22,7 +22,7 @@ const (
 
 var attachLimits = pace.Limits{Rate: attachesPerSecond, Burst: attachesAtOnce * time.Second / attachesPerSecond, Least: attachesAtOnce}
 
-// awaitTurn returns when a cluster may be welcomed.
+// awaitTurn waits until a cluster may get a Welcome.
 func (s *Server) awaitTurn(ctx context.Context, clusterID string) error {
 	wait := s.attaches.Take(clusterID, 1)
 	if wait > maxAttachWait {

@@ -30,11 +30,11 @@ import (
 
 const (
 	helloTimeout = 10 * time.Second
-	// beginTimeout covers the write of the incarnation in the worker's cluster.
+	// beginTimeout includes the write of the incarnation in the worker's cluster.
 	beginTimeout   = 30 * time.Second
 	receiptTimeout = time.Second
-	// maxOpening bounds the streams of a cluster whose frames the hub holds before one is admitted (I14). A worker opens one
-	// stream at a time; its successor may connect before the hub has noticed its end.
+	// maxOpening bounds the streams of a cluster whose frames the hub holds before it admits one (I14). A worker opens one stream at a time.
+	// Its successor may connect before the hub has noticed the end of the previous stream.
 	maxOpening = 8
 )
 
@@ -43,23 +43,24 @@ type Options struct {
 	Fleet *fleet.Fleet
 	Clock clock.Clock
 	Log   logr.Logger
-	// Tunnels are the shares of each cluster's tunnels.
+	// Tunnels bounds the tunnels of each cluster: in total, of an account, and of a sandbox.
 	Tunnels reach.Shares
-	// Rates are the shares of what tunnels carry.
+	// Rates bounds the bandwidth of tunnels in the same way.
 	Rates reach.Rates
-	// Authority renews their certificates. nil: these come from files.
+	// Authority renews workers' certificates. Nil: the certificates come from files.
 	Authority Authority
-	// Ledger is what workers remember of the hub's ledger. nil: nothing.
+	// Ledger provides the marks of the hub's ledger that workers remember. Nil: there are none.
 	Ledger Ledger
 	// Audit gets a line for each cluster that was admitted or refused. nil: none.
 	Audit *audit.Log
 }
 
-// Ledger gives workers marks of how far the ledger has come, and takes those that they remember.
+// Ledger provides workers with marks of how far the ledger has advanced, and compares the marks that they remember.
 type Ledger interface {
-	// Mark returns the present mark, nil if there is none.
+	// Mark returns the current mark, or nil if there is none.
 	Mark() *federationv1.LedgerMark
-	// Remembered takes a cluster's mark, nil if it has none. true means that claim keys were lost: all streams must begin anew.
+	// Remembered compares a cluster's mark, which is nil if it has none. It returns true if claim keys were lost: all streams must begin
+	// again.
 	Remembered(ctx context.Context, clusterID string, mark *federationv1.LedgerMark) (lost bool, err error)
 }
 
@@ -71,13 +72,13 @@ func (noLedger) Remembered(context.Context, string, *federationv1.LedgerMark) (b
 	return false, nil
 }
 
-// Handler takes what workers report about claims.
+// Handler processes what workers report about claims.
 type Handler interface {
-	// OnEnded stores terminal records. They are acknowledged when it returns nil, and are sent again until then.
+	// OnEnded stores terminal records. They are acknowledged when it returns nil, and the worker repeats them until then.
 	OnEnded(ctx context.Context, clusterID string, ended *federationv1.Ended) error
-	// OnKeys takes the complete key index of a cluster, with each of its complete reports and each other report that has it.
+	// OnKeys gets the complete key index of a cluster, with each report that has it: every complete report and some others.
 	OnKeys(clusterID string, keys []*federationv1.KeyHolder)
-	// OnRestored takes the same after the cluster's etcd was restored: keys that are not in it are lost.
+	// OnRestored gets the key index after the cluster's etcd was restored: keys that it omits are lost.
 	OnRestored(clusterID string, keys []*federationv1.KeyHolder)
 }
 
@@ -89,23 +90,23 @@ type Server struct {
 	orphans *orphans
 	tunnels *tunnels
 	carried *reach.Bandwidth
-	handler atomic.Pointer[Handler]                       // nil: not yet
+	handler atomic.Pointer[Handler]                       // nil until Handle
 	onLost  atomic.Pointer[func(*federationv1.RelayLost)] // nil: there is one replica
 
-	opening *tally.Tally[string] // by account: streams that have not begun
-	unnamed *tally.Tally[string] // by cluster: tunnels that have named no token
-	// attaches has the accounts of clusters (accountOf); it is asked before a Welcome.
+	opening *tally.Tally[string] // by account: number of streams that have not begun
+	unnamed *tally.Tally[string] // by cluster: number of tunnels that have named no token
+	// attaches limits the rate of Welcomes, by account (accountOf).
 	attaches *pace.Pace[string]
-	reports  slots.Slots // of first complete reports
+	reports  slots.Slots // for first complete reports
 
 	mu    sync.RWMutex
 	conns map[string]*conn
 	holds map[string]*hold     // by cluster
-	turns map[string]time.Time // until when a cluster has its turn to renew
+	turns map[string]time.Time // the end of each cluster's turn to renew
 }
 
-// NewServer returns a server without streams. It refuses them until it has a handler; because the handler sends calls to workers
-// through this server, and so is created later.
+// NewServer returns a Server without streams. It refuses streams until Handle; because the handler sends calls to workers through this
+// Server, and so is created later.
 func NewServer(opts Options) *Server {
 	if opts.Ledger == nil {
 		opts.Ledger = noLedger{}
@@ -165,7 +166,7 @@ func (s *Server) Attach(stream stream) error {
 	return err
 }
 
-// open runs from Hello to Begin. A refusal is sent to the worker and returned as a status. reported frees the stream's slot.
+// open runs the handshake from Hello to Begin. A refusal is sent to the worker and returned as a status. reported frees the stream's slot.
 func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hello, session *fleet.Session, reported func(), err error) {
 	peer := peerOf(stream.Context(), clusterID)
 	why := s.opts.Fleet.Refusal(peer)
@@ -188,7 +189,7 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	if err := s.awaitTurn(stream.Context(), account); err != nil {
 		return nil, nil, nil, err
 	}
-	if why != fleet.None { // before what it says of the ledger counts
+	if why != fleet.None { // before its mark of the ledger counts
 		return nil, nil, nil, refuse(stream, s.opts.Fleet.Refuse(peer, why, ""))
 	}
 	lost, err := s.opts.Ledger.Remembered(stream.Context(), clusterID, hello.GetLedger())
@@ -204,7 +205,7 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	}
 	welcome.Ledger = s.opts.Ledger.Mark()
 	reported = func() {}
-	if !welcome.GetDeltas() && !welcome.GetEtcdRestored() { // what was restored is told at once (I1)
+	if !welcome.GetDeltas() && !welcome.GetEtcdRestored() { // after a restore the report must not wait (I1)
 		reported = s.awaitSlot(stream, hello, session)
 	}
 	if err := s.begin(stream, session, welcome); err != nil {
@@ -235,8 +236,8 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 
 var errNotIntroduced = status.Error(codes.DeadlineExceeded, "the worker did not introduce itself in time")
 
-// receive waits for one frame of a stream; late is the error if it does not arrive in time. The goroutine ends with the stream's
-// handler, at the latest.
+// receive waits for one frame of a stream, and returns the error late if it does not arrive in time. Its goroutine ends with the stream's
+// handler at the latest.
 func receive[F any](recv func() (F, error), on clock.Clock, timeout time.Duration, late error) (F, error) {
 	type received struct {
 		frame F
@@ -257,7 +258,7 @@ func receive[F any](recv func() (F, error), on clock.Clock, timeout time.Duratio
 	}
 }
 
-// replace makes c the cluster's stream. The previous one ends by its session's Replaced.
+// replace makes c the cluster's stream. The previous stream ends through its session's Replaced.
 func (s *Server) replace(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,10 +275,10 @@ func (s *Server) remove(c *conn) {
 	}
 }
 
-// Mark is how far this process's writes of the ledger have come, nil if that is not known.
+// Mark returns how far this process's writes of the ledger have advanced, or nil if that is not known.
 func (s *Server) Mark() *federationv1.LedgerMark { return s.opts.Ledger.Mark() }
 
-// EndAll ends all streams, which begin anew.
+// EndAll ends all streams, so that they begin again.
 func (s *Server) EndAll() {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -286,20 +287,20 @@ func (s *Server) EndAll() {
 	}
 }
 
-// wake makes the cluster's stream release sandboxes that were returned to no caller. Without a stream the next one does.
+// wake makes the cluster's stream release sandboxes that no caller got. If there is no stream, the next one does.
 func (s *Server) wake(clusterID string) {
 	if c := s.conn(clusterID); c != nil {
 		wake(c.owes)
 	}
 }
 
-// Connected reports whether a cluster has a stream here.
+// Connected reports whether a cluster has a stream here, or is about to attach again.
 func (s *Server) Connected(clusterID string) bool {
 	return s.conn(clusterID) != nil || s.holding(clusterID)
 }
 
-// Untaken releases a sandbox of a claim without a key whose response was lost on its way to the caller. One that the cluster cannot have
-// minted is ignored.
+// Untaken releases a sandbox of a claim without a key whose response was lost on its way to the caller. It ignores a sandbox id that the
+// cluster cannot have minted.
 func (s *Server) Untaken(clusterID, sandbox string) {
 	if cluster, ok := validate.ClusterOf(sandbox); ok && cluster == clusterID {
 		s.orphans.owe(clusterID, sandbox)
@@ -307,7 +308,7 @@ func (s *Server) Untaken(clusterID, sandbox string) {
 	}
 }
 
-// OnLost has f called with what a stream's end leaves open; because the worker may be back at another replica.
+// OnLost sets the function that is called with the open calls of an ended stream; because the worker may attach to another replica.
 func (s *Server) OnLost(f func(*federationv1.RelayLost)) { s.onLost.Store(&f) }
 
 func (s *Server) lost(left *federationv1.RelayLost) {
@@ -316,7 +317,7 @@ func (s *Server) lost(left *federationv1.RelayLost) {
 	}
 }
 
-// LostElsewhere takes what the end of a stream at another replica has left open, and settles it once the cluster has a stream here.
+// LostElsewhere takes the open calls of a stream that ended at another replica, and settles them once the cluster has a stream here.
 func (s *Server) LostElsewhere(lost *federationv1.RelayLost) {
 	for _, l := range lost.GetCalls() {
 		id := callID{cluster: l.GetClusterId(), term: l.GetTerm(), stream: l.GetStream(), dispatch: l.GetDispatch()}
@@ -348,9 +349,9 @@ func (s *Server) InFlight() int {
 	return n
 }
 
-// Dispatch sends one call to a cluster's worker and waits for the response. It sets id, incarnation and trace of d, and the
-// timeout unless that is set and shorter than the rest of ctx; Dispatch owns d from then on. The error is ErrNotConnected or
-// ErrUnclear; the outcome of the call itself is in the response.
+// Dispatch sends one call to a cluster's worker and waits for the response. It sets id, incarnation and trace of d, and the timeout unless
+// d has one that is shorter than the rest of ctx. Dispatch owns d from then on. The error is ErrNotConnected or ErrUnclear. The outcome of
+// the call itself is in the response.
 func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (answer *federationv1.Answer, err error) {
 	ctx, span := telemetry.Start(ctx, "dispatch")
 	if span.IsRecording() {

@@ -42,7 +42,7 @@ func keyOf(d *federationv1.Dispatch) (keyed, bool) {
 	return nil, false
 }
 
-// endDispatch records how a dispatch ended. The worker's span below it, if it has arrived, shows why.
+// endDispatch records the outcome of a dispatch. The worker's span below it, if it has arrived, shows the reason.
 func endDispatch(span trace.Span, answer *federationv1.Answer, err error) {
 	outcome := outcomeOf(answer, err)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// tunnelTimeout is how long a worker may take to name the token of a tunnel.
+	// tunnelTimeout bounds the time until a worker names the token of a tunnel.
 	tunnelTimeout = 10 * time.Second
-	// maxUnnamed bounds the streams of a cluster that have named no token yet (I14). A worker names it at once.
+	// maxUnnamed bounds the streams of a cluster that have named no token yet (I14). A worker names the token at once.
 	maxUnnamed = 1024
 )
 
@@ -32,15 +32,14 @@ type tunnels struct {
 	mu      sync.Mutex
 	awaited map[string]*awaited
 	seats   map[string]*reach.Seats     // by cluster
-	open    map[*link.Tunnel]fleet.Peer // by which it was opened
+	open    map[*link.Tunnel]fleet.Peer // the peer that opened the tunnel
 }
 
 func newTunnels(shares reach.Shares) *tunnels {
 	return &tunnels{shares: shares, awaited: map[string]*awaited{}, seats: map[string]*reach.Seats{}, open: map[*link.Tunnel]fleet.Peer{}}
 }
 
-// serve returns when a tunnel has ended. One whose certificate is revoked ends; it is registered first, then examined, so that none
-// escapes.
+// serve runs a tunnel until it ends. It registers the tunnel before it checks for revocation, so that no revocation is missed.
 func (t *tunnels) serve(tunnel *link.Tunnel, by fleet.Peer, revoked func(fleet.Peer) bool) error {
 	t.mu.Lock()
 	t.open[tunnel] = by
@@ -74,7 +73,7 @@ type awaited struct {
 	dropped bool              // guarded by tunnels.mu
 }
 
-// await returns the token that a cluster's worker must present. It is valid once, and for that cluster only. The tunnel counts
+// await returns a token that the cluster's worker must present. The token is valid once, and for that cluster only. The tunnel counts
 // against its holder until leave is called.
 func (t *tunnels) await(cluster string, holder reach.Holder) (token string, a *awaited, leave func(), err error) {
 	t.mu.Lock()
@@ -98,21 +97,21 @@ func (t *tunnels) await(cluster string, holder reach.Holder) (token string, a *a
 	}, nil
 }
 
-// expect returns a token. The caller holds the lock.
+// expect returns a new token. Called with the lock held.
 func (t *tunnels) expect(cluster string) (token string, a *awaited) {
 	token, a = rand.Text(), &awaited{cluster: cluster, arrived: make(chan *link.Tunnel, 1)}
 	t.awaited[token] = a
 	return token, a
 }
 
-// expectFeed is await for a tunnel that the hub itself wants, which counts against no holder.
+// expectFeed is await for a tunnel of the hub itself, which counts against no holder.
 func (t *tunnels) expectFeed(cluster string) (token string, a *awaited) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.expect(cluster)
 }
 
-// drop stops waiting. A tunnel that was not taken is closed.
+// drop stops waiting, and closes a tunnel that no caller took.
 func (t *tunnels) drop(token string, a *awaited) {
 	t.mu.Lock()
 	delete(t.awaited, token)
@@ -125,7 +124,8 @@ func (t *tunnels) drop(token string, a *awaited) {
 	}
 }
 
-// arrive hands a tunnel to the caller that awaits it. accept runs first: the caller's first message must not overtake what it sends.
+// arrive passes a tunnel to the caller that awaits it. It calls accept first: the caller's first message must not overtake what accept
+// sends.
 func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel, accept func() error) error {
 	t.mu.Lock()
 	a := t.awaited[token]
@@ -148,8 +148,8 @@ func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel, accept func
 	return nil
 }
 
-// OpenTunnel has a cluster's worker open a tunnel: tell passes the token to the worker, and fails if the worker refuses. The
-// context bounds the opening. The caller closes the tunnel. A holder that has its share of the cluster's tunnels is refused (I14).
+// OpenTunnel makes a cluster's worker open a tunnel. tell passes the token to the worker, and fails if the worker refuses. The context
+// bounds the opening. The caller closes the tunnel. A holder with its full share of the cluster's tunnels gets an error (I14).
 func (s *Server) OpenTunnel(
 	ctx context.Context, cluster string, holder reach.Holder, tell func(ctx context.Context, token string) error,
 ) (reach.Tunnel, error) {
@@ -165,8 +165,8 @@ func (s *Server) OpenTunnel(
 	return s.carried.Share(&openedTunnel{Tunnel: tunnel, over: leave}, holder), nil
 }
 
-// OpenFeed has a cluster's worker open a tunnel over which it sends changes of sandboxes. How many there are is bounded by the copies
-// of package watch: each has one from a cluster.
+// OpenFeed makes a cluster's worker open a tunnel over which it sends changes of sandboxes. The copies of package watch bound the number of
+// feeds: each copy has one feed of a cluster.
 func (s *Server) OpenFeed(
 	ctx context.Context, cluster string, tell func(ctx context.Context, token string) error,
 ) (watch.Feed, error) {
@@ -194,7 +194,7 @@ func (s *Server) openTunnel(
 	for {
 		var err error
 		select {
-		case tunnel := <-a.arrived: // before the response, which is not waited for
+		case tunnel := <-a.arrived: // may come before the response, which is then not awaited
 			return tunnel, nil
 		case err = <-told:
 			told = nil
@@ -207,7 +207,7 @@ func (s *Server) openTunnel(
 	}
 }
 
-// openedTunnel is a tunnel that has a place among its cluster's until it is closed.
+// openedTunnel is a tunnel that counts against its holder until it is closed.
 type openedTunnel struct {
 	*link.Tunnel
 	over func()
@@ -225,14 +225,14 @@ var (
 	errRevoked    = problem.New(problem.Unavailable, "the cluster's certificate was revoked")
 )
 
-// Tunnel takes a tunnel that a worker opens. Its certificate names its cluster; the token must be that cluster's (I12).
+// Tunnel serves a tunnel that a worker opens. The certificate names the cluster, and the token must belong to that cluster (I12).
 func (s *Server) Tunnel(stream link.TunnelStream) error {
 	cluster, err := link.PeerCluster(stream.Context())
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	peer := peerOf(stream.Context(), cluster)
-	if s.opts.Fleet.Refusal(peer) != fleet.None { // at once, so that it takes no place of the cluster that has the name now
+	if s.opts.Fleet.Refusal(peer) != fleet.None { // refused at once, so that it takes no place of the cluster that has the name now
 		refused := link.NewTunnel(stream)
 		refused.Close(errRevoked)
 		return refused.Serve()
