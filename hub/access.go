@@ -15,10 +15,10 @@ import (
 	"navix.sh/atoll/hub/internal/grants"
 )
 
-// bootstrapFile has the token of the first API key, in the data directory.
+// bootstrapFile is the file in the data directory with the token of the first API key.
 const bootstrapFile = "bootstrap-token"
 
-// authenticate opens what says who may call, and do what.
+// authenticate sets up the authentication and authorization of callers.
 func (h *hub) authenticate(ctx context.Context, o *options, real clock.WithTicker) (err error) {
 	to := api.AuthOptions{Clock: real, Log: h.log.WithName("auth")}
 	if o.apiKeysFile != "" {
@@ -44,7 +44,7 @@ func (h *hub) authenticate(ctx context.Context, o *options, real clock.WithTicke
 	return h.bootstrap(ctx, o.dataDir)
 }
 
-// openGrants reads who may do what from the registry. File may be nil.
+// openGrants opens the keys and the access policy in the registry. file may be nil.
 func (h *hub) openGrants(ctx context.Context, file *api.KeyFile, real clock.WithTicker) (*grants.Service, error) {
 	o := grants.Options{
 		Store: h.registryStore, Live: h.liveReplicas, Clock: real, Log: h.log.WithName("access"),
@@ -64,7 +64,7 @@ func (h *hub) liveReplicas() int {
 	return 1 + len(h.members.Peers())
 }
 
-// eachSandbox calls f with each live sandbox, as last known.
+// eachSandbox calls f with the last known state of each live sandbox.
 func (h *hub) eachSandbox(f func(*sandboxv1.Sandbox)) {
 	for _, cluster := range h.fleet.ClusterIDs() {
 		h.lastKnown.Of(cluster, func(one *sandboxv1.Sandbox) bool {
@@ -74,7 +74,7 @@ func (h *hub) eachSandbox(f func(*sandboxv1.Sandbox)) {
 	}
 }
 
-// bootstrap makes the first API key, if callers have keys and the hub has none, and writes its token to the data directory.
+// bootstrap creates the first API key, if callers authenticate with keys and the hub has none, and writes its token to the data directory.
 func (h *hub) bootstrap(ctx context.Context, dir string) error {
 	token, err := h.grants.Bootstrap(ctx)
 	if err != nil || token == "" {
@@ -84,7 +84,7 @@ func (h *hub) bootstrap(ctx context.Context, dir string) error {
 		return fmt.Errorf("writing the first API key: %w", err)
 	}
 	path := filepath.Join(dir, bootstrapFile)
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) { // of a key that has expired
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) { // the token of an expired key
 		return fmt.Errorf("writing the first API key: %w", err)
 	}
 	if err := writeNew(path, token+"\n"); err != nil {

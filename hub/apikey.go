@@ -75,7 +75,7 @@ func apiKeyCommand() *cobra.Command {
 	return parent
 }
 
-// bound requires a statement of what a key is for.
+// bound returns an error unless the flags say which teams and namespaces a key is for.
 func bound(key *api.Key) error {
 	var errs []error
 	if key.Team == "" && !key.AllTeams {
@@ -87,8 +87,8 @@ func bound(key *api.Key) error {
 	return errors.Join(errs...)
 }
 
-// writeNew writes a secret to a file that must not exist: the token in the old one may be the only copy. It returns once the file is
-// durable; because what is encrypted with a key that a power cut takes away is lost.
+// writeNew writes a secret to a new file. The file must not exist: the token in it may be the only copy. It returns once the file is
+// durable; because data that is encrypted with a key that a power cut removed is lost.
 func writeNew(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// auditedJoin records who asked to join and what came of it. An address that guesses at invitations has few lines, and a count.
+// auditedJoin audits each request to join and its result. For an address that guesses invitations it writes few lines, with a count.
 func auditedJoin(log *audit.Log, join link.Join) link.Join {
 	if log == nil {
 		return join
@@ -23,7 +23,7 @@ func auditedJoin(log *audit.Log, join link.Join) link.Join {
 		response, err := join(ctx, remote, r)
 		cluster := r.GetClusterId()
 		if !link.ValidClusterID(cluster) {
-			cluster = "" // not the text of a stranger
+			cluster = "" // do not log text of an unauthenticated caller
 		}
 		if host, _, splitErr := net.SplitHostPort(remote); splitErr == nil {
 			remote = host

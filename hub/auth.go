@@ -30,7 +30,7 @@ const (
 
 var authWays = []string{authKeys, authOIDC, authKubernetes}
 
-// authOptions say who may call.
+// authOptions configure the authentication of callers.
 type authOptions struct {
 	ways        []string
 	apiKeysFile string
@@ -81,7 +81,7 @@ func (o *authOptions) open() bool {
 	return len(o.ways) == 0 && o.apiKeysFile == "" && o.oidcConfig == ""
 }
 
-// uses reports whether callers are authenticated in a way.
+// uses reports whether callers may authenticate in a way.
 func (o *authOptions) uses(way string) bool {
 	switch {
 	case len(o.ways) > 0:
@@ -93,12 +93,12 @@ func (o *authOptions) uses(way string) bool {
 	}
 }
 
-// runner is what works until ctx ends.
+// runner is a part of the hub that runs until ctx ends.
 type runner interface {
 	Run(ctx context.Context) error
 }
 
-// addAuth adds what the flags say beside API keys to what authenticates callers, and to the Authorizer.
+// addAuth adds the Authenticators and Authorizers that the flags configure, other than API keys.
 func (h *hub) addAuth(o *authOptions, real clock.WithTicker, to *api.AuthOptions) error {
 	log := h.log.WithName("auth")
 	if o.uses(authOIDC) {
@@ -119,7 +119,7 @@ func (h *hub) addAuth(o *authOptions, real clock.WithTicker, to *api.AuthOptions
 		if err != nil {
 			return err
 		}
-		to.Others = append(to.Others, cluster) // last: it may ask about a token
+		to.Others = append(to.Others, cluster) // last: it may have to call an API server about a token
 		to.Authorizer = access.Either{to.Authorizer, cluster}
 	}
 	return nil

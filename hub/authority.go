@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 )
 
-// joinOptions are those of the hub's CA and of clusters that join.
+// joinOptions configure the hub's CA and the joining of clusters.
 type joinOptions struct {
 	names         []string
 	caCert, caKey string
@@ -68,7 +68,7 @@ func (o *joinOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// checkFiles: the hub's certificate files are given all or not at all.
+// checkFiles returns an error if only some of the hub's certificate files are given.
 func (o *options) checkFiles() error {
 	given := 0
 	for _, file := range []string{o.tls.Cert, o.tls.Key, o.tls.CA} {
@@ -88,7 +88,7 @@ func (o *options) files() bool { return o.tls.Cert != "" }
 // managed reports whether the hub has a CA, so that clusters can join.
 func (o *options) managed() bool { return !o.files() || o.joining.caCert != "" }
 
-// hosts are the names in the hub's own certificate.
+// hosts returns the names in the hub's own certificate.
 func (o *options) hosts() []string {
 	hosts := append(slices.Clone(o.joining.names), "localhost", "127.0.0.1", "::1")
 	if name, err := os.Hostname(); err == nil && name != "" {
@@ -98,7 +98,7 @@ func (o *options) hosts() []string {
 	return slices.Compact(hosts)
 }
 
-// address is what workers dial, as far as the hub was told; empty: not known.
+// address returns the address that workers dial, or "" if it is not known.
 func (o *options) address() string {
 	_, port, err := net.SplitHostPort(o.linkListen)
 	if len(o.joining.names) == 0 || err != nil {
@@ -107,7 +107,7 @@ func (o *options) address() string {
 	return net.JoinHostPort(o.joining.names[0], port)
 }
 
-// fileCredentials reads the hub's certificate files; nil: there are none.
+// fileCredentials reads the hub's certificate files. It returns nil if there are none.
 func (h *hub) fileCredentials(o *options) (*link.Credentials, error) {
 	if !o.files() {
 		return nil, nil

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/kubeaccess"
 )
 
-// Where the catalogue is written.
+// The places where the catalogue is written.
 const (
 	catalogAPI        = "api"
 	catalogKubernetes = "kubernetes"

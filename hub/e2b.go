@@ -41,7 +41,7 @@ func (o *e2bOptions) validate(open, shared bool) error {
 	return err
 }
 
-// tokens are those of sandboxes' daemons.
+// tokens returns a function that computes the token of a sandbox's daemon.
 func tokens(key func() ([]byte, error)) reach.Tokens {
 	return func(sandbox string) (string, error) {
 		k, err := key()

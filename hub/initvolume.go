@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// imageUser is the user of a container of the hub's image.
+// imageUser is the user in the hub's image.
 const imageUser = 65532
 
-// initVolumeCommand gives the data directory to the hub's user. A volume that ignores fsGroup belongs to root, and an image
+// initVolumeCommand makes the hub's user the owner of the data directory. A volume that ignores fsGroup belongs to root, and an image
 // without a shell has no chown.
 func initVolumeCommand() *cobra.Command {
 	var uid, gid int
@@ -24,7 +24,7 @@ func initVolumeCommand() *cobra.Command {
 		// The hub's own configuration does not apply to this command.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		RunE: func(_ *cobra.Command, args []string) error {
-			// The files in it belong to the hub already: no other process writes there.
+			// The files in it already belong to the hub: no other process writes there.
 			if err := os.Chown(args[0], uid, gid); err != nil {
 				return fmt.Errorf("giving away the data directory: %w", err)
 			}

@@ -2,9 +2,9 @@
 
 // Command atoll-hub merges the reports of many clusters' workers, and decides which cluster gives a caller a sandbox now.
 //
-// In go flags (options.go); run.go shows what runs, and in which order it is built and ended. One process holds the store; a
-// second one on the same files refuses to start. No state in a hub's memory is needed after its death: workers fill the view
-// again, and claim keys are in the store. A copy of the list of clusters is kept apart from the store.
+// In: flags (options.go). run.go shows what runs, and in which order it is built and stopped. One process holds the store; a second one on
+// the same files refuses to start. A hub's memory holds no state that is needed after its death: workers fill the view again, and claim
+// keys are in the store. A copy of the list of clusters is kept apart from the store.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/pkg/version"
 )
 
-// garbage is how much the heap of a hub with many clusters may grow between collections.
+// garbage bounds the growth of the heap of a hub with many clusters between collections.
 const garbage = 24 << 20
 
 func main() {

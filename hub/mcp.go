@@ -54,7 +54,7 @@ func (o *mcpOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// handler returns what serves sessions, and the listener by which they call the API. Both are nil if none are served.
+// handler returns the handler of sessions, and the listener through which they call the API. Both are nil if no sessions are served.
 func (o *mcpOptions) handler(log logr.Logger) (*e2b.Inside, *mcpserver.Handler) {
 	if o.sessions == 0 {
 		return nil, nil
@@ -66,7 +66,7 @@ func (o *mcpOptions) handler(log logr.Logger) (*e2b.Inside, *mcpserver.Handler) 
 	})
 }
 
-// sessionCaller names the caller of a request, of whatever kind and issuer. A hub without credentials has one.
+// sessionCaller returns a name for the caller of a request, with its kind and issuer. Without credentials all callers are one.
 func sessionCaller(ctx context.Context) string {
 	who := principal.From(ctx).Identity
 	if who == nil {

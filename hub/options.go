@@ -155,7 +155,7 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// place is where the two stores are: claims, and the state that must outlive their loss.
+// place returns the location of the two stores: claims, and the state that must outlive their loss.
 func (o *options) place() (hubstate.Place, error) {
 	if o.store == "" {
 		return hubstate.Place{Dir: o.dataDir}, nil
@@ -165,8 +165,8 @@ func (o *options) place() (hubstate.Place, error) {
 
 const noCopy = "none"
 
-// copyPlace is the place of the registry's copy; nil: none. By default it is beside the CA, which outlives the volume, under a
-// name that hubs with other directories do not share.
+// copyPlace returns the place of the registry's copy, or nil if there is none. The default is beside the CA, which outlives the volume,
+// under a name that hubs with other data directories do not use.
 func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 	switch kind, where, _ := strings.Cut(o.registryCopy, ":"); {
 	case o.registryCopy == noCopy:

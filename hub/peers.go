@@ -31,11 +31,11 @@ import (
 const (
 	defaultPeerListen = ":8444"
 	maxReplicaName    = 253
-	// leaveTimeout is how long a replica that stops waits for its workers to attach to others.
+	// leaveTimeout bounds how long a replica that shuts down waits for its workers to attach to others.
 	leaveTimeout = 5 * time.Second
 )
 
-// replicaOptions are those of several replicas.
+// replicaOptions configure one of several replicas.
 type replicaOptions struct {
 	name, peerListen, gossipListen, gossipKeyring string
 	join                                          []string
@@ -53,7 +53,7 @@ func (o *replicaOptions) bind(flags *pflag.FlagSet) {
 		"keys of 16, 24 or 32 bytes in base64, one a line, that encrypt gossip: the first encrypts, all decrypt; a change is taken up")
 }
 
-// several reports whether this is one of several replicas.
+// several reports whether the hub has several replicas.
 func (o *replicaOptions) several() bool { return o.peerListen != "" || len(o.join) > 0 }
 
 func (o *replicaOptions) validate(shared bool) error {
@@ -76,7 +76,7 @@ func (o *replicaOptions) validate(shared bool) error {
 	return errors.Join(errs...)
 }
 
-// replicaName is the name of this replica.
+// replicaName returns the name of this replica.
 func (o *replicaOptions) replicaName() string {
 	if o.name != "" {
 		return o.name
@@ -88,14 +88,14 @@ func (o *replicaOptions) replicaName() string {
 	return host
 }
 
-// reaching is how calls reach clusters.
+// reaching sends calls to clusters, and opens tunnels and feeds.
 type reaching interface {
 	calls.Dispatcher
 	sandboxes.Tunnels
 	sandboxes.Feeds
 }
 
-// buildPeers joins the other replicas, and returns how calls reach every cluster. A hub of one replica reaches them by their streams alone.
+// buildPeers joins the other replicas, and returns the reaching for all clusters. With one replica, these are the streams of this process.
 func (h *hub) buildPeers(o *options, credentials *link.Credentials, workers *attach.Server, clk clock.WithTicker) (reaching, error) {
 	h.workers, h.replica = workers, o.replicas.replicaName()
 	if !o.replicas.several() {
@@ -120,7 +120,7 @@ func (h *hub) buildPeers(o *options, credentials *link.Credentials, workers *att
 	return h.peers, h.peers.Register(h.metrics)
 }
 
-// gossip is what package peers knows of other replicas.
+// gossip adapts members to package peers.
 type gossip struct{ *members.Members }
 
 // Peers implements peers.Members.
@@ -140,10 +140,10 @@ func (h *hub) live(replica string) bool {
 	return slices.ContainsFunc(h.members.Peers(), func(m members.Member) bool { return m.Name == replica })
 }
 
-// degraded reports whether the store fails for this replica: its last call has failed, or the probes have had no response.
+// degraded reports whether the store fails for this replica: its last call failed, or the probes got no response.
 func (h *hub) degraded() bool { return h.claimsStore.Failure() != nil || h.probes.failing.now() }
 
-// othersServe reports whether another live replica does not say that the store fails for it as well.
+// othersServe reports whether there is another live replica that does not report a failing store.
 func (h *hub) othersServe() bool {
 	return h.members != nil && slices.ContainsFunc(h.members.Peers(), func(m members.Member) bool {
 		return m.Name != h.replica && !m.Degraded
@@ -160,7 +160,7 @@ func (h *hub) replicas() []*sandboxv1.Replica {
 	}}
 }
 
-// servePeers runs what one of several replicas has.
+// servePeers runs the parts that only several replicas have.
 func (h *hub) servePeers(ctx context.Context, group *errgroup.Group) {
 	if h.peers == nil {
 		return
@@ -184,7 +184,7 @@ func (h *hub) leave() {
 	h.workers.Leave(context.Background(), leaveTimeout)
 }
 
-// closePeers ends what serve did not.
+// closePeers closes what serve has not closed.
 func (h *hub) closePeers() error {
 	var errs []error
 	if h.members != nil {
@@ -198,7 +198,7 @@ func (h *hub) closePeers() error {
 	return errors.Join(errs...)
 }
 
-// cutOff describes the replicas that this one cannot reach although they are alive, and reports whether it reaches none.
+// cutOff returns the names of the live replicas that this one cannot reach. alone is true if it reaches none.
 func (h *hub) cutOff() (names string, alone bool) {
 	if h.peers == nil {
 		return "", false

@@ -19,38 +19,38 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// maxScrapes is how many responses of /metrics are built at a time.
+// maxScrapes bounds the responses of /metrics that are built at a time.
 const maxScrapes = 4
 
-// readyTimeout is shorter than a kubelet's patience.
+// readyTimeout is shorter than the timeout of a kubelet's probe.
 const readyTimeout = 900 * time.Millisecond
 
-// probes serve operators: metrics and health.
+// probes serves metrics and health.
 type probes struct {
 	metrics http.Handler
 	store   store.Store
 	shared  bool // with other replicas
-	// cutOff names the live replicas that this one cannot reach, and reports whether it reaches none: while the store does not respond,
-	// callers are then better off at another one. nil: there are no others.
+	// cutOff returns the names of the live replicas that this one cannot reach, and whether it reaches none. While the store does not respond,
+	// callers are then better served by another replica. Nil: there are no others.
 	cutOff func() (replicas string, alone bool)
-	// othersServe reports whether the store responds to another replica, as far as that tells. nil: there are no others.
+	// othersServe reports whether the store responds to another replica, as far as is known. Nil: there are no others.
 	othersServe func() bool
 	failing     failing
 	ending      atomic.Bool
 }
 
-// avoidAfter is how long the store does not respond to a replica, and does to others, before callers are better off at those. It is
-// longer than the others take to tell that it responds to none.
+// avoidAfter is how long the store must fail for this replica, and respond to others, before this replica becomes unready. It is longer
+// than the others take to report that the store fails for all.
 const avoidAfter = 20 * time.Second
 
-// failing is since when something fails.
+// failing records since when calls have failed.
 type failing struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	since time.Time
 }
 
-// note takes an outcome, and returns for how long there were failures alone.
+// note records an outcome, and returns for how long there were only failures.
 func (f *failing) note(failed bool) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,9 +110,9 @@ func (p *probes) serveHealth(ctx context.Context, lis net.Listener) error {
 	return serve.Plain(ctx, lis, mux)
 }
 
-// ready does not require workers; because a hub without any still shows and releases sandboxes and returns the state of claims. Nor
-// does it require a quorum of an etcd; because everything but claims with a key goes on. A replica that the store alone does not respond
-// to is avoided.
+// ready decides whether the replica is ready. It does not require workers; because a hub without workers still shows and releases sandboxes
+// and returns the state of claims. It does not require a quorum of etcd; because everything but claims with a key continues. A replica for
+// which alone the store fails is not ready.
 func (p *probes) ready(ctx context.Context, alone bool) (degraded, err error) {
 	if p.ending.Load() {
 		return nil, errors.New("ending")

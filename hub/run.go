@@ -72,32 +72,32 @@ type hub struct {
 	public    *api.Server
 	publicTLS *tls.Config // nil: plain text
 	e2b       *e2b.Front  // nil: there is none
-	inside    *e2b.Inside // for sessions of agents; nil: there are none
+	inside    *e2b.Inside // listener for sessions of agents; nil: there are none
 
-	background []runner // beside what serve names
+	background []runner // parts that run in addition to those in serve
 
 	workers *attach.Server
 	replica string // name
 	since   *timestamppb.Timestamp
 
-	// Of several replicas; nil: there is one.
+	// With several replicas; nil: there is one.
 	peerListener net.Listener
 	members      *members.Members
 	peers        *peers.Service
 }
 
-// registry is where metrics are registered and served from.
+// registry registers and serves metrics.
 type registry interface {
 	prometheus.Registerer
 	prometheus.Gatherer
 }
 
-// registrar has its own metrics.
+// registrar registers its own metrics.
 type registrar interface {
 	Register(prometheus.Registerer) error
 }
 
-// run builds the hub, runs it until ctx ends, and takes it down.
+// run builds the hub, runs it until ctx ends, and closes it.
 func run(ctx context.Context, o *options, log logr.Logger) (err error) {
 	h := &hub{log: log, metrics: prometheus.NewRegistry()}
 	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -280,7 +280,8 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 	return err
 }
 
-// serve ends in order: callers first, while workers are still attached and can respond, then everything else.
+// serve runs the hub until ctx ends. It stops in order: callers first, while workers are still attached and can respond, then everything
+// else.
 func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	inner, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -345,7 +346,7 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	return group.Wait()
 }
 
-// close ends what outlives serve. Claims write to the store until they end.
+// close closes what outlives serve. Claims write to the store until they are closed.
 func (h *hub) close() error {
 	if h.claims != nil {
 		h.claims.Close()

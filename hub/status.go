@@ -16,19 +16,19 @@ import (
 	"navix.sh/atoll/pkg/version"
 )
 
-// status serves the hub's own state, its backup and the end of a recovery.
+// status implements api.Hub: the hub's own state, its backup and the end of a recovery.
 type status struct {
 	hub   *hub
 	files hubstate.Files
 	clock clock.PassiveClock
-	// expiry is when the hub's certificate expires.
+	// expiry returns when the hub's certificate expires.
 	expiry func() time.Time
-	// lifetime is how long that lasts from its issue.
+	// lifetime returns the validity period of the hub's certificate.
 	lifetime func() time.Duration
-	open     bool // no caller is asked for credentials
+	open     bool // callers need no credentials
 }
 
-// Status reports whether all claim keys are known.
+// Status returns the state of the hub, including whether all claim keys are known.
 func (st *status) Status() *sandboxv1.HubStatus {
 	s := st.hub.recovery.Status(st.hub.fleet.ClusterIDs())
 	out := &sandboxv1.HubStatus{

@@ -16,8 +16,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// openStore opens both stores. It waits for a lock; because a Pod that was deleted by force may still be ending when its
-// replacement starts. If both hubs keep running, the second one exits. It waits as long for an etcd.
+// openStore opens both stores. It waits for a lock; because a Pod that was deleted by force may still be terminating when its replacement
+// starts. If both hubs keep running, the second one exits. It waits just as long for etcd.
 func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options) error {
 	place, err := o.place()
 	if err != nil {
@@ -59,7 +59,7 @@ func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options)
 	if place.Etcd != nil {
 		err = hubstate.TidyBackups(o.dataDir, clk.Now()) // another process may use the directory as well
 	} else {
-		err = hubstate.Tidy(place.Dir) // the files are locked by this process, so no other one uses them
+		err = hubstate.Tidy(place.Dir) // this process has locked the files, so no other one uses them
 	}
 	if err != nil {
 		h.log.Error(err, "Could not remove what an interrupted backup has left")
