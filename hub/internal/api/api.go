@@ -25,14 +25,14 @@ const (
 	maxPage     = 1000
 )
 
-// Claims serves the calls about claims.
+// Claims implements the calls about claims.
 type Claims interface {
 	Create(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
 	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
 	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
 }
 
-// Sandboxes serves the calls about sandboxes, on their clusters.
+// Sandboxes implements the calls about sandboxes, on their clusters.
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
@@ -149,7 +149,7 @@ func (c clusters) GetCluster(ctx context.Context, r *sandboxv1.GetClusterRequest
 	return nil, c.missing(p, r.GetId())
 }
 
-// missing is the error about a cluster that has not registered, or that the caller may not see.
+// missing returns the error for a cluster that has not registered, or that the caller may not see.
 func (c clusters) missing(p principal.Principal, id string) error {
 	there := "none has registered"
 	ids := slices.DeleteFunc(slices.Clone(c.fleet.ClusterIDs()), func(one string) bool { return !p.SeesCluster(one) })
@@ -192,7 +192,7 @@ func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterR
 	return cluster, c.shares.Reclaim(ctx, r.GetId())
 }
 
-// explain returns the reason why a cluster was not changed.
+// explain returns the caller's error for a cluster that was not changed.
 func (c clusters) explain(ctx context.Context, id string, err error) error {
 	switch {
 	case err == nil:

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/serve"
 )
 
-// newAudit returns what records the calls of the public API.
+// newAudit returns the audit of the calls of the public API.
 func newAudit(log *audit.Log) *audit.Calls {
 	return &audit.Calls{
 		Log: log, Hash: ledger.KeyHash, From: auditedFrom,
@@ -27,7 +27,7 @@ func auditedFrom(ctx context.Context) (audit.From, string) {
 	return audit.From{Address: o.Address, UserAgent: o.UserAgent}, o.RequestID
 }
 
-// auditSession records the requests for sessions of agents that are refused. What a session does is recorded call by call.
+// auditSession audits refused requests for sessions of agents. The calls of a session are audited one by one.
 func auditSession(calls *audit.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := audit.Watch(r.Context())

@@ -24,12 +24,12 @@ import (
 	"navix.sh/atoll/pkg/tally"
 )
 
-// maxGuests is how many conversations with sandboxes the caller with one key has at a time. Each costs the hub up to 0.5 MiB of
-// buffers and windows (I14).
+// maxGuests bounds the conversations with sandboxes that the caller with one key has at a time. Each costs the hub up to 0.5 MiB of buffers
+// and windows (I14).
 const maxGuests = 512
 
-// rereadEvery bounds how late a change of the keys file is noticed. The file is polled, not watched; because a mounted Secret
-// changes by a swap of links.
+// rereadEvery is the interval at which the keys file is read again. The file is polled, not watched; because a mounted Secret changes by a
+// swap of links.
 const rereadEvery = 5 * time.Second
 
 // Authenticator authenticates callers, and authorizes their calls.
@@ -40,27 +40,29 @@ type Authenticator struct {
 	clock clock.WithTicker
 	log   logr.Logger
 
-	converse Converse        // nil: no limits but maxGuests
-	changed  <-chan struct{} // what callers may do has changed; nil: never
+	converse Converse        // nil: maxGuests is the only limit
+	changed  <-chan struct{} // signals that permissions have changed; nil: never
 
 	mu     sync.Mutex
 	guests map[*guest]struct{}
-	seats  *tally.Tally[string] // of guests, by the name of their key
+	seats  *tally.Tally[string] // number of guests, by the name of their key
 }
 
 // AuthOptions configure an Authenticator.
 type AuthOptions struct {
-	Keys       *KeyFile               // asked first; nil: there is none
-	Others     []access.Authenticator // asked in turn, after the file
+	Keys       *KeyFile               // tried first; nil: there is none
+	Others     []access.Authenticator // tried in order, after the file
 	Authorizer access.Authorizer      // nil: the built-in roles, without bindings
-	// Changed tells that what callers may do has changed: their conversations and watches are reviewed at once. Nil: within seconds.
+	// Changed signals that permissions have changed: conversations and watches are then reviewed at once. Nil: they are reviewed within
+	// seconds.
 	Changed  <-chan struct{}
 	Converse Converse // nil: all conversations are admitted
 	Clock    clock.WithTicker
 	Log      logr.Logger
 }
 
-// Converse admits a conversation with a sandbox, by the limits of its caller. The header lines are of the response in both cases.
+// Converse admits or refuses a conversation with a sandbox by the limits of its caller. The header lines belong to the response in both
+// cases.
 type Converse func(principal.Principal) (header map[string]string, leave func(), err error)
 
 // NewAuth returns an Authenticator.
@@ -81,7 +83,7 @@ func NewAuth(o AuthOptions) *Authenticator {
 	return a
 }
 
-// NewAuthenticator returns an Authenticator of the keys of a file, which must be valid at the start.
+// NewAuthenticator returns an Authenticator for the keys in a file, which must be valid at the start.
 func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
 	file, err := NewKeyFile(path, c, log)
 	if err != nil {
@@ -90,8 +92,8 @@ func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authen
 	return NewAuth(AuthOptions{Keys: file, Clock: c, Log: log}), nil
 }
 
-// Run applies changes of the keys file, and ends what its caller may not do any more, until ctx ends. Guests with API keys are reviewed
-// at once; because a review of others may wait for an API server.
+// Run applies changes of the keys file, and ends requests that are no longer permitted, until ctx ends. Guests with API keys are reviewed
+// at once; because a review of the others may wait for an API server.
 func (a *Authenticator) Run(ctx context.Context) error {
 	due := make(chan struct{}, 1) // a review of the others
 	var others sync.WaitGroup
@@ -120,14 +122,14 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		}
 		select {
 		case due <- struct{}{}:
-		default: // one is due already
+		default: // a review is due already
 		}
 		a.review(ctx, (*guest).hasKey)
 	}
 }
 
-// Admit implements serve.Admit. Over REST, where the method is not known yet, any valid token passes; what its caller may do is checked
-// once the method is known.
+// Admit implements serve.Admit. Over REST, where the method is not known yet, any valid token passes. The permission is checked once the
+// method is known.
 func (a *Authenticator) Admit(ctx context.Context, method string, authorization []string) (caller string, err error) {
 	token, err := bearer(authorization)
 	if err != nil {
@@ -176,10 +178,10 @@ func (a *Authenticator) admit(ctx context.Context, may access.Authorizer, token 
 	return p, err
 }
 
-// looking is what shows a sandbox to a caller.
+// looking is the method that shows a sandbox to a caller.
 var looking = access.OfMethod(sandboxv1.Sandboxes_GetSandbox_FullMethodName)
 
-// authorize returns a caller's principal where it has the permission of a method.
+// authorize returns a caller's principal if the caller has the permission of a method.
 func authorize(ctx context.Context, may access.Authorizer, who *access.Identity, m access.Method) (principal.Principal, error) {
 	grant, err := may.Authorize(ctx, who, m.Permission)
 	if err != nil {
@@ -208,7 +210,7 @@ func authorize(ctx context.Context, may access.Authorizer, who *access.Identity,
 	return p, nil
 }
 
-// ofSandbox reports whether a method is about a sandbox, or a conversation with one.
+// ofSandbox reports whether a method concerns a sandbox, or a conversation with one.
 func ofSandbox(m access.Method) bool {
 	return m.Resource == access.Sandboxes || strings.HasPrefix(m.Resource, access.Sandboxes+"/")
 }
@@ -224,7 +226,7 @@ func bearer(values []string) (string, error) {
 	return strings.TrimSpace(token), nil
 }
 
-// Unary admits calls that their caller may make, with the principal in their context.
+// Unary admits calls that the caller may make. The handler's context has the principal.
 func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if strings.HasPrefix(info.FullMethod, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
 		return handler(ctx, req) // probes have no keys
@@ -247,8 +249,8 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	return resp, nil
 }
 
-// Stream is Unary for streams: watches, reflection and backups. The context of a stream ends, with a cause, once its key would not be
-// admitted any more, or permits something else; because a watch can last for days.
+// Stream is Unary for streams: watches, reflection and backups. The stream's context ends, with a cause, once its key would not be admitted
+// any more or has other permissions; because a watch can last for days.
 func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	token, err := bearer(metadata.ValueFromIncomingContext(stream.Context(), "authorization"))
 	if err != nil {
@@ -257,7 +259,7 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 	m := access.OfMethod(info.FullMethod)
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
-	// The stream is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
+	// The stream is registered as a guest before its key is checked, so that a revocation in the meantime is noticed.
 	g := &guest{token: token, method: m, end: end}
 	defer a.enter(g)()
 	p, err := a.admit(ctx, g.given.by(a.may, false), token, m)
@@ -265,7 +267,7 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 		return err
 	}
 	a.admitted(g, p)
-	p.OnFailure(end) // what a watch may show is not known then
+	p.OnFailure(end) // after a failure it is not known what a watch may show
 	return p.Settle(true, handler(srv, &guestStream{stream, principal.With(ctx, p)}))
 }
 
@@ -278,9 +280,8 @@ type guestStream struct {
 // Context implements grpc.ServerStream.
 func (s *guestStream) Context() context.Context { return s.ctx }
 
-// HTTP admits requests whose caller may have the conversation with sandboxes that next is, with the principal in their context. The context
-// ends, with a cause, once the caller would not be admitted any more, or not to this sandbox or cluster; because a conversation can last
-// for days.
+// HTTP admits requests of callers that may have the conversation that next serves. The handler's context has the principal. It ends, with a
+// cause, once the caller would not be admitted any more, or not to this sandbox or cluster; because a conversation can last for days.
 func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := bearer(r.Header.Values("Authorization"))
@@ -290,7 +291,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
-		// The request is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
+		// The request is registered as a guest before its key is checked, so that a revocation in the meantime is noticed.
 		m := ofHandler(next)
 		g := &guest{token: token, method: m, end: end}
 		defer a.enter(g)()
@@ -314,7 +315,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		if a.converse != nil {
 			header, leave, err := a.converse(p)
 			for name, value := range header {
-				if err != nil || m.Permission != access.Ports && m.Permission != access.Proxy { // what they say is their own
+				if err != nil || m.Permission != access.Ports && m.Permission != access.Proxy { // a port or a proxied API server sets its own header
 					w.Header().Set(name, value)
 				}
 			}
@@ -328,7 +329,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// ofHandler returns what a handler of conversations needs.
+// ofHandler returns the method that a handler of conversations requires.
 func ofHandler(h http.Handler) access.Method {
 	if c, ok := h.(interface{ Kind() string }); ok {
 		if m, ok := access.OfConversation(c.Kind()); ok {

@@ -2,23 +2,25 @@
 
 // Package api implements the hub's public API: it authenticates callers and checks scopes.
 //
-// In: calls of atoll.sandbox.v1 (package serve). Out: responses of claims and fleet, or a typed error.
+// In: calls of atoll.sandbox.v1 (package serve). Out: responses of claims and fleet, or typed errors.
 //
-//   - Keys file and logs have a token's SHA-256, never the token.
+//   - The keys file and logs contain the SHA-256 of a token, never the token.
 //   - A changed keys file is reloaded; while it is unreadable, the previous keys stay.
-//   - Without one every caller may do everything, on loopback only.
+//   - Without any way to authenticate, every caller may do everything, on loopback only.
 //   - Scopes: read shows; claim shows, creates and ends sandboxes; admin does everything.
-//   - A caller sees and names its key's team, user and namespaces only. All is explicit (allTeams, allNamespaces): no team covers what has
-//     no team; no namespaces, nothing.
-//   - A call about an Env needs a key for all teams, one about the whole hub (drain, forget, back up, accept a loss) for all namespaces
-//     too.
-//   - A watch ends once its caller's permissions change, a conversation once its sandbox or cluster is not open to its caller any more;
-//     because both outlast every check at their begin: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
-//     TestConversationsEndWithTheAuthorizersPermission. A conversation goes on with more permissions: TestConversationsGoOnWithMoreScopes.
-//   - While an Authorizer cannot be asked, what it gave last counts for conversations, and for a watch until it has to ask. What others
-//     take back meanwhile ends them; because a binding that is revoked is revoked: TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway,
-//     TestAWatchGoesOnUntilItHasToAsk, TestABindingsEndHoldsWhileAnotherAuthorizerIsAway.
-//   - What has begun with an API key is reviewed apart from what has with other tokens; because these may have to be checked by an API
-//     server that does not respond: TestAReviewWaitsForNoOtherGuest.
+//   - A caller sees and names only its key's team, user and namespaces. Access to all must be explicit (allTeams, allNamespaces): a key
+//     without a team reaches only what has no team, and a key without namespaces reaches nothing.
+//   - A call about an Env needs a key for all teams. A call about the whole hub (drain, forget, back up, accept a loss) also needs all
+//     namespaces.
+//   - A watch ends once its caller's permissions change. A conversation ends once its caller may no longer reach its sandbox or cluster.
+//     Both outlast the check at their start: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
+//     TestConversationsEndWithTheAuthorizersPermission. A conversation continues if its caller gets more permissions:
+//     TestConversationsGoOnWithMoreScopes.
+//   - While an Authorizer does not respond, its last result counts for conversations, and for a watch until the watch needs a new decision.
+//     Permissions that other Authorizers withdraw meanwhile end them; because a revoked binding must take effect:
+//     TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway, TestAWatchGoesOnUntilItHasToAsk,
+//     TestABindingsEndHoldsWhileAnotherAuthorizerIsAway.
+//   - Requests with an API key are reviewed apart from those with other tokens; because an API server that does not respond may have to
+//     check the other tokens: TestAReviewWaitsForNoOtherGuest.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

@@ -17,11 +17,11 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Catalog keeps manifests.
+// Catalog stores manifests.
 type Catalog interface {
-	// Entry returns what it has of an Env, nil: nothing. full: with the manifest.
+	// Entry returns the entry of an Env, or nil if there is none. full includes the manifest.
 	Entry(ctx context.Context, key segment.Key, full bool) (*sandboxv1.CatalogEntry, error)
-	// Envs lists the Envs of a namespace, "": of all.
+	// Envs lists the Envs of a namespace; "" means all.
 	Envs(namespace string) []segment.Key
 	PutEnv(context.Context, *sandboxv1.PutEnvRequest) error
 	DeleteEnv(context.Context, *sandboxv1.DeleteEnvRequest) error
@@ -34,9 +34,9 @@ type Catalog interface {
 
 // Allotments divide maxReplicas over clusters.
 type Allotments interface {
-	// Shares returns how the ceilings of an Env's groups are divided.
+	// Shares returns how the maxReplicas of an Env's groups are divided.
 	Shares(key segment.Key) []*sandboxv1.Allotment
-	// Reclaim gives up what a cluster may hold, once it is forgotten.
+	// Reclaim takes back a cluster's share once the cluster is forgotten.
 	Reclaim(ctx context.Context, cluster string) error
 }
 
@@ -59,7 +59,7 @@ func (e envs) keys(namespace string) []segment.Key {
 	return slices.Compact(keys)
 }
 
-// merged returns what clusters report of an Env with what the catalogue has of it, nil if neither has it.
+// merged returns the reports of clusters about an Env together with its catalogue entry, or nil if there is neither.
 func (e envs) merged(ctx context.Context, key segment.Key, full bool) (*sandboxv1.Env, error) {
 	env := e.fleet.Env(key)
 	if env != nil && e.shares != nil {
@@ -123,7 +123,7 @@ func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sand
 	return out, nil
 }
 
-// isIn reports whether a cluster has an Env. Empty is any.
+// isIn reports whether a cluster has an Env. An empty cluster means any.
 func isIn(env *sandboxv1.Env, cluster string) bool {
 	return cluster == "" || slices.ContainsFunc(env.GetClusters(),
 		func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }) ||
@@ -157,7 +157,7 @@ func (e envs) RefreshEnv(ctx context.Context, r *sandboxv1.RefreshEnvRequest) (*
 	return e.service.RefreshEnv(ctx, r)
 }
 
-// PutEnv writes an Env into the catalogue, and returns it as it is then.
+// PutEnv writes an Env to the catalogue and returns the result.
 func (e envs) PutEnv(ctx context.Context, r *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {
 	if e.catalog == nil {
 		return nil, noCatalogue()

@@ -9,24 +9,24 @@ import (
 	"navix.sh/atoll/pkg/access"
 )
 
-// given is what each Authorizer gave a guest last. For one that cannot be asked this counts in a review, and for no other; because what
-// others take back meanwhile is taken back.
+// given holds the last result of each Authorizer for a guest. A review uses it for an Authorizer that does not respond, and for no other;
+// because permissions that others withdraw meanwhile must end.
 type given struct {
 	mu   sync.Mutex
 	last map[question]*gift
 }
 
 type question struct {
-	place      int // of the Authorizer
+	place      int // index of the Authorizer
 	permission access.Permission
 }
 
-// gift is what one Authorizer gave of one permission.
+// gift is the last result of one Authorizer for one permission.
 type gift struct {
 	mu        sync.Mutex
 	scopes    []access.Scope
-	asks      bool   // it is asked about each namespace
-	namespace string // that it permitted last; empty: none
+	asks      bool   // it decides for each namespace
+	namespace string // the namespace that it permitted last; empty: none
 }
 
 func (g *given) of(q question) *gift {
@@ -41,7 +41,7 @@ func (g *given) of(q question) *gift {
 	return g.last[q]
 }
 
-// by returns an Authorizer that notes what those of may give. With recall, one that cannot be asked gives what it gave last.
+// by returns an Authorizer that records the results of those in may. With recall, it repeats the last result of one that does not respond.
 func (g *given) by(may access.Authorizer, recall bool) access.Authorizer {
 	all, ok := may.(access.Either)
 	if !ok {
@@ -54,7 +54,7 @@ func (g *given) by(may access.Authorizer, recall bool) access.Authorizer {
 	return out
 }
 
-// giver is one of the Authorizers of a guest.
+// giver wraps one of the Authorizers of a guest.
 type giver struct {
 	given  *given
 	may    access.Authorizer

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// reviewsAtOnce is how many guests are reviewed at a time; because each may wait for an API server for seconds.
+	// reviewsAtOnce bounds the guests that are reviewed at a time; because each review may wait for an API server for seconds.
 	reviewsAtOnce = 16
-	// unprovedFor is how long a guest goes on whose token is not checked because too many others are; because a caller could send those.
+	// unprovedFor is how long a guest may continue if its token is not checked because too many other tokens are; because a caller could send
+	// those.
 	unprovedFor = 2 * time.Minute
 )
 
@@ -27,12 +28,12 @@ type guest struct {
 	token  string
 	method access.Method
 	end    context.CancelCauseFunc
-	as     *principal.Principal // what it was admitted as; nil: it is not admitted yet
-	given  given                // what it may do by each Authorizer
+	as     *principal.Principal // the principal it was admitted as; nil: it is not admitted yet
+	given  given                // the last results of each Authorizer
 	proved time.Time            // when its token was last known to be valid
 }
 
-// hasKey reports whether a guest shows an API key, which no other system is asked about.
+// hasKey reports whether a guest uses an API key, which no other system has to check.
 func (g *guest) hasKey() bool { return strings.HasPrefix(g.token, access.TokenPrefix) }
 
 func (a *Authenticator) enter(g *guest) (leave func()) {
@@ -46,15 +47,15 @@ func (a *Authenticator) enter(g *guest) (leave func()) {
 	}
 }
 
-// admitted notes what a guest was admitted as.
+// admitted records the principal that a guest was admitted as.
 func (a *Authenticator) admitted(g *guest, p principal.Principal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g.as, g.proved = &p, a.clock.Now()
 }
 
-// review ends the requests whose keys have expired, were revoked, or permit less, the conversations whose sandbox or cluster is not their
-// caller's any more, and the streams whose keys permit something else. While an Authorizer cannot be asked, what it gave last counts.
+// review ends requests whose keys have expired, were revoked, or have fewer permissions, conversations whose caller may no longer reach the
+// sandbox or cluster, and streams whose keys have other permissions. While an Authorizer does not respond, its last result counts.
 func (a *Authenticator) review(ctx context.Context, which func(*guest) bool) {
 	a.mu.Lock()
 	guests := make(map[*guest]*principal.Principal, len(a.guests))
@@ -66,7 +67,7 @@ func (a *Authenticator) review(ctx context.Context, which func(*guest) bool) {
 	a.mu.Unlock()
 	var group errgroup.Group
 	group.SetLimit(reviewsAtOnce)
-	for g, as := range guests { // without the lock; because some tokens are checked elsewhere
+	for g, as := range guests { // without the lock; because other systems check some tokens
 		group.Go(func() error {
 			if err := a.check(ctx, g, as); err != nil && ctx.Err() == nil {
 				g.end(err)
@@ -77,14 +78,14 @@ func (a *Authenticator) review(ctx context.Context, which func(*guest) bool) {
 	_ = group.Wait()
 }
 
-// check returns why a guest that was admitted as something may not go on, nil if it may.
+// check returns why a guest that was admitted as a principal may not continue, or nil if it may.
 func (a *Authenticator) check(ctx context.Context, g *guest, as *principal.Principal) error {
-	away := func(err error) bool { // it does not respond, or is asked about no more tokens for now
+	away := func(err error) bool { // it does not respond, or checks no more tokens for now
 		return err != nil && slices.Contains([]problem.Reason{problem.Unavailable, problem.RateLimited}, problem.FromError(err).Reason)
 	}
 	who, err := a.identify(ctx, g.token)
 	switch {
-	case as == nil: // its admission is under way, and tells what cannot be known now
+	case as == nil: // its admission is in progress, and will return errors that cannot be known now
 		if err == nil {
 			_, err = authorize(ctx, a.may, who, g.method)
 		}

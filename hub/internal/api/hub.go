@@ -19,15 +19,15 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// backupChunk is the size of an archive's part in one message.
+// backupChunk is the size of the part of an archive in one message.
 const backupChunk = 256 << 10
 
-// Hub is the hub itself. A hub without durable state has none.
+// Hub is the state of the hub itself. A hub without durable state has none.
 type Hub interface {
 	Status() *sandboxv1.HubStatus
 	// Replicas lists the replicas of the hub, in order of their names.
 	Replicas() []*sandboxv1.Replica
-	// AcceptLoss lets claims with a key be served although the keys of some clusters are unknown.
+	// AcceptLoss allows claims with a key although the keys of some clusters are unknown.
 	AcceptLoss(ctx context.Context) error
 	// Backup writes an archive of all durable state.
 	Backup(ctx context.Context, w io.Writer) error
@@ -36,7 +36,7 @@ type Hub interface {
 type hub struct {
 	sandboxv1.UnimplementedHubServer
 	opts Hub
-	busy sync.Mutex // held by the running backup; because each needs room for a copy of everything
+	busy sync.Mutex // held while a backup runs; because each needs room for a copy of everything
 }
 
 func (h *hub) GetHub(ctx context.Context, _ *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
@@ -87,7 +87,7 @@ func (h *hub) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreami
 	return nil
 }
 
-// chunks splits what is written into messages.
+// chunks sends each write as a message.
 type chunks struct {
 	stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]
 }

@@ -44,7 +44,7 @@ func noAuthority() error {
 		"--ca-key-file, or without certificate files")
 }
 
-// waiting lists the requests for an approval.
+// waiting lists the requests to join that wait for an approval.
 func (c clusters) waiting(p principal.Principal) []*sandboxv1.JoinRequest {
 	if c.authority == nil {
 		return nil
@@ -123,7 +123,7 @@ func (c clusters) ApproveCluster(ctx context.Context, r *sandboxv1.ApproveCluste
 	return &sandboxv1.Cluster{Id: r.GetId(), State: sandboxv1.ClusterState_UNREACHABLE, Message: message}, nil
 }
 
-// withdraw ends the invitations of a cluster, if the hub issues any, and returns how many were open.
+// withdraw withdraws the invitations of a cluster, if the hub issues any, and returns how many were open.
 func (c clusters) withdraw(ctx context.Context, id string) (open int, err error) {
 	if c.authority == nil {
 		return 0, nil
@@ -134,7 +134,7 @@ func (c clusters) withdraw(ctx context.Context, id string) (open int, err error)
 
 // RevokeCluster implements sandboxv1.ClustersServer.
 func (c clusters) RevokeCluster(ctx context.Context, r *sandboxv1.RevokeClusterRequest) (*sandboxv1.Cluster, error) {
-	// First; because who has an invitation comes back with a new key.
+	// First; because a cluster with an invitation returns with a new key.
 	open, err := c.withdraw(ctx, r.GetId())
 	if err != nil {
 		return nil, err
@@ -160,11 +160,11 @@ func (c clusters) UpdateCluster(ctx context.Context, r *sandboxv1.UpdateClusterR
 	if err != nil || c.authority == nil {
 		return cluster, c.explain(ctx, r.GetId(), err)
 	}
-	// Invitations that are open stay: a cluster that was revoked and invited again has yet to use its own. They no longer say its scope.
+	// Open invitations stay: a cluster that was revoked and invited again must still use its own. They no longer set its scope.
 	return cluster, registryFailed(c.authority.DropScopes(ctx, r.GetId()))
 }
 
-// scopeOf returns nil for a scope of everything.
+// scopeOf validates and converts a scope. It returns nil for a scope of everything.
 func scopeOf(s *sandboxv1.ClusterScope) (*hubstate.Scope, error) {
 	out := &hubstate.Scope{}
 	for _, list := range []struct {
@@ -208,7 +208,7 @@ func registryFailed(err error) error {
 	return problem.New(problem.Unavailable, "the hub's registry failed: %w", err).WithRetryAfter(2 * time.Second)
 }
 
-// authorities serves Pki.
+// authorities implements the service Pki.
 type authorities struct {
 	sandboxv1.UnimplementedPkiServer
 	authority Authority // nil: there is none
@@ -244,7 +244,7 @@ func (a authorities) RotateCa(ctx context.Context, r *sandboxv1.RotateCaRequest)
 	return status, nil
 }
 
-// skipped returns the step that a call names, with which a late or repeated call does not skip the next one.
+// skipped returns the step that a call names. The step prevents that a late or repeated call skips the next one.
 func skipped(r *sandboxv1.RotateCaRequest) (hubstate.RotationStep, error) {
 	step, names := map[sandboxv1.RotationStep]hubstate.RotationStep{
 		sandboxv1.RotationStep_DISTRIBUTING: hubstate.Distributing, sandboxv1.RotationStep_RENEWING: hubstate.Renewing,

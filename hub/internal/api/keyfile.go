@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// KeyFile authenticates callers by the keys of a file.
+// KeyFile authenticates callers with the keys of a file.
 type KeyFile struct {
 	path  string
 	clock clock.PassiveClock
@@ -80,7 +80,7 @@ func (f *KeyFile) Authenticate(_ context.Context, token string) (*access.Identit
 	return key.Identity(), nil
 }
 
-// Shown returns the keys of the file, as a list has them.
+// Shown returns the keys of the file for a list.
 func (f *KeyFile) Shown() (out []*sandboxv1.ApiKey) {
 	for _, k := range f.keys.Load().keys {
 		one := &sandboxv1.ApiKey{
@@ -97,7 +97,7 @@ func (f *KeyFile) Shown() (out []*sandboxv1.ApiKey) {
 	return out
 }
 
-// Identity returns the caller that shows a key, nil if there is none of the name.
+// Identity returns the identity of a key's caller, or nil if the file has no key with the name.
 func (f *KeyFile) Identity(name string) *access.Identity {
 	keys := f.keys.Load().keys
 	if i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name }); i >= 0 {
@@ -106,7 +106,7 @@ func (f *KeyFile) Identity(name string) *access.Identity {
 	return nil
 }
 
-// Identity returns the caller that shows the key.
+// Identity returns the identity of the key's caller.
 func (k *Key) Identity() *access.Identity {
 	return &access.Identity{
 		Kind: access.KindKey, Name: k.Name, Key: k.Name, Team: k.Team, AllTeams: k.AllTeams, TenantUser: k.User,

@@ -27,15 +27,15 @@ const (
 	ScopeAdmin Scope = "admin" // everything
 )
 
-// TokenPrefix begins every token, so that secret scanners recognise it.
+// TokenPrefix is the prefix of every token, so that secret scanners recognise it.
 const TokenPrefix = "atoll_"
 
 // Key is one entry of the keys file.
 type Key struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"` // of the token, in hex
-	// Team and Namespaces are all that the key's caller may see and name. Without a team that is what has no team; without
-	// namespaces, nothing.
+	// Team and Namespaces bound what the key's caller may see and name. Without a team it reaches only what has no team. Without namespaces it
+	// reaches nothing.
 	Team          string   `json:"team,omitempty"`
 	AllTeams      bool     `json:"allTeams,omitempty"`
 	User          string   `json:"user,omitempty"` // empty: every user of the team
@@ -55,7 +55,7 @@ type keysFile struct {
 // Keys is a parsed keys file.
 type Keys struct{ keys []Key }
 
-// ParseKeys reads a keys file. It is valid as a whole, or refused.
+// ParseKeys parses a keys file. One invalid entry makes the whole file invalid.
 func ParseKeys(data []byte) (*Keys, error) {
 	var file keysFile
 	if err := yaml.UnmarshalStrict(data, &file); err != nil {
@@ -116,7 +116,7 @@ func (k *Key) prepare() error {
 	return nil
 }
 
-// blind returns the keys without access to anything, as in files from when an empty list meant all.
+// blind returns the names of the keys without access to anything, as in files from before an empty list stopped meaning all.
 func (k *Keys) blind() (names []string) {
 	for i := range k.keys {
 		if len(k.keys[i].Namespaces) == 0 && !k.keys[i].AllNamespaces {
@@ -140,7 +140,7 @@ func (k *Keys) find(token string) *Key {
 
 func (k *Key) expired(now time.Time) bool { return k.Expires != nil && !now.Before(*k.Expires) }
 
-// NewToken creates a token and fills in its entry.
+// NewToken creates a token and its entry for the keys file.
 func NewToken(entry Key) (token string, yamlEntry []byte, err error) {
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {

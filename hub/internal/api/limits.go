@@ -12,9 +12,9 @@ import (
 	"navix.sh/atoll/pkg/serve"
 )
 
-// Limiter bounds what teams and keys have and do.
+// Limiter enforces the limits of teams and keys.
 type Limiter interface {
-	// Claim admits a claim, or says why not. The header lines are of the response in both cases.
+	// Claim admits a claim, or returns an error. The header lines belong to the response in both cases.
 	Claim(ctx context.Context, p principal.Principal, in *sandboxv1.CreateSandboxRequest) (header map[string]string, err error)
 }
 

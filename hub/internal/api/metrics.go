@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// calls measures every call of the public API, by method and gRPC code: both are few, whatever callers send. Calls that are
+// calls measures every call of the public API by method and gRPC code. The number of both is small, whatever callers send. Calls that are
 // refused before they are read count as well; over REST their method is unknown.
 type calls struct {
 	seconds *prometheus.HistogramVec

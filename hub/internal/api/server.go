@@ -32,7 +32,7 @@ type Options struct {
 	Sandboxes Sandboxes
 	Reach     reach.Opener       // nil: sandboxes cannot be reached
 	Proxy     *kubeproxy.Options // nil: the API servers of clusters cannot be reached; Audit is set here
-	Tokens    reach.Tokens       // of sandboxes' daemons; nil: files and processes are not served
+	Tokens    reach.Tokens       // tokens of sandboxes' daemons; nil: files and processes are not served
 	Fleet     Fleet
 	Hub       Hub
 	Catalog   Catalog                   // nil: there is none
@@ -141,8 +141,8 @@ type Server struct {
 	mcp       *mcpserver.Handler
 }
 
-// Serve serves lis until ctx ends. Sessions of agents release their sandboxes then, for which calls are served a moment longer.
-// Conversations with sandboxes, and watches, end at once after that.
+// Serve serves lis until ctx ends. Then sessions of agents release their sandboxes, for which calls are served a moment longer. After that,
+// conversations with sandboxes and watches end at once.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	ctx, stop := afterwards(ctx, s.mcp.Close)
 	defer stop()
@@ -156,7 +156,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	return s.Server.Serve(ctx, lis)
 }
 
-// afterwards returns a context that ends once last has been called, at the end of ctx.
+// afterwards returns a context that ends after last has returned. last is called when ctx ends.
 func afterwards(ctx context.Context, last func()) (context.Context, context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
@@ -176,7 +176,7 @@ func (o Options) templates() sandboxv1.TemplatesServer {
 	return o.Templates
 }
 
-// noTemplates refuses what it has no catalogue for.
+// noTemplates implements the service Templates of a hub without a catalogue.
 type noTemplates struct {
 	sandboxv1.UnimplementedTemplatesServer
 }
