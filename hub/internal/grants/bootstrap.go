@@ -15,14 +15,14 @@ import (
 // BootstrapName is the name of the first key.
 const BootstrapName = "bootstrap"
 
-// boundAdmin reports whether a binding gives the role admin everywhere.
+// boundAdmin reports whether a binding grants the role admin everywhere.
 func (s *Service) boundAdmin() bool {
 	return slices.ContainsFunc(s.state.Load().stored.GetBindings(), func(b *sandboxv1.RoleBinding) bool {
 		return b.GetRole() == access.Admin && slices.Contains(b.GetNamespaces(), "*") && len(b.GetEnvs()) == 0
 	})
 }
 
-// Bootstrap makes the first key, for everything, if the hub has no valid one. It returns "" if there is one.
+// Bootstrap creates the first key, for everything, and returns its token. It returns "" if the hub has a valid key for everything.
 func (s *Service) Bootstrap(ctx context.Context) (token string, err error) {
 	now := s.opts.Clock.Now().UTC().Truncate(time.Second)
 	for _, r := range s.state.Load().keys {

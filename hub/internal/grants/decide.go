@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// bucket is a token bucket: it fills at a rate, up to what one second has, and at least one.
+// bucket is a token bucket. It fills at a rate, up to the tokens of one second, and at least one.
 type bucket struct {
 	tokens float64
 	at     time.Time
 }
 
-// burst is how many claims may come at once.
+// burst returns the capacity of a bucket.
 func burst(rate float64) float64 { return math.Max(1, rate) }
 
-// newBucket is full.
+// newBucket returns a full bucket.
 func newBucket(rate float64, now time.Time) bucket { return bucket{burst(rate), now} }
 
-// take takes a token, or returns after how long there will be one. A clock that goes back fills nothing.
+// take takes a token, or returns the time until there is one. A clock that goes back adds no tokens.
 func (b bucket) take(rate float64, now time.Time) (next bucket, wait time.Duration) {
 	next = b.filled(rate, now)
 	if next.tokens >= 1 {
 		next.tokens--
 		return next, 0
 	}
-	return next, max(1, time.Duration((1-next.tokens)/rate*float64(time.Second))) // what is due within a nanosecond is not there
+	return next, max(1, time.Duration((1-next.tokens)/rate*float64(time.Second))) // a token that is due within a nanosecond is not there yet
 }
 
 func (b bucket) filled(rate float64, now time.Time) bucket {
@@ -37,10 +37,10 @@ func (b bucket) filled(rate float64, now time.Time) bucket {
 	return b
 }
 
-// share is a replica's part of a rate.
+// share returns a replica's part of a rate.
 func share(rate float64, replicas int) float64 { return rate / float64(max(1, replicas)) }
 
-// window describes a rate as so many in so many seconds, in whole numbers.
+// window converts a rate to a quota for a number of seconds, in whole numbers.
 func window(rate float64) (quota, seconds int) {
 	if rate >= 1 {
 		return int(rate), 1

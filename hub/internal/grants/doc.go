@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grants keeps who may do what in the hub's registry: API keys, roles and bindings, limits.
+// Package grants stores access control in the hub's registry: API keys, roles and bindings, limits.
 //
-// In go the calls of the services Keys and Access, and tokens; out come identities, grants and refusals (package access).
+// In: calls of the services Keys and Access, and tokens. Out: identities, grants and refusals (package access).
 //
 //	record.go    a key as it is stored, and what is valid
 //	grants.go    the Service: what it knows of the store, and how it learns of changes
@@ -18,30 +18,30 @@
 //	access/key/NAME     a key, with the SHA-256 of its token
 //	access-used/NAME    when a key was last used, to the minute
 //
-// A key and the policy are written by compare-and-swap. A replica watches access/, so that a revocation holds everywhere within a second,
-// and ends the conversations and watches that the key has. The hub of a bbolt is alone, and knows its own writes. A restore keeps the
-// keys and the policy that are there: what was revoked since the backup stays revoked. What is taken up while everything is read waits
-// for that; because the older read would make a revoked key valid again: TestARevocationDuringAReadHolds.
+// Keys and the policy are written by compare-and-swap. A replica watches access/, so that a revocation takes effect everywhere within a
+// second, and ends the key's conversations and watches. A hub on bbolt is the only writer and knows its own writes. A restore keeps the
+// keys and the policy of the store: what was revoked since the backup stays revoked. A change that arrives while the store is read in full
+// is applied after the read; because the older read would make a revoked key valid again: TestARevocationDuringAReadHolds.
 //
-// Last uses are collected for a minute and written together, in no caller's way. A crash loses a minute of them.
+// Last uses are collected for a minute and written together, without delaying a caller. A crash loses up to a minute of them.
 //
 // # What is refused
 //
-//   - A key gives no more than its maker has, neither by its scopes nor by what is bound to its name or its team; because who may make or
-//     rotate keys and is not an admin would make itself one: TestKeysGiveNoMore, TestBoundKeysGiveNoMore.
-//   - A policy that takes from its caller the right to change it, unless it is forced.
-//   - A name that the file (--api-keys-file) has. Where a file gets a name that the store has, the file's key counts.
-//   - A caller that may change the policy can give itself everything: update on access is as much as admin.
+//   - A key gives no more permissions than its creator has, neither by its scopes nor by bindings to its name or its team; because
+//     otherwise a caller that may create or rotate keys could make itself an admin: TestKeysGiveNoMore, TestBoundKeysGiveNoMore.
+//   - A policy under which its caller could not change the policy any more is refused, unless it is forced.
+//   - A name of a key in the file (--api-keys-file) is refused. If a file later gets a name that the store has, the file's key counts.
+//   - A caller that may change the policy can give itself every permission: update on access is as powerful as admin.
 //
 // # The first key
 //
-// A hub that takes keys, has no file of them, and whose store has no key for everything that is valid, makes one at its start: bootstrap,
-// and writes its token to bootstrap-token in its data directory. So a restart, by who may read that directory, is the way back in.
+// At its start, a hub that accepts keys, has no keys file, and has no valid key for everything in its store creates the key bootstrap, and
+// writes its token to bootstrap-token in its data directory. So an operator that can read that directory regains access by a restart.
 //
 // # Limits
 //
-// A claim counts for its team and for its key. Live sandboxes are counted from what clusters list, with the claims of this replica since:
-// at most a few seconds late. Of several replicas each admits its share of claims a second: a caller that uses one replica alone gets
-// 1/n of its rate, and never more than the whole together. Live sandboxes and conversations are bounded by each replica: the bound
-// holds up to what the other replicas admit before they hear of each other.
+// A claim counts for its team and for its key. Live sandboxes are counted from the lists of clusters, plus the later claims of this
+// replica: the count is at most a few seconds old. With several replicas, each admits its share of claims per second: a caller that uses
+// one replica gets 1/n of its rate, and all replicas together never exceed the rate. Each replica bounds live sandboxes and conversations:
+// the bound may be exceeded by what the other replicas admit before the replicas hear of each other.
 package grants

@@ -28,16 +28,16 @@ const (
 	keyPrefix  = prefix + "key/"
 	usedPrefix = "access-used/"
 
-	// flushEvery is how often last uses are written, at most flushMost in a transaction.
+	// flushEvery is the interval at which last uses are written, at most flushMost in a transaction.
 	flushEvery = time.Minute
 	flushMost  = 100
 )
 
 // File is the keys of --api-keys-file.
 type File interface {
-	// Shown returns the keys as a list has them.
+	// Shown returns the keys for a list.
 	Shown() []*sandboxv1.ApiKey
-	// Identity returns the caller that shows a key, nil if the file has no such name.
+	// Identity returns the identity of a key's caller, or nil if the file has no such key.
 	Identity(name string) *access.Identity
 }
 
@@ -45,7 +45,7 @@ type File interface {
 type Options struct {
 	Store store.Store
 	File  File // nil: there is none
-	// Authorizer decides what callers ask about themselves; nil: the policy.
+	// Authorizer decides the questions of callers about their own permissions; nil: the policy.
 	Authorizer access.Authorizer
 	Live       func() int // replicas that serve, this one included; nil: one
 	Usage      Usage
@@ -59,23 +59,23 @@ type Service struct {
 	state   atomic.Pointer[state]
 	changed chan struct{}
 
-	mu   sync.Mutex // of changes of the state; a change is taken up only after its commit
+	mu   sync.Mutex // guards changes of the state; a change is applied only after its commit
 	used uses
 
 	limiter limiter
 }
 
-// state is what is known of the store. It does not change.
+// state is this replica's copy of the store. It is immutable.
 type state struct {
 	keys     map[string]*record // by name
-	byDigest map[string]*record // of tokens, also old ones
+	byDigest map[string]*record // by digest of the token, including old tokens
 	policy   *access.Policy
 	stored   *sandboxv1.AccessPolicy // nil: none
 	revision uint64                  // of its entry
 	teams    map[string]*limits
 }
 
-// New returns a Service that knows what the store has.
+// New returns a Service that has loaded the store.
 func New(ctx context.Context, o Options) (*Service, error) {
 	s := &Service{opts: o, changed: make(chan struct{}, 1), used: newUses(), limiter: newLimiter(o.Clock)}
 	if s.opts.Authorizer == nil {
@@ -91,10 +91,11 @@ func New(ctx context.Context, o Options) (*Service, error) {
 	return s, nil
 }
 
-// AskAlso sets what decides the questions of callers about themselves, where more than the policy permits. It is called before any call.
+// AskAlso sets the Authorizer for questions of callers about their own permissions, if not only the policy decides. Call it before any
+// call.
 func (s *Service) AskAlso(a access.Authorizer) { s.opts.Authorizer = a }
 
-// Changed tells that what callers may do has changed.
+// Changed returns a channel that signals that permissions have changed.
 func (s *Service) Changed() <-chan struct{} { return s.changed }
 
 // Authorize implements access.Authorizer by the policy.
@@ -102,8 +103,8 @@ func (s *Service) Authorize(ctx context.Context, who *access.Identity, p access.
 	return s.state.Load().policy.Authorize(ctx, who, p)
 }
 
-// load reads everything. It holds the lock meanwhile; because a change that is committed during the read, and taken up before its end,
-// would be lost with the state that is replaced. Such a change waits, and is taken up after.
+// load reads the whole store. It holds the lock meanwhile; because otherwise a change that is committed during the read and applied before
+// its end would be lost when the state is replaced. Such a change waits, and is applied afterwards.
 func (s *Service) load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *Service) load(ctx context.Context) error {
 	return nil
 }
 
-// put takes an entry into a state that is being built.
+// put adds an entry to a state that is being built.
 func (n *state) put(e store.Entry) error {
 	switch name, isKey := strings.CutPrefix(e.Key, keyPrefix); {
 	case isKey:
@@ -139,7 +140,7 @@ func (n *state) put(e store.Entry) error {
 	return nil
 }
 
-// set makes a state the current one. The caller holds the lock.
+// set makes a state the current one. Called with the lock held.
 func (s *Service) set(next *state) {
 	next.byDigest = make(map[string]*record, len(next.keys))
 	for _, r := range next.keys {
@@ -160,7 +161,7 @@ func (s *Service) set(next *state) {
 	}
 }
 
-// apply takes up changes that are later than what is known.
+// apply applies the changes that are later than the state.
 func (s *Service) apply(events []store.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +220,7 @@ func (s *Service) follow(ctx context.Context, shared store.Shared) {
 	})
 }
 
-// commit writes one entry (nil: deletes it) if it still has a revision, and takes the write up.
+// commit writes one entry, or deletes it if value is nil, provided that it still has a revision. Then it applies the write to the state.
 func (s *Service) commit(ctx context.Context, key string, revision uint64, value []byte) error {
 	txn := store.Txn{If: []store.Condition{{Key: key, Revision: revision}}}
 	if value == nil {
@@ -238,7 +239,7 @@ func (s *Service) commit(ctx context.Context, key string, revision uint64, value
 	return nil
 }
 
-// uses are the last uses of keys that are not written yet.
+// uses holds the last uses of keys that are not written yet.
 type uses struct {
 	mu    *sync.Mutex
 	since map[string]time.Time
@@ -263,7 +264,7 @@ func (u uses) take() map[string]time.Time {
 	return out
 }
 
-// flush writes the last uses of keys that are still there. What fails is lost: a key that is in use is noted again.
+// flush writes the last uses of existing keys. A failed write is lost: a key that is in use is recorded again.
 func (s *Service) flush(ctx context.Context) {
 	known := s.state.Load().keys
 	txn := store.Txn{Lazy: true}

@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// Authenticate implements access.Authenticator by the keys in the store.
+// Authenticate implements access.Authenticator with the keys in the store.
 func (s *Service) Authenticate(_ context.Context, token string) (*access.Identity, error) {
 	if !strings.HasPrefix(token, access.TokenPrefix) {
 		return nil, access.ErrNotMine
@@ -49,13 +49,13 @@ func (s *Service) inFile(name string) bool {
 	return s.opts.File != nil && s.opts.File.Identity(name) != nil
 }
 
-// KeysAPI serves the service Keys.
+// KeysAPI implements the service Keys.
 type KeysAPI struct {
 	sandboxv1.UnimplementedKeysServer
 	*Service
 }
 
-// CreateKey makes a key.
+// CreateKey creates a key.
 func (a KeysAPI) CreateKey(ctx context.Context, in *sandboxv1.CreateKeyRequest) (*sandboxv1.ApiKey, error) {
 	if err := checkKey(in); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (a KeysAPI) CreateKey(ctx context.Context, in *sandboxv1.CreateKeyRequest) 
 
 func taken(name string) error { return problem.InvalidField("name", name, "a name that no key has") }
 
-// mint gives a record a token and writes it.
+// mint creates a token for a record and writes the record.
 func (s *Service) mint(ctx context.Context, r *record, revision uint64) (*sandboxv1.ApiKey, error) {
 	token, digest, err := access.NewToken()
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Service) mint(ctx context.Context, r *record, revision uint64) (*sandbo
 	return out, nil
 }
 
-// mayGive refuses a key that may do what the caller may not: by its scopes, or by what is bound to its name or its team.
+// mayGive returns an error for a key with permissions that the caller lacks, by its scopes or by bindings to its name or its team.
 func (s *Service) mayGive(ctx context.Context, r *record) error {
 	caller := principal.From(ctx).Identity
 	if caller == nil {
@@ -144,7 +144,7 @@ func (s *Service) mayGive(ctx context.Context, r *record) error {
 	return nil
 }
 
-// gives reports whether a caller has, by its scope own, all that a key has by its scope given.
+// gives reports whether a caller's scope own includes everything that the scope given gives to a key.
 func gives(caller *access.Identity, own *access.Scope, key *access.Identity, given *access.Scope) bool {
 	return own.Plain() && own.AllNamespaces && (own.Whole || !given.Whole) && (own.Shared || !given.Shared) &&
 		(own.AllTeams || !given.AllTeams && key.Team == caller.Team) &&
@@ -171,7 +171,7 @@ func (a KeysAPI) ListKeys(ctx context.Context, _ *sandboxv1.ListKeysRequest) (*s
 	return out, nil
 }
 
-// lastUses returns when the keys were last used: as written, and as noted here since.
+// lastUses returns the last use of each key, including uses here that are not written yet.
 func (s *Service) lastUses(ctx context.Context) (map[string]time.Time, error) {
 	out := map[string]time.Time{}
 	for e, err := range store.All(ctx, s.opts.Store, usedPrefix, store.MaxRange) {
@@ -192,7 +192,7 @@ func (s *Service) lastUses(ctx context.Context) (map[string]time.Time, error) {
 	return out, nil
 }
 
-// find returns a key that can be changed.
+// find returns a key of the store, which can be changed.
 func (s *Service) find(name string) (*record, error) {
 	if r := s.state.Load().keys[name]; r != nil {
 		return r, nil
@@ -203,7 +203,7 @@ func (s *Service) find(name string) (*record, error) {
 	return nil, problem.New(problem.NotFound, "no API key %q", validate.Clip(name))
 }
 
-// RotateKey makes a new token.
+// RotateKey replaces a key's token.
 func (a KeysAPI) RotateKey(ctx context.Context, in *sandboxv1.RotateKeyRequest) (*sandboxv1.ApiKey, error) {
 	var f faults
 	overlap := defaultOverlap
@@ -235,7 +235,7 @@ func (a KeysAPI) RotateKey(ctx context.Context, in *sandboxv1.RotateKeyRequest) 
 	}
 	until := now.Add(overlap)
 	if before.Expires != nil && before.Expires.Before(until) {
-		until = *before.Expires // a rotation lengthens no old token
+		until = *before.Expires // a rotation never extends the old token
 	}
 	if until.After(now) {
 		next.Old = &old{SHA256: before.SHA256, Until: until}

@@ -20,27 +20,28 @@ import (
 )
 
 const (
-	// countFor is how long a count of live sandboxes is used; claims since are added.
+	// countFor is how long a count of live sandboxes is used. Later claims are added to it.
 	countFor = time.Second
-	// maxBuckets bounds the teams and keys whose rates are kept. Full buckets are dropped first.
+	// maxBuckets bounds the teams and keys whose rates are kept. Beyond that, buckets that were idle for a minute are dropped, and as many
+	// others as needed.
 	maxBuckets = 20_000
-	// retryLive is when sandboxes may have ended.
+	// retryLive is the delay after which sandboxes may have ended.
 	retryLive = 5 * time.Second
-	// retryKeys is when claim keys may have expired.
+	// retryKeys is the delay after which claim keys may have expired.
 	retryKeys = 30 * time.Second
 )
 
-// Usage is what teams and keys have. All fields are required for limits to hold.
+// Usage returns the usage of teams and keys. All fields are required for limits to apply.
 type Usage struct {
-	// Each calls f with each live sandbox that is known.
+	// Each calls f with each known live sandbox.
 	Each func(f func(*sandboxv1.Sandbox))
 	// ClaimKeys returns how many claim keys a team has.
 	ClaimKeys func(team string) int
-	// Held reports whether a claim key has a claim already.
+	// Held reports whether there is a claim with a key.
 	Held func(ctx context.Context, team, namespace, key string) bool
 }
 
-// holder is a team or a key, as limits have it.
+// holder is the team or key to which a limit applies.
 type holder struct {
 	kind, name string // team or key
 }
@@ -49,20 +50,20 @@ func (h holder) String() string {
 	return fmt.Sprintf("%s %q", map[string]string{"team": "team", "key": "API key"}[h.kind], h.name)
 }
 
-// limiter holds what is counted.
+// limiter holds the counts.
 type limiter struct {
 	clock clock.PassiveClock
 	mu    *sync.Mutex
 	rates map[holder]*rate
 	talks map[holder]int32
-	live  map[holder]int32 // as counted, with claims since
-	until time.Time        // of the count
+	live  map[holder]int32 // the last count, plus later claims
+	until time.Time        // end of the use of the count
 }
 
-// rate is the claims of a holder.
+// rate holds the claims of a holder.
 type rate struct {
 	bucket bucket
-	second int64 // of now and before, for what is shown
+	second int64 // the second of now and before, which are only shown
 	now    int32
 	before int32
 }
@@ -77,7 +78,7 @@ type limited struct {
 	*limits
 }
 
-// limitsOfCall returns the limits that a call for a team counts against.
+// limitsOfCall returns the limits that apply to a call for a team.
 func (s *Service) limitsOfCall(p principal.Principal, team string) (out []limited) {
 	known := s.state.Load()
 	if l := known.team(team); l != nil {
@@ -91,7 +92,7 @@ func (s *Service) limitsOfCall(p principal.Principal, team string) (out []limite
 	return out
 }
 
-// team returns the limits of a team; nil: none. What has no team is limited by keys alone.
+// team returns the limits of a team, or nil if there are none. Claims without a team have only the limits of keys.
 func (n *state) team(name string) *limits {
 	if name == "" {
 		return nil
@@ -102,13 +103,13 @@ func (n *state) team(name string) *limits {
 	return n.teams["*"]
 }
 
-// Claim admits a claim, or says why not. The header lines tell what is left, also of a claim that is not admitted.
+// Claim admits a claim, or returns an error. The header lines show the remaining quota, even if the claim is not admitted.
 func (s *Service) Claim(
 	ctx context.Context, p principal.Principal, in *sandboxv1.CreateSandboxRequest,
 ) (header map[string]string, err error) {
 	team, err := p.OwnTeam(in.GetTeam())
 	if err != nil {
-		return nil, nil // the call itself says so
+		return nil, nil // the call itself returns this error
 	}
 	limits := s.limitsOfCall(p, team)
 	if len(limits) == 0 {
@@ -127,12 +128,12 @@ func (s *Service) Claim(
 	}
 	if in.GetClaimKey() != "" && s.opts.Usage.Held != nil &&
 		s.opts.Usage.Held(ctx, team, cmp.Or(in.GetNamespace(), "default"), in.GetClaimKey()) {
-		return header, nil // a retry gets what it has
+		return header, nil // a retry gets the existing claim
 	}
 	return header, full
 }
 
-// takeRates takes a token of each, or of none.
+// takeRates takes a token from the bucket of each limit, or from none.
 func (s *Service) takeRates(limits []limited) (header map[string]string, err error) {
 	l, now, replicas := &s.limiter, s.limiter.clock.Now(), s.opts.Live()
 	var policy, left []string
@@ -171,14 +172,14 @@ func (s *Service) takeRates(limits []limited) (header map[string]string, err err
 	return map[string]string{policyHeader: strings.Join(policy, ", "), leftHeader: strings.Join(left, ", ")}, err
 }
 
-// rate returns the rate of a holder. The caller holds the lock.
+// rate returns the rate of a holder. Called with the lock held.
 func (l *limiter) rate(h holder, part float64, now time.Time) *rate {
 	if r := l.rates[h]; r != nil {
 		return r
 	}
 	if len(l.rates) >= maxBuckets {
 		for other, r := range l.rates {
-			if now.Sub(r.bucket.at) > time.Minute || len(l.rates) >= maxBuckets { // one that is full in most cases
+			if now.Sub(r.bucket.at) > time.Minute || len(l.rates) >= maxBuckets { // in most cases this bucket is full
 				delete(l.rates, other)
 			}
 		}
@@ -203,7 +204,7 @@ func (r *rate) turn(now time.Time) {
 	}
 }
 
-// takeLive counts one more live sandbox for each, or returns the error of the one that has too many.
+// takeLive counts one more live sandbox for each holder, or returns the error of the first holder that has too many.
 func (s *Service) takeLive(limits []limited) error {
 	if !slices.ContainsFunc(limits, func(one limited) bool { return one.LiveSandboxes > 0 }) {
 		return nil
@@ -226,7 +227,7 @@ func (s *Service) takeLive(limits []limited) error {
 	return nil
 }
 
-// recount counts the live sandboxes of all teams, and of all keys with such a limit, if the last count is old.
+// recount counts the live sandboxes of all teams, and of all keys with a limit of them, if the last count is too old.
 func (s *Service) recount() {
 	l, now := &s.limiter, s.limiter.clock.Now()
 	l.mu.Lock()
@@ -262,7 +263,7 @@ func (s *Service) recount() {
 	l.live, l.until = live, now.Add(countFor)
 }
 
-// checkKeys returns an error if a team has as many claim keys as it may have.
+// checkKeys returns an error if a team has reached a limit of claim keys.
 func (s *Service) checkKeys(limits []limited, team, key string) error {
 	if key == "" || s.opts.Usage.ClaimKeys == nil {
 		return nil
@@ -277,11 +278,11 @@ func (s *Service) checkKeys(limits []limited, team, key string) error {
 	return nil
 }
 
-// Converse admits a conversation with a sandbox, which ends with leave. The header lines tell what is left, also of one that is not
-// admitted. A conversation lasts as long as its caller likes, so that its limit has no window.
+// Converse admits a conversation with a sandbox, which counts until leave is called. The header lines show the remaining quota, even if the
+// conversation is not admitted. A conversation lasts as long as its caller likes, so its limit has no window.
 func (s *Service) Converse(p principal.Principal) (header map[string]string, leave func(), err error) {
 	limits := s.limitsOfCall(p, p.Team)
-	if p.AllTeams && p.Team == "" { // of no team that is known
+	if p.AllTeams && p.Team == "" { // its team is not known
 		limits = slices.DeleteFunc(limits, func(one limited) bool { return one.kind == "team" })
 	}
 	l := &s.limiter
@@ -308,7 +309,7 @@ func (s *Service) Converse(p principal.Principal) (header map[string]string, lea
 	}, nil
 }
 
-// talksLeft returns the header lines about conversations, nil without limits. The caller holds the lock.
+// talksLeft returns the header lines of conversations, or nil without limits. Called with the lock held.
 func (l *limiter) talksLeft(limits []limited) map[string]string {
 	var policy, left []string
 	for _, one := range limits {
@@ -331,7 +332,7 @@ const (
 	leftHeader   = "RateLimit"
 )
 
-// GetQuotas shows the limits that the caller may see: of its team and key, or, where it may see everything, of all.
+// GetQuotas returns the limits that the caller may see: those of its team and key, or all if it may see everything.
 func (a AccessAPI) GetQuotas(ctx context.Context, in *sandboxv1.GetQuotasRequest) (*sandboxv1.Quotas, error) {
 	s, p := a.Service, principal.From(ctx)
 	team, err := p.ListedTeam(in.GetTeam())
@@ -372,7 +373,7 @@ func (a AccessAPI) GetQuotas(ctx context.Context, in *sandboxv1.GetQuotasRequest
 	return out, nil
 }
 
-// use is what a holder has of its limits.
+// use returns a holder's limits and its usage.
 func (s *Service) use(h holder, limits *limits, team string) *sandboxv1.QuotaUse {
 	used := &sandboxv1.KeyLimits{}
 	if s.opts.Usage.ClaimKeys != nil {

@@ -36,7 +36,7 @@ const (
 // changing is the permission to change the policy.
 var changing = access.OfMethod(sandboxv1.Access_PutAccess_FullMethodName)
 
-// AccessAPI serves the service Access.
+// AccessAPI implements the service Access.
 type AccessAPI struct {
 	sandboxv1.UnimplementedAccessServer
 	*Service
@@ -59,7 +59,7 @@ func (n *state) shown(builtIn bool) *sandboxv1.AccessPolicy {
 	return out
 }
 
-// PutAccess replaces the policy. Built-in roles in it are left out: what GetAccess has shown can be put.
+// PutAccess replaces the policy. It ignores built-in roles, so that the result of GetAccess can be put.
 func (a AccessAPI) PutAccess(ctx context.Context, in *sandboxv1.AccessPolicy) (*sandboxv1.AccessPolicy, error) {
 	s := a.Service
 	next := proto.CloneOf(in)
@@ -95,7 +95,7 @@ func changedMeanwhile(revision string) error {
 	return problem.InvalidField("revision", revision, "the revision of the policy that is there: get it, change that, and put it again")
 }
 
-// keepsRight refuses a policy under which its caller could not change it any more.
+// keepsRight returns an error for a policy under which its caller could not change the policy any more.
 func (s *Service) keepsRight(ctx context.Context, next *sandboxv1.AccessPolicy) error {
 	caller := principal.From(ctx).Identity
 	if caller == nil || s.opts.Authorizer != access.Authorizer(s) {
@@ -108,7 +108,7 @@ func (s *Service) keepsRight(ctx context.Context, next *sandboxv1.AccessPolicy) 
 	return nil
 }
 
-// CheckAccess tells whether the caller, or another subject, may do something, or who may.
+// CheckAccess returns whether the caller, or another subject, may do something, or which subjects may.
 func (a AccessAPI) CheckAccess(ctx context.Context, in *sandboxv1.CheckAccessRequest) (*sandboxv1.CheckAccessResponse, error) {
 	s := a.Service
 	q := access.Query{
@@ -188,7 +188,7 @@ func verbsOf(resource string) (verbs []string) {
 	return verbs
 }
 
-// mayRead refuses a caller that may not read the policy.
+// mayRead returns an error for a caller that may not read the policy.
 func (s *Service) mayRead(ctx context.Context, caller *access.Identity) error {
 	reading := access.OfMethod(sandboxv1.Access_GetAccess_FullMethodName)
 	grant, err := s.opts.Authorizer.Authorize(ctx, caller, reading.Permission)
@@ -203,7 +203,7 @@ func (s *Service) mayRead(ctx context.Context, caller *access.Identity) error {
 	return access.Forbidden(caller, reading.Permission)
 }
 
-// subject returns the identity that a subject stands for.
+// subject returns the identity that represents a subject.
 func (s *Service) subject(in *sandboxv1.Subject) (*access.Identity, error) {
 	name := in.GetName()
 	switch in.GetKind() {
@@ -231,13 +231,13 @@ func (s *Service) subject(in *sandboxv1.Subject) (*access.Identity, error) {
 
 const subjectKinds = "User, Group, Key or Team"
 
-// who lists the subjects that may do something: those of bindings, and keys by their scopes.
+// who lists the subjects that may do something: subjects of bindings, and keys with such scopes.
 func (s *Service) who(q access.Query, reach access.Reach) []*sandboxv1.Subject {
 	known := s.state.Load()
 	out := known.policy.Who(q, reach)
 	add := func(who *access.Identity) {
 		one := &sandboxv1.Subject{Kind: access.SubjectKey, Name: who.Key}
-		// A key's own scopes are known without asking.
+		// A key's own scopes are known without calling an Authorizer.
 		if from, _ := (*access.Policy)(nil).Grant(who, q.Permission).Holds(q, reach); from != "" &&
 			!slices.ContainsFunc(out, func(other *sandboxv1.Subject) bool { return access.CompareSubjects(one, other) == 0 }) {
 			out = append(out, one)

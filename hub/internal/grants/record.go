@@ -21,11 +21,12 @@ const (
 	maxKeys       = 10_000
 	maxNamespaces = 200
 	maxLimit      = 1_000_000_000
-	// DefaultValidity is of a key that is made without one.
+	// DefaultValidity applies to a key that is created without a validity.
 	DefaultValidity = 90 * 24 * time.Hour
-	// MaxValidity keeps times within what JSON and clients can have.
+	// MaxValidity keeps times within the range of JSON and clients.
 	MaxValidity = 100 * 365 * 24 * time.Hour
-	// defaultOverlap is how long the old token stays valid after a rotation, and maxOverlap how long it may.
+	// defaultOverlap is how long the old token stays valid after a rotation by default. maxOverlap is the longest time that a caller may
+	// choose.
 	defaultOverlap = 24 * time.Hour
 	maxOverlap     = 30 * 24 * time.Hour
 )
@@ -44,7 +45,7 @@ type record struct {
 	Created       time.Time  `json:"created"`
 	CreatedBy     string     `json:"createdBy,omitempty"`
 	Expires       *time.Time `json:"expires,omitempty"`
-	ValidFor      string     `json:"validFor,omitempty"` // what it was given; empty: for ever
+	ValidFor      string     `json:"validFor,omitempty"` // the validity that it was given; empty: for ever
 	Limits        *limits    `json:"limits,omitempty"`
 
 	revision uint64
@@ -64,7 +65,7 @@ type limits struct {
 	Conversations   int32   `json:"conversations,omitempty"`
 }
 
-// prepare fills in what is derived.
+// prepare sets the derived fields.
 func (r *record) prepare(revision uint64) *record {
 	r.revision = revision
 	r.identity = &access.Identity{
@@ -118,7 +119,7 @@ func valuesOf(in *sandboxv1.KeyLimits) *limits {
 	return &limits{in.GetClaimsPerSecond(), in.GetLiveSandboxes(), in.GetClaimKeys(), in.GetConversations()}
 }
 
-// faults collects what is wrong with a request.
+// faults collects the errors of a request.
 type faults struct{ validate.Faults }
 
 func (f *faults) subdomain(field, value string) {
