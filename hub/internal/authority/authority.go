@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Fleet is what the authority knows and records of clusters.
+// Fleet provides the clusters' credentials and records the keys of certificates.
 type Fleet interface {
 	Admit(ctx context.Context, a fleet.Admission) error
 	Credentials() []fleet.Credential
@@ -31,33 +31,33 @@ type Fleet interface {
 
 // Options configure an Authority. Store and Clock are required.
 type Options struct {
-	Store store.Store // the registry's
+	Store store.Store // the registry's store
 	Clock clock.WithTicker
 	Log   logr.Logger
 	// Hosts are the names and addresses in the hub's own certificate.
 	Hosts []string
-	// Address is what workers dial, for the invitation; empty: not known.
+	// Address is the address that workers dial, for invitations; empty: not known.
 	Address string
 	// Lifetime of certificates.
 	Lifetime time.Duration
-	// Manual: a cluster that joins waits for an approval.
+	// Manual means that a cluster that joins waits for an approval.
 	Manual bool
-	// Given is the operator's CA; nil: the hub makes one.
+	// Given is the operator's CA; nil: the hub creates one.
 	Given *pki.CA
-	// Files have the hub's own certificate, and CAs that are trusted besides; nil: the authority issues it.
+	// Files contains the hub's own certificate and further trusted CAs; nil: the authority issues the hub's certificate.
 	Files *link.Files
-	// Keep keeps the state apart from the store before a CA signs for clusters. nil: nothing does.
+	// Keep writes the state to a place apart from the store before a CA signs for clusters. Nil: there is no such place.
 	Keep func(ctx context.Context) error
-	// Changed is told of the CAs that are trusted, when they change. nil: nothing is.
+	// Changed is called with the trusted CAs when they change; may be nil.
 	Changed func(bundle []byte)
-	// Settle is how long a step lasts at least, so that other replicas know it. Default: 5 s if the store is shared.
+	// Settle is the minimum duration of a step, so that other replicas know of it. Default: 5 s if the store is shared.
 	Settle time.Duration
 }
 
 const (
-	// DefaultLifetime is that of certificates.
+	// DefaultLifetime is the default lifetime of certificates.
 	DefaultLifetime = pki.Lifetime
-	// MinLifetime is the shortest one.
+	// MinLifetime is the shortest lifetime of certificates.
 	MinLifetime = 10 * time.Second
 	settle      = 5 * time.Second
 	callTimeout = 5 * time.Second
@@ -75,10 +75,10 @@ type Authority struct {
 	view     *view
 	own      ownCertificate
 	pace     map[string]*paced // of renewals, by cluster
-	kept     uint64            // generation up to which the state is kept apart from the store, plus 1
+	kept     uint64            // generation up to which Keep has written the state, plus 1
 }
 
-// view is what follows from the state. It is immutable.
+// view holds the values that derive from the state. It is immutable.
 type view struct {
 	generation uint64
 	step       hubstate.RotationStep
@@ -89,23 +89,23 @@ type view struct {
 	changed    chan struct{} // closed when another view replaces this one
 }
 
-// Trust is what clusters are to trust, and which CA signs.
+// Trust is the set of CAs that clusters must trust, and the CA that signs.
 type Trust struct {
 	Bundle []byte // PEM
 	Hash   string
 	Signer string // hash of the CA that signs
-	// Renew: certificates of other CAs are renewed at once.
+	// Renew means that certificates of other CAs are renewed at once.
 	Renew bool
 }
 
-// ownCertificate is the hub's.
+// ownCertificate is the hub's certificate.
 type ownCertificate struct {
 	pem    link.PEM
 	signer *pki.CA
 	renew  time.Time
 }
 
-// Open reads the state, or makes a CA.
+// Open reads the state, or creates a CA if there is none.
 func Open(ctx context.Context, o Options) (*Authority, error) {
 	if o.Settle == 0 {
 		if _, shared := o.Store.(store.Shared); shared {
@@ -127,7 +127,7 @@ func Open(ctx context.Context, o Options) (*Authority, error) {
 
 var errUnchanged = errors.New("nothing to change")
 
-// begin makes the first CA.
+// begin adds the first CA to the state.
 func (a *Authority) begin(s *hubstate.Authority) error {
 	if len(s.CAs) > 0 {
 		return errUnchanged
@@ -155,7 +155,7 @@ func (a *Authority) add(s *hubstate.Authority, ca *pki.CA, given bool) error {
 	return nil
 }
 
-// update changes the state. It is applied again if another replica has changed the state meanwhile.
+// update applies a change to the stored state. It repeats the change if another replica has changed the state meanwhile.
 func (a *Authority) update(ctx context.Context, apply func(*hubstate.Authority) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -182,7 +182,7 @@ func (a *Authority) update(ctx context.Context, apply func(*hubstate.Authority) 
 	}
 }
 
-// take makes a state the present one, unless a later one is.
+// take makes a state the current one, unless the current one is later.
 func (a *Authority) take(s hubstate.Authority, revision uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,7 +204,7 @@ func (a *Authority) take(s hubstate.Authority, revision uint64) error {
 	return nil
 }
 
-// show makes a view the present one. Called with mu held.
+// show makes a view the current one. Called with mu held.
 func (a *Authority) show(next *view) {
 	before := a.view
 	a.view = next
@@ -252,20 +252,20 @@ func (a *Authority) now() (*view, time.Time) {
 	return a.view, a.opts.Clock.Now()
 }
 
-// Trust returns what clusters are to trust now, and a channel that closes when that or the signer changes.
+// Trust returns the CAs that clusters must trust now, and a channel that is closed when they or the signer change.
 func (a *Authority) Trust() (Trust, <-chan struct{}) {
 	v, _ := a.now()
 	return v.trust, v.changed
 }
 
-// Read implements link.Source: the hub's own certificate, which it renews itself.
+// Read implements link.Source. It returns the hub's own certificate, and renews it when it is due.
 func (a *Authority) Read() (link.PEM, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.opts.Files != nil {
 		return a.fromFiles()
 	}
-	// By the wall clock, as workers look at it; because the monotonic one stands still while the machine is suspended.
+	// By the wall clock, which workers use as well; because the monotonic one stands still while the machine is suspended.
 	now := a.opts.Clock.Now().Round(0)
 	if a.own.signer != a.view.signer || !now.Before(a.own.renew) {
 		chain, key, err := a.view.signer.SignHub(a.opts.Hosts, a.opts.Lifetime, now)
@@ -309,7 +309,7 @@ func anchorOf(chain, cas []byte) (*x509.Certificate, error) {
 	return chains[0][len(chains[0])-1], nil
 }
 
-// anchor is the hash of the CA by which a worker knows the hub.
+// anchor returns the hash of the CA by which a worker recognizes the hub.
 func (a *Authority) anchor() (string, error) {
 	own, err := a.Read()
 	if err != nil {
@@ -322,7 +322,7 @@ func (a *Authority) anchor() (string, error) {
 	return pki.Hash(cert), nil
 }
 
-// keep makes sure that the state is kept apart from the store as well, before a CA signs for a cluster.
+// keep makes sure that Keep has written the state before a CA signs for a cluster.
 func (a *Authority) keep(ctx context.Context) error {
 	if a.opts.Keep == nil {
 		return nil

@@ -13,14 +13,14 @@ import (
 // stepFacts are the inputs of decideStep.
 type stepFacts struct {
 	step     hubstate.RotationStep
-	skip     bool // an operator waits no more
+	skip     bool // an operator skips the waiting
 	settled  bool // the step has lasted long enough for every replica to know it
 	bundle   string
 	signer   string
 	clusters []fleet.Credential
 }
 
-// decideStep returns the step that follows, which is the same while clusters are behind, and which those are.
+// decideStep returns the next step, and the clusters that are behind. While clusters are behind it returns the current step.
 func decideStep(f stepFacts) (next hubstate.RotationStep, behind []string) {
 	if f.step == hubstate.Stable {
 		return hubstate.Stable, nil
@@ -80,12 +80,12 @@ func advance(s *hubstate.Authority, to hubstate.RotationStep, now time.Time) {
 	switch to {
 	case hubstate.Stable:
 		s.CAs = s.CAs[len(s.CAs)-1:]
-	case hubstate.Renewing: // tokens name the CA before
+	case hubstate.Renewing: // unused tokens name the previous CA
 		s.Invitations, s.Waiting = slices.DeleteFunc(s.Invitations, func(i hubstate.Invitation) bool { return i.UsedAt.IsZero() }), nil
 	}
 }
 
-// sweep removes what has expired, and requests whose invitation has gone.
+// sweep removes expired invitations, and requests whose invitation was removed.
 func sweep(s *hubstate.Authority, now time.Time) {
 	s.Invitations = slices.DeleteFunc(s.Invitations, func(i hubstate.Invitation) bool { return !now.Before(i.Expires) })
 	s.Waiting = slices.DeleteFunc(s.Waiting, func(j hubstate.Joiner) bool { return invitation(s, j.Invitation) < 0 })
@@ -97,8 +97,8 @@ func invitation(s *hubstate.Authority, id string) int {
 }
 
 const (
-	// renewAt is the part of a certificate's life that is left when it is renewed; renewSpread is added by chance, so that the
-	// certificates of clusters that joined together are not renewed together.
+	// renewAt is the part of a certificate's lifetime that is left when it is renewed. A random part of up to renewSpread is added, so that
+	// the certificates of clusters that joined together are not renewed together.
 	renewAt     = 0.20
 	renewSpread = 0.05
 )

@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// fromFiles is the hub's certificate from its files, with the CA that signed it, so that a worker that knows only the CA's hash verifies
-// it.
+// fromFiles returns the hub's certificate from its files, with the CA that signed it, so that a worker that knows only the CA's hash can
+// verify it.
 func (a *Authority) fromFiles() (link.PEM, error) {
 	out, err := a.opts.Files.Read()
 	if err != nil {
@@ -32,14 +32,14 @@ func (a *Authority) fromFiles() (link.PEM, error) {
 	return out, nil
 }
 
-// followFiles takes up the CAs that are put into the files, until ctx ends; because clusters have to trust them before a certificate of
-// them is used. What cannot be used leaves those of before.
+// followFiles applies changes of the CAs in the files, until ctx ends; because clusters must trust new CAs before a certificate of them is
+// used. If the new content is not usable, the previous CAs stay.
 func (a *Authority) followFiles(ctx context.Context) {
 	var last []byte
 	var failing bool
 	for wallclock.Sleep(ctx, a.opts.Clock, rotateEvery) == nil {
 		files, err := a.opts.Files.Read()
-		if err == nil && last != nil && bytes.Equal(files.CA, last) { // twice the same: it is not being written
+		if err == nil && last != nil && bytes.Equal(files.CA, last) { // the same content twice: no write is in progress
 			err = a.takeFiles(files.CA)
 		}
 		if err != nil && !failing {
@@ -51,7 +51,7 @@ func (a *Authority) followFiles(ctx context.Context) {
 
 var errNoCA = errors.New("there is no CA certificate in the file")
 
-// takeFiles makes another view if the files have other CAs than this one.
+// takeFiles creates a new view if the files have other CAs than the current view.
 func (a *Authority) takeFiles(cas []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// DefaultTTL is how long an invitation is valid.
+	// DefaultTTL is the default validity of an invitation.
 	DefaultTTL = time.Hour
-	// MaxTTL is how long an invitation may be valid.
+	// MaxTTL is the longest validity of an invitation.
 	MaxTTL = 7 * 24 * time.Hour
-	// MaxInvitations bounds those that have not expired.
+	// MaxInvitations bounds the invitations that have not expired.
 	MaxInvitations = 256
 )
 
-// ErrInvitations: there are too many.
+// ErrInvitations reports that there are too many invitations.
 var ErrInvitations = errors.New("there are too many invitations that have not expired")
 
-// Invite makes an invitation and returns it with its token.
+// Invite creates an invitation and returns it with its token.
 func (a *Authority) Invite(ctx context.Context, clusterID string, ttl time.Duration, scope *hubstate.Scope, by string) (
 	*sandboxv1.Invitation, error,
 ) {
@@ -59,7 +59,7 @@ func (a *Authority) Invite(ctx context.Context, clusterID string, ttl time.Durat
 	return out, nil
 }
 
-// Withdraw ends the invitations of a cluster, and its requests that wait for an approval. It returns how many invitations were open.
+// Withdraw removes the invitations of a cluster and its requests that wait for an approval. It returns how many invitations were unused.
 func (a *Authority) Withdraw(ctx context.Context, clusterID string) (open int, err error) {
 	err = a.update(ctx, func(s *hubstate.Authority) error {
 		open = 0
@@ -82,12 +82,13 @@ func (a *Authority) Withdraw(ctx context.Context, clusterID string) (open int, e
 	return open, err
 }
 
-// DropScopes makes the invitations of a cluster leave its scope as it is; because an operator has said another one since they were made.
+// DropScopes removes the scopes from the invitations of a cluster; because an operator has set another scope since they were created.
 func (a *Authority) DropScopes(ctx context.Context, clusterID string) error {
 	return a.dropScopes(ctx, func(i hubstate.Invitation) bool { return i.ClusterID == clusterID })
 }
 
-// dropScopes is also for an invitation whose scope its cluster has got. It may be used again, and would undo what an operator says later.
+// dropScopes removes the scopes from some invitations. It is also used once a cluster has got the scope of its invitation: a repeated use
+// would otherwise revert a later change by an operator.
 func (a *Authority) dropScopes(ctx context.Context, of func(hubstate.Invitation) bool) error {
 	return a.update(ctx, func(s *hubstate.Authority) error {
 		dropped := false

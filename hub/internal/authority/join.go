@@ -25,12 +25,12 @@ import (
 
 const (
 	maxWaiting = 256
-	// askAgain is when a cluster that waits for an approval asks again.
+	// askAgain is the delay after which a cluster that waits for an approval asks again.
 	askAgain = 5 * time.Second
 	maxText  = 128
 )
 
-// errToken is every refusal of a token. It does not say whether there is such an invitation.
+// errToken is the error for every refusal of a token. It does not reveal whether there is such an invitation.
 var errToken = status.Error(codes.PermissionDenied,
 	"the invitation is not valid: there is none, it has expired, it was used, or it is for another cluster; `atollctl cluster invite` "+
 		"makes one")
@@ -52,7 +52,7 @@ func (a *Authority) Join(ctx context.Context, remote string, r *federationv1.Joi
 	a.metrics.joins.WithLabelValues(outcome).Inc()
 	named := r.GetClusterId()
 	if !link.ValidClusterID(named) {
-		named = "" // not the text of a stranger
+		named = "" // do not log text of an unauthenticated caller
 	}
 	if err != nil {
 		a.opts.Log.Info("A request to join was refused", "cluster", named, "from", remote, "reason", err.Error())
@@ -117,7 +117,7 @@ func joiner(r *federationv1.JoinRequest, key, remote string) hubstate.Joiner {
 	return hubstate.Joiner{ClusterID: r.GetClusterId(), UID: r.GetClusterUid(), Key: key, Remote: remote}
 }
 
-// refresh reads the state again if this replica does not know an invitation; because another one may just have made it.
+// refresh reads the state again if this replica does not know an invitation; because another replica may just have created it.
 func (a *Authority) refresh(ctx context.Context, id string) error {
 	a.mu.Lock()
 	known := invitation(&a.state, id) >= 0
@@ -134,7 +134,7 @@ func (a *Authority) refresh(ctx context.Context, id string) error {
 	return a.take(state, revision)
 }
 
-// invited returns the invitation that a token names; the zero value if there is none.
+// invited returns the invitation that a token names, or the zero value if there is none.
 func (a *Authority) invited(t link.Invitation) hubstate.Invitation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,8 +149,8 @@ var (
 	errFull = errors.New("too many requests wait")
 )
 
-// use writes down which cluster, with which key, has used an invitation, and reports whether it is let in, and with which scope; nil: as it
-// is.
+// use records which cluster, with which key, has used an invitation. granted is true if the cluster may join. scope is the cluster's new
+// scope; nil: its scope stays.
 func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Joiner) (granted bool, scope *hubstate.Scope, err error) {
 	err = a.update(ctx, func(s *hubstate.Authority) error {
 		at := invitation(s, t.ID)
@@ -179,7 +179,7 @@ func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Join
 	return granted && err == nil, scope, err
 }
 
-// issue signs a certificate, once the record of the cluster has its key; so that revoking the cluster covers it.
+// issue signs a certificate after the key is in the cluster's record, so that a revocation of the cluster covers it.
 func (a *Authority) issue(ctx context.Context, key crypto.PublicKey, to fleet.Admission) (*federationv1.Certificate, error) {
 	if err := a.keep(ctx); err != nil {
 		return nil, err
@@ -195,12 +195,12 @@ func (a *Authority) issue(ctx context.Context, key crypto.PublicKey, to fleet.Ad
 	return &federationv1.Certificate{Chain: chain, Trust: v.trust.Proto()}, nil
 }
 
-// Proto is the message to a cluster.
+// Proto returns the message to a cluster.
 func (t Trust) Proto() *federationv1.Trust {
 	return &federationv1.Trust{Bundle: t.Bundle, Hash: t.Hash}
 }
 
-// refusal returns why a certificate was not issued.
+// refusal returns the gRPC error for a certificate that was not issued.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, fleet.ErrOtherCluster), errors.Is(err, fleet.ErrRevokedKey):
@@ -210,7 +210,7 @@ func refusal(err error) error {
 	}
 }
 
-// Renew issues another certificate of a cluster that is attached with one. The cluster is that of its certificate (I12).
+// Renew issues another certificate for an attached cluster. The certificate of its stream names the cluster (I12).
 func (a *Authority) Renew(ctx context.Context, clusterID, uid string, csr []byte) *federationv1.Certificate {
 	certificate, err := a.renew(ctx, clusterID, uid, csr)
 	if err != nil {
@@ -249,21 +249,23 @@ func (a *Authority) renewed(ctx context.Context, clusterID, uid string, csr []by
 
 const (
 	renewBurst = 4
-	// A cluster may ask so often at once, then each second, whether it gets a certificate or not; because each request costs a signature.
+	// A cluster may send asksAtOnce requests at once, then one a second, whether it gets a certificate or not; because each request costs a
+	// signature.
 	asksAtOnce    = 8
 	asksPerSecond = 1
 	maxPaced      = 4096
 )
 
-// paced is what one cluster may do.
+// paced limits the rate of one cluster's requests and certificates.
 type paced struct {
 	asks, gets *rate.Limiter
 }
 
-// Pause is how often a cluster gets a certificate. It bounds the keys of certificates that have not ended (hubstate.MaxKeys).
+// Pause returns the minimum interval between certificates of a cluster. It bounds the keys of certificates that have not expired
+// (hubstate.MaxKeys).
 func (a *Authority) Pause() time.Duration { return a.opts.Lifetime / 10 }
 
-// mayRenew charges a cluster for a certificate, or says why it gets none now. giveBack takes that back, where none was issued.
+// mayRenew charges a cluster for a certificate, or returns why it gets none now. giveBack reverts the charge if no certificate was issued.
 func (a *Authority) mayRenew(clusterID string) (giveBack func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -280,7 +282,7 @@ func (a *Authority) mayRenew(clusterID string) (giveBack func(), err error) {
 		return nil, errors.New("the cluster has asked for certificates too often: want at most one request a second")
 	}
 	one := p.gets.ReserveN(now, 1)
-	giveBack = func() { one.CancelAt(now) } // a later time would not take it back
+	giveBack = func() { one.CancelAt(now) } // a later time would not revert it
 	if one.DelayFrom(now) > 0 {
 		giveBack()
 		return nil, fmt.Errorf("the cluster has got certificates too often: %d at once, then one in %s", renewBurst, a.Pause())
@@ -297,13 +299,13 @@ func (a *Authority) Waiting() []hubstate.Joiner {
 	return s.Waiting
 }
 
-// ErrNotWaiting: no such request waits.
+// ErrNotWaiting reports that no such request waits.
 var ErrNotWaiting = errors.New("no such request waits for an approval")
 
-// ErrSeveral: the key is needed to tell which request is meant.
+// ErrSeveral reports that the key is needed to select one of several requests.
 var ErrSeveral = errors.New("several clusters wait under this name")
 
-// Approve lets a cluster in that waits, or refuses it. An empty key is the only one that waits.
+// Approve approves or denies a waiting cluster. An empty key selects the only request of the cluster.
 func (a *Authority) Approve(ctx context.Context, clusterID, key string, deny bool) error {
 	err := a.update(ctx, func(s *hubstate.Authority) error {
 		at := -1

@@ -19,19 +19,19 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// rotateEvery is how often a rotation looks whether it can go on.
+// rotateEvery is the interval at which a rotation checks whether it can continue.
 const rotateEvery = time.Second
 
-// office is held by the replica that drives rotations.
+// office is the name of the leadership of the replica that drives rotations.
 const office = "authority"
 
-// ErrGiven: the operator gives the CA, so the hub makes none.
+// ErrGiven reports that the operator provides the CA, so the hub creates none.
 var ErrGiven = errors.New("the CA is the operator's: give a newer one as --ca-cert-file and start the hub anew")
 
-// ErrOtherStep: the rotation is not at the step that is to be skipped, which has ended or has not begun.
+// ErrOtherStep reports that the rotation is not at the step to skip, which has ended or has not begun.
 var ErrOtherStep = errors.New("the rotation is at another step")
 
-// Rotate begins a rotation, unless one is under way. With a step it lets that one go on without the clusters that it waits for.
+// Rotate starts a rotation, unless one is running. If skip names the current step, that step no longer waits for clusters.
 func (a *Authority) Rotate(ctx context.Context, skip hubstate.RotationStep) error {
 	return a.update(ctx, func(s *hubstate.Authority) error {
 		switch {
@@ -61,10 +61,10 @@ func (a *Authority) rotateTo(s *hubstate.Authority, ca *pki.CA, given bool) erro
 	return nil
 }
 
-// Serve sets the fleet. It is called once, before anything joins.
+// Serve sets the fleet. Call it once, before anything joins.
 func (a *Authority) Serve(f Fleet) { a.fleet = f }
 
-// Run follows what other replicas change and the CAs of files, and drives rotations while this replica holds the office, until ctx ends.
+// Run follows changes of other replicas and of CA files, and drives rotations while this replica leads, until ctx ends.
 func (a *Authority) Run(ctx context.Context) error {
 	var files sync.WaitGroup
 	defer files.Wait()
@@ -102,7 +102,7 @@ func (a *Authority) follow(ctx context.Context, shared store.Shared) {
 	}, func(err error) { a.opts.Log.Error(err, "Following the CA's rotation") })
 }
 
-// drive moves rotations on until ctx ends.
+// drive advances rotations until ctx ends.
 func (a *Authority) drive(ctx context.Context) {
 	if err := a.takeGiven(ctx); err != nil {
 		a.opts.Log.Error(err, "Beginning a rotation to the CA that was given")
@@ -122,7 +122,7 @@ func (a *Authority) drive(ctx context.Context) {
 	}
 }
 
-// takeGiven begins a rotation to the operator's CA if that is newer than the one that signs.
+// takeGiven starts a rotation to the operator's CA if it is newer than the one that signs.
 func (a *Authority) takeGiven(ctx context.Context) error {
 	if a.opts.Given == nil {
 		return nil
@@ -140,7 +140,7 @@ func (a *Authority) takeGiven(ctx context.Context) error {
 	})
 }
 
-// step makes the next step durable if no cluster is behind. Its effects follow from the state.
+// step makes the next step durable if no cluster is behind. The effects of a step derive from the state.
 func (a *Authority) step(ctx context.Context, settled bool) error {
 	v, _ := a.now()
 	next, behind := a.decide(v, settled)
@@ -173,7 +173,7 @@ func (a *Authority) decide(v *view, settled bool) (hubstate.RotationStep, []stri
 	return decideStep(facts)
 }
 
-// Status shows the CAs, the step, and who is behind.
+// Status returns the CAs, the step, and the clusters that are behind.
 func (a *Authority) Status() *sandboxv1.PkiStatus {
 	v, now := a.now()
 	_, behind := a.decide(v, false)

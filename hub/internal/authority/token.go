@@ -27,7 +27,7 @@ func hashOf(secret string) []byte {
 	return sum[:]
 }
 
-// is compares a secret in constant time. There is always something to compare with; because a refusal must not tell whether there is an
+// is compares a secret in constant time. Without a hash it compares with zeros; because a refusal must not reveal whether there is an
 // invitation.
 func is(secret string, hash []byte) bool {
 	if len(hash) != sha256.Size {
