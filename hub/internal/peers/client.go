@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	// takenTimeout is how long a peer may take to confirm that it has a claim without a key: as long as a worker may.
+	// takenTimeout bounds the time until a peer confirms a claim without a key. It is as long as for a worker.
 	takenTimeout = time.Second
-	// maxLost bounds the dispatches whose outcome was lost, and of which a peer is yet to be told. The oldest are forgotten first.
+	// maxLost bounds the lost dispatches that a peer must still be told of. The oldest are dropped first.
 	maxLost = 32_768
-	// lostBatch is how many of them one message names.
+	// lostBatch is the maximum number of them in one message.
 	lostBatch = 1024
 	// maxName bounds the name of a replica, and its other texts.
 	maxName = 253
@@ -56,11 +56,11 @@ type peer struct {
 	running sync.WaitGroup
 
 	mu        sync.Mutex
-	joined    bool            // its relay has begun
-	left      time.Time       // when it ended, or the peer became a member
-	asks      map[string]bool // clusters whose complete report is to be asked for
-	unsettled unsettled       // what it is yet to be told
-	named     []named         // what it was told in the last minutes
+	joined    bool            // its relay is running
+	left      time.Time       // when the relay ended, or the peer became a member
+	asks      map[string]bool // clusters whose complete report must be requested
+	unsettled unsettled       // losses that it must still be told of
+	named     []named         // losses that it was told of within namedFor
 	wake      chan struct{}   // one token
 }
 
@@ -93,14 +93,14 @@ func (p *peer) connected() bool {
 	return ok && p.conn.GetState() == connectivity.Ready
 }
 
-// lost returns since when the peer's relay is missing, and whether it is there.
+// lost returns the time since which the peer's relay is missing, and whether it is running.
 func (p *peer) lost() (since time.Time, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.left, p.joined
 }
 
-// keep relays until ctx ends.
+// keep runs the relay, and restarts it after a pause, until ctx ends.
 func (p *peer) keep(ctx context.Context) {
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		began := p.service.opts.Clock.Now()
@@ -118,7 +118,7 @@ func (p *peer) keep(ctx context.Context) {
 
 type relayStream = grpc.BidiStreamingClient[federationv1.RelayRequest, federationv1.RelayFrame]
 
-// relay takes what the peer's clusters say, until the stream breaks.
+// relay receives the frames about the peer's clusters until the stream breaks.
 func (p *peer) relay(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,7 +155,7 @@ func (p *peer) relay(ctx context.Context) error {
 
 var errHello = errors.New("the replica's hello is not valid")
 
-// introduce exchanges the hellos. The peer must be the member that was dialled: hints may be wrong.
+// introduce exchanges the hellos. The peer must be the member that was dialled, because hints may be wrong.
 func (p *peer) introduce(stream relayStream) error {
 	if err := stream.Send(&federationv1.RelayRequest{Body: &federationv1.RelayRequest_Hello{Hello: p.service.helloProto()}}); err != nil {
 		_, err = stream.Recv()
@@ -235,7 +235,7 @@ func (p *peer) ask(cluster string) {
 	p.signal()
 }
 
-// send sends requests until ctx ends. What is lost is named again on the next relay.
+// send sends requests until ctx ends. The next relay repeats losses that were not received.
 func (p *peer) send(ctx context.Context, stream relayStream) {
 	for {
 		p.mu.Lock()
@@ -308,7 +308,7 @@ func (p *peer) dispatch(ctx context.Context, cluster string, d *federationv1.Dis
 	return nil, fmt.Errorf("%w: replica %s, to which cluster %s is attached: %w", attach.ErrUnclear, p.name, cluster, err)
 }
 
-// callerLeft returns why the caller waits no longer; nil: it does. The peer may tell of the deadline a moment before the context does.
+// callerLeft returns why the caller no longer waits, or nil if it does. The peer may report the deadline a moment before the context does.
 func callerLeft(ctx context.Context, err error) error {
 	if _, limited := ctx.Deadline(); limited && status.Code(err) == codes.DeadlineExceeded {
 		return context.DeadlineExceeded
@@ -316,7 +316,7 @@ func callerLeft(ctx context.Context, err error) error {
 	return ctx.Err()
 }
 
-// await reads the outcome, and calls silent if the peer does not confirm the call in time. An error of the stream is returned as it is.
+// await reads the outcome. It calls silent if the peer does not confirm the call in time. It returns an error of the stream unchanged.
 func (p *peer) await(stream grpc.ServerStreamingClient[federationv1.PeerOutcome], silent func()) (*federationv1.Answer, error) {
 	timer := p.service.opts.Clock.NewTimer(takenTimeout)
 	taken, watched := make(chan struct{}), make(chan struct{})

@@ -2,14 +2,14 @@
 
 // Package peers joins the replicas of a hub: each has the reports of all clusters, and reaches all of them.
 //
-// In: the members of package members, as hints; calls for clusters. Out: relayed sessions for the fleet, outcomes as those of package
-// attach, tunnels. Both ends show a hub's certificate: TestI12PeersAreHubsAlone.
+// In: the members of package members, as hints; calls for clusters. Out: relayed sessions for the fleet, outcomes like those of package
+// attach, tunnels. Both ends must present a hub's certificate: TestI12PeersAreHubsAlone.
 //
 // # One connection to each peer
 //
-//   - A replica dials every member. Over the connection come the reports of the clusters that are attached there (package fleet: Inlet,
-//     Relay), and calls and tunnels go to these. Only a peer that has introduced itself by its member's name counts.
-//   - A peer serves what is attached to it, and passes nothing on; so a wrong hint costs one hop, and there are no loops:
+//   - A replica dials every member. The connection carries reports of the clusters that are attached to the peer (package fleet: Inlet,
+//     Relay), and calls and tunnels to them. A peer counts only after it has introduced itself by the member's name.
+//   - A peer serves only the clusters that are attached to it, and forwards nothing; so a wrong hint costs one hop, and there are no loops:
 //     TestAWrongHintCostsOneHop.
 //
 // # Outcomes of a dispatch
@@ -19,26 +19,28 @@
 //	the peer says "unclear", or the call to it fails  ErrUnclear
 //	a claim without a key, and the peer is silent 1 s ErrUnclear: it may try another cluster
 //
-// A peer that does not confirm a call within a second makes the cluster the last choice here, as a worker does.
-//
+// If a peer does not confirm a call within a second, its cluster becomes the last choice here, as if a worker did not confirm it. Test:
 // TestOutcomesAcrossAReplica.
 //
-// A call that waits for a cluster which attaches again (package attach), and was not sent, goes to the peer to which that has attached. One
-// with a token of a tunnel does not; because the token is valid here alone: TestACallFollowsAClusterThatRenewsAtAnotherReplica. A tunnel
-// waits before it has a token, and is opened where the cluster is then: TestATunnelFollowsAClusterThatRenewsAtAnotherReplica.
+// A call may wait here for a cluster that attaches again (package attach). If the call was not sent and the cluster attached to a peer, the
+// call goes to that peer. A call with the token of a tunnel does not; because the token is valid only here:
+// TestACallFollowsAClusterThatRenewsAtAnotherReplica. A tunnel waits before it has a token, and is then opened where the cluster is
+// attached: TestATunnelFollowsAClusterThatRenewsAtAnotherReplica.
 //
-// A dispatch has the mark of its caller's ledger: TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote.
+// A dispatch carries the mark of the ledger of the caller's replica: TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote.
 //
 // # Claims without a key
 //
-//   - A caller that leaves ends the call at the peer, where package attach releases a late sandbox.
-//   - A response that is lost between the replicas: the caller's replica names the dispatch, on the next relay as well, and the peer
-//     releases the sandbox: TestI2ALostResponseIsReleased. If either process ends before, the first-activity timeout ends the sandbox.
-//   - A replica whose stream of a cluster ends, such as one that was frozen, names the calls that are lost with it, and what it could not
-//     release, to every peer; because the worker names their responses where it is back: TestI2AReplicaThatWasFrozenNamesWhatItLost.
+//   - When a caller leaves, the call at the peer ends, and package attach there releases a late sandbox.
+//   - If a response is lost between the replicas, the caller's replica names the dispatch to the peer, again on the next relay, and the
+//     peer releases the sandbox: TestI2ALostResponseIsReleased. If either process ends before that, the first-activity timeout ends the
+//     sandbox.
+//   - When a stream of a cluster ends at a replica, for example at one that was frozen, the replica names to every peer the calls that were
+//     lost with it and the sandboxes that it could not release; because the worker reports their responses where it attaches next:
+//     TestI2AReplicaThatWasFrozenNamesWhatItLost.
 //
 // # Bounds (I10, I14)
 //
-//   - Peers, dispatches that were lost, and granted claims that are remembered for them have bounds. Tunnels count at the cluster's
-//     replica, by the same shares.
+//   - The numbers of peers, of lost dispatches, and of granted claims that are remembered for them are bounded. Tunnels count at the
+//     cluster's replica, with the same shares.
 package peers

@@ -10,17 +10,17 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// namedFor is how long a message that was sent may not have arrived, because its connection is found to be broken.
+// namedFor bounds the time until a broken connection is noticed, during which a sent message may be lost.
 const namedFor = 2 * time.Minute
 
-// unsettled is what peers are told is lost: the lists of RelayLost. No element of a list is ever replaced.
+// unsettled holds the losses that peers are told of: the lists of RelayLost. The elements of a list are never replaced.
 type unsettled struct {
 	dispatches []uint64 // through the peer
 	calls      []*federationv1.LostCall
 	sandboxes  []string
 }
 
-// named is what a message has named.
+// named holds the losses in a message that was sent.
 type named struct {
 	unsettled
 	at time.Time
@@ -28,7 +28,7 @@ type named struct {
 
 func (u unsettled) empty() bool { return len(u.dispatches)+len(u.calls)+len(u.sandboxes) == 0 }
 
-// with returns u and more, in lists of their own. The oldest are forgotten first.
+// with returns the elements of u and more, in new lists. It drops the oldest beyond maxLost.
 func (u unsettled) with(more unsettled) unsettled {
 	return unsettled{
 		dispatches: last(slices.Concat(u.dispatches, more.dispatches)),
@@ -37,12 +37,12 @@ func (u unsettled) with(more unsettled) unsettled {
 	}
 }
 
-// batch is what one message names.
+// batch returns the elements for one message.
 func (u unsettled) batch() unsettled {
 	return unsettled{dispatches: first(u.dispatches), calls: first(u.calls), sandboxes: first(u.sandboxes)}
 }
 
-// without returns what follows a batch that was sent. More may have come since, in front of which the oldest are forgotten.
+// without returns the elements after a batch that was sent. Since then elements may have been added at the end and the oldest dropped.
 func (u unsettled) without(sent unsettled) unsettled {
 	return unsettled{
 		dispatches: after(u.dispatches, sent.dispatches), calls: after(u.calls, sent.calls), sandboxes: after(u.sandboxes, sent.sandboxes),
@@ -53,7 +53,7 @@ func last[T any](all []T) []T { return all[max(0, len(all)-maxLost):] }
 
 func first[T any](all []T) []T { return all[:min(len(all), lostBatch)] }
 
-// after returns a copy of what follows the last of those that were sent.
+// after returns a copy of the elements that follow the last sent one.
 func after[T comparable](all, sent []T) []T {
 	if len(sent) == 0 {
 		return all
@@ -61,7 +61,7 @@ func after[T comparable](all, sent []T) []T {
 	return slices.Clone(all[slices.Index(all, sent[len(sent)-1])+1:])
 }
 
-// lose notes what the peer is to be told.
+// lose queues losses for the peer.
 func (p *peer) lose(more unsettled) {
 	p.mu.Lock()
 	p.unsettled = p.unsettled.with(more)
@@ -69,7 +69,7 @@ func (p *peer) lose(more unsettled) {
 	p.signal()
 }
 
-// told notes what was sent.
+// told records that losses were sent.
 func (p *peer) told(sent unsettled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +78,8 @@ func (p *peer) told(sent unsettled) {
 	p.named = append(slices.DeleteFunc(p.named, func(n named) bool { return now.Sub(n.at) > namedFor }), named{sent, now})
 }
 
-// nameAgain puts back what was sent of late; because a message that a broken connection takes is not an error. To name something twice does
-// no harm. It is called with the peer's lock held.
+// nameAgain queues recently sent losses again; because a broken connection may take a message without an error. Naming a loss twice does no
+// harm. Called with the peer's lock held.
 func (p *peer) nameAgain() {
 	var again unsettled
 	for _, n := range p.named {
@@ -88,8 +88,8 @@ func (p *peer) nameAgain() {
 	p.unsettled, p.named = again.with(p.unsettled), nil
 }
 
-// leave tells every peer what the end of a stream has left open, and every later one; because a replica that was frozen may know of no
-// peers when it finds out.
+// leave queues the open calls of an ended stream for every peer, also for later ones; because a replica that was frozen may know no peers
+// when it notices.
 func (s *Service) leave(lost *federationv1.RelayLost) {
 	more := unsettled{calls: lost.GetCalls(), sandboxes: lost.GetSandboxIds()}
 	s.mu.Lock()
@@ -100,7 +100,7 @@ func (s *Service) leave(lost *federationv1.RelayLost) {
 	}
 }
 
-// leftElsewhere takes what a peer names.
+// leftElsewhere processes the losses that a peer names.
 func (s *server) leftElsewhere(lost *federationv1.RelayLost) {
 	if len(lost.GetCalls()) > lostBatch || len(lost.GetSandboxIds()) > lostBatch {
 		return

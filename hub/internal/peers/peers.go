@@ -32,11 +32,11 @@ import (
 
 const (
 	protocolVersion = 1
-	// maxPeers bounds the replicas beside this one.
+	// maxPeers bounds the number of other replicas.
 	maxPeers = 64
-	// lookEvery is how often the members are read, besides when they say that they have changed.
+	// lookEvery is the interval at which the members are read, in addition to each change.
 	lookEvery = 5 * time.Second
-	// Unheard is how long a live member may be without a connection before it counts as unreachable.
+	// Unheard is how long a live member may lack a connection before it counts as unreachable.
 	Unheard = 15 * time.Second
 )
 
@@ -48,14 +48,14 @@ type Peer struct {
 	Load    int // clusters attached to it
 }
 
-// Members knows who is alive. It may be wrong.
+// Members lists the replicas that are alive. It may be wrong.
 type Members interface {
 	Peers() []Peer
 	// Changed has a token after a change.
 	Changed() <-chan struct{}
 }
 
-// Options configure a Service. All are required, but Members: without them there are no peers.
+// Options configure a Service. All fields are required except Members and DialOptions. Without Members there are no peers.
 type Options struct {
 	Name, Version, Address string // of this replica
 	Fleet                  *fleet.Fleet
@@ -64,11 +64,11 @@ type Options struct {
 	Members                Members
 	Clock                  clock.WithTicker
 	Log                    logr.Logger
-	// DialOptions are more of those with which peers are dialled.
+	// DialOptions are additional options for dialling peers.
 	DialOptions []grpc.DialOption
 }
 
-// Service reaches every cluster: by its stream here, or through the replica to which it is attached.
+// Service reaches every cluster: by a stream of this replica, or through the replica to which the cluster is attached.
 type Service struct {
 	opts    Options
 	run     string // of this process
@@ -79,7 +79,7 @@ type Service struct {
 
 	mu    sync.RWMutex
 	peers map[string]*peer
-	open  unsettled // what streams have left open, for peers to come
+	open  unsettled // open calls of ended streams, for later peers
 }
 
 // New returns a service without peers.
@@ -119,7 +119,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// meet starts and ends connections, so that there is one to each member.
+// meet opens and closes connections, so that there is one to each member.
 func (s *Service) meet(ctx context.Context, members []Peer) {
 	slices.SortFunc(members, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
 	want := map[string]Peer{}
@@ -166,7 +166,7 @@ func (s *Service) all() []*peer {
 	return slices.SortedFunc(maps.Values(s.peers), func(a, b *peer) int { return cmp.Compare(a.name, b.name) })
 }
 
-// at returns the connected peer to which a cluster is attached, nil: there is none, or the cluster has a stream here.
+// at returns the connected peer to which a cluster is attached. It returns nil if there is none, or if the cluster has a stream here.
 func (s *Service) at(cluster string) *peer {
 	if s.opts.Workers.Connected(cluster) {
 		return nil
@@ -181,7 +181,7 @@ func (s *Service) at(cluster string) *peer {
 	return nil
 }
 
-// settled is at for a tunnel, whose token is valid at one replica alone: it waits for a cluster that is about to attach again.
+// settled is at for a tunnel, whose token is valid at one replica only. It first waits for a cluster that is about to attach again.
 func (s *Service) settled(ctx context.Context, cluster string) *peer {
 	if p := s.at(cluster); p != nil {
 		return p
@@ -190,8 +190,8 @@ func (s *Service) settled(ctx context.Context, cluster string) *peer {
 	return s.at(cluster)
 }
 
-// Dispatch implements calls.Dispatcher. The error is attach.ErrNotConnected or attach.ErrUnclear. A call that waited here for a cluster
-// which has attached to a peer meanwhile, and was not sent, goes there.
+// Dispatch implements calls.Dispatcher. The error is attach.ErrNotConnected or attach.ErrUnclear. If a call waited here for a cluster that
+// attached to a peer meanwhile, and was not sent, it goes to that peer.
 func (s *Service) Dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	if p := s.at(cluster); p != nil {
 		d.Ledger = s.opts.Workers.Mark() // of this replica's writes, which precede the call
@@ -206,7 +206,7 @@ func (s *Service) Dispatch(ctx context.Context, cluster string, d *federationv1.
 	if p == nil || timeout != nil && left <= 0 {
 		return answer, err
 	}
-	d = proto.CloneOf(d) // a stream that has ended may be reading the other one
+	d = proto.CloneOf(d) // an ended stream may still read the original
 	d.Ledger, d.Timeout = s.opts.Workers.Mark(), nil
 	if timeout != nil {
 		d.Timeout = durationpb.New(left)
@@ -214,12 +214,12 @@ func (s *Service) Dispatch(ctx context.Context, cluster string, d *federationv1.
 	return p.dispatch(ctx, cluster, d)
 }
 
-// hasToken reports whether a call has the token of a tunnel, which is valid at this replica alone.
+// hasToken reports whether a call carries the token of a tunnel, which is valid at this replica only.
 func hasToken(d *federationv1.Dispatch) bool {
 	return d.GetReach() != nil || d.GetWatch() != nil || d.GetKubernetes() != nil
 }
 
-// OpenTunnel has a cluster open a tunnel, as package attach does.
+// OpenTunnel makes a cluster open a tunnel, as in package attach.
 func (s *Service) OpenTunnel(
 	ctx context.Context, cluster string, holder reach.Holder, tell func(ctx context.Context, token string) error,
 ) (reach.Tunnel, error) {
@@ -231,7 +231,7 @@ func (s *Service) OpenTunnel(
 	return link.Cross(ctx, p.client, &federationv1.PeerTunnel{ClusterId: cluster, Account: holder.Account, Sandbox: holder.Sandbox}, tell)
 }
 
-// OpenFeed has a cluster open a tunnel for changes of sandboxes, as package attach does.
+// OpenFeed makes a cluster open a tunnel for changes of sandboxes, as in package attach.
 func (s *Service) OpenFeed(
 	ctx context.Context, cluster string, tell func(ctx context.Context, token string) error,
 ) (watch.Feed, error) {
@@ -286,7 +286,7 @@ func (s *Service) Loads() (clusters []int) {
 	return clusters
 }
 
-// Unreachable lists the live members to which there was no connection for a while, and counts those to which there is one.
+// Unreachable lists the live members that have lacked a connection for Unheard, and counts those with a connection.
 func (s *Service) Unreachable() (names []string, connected int) {
 	now := s.opts.Clock.Now()
 	for _, p := range s.all() {

@@ -24,15 +24,15 @@ import (
 
 const (
 	helloTimeout = 10 * time.Second
-	// openTimeout is how long a tunnel may take to open; the worker's own bounds are shorter.
+	// openTimeout bounds the opening of a tunnel. The worker's own bounds are shorter.
 	openTimeout = 30 * time.Second
-	// maxTexts bounds what a peer says about the holder of a tunnel.
+	// maxTexts bounds each text of a peer about the holder of a tunnel.
 	maxTexts = 1024
-	// maxGranted bounds the claims without a key that are remembered in case their response was lost; the oldest are forgotten first.
+	// maxGranted bounds the claims without a key that are remembered in case their response is lost. The oldest are dropped first.
 	maxGranted = 32_768
 )
 
-// server is what peers call.
+// server implements the calls of peers.
 type server struct {
 	federationv1.UnimplementedPeersServer
 	service *Service
@@ -140,8 +140,8 @@ func (s *server) hello(ctx context.Context, stream grpc.BidiStreamingServer[fede
 	}
 }
 
-// untaken releases the sandboxes of claims whose responses were lost. The response of one that is still under way is released when it
-// comes.
+// untaken releases the sandboxes of claims whose responses were lost. If a response has not arrived yet, its sandbox is released when it
+// does.
 func (s *server) untaken(run string, numbers []uint64) {
 	for _, number := range numbers[:min(len(numbers), lostBatch)] {
 		id := callID{run, number}
@@ -215,7 +215,7 @@ func (s *server) Tunnel(stream link.TunnelStream) error {
 	defer end()
 	ctx, cancel := context.WithTimeout(stream.Context(), openTimeout)
 	defer cancel()
-	// The caller tells the cluster, and ends the stream if that fails.
+	// The caller passes the token to the cluster, and ends the stream if that fails.
 	tell := func(_ context.Context, token string) error {
 		return stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: token}})
 	}
@@ -244,7 +244,7 @@ func accept(stream link.TunnelStream) error {
 	return stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Opened{Opened: true}})
 }
 
-// carry sends the changes of a feed, until either end ends it.
+// carry sends the changes of a feed until either end closes it.
 func carry(stream link.TunnelStream, changes watch.Feed) error {
 	ended := context.AfterFunc(stream.Context(), changes.Close)
 	defer changes.Close()
