@@ -20,18 +20,18 @@ func EpochOf(attempt int32) int32 { return attempt / attemptsPerEpoch }
 // FirstAttempt returns a key's first attempt in an epoch.
 func FirstAttempt(epoch int32) int32 { return epoch*attemptsPerEpoch + 1 }
 
-// pairing is how two files relate.
+// pairing is the relation of the two files.
 type pairing string
 
 const (
 	fresh        pairing = "Fresh"        // both are new
 	paired       pairing = "Paired"       // nothing was lost
-	registryLost pairing = "RegistryLost" // the ledger is complete, and clusters register anew
-	recovers     pairing = "Recovers"     // the ledger is not the one that the registry remembers
+	registryLost pairing = "RegistryLost" // the ledger is complete, and clusters register again
+	recovers     pairing = "Recovers"     // the ledger is not the one that the registry names
 )
 
-// decidePairing compares the entries of the files, nil where a file has none. setBack is a ledger that was once further. The
-// returned epoch is the ledger's from now on.
+// decidePairing compares the entries of the files; an entry is nil if its file has none. setBack means that the ledger was once further.
+// epoch is the ledger's epoch from now on.
 func decidePairing(ledger *hubstate.Ledger, registry *hubstate.Identity, setBack bool) (p pairing, cause hubstate.Cause, epoch int32) {
 	switch {
 	case ledger == nil && registry == nil:
@@ -61,16 +61,16 @@ func unheard(r *hubstate.Recovery, registered []string) []string {
 	return slices.DeleteFunc(slices.Clone(registered), func(id string) bool { return slices.Contains(r.Heard, id) })
 }
 
-// maxRaise bounds by how many epochs clusters' reports raise the epoch in one recovery. One is needed for each loss that is in
-// none of the remaining files, as with a backup from before it.
+// maxRaise bounds by how many epochs the reports of clusters can raise the epoch in one recovery. One epoch is needed for each loss that no
+// remaining file records, for example with a backup from before it.
 const maxRaise = 8
 
-// lastLost returns the last epoch that a lost ledger can have had, for a recovery that began in an epoch. Clusters alone never
-// use up more than half of all epochs; the rest is reserved for losses.
+// lastLost returns the last epoch that a lost ledger can have had, given the epoch in which the recovery began. Clusters alone never use up
+// more than half of all epochs. The others are reserved for losses.
 func lastLost(began int32) int32 { return max(began, min(began+maxRaise, maxEpoch/2)) }
 
-// raise returns the epoch after an attempt of another epoch was seen on a Pod. While recovering, nothing has been claimed in the
-// current epoch: an attempt of it was created by a ledger that is unknown to this one.
+// raise returns the epoch after a Pod was seen with an attempt of the epoch seen. During a recovery nothing has been claimed in the current
+// epoch: an attempt of it comes from a ledger that this one does not know.
 func raise(epoch int32, recovering bool, seen int32) int32 {
 	if recovering && seen >= epoch {
 		return seen + 1

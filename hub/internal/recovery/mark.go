@@ -14,32 +14,33 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Mark is how far the ledger has come, as workers remember it: they outlive both files of the hub.
+// Mark is the progress of the ledger as workers remember it. Workers outlive both files of the hub.
 type Mark struct {
 	hubstate.Mark
 	Proof string // the hub's MAC over id and revision; because a cluster could invent a mark (I15)
-	// CommitsProof is its MAC over all; because hubs and workers of before know no number of commits.
+	// CommitsProof is the hub's MAC over the mark including the number of commits. It is separate; because earlier hubs and workers do not
+	// know that number.
 	CommitsProof string
 }
 
-// remembered is what a worker's mark says about this ledger.
+// remembered is the relation of a worker's mark to this ledger.
 type remembered string
 
 const (
-	isFine   remembered = "Fine"   // this ledger has come as far, or replaced that one knowingly
+	isFine   remembered = "Fine"   // this ledger has advanced as far, or is a known replacement of the mark's ledger
 	isBehind remembered = "Behind" // this ledger was once further
 	isOther  remembered = "Other"  // a later ledger of this hub was lost
-	isAlien  remembered = "Alien"  // not given with a secret of this hub: both files were lost, or it is made up
+	isAlien  remembered = "Alien"  // no secret of this hub made it: both files were lost, or it is made up
 )
 
-// decideMark is pure. own is the present ledger; at is how far it has come, as read after the mark arrived. The number of commits shows an
-// etcd that was restored with --bump-revision, which raises its revision beyond any mark.
+// decideMark compares a mark with the ledger (pure). own is the current ledger. at is its progress, read after the mark arrived. The number
+// of commits reveals an etcd that was restored with --bump-revision, which raises its revision beyond any mark.
 func decideMark(own hubstate.Ledger, at store.Position, m hubstate.Mark, proof Verdict) remembered {
 	switch {
 	case proof != Proven:
 		return isAlien
 	case own.Moved != nil && m.ID == own.Moved.ID && m.Revision > own.Moved.Revision:
-		return isBehind // a hub went on where this ledger was copied from
+		return isBehind // another hub continued the ledger from which this one was copied
 	case m.ID == own.ID && m.Revision <= at.Revision && m.Commits <= at.Commits, slices.Contains(own.Former, m.ID):
 		return isFine
 	case m.ID == own.ID:
@@ -57,7 +58,7 @@ func commitsUnder(secret hubstate.ProofSecret, m hubstate.Mark) string {
 	return macUnder(secret, "atoll ledger commits", m.ID, strconv.FormatUint(m.Revision, 10), strconv.FormatUint(m.Commits, 10))
 }
 
-// checkedCommits is the mark without a number of commits that is not proven.
+// checkedCommits returns the mark, without its number of commits if that is not proven.
 func (s *State) checkedCommits(m Mark) Mark {
 	if s.verifyMAC(m.CommitsProof, func(secret hubstate.ProofSecret) string { return commitsUnder(secret, m.Mark) }) != Proven {
 		m.Commits = 0
@@ -71,13 +72,13 @@ func (s *State) verifyMark(m Mark) Verdict {
 
 // shared is the ledger of several replicas.
 type shared interface {
-	// Committed is how far it had come with this process's last commit; zero if it made none.
+	// Committed returns the ledger's progress at this process's last commit, or zero if it made none.
 	Committed() store.Position
-	// Reached is how far it has come now.
+	// Reached returns the ledger's current progress.
 	Reached(ctx context.Context) (store.Position, error)
 }
 
-// committed returns what the ledger has durably reached, and false if it has nothing.
+// committed returns the progress that is durable, and false if there is none.
 func (s *State) committed() (store.Position, bool) {
 	switch ledger := s.claims.(type) {
 	case shared:
@@ -91,7 +92,7 @@ func (s *State) committed() (store.Position, bool) {
 	}
 }
 
-// reached returns how far the ledger has come, at least as of the call.
+// reached returns the ledger's progress, at least as of the call.
 func (s *State) reached(ctx context.Context) (at store.Position, can bool, err error) {
 	switch ledger := s.claims.(type) {
 	case shared:
@@ -104,7 +105,7 @@ func (s *State) reached(ctx context.Context) (at store.Position, can bool, err e
 	return at, true, err
 }
 
-// Mark returns how far the ledger has come; false if it cannot tell.
+// Mark returns the mark of the ledger's progress, and false if that is not known.
 func (s *State) Mark() (Mark, bool) {
 	at, ok := s.committed()
 	id := s.id.Load()
@@ -123,15 +124,15 @@ func (s *State) Mark() (Mark, bool) {
 	return next, true
 }
 
-// Proto is the mark as it travels.
+// Proto returns the mark as a message.
 func (m Mark) Proto() *federationv1.LedgerMark {
 	return &federationv1.LedgerMark{Id: m.ID, Revision: m.Revision, Proof: m.Proof, Commits: m.Commits, CommitsProof: m.CommitsProof}
 }
 
-// Remembered takes the mark of a worker that attaches. If the ledger was set back, with whatever else was set back with it, it begins a
-// recovery and returns why. A mark that only a hub with other secrets can have given changes nothing; because any cluster could
-// invent it. While the store does not respond the mark is kept, and claims with a key wait until it is compared; because streams must begin
-// without the store.
+// Remembered compares the mark of a worker that attaches. If the mark shows that the ledger was set back, with anything else, Remembered
+// starts a recovery and returns its cause. A mark that no secret of this hub made changes nothing; because any cluster could invent it.
+// While the store does not respond, the mark is kept, and claims with a key wait until it is compared; because streams must begin without
+// the store.
 func (s *State) Remembered(ctx context.Context, m Mark, now time.Time) (got Verdict, because hubstate.Cause, err error) {
 	got, m = s.verifyMark(m), s.checkedCommits(m)
 	because, err = s.compare(ctx, m, got, now)
@@ -142,7 +143,7 @@ func (s *State) Remembered(ctx context.Context, m Mark, now time.Time) (got Verd
 	return got, because, err
 }
 
-// compare begins a recovery if a mark says that the ledger was set back, and returns why.
+// compare starts a recovery if a mark shows that the ledger was set back, and returns the cause.
 func (s *State) compare(ctx context.Context, m Mark, proof Verdict, now time.Time) (because hubstate.Cause, err error) {
 	at, can, err := s.reached(ctx)
 	if err != nil || !can {

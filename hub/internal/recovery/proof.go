@@ -15,21 +15,21 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Dispatch is what a proof is for: one attempt of a claim key, as sent to one cluster.
+// Dispatch identifies what a proof covers: one attempt of a claim key, as sent to one cluster.
 type Dispatch struct {
 	Cluster, UID string // of the cluster
 	KeyHash      string
 	Attempt      int32
 }
 
-// Verdict is what a proof, or its absence, says about a dispatch.
+// Verdict is the result of checking a proof, or its absence, for a dispatch.
 type Verdict string
 
 // The verdicts.
 const (
-	// Proven: this hub, or one whose secret it has, sent it.
+	// Proven: this hub, or a hub whose secret it has, sent the dispatch.
 	Proven Verdict = "Proven"
-	// Grandfathered: there is no proof, and the loss came so soon after hubs began to give proofs that it counts all the same.
+	// Grandfathered: there is no proof, but the loss came so soon after hubs began to add proofs that the dispatch counts.
 	Grandfathered Verdict = "Grandfathered"
 	// Unproven: there is no proof under a secret that this hub has.
 	Unproven Verdict = "Unproven"
@@ -40,11 +40,11 @@ const (
 const (
 	// proofBytes is the length of a truncated HMAC-SHA256.
 	proofBytes = 16
-	// unprovenFor is how long after the first secret a lost ledger takes keys without a proof: as long as workers keep records.
+	// unprovenFor is how long after the first secret a recovery accepts keys without a proof. It is as long as workers keep records.
 	unprovenFor = 7 * 24 * time.Hour
 )
 
-// Proof returns what the worker is to keep with the claim: the name of a secret, and a MAC under it.
+// Proof returns the proof that the worker keeps with the claim: the id of a secret, and a MAC with it.
 func (s *State) Proof(d Dispatch) string {
 	if len(s.proofs.Secrets) == 0 {
 		return ""
@@ -56,14 +56,14 @@ func proofUnder(secret hubstate.ProofSecret, d Dispatch) string {
 	return macUnder(secret, "atoll claim", d.Cluster, d.UID, d.KeyHash, strconv.Itoa(int(d.Attempt)))
 }
 
-// macUnder returns the name of a secret, and a MAC under it. The first part says what the others are.
+// macUnder returns the id of a secret and a MAC with it. The first part names the kind of the others.
 func macUnder(secret hubstate.ProofSecret, parts ...string) string {
 	mac := hmac.New(sha256.New, secret.Key)
 	_, _ = mac.Write([]byte(strings.Join(parts, "\x00")))
 	return secret.ID + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:proofBytes])
 }
 
-// verifyMAC judges a MAC by what it is under the secret that it names.
+// verifyMAC checks a MAC. under computes the expected MAC with a secret.
 func (s *State) verifyMAC(proof string, under func(secret hubstate.ProofSecret) string) Verdict {
 	id, _, _ := strings.Cut(proof, ".")
 	for _, secret := range s.proofs.Secrets {
@@ -78,7 +78,7 @@ func (s *State) verifyMAC(proof string, under func(secret hubstate.ProofSecret) 
 	return Unproven
 }
 
-// Verify judges what a cluster sends as a proof.
+// Verify checks the proof that a cluster sends.
 func (s *State) Verify(d Dispatch, proof string) Verdict {
 	got := s.verifyMAC(proof, func(secret hubstate.ProofSecret) string { return proofUnder(secret, d) })
 	if got == Unproven && s.grandfathers() {
@@ -87,14 +87,14 @@ func (s *State) Verify(d Dispatch, proof string) Verdict {
 	return got
 }
 
-// grandfathers reports whether the running recovery takes keys without a proof. Both times are stored: a clock that is off by ten
-// minutes changes nothing that matters (I11).
+// grandfathers reports whether the running recovery accepts keys without a proof. Both times are stored: a clock that is off by ten minutes
+// makes no relevant difference (I11).
 func (s *State) grandfathers() bool {
 	since := s.lostAt.Load()
 	return since != nil && !s.proofs.Since.IsZero() && since.Sub(s.proofs.Since) < unprovenFor
 }
 
-// decideProofs returns the secrets from now on, given those of both files. A hub that has files without a secret has sent claims
+// decideProofs returns the secrets to use from now on, given those of both files. A hub with files but without a secret has sent claims
 // without proofs.
 func decideProofs(ledger, registry hubstate.Proofs, isNew bool, now time.Time) hubstate.Proofs {
 	out := hubstate.MergeProofs(registry, ledger)
@@ -108,7 +108,7 @@ func decideProofs(ledger, registry hubstate.Proofs, isNew bool, now time.Time) h
 	return out
 }
 
-// openProofs reads the secrets of both files and leaves the same ones in both; because either may be lost.
+// openProofs reads the secrets of both files and writes the merged secrets to both; because either file may be lost.
 func (s *State) openProofs(ctx context.Context, isNew bool, now time.Time) error {
 	ledger, inLedger, err := hubstate.HoldProofs(ctx, s.claims)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// State is how complete the ledger is. All methods are safe for concurrent use. The zero value is an intact ledger that is not
-// stored.
+// State knows whether the ledger is complete. All methods are safe for concurrent use. The zero value stands for an intact ledger that is
+// not stored.
 type State struct {
 	claims, registry store.Store
 	proofs           hubstate.Proofs
@@ -29,19 +29,19 @@ type State struct {
 	partial    atomic.Bool // some clusters may hold keys that are not in the ledger
 	epoch      atomic.Int32
 	id         atomic.Pointer[string]    // of the ledger
-	told       atomic.Pointer[Mark]      // the latest that Mark returned
+	told       atomic.Pointer[Mark]      // the last mark that Mark returned
 	lostAt     atomic.Pointer[time.Time] // when the last loss was noticed
 
 	mu       chanmutex.Mutex // held while the ledger's entry is written
 	ledger   hubstate.Ledger
 	revision uint64 // of its entry
-	marked   uint64 // what the registry last got
+	marked   uint64 // the revision that was last written to the registry
 
 	onReplaced func()
 
 	waiting   sync.Mutex
-	marks     map[string]Mark // by ledger, the highest: to be compared once the store responds
-	unchecked atomic.Bool     // there are some
+	marks     map[string]Mark // the highest mark of each ledger, to be compared once the store responds
+	unchecked atomic.Bool     // marks is not empty
 }
 
 // Status is the reported part of a State.
@@ -54,10 +54,10 @@ type Status struct {
 
 var errTooOften = errors.New("the ledger has been lost too often: attempts cannot be numbered any more")
 
-// maxTries bounds how often replicas that start at a time make each other begin anew.
+// maxTries bounds how often replicas that start at the same time make each other start over.
 const maxTries = 100
 
-// Open compares the two stores, and begins a recovery if they require one. Of several replicas the first does.
+// Open compares the two stores, and starts a recovery if necessary. Of several replicas, the first one does so.
 func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveClock) (s *State, err error) {
 	for range maxTries {
 		if s, err = open(ctx, claims, registry, now); !errors.Is(err, store.ErrConflict) {
@@ -125,7 +125,7 @@ func open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	return s, nil
 }
 
-// succeed returns the ledger that replaces a lost one, of which there may be nothing, and of which another name may be known.
+// succeed returns the ledger that replaces a lost one. lost may be the zero value. former is another known id of the lost ledger, or "".
 func succeed(lost hubstate.Ledger, cause hubstate.Cause, epoch int32, now time.Time, former string) (hubstate.Ledger, error) {
 	if epoch > maxEpoch {
 		return hubstate.Ledger{}, errTooOften
@@ -140,8 +140,8 @@ func succeed(lost hubstate.Ledger, cause hubstate.Cause, epoch int32, now time.T
 // revised is a ledger that reports its progress.
 type revised interface{ Revision() (uint64, error) }
 
-// progress returns a ledger whose progress the registry records. That of a shared store is not; because both are in one etcd, which is
-// set back as a whole.
+// progress returns the ledger if the registry records its progress. That is not so for a shared store; because both stores are in one etcd,
+// which is set back as a whole.
 func progress(claims store.Store) (ledger revised, can bool) {
 	if _, shared := claims.(store.Shared); shared {
 		return nil, false
@@ -150,7 +150,7 @@ func progress(claims store.Store) (ledger revised, can bool) {
 	return ledger, can
 }
 
-// setBack reports whether the ledger was once further than it is.
+// setBack reports whether the ledger was once further than now.
 func (s *State) setBack(ctx context.Context, found *hubstate.Ledger) (bool, error) {
 	ledger, can := progress(s.claims)
 	mark, err := hubstate.LoadMark(ctx, s.registry)
@@ -161,8 +161,8 @@ func (s *State) setBack(ctx context.Context, found *hubstate.Ledger) (bool, erro
 	return revision < mark.Revision, err
 }
 
-// Run records the ledger's progress in the registry, until ctx ends and once more then. A mark that could not be written, as with
-// a full disk, is only late.
+// Run records the ledger's progress in the registry until ctx ends, and once more at the end. If a write fails, for example with a full
+// disk, a later one catches up.
 func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
 	if all, is := s.claims.(store.Shared); is {
 		return s.follow(ctx, all, c)
@@ -182,7 +182,7 @@ func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
 	}
 }
 
-// mark writes nothing if the ledger has not changed since.
+// mark writes the ledger's progress to the registry, unless it is unchanged.
 func (s *State) mark(ctx context.Context) error {
 	ledger, can := progress(s.claims)
 	if !can {
@@ -206,7 +206,7 @@ const (
 	markTimeout = 5 * time.Second
 )
 
-// publish is called with mu held, or before the State is shared.
+// publish copies the ledger's state into the atomic fields. Called with mu held, or before the State is shared.
 func (s *State) publish() {
 	r := s.ledger.Recovery
 	if r != nil {
@@ -225,7 +225,7 @@ func (s *State) Recovering() bool { return s.recovering.Load() || s.unchecked.Lo
 // Epoch returns the ledger's epoch.
 func (s *State) Epoch() int32 { return s.epoch.Load() }
 
-// Unheard lists the registered clusters whose keys may be missing in the ledger: none, unless it was lost.
+// Unheard lists the registered clusters whose keys may be missing in the ledger. It is empty unless the ledger was lost.
 func (s *State) Unheard(registered []string) []string {
 	if !s.partial.Load() {
 		return nil
@@ -235,8 +235,8 @@ func (s *State) Unheard(registered []string) []string {
 	return unheard(s.ledger.Recovery, registered)
 }
 
-// LastLost returns the last attempt that an earlier ledger can have created. Once claims with a key are served, attempts of the
-// current epoch are this ledger's.
+// LastLost returns the last attempt that an earlier ledger can have created. Once claims with a key are served, attempts of the current
+// epoch belong to this ledger.
 func (s *State) LastLost() int32 {
 	if !s.recovering.Load() {
 		return FirstAttempt(s.epoch.Load()) - 1
@@ -246,7 +246,7 @@ func (s *State) LastLost() int32 {
 	return FirstAttempt(lastLost(s.ledger.Recovery.Epoch)+1) - 1
 }
 
-// Saw notes the attempt of a Pod that carries a key, before the ledger numbers attempts next to it.
+// Saw records the attempt of a Pod with a key before the ledger numbers further attempts, and raises the epoch if necessary.
 func (s *State) Saw(ctx context.Context, attempt int32) error {
 	if EpochOf(attempt) < s.epoch.Load() {
 		return nil
@@ -280,7 +280,7 @@ func (s *State) Heard(ctx context.Context, cluster string) error {
 	})
 }
 
-// Settle ends a recovery that no longer waits for a registered cluster.
+// Settle ends the recovery if it no longer waits for a registered cluster.
 func (s *State) Settle(ctx context.Context, registered []string) error {
 	return s.change(ctx, func(r *hubstate.Recovery) bool {
 		r.Over = len(unheard(r, registered)) == 0
@@ -288,7 +288,7 @@ func (s *State) Settle(ctx context.Context, registered []string) error {
 	})
 }
 
-// Accept ends a recovery for waiting callers, whichever clusters are missing.
+// Accept ends the recovery for callers, whichever clusters are missing.
 func (s *State) Accept(ctx context.Context) error {
 	return s.change(ctx, func(r *hubstate.Recovery) bool {
 		was := r.Accepted
@@ -297,7 +297,7 @@ func (s *State) Accept(ctx context.Context) error {
 	})
 }
 
-// change makes a change of the running recovery durable, if there is one.
+// change makes a change of the running recovery durable. It does nothing without a recovery.
 func (s *State) change(ctx context.Context, apply func(*hubstate.Recovery) bool) error {
 	if !s.partial.Load() {
 		return nil
@@ -314,7 +314,7 @@ func (s *State) change(ctx context.Context, apply func(*hubstate.Recovery) bool)
 	})
 }
 
-// save is called with mu held. It returns store.ErrConflict if another replica has changed the ledger.
+// save writes the ledger's entry. It returns store.ErrConflict if another replica has changed the entry. Called with mu held.
 func (s *State) save(ctx context.Context, next hubstate.Ledger) (err error) {
 	if s.claims == nil {
 		s.ledger = next
@@ -325,7 +325,7 @@ func (s *State) save(ctx context.Context, next hubstate.Ledger) (err error) {
 		return s.swap(ctx, s.revision, next)
 	}
 	if next.Epoch != s.ledger.Epoch {
-		// The registry first; because it has the epoch if the ledger is lost.
+		// The registry first, so that it has the epoch if the ledger is lost.
 		if err := hubstate.SaveIdentity(ctx, s.registry, next.Identity); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// followPause is between two attempts to follow the ledger's entry.
+// followPause is the pause between two attempts to follow the ledger's entry.
 const followPause = time.Second
 
 // renamed returns the registry's entry, or the ledger's own identity if a replica that replaced the ledger ended before it wrote the
@@ -29,8 +29,8 @@ func (s *State) renamed(found *hubstate.Ledger, registry *hubstate.Identity) *hu
 	return registry
 }
 
-// update changes the ledger's entry as decide says. If another replica has changed it, it takes that over and decides again. It is called
-// with mu held.
+// update applies decide to the ledger's entry. If another replica has changed the entry, it reads that and decides again. Called with mu
+// held.
 func (s *State) update(ctx context.Context, decide func(next *hubstate.Ledger) (change bool, err error)) error {
 	for {
 		next := s.ledger
@@ -64,7 +64,7 @@ func (s *State) swap(ctx context.Context, revision uint64, next hubstate.Ledger)
 		if err != nil {
 			return err
 		}
-		held, err := hubstate.HoldLedger(ctx, s.claims) // after the registry's: so of two replicas the one with the last ledger is last
+		held, err := hubstate.HoldLedger(ctx, s.claims) // read second, so that the replica with the last ledger writes last
 		if err != nil || held.Value == nil || known.Value != nil && *known.Value == held.Value.Identity {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s *State) swap(ctx context.Context, revision uint64, next hubstate.Ledger)
 	}
 }
 
-// reload takes over the ledger's entry. It is called with mu held.
+// reload reads the ledger's entry from the store. Called with mu held.
 func (s *State) reload(ctx context.Context) error {
 	held, err := hubstate.HoldLedger(ctx, s.claims)
 	if err != nil {
@@ -88,10 +88,10 @@ func (s *State) reload(ctx context.Context) error {
 	return nil
 }
 
-// errVanished: the ledger was removed below running replicas.
+// errVanished reports that the ledger's entry was removed while replicas run.
 var errVanished = errors.New("the ledger's entry is gone")
 
-// follow takes over what other replicas write of the ledger, until ctx ends.
+// follow applies the ledger's entry when other replicas write it, until ctx ends.
 func (s *State) follow(ctx context.Context, ledger store.Shared, c clock.WithTicker) error {
 	take := func(ctx context.Context) error {
 		replaced, err := s.take(ctx, c.Now())
@@ -122,7 +122,7 @@ func (s *State) follow(ctx context.Context, ledger store.Shared, c clock.WithTic
 	return nil
 }
 
-// take takes over the ledger's entry, and reports whether it is that of another ledger.
+// take reads the ledger's entry, and reports whether it belongs to another ledger now.
 func (s *State) take(ctx context.Context, now time.Time) (replaced bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,8 @@ func (s *State) take(ctx context.Context, now time.Time) (replaced bool, err err
 	return s.ledger.ID != before, err
 }
 
-// OnReplaced has a function called when another replica, or the loss of the entry below running replicas, has replaced the ledger:
-// clusters must send their key indexes anew. It is called before Run.
+// OnReplaced sets the function that is called when another replica, or the loss of the entry while replicas run, has replaced the ledger:
+// clusters must send their key indexes again. Call it before Run.
 func (s *State) OnReplaced(f func()) { s.onReplaced = f }
 
 func (s *State) seen() uint64 {
@@ -143,7 +143,7 @@ func (s *State) seen() uint64 {
 	return s.revision
 }
 
-// replace begins a recovery; because the keys are gone with the ledger's entry. It is called with mu held.
+// replace starts a recovery; because the keys are lost with the ledger's entry. Called with mu held.
 func (s *State) replace(ctx context.Context, now time.Time) error {
 	next, err := succeed(s.ledger, hubstate.LedgerLost, s.ledger.Epoch+1, now, "")
 	if err != nil {
@@ -155,14 +155,14 @@ func (s *State) replace(ctx context.Context, now time.Time) error {
 	return s.reload(ctx) // another replica was first
 }
 
-// later keeps a mark until the store responds. Marks are proven, so their ledgers are this hub's, and few.
+// later keeps a mark until the store responds. The marks are proven, so they belong to ledgers of this hub, which are few.
 func (s *State) later(m Mark) {
 	s.waiting.Lock()
 	defer s.waiting.Unlock()
 	if s.marks == nil {
 		s.marks = map[string]Mark{}
 	}
-	known := s.marks[m.ID] // of proven marks the furthest in each
+	known := s.marks[m.ID] // keep the furthest of the proven values
 	m.Revision, m.Commits = max(m.Revision, known.Revision), max(m.Commits, known.Commits)
 	s.marks[m.ID] = m
 	s.unchecked.Store(true)
@@ -197,7 +197,7 @@ func (s *State) checkMarks(ctx context.Context, c clock.WithTicker) {
 	}
 }
 
-// checked forgets a mark that was compared.
+// checked removes a mark that was compared.
 func (s *State) checked(m Mark) {
 	s.waiting.Lock()
 	defer s.waiting.Unlock()

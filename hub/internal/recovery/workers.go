@@ -13,14 +13,14 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// Marks gives workers the marks of a ledger, and takes those that they remember.
+// Marks implements attach.Ledger: it provides the marks of the ledger, and compares those that workers remember.
 type Marks struct {
 	State *State
 	Clock clock.PassiveClock
 	Log   logr.Logger
 }
 
-// Mark returns the present mark, nil if there is none.
+// Mark returns the current mark, or nil if there is none.
 func (m Marks) Mark() *federationv1.LedgerMark {
 	mark, ok := m.State.Mark()
 	if !ok {
@@ -34,7 +34,8 @@ const (
 	maxMarkProof = 128
 )
 
-// Remembered takes a cluster's mark, nil if it has none. It returns true if claim keys were lost: then each stream must begin anew.
+// Remembered compares a cluster's mark, which is nil if it has none. It returns true if claim keys were lost: all streams must then begin
+// again.
 func (m Marks) Remembered(ctx context.Context, cluster string, mark *federationv1.LedgerMark) (lost bool, err error) {
 	if mark == nil {
 		return false, nil
