@@ -4,19 +4,20 @@
 //
 // In: calls of a Principal. Out: sandboxes, pages, events, tunnels, typed errors.
 //
-//   - A caller sees its own sandboxes, and never learns of others: TestGetAndRelease, TestListMergesInOrder,
+//   - A caller sees only its own sandboxes and learns nothing of others: TestGetAndRelease, TestListMergesInOrder,
 //     TestOnlyTheOwnerReachesASandbox.
-//   - A cluster that a caller may not see is as one that is not there: it is not asked, nor named while it is away; because that tells what
+//   - A cluster that a caller may not see is treated as missing: it is not asked, and not named while it is away; because both reveal what
 //     others have: TestPartsOfOtherClustersAreNotShown, TestAWatchShowsWhatItsCallerMaySee.
-//   - A decision is shown for the Env of its claim alone; because which candidates a caller may see depends on that: TestExplain.
-//   - A release of a sandbox whose cluster is away is checked by what the hub last saw of it, or by its claim's record:
+//   - A decision is returned only for the Env of its claim; because the Env determines which candidates a caller may see: TestExplain.
+//   - If a sandbox's cluster is away, its release is checked against the hub's last known state of the sandbox, or the record of its claim:
 //     TestAReleaseReachesAClusterThatIsAway.
-//   - A terminal record in the ledger is returned without its cluster; because that may be away: TestAnEndedSandboxIsTouchedInVain.
-//   - A list merges all clusters' pages, and may be short. A cluster silent for 3 s is named and delays no other (I7):
-//     TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged. Its live sandboxes are listed as last known:
+//   - A terminal record in the ledger is returned without a call to its cluster; because the cluster may be away:
+//     TestAnEndedSandboxIsTouchedInVain.
+//   - A list merges the pages of all clusters, and a page may be short. A cluster that is silent for 3 s is named, and delays no other
+//     (I7): TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged. Its live sandboxes are listed as last known:
 //     TestSandboxesOfADeadWorkerAreListedAsLastKnown.
-//   - A worker is named too if its page token does not advance; because callers would loop: TestAPageThatDoesNotGoOnIsNone.
-//   - A page is in its request's order, and its token is good for that request alone: TestListsInOtherOrders.
-//   - A watch shows what a list would: TestAWatchShowsWhatItsCallerMaySee. Package watch has what it costs.
-//   - A refresh asks each cluster for its own members, and names it by certificate (I12): TestRefreshEnv.
+//   - A cluster is also named if its page token does not advance; because callers would loop: TestAPageThatDoesNotGoOnIsNone.
+//   - A page has the order of its request, and its token is valid for that request only: TestListsInOtherOrders.
+//   - A watch shows the same sandboxes as a list: TestAWatchShowsWhatItsCallerMaySee. Package watch documents its cost.
+//   - A refresh asks each cluster to replace its own members, and takes the cluster's name from its certificate (I12): TestRefreshEnv.
 package sandboxes

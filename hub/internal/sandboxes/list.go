@@ -22,8 +22,8 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// listTimeout bounds how long one cluster can delay a list of all of them. A worker lists from memory, and a receipt is
-// due within a second.
+// listTimeout bounds how long one cluster can delay a list of all clusters. A worker lists from memory, and a receipt is due within a
+// second.
 const listTimeout = 3 * time.Second
 
 // List merges the sandboxes of all clusters, live or ended, in the order of the request. A cluster that does not respond in time is
@@ -55,7 +55,7 @@ func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) 
 	return out, nil
 }
 
-// resolveList returns the request as workers get it: within what the caller may see.
+// resolveList returns the request for workers, restricted to what the caller may see.
 func (s *Service) resolveList(
 	ctx context.Context, in *sandboxv1.ListSandboxesRequest,
 ) (*sandboxv1.ListSandboxesRequest, *listing.Query, error) {
@@ -96,7 +96,7 @@ func (s *Service) resolveList(
 	return plain, query, nil
 }
 
-// clustersOf returns the clusters that a list asks. Those that the caller may not see are as ones that are not there.
+// clustersOf returns the clusters that a list asks. Those that the caller may not see are treated as missing.
 func (s *Service) clustersOf(p principal.Principal, req *sandboxv1.ListSandboxesRequest) ([]string, error) {
 	clusters := slices.DeleteFunc(s.fleet.ClusterIDs(), func(id string) bool { return !p.SeesCluster(id) })
 	if one := req.GetClusterId(); one != "" {
@@ -108,11 +108,11 @@ func (s *Service) clustersOf(p principal.Principal, req *sandboxv1.ListSandboxes
 	return clusters, nil
 }
 
-// page is one cluster's part of a list.
+// page is the page of one cluster.
 type page struct {
 	cluster   string
 	sandboxes []*sandboxv1.Sandbox
-	next      *listing.Position // where its search stopped, if there may be more
+	next      *listing.Position // where its search stopped, if there may be more sandboxes
 	err       error
 }
 
@@ -132,14 +132,14 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 		}
 		out.sandboxes = append(out.sandboxes, sandbox)
 	}
-	// A worker of an earlier version orders by id, and its page is refused where another order was asked for.
+	// A worker of an earlier version orders by id. Its page is an error if another order was requested.
 	if out.next, err = query.Page(out.sandboxes, answer.GetList().GetNextPageToken()); err != nil {
 		return page{cluster: cluster, err: problem.New(problem.Internal, "the list of cluster %s: %w", cluster, err)}
 	}
 	return out
 }
 
-// stalePage is the page of a cluster that does not respond, as last known. What has ended since is not known.
+// stalePage returns the last known page of a cluster that does not respond. It may include sandboxes that have ended since.
 func (s *Service) stalePage(cluster string, req *sandboxv1.ListSandboxesRequest, query *listing.Query, err error) page {
 	out := page{cluster: cluster, err: err}
 	if s.known == nil || listing.WantsEnded(req) {
@@ -157,10 +157,10 @@ func (s *Service) stalePage(cluster string, req *sandboxv1.ListSandboxesRequest,
 	return out
 }
 
-// merge combines pages into one. A page holds the sandboxes of its cluster after the token, up to its own next one. The first of
-// these bounds what all of them have searched; later sandboxes are left to the next page. What the caller may not see is dropped
-// after the cut, so that the token shows how far the search has come; such a page is shorter. So is what a worker of an earlier
-// version did not select.
+// merge combines pages into one. A page holds the sandboxes of its cluster from the token up to its own next position. All clusters have
+// been searched up to the first of these positions; later sandboxes are left to the next page. Sandboxes that the caller may not see are
+// dropped after the cut, so that the token shows how far the search has advanced; such a page is shorter. The same applies to sandboxes
+// that a worker of an earlier version did not filter.
 func merge(pages []page, query *listing.Query, p principal.Principal) *sandboxv1.ListSandboxesResponse {
 	out := &sandboxv1.ListSandboxesResponse{}
 	var all []*sandboxv1.Sandbox

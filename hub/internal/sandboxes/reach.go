@@ -17,16 +17,16 @@ import (
 
 // Tunnels opens tunnels from workers.
 type Tunnels interface {
-	// OpenTunnel has a cluster open a tunnel, which counts against its holder; tell passes the token to the cluster.
+	// OpenTunnel makes a cluster open a tunnel, which counts against its holder. tell passes the token to the cluster.
 	OpenTunnel(ctx context.Context, clusterID string, holder reach.Holder, tell func(ctx context.Context, token string) error) (reach.Tunnel,
 		error)
 }
 
-// openingsAtOnce is how many conversations of an account, in one cluster, are being opened at a time (I14): each is two calls of its
-// worker and a stream, which a hundred at once take away from claims.
+// openingsAtOnce bounds the conversations of an account in one cluster that are being opened at a time (I14). Each costs its worker two
+// calls and a stream, and a hundred at once would slow down claims.
 const openingsAtOnce = 16
 
-// Open connects to a sandbox through its cluster. A caller that may not see it gets the error of Get.
+// Open connects to a sandbox through its cluster. A caller that may not see the sandbox gets the same error as from Get.
 func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	account := principal.From(ctx).Account()
 	at, _ := validate.ClusterOf(id)
@@ -51,7 +51,7 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	})
 }
 
-// callerOf names a caller to the audit of the cluster's API server.
+// callerOf returns a name of the caller for the audit of the cluster's API server.
 func callerOf(p principal.Principal) string {
 	if p.Identity == nil {
 		return "anonymous"

@@ -27,8 +27,8 @@ const maxRefreshed = 1024
 // named bounds the clusters or members in an error.
 const named = 20
 
-// RefreshEnv has each cluster replace its members of an Env. A cluster that does not respond is named, and delays no other (I7);
-// repeating the call is safe.
+// RefreshEnv makes each cluster replace its members of an Env. A cluster that does not respond is named, and delays no other (I7).
+// Repeating the call is safe.
 func (s *Service) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
 	if err := checkRefresh(in); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func checkRefresh(in *sandboxv1.RefreshEnvRequest) error {
 	return err
 }
 
-// membersByCluster returns the members of an Env by cluster, as reported, in order.
+// membersByCluster returns the reported members of an Env by cluster, in order.
 func membersByCluster(view *router.View) map[string][]string {
 	out := map[string][]string{}
 	for i := range view.Len() {
@@ -96,8 +96,8 @@ type clusterRefresh struct {
 	request *sandboxv1.RefreshEnvRequest
 }
 
-// splitRefresh divides a request among the clusters that have its names, in their order. A name that no cluster has is an error
-// before any cluster is asked.
+// splitRefresh divides a request among the clusters that have the named members, in order. A name that no cluster has is an error before
+// any cluster is asked.
 func splitRefresh(in *sandboxv1.RefreshEnvRequest, there map[string][]string) ([]clusterRefresh, error) {
 	clusters := slices.Sorted(maps.Keys(there))
 	if wanted := in.GetClusters(); len(wanted) > 0 {

@@ -24,27 +24,27 @@ import (
 
 // Fleet is the hub's view of its clusters.
 type Fleet interface {
-	// View returns the router's view of an Env, nil for an unknown one.
+	// View returns the router's view of an Env, or nil for an unknown Env.
 	View(key segment.Key) *router.View
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
-	// Cluster describes a cluster, nil for an unknown one.
+	// Cluster returns a cluster, or nil for an unknown one.
 	Cluster(id string) *sandboxv1.Cluster
-	// UnknownEnv returns the error about an Env that no cluster has.
+	// UnknownEnv returns the error for an Env that no cluster has.
 	UnknownEnv(namespace, name string) error
 }
 
 // Claims is the hub's record of the claims of sandboxes.
 type Claims interface {
-	// Ended returns the terminal record of a sandbox with a key, nil where none is kept.
+	// Ended returns the terminal record of a sandbox with a key, or nil if none is kept.
 	Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
-	// Claimed returns a sandbox with a claim key as its claim is recorded, nil where no claim is.
+	// Claimed returns a sandbox with a claim key from the record of its claim, or nil if there is none.
 	Claimed(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	// End ends a sandbox. The end of a sandbox with a claim key is durable before its cluster gets the request.
 	End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error)
-	// Decision returns how a sandbox's claim was decided.
+	// Decision returns the routing decision on a sandbox's claim.
 	Decision(ctx context.Context, of *sandboxv1.Sandbox) (*sandboxv1.Decision, error)
-	// Explain returns where a claim would go, or why the claim of a key went where it did.
+	// Explain returns which member a claim would go to, or why the claim of a key went to its member.
 	Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
 }
 
@@ -59,7 +59,7 @@ type Service struct {
 	openings keyed.Semaphore // by account and cluster
 }
 
-// Options configure a Service. Only Open uses Tunnels, and only Watch uses Feeds and what follows.
+// Options configure a Service. Only Open uses Tunnels, and only Watch uses Feeds and the fields after it.
 type Options struct {
 	Fleet      Fleet
 	Dispatcher calls.Dispatcher
@@ -67,13 +67,13 @@ type Options struct {
 	Tunnels    Tunnels
 	LastKnown  *lastknown.Sandboxes // for lists while a cluster does not respond; nil: its sandboxes are missing
 	Feeds      Feeds
-	Clock      clock.WithTicker // the real one if nil
+	Clock      clock.WithTicker // nil: the real clock
 	Watches    watch.Limits
 	Metrics    *watch.Metrics // nil: none
 	Log        logr.Logger
 }
 
-// New returns a service. Its watches end by CloseWatches.
+// New returns a Service. CloseWatches ends its watches.
 func New(o Options) *Service {
 	workers := calls.Workers{Dispatcher: o.Dispatcher}
 	return &Service{
@@ -85,14 +85,14 @@ func New(o Options) *Service {
 	}
 }
 
-// Get returns a sandbox: from the ledger if that has a terminal record, else from the cluster in its id.
+// Get returns a sandbox from the ledger if the ledger has its terminal record, and otherwise from the cluster in its id.
 func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	cluster, err := parseID(id)
 	if err != nil {
 		return nil, err
 	}
 	if !principal.From(ctx).Look().SeesCluster(cluster) {
-		return nil, noSandbox(id) // whether there is such a cluster, and is away, or not
+		return nil, noSandbox(id) // whether or not there is such a cluster, or it is away
 	}
 	sandbox, unsure := s.claims.Ended(ctx, id)
 	if unsure != nil && !silent(unsure) {
@@ -107,7 +107,7 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 				return nil, unsure // the ledger may have its record
 			}
 			if problem.FromError(err).Reason == problem.NotFound && principal.From(ctx).Look().Restricted() {
-				err = noSandbox(id) // as for one that the caller may not see
+				err = noSandbox(id) // the same error as for a sandbox that the caller may not see
 			}
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 	return sandbox, nil
 }
 
-// silent reports whether the ledger does not respond. The cluster of a sandbox does, mostly.
+// silent reports whether the ledger does not respond. The sandbox's cluster mostly does.
 func silent(err error) bool { return problem.FromError(err).Reason == problem.Unavailable }
 
 func (s *Service) getAt(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
@@ -161,7 +161,7 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 	return s.claims.End(ctx, cluster, id)
 }
 
-// find returns the cluster of a sandbox that the caller may change, or its record if it is known to have ended.
+// find returns the cluster of a sandbox that the caller may change, or the terminal record if the ledger has one.
 func (s *Service) find(ctx context.Context, id string) (cluster string, ended *sandboxv1.Sandbox, err error) {
 	if cluster, err = parseID(id); err != nil {
 		return "", nil, err
@@ -189,8 +189,8 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 	return cluster, ended, err
 }
 
-// remembered returns a sandbox of a cluster that does not respond, as far as the hub knows it: as last seen, or as its claim is
-// recorded. Without either it returns the cluster's error.
+// remembered returns a sandbox of a cluster that does not respond: its last known state, or the record of its claim. If there is neither,
+// it returns the cluster's error.
 func (s *Service) remembered(ctx context.Context, cluster, id string, away error) (*sandboxv1.Sandbox, error) {
 	var sandbox *sandboxv1.Sandbox
 	if s.known != nil {
@@ -229,7 +229,7 @@ func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
 }
 
-// Resume gives a paused sandbox its CPU back. For an ended sandbox it returns the record.
+// Resume restores the CPU of a paused sandbox, on its cluster. For an ended sandbox it returns the record.
 func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
 }
@@ -243,7 +243,7 @@ func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch)
 	return s.workers.Sandbox(ctx, cluster, d)
 }
 
-// Explain returns where a claim would go, or why a past claim went where it did.
+// Explain returns which member a claim would go to, or why a past claim went to its member.
 func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	id := req.GetSandboxId()
 	if id == "" || req.GetClaimKey() != "" {
@@ -262,7 +262,7 @@ func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest)
 	if err != nil { // a caller that may see the sandbox may see the decision
 		return nil, err
 	}
-	if of.GetNamespace() != req.GetNamespace() || of.GetEnv() != req.GetName() { // what is shown depends on the Env
+	if of.GetNamespace() != req.GetNamespace() || of.GetEnv() != req.GetName() { // the Env decides what the caller may see
 		return nil, problem.New(problem.NotFound, "no sandbox %s of Env %s/%s", id, req.GetNamespace(), req.GetName())
 	}
 	return s.claims.Decision(ctx, of)

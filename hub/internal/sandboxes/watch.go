@@ -16,11 +16,11 @@ import (
 
 // Feeds opens tunnels over which workers send changes of sandboxes.
 type Feeds interface {
-	// OpenFeed has a cluster open a tunnel; tell passes the token to the cluster. The context bounds the opening.
+	// OpenFeed makes a cluster open a tunnel. tell passes the token to the cluster. The context bounds the opening.
 	OpenFeed(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (watch.Feed, error)
 }
 
-// Watch sends the changes of the sandboxes that the caller may list, until ctx ends or there is a reason to end it.
+// Watch sends the changes of the sandboxes that the caller may list, until ctx ends or the watch must end.
 func (s *Service) Watch(ctx context.Context, in *sandboxv1.WatchSandboxesRequest, send func(*sandboxv1.SandboxEvent) error) error {
 	list, faults := listing.OfWatch(in)
 	marks := listing.MarksOf(list)
@@ -43,7 +43,7 @@ func (s *Service) Watch(ctx context.Context, in *sandboxv1.WatchSandboxesRequest
 	}, send)
 }
 
-// scopeOf returns what a caller may see. It is of the caller and not of the request, so that there are no more copies than callers.
+// scopeOf returns the scope of a caller. It depends on the caller and not on the request, so that there are no more copies than callers.
 func scopeOf(p principal.Principal) (scope watch.Scope) {
 	if !p.AllTeams {
 		scope.Team = p.Team
@@ -55,7 +55,7 @@ func scopeOf(p principal.Principal) (scope watch.Scope) {
 // CloseWatches ends all watches.
 func (s *Service) CloseWatches() { s.watches.Close() }
 
-// clusters are where the sandboxes of watches are.
+// clusters implements watch.Source.
 type clusters struct {
 	fleet   Fleet
 	workers calls.Workers
@@ -102,7 +102,7 @@ func (c clusters) Open(ctx context.Context, cluster string, scope watch.Scope) (
 	return stamped{feed, cluster}, nil
 }
 
-// stamped is a feed of a cluster whose sandboxes are checked like those of its responses.
+// stamped is a feed whose sandboxes are checked like those in the cluster's responses.
 type stamped struct {
 	watch.Feed
 	cluster string
