@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// askEvery is how often a cluster is asked what it holds.
+	// askEvery is the interval at which a cluster is asked what it holds.
 	askEvery = 2 * time.Second
-	// askPause is the least time between two calls.
+	// askPause is the minimum time between two calls.
 	askPause = 200 * time.Millisecond
-	// maxGroups is the most that a worker tells, and takes.
+	// maxGroups is the maximum number of groups in a report and in a call.
 	maxGroups = 2000
 )
 
-// keepAsking gives one cluster its rooms, until ctx ends.
+// keepAsking sends one cluster its rooms, until ctx ends.
 func (l *leader) keepAsking(ctx context.Context, cluster string, wake chan struct{}) {
 	for ctx.Err() == nil {
 		if err := l.ask(ctx, cluster); err != nil {
@@ -45,7 +45,7 @@ func (l *leader) keepAsking(ctx context.Context, cluster string, wake chan struc
 	}
 }
 
-// ask sends a cluster its rooms, and takes its answer. It fails only if the store does.
+// ask sends a cluster its rooms and applies its response. It returns an error only if the store fails.
 func (l *leader) ask(ctx context.Context, cluster string) error {
 	known := l.opts.Fleet.Cluster(cluster)
 	if known.GetIncarnation() == 0 {
@@ -97,7 +97,7 @@ func proto(c allotments.Call) *federationv1.AllotCall {
 	out := &federationv1.AllotCall{Epoch: c.Epoch, Number: c.Number, Incarnation: c.Incarnation}
 	for k, room := range c.Rooms {
 		if len(out.Rooms) == maxGroups {
-			return out // the cluster cannot have told of as many
+			return out // the cluster cannot have reported more groups
 		}
 		one := &federationv1.Room{Namespace: k.Namespace, Env: k.Env, Group: k.Group, Room: room}
 		if floor, named := c.Floors[k]; named {
@@ -113,13 +113,13 @@ func proto(c allotments.Call) *federationv1.AllotCall {
 	return out
 }
 
-// read takes from an answer what its cluster may say: of Envs that it serves, with valid names, within bounds.
+// read returns the part of a response that counts: Envs that the cluster may serve, with valid names, within bounds.
 func (l *leader) read(cluster string, r *federationv1.AllotResult) allotments.Answer {
 	out := allotments.Answer{
 		Epoch: r.GetEpoch(), Number: r.GetNumber(), Holdings: map[allotments.Key]allotments.Holding{}, Unknown: map[allotments.Env]bool{},
 	}
 	if len(r.GetHoldings()) > maxGroups || len(r.GetUnknown()) > maxGroups {
-		return allotments.Answer{} // of no call: nothing of it counts
+		return allotments.Answer{} // the response of no call, so that nothing of it counts
 	}
 	for _, env := range r.GetUnknown() {
 		out.Unknown[allotments.Env{Namespace: env.GetNamespace(), Name: env.GetName()}] = true

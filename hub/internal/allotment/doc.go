@@ -2,7 +2,7 @@
 
 // Package allotment divides the maxReplicas and minReplicas of scaling groups over clusters (I9), for a hub with --allotments.
 //
-// In: what workers say that they hold and need. Out: rooms and floors, to each worker, and Shares for the API. pkg/allotments decides.
+// In: what workers report that they hold and need. Out: rooms and floors for each worker, and Shares for the API. pkg/allotments decides.
 //
 //	service.go  the Service, and what it shows
 //	lead.go     the one replica that divides: what it stores
@@ -17,14 +17,15 @@
 //
 // # Rules
 //
-//   - One replica leads. Every write is conditional on its epoch: TestI9AnEarlierLeaderWritesNothing. After a failed write it starts anew.
-//   - What it sends is stored: TestI9RoomsAreStoredBeforeTheyAreSent.
-//   - Each cluster has a goroutine, so one that does not respond costs the others nothing (I7). It is asked every two seconds, and as soon
-//     as its rooms change.
-//   - Nothing is divided before clusters had the time to answer.
-//   - The others keep what a cluster keeps of minReplicas while that gets no claims: silent for 40 s, quarantined, or draining. A new
-//     leader that has not seen a cluster waits as long: TestOthersKeepTheFloorOfALostCluster.
-//   - Workers that know no rooms grow by maxReplicas alone. What they report counts.
-//   - A cluster is believed about Envs that it may serve (I15), and what it says is bounded (I14). One that claims to hold Pods that it
+//   - One replica leads. Every write is conditional on the leader's epoch: TestI9AnEarlierLeaderWritesNothing. After a failed write the
+//     leader's term ends, and a new one begins.
+//   - A room is stored before it is sent: TestI9RoomsAreStoredBeforeTheyAreSent.
+//   - Each cluster has a goroutine, so a cluster that does not respond delays no others (I7). A cluster is called every two seconds, and as
+//     soon as its rooms change.
+//   - Nothing is divided before clusters had time to respond.
+//   - While a cluster gets no claims (silent for 40 s, quarantined, or draining), the others keep its part of minReplicas as well. A new
+//     leader that has not seen a cluster waits for the same time: TestOthersKeepTheFloorOfALostCluster.
+//   - Workers that do not know rooms grow up to maxReplicas. Their reports are counted.
+//   - A cluster's report counts only for Envs that it may serve (I15), and within bounds (I14). A cluster that claims to hold Pods that it
 //     lacks takes room from the other clusters of that Env.
 package allotment

@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// lookEvery is how late a cluster that registered, or was forgotten, is noticed.
+	// lookEvery is the interval at which new and forgotten clusters are noticed.
 	lookEvery = time.Second
-	// warmUp is how long clusters have to answer a new leader before it divides.
+	// warmUp is the time for clusters to respond to a new leader before it divides.
 	warmUp = 4 * time.Second
-	// allEvery is how often every group is divided anew, whether or not something of it has changed.
+	// allEvery is the interval at which all groups are divided again, even if nothing has changed.
 	allEvery = 10 * time.Second
-	// unseenFor is how long a cluster that this replica has not seen yet counts as there: as long as one that it hears nothing of any more.
+	// unseenFor is how long a cluster that this replica has not seen yet counts as present. It is as long as for a cluster that has become
+	// silent.
 	unseenFor = 40 * time.Second
-	// reclaimIn is how long a cluster that is reclaimed may still be registered.
+	// reclaimIn is how long a cluster may still be registered after an operator reclaims its share.
 	reclaimIn = time.Minute
 )
 
@@ -36,16 +37,16 @@ type leader struct {
 	end   context.CancelFunc
 	since time.Time
 
-	mu       sync.Mutex // held while it stores: what follows from a change is decided after it
+	mu       sync.Mutex // held during writes: decisions that follow from a change are made after it
 	division *allotments.Division
 	wakes    map[string]chan struct{}
-	unbound  map[string]bool // clusters whose workers know no rooms
+	unbound  map[string]bool // clusters whose workers do not know rooms
 	reclaims map[string]time.Time
 	lost     map[string]bool // clusters that get no claims
 	allAt    time.Time
 }
 
-// lead divides until ctx ends, another replica does, or the store fails.
+// lead divides until ctx ends, another replica leads, or the store fails.
 func (s *Service) lead(ctx context.Context) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -97,7 +98,7 @@ func (s *Service) begin(ctx context.Context, end context.CancelFunc) (*leader, e
 	return l, nil
 }
 
-// fail ends the term. What the store has is not known, or is another leader's.
+// fail ends the term: the content of the store is not known, or another leader wrote it.
 func (l *leader) fail(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		l.opts.Log.Info("This replica stops dividing maxReplicas", "cause", err.Error())
@@ -105,7 +106,7 @@ func (l *leader) fail(ctx context.Context, err error) {
 	l.end()
 }
 
-// enrol returns a channel that wakes a cluster's goroutine, and whether it has to be started.
+// enrol returns the channel that wakes a cluster's goroutine, and whether the goroutine must be started.
 func (l *leader) enrol(id string) (wake chan struct{}, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +118,7 @@ func (l *leader) enrol(id string) (wake chan struct{}, fresh bool) {
 	return wake, true
 }
 
-// settle takes up which clusters are registered, what operators reclaim, and that time passes.
+// settle applies which clusters are registered, which operators reclaim, and the passing of time.
 func (l *leader) settle(ctx context.Context) error {
 	registered, lost := map[string]string{}, map[string]bool{}
 	for _, id := range l.opts.Fleet.ClusterIDs() {
@@ -149,8 +150,8 @@ func (l *leader) settle(ctx context.Context) error {
 	return l.term.commit(ctx, store.Txn{If: []store.Condition{l.term.held}, Deletes: done})
 }
 
-// isLost reports whether a cluster gets no claims, so that the others keep its part of minReplicas: silent for 40 s, of a name that two
-// clusters claim, or drained.
+// isLost reports whether a cluster gets no claims, so that the others keep its part of minReplicas: it is silent for 40 s, quarantined
+// because two clusters use its name, or draining.
 func (l *leader) isLost(c *sandboxv1.Cluster) bool {
 	switch c.GetState() {
 	case sandboxv1.ClusterState_QUARANTINED, sandboxv1.ClusterState_DRAINING:
@@ -161,7 +162,7 @@ func (l *leader) isLost(c *sandboxv1.Cluster) bool {
 	return false
 }
 
-// reclaimed returns the clusters that operators reclaim and that are not registered, and the entries that are done with.
+// reclaimed returns the clusters that operators reclaim and that are not registered, and the store's entries that are done.
 func (l *leader) reclaimed(ctx context.Context, registered map[string]string) (clusters, done []string, err error) {
 	for e, err := range store.All(ctx, l.opts.Store, reclaimPrefix, 1000) {
 		if err != nil {
@@ -174,7 +175,7 @@ func (l *leader) reclaimed(ctx context.Context, registered map[string]string) (c
 			clusters, done = append(clusters, id), append(done, e.Key)
 			delete(l.reclaims, id)
 		case !known:
-			l.reclaims[id] = now // this replica may not know yet that it was forgotten
+			l.reclaims[id] = now // this replica may not know yet that the cluster was forgotten
 		case now.Sub(since) > reclaimIn:
 			done = append(done, e.Key)
 			delete(l.reclaims, id)
@@ -186,7 +187,7 @@ func (l *leader) reclaimed(ctx context.Context, registered map[string]string) (c
 	return clusters, done, nil
 }
 
-// store writes a change, and wakes the clusters whose rooms are others now. The caller holds the lock.
+// store writes a change, and wakes the clusters whose rooms have changed. Called with the lock held.
 func (l *leader) store(ctx context.Context, c allotments.Change) error {
 	return l.term.write(ctx, c, func(part allotments.Change) {
 		before := l.division.Books()
@@ -209,7 +210,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// others counts the clusters that have a group and have not answered. The caller holds the lock.
+// others counts the clusters that have a group and have not responded. Called with the lock held.
 func (l *leader) others(k allotments.Key, answered func(cluster string) bool) (out allotments.Others) {
 	env := l.opts.Fleet.Env(segment.Key{Namespace: k.Namespace, Name: k.Env})
 	for _, c := range env.GetClusters() {

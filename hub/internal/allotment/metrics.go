@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// maxSeries bounds the groups that have series.
+// maxSeries bounds the groups with series.
 const maxSeries = 500
 
 var (
@@ -28,7 +28,7 @@ var (
 		"minReplicas of a scaling group, as it is divided.", labels[:3], nil)
 )
 
-// collector shows what is divided.
+// collector collects the metrics of the division.
 type collector struct{ *Service }
 
 func (collector) Describe(out chan<- *prometheus.Desc) {

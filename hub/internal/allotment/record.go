@@ -20,7 +20,7 @@ const (
 	addressPrefix = prefix + "c/"
 	reclaimPrefix = prefix + "r/"
 
-	// maxPuts bounds one transaction; because etcd does.
+	// maxPuts bounds one transaction; because etcd has such a limit.
 	maxPuts = 100
 )
 
@@ -109,10 +109,10 @@ func begin(ctx context.Context, s store.Store) (*term, error) {
 	return t, nil
 }
 
-// errEnded: another leader has begun.
+// errEnded means that another leader has begun.
 var errEnded = errors.New("another replica divides now")
 
-// write stores changes, in parts that each stand for themselves. applied is called with each part that is stored.
+// write stores changes in several transactions, each consistent by itself. applied is called after each one.
 func (t *term) write(ctx context.Context, c allotments.Change, applied func(allotments.Change)) error {
 	for !c.None() {
 		part := allotments.Change{Books: map[allotments.Key]allotments.Book{}, Addressed: c.Addressed}

@@ -33,13 +33,13 @@ const (
 	again = time.Second
 )
 
-// Fleet is what is known of clusters.
+// Fleet is the hub's view of its clusters.
 type Fleet interface {
 	ClusterIDs() []string
 	Cluster(id string) *sandboxv1.Cluster
 	Registration(id string) (uid string)
 	Env(key segment.Key) *sandboxv1.Env
-	// Serves reports whether a cluster was given an Env.
+	// Serves reports whether a cluster's scope includes an Env.
 	Serves(clusterID string, key segment.Key) bool
 }
 
@@ -53,14 +53,14 @@ type Options struct {
 	Log     logr.Logger
 }
 
-// Service divides, while this replica leads, and knows what was divided.
+// Service divides while this replica leads, and knows the current division.
 type Service struct {
 	opts  Options
-	state atomic.Pointer[map[allotments.Key]allotments.Book] // not changed
-	mu    sync.Mutex                                         // of changes of the state
+	state atomic.Pointer[map[allotments.Key]allotments.Book] // immutable
+	mu    sync.Mutex                                         // guards changes of state
 }
 
-// New returns a Service, to be run.
+// New returns a Service. Callers then call Run.
 func New(o Options) (*Service, error) {
 	s := &Service{opts: o}
 	s.state.Store(&map[allotments.Key]allotments.Book{})
@@ -94,7 +94,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow takes up what the leader writes.
+// follow applies the leader's writes.
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
 	load := func(ctx context.Context) error {
 		books, err := loadBooks(ctx, s.opts.Store)
@@ -122,7 +122,7 @@ func (s *Service) apply(events []store.Event) {
 	s.show(changed)
 }
 
-// show makes changed books visible.
+// show publishes changed books for Shares and metrics.
 func (s *Service) show(changed map[allotments.Key]allotments.Book) {
 	if len(changed) == 0 {
 		return
@@ -140,7 +140,7 @@ func (s *Service) show(changed map[allotments.Key]allotments.Book) {
 	s.state.Store(&next)
 }
 
-// Shares returns how the ceilings and floors of an Env's groups are divided.
+// Shares returns how maxReplicas and minReplicas of an Env's groups are divided.
 func (s *Service) Shares(key segment.Key) []*sandboxv1.Allotment {
 	var out []*sandboxv1.Allotment
 	for k, b := range *s.state.Load() {
@@ -166,7 +166,7 @@ func shown(k allotments.Key, b allotments.Book) *sandboxv1.Allotment {
 	return out
 }
 
-// Reclaim gives up what a cluster may hold, once it is forgotten: its Pods are gone, an operator says.
+// Reclaim takes back what a cluster may hold once the cluster is forgotten: the operator states that its Pods are gone.
 func (s *Service) Reclaim(ctx context.Context, cluster string) error {
 	if cluster == "" || strings.Contains(cluster, "/") {
 		return problem.InvalidField("id", cluster, "the name of a cluster")
