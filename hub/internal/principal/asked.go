@@ -8,13 +8,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// asked keeps the first error of an Authorizer that could not be asked. The copies of a Principal share it.
+// asked keeps the first error of an Authorizer that did not respond. The copies of a Principal share it.
 type asked struct {
-	away error // of one that could not be asked at all: see access.Grant
+	away error // error of an Authorizer that did not respond at all: see access.Grant
 
 	mu     sync.Mutex
 	err    error
-	failed func(error) // nil: no one waits for it
+	failed func(error) // set by OnFailure; nil: none
 }
 
 func (a *asked) ask(ask func(namespace string) (bool, error)) func(namespace string) bool {
@@ -38,7 +38,7 @@ func (a *asked) ask(ask func(namespace string) (bool, error)) func(namespace str
 	}
 }
 
-// OnFailure calls f with the first error of an Authorizer that cannot be asked, from then on.
+// OnFailure sets the function that is called with the first later error of an Authorizer that does not respond.
 func (p Principal) OnFailure(f func(error)) {
 	for _, a := range p.allAsked() {
 		a.mu.Lock()
@@ -56,9 +56,9 @@ func (p Principal) allAsked() (out []*asked) {
 	return out
 }
 
-// Settle returns how a call ended. While what authorizes cannot be asked, what the caller may not see or do is not known: a refusal
-// because of it is UNAVAILABLE, and so is all that was read where namespaces are asked about. What one Authorizer permits is read while
-// another one is away. What was done stays as it is.
+// Settle returns the final error of a call. While an Authorizer does not respond, the caller's permissions are not fully known: a refusal
+// then becomes UNAVAILABLE, and so does the result of a read for which an Authorizer decides by namespace. If one Authorizer permits a
+// read, it succeeds even if another does not respond. A change that was made stays successful.
 func (p Principal) Settle(changes bool, err error) error {
 	if err == nil && changes {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"navix.sh/atoll/pkg/access"
 )
 
-// met is what a caller was let to in a conversation: one sandbox, or one cluster. The copies of a Principal share it.
+// met records what a caller reached in a conversation: one sandbox, or one cluster. The copies of a Principal share it.
 type met struct {
 	mu       sync.Mutex
-	box      *sandboxv1.Sandbox // where it is and whose it is; nil: none
+	box      *sandboxv1.Sandbox // its place, team and user; nil: none
 	clusters []string
 }
 
@@ -41,14 +41,15 @@ func (m *met) cluster(id string) {
 	}
 }
 
-// Noting returns the principal of a conversation: what it is let to is noted, for Still.
+// Noting returns the principal of a conversation, which records for Still what the caller reaches.
 func (p Principal) Noting() Principal {
 	p.met = &met{}
 	return p
 }
 
-// Still reports whether the caller, who is p now, may go on with what it began as before. A conversation may as long as what it is with
-// is the caller's; without a note that may be all that before covers. Anything else may as long as the caller may do the same.
+// Still reports whether a caller, whose principal is now p, may continue what it began as before. A conversation may continue while its
+// sandbox or cluster is the caller's. If nothing was recorded, everything that before covers must still be permitted. Other calls may
+// continue while the caller has the same permissions.
 func (p Principal) Still(before Principal) bool {
 	if before.met == nil {
 		return p.Same(before)
@@ -58,7 +59,7 @@ func (p Principal) Still(before Principal) bool {
 	before.met.mu.Unlock()
 	switch {
 	case box == nil && len(clusters) == 0 && before.ask != nil:
-		return true // one that asks is let to nothing without a note
+		return true // a principal that asks an Authorizer reaches nothing without a record
 	case !reflect.DeepEqual(unbound(p.Identity), unbound(before.Identity)):
 		return false
 	case box == nil && len(clusters) == 0:
@@ -70,7 +71,7 @@ func (p Principal) Still(before Principal) bool {
 		!slices.ContainsFunc(clusters, func(id string) bool { return !p.SeesCluster(id) })
 }
 
-// unbound returns who an identity is, without what says where it may do something, which is in the Principal, and when it ends.
+// unbound returns an identity without its expiry and without the fields that say where it may act, which the Principal has.
 func unbound(who *access.Identity) *access.Identity {
 	out := endless(who)
 	if out != nil {
@@ -79,7 +80,7 @@ func unbound(who *access.Identity) *access.Identity {
 	return out
 }
 
-// covers reports whether the permission holds wherever that of other does, as far as can be told without asking.
+// covers reports whether p's permission holds wherever other's does, as far as is known without asking an Authorizer.
 func (p Principal) covers(other Principal) bool {
 	own := p.scopes()
 	lacks := func(o access.Scope) bool {
@@ -95,7 +96,7 @@ func (p Principal) covers(other Principal) bool {
 	return p.User == "" || p.User == other.User
 }
 
-// divided returns the scopes of one namespace or Env, on one cluster, that a scope consists of; because each may be in another one now.
+// divided splits a scope into scopes of one namespace or Env on one cluster; because each of these may be in another scope now.
 func divided(s access.Scope) (out []access.Scope) {
 	add := func(namespaces, envs []string) {
 		one := s
@@ -125,7 +126,7 @@ func divided(s access.Scope) (out []access.Scope) {
 	return out
 }
 
-// scopes are where the permission holds, as far as can be told without asking.
+// scopes returns where the permission holds, as far as is known without asking an Authorizer.
 func (p Principal) scopes() []access.Scope {
 	if p.narrow != nil {
 		return p.narrow

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package principal identifies the caller, and what it may see and name.
+// Package principal identifies the caller, and what the caller may see and name.
 //
-// In go a context, a namespace, team or user of a request, or a sandbox; out come the Principal and typed errors. A Principal is narrowed
-// to where its caller has the permission of the method that is called (package access), so that a service asks only whether a namespace,
-// an Env, a cluster or a sandbox is the caller's.
+// In: a context, a namespace, team or user of a request, or a sandbox. Out: the Principal and typed errors. A Principal is restricted to
+// where its caller has the permission of the called method (package access), so that a service only asks whether a namespace, an Env, a
+// cluster or a sandbox is the caller's.
 package principal
 
 import (
@@ -22,11 +22,11 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Principal is the caller. It may see only what its fields name; access to all is explicit.
+// Principal is the caller. The caller may see only what the fields name. Access to all must be explicit.
 type Principal struct {
 	Name          string
-	Team          string // empty: what has no team
-	AllTeams      bool   // in some namespace at least, see narrow
+	Team          string // empty: objects without a team
+	AllTeams      bool   // in at least one namespace, see narrow
 	User          string // empty: every user of the team
 	Namespaces    []string
 	AllNamespaces bool
@@ -35,12 +35,13 @@ type Principal struct {
 	Identity   *access.Identity  // nil: a hub without credentials
 	Permission access.Permission // of the method; empty: none
 
-	// narrow says more than teams and namespaces can: Envs, clusters, teams in some namespaces. Nil: these say all.
+	// narrow restricts the caller further than teams and namespaces can: to Envs, clusters, and teams in some namespaces. Nil: no further
+	// restriction.
 	narrow []access.Scope
-	ask    func(namespace string) bool // see access.Grant; nil: narrow says all
-	asked  *asked                      // the errors of ask
-	look   *Principal                  // where the caller may see sandboxes; nil: here
-	met    *met                        // what it was let to; nil: that is not noted
+	ask    func(namespace string) bool // see access.Grant; nil: narrow is complete
+	asked  *asked                      // errors of ask
+	look   *Principal                  // where the caller may see sandboxes; nil: where this Principal permits it
+	met    *met                        // what the caller reached; nil: not recorded
 }
 
 type contextKey struct{}
@@ -50,7 +51,8 @@ func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// From returns the caller. Without one nothing is restricted: that is a hub without credentials, which listens on loopback only.
+// From returns the caller. A context without a caller is unrestricted: it belongs to a hub without credentials, which listens on loopback
+// only.
 func From(ctx context.Context) Principal {
 	if p, ok := ctx.Value(contextKey{}).(Principal); ok {
 		return p
@@ -58,7 +60,7 @@ func From(ctx context.Context) Principal {
 	return Principal{AllTeams: true, AllNamespaces: true}
 }
 
-// Of returns an identity where it has a permission.
+// Of returns the Principal of an identity that has a permission.
 func Of(who *access.Identity, p access.Permission, grant access.Grant) Principal {
 	failures := &asked{away: grant.Away}
 	out := Principal{
@@ -90,8 +92,8 @@ func Of(who *access.Identity, p access.Permission, grant access.Grant) Principal
 	return out
 }
 
-// Account returns whose share of a cluster's tunnels a caller uses: its team's, or its own if it has none; because a caller for all teams
-// could reach the sandboxes of any. A hub without credentials has one caller.
+// Account returns the account whose share of a cluster's tunnels a caller uses: its team's, or its own if it has no team; because a caller
+// for all teams could reach the sandboxes of any team. A hub without credentials has one account.
 func (p Principal) Account() string {
 	switch {
 	case p.Team != "":
@@ -103,19 +105,19 @@ func (p Principal) Account() string {
 	}
 }
 
-// As returns the principal with another permission, where it has this one.
+// As returns the principal with another permission in the same places.
 func (p Principal) As(other access.Permission) Principal {
 	p.Permission = other
 	return p
 }
 
-// Looking returns the principal with where it may see sandboxes, which may be more than where it may change them.
+// Looking returns the principal with the places where the caller may see sandboxes, which may be more than where it may change them.
 func (p Principal) Looking(look Principal) Principal {
 	p.look = &look
 	return p
 }
 
-// Look returns the caller where it may see sandboxes.
+// Look returns the principal for seeing sandboxes.
 func (p Principal) Look() Principal {
 	if p.look != nil {
 		return *p.look
@@ -123,7 +125,7 @@ func (p Principal) Look() Principal {
 	return p
 }
 
-// Only returns the one namespace that the caller may see, "" if there are others.
+// Only returns the only namespace that the caller may see, or "" if there are several.
 func (p Principal) Only() string {
 	if p.AllNamespaces || p.ask != nil || len(p.Namespaces) != 1 {
 		return ""
@@ -131,12 +133,12 @@ func (p Principal) Only() string {
 	return p.Namespaces[0]
 }
 
-// SeesNamespace reports whether the caller may see a namespace, or Envs of it.
+// SeesNamespace reports whether the caller may see a namespace, or Envs in it.
 func (p Principal) SeesNamespace(namespace string) bool {
 	return p.AllNamespaces || slices.Contains(p.Namespaces, namespace) || p.ask != nil && p.ask(namespace)
 }
 
-// place is where a sandbox is, or will be. An empty cluster is any.
+// place is the place of a present or future sandbox. An empty cluster means any.
 type place struct{ namespace, env, cluster string }
 
 // holds reports whether the permission holds at a place for a team.
@@ -175,12 +177,12 @@ func (p Principal) Sees(s *sandboxv1.Sandbox) bool {
 	return (p.User == "" || p.User == s.GetUser()) && p.holds(place{s.GetNamespace(), s.GetEnv(), s.GetClusterId()}, s.GetTeam())
 }
 
-// SeesClaim reports whether the caller may see a claim that went to a cluster. Without one it is not known.
+// SeesClaim reports whether the caller may see a claim that was sent to a cluster. An empty cluster means that it is not known.
 func (p Principal) SeesClaim(team, namespace, env, cluster string) bool {
 	return p.holds(place{namespace, env, cluster}, team)
 }
 
-// Clusters returns the clusters to which a claim of the caller may go, in an Env and for a team; nil: all.
+// Clusters returns the clusters to which the caller may send a claim for a team and an Env, or nil if it may use all.
 func (p Principal) Clusters(team, namespace, env string) []string {
 	if p.narrow == nil || p.ask != nil && p.ask(namespace) {
 		return nil
@@ -200,7 +202,7 @@ func (p Principal) Clusters(team, namespace, env string) []string {
 	return slices.Compact(out)
 }
 
-// Owner resolves the team and the user of a request against the caller's: the caller's where it has one.
+// Owner returns the team and the user of a request. Where the caller has a team or user of its own, the request may name no other.
 func (p Principal) Owner(team, user string) (ownTeam, ownUser string, err error) {
 	if team, err = p.OwnTeam(team); err != nil {
 		return "", "", err
@@ -209,12 +211,12 @@ func (p Principal) Owner(team, user string) (ownTeam, ownUser string, err error)
 	return team, user, err
 }
 
-// OwnTeam is Owner for a team.
+// OwnTeam is Owner for the team only.
 func (p Principal) OwnTeam(team string) (string, error) {
 	return own("team", cmp.Or(team, p.Team), p.Team, p.AllTeams)
 }
 
-// ListedTeam is OwnTeam for a list, where a caller that may see all teams and names none lists all.
+// ListedTeam is OwnTeam for a list: if the caller may see all teams and the request names none, all teams are listed.
 func (p Principal) ListedTeam(team string) (string, error) {
 	return own("team", team, p.Team, p.AllTeams)
 }
@@ -231,7 +233,7 @@ func own(field, given, has string, all bool) (string, error) {
 	return "", err
 }
 
-// CheckNamespace refuses a namespace that is not the caller's.
+// CheckNamespace returns an error for a namespace that is not the caller's.
 func (p Principal) CheckNamespace(namespace string) error {
 	if p.SeesNamespace(namespace) {
 		return nil
@@ -242,7 +244,7 @@ func (p Principal) CheckNamespace(namespace string) error {
 	return err
 }
 
-// CheckEnv refuses an Env that is not the caller's, in the same words whether it exists or not.
+// CheckEnv returns an error for an Env that is not the caller's. The error does not reveal whether the Env exists.
 func (p Principal) CheckEnv(namespace, name string) error {
 	if err := p.CheckNamespace(namespace); err != nil || p.SeesEnv(namespace, name) {
 		return err
@@ -250,7 +252,7 @@ func (p Principal) CheckEnv(namespace, name string) error {
 	return p.forbidden("Env " + namespace + "/" + name)
 }
 
-// CheckClaim refuses a claim of a team on an Env that is not the caller's.
+// CheckClaim returns an error for a team's claim on an Env if the caller may not make it.
 func (p Principal) CheckClaim(team, namespace, env string) error {
 	if err := p.CheckEnv(namespace, env); err != nil || p.holds(place{namespace, env, ""}, team) {
 		return err
@@ -258,7 +260,7 @@ func (p Principal) CheckClaim(team, namespace, env string) error {
 	return p.forbidden("team \"" + team + "\" in namespace " + namespace)
 }
 
-// CheckCluster refuses a cluster that is not the caller's.
+// CheckCluster returns an error for a cluster that is not the caller's.
 func (p Principal) CheckCluster(id string) error {
 	if p.SeesCluster(id) {
 		p.met.cluster(id)
@@ -267,7 +269,7 @@ func (p Principal) CheckCluster(id string) error {
 	return p.forbidden("cluster " + id)
 }
 
-// CheckPart refuses the part of an Env in a cluster that is not the caller's.
+// CheckPart returns an error for the part of an Env in a cluster that is not the caller's.
 func (p Principal) CheckPart(namespace, env, cluster string) error {
 	if p.SeesPart(namespace, env, cluster) {
 		return nil
@@ -275,7 +277,7 @@ func (p Principal) CheckPart(namespace, env, cluster string) error {
 	return p.forbidden("the part of Env " + namespace + "/" + env + " in cluster " + cluster)
 }
 
-// CheckParts refuses an Env with parts in clusters that are not the caller's, and names none of these.
+// CheckParts returns an error for an Env with parts in clusters that are not the caller's. The error does not name them.
 func (p Principal) CheckParts(namespace, env string, clusters []string) error {
 	if !slices.ContainsFunc(clusters, func(id string) bool { return !p.SeesPart(namespace, env, id) }) {
 		return nil
@@ -283,7 +285,7 @@ func (p Principal) CheckParts(namespace, env string, clusters []string) error {
 	return problem.New(problem.Forbidden, "Env %s/%s has parts in clusters that are not open to you%s", namespace, env, p.wanted())
 }
 
-// Check refuses a sandbox that the caller may see and not do this to.
+// Check returns an error for a sandbox that the caller may see but may not use this method on.
 func (p Principal) Check(s *sandboxv1.Sandbox) error {
 	if p.Sees(s) {
 		p.met.sandbox(s)
@@ -296,7 +298,7 @@ func (p Principal) forbidden(what string) error {
 	return problem.New(problem.Forbidden, "%s is not open to you%s", what, p.wanted())
 }
 
-// wanted names the permission of the call.
+// wanted returns a text that names the permission of the call.
 func (p Principal) wanted() string {
 	if p.Permission.Verb == "" {
 		return ""
@@ -304,7 +306,7 @@ func (p Principal) wanted() string {
 	return ": you lack the permission to " + p.Permission.String() + " there"
 }
 
-// Fingerprint is the same for two principals that are the Same. It is empty where what a caller may do is asked elsewhere, call by call.
+// Fingerprint returns equal strings for two principals that are the Same. It returns "" if an Authorizer decides for each call.
 func (p Principal) Fingerprint() string {
 	look := ""
 	if p.look != nil {
@@ -327,7 +329,8 @@ func (p Principal) Fingerprint() string {
 	return string(text)
 }
 
-// Same reports whether two principals may do the same, as far as can be told without asking, and until whenever that is.
+// Same reports whether two principals have the same permissions, as far as is known without asking an Authorizer. It ignores when they
+// expire.
 func (p Principal) Same(other Principal) bool {
 	asks := (p.ask == nil) == (other.ask == nil) && (p.look == nil) == (other.look == nil)
 	if !asks || p.look != nil && !p.look.Same(*other.look) {
@@ -340,7 +343,7 @@ func (p Principal) Same(other Principal) bool {
 	return reflect.DeepEqual(p, other)
 }
 
-// endless returns an identity without when it ends, which the rotation of a key moves.
+// endless returns an identity without its expiry, which a key's rotation changes.
 func endless(who *access.Identity) *access.Identity {
 	if who == nil {
 		return nil

@@ -23,7 +23,7 @@ func (p Principal) SeesPart(namespace, env, cluster string) bool {
 	return slices.ContainsFunc(p.narrow, func(s access.Scope) bool { return covers(&s, place{namespace, env, cluster}) })
 }
 
-// ShowEnv returns an Env with the clusters that the caller may see, and the numbers of these. It changes env.
+// ShowEnv removes from an Env the clusters that the caller may not see, and recomputes its numbers. It modifies env.
 func (p Principal) ShowEnv(env *sandboxv1.Env) *sandboxv1.Env {
 	hidden := func(id string) bool { return !p.SeesPart(env.GetNamespace(), env.GetName(), id) }
 	all := len(env.GetClusters())
@@ -57,12 +57,12 @@ func (p Principal) ShowDecision(namespace, env string, d *sandboxv1.Decision) *s
 	out := proto.CloneOf(d)
 	out.Candidates = slices.DeleteFunc(out.GetCandidates(), hidden)
 	if out.GetReason() == notRequested {
-		out.Message = noneOpen // it names the clusters that have members
+		out.Message = noneOpen // the original message names the clusters with members
 	}
 	return out
 }
 
-// The reason of a claim whose clusters have no member of its Env, and what a caller is told who may not see the others.
+// The reason of a claim whose requested clusters have no member of its Env, and the message to a caller that may not see the others.
 const (
 	notRequested = string(router.ClusterNotRequested)
 	noneOpen     = "no cluster that is open to you has a member of the Env"
