@@ -49,14 +49,14 @@ func (a *accounts) set(held map[string]Usage) {
 	a.held = held
 }
 
-// Usage returns an account's usage. It counts the writes of this process, and all records once they were counted.
+// Usage returns an account's usage. It counts the writes of this process, and since the first Count all records.
 func (l *Ledger) Usage(account string) Usage {
 	l.accounts.mu.Lock()
 	defer l.accounts.mu.Unlock()
 	return l.accounts.held[account]
 }
 
-// With returns an account's usage if one record replaced another.
+// With returns what an account's usage would be if next replaced old.
 func (l *Ledger) With(old Held, next *Record) Usage {
 	u := l.Usage(next.Account)
 	if old.Record != nil && old.Record.Account == next.Account {

@@ -12,7 +12,7 @@ import (
 
 const countPage = 500
 
-// Count counts the records of each state, and what accounts hold. It reads all of them, so that neither can drift.
+// Count counts the records of each state, and the usage of each account. It reads all records, so that neither count drifts.
 func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
 	held := map[string]Usage{}
 	counts := map[State]int{Pending: 0, Answered: 0, Refused: 0, Ended: 0, Unproven: 0, Damaged: 0}
@@ -28,7 +28,7 @@ func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
 	return counts, nil
 }
 
-// Damaged counts records that cannot be read. None is ever written.
+// Damaged is the state under which unreadable records are counted. The hub never writes it.
 const Damaged State = "damaged"
 
 func summarize(entry store.Entry) (state State, account string) {

@@ -2,8 +2,8 @@
 
 // Package ledger stores the hub's durable records of claim keys. It decides nothing.
 //
-// In: records and their revisions. Out: records, or store.ErrConflict if another write came first. A write has all entries in one
-// transaction:
+// In: records and their revisions. Out: records, or store.ErrConflict if another write came first. Each write changes all its entries in
+// one transaction:
 //
 //	claim/<key hash>                       Record
 //	id/<sandbox id>                        IDRecord: of sandboxes with a key
@@ -12,9 +12,10 @@
 //
 // Rules:
 //
-//   - These keys are never encrypted: unsalted hashes of team, namespace and claim key, so a guess can be confirmed.
-//   - Open claims are listed in full, page by page; because one that is left out is never resumed: TestAllOpenClaimsAreListed.
-//   - Times are wall clock. An unreadable record fails its own calls only (ErrDamaged): of package claims FuzzRecord,
+//   - The keys of these entries are never encrypted. They contain unsalted hashes of team, namespace and claim key, so that a guess can be
+//     confirmed.
+//   - Open claims are listed in full, page by page; because a claim that is omitted is never resumed: TestAllOpenClaimsAreListed.
+//   - Times are wall-clock times. An unreadable record fails only its own calls (ErrDamaged): of package claims FuzzRecord,
 //     TestADamagedRecordStopsNothingElse, TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox and
 //     TestADamagedRecordDelaysNoEndsOfOthers.
 package ledger

@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// ErrDamaged means that a record, or an entry of an index, cannot be read. None is ever written. It says nothing about others.
+// ErrDamaged means that a record or an index entry cannot be read. The hub never writes such an entry. The error concerns no other entry.
 var ErrDamaged = errors.New("damaged")
 
 // Ledger reads and writes records. It decides nothing.
@@ -27,10 +27,10 @@ type Ledger struct {
 	accounts accounts
 }
 
-// New returns the ledger in a store.
+// New returns a Ledger that is kept in a store.
 func New(s store.Store) *Ledger { return &Ledger{store: s} }
 
-// Held is a record with the revision it was read or written at; the zero value is the absence of one.
+// Held is a record with the revision at which it was read or written. The zero value means that there is no record.
 type Held struct {
 	Record   *Record
 	Revision uint64
@@ -120,7 +120,7 @@ func (l *Ledger) ByID(ctx context.Context, id string) (r IDRecord, revision uint
 	return r, entry.Revision, nil
 }
 
-// Ended returns the terminal record of a sandbox with a key, or nil.
+// Ended returns the terminal record of a sandbox with a key, or nil if there is none.
 func (l *Ledger) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	r, _, err := l.ByID(ctx, id)
 	if err != nil || len(r.Ended) == 0 {
@@ -130,7 +130,7 @@ func (l *Ledger) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, erro
 	return s, unmarshal(r.Ended, s, "terminal record")
 }
 
-// Terminal returns how a claim ended: its sandbox's own record if it has arrived, else the hub's own.
+// Terminal returns the terminal record of a claim: the sandbox's own if it has arrived, and otherwise the hub's.
 func (l *Ledger) Terminal(ctx context.Context, r *Record) (*sandboxv1.Sandbox, error) {
 	if r.SandboxID != "" {
 		if s, err := l.Ended(ctx, r.SandboxID); s != nil || err != nil {
@@ -141,7 +141,7 @@ func (l *Ledger) Terminal(ctx context.Context, r *Record) (*sandboxv1.Sandbox, e
 	return s, unmarshal(r.Terminal, s, "terminal record")
 }
 
-// PutID is the entry that maps a sandbox id to its claim.
+// PutID returns the write of an entry that maps a sandbox id to its claim.
 func PutID(id string, r IDRecord) (store.Put, error) {
 	value, err := json.Marshal(r)
 	if err != nil {
@@ -154,10 +154,11 @@ func PutID(id string, r IDRecord) (store.Put, error) {
 type Due struct {
 	index, subject string
 	At             time.Time
-	KeyHash        string // of a record; empty: it is an entry of a sandbox id
+	KeyHash        string // set for a record; empty: an entry of a sandbox id
 }
 
-// Due reads what is due for a check, earliest first. A damaged entry is an error, and the next one follows. An error of the store ends it.
+// Due iterates over the entries with the time of their next check, earliest first. For a damaged entry it yields an error and continues. An
+// error of the store ends it.
 func (l *Ledger) Due(ctx context.Context) iter.Seq2[Due, error] {
 	return func(yield func(Due, error) bool) {
 		for entry, err := range store.All(ctx, l.store, expirePrefix, eachPage) {
@@ -184,10 +185,10 @@ func dueOf(index string) (Due, error) {
 	return due, nil
 }
 
-// Of reports whether a record expires when the entry says.
+// Of reports whether a record expires at the time of the entry.
 func (d Due) Of(r *Record) bool { return r != nil && expireKey(r.ExpireAt, d.subject) == d.index }
 
-// DropDue drops the entry, and a sandbox id's entry with it.
+// DropDue drops the entry. For a sandbox id, it drops the id's entry as well.
 func (l *Ledger) DropDue(ctx context.Context, d Due) error {
 	txn := store.Txn{Deletes: []string{d.index}}
 	if d.KeyHash == "" {
@@ -202,8 +203,8 @@ func (l *Ledger) DropDue(ctx context.Context, d Due) error {
 // Open is a claim that the hub itself pursues.
 type Open struct {
 	KeyHash  string
-	Replica  string // that pursues it; empty where the hub has one
-	Revision uint64 // of its latest write
+	Replica  string // the replica that pursues it; empty with one replica
+	Revision uint64 // revision of its latest write
 }
 
 // Open lists the claims that the hub itself pursues.
@@ -218,7 +219,7 @@ func (l *Ledger) Open(ctx context.Context) ([]Open, error) {
 	return open, nil
 }
 
-// Each calls do with every record, until do fails. In place of a damaged one do gets an error.
+// Each calls do with every record until do returns an error. For a damaged record, do gets an error instead.
 func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held, damaged error) error) error {
 	for entry, err := range store.All(ctx, l.store, ClaimPrefix, eachPage) {
 		if err != nil {
@@ -235,10 +236,10 @@ func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held, damaged 
 
 const eachPage = 1000
 
-// ExpireID is the entry that drops a sandbox id's entry at a time.
+// ExpireID returns the write that makes a sandbox id's entry expire at a time.
 func ExpireID(at time.Time, id string) store.Put { return store.Put{Key: expireKey(at, IDPrefix+id)} }
 
-// KeepEnded keeps the terminal record of a sandbox that is not, or no longer, its key's, until a time.
+// KeepEnded stores, until a time, the terminal record of a sandbox that is not, or no longer, the sandbox of its key.
 func (l *Ledger) KeepEnded(ctx context.Context, hash string, sandbox *sandboxv1.Sandbox, revision uint64, until time.Time) error {
 	put, err := PutID(sandbox.GetId(), IDRecord{KeyHash: hash, Ended: Marshal(sandbox)})
 	if err != nil {

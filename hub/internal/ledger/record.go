@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// ClaimPrefix is where records are, by key hash.
+	// ClaimPrefix is the prefix of records, followed by the key hash.
 	ClaimPrefix = "claim/"
-	// IDPrefix is where entries map sandbox ids to records.
+	// IDPrefix is the prefix of entries that map sandbox ids to records.
 	IDPrefix     = "id/"
 	expirePrefix = "expire/"
 	openPrefix   = "open/"
@@ -33,28 +33,28 @@ type State string
 // The states.
 const (
 	Pending  State = "pending"  // dispatched, or about to be
-	Answered State = "answered" // the sandbox is known
-	Refused  State = "refused"  // every candidate refused: a retry starts anew under the next attempt
+	Answered State = "answered" // a sandbox was granted and is known
+	Refused  State = "refused"  // every candidate refused: a retry starts again under the next attempt
 	Ended    State = "ended"
-	// Unproven: after a loss a cluster names the key and has no proof that it was sent it. The key is neither returned nor claimed.
+	// Unproven: after a loss, a cluster names the key without a proof that the hub sent it the key. The key is neither returned nor claimed.
 	Unproven State = "unproven"
 )
 
 // Record is the hub's durable state of a claim key.
 type Record struct {
-	Request []byte `json:"request"` // CreateSandboxRequest, resolved, without wait; of a refused claim its names alone
-	// Digest is of the whole request, where Request has only its names.
+	Request []byte `json:"request"` // CreateSandboxRequest, resolved, without wait; for a refused claim only its names
+	// Digest is the digest of the whole request if Request has only its names.
 	Digest []byte `json:"digest,omitempty"`
 	// Account is the account that the record counts against; empty in records of older builds and in adopted ones.
 	Account string `json:"account,omitempty"`
 	Cluster string `json:"cluster"`
 	// ClusterUID is the uid of the cluster with that name; empty in records of older builds.
 	ClusterUID string `json:"clusterUid,omitempty"`
-	// Adopted marks a record that was read from a cluster's key index: Request is unknown until a retry names it.
+	// Adopted marks a record that was read from a cluster's key index: Request is unknown until a retry sets it.
 	Adopted bool `json:"adopted,omitempty"`
-	// Joined: a replica of the hub that did not write the attempt may have sent it, so its writer does not know what was sent.
+	// Joined means that a replica other than the writer of the attempt may have sent it, so the writer does not know what was sent.
 	Joined bool `json:"joined,omitempty"`
-	// Replica pursues a claim without a waiting caller; empty where the hub has one replica.
+	// Replica is the replica that pursues a claim without a waiting caller; empty with one replica.
 	Replica   string    `json:"replica,omitempty"`
 	Pool      string    `json:"pool"`
 	Attempt   int32     `json:"attempt"`
@@ -64,7 +64,7 @@ type Record struct {
 	Deadline  time.Time `json:"deadline"`
 	ExpireAt  time.Time `json:"expireAt"`
 	SandboxID string    `json:"sandboxId,omitempty"`
-	Terminal  []byte    `json:"terminal,omitempty"` // Sandbox; where the claim ended and no sandbox's own record is known
+	Terminal  []byte    `json:"terminal,omitempty"` // Sandbox; set if the claim ended and the sandbox's own terminal record is not known
 	Decision  []byte    `json:"decision,omitempty"`
 }
 
@@ -74,7 +74,7 @@ type IDRecord struct {
 	Ended   []byte `json:"ended,omitempty"` // Sandbox
 }
 
-// KeyHash names a claim key in the store, in Pod labels and on the wire. No part contains NUL.
+// KeyHash returns the name of a claim key in the store, in Pod labels and on the wire. No part contains NUL.
 func KeyHash(team, namespace, key string) string {
 	sum := sha256.Sum256([]byte(team + "\x00" + namespace + "\x00" + key))
 	return hex.EncodeToString(sum[:])[:32]
@@ -89,7 +89,7 @@ func expireKey(at time.Time, key string) string {
 	return fmt.Sprintf("%s%012d/%s", expirePrefix, at.Unix(), key)
 }
 
-// parseExpireKey reads what expireKey wrote.
+// parseExpireKey parses a key of expireKey.
 func parseExpireKey(key string) (at time.Time, subject string, err error) {
 	var seconds int64
 	rest := strings.TrimPrefix(key, expirePrefix)
@@ -100,7 +100,7 @@ func parseExpireKey(key string) (at time.Time, subject string, err error) {
 	return time.Unix(seconds, 0), subject, nil
 }
 
-// plan is the transaction that replaces old by new (nil: none), every index included.
+// plan returns the transaction that replaces old by new, including all indexes. A nil new removes the record.
 func plan(hash string, old Held, new *Record) (store.Txn, error) {
 	txn := store.Txn{If: []store.Condition{{Key: ClaimPrefix + hash, Revision: old.Revision}}}
 	if r := old.Record; r != nil {
@@ -132,7 +132,7 @@ func plan(hash string, old Held, new *Record) (store.Txn, error) {
 // Open reports whether the hub itself pursues the claim.
 func (r *Record) Open() bool { return r.Unwaited && r.State == Pending }
 
-// without limits a transaction to one mention of a key: an index entry that stays is not deleted.
+// without removes deletes of keys that are also put: a transaction may name a key only once.
 func without(deletes []string, puts []store.Put) []string {
 	var kept []string
 	for _, key := range deletes {
@@ -147,7 +147,7 @@ func without(deletes []string, puts []store.Put) []string {
 	return kept
 }
 
-// Shorten keeps the names of a request and a digest of the rest; because with many refused claims requests would fill the store.
+// Shorten reduces a request to its names and a digest; because otherwise the requests of many refused claims would fill the store.
 func (r *Record) Shorten(req *sandboxv1.CreateSandboxRequest) {
 	r.Digest = digest(req)
 	r.Request = Marshal(&sandboxv1.CreateSandboxRequest{
@@ -161,7 +161,7 @@ func digest(req *sandboxv1.CreateSandboxRequest) []byte {
 	return sum[:]
 }
 
-// Same reports whether a request is the record's.
+// Same reports whether a request equals the record's.
 func (r *Record) Same(req *sandboxv1.CreateSandboxRequest) (bool, error) {
 	if len(r.Digest) > 0 {
 		return bytes.Equal(r.Digest, digest(req)), nil
@@ -170,8 +170,8 @@ func (r *Record) Same(req *sandboxv1.CreateSandboxRequest) (bool, error) {
 	return err == nil && proto.Equal(before, req), err
 }
 
-// Differing returns the parameters in which a request is not the record's; none where they are not known, because the record is of a
-// refused claim and has names alone.
+// Differing returns the parameters in which a request differs from the record's. It returns none for the record of a refused claim, which
+// has only names.
 func (r *Record) Differing(req *sandboxv1.CreateSandboxRequest) []string {
 	before, err := r.ParseRequest()
 	if err != nil || len(r.Digest) > 0 {
@@ -180,13 +180,13 @@ func (r *Record) Differing(req *sandboxv1.CreateSandboxRequest) []string {
 	return problem.Differing(before, req)
 }
 
-// ParseRequest reads the request; an adopted record's is empty until a retry names it.
+// ParseRequest parses the request. The request of an adopted record is empty until a retry sets it.
 func (r *Record) ParseRequest() (*sandboxv1.CreateSandboxRequest, error) {
 	req := &sandboxv1.CreateSandboxRequest{}
 	return req, unmarshal(r.Request, req, "request")
 }
 
-// ParseDecision reads how the claim was decided.
+// ParseDecision parses the routing decision on the claim.
 func (r *Record) ParseDecision() (*sandboxv1.Decision, error) {
 	d := &sandboxv1.Decision{}
 	return d, unmarshal(r.Decision, d, "decision")
@@ -199,7 +199,7 @@ func unmarshal(data []byte, into proto.Message, what string) error {
 	return nil
 }
 
-// Marshal cannot fail: what it encodes came over the wire, so their strings are valid UTF-8.
+// Marshal encodes a message. It cannot fail: the messages came over the wire, so their strings are valid UTF-8.
 func Marshal(m proto.Message) []byte {
 	data, _ := proto.Marshal(m)
 	return data
