@@ -16,8 +16,8 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// changes reports whether a request may change something: exec and port-forward are upgrades of a GET, and what is behind a Service, a Pod
-// or a node is not known. The path is read as the API server decodes it.
+// changes reports whether a request may change something. exec and port-forward are upgrades of a GET, and the effect of a request through
+// the proxy of a Service, a Pod or a node is not known. The path is decoded as the API server decodes it.
 func changes(r *http.Request, rest string) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -28,19 +28,19 @@ func changes(r *http.Request, rest string) bool {
 	}
 }
 
-// line is the audit of one request; nil: it has none.
+// line is the audit line of one request; nil: it has none.
 type line struct {
 	calls   *audit.Calls
 	event   audit.Event
 	began   time.Time
-	open    bool // an upgrade: its begin was written
+	open    bool // the request is an upgrade, and its begin was written
 	in, out atomic.Int64
 }
 
-// call names a request as the table of permissions does.
+// call names a request in the table of permissions.
 var call = audit.Call{Verb: access.Proxy.Verb, Resource: access.Proxy.Resource, Changes: true}
 
-// begin returns the line of a request, or why the request must not be made.
+// begin returns the audit line of a request, or an error if the request must not be made.
 func begin(ctx context.Context, calls *audit.Calls, r *http.Request, t target) (*line, error) {
 	if calls == nil || calls.Log == nil || !changes(r, t.rest) {
 		return nil, nil //nolint:nilnil // it has none
@@ -50,7 +50,7 @@ func begin(ctx context.Context, calls *audit.Calls, r *http.Request, t target) (
 	return l, calls.Log.Before(ctx, l.event)
 }
 
-// upgraded notes that a request has become a conversation.
+// upgraded records that a request has become a conversation.
 func (l *line) upgraded(ctx context.Context) {
 	if l == nil {
 		return
@@ -81,7 +81,7 @@ func (l *line) end(ctx context.Context, code int) {
 	l.calls.Settle(ctx, e)
 }
 
-// outcome is the error that a response's status stands for. Without a response the request may have been carried out.
+// outcome returns the error for a response's status. Without a response the request may have been carried out.
 func outcome(ctx context.Context, code int) error {
 	switch {
 	case code == 0 && ctx.Err() != nil:
@@ -95,7 +95,7 @@ func outcome(ctx context.Context, code int) error {
 	}
 }
 
-// counted is a tunnel whose bytes a line counts; a line may be nil.
+// counted returns a tunnel whose bytes the line counts. The line may be nil.
 func (l *line) counted(t reach.Tunnel) reach.Tunnel {
 	if l == nil {
 		return t
@@ -122,8 +122,8 @@ func (c *counted) Send(message []byte) error {
 	return err
 }
 
-// refused wraps a handler behind authentication: what that refuses, by audit.NoteRefusal, gets a line, and is written as Kubernetes'
-// clients read it.
+// refused wraps a handler behind authentication: a refusal that audit.NoteRefusal records gets an audit line, and is written in the form
+// that Kubernetes clients read.
 func (h *Handler) refused(t target, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := audit.Watch(r.Context())

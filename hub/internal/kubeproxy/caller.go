@@ -7,8 +7,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// namesOf returns what a caller is called in a cluster, where the worker's prefix is put before. The kind is part of a name; because an API
-// key may be called as a user is, and a team as a group.
+// namesOf returns a caller's user and groups in a cluster. The worker adds its prefix. A name includes its kind; because an API key may
+// have the name of a user, and a team that of a group.
 func namesOf(who *access.Identity) (user string, groups []string, err error) {
 	switch {
 	case who == nil:

@@ -31,7 +31,7 @@ const (
 	// openTimeout bounds how long a caller waits for a tunnel.
 	openTimeout = 20 * time.Second
 	headBytes   = 64 << 10
-	// bearerProtocol begins a WebSocket subprotocol that is a bearer token.
+	// bearerProtocol is the prefix of a WebSocket subprotocol that is a bearer token.
 	bearerProtocol = "base64url.bearer.authorization.k8s.io."
 )
 
@@ -52,7 +52,7 @@ type Options struct {
 // Handler serves the API servers of clusters. The nil Handler serves nothing.
 type Handler struct {
 	opts  Options
-	ctx   context.Context // of all requests
+	ctx   context.Context // ends all requests
 	end   context.CancelFunc
 	proxy http.Handler
 }
@@ -72,7 +72,7 @@ func (h *Handler) Close() {
 	}
 }
 
-// target is the parsed path. rest is what is for the API server, as it was sent.
+// target is the parsed path. rest is the part for the API server, as it was sent.
 type target struct{ cluster, base, rest string }
 
 func parse(escaped string) (target, bool) {
@@ -88,8 +88,8 @@ func parse(escaped string) (target, bool) {
 	return target{cluster: cluster, base: prefix + cluster + "/proxy", rest: "/" + rest}, true
 }
 
-// Match returns nil for a request that is not for this handler. authenticate admits callers by the kind of the handler that it gets, and
-// puts the principal in the context.
+// Match returns the handler of a request, or nil for a request of another handler. authenticate admits callers by the Kind of the handler,
+// and puts the principal in the context.
 func (h *Handler) Match(r *http.Request, authenticate func(http.Handler) http.Handler) http.Handler {
 	if h == nil {
 		return nil
@@ -107,7 +107,7 @@ type request struct {
 	target target
 }
 
-// Kind is that of the permission which the request needs.
+// Kind returns the kind of the permission that the request needs.
 func (request) Kind() string { return kind }
 
 // ServeHTTP implements http.Handler.
@@ -129,7 +129,7 @@ func (q request) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(q.ctx, cancel)()
 	out := &recorder{ResponseWriter: w}
-	defer func() { record.end(r.Context(), out.code) }() // also if the response breaks off, which is a panic
+	defer func() { record.end(r.Context(), out.code) }() // also if the response is aborted, which is a panic
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	on := &forwarded{target: q.target, record: record, response: out, ctx: ctx, open: func(ctx context.Context) (reach.Tunnel, error) {
 		return q.open(ctx, who, user, groups)
@@ -137,7 +137,7 @@ func (q request) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q.proxy.ServeHTTP(out, r.WithContext(context.WithValue(ctx, forwardedKey{}, on)))
 }
 
-// check returns who the request is made as.
+// check returns the user and groups as which the request is made.
 func (q request) check(r *http.Request, who principal.Principal) (user string, groups []string, err error) {
 	if err := serve.SameOrigin(r); err != nil {
 		return "", nil, err
@@ -162,7 +162,7 @@ func (q request) check(r *http.Request, who principal.Principal) (user string, g
 	return namesOf(who.Identity)
 }
 
-// open has the cluster's worker open a tunnel for one request.
+// open makes the cluster's worker open a tunnel for one request.
 func (h *Handler) open(ctx context.Context, who principal.Principal, user string, groups []string) (reach.Tunnel, error) {
 	cluster := forwardedOf(ctx).cluster
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -184,7 +184,7 @@ func (h *Handler) open(ctx context.Context, who principal.Principal, user string
 
 type forwardedKey struct{}
 
-// forwarded describes a request that is on its way.
+// forwarded describes a request in flight.
 type forwarded struct {
 	target
 	record   *line
@@ -204,7 +204,7 @@ func newProxy() http.Handler {
 		Rewrite:        rewrite,
 		ModifyResponse: confine,
 		FlushInterval:  reach.FlushAfter,
-		ErrorLog:       log.New(io.Discard, "", 0), // callers leave, and clusters break off
+		ErrorLog:       log.New(io.Discard, "", 0), // callers leave, and clusters abort responses
 		Transport: &http.Transport{
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: headBytes,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -249,7 +249,7 @@ var originWide = append(reach.OriginWide(), "Set-Cookie", "Access-Control-Allow-
 // confine limits a cluster's response to its own path and origin.
 func confine(r *http.Response) error {
 	f := forwardedOf(r.Request.Context())
-	if r.StatusCode == http.StatusSwitchingProtocols { // the proxy writes it to the connection itself
+	if r.StatusCode == http.StatusSwitchingProtocols { // the proxy writes this response to the connection itself
 		f.response.code = r.StatusCode
 		f.record.upgraded(f.ctx)
 	}
@@ -259,22 +259,22 @@ func confine(r *http.Response) error {
 	r.Header.Set("Content-Security-Policy", "sandbox")
 	r.Header.Set("X-Content-Type-Options", "nosniff")
 	to := r.Header.Get("Location")
-	r.Header.Del("Location") // of another host, to which a client might send its token
+	r.Header.Del("Location") // may name another host, to which a client might send its token
 	if staysBelow(to) {
 		r.Header.Set("Location", f.base+to)
 	}
 	return nil
 }
 
-// staysBelow reports whether a Location is a path of its own host that stays below any path before it. Clients take %2e for a dot, and
-// leave out control characters, which url.Parse refuses.
+// staysBelow reports whether a Location is a path on its own host that stays below any path before it. Clients treat %2e as a dot, and drop
+// control characters, which url.Parse refuses.
 func staysBelow(to string) bool {
 	ref, err := url.Parse(to)
 	return err == nil && strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.HasPrefix(to, `/\`) &&
 		!strings.Contains(ref.Path, "..")
 }
 
-// recorder notes the status of a response. Informational ones do not pass: their headers are not confined.
+// recorder records the status of a response. It drops informational responses: their headers are not confined.
 type recorder struct {
 	http.ResponseWriter
 	code int

@@ -13,17 +13,17 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// writeError refuses a request in the form that clients of Kubernetes read: a metav1.Status instead of a problem document.
+// writeError writes an error in the form that Kubernetes clients read: a metav1.Status instead of a problem document.
 func writeError(w http.ResponseWriter, t target, err error) {
 	translated := &translator{ResponseWriter: w}
 	problem.FromError(err).Write(translated)
 	translated.finish(t)
 }
 
-// translator turns a problem document that is written to it into a metav1.Status. All else passes.
+// translator replaces a problem document that is written to it by a metav1.Status. It passes everything else.
 type translator struct {
 	http.ResponseWriter
-	code     int // of a problem document; 0: there is none
+	code     int // status of a problem document; 0: there is none
 	document bytes.Buffer
 }
 
@@ -51,9 +51,9 @@ func (t *translator) finish(of target) {
 	}
 	p := problem.Read(t.code, &t.document)
 	if t.code == http.StatusServiceUnavailable {
-		t.Header().Del("Retry-After") // clients would repeat a call to a cluster that is away, and say nothing, for a minute
+		t.Header().Del("Retry-After") // clients would silently repeat a call to an absent cluster for a minute
 	}
-	if of.rest == "/api" || of.rest == "/apis" { // discovery, of whose errors clients show text alone
+	if of.rest == "/api" || of.rest == "/apis" { // discovery: of its errors, clients only show text
 		t.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		t.ResponseWriter.WriteHeader(t.code)
 		_, _ = io.WriteString(t.ResponseWriter, "atoll: "+p.Message)
