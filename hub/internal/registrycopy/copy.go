@@ -49,7 +49,7 @@ type Registry interface {
 // Copy keeps the document equal to the registry. All methods are safe for concurrent use.
 type Copy struct {
 	place Place
-	file  store.Store // the registry's
+	file  store.Store // the registry's store
 	log   logr.Logger
 
 	writing chanmutex.Mutex // held while the document is written
@@ -60,7 +60,7 @@ type Copy struct {
 	known map[string]hubstate.Record
 }
 
-// Open reads the document if the registry may lack entries of it, and adds them to the registry.
+// Open returns a Copy. If the registry may lack entries of the document, it reads the document and adds them to the registry.
 func Open(ctx context.Context, place Place, claims, registry store.Store, log logr.Logger) (*Copy, error) {
 	w := &Copy{place: place, file: registry, log: log, known: map[string]hubstate.Record{}}
 	ledger, err := hubstate.LoadLedger(ctx, claims)
@@ -96,7 +96,7 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 	}
 	log.Info("The registry was missing or a backup's: clusters were added that are known elsewhere", "from", place.String(), "clusters",
 		len(seen.Clusters))
-	// Last: a hub that dies before this starts over.
+	// Last, so that a hub that dies before this starts over.
 	if remembered(seen.Ledger, ledger, identity) {
 		return w, hubstate.SaveIdentity(ctx, registry, seen.Ledger)
 	}
@@ -132,7 +132,7 @@ func (w *Copy) read(ctx context.Context) (document, error) {
 	return seen, nil
 }
 
-// Guard returns the registry with the document written before every change that the document covers.
+// Guard returns a Registry that writes the document before every change that the document covers.
 func (w *Copy) Guard(inner Registry) Registry { return guarded{inner, w} }
 
 type guarded struct {
@@ -153,7 +153,7 @@ func (g guarded) Save(ctx context.Context, r hubstate.Record) error {
 	if w.knows(next) {
 		return g.Registry.Save(ctx, r)
 	}
-	before := w.swap(next) // first: of many concurrent registrations, one writes for all
+	before := w.swap(next) // first, so that one of many concurrent registrations writes for all
 	w.writing.Lock()
 	err := w.write(ctx)
 	w.writing.Unlock()
@@ -173,7 +173,7 @@ func (w *Copy) knows(r hubstate.Record) bool {
 	return reflect.DeepEqual(w.known[r.ClusterID], r)
 }
 
-// swap returns the previous entry.
+// swap replaces an entry and returns the previous one.
 func (w *Copy) swap(r hubstate.Record) hubstate.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +186,7 @@ func (w *Copy) swap(r hubstate.Record) hubstate.Record {
 	return before
 }
 
-// Run follows the registry's ledger entry, and repeats a write that failed or was undone, until ctx ends.
+// Run follows the registry's ledger entry, and repeats a write that failed or was reverted, until ctx ends.
 func (w *Copy) Run(ctx context.Context, c clock.WithTicker) error {
 	ticker := c.NewTicker(syncEvery)
 	defer ticker.Stop()
@@ -203,7 +203,7 @@ func (w *Copy) Run(ctx context.Context, c clock.WithTicker) error {
 	}
 }
 
-// verify rewrites the document if the place has lost it; because the place reports no replacement or removal.
+// verify makes the next write rewrite the document if the place has lost it; because the place reports no replacement or removal.
 func (w *Copy) verify(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -214,14 +214,14 @@ func (w *Copy) verify(ctx context.Context) {
 	}
 }
 
-// Keep writes the document if it differs, and returns why it could not.
+// Keep writes the document if it has changed.
 func (w *Copy) Keep(ctx context.Context) error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
 	return w.write(ctx)
 }
 
-// Sync writes the document if it differs. A failure is logged once, and fails later registrations.
+// Sync writes the document if it has changed. A failure is logged once, and fails later registrations.
 func (w *Copy) Sync(ctx context.Context) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -236,7 +236,7 @@ func (w *Copy) Sync(ctx context.Context) {
 	}
 }
 
-// write is called with writing held.
+// write writes the document if it has changed. Called with writing held.
 func (w *Copy) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

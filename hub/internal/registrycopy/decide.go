@@ -8,7 +8,7 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// document is the content of the place.
+// document is the document at the place.
 type document struct {
 	Format   int               `json:"format"`
 	Ledger   hubstate.Identity `json:"ledger"`
@@ -25,8 +25,8 @@ func wanted(ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
 	return registry == nil || ledger != nil && ledger.Restored
 }
 
-// remembered is the ledger that the registry must name so that the loss is noticed, and no attempt repeated: the document's, if
-// nothing else is left or it is later.
+// remembered reports whether the registry must name the document's ledger, so that the loss is noticed and no attempt is repeated. It must
+// if nothing else is left, or if the document's ledger is later.
 func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
 	if ledger == nil && registry == nil {
 		return true
@@ -34,8 +34,8 @@ func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubst
 	return (ledger == nil || seen.Epoch > ledger.Epoch) && (registry == nil || seen.Epoch > registry.Epoch)
 }
 
-// completed returns the records of a registry that may lack entries of the document. A record of the same cluster gets from the document
-// only what the document has; because an excerpt in its place would end a drain, and forget keys of certificates.
+// completed returns the records of a registry that may lack entries of the document. If both have a record of the same cluster, only the
+// fields of the document are taken from the document; because a mere excerpt would end a drain, and drop keys of certificates.
 func completed(seen, known []hubstate.Record) []hubstate.Record {
 	merged := hubstate.Merge(seen, known)
 	for i, r := range merged {
@@ -52,7 +52,7 @@ func completed(seen, known []hubstate.Record) []hubstate.Record {
 	return merged
 }
 
-// excerpt is the part of a record that the document has.
+// excerpt returns the part of a record that the document has.
 func excerpt(r hubstate.Record) hubstate.Record {
 	return hubstate.Record{ClusterID: r.ClusterID, UID: r.UID, RegisteredAt: r.RegisteredAt, Forgotten: r.Forgotten,
 		RefusedKeys: r.RefusedKeys, RevokedAt: r.RevokedAt, Scope: r.Scope}

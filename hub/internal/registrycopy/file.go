@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/durable"
 )
 
-// File is a place on another volume than the hub's.
+// File is a place on a volume other than the hub's.
 type File string
 
 func (f File) String() string { return string(f) }
@@ -33,7 +33,7 @@ func (f File) Write(_ context.Context, document []byte) error {
 	})
 }
 
-// Usable returns why there can be no file, or nil.
+// Usable returns an error if the file neither exists nor can be created.
 func (f File) Usable() error {
 	if _, err := os.Stat(string(f)); err == nil {
 		return nil

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// podIdentity is where Kubernetes puts a Pod's credentials for its API server.
+	// podIdentity is the directory with a Pod's credentials for its API server.
 	podIdentity = "/var/run/secrets/kubernetes.io/serviceaccount"
 	secretKey   = "clusters.json"
 	maxAnswer   = 4 << 20
 )
 
-// Secret is a place in the hub's own cluster. A hub makes only two calls to Kubernetes: they need no client library, which would
+// Secret is a place in the hub's own cluster. The hub makes only two kinds of calls to Kubernetes: they need no client library, which would
 // double the hub's memory.
 type Secret struct {
 	name, url string
-	tokenFile string // reread: it expires
+	tokenFile string // read for each call: the token expires
 	client    *http.Client
 }
 
-// InCluster returns the Secret of a name in the Pod's own namespace. It must exist already; because RBAC cannot restrict create
-// to a name.
+// InCluster returns the Secret with a name in the Pod's own namespace. It must already exist; because RBAC cannot restrict create to a
+// name.
 func InCluster(name string) (*Secret, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
@@ -122,7 +122,7 @@ func (s *Secret) call(ctx context.Context, method string, patch []byte) (body []
 	return body, answer.StatusCode, errors.Join(err, answer.Body.Close())
 }
 
-// refusal is the message of a Status. For any other body only the code is shown: the body may be a Secret.
+// refusal returns an error with the message of a Status. For any other body it has only the code: the body may be a Secret.
 func refusal(code int, body []byte) error {
 	var status struct {
 		Kind    string `json:"kind"`
