@@ -18,15 +18,15 @@ import (
 
 const maxMessage = 1024
 
-// ours are the conditions that the hub writes.
+// ours lists the conditions that the hub writes.
 var ours = []string{v1alpha1.SandboxEnvConditionCatalogued, v1alpha1.CatalogConditionReconciling, v1alpha1.CatalogConditionStalled}
 
-// isSource reports whether an object is a user's. What a catalogue has delivered, and no user writes, is not.
+// isSource reports whether a user wrote an object. An object that a catalogue has delivered and no user has written is no source.
 func isSource(o *unstructured.Unstructured) bool {
 	return o.GetAnnotations()[v1alpha1.CatalogAnnotationKey] == "" || author(o) != ""
 }
 
-// author is who wrote the spec last, "" if it is Atoll alone.
+// author returns the last field manager of the spec other than Atoll, or "" if there is none.
 func author(o *unstructured.Unstructured) (name string) {
 	var at time.Time
 	for _, f := range o.GetManagedFields() {
@@ -56,7 +56,7 @@ var reasons = map[sandboxv1.CatalogCluster_State]string{
 	sandboxv1.CatalogCluster_CONFLICT: "Conflict",
 }
 
-// conditions are those of an object; refused: why it was not taken, "" if it was.
+// conditions returns the conditions of an object. refused is the reason why it was not taken, or "".
 func conditions(generation int64, refused string, s catalog.Standing) (out []metav1.Condition) {
 	if refused != "" {
 		s = catalog.Standing{State: sandboxv1.CatalogCluster_REFUSED, Message: refused, Stalled: "Refused"}
@@ -80,7 +80,7 @@ func conditions(generation int64, refused string, s catalog.Standing) (out []met
 	return out
 }
 
-// current returns the hub's conditions of an object, and the generation that they are about.
+// current returns the hub's conditions of an object, and the generation to which they apply.
 func current(o *unstructured.Unstructured) (out []metav1.Condition, generation int64) {
 	generation, _, _ = unstructured.NestedInt64(o.Object, "status", "observedGeneration")
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
@@ -105,7 +105,7 @@ func current(o *unstructured.Unstructured) (out []metav1.Condition, generation i
 	return out, generation
 }
 
-// status returns what is to be written, nil if it is there. A condition keeps its time while its status is the same.
+// status returns the status to write, or nil if the object has it. A condition keeps its transition time while its status is the same.
 func status(o *unstructured.Unstructured, want []metav1.Condition, now time.Time) map[string]any {
 	is, generation := current(o)
 	same := generation == o.GetGeneration() && len(is) == len(want)

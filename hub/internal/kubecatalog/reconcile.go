@@ -28,7 +28,7 @@ func (s *Source) of(ref manifest.Ref) dynamic.ResourceInterface {
 	return s.client.Resource(resources[ref.Kind]).Namespace(ref.Namespace)
 }
 
-// reconcile brings the catalogue and one object together. An error is one to try again.
+// reconcile synchronizes one object with the catalogue. After an error the caller retries.
 func (s *Source) reconcile(ctx context.Context, ref manifest.Ref, o *unstructured.Unstructured) error {
 	switch {
 	case o == nil, !isSource(o) && !hasFinalizer(o):
@@ -41,7 +41,7 @@ func (s *Source) reconcile(ctx context.Context, ref manifest.Ref, o *unstructure
 		}
 		return s.finalize(ctx, ref, o, false)
 	case !hasFinalizer(o):
-		return s.finalize(ctx, ref, o, true) // and it comes again
+		return s.finalize(ctx, ref, o, true) // the update triggers another call
 	}
 	var refused string
 	err := s.opts.Catalog.Take(ctx, catalog.Sourced{
@@ -65,7 +65,7 @@ func (s *Source) reconcile(ctx context.Context, ref manifest.Ref, o *unstructure
 
 func (s *Source) by(o *unstructured.Unstructured) string { return cmp.Or(author(o), "kubernetes") }
 
-// finalize puts the hub's finalizer on an object, or takes it off.
+// finalize adds the hub's finalizer to an object, or removes it.
 func (s *Source) finalize(ctx context.Context, ref manifest.Ref, o *unstructured.Unstructured, on bool) error {
 	finalizers := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == v1alpha1.CatalogFinalizer })
 	if on {
@@ -79,7 +79,7 @@ func (s *Source) finalize(ctx context.Context, ref manifest.Ref, o *unstructured
 	}
 	_, err = s.of(ref).Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it has changed, and comes again
+		return nil // the object has changed, which triggers another call
 	}
 	if err != nil {
 		return fmt.Errorf("writing the finalizer of %s: %w", ref, err)
@@ -87,7 +87,7 @@ func (s *Source) finalize(ctx context.Context, ref manifest.Ref, o *unstructured
 	return nil
 }
 
-// tell writes the conditions of an object where they differ.
+// tell writes the conditions of an object if they differ.
 func (s *Source) tell(ctx context.Context, ref manifest.Ref, o *unstructured.Unstructured, want []metav1.Condition) error {
 	body := status(o, want, s.opts.Clock.Now())
 	if body == nil {

@@ -31,14 +31,14 @@ import (
 
 const (
 	fieldManager = "atoll-catalog"
-	office       = "catalogue" // of the replica that leads
+	office       = "catalogue" // name of the leadership
 
 	workers     = 4
 	callTimeout = 10 * time.Second
 	again       = time.Second
-	// tellEvery is how often at most the conditions follow what clusters report.
+	// tellEvery is the minimum interval at which conditions follow the reports of clusters.
 	tellEvery = time.Second
-	// resync is how often every object is looked at without an event.
+	// resync is the interval at which every object is reconciled without an event.
 	resync = 10 * time.Minute
 )
 
@@ -47,7 +47,7 @@ var resources = map[string]schema.GroupVersionResource{
 	manifest.TemplateKind: v1alpha1.GroupVersion.WithResource("sandboxtemplates"),
 }
 
-// Catalog is what takes objects.
+// Catalog stores objects.
 type Catalog interface {
 	Take(ctx context.Context, in catalog.Sourced) error
 	Drop(ctx context.Context, ref manifest.Ref, by string) error
@@ -58,7 +58,7 @@ type Catalog interface {
 // Options configure a Source.
 type Options struct {
 	Config *rest.Config
-	// Registration is the uid of a cluster's kube-system, as the hub knows it.
+	// Registration returns the uid of a cluster's kube-system, as the hub knows it.
 	Registration func(clusterID string) string
 	Store        store.Store
 	Clock        clock.WithTicker
@@ -71,10 +71,10 @@ type Options struct {
 type Source struct {
 	opts   Options
 	client dynamic.Interface
-	uid    atomic.Pointer[string] // of the hub's cluster; nil: not known yet
+	uid    atomic.Pointer[string] // uid of the hub's cluster; nil: not known yet
 }
 
-// New returns a Source, to be run once it has a Catalog. It asks the API server nothing yet.
+// New returns a Source. Callers call Serve and then Run. New does not call the API server.
 func New(o Options) (*Source, error) {
 	config := rest.CopyConfig(o.Config)
 	config.QPS, config.Burst = 50, 100
@@ -85,7 +85,7 @@ func New(o Options) (*Source, error) {
 	return &Source{opts: o, client: client}, nil
 }
 
-// Serve says whose objects they are.
+// Serve sets the Catalog. Call it before Run.
 func (s *Source) Serve(c Catalog) { s.opts.Catalog = c }
 
 // Own implements catalog.Source.
@@ -105,7 +105,7 @@ func (s *Source) Has(ctx context.Context, ref manifest.Ref) (bool, error) {
 	return err == nil && isSource(o), err
 }
 
-// Run identifies the cluster, and takes objects while this replica leads, until ctx ends.
+// Run identifies the hub's cluster, and reconciles objects while this replica leads, until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
 	if !s.identify(ctx) {
 		return nil
@@ -122,7 +122,7 @@ func (s *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// identify reads the uid of kube-system, as often as it takes.
+// identify reads the uid of kube-system. It retries until it succeeds, and returns false if ctx ends first.
 func (s *Source) identify(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
@@ -140,7 +140,7 @@ func (s *Source) identify(ctx context.Context) bool {
 	return false
 }
 
-// lead takes objects until ctx ends.
+// lead reconciles objects until ctx ends.
 func (s *Source) lead(ctx context.Context) {
 	ctx, end := context.WithCancel(ctx)
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[manifest.Ref](
@@ -190,7 +190,7 @@ func (s *Source) lead(ctx context.Context) {
 	})
 }
 
-// follow calls all after changes of what the catalogue knows, until ctx ends.
+// follow calls all after changes of the catalogue's state, until ctx ends.
 func (s *Source) follow(ctx context.Context, all func()) {
 	for {
 		select {
