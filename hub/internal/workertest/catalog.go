@@ -9,21 +9,21 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// Catalog is what a worker holds of the catalogue, as the hub's calls leave it.
+// Catalog simulates the objects of the catalogue in a worker's cluster.
 type Catalog struct {
 	Mu         sync.Mutex
 	Held       map[string]*federationv1.CatalogObject  // by kind, namespace and name
 	Refuse     map[string]*federationv1.CatalogOutcome // by name
 	Writes     int
-	Generation int64 // of the objects that are written
+	Generation int64 // generation of the objects that are written
 }
 
-// NewCatalog has nothing.
+// NewCatalog returns an empty Catalog.
 func NewCatalog() *Catalog {
 	return &Catalog{Held: map[string]*federationv1.CatalogObject{}, Refuse: map[string]*federationv1.CatalogOutcome{}}
 }
 
-// Call is the OnCall of its worker.
+// Call implements the worker's OnCall.
 func (c *Catalog) Call(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workertest simulates the workers of a federation for the hub's packages; because a worker is a remote system there. The
-// fleet and its registry are real.
+// Package workertest simulates the workers of a federation for tests of the hub's packages; because a worker is a remote system to them.
+// The fleet and its registry are real.
 package workertest
 
 import (
@@ -36,12 +36,12 @@ type Federation struct {
 	Fleet    *fleet.Fleet
 	Registry store.Store
 	Workers  map[string]*Worker
-	Startup  map[string]*durationpb.Duration // of each cluster's pool
+	Startup  map[string]*durationpb.Duration // startup timeout of each cluster's pool
 
 	t testing.TB
 }
 
-// New sets up clusters with so many idle Pods each, in the Env default/demo.
+// New returns a Federation of clusters with the given numbers of idle Pods, in the Env default/demo.
 func New(t testing.TB, idle map[string]int32) *Federation {
 	t.Helper()
 	registry := OpenStore(t, "registry")
@@ -74,7 +74,7 @@ func OpenStore(t testing.TB, kind string) store.Store {
 // Join attaches a cluster.
 func (f *Federation) Join(id string, idle int32) { f.JoinAs(id, idle, 1) }
 
-// JoinAs attaches a cluster with its so-manieth stream.
+// JoinAs attaches a cluster with a stream of the given number.
 func (f *Federation) JoinAs(id string, idle int32, stream uint64) {
 	f.t.Helper()
 	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: id}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + id, Term: "t1",
@@ -98,7 +98,7 @@ func (f *Federation) JoinAs(id string, idle int32, stream uint64) {
 	}}})
 }
 
-// Report reports segments of a cluster in full, as its next sequence.
+// Report sends a complete report of a cluster's segments, with the next sequence.
 func (f *Federation) Report(id string, segments ...*federationv1.EnvSegment) {
 	w := f.Workers[id]
 	w.reporting.Lock()
@@ -107,7 +107,7 @@ func (f *Federation) Report(id string, segments ...*federationv1.EnvSegment) {
 	w.session.Report(&federationv1.Report{Sequence: w.sequence, Last: true, Complete: true, Segments: segments})
 }
 
-// Dispatch is the link.
+// Dispatch implements calls.Dispatcher. It simulates the link.
 func (f *Federation) Dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	w := f.Workers[cluster]
 	if w == nil || !w.isConnected() {
@@ -116,7 +116,7 @@ func (f *Federation) Dispatch(ctx context.Context, cluster string, d *federation
 	return w.handle(ctx, proto.CloneOf(d))
 }
 
-// ErrBroken leaves the outcome of a call unclear.
+// ErrBroken is an error that leaves the outcome of a call unclear.
 var ErrBroken = errors.New("the stream broke")
 
 // Worker simulates a worker: Pods with keys outlive its memory, as they do in a cluster.
@@ -125,9 +125,9 @@ type Worker struct {
 	session   *fleet.Session
 	reporting sync.Mutex // held while a report is sent
 	sequence  uint64     // of its last report
-	// OnClaim intercepts a claim; carryOut is what an undisturbed worker does.
+	// OnClaim intercepts a claim. carryOut serves the claim as the worker does without OnClaim.
 	OnClaim func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error)
-	// OnCall runs before every other call.
+	// OnCall runs before every other call. If it returns neither a response nor an error, the worker serves the call.
 	OnCall func(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error)
 
 	// OnFeed sends the changes of a feed.
@@ -141,7 +141,7 @@ type Worker struct {
 	Live      map[string]*sandboxv1.Sandbox
 	Keys      map[string]Holding
 	Refused   map[string]int32
-	asked     []string // every claim: key hash or "-", and attempt
+	asked     []string // every claim: key or "-", and attempt
 	Canceled  int
 	released  []string
 }
@@ -150,7 +150,7 @@ type Worker struct {
 type Holding struct {
 	ID      string
 	Attempt int32
-	Proof   string // as it came with the claim
+	Proof   string // the proof in the claim
 }
 
 func (w *Worker) isConnected() bool {
@@ -166,7 +166,7 @@ func (w *Worker) SetConnected(ok bool) {
 	w.Connected = ok
 }
 
-// Claims lists the claims that were asked for.
+// Claims lists the claims that the worker got.
 func (w *Worker) Claims() []string {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
@@ -252,7 +252,7 @@ func (w *Worker) handle(ctx context.Context, d *federationv1.Dispatch) (*federat
 	return nil, ErrBroken
 }
 
-// OpenFeed is a link over which a worker sends changes: OnFeed, or what there is now.
+// OpenFeed opens a feed over which a worker sends the changes of OnFeed, or else its present sandboxes.
 func (f *Federation) OpenFeed(ctx context.Context, cluster string, tell func(context.Context, string) error) (watch.Feed, error) {
 	if err := tell(ctx, "token"); err != nil {
 		return nil, err
@@ -304,7 +304,7 @@ func (w *Worker) Claim(c *federationv1.ClaimCall) *federationv1.Answer {
 	return Granted(sandbox)
 }
 
-// Granted is the response with the sandbox.
+// Granted returns a response with the sandbox.
 func Granted(s *sandboxv1.Sandbox) *federationv1.Answer {
 	return &federationv1.Answer{
 		Disposition: federationv1.Disposition_DONE, CoveredBy: 2, Result: &federationv1.Answer_Sandbox{Sandbox: proto.CloneOf(s)},
@@ -358,7 +358,7 @@ func (w *Worker) list(req *sandboxv1.ListSandboxesRequest) *federationv1.Answer 
 	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_List{List: out}}
 }
 
-// Failure is a response with an error.
+// Failure returns a response with an error.
 func Failure(d federationv1.Disposition, reason problem.Reason) *federationv1.Answer {
 	st := status.Convert(problem.New(reason, "the worker says %s", reason)).Proto()
 	return &federationv1.Answer{
@@ -366,7 +366,7 @@ func Failure(d federationv1.Disposition, reason problem.Reason) *federationv1.An
 	}
 }
 
-// Request is a claim for default/demo, changed as given.
+// Request returns a request for default/demo with the given changes.
 func Request(key string, change ...func(*sandboxv1.CreateSandboxRequest)) *sandboxv1.CreateSandboxRequest {
 	r := &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: key, StartupTimeout: durationpb.New(30 * time.Second)}
 	for _, f := range change {
@@ -375,18 +375,18 @@ func Request(key string, change ...func(*sandboxv1.CreateSandboxRequest)) *sandb
 	return r
 }
 
-// Prefer names clusters.
+// Prefer sets a request's clusters.
 func Prefer(clusters ...string) func(*sandboxv1.CreateSandboxRequest) {
 	return func(r *sandboxv1.CreateSandboxRequest) { r.Clusters = clusters }
 }
 
-// KeyHash names a claim key on the wire.
+// KeyHash returns the name of a claim key on the wire.
 func KeyHash(key string) string {
 	sum := sha256.Sum256([]byte("\x00default\x00" + key))
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// Ended is what a worker sends when a sandbox with a key has ended.
+// Ended returns the message of a worker after a sandbox with a key has ended.
 func Ended(s *sandboxv1.Sandbox, key string, attempt int32) *federationv1.Ended {
 	s = proto.CloneOf(s)
 	s.Phase, s.StopReason = sandboxv1.Phase_ENDED, "Completed"
@@ -395,7 +395,7 @@ func Ended(s *sandboxv1.Sandbox, key string, attempt int32) *federationv1.Ended 
 	}}}
 }
 
-// Creator is a hub, as far as it takes claims.
+// Creator is the part of a hub that serves claims.
 type Creator interface {
 	Create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
 }
