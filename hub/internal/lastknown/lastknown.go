@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// listEvery is how often a cluster of few sandboxes is listed; each sandbox adds listPer.
+	// listEvery is the interval at which a cluster with few sandboxes is listed. Each sandbox adds listPer to it.
 	listEvery = 10 * time.Second
 	listPer   = 10 * time.Millisecond
-	// look is how often it is checked whether a list is due.
+	// look is the interval at which due lists are checked for.
 	look = 250 * time.Millisecond
-	// spread, in thousandths of listEvery, is how far a cluster's first list is from that of the one before. The golden ratio leaves even gaps
-	// for any number of clusters.
+	// spread is the distance between the first lists of two successive clusters, in thousandths of listEvery. The golden ratio leaves even
+	// gaps for any number of clusters.
 	spread = 618
-	// pageSize is of one call.
+	// pageSize is the size of the page of one call.
 	pageSize = 1000
-	// maxSandboxes and maxBytes are one cluster's share. What does not fit is not kept.
+	// maxSandboxes and maxBytes bound one cluster's share. Sandboxes beyond them are not kept.
 	maxSandboxes = 20_000
 	maxBytes     = 32 << 20
 )
@@ -45,28 +45,29 @@ var (
 // Options configure Sandboxes. All are required.
 type Options struct {
 	Dispatcher calls.Dispatcher
-	Clusters   func() []string // that are registered
+	Clusters   func() []string // lists the registered clusters
 	Clock      clock.WithTicker
 }
 
-// Sandboxes are the live sandboxes of all clusters, as last known. It is a Dispatcher that keeps what passes through it.
+// Sandboxes holds the last known live sandboxes of all clusters. It is a Dispatcher that records the sandboxes in the responses that pass
+// through it.
 type Sandboxes struct {
 	opts    Options
 	workers calls.Workers
 	running sync.WaitGroup
 
-	mu       sync.Mutex // of the map alone, and taken before a share's
+	mu       sync.Mutex // guards the map only; locked before a share's mu
 	clusters map[string]*share
-	added    int // to clusters, so far
+	added    int // number of clusters ever added
 }
 
-// share is what is kept of one cluster. Clusters do not wait for each other (I7).
+// share holds the sandboxes of one cluster. Clusters do not wait for each other (I7).
 type share struct {
 	mu        sync.Mutex
 	sandboxes map[string]*entry // by id
 	bytes     int
 	listing   bool
-	next      time.Time // of the next list
+	next      time.Time // time of the next list
 }
 
 type entry struct {
@@ -75,7 +76,7 @@ type entry struct {
 	at      time.Time
 }
 
-// New returns Sandboxes that know nothing yet.
+// New returns empty Sandboxes.
 func New(opts Options) *Sandboxes {
 	s := &Sandboxes{opts: opts, clusters: map[string]*share{}}
 	s.workers = calls.Workers{Dispatcher: s}
@@ -97,13 +98,13 @@ func (s *Sandboxes) Dispatch(ctx context.Context, cluster string, d *federationv
 	return answer, nil
 }
 
-// keep notes what a cluster says about its sandboxes. Ended ones are dropped.
+// keep records a cluster's sandboxes. It drops ended ones.
 func (s *Sandboxes) keep(cluster string, said ...*sandboxv1.Sandbox) {
 	now := s.opts.Clock.Now()
 	entries := make([]*entry, 0, len(said))
 	for _, sandbox := range said {
 		kept := proto.CloneOf(sandbox)
-		kept.Decision = nil // of one claim, and large
+		kept.Decision = nil // belongs to one claim, and is large
 		if calls.Stamp(kept, cluster) != nil {
 			continue // its caller reports it
 		}
@@ -117,7 +118,7 @@ func (s *Sandboxes) keep(cluster string, said ...*sandboxv1.Sandbox) {
 	}
 }
 
-// share returns a cluster's.
+// share returns a cluster's share, and creates it if needed.
 func (s *Sandboxes) share(cluster string) *share {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +151,7 @@ func (s *share) drop(id string) {
 	}
 }
 
-// Sandbox is one as last known. It must not be changed.
+// Sandbox is the last known state of a sandbox. It must not be modified.
 type Sandbox struct {
 	*sandboxv1.Sandbox
 	Age time.Duration
@@ -163,14 +164,14 @@ func (s Sandbox) Shown() *sandboxv1.Sandbox {
 	return shown
 }
 
-// known returns a cluster's share, nil if there is none.
+// known returns a cluster's share, or nil if there is none.
 func (s *Sandboxes) known(cluster string) *share {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clusters[cluster]
 }
 
-// Of returns the sandboxes of a cluster that want includes, ordered by id.
+// Of returns the sandboxes of a cluster for which want returns true, ordered by id.
 func (s *Sandboxes) Of(cluster string, want func(*sandboxv1.Sandbox) bool) (out []Sandbox) {
 	known := s.known(cluster)
 	if known == nil {
@@ -188,7 +189,7 @@ func (s *Sandboxes) Of(cluster string, want func(*sandboxv1.Sandbox) bool) (out 
 	return out
 }
 
-// Get returns a sandbox of a cluster, nil if it is not known. It must not be changed.
+// Get returns a sandbox of a cluster, or nil if it is not known. The sandbox must not be modified.
 func (s *Sandboxes) Get(cluster, id string) *sandboxv1.Sandbox {
 	known := s.known(cluster)
 	if known == nil {
@@ -219,7 +220,7 @@ func (s *Sandboxes) Run(ctx context.Context) error {
 	}
 }
 
-// due returns the clusters to list now, and forgets those that are not registered any more.
+// due returns the clusters to list now, and drops those that are no longer registered.
 func (s *Sandboxes) due() (out []string) {
 	all, now := s.opts.Clusters(), s.opts.Clock.Now()
 	registered := sets.New(all...)
@@ -244,7 +245,7 @@ func (s *share) busy() bool {
 	return s.listing
 }
 
-// begin reports whether a list is due, which then is under way.
+// begin reports whether a list is due, and marks it as running.
 func (s *share) begin(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +256,7 @@ func (s *share) begin(now time.Time) bool {
 	return true
 }
 
-// list reads all live sandboxes of a cluster, and drops what is not among them.
+// list reads all live sandboxes of a cluster, and drops recorded ones that are not among them.
 func (s *Sandboxes) list(ctx context.Context, cluster string) {
 	began := s.opts.Clock.Now()
 	there, err := s.read(ctx, cluster)
@@ -273,7 +274,7 @@ func (s *Sandboxes) list(ctx context.Context, cluster string) {
 	}
 }
 
-// read lists a cluster, page by page. Dispatch keeps what the pages have.
+// read lists a cluster, page by page. Dispatch records the sandboxes of the pages.
 func (s *Sandboxes) read(ctx context.Context, cluster string) (there map[string]bool, err error) {
 	there = map[string]bool{}
 	for token := ""; ; {
