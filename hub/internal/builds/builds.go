@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package builds keeps the templates of E2B clients that builds have made, in the hub's store.
+// Package builds stores the templates that builds of E2B clients have created, in the hub's store.
 //
-// In: templates of package e2b. Out: the same, of each name and team one. A name is another team's own; because a name of a team must not
-// change what another one's creates get: TestANameIsOfATeam. How many there are is bounded, of a team and in all: TestTemplatesAreBounded,
-// TestBuildsAtOnceAreBounded.
+// In: templates of package e2b. Out: the stored templates, one for each name and team. Each team has its own names; because a team's name
+// must not change what the creates of another team get: TestANameIsOfATeam. The number of templates is bounded, per team and in total:
+// TestTemplatesAreBounded, TestBuildsAtOnceAreBounded.
 package builds
 
 import (
@@ -22,15 +22,15 @@ import (
 const prefix = "e2b-template/"
 
 const (
-	// Max is how many templates there may be.
+	// Max bounds the number of templates.
 	Max = 5000
-	// MaxPerTeam is how many there may be of a team; or of callers without one, all together.
+	// MaxPerTeam bounds the number of templates of a team. Callers without a team share one such bound.
 	MaxPerTeam = 500
-	// MaxBuilding is how many builds of a team may be under way.
+	// MaxBuilding bounds the running builds of a team.
 	MaxBuilding = 4
 )
 
-// Store keeps templates. It implements e2b.Templates.
+// Store stores templates. It implements e2b.Templates.
 type Store struct {
 	store        store.Store
 	max, perTeam int
