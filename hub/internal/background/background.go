@@ -2,10 +2,10 @@
 
 // Package background runs work that continues after its call has returned, and ends with its service.
 //
-//   - At most 1024 jobs follow calls at a time; beyond that the caller does the work itself (I10). Package claims bounds those of each
+//   - At most 1024 jobs follow calls at a time. Beyond that the caller does the work itself (I10). Package claims bounds the jobs of each
 //     cluster.
 //   - Only a cluster's newest report is retried; because its digest matches, so that the cluster does not send it again (I10).
-//   - Close ends every job and waits for it; because the store closes next.
+//   - Close ends every job and waits for it; because the store is closed next.
 package background
 
 import (
@@ -22,12 +22,12 @@ import (
 const (
 	// MaxFollowing bounds the jobs of a group that follow calls.
 	MaxFollowing = 1024
-	// retryPause doubles, up to the caller's maximum: a store that is full for a moment costs a moment, and one that is full for
-	// hours gets few writes.
+	// retryPause is the first pause between retries. It doubles up to the caller's maximum, so that a store that is full for a moment delays
+	// for a moment, and one that is full for hours gets few writes.
 	retryPause = 500 * time.Millisecond
 )
 
-// Group is the jobs of one service.
+// Group holds the jobs of one service.
 type Group struct {
 	clock clock.WithTicker
 	base  context.Context
@@ -39,14 +39,14 @@ type Group struct {
 	closed bool
 }
 
-// New returns a group without jobs.
+// New returns a Group without jobs.
 func New(on clock.WithTicker, log logr.Logger) *Group {
 	g := &Group{clock: on, slots: make(chan struct{}, MaxFollowing)}
 	g.base, g.stop = context.WithCancel(logr.NewContext(context.Background(), log))
 	return g
 }
 
-// Context ends with the group.
+// Context returns a context that ends with the group.
 func (g *Group) Context() context.Context { return g.base }
 
 // Close ends all jobs and waits for them.
@@ -69,7 +69,7 @@ func (g *Group) Go(job func()) bool {
 	return true
 }
 
-// Follow runs a job after its call has returned.
+// Follow runs a job in the background of a call, or at once if MaxFollowing jobs run.
 func (g *Group) Follow(job func()) {
 	select {
 	case g.slots <- struct{}{}:
@@ -84,7 +84,7 @@ func (g *Group) Follow(job func()) {
 // Following counts the jobs that follow calls now.
 func (g *Group) Following() int { return len(g.slots) }
 
-// Latest is the work on each cluster's newest report.
+// Latest tracks the work on each cluster's newest report.
 type Latest struct {
 	mu      sync.Mutex
 	running map[string]*try
@@ -92,7 +92,7 @@ type Latest struct {
 
 type try struct{ stop context.CancelFunc }
 
-// begin ends the work on an older report of the cluster.
+// begin registers work on a report, and ends the work on an older report of the cluster.
 func (l *Latest) begin(ctx context.Context, cluster string) (context.Context, *try) {
 	ctx, stop := context.WithCancel(ctx)
 	t := &try{stop}
