@@ -2,13 +2,13 @@
 
 // Package calls sends one call to one worker, and reads the response.
 //
-// In go dispatches; out come responses without errors, sandboxes, or typed errors. It decides nothing about claims.
+// In: dispatches. Out: responses without errors, sandboxes, or typed errors. It decides nothing about claims.
 //
-//   - A call takes 10 s at most; because a caller waits for it.
-//   - A worker that has just begun a new session is asked once more; because it did not look at the call.
+//   - A call takes at most 10 s; because a caller waits for it.
+//   - A call to a worker that has just begun a new session is repeated once; because the worker did not process the call.
 //   - A sandbox is accepted only if the id ends in the name in the worker's certificate (I12, I15):
 //     TestAnswersOfTheWrongClusterAreRefused.
-//   - A sandbox has a size that the ledger can keep; because terminal records are stored: TestI14ASandboxIsBounded.
+//   - A sandbox has a bounded size, which the ledger can store; because terminal records are stored: TestI14ASandboxIsBounded.
 //   - Times that JSON cannot express are removed from a sandbox; because no list with it could be shown:
 //     TestASandboxCanBeShown.
 package calls
@@ -33,7 +33,7 @@ import (
 // ErrNotConnected means that nothing was sent. Every other error of a Dispatcher leaves the outcome unclear.
 var ErrNotConnected = errors.New("the cluster is not connected")
 
-// Dispatcher carries calls to workers.
+// Dispatcher sends calls to workers.
 type Dispatcher interface {
 	// Dispatch sends one call and waits for its response, at most until ctx ends. It sets the fields that belong to the stream.
 	// ErrNotConnected means that nothing was sent; after any other error the outcome is unclear.
@@ -80,8 +80,8 @@ func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Di
 	return answer.GetSandbox(), Stamp(answer.GetSandbox(), cluster)
 }
 
-// Stamp sets the cluster that responded (I12). It refuses a sandbox whose id names another cluster (I15), and a sandbox that is
-// too big to keep (I14).
+// Stamp sets the sandbox's cluster to the one that responded (I12). It returns an error for a sandbox whose id names another cluster (I15),
+// and for a sandbox that is too large to store (I14).
 func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
 		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster,
@@ -96,7 +96,7 @@ func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 	return nil
 }
 
-// ErrorOf reads the error of a response, nil if it has none.
+// ErrorOf returns the error of a response, or nil if it has none.
 func ErrorOf(answer *federationv1.Answer) *problem.Error {
 	e := answer.GetError()
 	if e == nil {
@@ -105,8 +105,8 @@ func ErrorOf(answer *federationv1.Answer) *problem.Error {
 	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
 }
 
-// dropUnshowable removes from a worker's sandbox what JSON cannot express: times and durations out of range. With one of them, no
-// list page with the sandbox could be returned.
+// dropUnshowable removes from a worker's sandbox the values that JSON cannot express: times and durations out of range. With one of them,
+// no list page with the sandbox could be returned.
 func dropUnshowable(s *sandboxv1.Sandbox) {
 	for _, t := range []**timestamppb.Timestamp{&s.ClaimedAt, &s.StartedAt, &s.TerminatedAt, &s.LastActiveAt} {
 		if *t != nil && !(*t).IsValid() {
