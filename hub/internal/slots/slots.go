@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slots lets few clusters at a time do what takes the hub's memory and processors, as after a restart, when all of them want it.
+// Package slots limits the number of clusters that do memory- and CPU-intensive work at the hub at a time, for example after a restart,
+// when all clusters want it.
 //
-// A slot ends by itself, so that a cluster which is slow, or does nothing, keeps the others waiting for that long at most (I7). Those that
-// wait are served in order (I14).
+// A slot ends by itself, so that a cluster that is slow or does nothing delays the others by at most that time (I7). Waiting clusters are
+// served in order (I14).
 package slots
 
 import (
@@ -19,10 +20,10 @@ import (
 type Options struct {
 	Clock  clock.Clock
 	PerCPU int           // slots for each processor
-	Lasts  time.Duration // how long a cluster has its slot at most
+	Lasts  time.Duration // the longest time that a cluster keeps its slot
 }
 
-// Slots are those of one purpose.
+// Slots holds the slots for one purpose.
 type Slots struct {
 	opts  Options
 	taken chan struct{} // has a token for each slot that is taken
@@ -39,8 +40,9 @@ func (s Slots) Size() int { return cap(s.taken) }
 // Taken returns how many slots are taken.
 func (s Slots) Taken() int { return len(s.taken) }
 
-// Take waits for a slot and returns what frees it, which may be called more than once. It waits for as long as patience, 0: for as long as
-// it takes, and then returns without a slot. So it does when the stream has ended or was replaced, which also end a slot.
+// Take waits for a slot and returns a function that frees it, which may be called more than once. It waits for at most patience, or without
+// a limit if patience is 0, and then returns without a slot. It also returns without a slot if the stream ends or is replaced, which also
+// frees a slot.
 func (s Slots) Take(ctx context.Context, replaced <-chan struct{}, patience time.Duration) (free func()) {
 	if !s.wait(ctx, replaced, patience) {
 		return func() {}
