@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package frametest turns a worker's frames into bytes and back, for fuzzing: any bytes are some frames.
+// Package frametest converts a worker's frames to bytes and back, for fuzzing: any bytes are valid input.
 package frametest
 
 import (
@@ -15,7 +15,7 @@ import (
 // most bounds the number of frames.
 const most = 64
 
-// Cut cuts data into frames, each after its length in two bytes. Invalid frames are left out.
+// Cut splits data into frames. Each frame follows its length in two bytes. Cut drops invalid frames.
 func Cut(data []byte) (out []*federationv1.WorkerFrame) {
 	for len(data) >= 2 && len(out) < most {
 		n := min(int(binary.BigEndian.Uint16(data)), len(data)-2)
