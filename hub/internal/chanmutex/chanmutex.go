@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chanmutex is a mutex that may be held while something blocks, such as a write to a store.
+// Package chanmutex provides a mutex that may be held during a blocking operation, such as a write to a store.
 //
-// Its waiters wait on a channel; because a goroutine that waits for a sync.Mutex stops the clock of a simulation
-// (testing/synctest), and with it the timers that the holder waits for: TestMutex.
+// Waiting goroutines wait on a channel; because a goroutine that waits for a sync.Mutex stops the clock of a simulation (testing/synctest),
+// and with it the timers that the holder waits for: TestMutex.
 package chanmutex
 
 import "sync"
