@@ -20,10 +20,10 @@ import (
 // ErrDamaged is the error of a disk whose content is unreadable.
 var ErrDamaged = errors.New("the file is damaged")
 
-// maxKey equals package store's.
+// maxKey equals the limit of package store.
 const maxKey = 1024
 
-// Disk keeps the entries of one store.
+// Disk holds the entries of one store.
 type Disk struct {
 	mu       sync.Mutex
 	entries  map[string]store.Entry
@@ -43,7 +43,7 @@ func NewDisk(latency func() time.Duration) *Disk {
 	return &Disk{entries: map[string]store.Entry{}, latency: latency}
 }
 
-// Open gives the disk to a process.
+// Open opens the disk for a process, and takes it from the previous one.
 func (d *Disk) Open() (store.Store, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,14 +102,14 @@ func (d *Disk) Restore(image Image) {
 	}
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (d *Disk) Len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.entries)
 }
 
-// file is a Disk in the hands of one process.
+// file is a Disk that one process has opened.
 type file struct {
 	disk    *Disk
 	once    sync.Once
@@ -185,7 +185,7 @@ func (f *file) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 	}
 }
 
-// Revision is that of the latest commit.
+// Revision returns the revision of the latest commit.
 func (f *file) Revision() (uint64, error) {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()

@@ -39,7 +39,7 @@ type Options struct {
 	Retention   time.Duration
 	// Intercept runs between the link and the hub.
 	Intercept func(Stream) Stream
-	// Peers are the other replicas, with which it shares Claims and Registry; nil: there are none.
+	// Peers connects the hub to other replicas, with which it shares Claims and Registry; nil: there are none.
 	Peers *Peers
 }
 
@@ -119,10 +119,10 @@ func (h *Hub) run(log logr.Logger, part func() error) {
 	})
 }
 
-// Waiting counts what the hub holds for calls in flight.
+// Waiting counts the hub's calls in flight and its background work.
 func (h *Hub) Waiting() int { return h.InFlight() + h.workers.InFlight() }
 
-// Stop ends the hub. To kill it, take its disks and its network away before.
+// Stop stops the hub. To kill it, take its disks and its network away first.
 func (h *Hub) Stop() error {
 	h.end()
 	h.Sandboxes.CloseWatches()

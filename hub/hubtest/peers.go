@@ -12,12 +12,12 @@ import (
 	"navix.sh/atoll/hub/internal/peers"
 )
 
-// Peers is how one of several replicas of a hub reaches the others, whose names are also their addresses.
+// Peers connects one of several replicas of a hub to the others, whose names are also their addresses.
 type Peers struct {
 	Name     string
 	Listener net.Listener
 	Dial     func(ctx context.Context, name string) (net.Conn, error)
-	// Alive lists the replicas that are there, as a hint.
+	// Alive lists the live replicas, as a hint.
 	Alive func() []string
 }
 
