@@ -33,30 +33,30 @@ import (
 type actor struct {
 	*Reconciler
 	o *observation
-	// read is the current Env, or readErr why it could not be read; both are nil until document is called.
+	// read is the current Env, or readErr the error of reading it. Both are nil until document is called.
 	read    *envDoc
 	readErr error
 	// stale is set when an action was abandoned because the Env or a pool is not as it was observed.
 	stale bool
-	// later is when the first of the pools whose turn has not come has it; 0: there is none.
+	// later is the time until the first pool that waits gets its turn, or 0 if no pool waits.
 	later time.Duration
 	told  []telling
 }
 
-// telling counts the Events of one kind that tell recorded about members.
+// telling counts the Events of one kind that tell recorded.
 type telling struct {
 	reason v1alpha1.ConditionReason
 	action verb
 	count  int
 }
 
-// mostTold is how many Events of a kind one plan records about its members. One more tells of the rest; because each is a write, and an Env
-// may have many members.
+// mostTold limits the Events of a kind that one plan records about its members. One more Event counts the rest. Each Event is a write, and
+// an Env may have many members.
 const mostTold = 4
 
-// act carries out a plan: first the changes of the Env, in one write, then the pools, one by one. The reason of a refused pool
-// becomes its member's message. It returns whether an action was abandoned because of a change meanwhile, and when to come back for pools
-// whose turn has not come; 0: there are none.
+// act carries out a plan: first it writes the Env, then the pools one by one. If a pool is refused, the reason becomes its member's
+// message. act returns whether an object changed meanwhile and an action was abandoned. later is when to come back for pools that wait for
+// their turn, or 0 if there are none.
 func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bool, later time.Duration, err error) {
 	a := &actor{Reconciler: r, o: o}
 	failures := []error{a.admit(ctx, p), a.editEnv(ctx, p)}
@@ -90,7 +90,7 @@ func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 	return err
 }
 
-// refusedForGood reports whether the API server will respond to the same request in the same way again.
+// refusedForGood reports whether the API server will refuse the same request again.
 func refusedForGood(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
@@ -105,7 +105,7 @@ func (a *actor) tellOfUnrepaired(m *memberPlan) {
 	a.record(m.name, corev1.EventTypeWarning, reasonRepairRefused, verbRepair, m.name+": "+m.message)
 }
 
-// count returns the error unless it is a lost race or a refusal, which are no failures.
+// count counts an action's outcome. It returns the error, or nil for a lost race or a refusal, which are not failures.
 func (a *actor) count(ctx context.Context, v verb, err error) error {
 	switch {
 	case errors.Is(err, errRefused), errors.Is(err, errLater):
@@ -123,7 +123,7 @@ func (a *actor) count(ctx context.Context, v verb, err error) error {
 	return err
 }
 
-// document returns the current Env: read once, and replaced by the response to each write.
+// document returns the current Env. It reads the Env once; each write replaces it with its response.
 func (a *actor) document(ctx context.Context) (*envDoc, error) {
 	if a.read == nil && a.readErr == nil {
 		a.read, a.readErr = a.readLive(ctx, a.o)
@@ -131,7 +131,7 @@ func (a *actor) document(ctx context.Context) (*envDoc, error) {
 	return a.read, a.readErr
 }
 
-// member returns a member as observed, and its place in the live document.
+// member returns a member as observed, and its position in the live document.
 func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMember, *memberAt, error) {
 	doc, err := a.document(ctx)
 	if err != nil {
@@ -145,18 +145,18 @@ func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMe
 	return nil, nil, fmt.Errorf("member %s: %w", name, errStale)
 }
 
-// errLater: the pool's turn to be created has not come.
+// errLater means that it is not yet the pool's turn to be created.
 var errLater = errors.New("its turn has not come")
 
 func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	if a.readErr != nil {
-		return a.readErr // without a turn
+		return a.readErr // before it uses up a turn
 	}
 	if wait := a.creations.wait(types.NamespacedName{Namespace: a.o.Env.Namespace, Name: m.name}); wait > 0 {
 		if a.later == 0 || wait < a.later {
 			a.later = wait
 		}
-		return errLater // without a live read
+		return errLater // before the live read
 	}
 	member, at, err := a.member(ctx, m.name)
 	if err != nil {
@@ -175,8 +175,8 @@ func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	return nil
 }
 
-// repair makes the live pool match its snapshot. It works on documents; because a merge patch replaces lists whole, and one made
-// from Go types would drop the fields that this build does not know.
+// repair makes the live pool match its snapshot. It works on documents, because a merge patch replaces lists whole, and one made from Go
+// types would drop the fields that this build does not know.
 func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	member, at, err := a.member(ctx, m.name)
 	if err != nil {
@@ -200,7 +200,7 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	m.matches = true
 	for _, point := range m.drift {
 		if point.What == snapshot.Replicas && a.o.autoscaled(member.Config.ScalingGroup) && replicas.PoolSetByUs(a.o.pools[m.name]) {
-			continue // no drift: the autoscaler has changed the Env, and reports it
+			continue // not drift: the autoscaler has changed the Env, and reports it
 		}
 		format := "pool %s had drifted from its snapshot; repaired %s"
 		if m.reason == v1alpha1.ReasonPoolUpdated {
@@ -223,8 +223,8 @@ func (a *actor) readPool(ctx context.Context, name string) (*unstructured.Unstru
 	return doc, nil
 }
 
-// deleteOrphan deletes a pool that no member names. The live read matters most here; because an Env in a lagging cache may lack
-// the member that a pool was just created for.
+// deleteOrphan deletes a pool that no member names. It reads the Env live, because an Env in a lagging cache may lack the member that a
+// pool was just created for.
 func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	doc, err := a.document(ctx)
 	if err != nil {
@@ -250,7 +250,7 @@ func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	return nil
 }
 
-// tellOfRefusal records an Event when a member first becomes blocked, and none while it stays so.
+// tellOfRefusal records an Event when a member becomes blocked, and no further Event while it stays blocked.
 func (a *actor) tellOfRefusal(m *memberPlan) {
 	if segment := a.o.observedLocally(); segment != nil {
 		for i := range segment.ObservedMembers {
@@ -262,7 +262,7 @@ func (a *actor) tellOfRefusal(m *memberPlan) {
 	a.record(m.name, corev1.EventTypeWarning, m.reason, m.verb, m.name+": "+m.message)
 }
 
-// tell records an Event about a member, and logs it. Of normal Events of a kind it records mostTold.
+// tell logs a note about a member and records it as an Event. It records at most mostTold normal Events of a kind.
 func (a *actor) tell(
 	ctx context.Context, member, eventType string, reason v1alpha1.ConditionReason, action verb, format string, args ...any,
 ) {
@@ -283,7 +283,7 @@ func (a *actor) mayTell(reason v1alpha1.ConditionReason, action verb) bool {
 	return a.told[i].count <= mostTold
 }
 
-// tellOfRest records how many Events mayTell has kept back.
+// tellOfRest records how many Events mayTell suppressed.
 func (a *actor) tellOfRest() {
 	for _, t := range a.told {
 		if more := t.count - mostTold; more > 0 {

@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	// A plugin that has refused is asked again at the time that it named, within these bounds, or else after askAgain; in both
-	// cases up to a fifth later. It is asked about a changed member at once.
+	// After a refusal, a plugin is asked again at the time that it named, within these bounds, or after askAgain if it named none. Up to a
+	// fifth of the wait is added. A changed member is asked about immediately.
 	askAgain       = 30 * time.Second
 	askAgainMin    = 5 * time.Second
 	askAgainMax    = 5 * time.Minute
 	askAgainSpread = 0.2
 )
 
-// errRefused: a plugin has refused, which is no failure.
+// errRefused means that a plugin refused an action. It is not a failure.
 var errRefused = errors.New("refused")
 
-// admit asks plugins about the members that are about to be frozen. What they add, and how much they admit, is frozen as well. A
-// member that is refused, or that got no Verdict, is not frozen.
+// admit asks plugins about the members that are about to be frozen. The snapshot includes what plugins add and how many replicas they
+// admit. A member that is refused, or that got no Verdict, is not frozen.
 func (a *actor) admit(ctx context.Context, p *plan) error {
 	var failures []error
 	for i := range p.members {
@@ -53,7 +53,7 @@ func (a *actor) admit(ctx context.Context, p *plan) error {
 }
 
 func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
-	// A member that has changed since is not asked about.
+	// Skip the plugins if the member has changed since the observation.
 	if _, _, err := a.member(ctx, m.name); err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 	return nil
 }
 
-// partlyAdmitted is the message for a member that was admitted in part, has not grown since, and asked for more; else it is
-// empty. Replicas of the autoscaler are the autoscaler's to ask for and to report.
+// partlyAdmitted returns the message for a member that was admitted in part and has not grown since, else "". It returns "" for an
+// autoscaled member, because the autoscaler asks for its replicas and reports them.
 func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
 	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) &&
@@ -100,7 +100,7 @@ func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	return ""
 }
 
-// mayDelete asks whether an orphan may be deleted; errRefused if not, or if it is too early to ask again.
+// mayDelete asks plugins whether an orphan may be deleted. It returns errRefused if not, or if it is too early to ask again.
 func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	env, asked := client.ObjectKeyFromObject(a.o.Env), question{key: string(pool.UID)}
 	if a.asks.waiting(env)[askedAbout{verbDelete, pool.Name}].question == asked {
@@ -120,8 +120,8 @@ func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error
 	return errRefused
 }
 
-// refuse empties a member's plan. For want of room the member is Saturated, which may pass; if it can never be admitted as it is,
-// it is Missing.
+// refuse turns a member's plan into a refusal. The member is Saturated if there is no room, which may pass, and Missing if it can never be
+// admitted as it is.
 func (m *memberPlan) refuse(v admission.Verdict) {
 	m.verb, m.reason, m.state = verbRefuse, v1alpha1.ConditionReason(v.Reason), v1alpha1.ObservedMemberStateMissing
 	if v.Reason == admission.QuotaExceeded || v.Reason == admission.InsufficientResources {
@@ -144,7 +144,7 @@ type askedAbout struct {
 	name string
 }
 
-// question is what was asked; a different question need not wait.
+// question is what a plugin was asked. A different question need not wait.
 type question struct {
 	key      string
 	replicas int32
@@ -179,7 +179,7 @@ func (a *asks) refused(env types.NamespacedName, v verb, name string, q question
 	return !known || before.question != q || before.verdict.Reason != verdict.Reason
 }
 
-// waiting returns the refusals of an Env that still hold, with the rest of their waits.
+// waiting returns the refusals of an Env that still hold. The wait of each is the time that remains.
 func (a *asks) waiting(env types.NamespacedName) map[askedAbout]held {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,7 +195,7 @@ func (a *asks) waiting(env types.NamespacedName) map[askedAbout]held {
 	return out
 }
 
-// keep forgets what an Env no longer has: members that are created or removed, orphans that are deleted.
+// keep drops the refusals that a plan no longer has: of members that are created or removed, and of orphans that are deleted.
 func (a *asks) keep(env types.NamespacedName, p *plan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// conditionsOf returns the three conditions of this package. A condition whose status has not changed keeps its time in the Env.
+// conditionsOf returns the three conditions of this package. A condition whose status has not changed keeps its transition time.
 func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Condition {
 	wanted := []patch.Condition{readyOf(o, p), templateConsistentOf(o), autoscalingActiveOf(o)}
 	var conditions []metav1.Condition
@@ -35,8 +35,8 @@ func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Cond
 	return conditions
 }
 
-// longestMessage is the limit of a condition's message; because the API server would refuse the whole status for a longer one. longestLines
-// leaves room for what follows the lines of members.
+// longestMessage is the API server's limit for a condition's message; it would refuse the whole status for a longer one. longestLines
+// limits the lines about members, and so leaves room for the text after them.
 const (
 	longestMessage = 32 << 10
 	longestLines   = longestMessage / 2
@@ -58,7 +58,7 @@ func readyOf(o *observation, p *plan) patch.Condition {
 	for i := range p.members {
 		m := &p.members[i]
 		line := fmt.Sprintf("%s: %s", m.name, m.message)
-		if m.unrepaired { // any other fault stays, and so do replicas
+		if m.unrepaired { // nothing else is repaired, and replicas stay as they are
 			inconsistent = append(inconsistent, line)
 			continue
 		}
@@ -168,9 +168,9 @@ func templateConsistentOf(o *observation) patch.Condition {
 		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.Template.Version, o.Template.Revision))
 }
 
-// unequalSibling is the message for a member whose resources differ from those of the first member of its scaling group here;
-// else it is "". A group is scaled as if its members were equal. The schema keeps their configs equal; what they were made from
-// may have changed in between, and such a member still serves.
+// unequalSibling returns a message if a member's resources differ from those of the first local member of its scaling group, else "". The
+// autoscaler treats the members of a group as equal. The schema keeps their configs equal, but a template or instance type may have changed
+// between their renderings. Such a member still serves.
 func unequalSibling(o *observation, member *v1alpha1.EnvClusterMember) string {
 	group := member.Config.ScalingGroup
 	if o.Env.ScalingGroup(group) == nil {
@@ -181,7 +181,7 @@ func unequalSibling(o *observation, member *v1alpha1.EnvClusterMember) string {
 			continue
 		}
 		if first.Name == member.Name {
-			return "" // the member is the first one
+			return "" // member is the first one
 		}
 		theirs, known := o.ResourcesOf(first, o.ownedPool(first.Name))
 		if !known {
@@ -197,7 +197,8 @@ func unequalSibling(o *observation, member *v1alpha1.EnvClusterMember) string {
 	return ""
 }
 
-// defaultsFault returns what is wrong with the shape for claims that name none; "" if nothing is. Members serve all the same.
+// defaultsFault returns an error message if spec.defaults, the shape for claims that name none, is invalid, else "". Members serve
+// nevertheless.
 func defaultsFault(o *observation) string {
 	defaults := o.Env.Spec.Defaults
 	if defaults == nil || defaults.InstanceType == "" {

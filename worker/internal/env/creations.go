@@ -11,25 +11,25 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How many pools are created in a namespace at once, and then each second (I14); because one Env makes as many as it has members, and each
+// The burst and the rate per second of pool creations in a namespace (I14). One Env creates a pool for each of its members, and each pool
 // takes five writes until it is ready.
 const (
 	createdAtOnce    = 20
 	createdPerSecond = 10
-	// creationPause is how long an Env waits at least for its next pools, so that several are created together.
+	// creationPause is an Env's minimum wait for its next pools, so that several are created together.
 	creationPause = time.Second
-	// turnKept is how far ahead turns are given, and how long one that was not used is valid; because its member may be gone. An Env comes
-	// back at least every longestBackoff.
+	// turnKept is how far ahead turns are reserved, and how long an unused turn stays valid: its member may be gone. An Env comes back at
+	// least every longestBackoff.
 	turnKept = 2 * longestBackoff
 )
 
-// creations gives pools turns to be created. Each namespace has the turns of turnKept at most (I10); pools beyond ask again.
+// creations assigns turns to pools that are to be created. A namespace reserves turns for turnKept at most (I10); further pools try again.
 type creations struct {
 	clock clock.PassiveClock
 
 	mu         sync.Mutex
 	namespaces map[string]*rate.Limiter
-	turns      map[types.NamespacedName]time.Time // of pools that wait
+	turns      map[types.NamespacedName]time.Time // of waiting pools
 	swept      time.Time
 }
 
@@ -37,7 +37,7 @@ func newCreations(on clock.PassiveClock) *creations {
 	return &creations{clock: on, namespaces: map[string]*rate.Limiter{}, turns: map[types.NamespacedName]time.Time{}, swept: on.Now()}
 }
 
-// wait returns how long a pool has to wait for its turn; 0: it is its turn, which is used up now.
+// wait returns how long a pool has to wait for its turn. It returns 0 if it is the pool's turn, and uses the turn up.
 func (c *creations) wait(pool types.NamespacedName) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *creations) wait(pool types.NamespacedName) time.Duration {
 	return 0
 }
 
-// sweep forgets turns that were not used, and namespaces that have created nothing lately. The caller holds the lock.
+// sweep drops unused turns, and namespaces that have created no pools lately. The caller holds the lock.
 func (c *creations) sweep(now time.Time) {
 	if now.Sub(c.swept) < turnKept {
 		return

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// verb is what is done about one member or pool.
+// verb is the action on one member or pool.
 type verb string
 
 const (
@@ -27,11 +27,11 @@ const (
 	verbAddPullSecret   verb = "AddPullSecret"   // add the Env's pull secret to the snapshot
 	verbCreate          verb = "Create"          // create the pool from the snapshot
 	verbRepair          verb = "Repair"          // make the pool what the snapshot says
-	verbFreeze          verb = "Freeze"          // copy what members state into the Env's status
+	verbFreeze          verb = "Freeze"          // copy the snapshots that members state into the Env's status
 	verbDelete          verb = "Delete"          // delete the pool
 )
 
-// Reasons of decisions, next to those of conditions in api/v1alpha1.
+// Reasons of decisions. Those of conditions are in api/v1alpha1.
 const (
 	reasonAdmitted        v1alpha1.ConditionReason = "Admitted"
 	reasonSnapshotLost    v1alpha1.ConditionReason = "SnapshotLost"
@@ -45,7 +45,7 @@ const (
 	reasonRepairRefused   v1alpha1.ConditionReason = "RepairRefused"
 )
 
-// plan is what is done about an Env.
+// plan is the decision about one Env.
 type plan struct {
 	members []memberPlan // in the order of the local segment
 	orphans []string     // pools of the Env that no member names, sorted
@@ -58,22 +58,22 @@ type memberPlan struct {
 	reason v1alpha1.ConditionReason
 	// state is the member's state in the observation; the action may improve it.
 	state v1alpha1.ObservedMemberState
-	// message says why, and what helps, for users.
+	// message tells users why, and what helps.
 	message string
 	// drift is what a repair changes.
 	drift []snapshot.Drift
-	// matches: the live pool is as its snapshot asks, or was repaired to be.
+	// matches is set if the live pool matches its snapshot, or was repaired to match it.
 	matches bool
-	// unrepaired: the API server refuses the repair, replicas included.
+	// unrepaired is set if the API server refuses the repair. The pool's replicas are then not set either.
 	unrepaired bool
-	// replicas are written into the Env, for the verbs that do so.
+	// replicas is the number that verbs which edit the Env write into it.
 	replicas int32
 	// snapshot is what Admit freezes, and key identifies it to admission plugins.
 	snapshot *snapshot.Snapshot
 	key      string
 }
 
-// decide returns the plan. It is a function of the observation alone.
+// decide returns the plan. It depends on the observation alone.
 func decide(o *observation) plan {
 	var p plan
 	named := map[string]bool{}
@@ -93,7 +93,7 @@ func decide(o *observation) plan {
 	return p
 }
 
-// idle returns the plan that does nothing; because pools of an unsupported mode are neither created nor deleted.
+// idle returns the plan that does nothing, because pools of an unsupported mode are neither created nor deleted.
 func idle(p plan) plan {
 	for i := range p.members {
 		m := &p.members[i]
@@ -151,8 +151,8 @@ func ownerOf(pool *v1alpha1.SandboxPool) string {
 	return "no owner"
 }
 
-// decideTakeBack restores a snapshot that a re-applied manifest has wiped out. A pool that is being deleted is good enough: it
-// still shows what the member was, so a drained member is not rendered again.
+// decideTakeBack restores a lost snapshot from the live pool. A pool that is being deleted suffices, because it still shows what the member
+// was. A drained member is therefore not rendered again.
 func decideTakeBack(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) memberPlan {
 	p.verb, p.reason = verbTakeBack, reasonSnapshotLost
 	p.state, p.message = stateOf(o, member, pool), "its snapshot was lost, and is taken back from the live pool"
@@ -160,7 +160,7 @@ func decideTakeBack(o *observation, p memberPlan, member *v1alpha1.EnvClusterMem
 	return p
 }
 
-// keptReplicas returns those of the live pool, unless the manifest states others and may set them.
+// keptReplicas returns the live pool's replicas, or those that the manifest states if it may set them.
 func keptReplicas(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) int32 {
 	if wanted, ok := o.explicitReplicas[member.Name]; ok && !o.autoscaled(member.Config.ScalingGroup) {
 		return wanted
@@ -168,8 +168,8 @@ func keptReplicas(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alp
 	return pool.Spec.Replicas
 }
 
-// decideAdmission renders a member that has no snapshot, and no pool to take one back from. A pool without a Pod template keeps
-// its replicas and is completed from the new snapshot.
+// decideAdmission renders a member that has no snapshot, and no pool to take one back from. A pool without a Pod template keeps its
+// replicas, and its spec is completed from the new snapshot.
 func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, bare *v1alpha1.SandboxPool) memberPlan {
 	refuse := func(reason v1alpha1.ConditionReason, message string) memberPlan {
 		p.verb, p.state, p.reason, p.message = verbRefuse, v1alpha1.ObservedMemberStateMissing, reason, message
@@ -230,8 +230,8 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 	return p
 }
 
-// intended reports whether a pool differs from its snapshot because the Env has changed, and not because the pool has. A worker
-// that has not seen the two agree yet goes by who last wrote the pool's replicas; because those are what changes in the Env.
+// intended reports whether a pool differs from its snapshot because the Env changed, not because the pool did. If this worker has not yet
+// seen the two match, it checks who last wrote the pool's replicas, because replicas are what changes in the Env.
 func intended(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool, points []snapshot.Drift) bool {
 	if before, seen := o.matched[member.Name]; seen {
 		return askedOf(o.Env, member) != before

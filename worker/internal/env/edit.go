@@ -20,8 +20,8 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// editEnv makes all changes of the Env: one write of the local segment, and one of the snapshots in the status. Each succeeds only
-// if the Env is as it was read.
+// editEnv makes all changes of the Env: one write of the local segment, and one of the snapshots in the status. Each write fails if the Env
+// has changed since it was read.
 func (a *actor) editEnv(ctx context.Context, p *plan) error {
 	edits := editsOf(p)
 	written := a.writeEdits(ctx, edits)
@@ -39,14 +39,14 @@ func (a *actor) editEnv(ctx context.Context, p *plan) error {
 	if written != nil || a.o.snapshotsAreKept() {
 		return failure
 	}
-	// After an edit, the cache is behind what it wrote; whatever is missing shows in the next reconcile.
+	// After an edit, the cache is behind the write. The next reconcile freezes any snapshot that is still missing.
 	if len(edits) > 0 {
 		return failure
 	}
 	return a.count(ctx, verbFreeze, a.writeStatus(ctx, nil))
 }
 
-// editsOf returns the plans that change the Env.
+// editsOf returns the member plans that change the Env.
 func editsOf(p *plan) []*memberPlan {
 	var edits []*memberPlan
 	for i := range p.members {
@@ -164,7 +164,7 @@ func (a *actor) send(
 	return &envDoc{Unstructured: answer, clusterID: a.clusterID}, nil
 }
 
-// toFreeze returns the snapshot that an edit writes, for the verbs that write one. The live pool must be the observed one;
+// toFreeze returns the snapshot that an edit writes, or nil if its verb writes none. It fails if the live pool is not the observed one,
 // because a newer one may have other replicas.
 func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot.Snapshot, error) {
 	switch m.verb {

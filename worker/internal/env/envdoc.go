@@ -15,22 +15,22 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// envDoc is an Env as a document, read live. Snapshots are read from it and written by their place in it.
+// envDoc is an Env as a document, read live. Snapshots are read and written by their position in it.
 type envDoc struct {
 	*unstructured.Unstructured
 	clusterID string
 }
 
-// memberAt is a member's document and its place, as a JSON pointer. The document has the member's snapshot, from the status unless
-// stated: then the member itself has it.
+// memberAt is a member's document and its position, as a JSON pointer. The document includes the member's snapshot: the one that the member
+// itself states (stated), else the one in the Env's status.
 type memberAt struct {
 	doc              map[string]any
 	cluster, pointer string
 	stated           bool
-	statesReplicas   bool // in the member itself
+	statesReplicas   bool // in the spec's member
 }
 
-// member finds a local member by name; nil if there is none.
+// member returns the local member of that name, or nil if there is none.
 func (d envDoc) member(name string) *memberAt {
 	for _, at := range d.members() {
 		if at.doc["name"] == name {
@@ -61,7 +61,7 @@ func (d envDoc) members() (all []*memberAt) {
 	return all
 }
 
-// spec is the document of the member's pool spec; empty if there is none.
+// spec returns the document of the member's pool spec, or nil if there is none.
 func (m *memberAt) spec() map[string]any {
 	spec, _ := m.doc["spec"].(map[string]any)
 	return spec
@@ -73,8 +73,8 @@ func (m *memberAt) replicas() (int32, bool) {
 	return int32(value), ok
 }
 
-// split returns the edits of the Env's spec, and those of its status. An edit is one of the spec if replicas, or a snapshot, are
-// stated there; all others are of the status; because a manifest that is applied again would take them away.
+// split separates the edits of the Env's spec from those of its status. An edit goes into the spec if replicas or a snapshot are stated
+// there. All others go into the status, because applying the manifest again would remove them from the spec.
 func (d envDoc) split(edits []*memberPlan) (ofSpec, ofStatus []*memberPlan) {
 	for _, m := range edits {
 		at := d.member(m.name)
@@ -89,14 +89,14 @@ func (d envDoc) split(edits []*memberPlan) (ofSpec, ofStatus []*memberPlan) {
 	return ofSpec, ofStatus
 }
 
-// otherReplicas reports whether the member states other replicas than a snapshot that goes into the status, such as more than were
-// admitted.
+// otherReplicas reports whether the member states replicas that differ from those of a snapshot that goes into the status. This is so if it
+// states more than were admitted.
 func (m *memberAt) otherReplicas(p *memberPlan) bool {
 	n, _ := m.replicas()
 	return m.statesReplicas && !m.stated && (p.verb == verbAdmit || p.verb == verbTakeBack) && n != p.replicas
 }
 
-// edit returns what a memberPlan does to the spec: tests of the member at the place, and the change.
+// edit returns the operations of a memberPlan on the spec: tests of the member's position, and the change.
 func (d envDoc) edit(p *memberPlan, frozen *snapshot.Snapshot) ([]patch.Operation, error) {
 	at := d.member(p.name)
 	if at == nil {
@@ -125,8 +125,8 @@ func (d envDoc) edit(p *memberPlan, frozen *snapshot.Snapshot) ([]patch.Operatio
 	return ops, nil
 }
 
-// freeze returns what writes status.snapshots with these edits: one entry for each local member that has a snapshot, and none for
-// those that are gone.
+// freeze returns the operations that write status.snapshots with these edits. The list has one entry for each local member that has a
+// snapshot, and none for members that are gone.
 func (d envDoc) freeze(edits map[string]*snapshot.Snapshot, withSecret map[string]bool) []patch.Operation {
 	snapshots := []any{}
 	for _, at := range d.members() {

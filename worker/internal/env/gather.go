@@ -19,12 +19,12 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// errStale: the cache is behind the API server, or a write lost a race. Nothing is wrong; the next reconcile sees the newer
-// state.
+// errStale means that the cache is behind the API server, or that a write lost a race. It is not a failure; the next reconcile sees the
+// newer state.
 var errStale = errors.New("the Env has changed since it was read")
 
-// gather collects an observation from the cache. It is nil for an Env that is deleted or being deleted: the garbage collector
-// deletes its pools through their owner references, and their own finalizers wind them down.
+// gather builds an observation from the cache. It returns nil for an Env that is deleted or being deleted: the garbage collector deletes
+// its pools through their owner references, and their own finalizers wind them down.
 func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*observation, error) {
 	env := &v1alpha1.SandboxEnv{}
 	if err := r.client.Get(ctx, name, env); err != nil {
@@ -66,14 +66,14 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	return o, nil
 }
 
-// agesAt returns ages as of one moment, however long the decision takes; because times computed from them are written, and must
-// be the same each time.
+// agesAt returns a function that computes ages as of one moment, however long the decision takes. Times computed from them are written, and
+// must be the same each time.
 func agesAt(clk clock.PassiveClock, now time.Time) func(time.Time) time.Duration {
 	return func(t time.Time) time.Duration { return clk.Since(t) - clk.Since(now) }
 }
 
 func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {
-	// The objects are the cache's; nothing in this package changes a pool that it has read.
+	// The objects belong to the cache; this package never modifies a pool that it has read.
 	owned, err := sandboxcache.PoolsOf(ctx, r.client, o.Env)
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func (r *Reconciler) gatherExplicitReplicas(ctx context.Context, o *observation)
 	return nil
 }
 
-// readLive reads the Env's document from the API server, and returns errStale if it is not the observed one; because with a cache
-// that lags, or that is newer for pools than for Envs, this package would undo newer changes.
+// readLive reads the Env's document from the API server. It returns errStale if that is not the observed one: with a cache that lags, or
+// that is newer for pools than for Envs, this package would undo newer changes.
 func (r *Reconciler) readLive(ctx context.Context, o *observation) (*envDoc, error) {
 	doc := &unstructured.Unstructured{}
 	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SandboxEnvOwnerKind))

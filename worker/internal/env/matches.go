@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// matches remembers what the Env asked when each pool was last as its snapshot asks; because a difference that comes with a change of
-// that is the Env's, and any other is the pool's. It has an entry for a live member (I10).
+// matches remembers what the Env asked when each pool last matched its snapshot. If the Env asks something else now, a difference is the
+// Env's change; otherwise it is the pool's. There is one entry per live member (I10).
 type matches struct {
 	mu   sync.Mutex
 	envs map[types.NamespacedName]matched
@@ -41,7 +41,7 @@ func askedOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) asked 
 	out := asked{generation: env.Generation}
 	if content, err := json.Marshal([]any{member.Metadata, member.Spec}); err == nil {
 		sum := fnv.New64a()
-		_, _ = sum.Write(content) // it never fails
+		_, _ = sum.Write(content) // never fails
 		out.snapshot = sum.Sum64()
 	}
 	return out
@@ -49,7 +49,7 @@ func askedOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) asked 
 
 func newMatches() *matches { return &matches{envs: map[types.NamespacedName]matched{}} }
 
-// of returns what was asked, by member.
+// of returns what the Env asked of each member.
 func (m *matches) of(env *v1alpha1.SandboxEnv) map[string]asked {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *matches) of(env *v1alpha1.SandboxEnv) map[string]asked {
 	return out
 }
 
-// keep updates the memory by a decision that was carried out; nil: the Env is gone.
+// keep updates the matches after a plan was carried out. A nil observation means that the Env is gone.
 func (m *matches) keep(name types.NamespacedName, o *observation, p *plan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// metrics are those of the reconciler. None has the Env as a label, so that sums stay readable with any number of Envs.
+// metrics are the metrics of the reconciler. None has the Env as a label, so that sums stay readable with any number of Envs.
 type metrics struct {
 	actions, failures       *prometheus.CounterVec
 	conflicts, statusWrites prometheus.Counter
 	members                 *prometheus.GaugeVec
 
 	mu sync.Mutex
-	// states holds, for each existing Env, its members by state, so that the gauge can subtract them again.
+	// states holds the member counts of each existing Env by state, so that the gauge can subtract them again.
 	states map[types.NamespacedName]map[v1alpha1.ObservedMemberState]int
 }
 
@@ -49,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// setMembers replaces an Env's part of the gauge; without members that is nothing.
+// setMembers replaces an Env's part of the gauge, and removes it if there are no members.
 func (m *metrics) setMembers(env types.NamespacedName, observed []v1alpha1.EnvObservedMember) {
 	states := map[v1alpha1.ObservedMemberState]int{}
 	for i := range observed {

@@ -12,39 +12,38 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// observation is everything that one decision about an Env is made from.
+// observation is the complete input of a decision about an Env.
 type observation struct {
 	snapshot.Source
 	clusterID string
-	// now is the time of the API server's clock, and since returns how long ago it showed another time. After a step of that
-	// clock, since is not the difference of the two (I11).
+	// now is the time of the API server's clock. since returns how long ago that clock showed another time. After a step of the clock, since
+	// differs from the difference of the two times (I11).
 	now   time.Time
 	since func(time.Time) time.Duration
-	// hidden: the template has a visibility that leaves this Env's namespace out. It is then handled as if it were missing, but for
-	// the reason that is reported.
+	// hidden is set if the template's visibility excludes this Env's namespace. The template is then treated as missing, with another reason.
 	hidden bool
-	// pools are, by name, the pools that the Env owns and those with the name of a local member.
+	// pools maps names to the pools that the Env owns and those with the name of a local member.
 	pools map[string]*v1alpha1.SandboxPool
-	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It is read from the
-	// document; because in the Go type `spec: {replicas: 0}` equals no spec at all.
+	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. They are read from the document, because
+	// in the Go type `spec: {replicas: 0}` equals no spec at all.
 	explicitReplicas map[string]int32
-	// refused are the questions that plugins must not be asked again yet.
+	// refused has the questions that must not be repeated to plugins yet.
 	refused map[askedAbout]held
-	// autoscaler: this process runs one.
+	// autoscaler is set if this process runs one.
 	autoscaler bool
-	// allotted: groups with a maxReplicas grow within rooms alone, which only the autoscaler knows.
+	// allotted is set if groups with a maxReplicas grow only within rooms, which only the autoscaler knows.
 	allotted bool
-	// matched is what the Env asked when a member's pool was last seen as its snapshot asks, by member, since this process leads.
+	// matched maps each member to what the Env asked when its pool was last seen to match its snapshot, since this process leads.
 	matched map[string]asked
 	// contested are the members whose replicas another writer keeps setting.
 	contested map[string]bool
 }
 
-// members returns the local segment; no other becomes pools.
+// members returns the members of the local segment. Only these become pools.
 func (o *observation) members() []*v1alpha1.EnvClusterMember { return o.Env.MembersOf(o.clusterID) }
 
-// snapshotsAreKept reports whether the Env's status has the snapshot of every local member that has one, with its replicas, and no
-// other: a manifest that is applied without what it states now must not lose it.
+// snapshotsAreKept reports whether the Env's status has exactly the snapshots, with replicas, of the local members that have one. A
+// manifest that no longer states a snapshot must not lose it.
 func (o *observation) snapshotsAreKept() bool {
 	kept := map[string]*v1alpha1.EnvMemberSnapshot{}
 	for i := range o.Env.Status.Snapshots {
@@ -65,7 +64,7 @@ func (o *observation) snapshotsAreKept() bool {
 	return n == len(o.Env.Status.Snapshots)
 }
 
-// ownedPool returns a member's pool; nil if there is none, or it is not the Env's.
+// ownedPool returns a member's pool, or nil if there is none or the Env does not own it.
 func (o *observation) ownedPool(name string) *v1alpha1.SandboxPool {
 	if pool := o.pools[name]; pool != nil && owns(o.Env, pool) {
 		return pool
@@ -79,12 +78,12 @@ func (o *observation) autoscaled(group string) bool {
 	return g != nil && g.Enabled
 }
 
-// allots reports whether a new member of a scaling group starts empty, for the autoscaler to fill it as far as the group's room allows.
+// allots reports whether a new member of a scaling group starts empty. The autoscaler then fills it as far as the group's room allows.
 func (o *observation) allots(group string) bool {
 	return o.allotted && o.autoscaled(group) && o.Env.ScalingGroup(group).MaxReplicas != nil
 }
 
-// observedLocally returns the local status segment as last written; nil before the first write.
+// observedLocally returns the local status segment as last written, or nil before the first write.
 func (o *observation) observedLocally() *v1alpha1.EnvClusterStatus {
 	for i := range o.Env.Status.Clusters {
 		if o.Env.Status.Clusters[i].ClusterID == o.clusterID {
@@ -94,7 +93,7 @@ func (o *observation) observedLocally() *v1alpha1.EnvClusterStatus {
 	return nil
 }
 
-// owns reports whether the Env owns the pool, by uid; because the pool may be of a deleted Env of the same name.
+// owns reports whether the Env owns the pool. It compares uids, because the pool may belong to a deleted Env of the same name.
 func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 	for _, ref := range pool.OwnerReferences {
 		if ref.UID == env.UID {
@@ -104,7 +103,8 @@ func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 	return false
 }
 
-// ofPredecessor reports whether the pool is of a deleted Env of the same name. Kubernetes deletes it after that Env, perhaps later.
+// ofPredecessor reports whether the pool belongs to a deleted Env of the same name. Kubernetes deletes the pool after that Env, perhaps
+// later.
 func ofPredecessor(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 	owner := metav1.GetControllerOf(pool)
 	return owner != nil && owner.APIVersion == v1alpha1.GroupVersion.String() && owner.Kind == v1alpha1.SandboxEnvOwnerKind &&
@@ -113,7 +113,7 @@ func ofPredecessor(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 
 func terminating(obj metav1.Object) bool { return obj.GetDeletionTimestamp() != nil }
 
-// keptByOther reports whether another controller keeps the Env, or a pool that it owns. Then neither is written.
+// keptByOther reports whether another controller manages the Env or a pool that it owns. Neither is written then.
 func (r *Reconciler) keptByOther(o *observation) bool {
 	if r.paused == nil {
 		return false

@@ -32,23 +32,23 @@ import (
 type Reconciler struct {
 	clusterID string
 	client    client.Client
-	// live reads from the API server, past the cache.
+	// live reads from the API server, bypassing the cache.
 	live      client.Reader
 	templates *podtemplate.Cache
 	types     *instances.Watcher
 	recorder  events.EventRecorder
-	clock     clock.PassiveClock // of times in status
-	local     clock.Clock        // of waits
+	clock     clock.PassiveClock // for times in status
+	local     clock.Clock        // for waits
 	metrics   *metrics
 	admission *admission.Chain
 	asks      *asks
-	contests  *replicas.Contests // nil: there is no autoscaler
+	contests  *replicas.Contests // nil without an autoscaler
 	allotted  func() bool        // nil: never
 	matches   *matches
 	creations *creations
-	// pullSecrets: Secrets are watched.
+	// pullSecrets is set if Secrets are watched.
 	pullSecrets bool
-	// paused reports objects that another controller keeps; nil: there are none.
+	// paused reports objects that another controller manages; nil if there are none.
 	paused   func(client.Object) bool
 	leads    func() bool // nil: always
 	parallel int
@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// untilNews returns when to reconcile again: at the end of a saturation, which causes no event, or after longest.
+// untilNews returns when to reconcile again: at the end of a saturation, which causes no event, or after longest, whichever is sooner.
 func untilNews(o *observation, longest time.Duration) time.Duration {
 	for _, member := range o.members() {
 		if pool := o.ownedPool(member.Name); pool != nil {

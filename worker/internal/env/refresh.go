@@ -27,21 +27,21 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// reasonRefreshed: a member with a snapshot is rendered again on request.
+// reasonRefreshed means that a member with a snapshot is rendered again on request.
 const reasonRefreshed v1alpha1.ConditionReason = "Refreshed"
 
-// refreshTries is how often a refresh is retried when the Env has changed meanwhile.
+// refreshTries is how often a refresh is tried while the Env keeps changing.
 const refreshTries = 20
 
 // refreshRequest is what a caller asks for.
 type refreshRequest struct {
 	members []string // empty: all
-	rollout string   // for the pools' annotation; empty: none, and the pool decides
+	rollout string   // for the pools' annotation; if empty, the pool decides
 	dryRun  bool
 }
 
-// Refresh renders members again, as at their first rendering, except for replicas. The reconciler applies the frozen result to
-// the pools. It returns an outcome for each member; an error means that nothing was changed.
+// Refresh renders members again, except for their replicas. The reconciler then applies the new snapshots to the pools. Refresh returns an
+// outcome for each member; an error means that nothing was changed.
 func (r *Reconciler) Refresh(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
 	if r.leads != nil && !r.leads() {
 		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; ask again").WithRetryAfter(time.Second)
@@ -125,8 +125,8 @@ func (r *Reconciler) tryRefresh(
 	return out, a.refreshAll(ctx, edits)
 }
 
-// admitRefresh asks plugins about the refreshed members. Replicas are kept: a member that would not get all of them in its new
-// form keeps its old form.
+// admitRefresh asks plugins about the refreshed members. A member keeps its old snapshot unless all of its replicas are admitted with the
+// new one.
 func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 	for i := range p.members {
 		m := &p.members[i]
@@ -156,8 +156,8 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 	return nil
 }
 
-// keeps is how many Pods a refreshed member's pool already has. A lowered limit takes none of them away, and does not deny them a
-// new image. If they need other resources they are asked for as new ones.
+// keeps returns how many Pods a refreshed member's pool already has. A lowered limit takes none of them away, and does not deny them a new
+// image. It returns 0 if the Pods need other resources, because plugins then count them as new ones.
 func (o *observation) keeps(name string, as *v1alpha1.SandboxPool) int32 {
 	for _, m := range o.members() {
 		if m.Name == name && snapshot.Has(m) && sameNeeds(&m.Spec.Template.Spec, &as.Spec.Template.Spec) {
@@ -174,7 +174,7 @@ func sameNeeds(a, b *corev1.PodSpec) bool {
 		equality.Semantic.DeepEqual(a.Resources, b.Resources) && equality.Semantic.DeepEqual(a.Overhead, b.Overhead)
 }
 
-// refreshAll freezes the rendered members. Unlike in a reconcile, a lost race is an error, and the refresh is retried.
+// refreshAll freezes the rendered members. Unlike in a reconcile, a lost race is an error, upon which the caller retries the refresh.
 func (a *actor) refreshAll(ctx context.Context, edits []*memberPlan) error {
 	if err := a.writeEdits(ctx, edits); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (a *actor) refreshAll(ctx context.Context, edits []*memberPlan) error {
 	return nil
 }
 
-// noEnv is an error that lists the existing Envs.
+// noEnv returns an error that lists the existing Envs.
 func (r *Reconciler) noEnv(ctx context.Context, name types.NamespacedName) error {
 	all := &v1alpha1.SandboxEnvList{}
 	if err := r.client.List(ctx, all, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -212,8 +212,7 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// decideRefresh returns the plan to render members again, and to keep those that cannot be. It is a function of its arguments
-// alone.
+// decideRefresh returns the plan of a refresh. Members that cannot be rendered stay as they are. It depends on its arguments alone.
 func decideRefresh(o *observation, request refreshRequest) (*plan, error) {
 	known := map[string]*v1alpha1.EnvClusterMember{}
 	for _, member := range o.members() {
@@ -262,7 +261,7 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 		p.reason, p.message, p.replicas = reasonRefreshed, "", member.Spec.Replicas
 		p.snapshot.SetReplicas(p.replicas)
 		if told, ok := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]; ok {
-			p.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // a refresh adds none
+			p.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // the refresh sets no such annotation itself
 		}
 	}
 	if request.rollout != "" {
@@ -271,8 +270,8 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 	return p
 }
 
-// tryEdits dry-runs a plan's edits; because only the API server knows the defaults and what it refuses. It returns what would
-// change of each rendered member.
+// tryEdits dry-runs a plan's edits, because only the API server knows the defaults and what it refuses. It returns what would change in
+// each rendered member.
 func (a *actor) tryEdits(ctx context.Context, p *plan) (map[string][]string, error) {
 	edits := editsOf(p)
 	if len(edits) == 0 {
@@ -305,7 +304,7 @@ func (a *actor) tryEdits(ctx context.Context, p *plan) (map[string][]string, err
 	return changes, nil
 }
 
-// compare adds what edits have changed of each member.
+// compare adds the differences that the edits make to each member.
 func compare(before, after *envDoc, edits []*memberPlan, changes map[string][]string) error {
 	for _, m := range edits {
 		was, is := before.member(m.name), after.member(m.name)

@@ -13,8 +13,8 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 )
 
-// report writes this package's part of the Env's status if it changed. With server-side apply it does not touch the segments and
-// the condition of the sync path, which has its own manager.
+// report writes this package's part of the Env's status if it changed. Server-side apply leaves alone the segments and the condition of the
+// sync path, which has its own field manager.
 func (r *Reconciler) report(ctx context.Context, o *observation, p *plan) error {
 	wanted := compute(o, p, r.clock)
 	r.metrics.setMembers(client.ObjectKeyFromObject(o.Env), wanted.segment.ObservedMembers)
@@ -29,7 +29,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan) error 
 		client.FieldOwner(controllers.FieldManager), client.ForceOwnership)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		// The Env was deleted, and perhaps created again: either there is nothing to report on, or a new event will come.
+		// The Env was deleted, and perhaps created again. Either there is nothing to report, or a new event will come.
 		return fmt.Errorf("applying the Env's status: %w", errStale)
 	case err != nil:
 		return fmt.Errorf("applying the Env's status: %w", err)

@@ -32,9 +32,9 @@ import (
 )
 
 const (
-	// settleDelay batches new pools and changes of pools' counts, which come in bursts and are only mirrored.
+	// settleDelay batches new pools and changes of pools' counts, which come in bursts and only need to be mirrored.
 	settleDelay = 500 * time.Millisecond
-	// longestBackoff bounds the time between two reconciles of an Env with a failure.
+	// longestBackoff is the maximum time between two reconciles of an Env that fails.
 	longestBackoff = 10 * time.Second
 )
 
@@ -50,26 +50,26 @@ type Options struct {
 	Admission *admission.Chain
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
-	// Contests is shared with the autoscaler: the members that it leaves alone; nil: there is no autoscaler.
+	// Contests has the members that the autoscaler leaves alone, and is shared with it. It is nil without an autoscaler.
 	Contests *replicas.Contests
 	// Allotted reports whether the hub divides maxReplicas over clusters; nil: it does not.
 	Allotted func() bool
-	// Paused reports Envs and pools that another controller keeps; nil: there are none.
+	// Paused reports Envs and pools that another controller manages; nil if there are none.
 	Paused func(client.Object) bool
-	// Namespace is the worker's own, which has the instance types.
+	// Namespace is the worker's own namespace, which has the instance types.
 	Namespace string
-	// NoPullSecrets: Secrets, which need a permission of their own, are not read. No pool gets a pull secret, and one that has it
-	// keeps it until it is refreshed.
+	// NoPullSecrets stops the reconciler from reading Secrets, which needs a permission of its own. No pool gets a pull secret then, and one
+	// that has it keeps it until it is refreshed.
 	NoPullSecrets bool
-	// Leads reports whether this worker leads; nil: always. A follower refreshes nothing; because its cache may be old.
+	// Leads reports whether this worker leads; nil means always. A follower refreshes nothing, because its cache may be old.
 	Leads func() bool
-	// MaxConcurrentReconciles is how many Envs are reconciled at once. Default 2; because the writes of large Envs take the API server from
-	// claims.
+	// MaxConcurrentReconciles is how many Envs are reconciled at once. It is 2 by default, because the writes of large Envs compete with
+	// claims for the API server.
 	MaxConcurrentReconciles int
 }
 
-// New creates the reconciler. The manager's cache is configured by package sandboxcache: it keeps the managed fields of Envs and
-// pools, which show the last writer of a member's replicas.
+// New creates the reconciler. Package sandboxcache configures the manager's cache to keep the managed fields of Envs and pools, which show
+// the last writer of a member's replicas.
 func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 	if opts.ClusterID == "" || opts.Namespace == "" {
 		return nil, errors.New("the Env reconciler needs a cluster id and the worker's namespace")
@@ -107,8 +107,8 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 
 // SetupWithManager registers the watches and the controller.
 func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager) error {
-	// Envs have no predicate; because after our own status write the next reconcile writes nothing, and any other change of
-	// status, such as a lost or a foreign segment, matters.
+	// Envs have no predicate. After our own status write the next reconcile writes nothing, and any other change of status, such as a lost or
+	// a foreign segment, matters.
 	builder := ctrl.NewControllerManagedBy(mgr).
 		Named("env").
 		For(&v1alpha1.SandboxEnv{}).
@@ -150,8 +150,8 @@ func (r *Reconciler) envsOfTypes(ctx context.Context, _ *corev1.ConfigMap) []rec
 	return requests
 }
 
-// poolHandler maps a pool to its Envs: at once if it was deleted or changed, and with a delay if it was created, most often by its Env, or
-// only its counts changed.
+// poolHandler maps a pool to its Envs. It enqueues them immediately if the pool was deleted or changed. It delays them if only its counts
+// changed, or if the pool was created, most often by its Env.
 func poolHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q controllers.Queue) { enqueue(q, settleDelay, e.Object) },
@@ -176,8 +176,8 @@ func onlyStatusChanged(before, after client.Object) bool {
 		})
 }
 
-// enqueue adds the Envs of the pools' labels and owner references. The pool's former state counts as well; because a label may
-// have been changed by hand.
+// enqueue adds the Envs of the pools' labels and owner references. Callers also pass a pool's former state, because a label may have been
+// changed by hand.
 func enqueue(q controllers.Queue, delay time.Duration, pools ...client.Object) {
 	for _, pool := range pools {
 		for _, name := range envNames(pool) {
@@ -199,7 +199,7 @@ func envNames(pool client.Object) []string {
 	return names
 }
 
-// namesType reports whether the Env, where it concerns this cluster, names an instance type.
+// namesType reports whether the Env's defaults or local members name an instance type.
 func namesType(env *v1alpha1.SandboxEnv, clusterID string) bool {
 	return env.Spec.Defaults != nil && env.Spec.Defaults.InstanceType != "" ||
 		slices.ContainsFunc(env.MembersOf(clusterID), func(m *v1alpha1.EnvClusterMember) bool { return m.Config.InstanceType != "" })

@@ -24,9 +24,8 @@ func stateOf(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.S
 	}
 }
 
-// saturated reports whether a member cannot grow: its last attempt was refused recently, or it, or its group's part in this
-// cluster, is at its ceiling. Other clusters' parts of the group are ignored; because no decision reads their segments from an
-// Env.
+// saturated reports whether a member cannot grow: its last attempt was refused recently, or the member or the local part of its group is at
+// its maximum. Other clusters' parts of the group do not count, because no decision reads their segments from an Env.
 func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
 	if saturatedUntil(o, member, pool) != nil {
 		return true
@@ -47,8 +46,8 @@ func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1
 	return held >= int64(*group.MaxReplicas)
 }
 
-// saturatedUntil mirrors the autoscaler's status: until when the last attempt to grow the pool, which was not fully admitted,
-// prevents another; nil if nothing does. It is a time for users and for state. A member at its ceiling is saturated without one.
+// saturatedUntil returns the end of the cooldown after the last attempt to grow the pool, if that was not fully admitted, else nil. It
+// mirrors the autoscaler's status, for users and for the member's state. A member at its maximum is saturated without such a time.
 func saturatedUntil(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) *metav1.Time {
 	found, group := pool.Status.AutoScaling, o.Env.ScalingGroup(member.Config.ScalingGroup)
 	if found == nil || found.LastScaleUpAttemptTime == nil || group == nil || !group.Enabled {

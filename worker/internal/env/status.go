@@ -52,7 +52,7 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	if p.verb == verbAdmit || p.verb == verbTakeBack {
 		observed.DesiredReplicas = p.replicas
 	}
-	// Another owner's pool of the same name is not this member's.
+	// A pool of that name with another owner is not this member's.
 	if pool == nil {
 		return observed
 	}
@@ -64,9 +64,9 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	return observed
 }
 
-// total sums up all segments: the local one as just computed, the others as the sync path wrote them, with the groups that their
-// owners have. Where an earlier release wrote no group, the spec segment in this Env says it. A member whose group this Env does
-// not name at all counts in the Env's sums and in no group's; because other clusters must not make the list long (I14).
+// total sums up all segments: the local one as just computed, and the others with the groups that the sync path wrote. Where an earlier
+// release wrote no group, the group comes from this Env's spec. If this Env does not name a member's group at all, the member counts in the
+// Env's sums and in no group's, because other clusters must not make the list long (I14).
 func (r *report) total(o *observation) {
 	groups, known := map[string]*v1alpha1.EnvScalingGroupStatus{}, groupsOf(o.Env)
 	group := func(name string) *v1alpha1.EnvScalingGroupStatus {
@@ -107,7 +107,7 @@ func (r *report) total(o *observation) {
 	}
 }
 
-// groupsOf are the scaling groups that an Env names.
+// groupsOf returns the set of scaling groups that an Env names.
 func groupsOf(env *v1alpha1.SandboxEnv) map[string]bool {
 	named := map[string]bool{}
 	if env.Spec.Autoscaling != nil {
@@ -134,8 +134,8 @@ func groupNames(env *v1alpha1.SandboxEnv, clusterID string) map[string]string {
 	return names
 }
 
-// written reports whether the status already contains the report. The API server chooses the order of lists, and a new
-// lastSnapshotTime alone is no change.
+// written reports whether the status already contains the report. It ignores the order of lists, which the API server chooses, and
+// lastSnapshotTime.
 func (r *report) written(status *v1alpha1.SandboxEnvStatus) bool {
 	if status.MemberCount != r.members || status.DesiredReplicas != r.desired ||
 		status.RunningReplicas != r.run || status.IdleReplicas != r.unused {
@@ -169,7 +169,7 @@ func byKey[T any](list []T, key func(T) string) map[string]T {
 	return m
 }
 
-// document is the body of the status write. It contains counts of 0; because an apply removes what it leaves out, and a column
+// document returns the body of the status write. It contains zero counts, because an apply removes what it leaves out, and a printed column
 // would be empty.
 func (r *report) document(env *v1alpha1.SandboxEnv, now time.Time) (map[string]any, error) {
 	members := make([]any, 0, len(r.segment.ObservedMembers))
@@ -204,7 +204,7 @@ func (r *report) document(env *v1alpha1.SandboxEnv, now time.Time) (map[string]a
 	return map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),
 		"kind":       v1alpha1.SandboxEnvOwnerKind,
-		// With the uid, an apply to a deleted Env is a conflict; without it, the apply would create the Env again.
+		// With the uid, applying to a deleted Env is a conflict. Without it, the apply would create the Env again.
 		"metadata": map[string]any{"name": env.Name, "namespace": env.Namespace, "uid": string(env.UID)},
 		"status": map[string]any{
 			"clusters": []any{map[string]any{
