@@ -31,23 +31,23 @@ import (
 	"navix.sh/atoll/worker/internal/segments"
 )
 
-// Claims hands out sandboxes.
+// Claims serves claims.
 type Claims interface {
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
-	// Decline refuses a claim with a key for which there is no room.
+	// Decline refuses a claim with a key because there is no room for it.
 	Decline(c claim.Claim, why *problem.Error) error
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Withdraw(keyHash string, attempt int32) error
 	segments.Claims
-	// Keys lists the holders of the hub's keys; AllKeys also those whose sandbox has ended.
+	// Keys lists the holders of the hub's keys. AllKeys includes those whose sandbox has ended.
 	Keys() []*federationv1.KeyHolder
 	AllKeys() []*federationv1.KeyHolder
-	// LateWrites counts holders that have appeared and that this leader did not write: Keys is to be sent again.
+	// LateWrites counts holders that appeared without a write of this leader. When it grows, Keys must be sent again.
 	LateWrites() uint64
 }
 
-// Sandboxes manages them.
+// Sandboxes manages sandboxes.
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
@@ -56,28 +56,28 @@ type Sandboxes interface {
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
-	// Feed sends the sandboxes of a namespace and a team, and then what changes, until ctx or the term ends.
+	// Feed sends the sandboxes of a namespace and a team, and then their changes, until ctx or the term ends.
 	Feed(ctx context.Context, namespace, team string, send func(*federationv1.SandboxChanges) error) error
-	// Abandon ends a sandbox that was returned to no caller, however long that takes.
+	// Abandon ends a sandbox that no caller has received, and retries for as long as that takes.
 	Abandon(id string)
-	// DistrustActivity keeps sandboxes whose activity was lost with an etcd that was restored from a backup.
+	// DistrustActivity keeps alive sandboxes whose activity was lost when etcd was restored from a backup.
 	DistrustActivity()
-	// TakeEnded returns the oldest unacknowledged records, and the number to acknowledge them by.
+	// TakeEnded returns the oldest unacknowledged records, and the batch number that acknowledges them.
 	TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox)
 	AckEnded(batch uint64)
-	// StopRecording leaves what ends from now on to the next leader.
+	// StopRecording leaves the recording of sandboxes that end from now on to the next leader.
 	StopRecording()
-	// OnEnded calls back for each new record. The callback does not block.
+	// OnEnded registers a callback for each new record. The callback must not block.
 	OnEnded(more func())
 }
 
 // Inventory is the index over the cluster's Pods.
 type Inventory interface {
-	// SetIncarnation lets the worker serve claims.
+	// SetIncarnation starts to serve claims.
 	SetIncarnation(n uint64)
-	// Suspend stops that for the rest of this term.
+	// Suspend stops serving claims for the rest of this term.
 	Suspend()
-	// Serving reports whether claims are served, and so whether Keys is complete.
+	// Serving reports whether claims are served. Keys is complete only then.
 	Serving() bool
 	// SetBack is closed once it is known that etcd was restored from a backup.
 	SetBack() <-chan struct{}
@@ -86,7 +86,7 @@ type Inventory interface {
 	segments.Inventory
 }
 
-// Envs recreates members of Envs.
+// Envs refreshes members of Envs.
 type Envs interface {
 	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
@@ -96,15 +96,15 @@ type Catalog interface {
 	Catalog(ctx context.Context, call *federationv1.CatalogCall) (*federationv1.CatalogResult, error)
 }
 
-// Rooms limit the growth of scaling groups to what the hub gives this cluster.
+// Rooms limit the growth of scaling groups to the cluster's share that the hub allots.
 type Rooms interface {
-	// Switch turns the limits on or off; Begin starts an incarnation, which has no rooms yet.
+	// Switch turns the limits on or off. Begin starts an incarnation, which has no rooms yet.
 	Switch(on bool)
 	Begin(incarnation uint64)
 	Allot(ctx context.Context, call *federationv1.AllotCall) (*federationv1.AllotResult, error)
 }
 
-// noRooms is for a worker that scales nothing.
+// noRooms is the Rooms of a worker that scales no groups.
 type noRooms struct{}
 
 func (noRooms) Switch(bool)  {}
@@ -123,23 +123,23 @@ type Foreign interface {
 type Options struct {
 	ClusterID string
 	Version   string
-	Host      string // of a worker outside of its cluster; empty: it runs inside
+	Host      string // of a worker that runs outside of its cluster, else empty
 	// Namespace of the ConfigMap atoll-worker-state.
 	Namespace string
-	// Hub is where to dial; without a target the agent maintains the incarnation and does nothing else.
+	// Hub is the address to dial. Without a target, the agent only maintains the incarnation.
 	Hub link.Dial
-	// Identity is what the hub issues to this cluster; nil: the certificate comes from files.
+	// Identity is the identity that the hub issues to this cluster. If it is nil, the certificate comes from files.
 	Identity Identity
 	Services
 	Inventory Inventory
-	// Outlooks of pools; nil where nothing scales them.
+	// Outlooks are those of pools; nil if no autoscaler runs.
 	Outlooks segments.Outlooks
 	Foreign  Foreign
-	// Paused reports whether another controller manages a pool, which then gets no claims; nil: none is.
+	// Paused reports whether another controller manages a pool, which then gets no claims; nil if there is none.
 	Paused func(*v1alpha1.SandboxPool) bool
-	// OnPausedChange registers f, which is called when the result of Paused may have changed; nil: it never changes.
+	// OnPausedChange registers a callback for possible changes of the result of Paused; nil if it never changes.
 	OnPausedChange func(f func())
-	// ReportSize is the maximum size of a chunk of a report in bytes; 0: what fits into a frame.
+	// ReportSize is the maximum size of a chunk of a report in bytes. 0 stands for the size that fits into a frame.
 	ReportSize int
 	Clock      clock.WithTicker
 	Traces     trace.TracerProvider  // nil: no spans
@@ -151,13 +151,13 @@ type Options struct {
 type Services struct {
 	Claims    Claims
 	Sandboxes Sandboxes
-	Reach     reach.Opener // nil: the hub cannot reach sandboxes here
-	// Kubernetes serves requests at the API server; nil: not for the hub's callers.
+	Reach     reach.Opener // nil if the hub cannot reach sandboxes here
+	// Kubernetes forwards requests to the API server; nil if the hub's callers may send none.
 	Kubernetes *kubeproxy.Proxy
-	// Envs recreates members; nil: the hub cannot request that here.
+	// Envs refreshes members; nil if the hub cannot request that here.
 	Envs    Envs
-	Catalog Catalog // nil: the hub cannot give this cluster a part of its catalogue
-	Rooms   Rooms   // nil where nothing scales groups
+	Catalog Catalog // nil if this cluster takes no part of the hub's catalogue
+	Rooms   Rooms   // nil if no groups are scaled
 }
 
 // Agent is the worker's end of the link.
@@ -174,7 +174,7 @@ type Agent struct {
 	store      incarnations
 	revision   revision
 	connected  atomic.Bool
-	ended      chan struct{} // has a token when there are new terminal records
+	ended      chan struct{} // has a token while there are new terminal records
 
 	acrossStreams
 	conversations atomic.Pointer[conversations] // of the current stream
@@ -186,26 +186,26 @@ type Agent struct {
 // leadership is one term of the worker as its cluster's leader.
 type leadership struct {
 	term        string
-	running     context.Context // of Start: what outlives a stream ends with it
+	running     context.Context // of Start; bounds work that outlives a stream
 	incarnation atomic.Uint64
 	ready       chan struct{} // closed when claims may be served
-	arming      sync.Mutex    // held while the incarnation that claims are served under changes
+	arming      sync.Mutex    // held while the incarnation of claims changes
 }
 
-// acrossStreams is the state that one stream hands to the next.
+// acrossStreams is the state that one stream passes on to the next.
 type acrossStreams struct {
 	sequence       uint64            // of the last report of this incarnation
-	reported       *segment.Snapshot // as of that report, if the hub has acknowledged it and nothing else was sent; nil: not known
+	reported       *segment.Snapshot // as of that report, if the hub acknowledged exactly that, else nil
 	streams        uint64            // of this term
 	recovers       bool              // the hub has lost claim keys
 	unacknowledged []*federationv1.Unacknowledged
-	ledger         atomic.Pointer[federationv1.LedgerMark] // the furthest that the hub has told; nil: none
+	ledger         atomic.Pointer[federationv1.LedgerMark] // the latest mark that the hub sent; nil without one
 	allotted       bool                                    // the hub divides maxReplicas, as stored
 	retired        []*conversations                        // of streams that ended for a new certificate
-	lockedOut      string                                  // hash of CAs that a hub sent which its certificate did not come from
+	lockedOut      string                                  // hash of the CAs from the hub that do not accept its own certificate
 }
 
-// New returns an Agent for a client that reads from informers, and a reader that does not.
+// New returns an Agent. cached reads from informers, live does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
 	if opts.Rooms == nil {
 		opts.Rooms = noRooms{}
@@ -242,14 +242,14 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 // Connected reports whether a hub accepts this cluster's reports.
 func (a *Agent) Connected() bool { return a.connected.Load() }
 
-// Incarnation returns the number of this leadership; 0 before Ready.
+// Incarnation returns the incarnation of this leadership, or 0 before it is stored.
 func (a *Agent) Incarnation() uint64 { return a.incarnation.Load() }
 
-// Ready is closed when claims may be served: the incarnation is stored, and the hub has said whether etcd was restored from a
-// backup, or has had the time to.
+// Ready is closed when claims may be served: the incarnation is stored, and the hub has said whether etcd was restored from a backup, or
+// the wait for it is over.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// arm lets the worker serve claims. Only the first call has an effect.
+// arm starts to serve claims. Only the first call has an effect.
 func (a *Agent) arm() {
 	a.arming.Lock()
 	defer a.arming.Unlock()
@@ -268,7 +268,7 @@ func (a *Agent) armed() bool {
 	}
 }
 
-// raise gives this term a higher incarnation than it began with. Before claims are served no other process has seen either.
+// raise gives this term a higher incarnation. Until claims are served, no other process has seen the old one.
 func (a *Agent) raise(n uint64) {
 	a.arming.Lock()
 	defer a.arming.Unlock()
@@ -295,11 +295,11 @@ func (a *Agent) awaitServing(ctx context.Context) bool {
 
 const (
 	servingPoll = 50 * time.Millisecond
-	// hubPatience is how long claims wait for the hub's report on etcd. A running hub takes milliseconds.
+	// hubPatience is how long claims wait for the hub's report on etcd. A running hub sends it within milliseconds.
 	hubPatience = 2 * time.Second
 )
 
-// setConnected notifies package sync of a change.
+// setConnected notifies package sync if the value changes.
 func (a *Agent) setConnected(connected bool) {
 	if a.connected.Swap(connected) != connected {
 		a.opts.Foreign.Connected(connected)

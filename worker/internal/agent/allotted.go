@@ -11,11 +11,11 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// allottedKey of stateConfigMap says whether the hub divides maxReplicas over clusters, so that a leader that starts while the hub is away
-// lets no group grow.
+// allottedKey of stateConfigMap stores whether the hub divides maxReplicas over clusters. A leader that starts while such a hub is away
+// then lets no group grow.
 const allottedKey = "allotments"
 
-// allot follows what a Welcome says of allotments. It is durable before the stream begins.
+// allot applies the allotments flag of a Welcome. It stores the flag before the stream begins.
 func (a *Agent) allot(ctx context.Context, on bool) error {
 	if a.allotted != on {
 		if err := a.store.keepAllotted(ctx, on); err != nil {
@@ -28,7 +28,7 @@ func (a *Agent) allot(ctx context.Context, on bool) error {
 	return nil
 }
 
-// loadAllotted continues with what the last leader was told. A worker without a hub is limited by nothing.
+// loadAllotted applies the flag that the last leader stored. A worker without a hub has no limits.
 func (a *Agent) loadAllotted(ctx context.Context) (err error) {
 	if a.allotted, err = a.store.loadAllotted(ctx); err == nil {
 		a.opts.Rooms.Switch(a.allotted && a.opts.Hub.Target != "")

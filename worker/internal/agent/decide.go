@@ -2,8 +2,8 @@
 
 package agent
 
-// decideFloor returns whether the incarnation of this term must be raised, given the highest that the hub has seen, and if so the
-// number that the new one must exceed.
+// decideFloor returns whether this term's incarnation must be raised, given the highest one that the hub has seen. If so, the new number
+// must exceed floor.
 func decideFloor(own uint64, ownTerm string, highest uint64, highestTerm string) (floor uint64, raise bool) {
 	if highest < own || highest == own && highestTerm == ownTerm {
 		return 0, false

@@ -24,31 +24,31 @@ import (
 )
 
 const (
-	// maxClaims bounds the claims under way: a queue refuses before that, unless several are full. maxCalls bounds all other
+	// maxClaims bounds the claims under way. A queue refuses claims before that, unless several queues are full. maxCalls bounds all other
 	// calls, so that waiting claims cannot keep them out: claims wait for releases.
 	maxClaims = 4 * claim.DefaultQueueCapacity
 	maxCalls  = 4096
-	// defaultTimeout is for a dispatch without a timeout.
+	// defaultTimeout applies to a dispatch without a timeout.
 	defaultTimeout = 2 * time.Minute
-	// claimGrace is how much longer than the dispatch's timeout a claim is waited for; because it ends by itself at the timeout, and
-	// its error says what it waited for. The hub waits longer than that.
+	// claimGrace is how long a claim may exceed the dispatch's timeout. The claim ends by itself at the timeout, with an error that says what
+	// it waited for. The hub waits longer than that.
 	claimGrace     = time.Second
 	releaseTimeout = 30 * time.Second
 )
 
-// answeredDispatch is a dispatch with its answer.
+// answeredDispatch is a dispatch and its answer.
 type answeredDispatch struct {
 	dispatch *federationv1.Dispatch
 	answer   *federationv1.Answer
 }
 
-// unheard reports whether the answer hands out a sandbox that no caller will ask for again.
+// unheard reports whether the answer is of a claim without a key and has a sandbox. If it is lost, no caller asks for the sandbox again.
 func (o answeredDispatch) unheard() bool {
 	c := o.dispatch.GetClaim()
 	return c != nil && c.GetKeyHash() == "" && o.answer.GetSandbox() != nil
 }
 
-// maybeTaken reports whether a Pod may have been taken, which a report must then cover.
+// maybeTaken reports whether the claim may have taken a Pod. A report must then cover it.
 func (o answeredDispatch) maybeTaken() bool {
 	return o.answer.GetSandbox() != nil || o.answer.GetDisposition() == federationv1.Disposition_UNCLEAR
 }
@@ -69,13 +69,13 @@ func (s slots) of(d *federationv1.Dispatch) chan struct{} {
 
 func (s slots) taken() int { return len(s.claims) + len(s.calls) }
 
-// leavers end the claims of a stream whose callers have left. It holds the claims without a key that are under way.
+// leavers holds the claims without a key that are under way on a stream, and cancels those whose callers have left.
 type leavers struct {
 	mu    sync.Mutex
 	under map[uint64]context.CancelFunc
 }
 
-// add is called before the next frame is read, so that a message that a caller has left always finds its claim. done removes it.
+// add registers a claim; done removes it. It is called before the next frame is read, so that a Leave message always finds its claim.
 func (l *leavers) add(ctx context.Context, d *federationv1.Dispatch) (claim context.Context, done func()) {
 	if c := d.GetClaim(); c == nil || c.GetKeyHash() != "" {
 		return ctx, func() {}
@@ -105,8 +105,8 @@ func (l *leavers) leave(dispatches []uint64) {
 	}
 }
 
-// dispatch confirms a dispatch and starts it. The dispatch ends with its stream, and so does its slot. A claim with a key
-// continues in package claim, where the next call with the key joins it.
+// dispatch sends the receipt of a dispatch and starts its call. The dispatch and its slot end with the stream. A claim with a key continues
+// in package claim, where the next call with the key joins it.
 func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}
 	select {
@@ -120,7 +120,7 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	select {
 	case slots <- struct{}{}:
 	default:
-		u.deliver(ctx, answeredDispatch{d, a.tooMany(d)}) // not in a goroutine, because there are enough of them
+		u.deliver(ctx, answeredDispatch{d, a.tooMany(d)}) // in this goroutine, because there are already enough
 		return nil
 	}
 	waited, done := u.leavers.add(ctx, d)
@@ -136,7 +136,7 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	return nil
 }
 
-// deliver passes an answer to the stream. If the stream has ended, it ends the sandbox that no caller gets.
+// deliver passes an answer to the stream. If the stream has ended, deliver releases the sandbox, which no caller receives.
 func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 	select {
 	case u.answers <- o:
@@ -147,7 +147,7 @@ func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 	}
 }
 
-// answer is called by send. An answer that failed to be sent reached no caller.
+// answer sends an answer; send calls it. If it fails, no caller has received the answer, and the sandbox is released.
 func (u *uplink) answer(ctx context.Context, o answeredDispatch) (err error) {
 	if c := o.dispatch.GetClaim(); c != nil && o.maybeTaken() {
 		r := c.GetRequest()
@@ -180,7 +180,7 @@ func (a *Agent) takeBack(o answeredDispatch) {
 	}
 }
 
-// carryOut returns exactly one answer.
+// carryOut carries out a dispatch and returns exactly one answer.
 func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer *federationv1.Answer) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -196,7 +196,7 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	if stale := a.stale(d); stale != nil {
 		return stale
 	}
-	if d.GetCall() == nil { // of a newer hub
+	if d.GetCall() == nil { // from a newer hub
 		return failed(d, federationv1.Disposition_REFUSED, problem.New(problem.Unimplemented, "this worker does not know the call"))
 	}
 	timeout := defaultTimeout
@@ -210,7 +210,7 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	if d.GetClaim() != nil {
-		// The claim may wait for longer than this worker runs.
+		// The claim may wait for longer than this worker lives.
 		defer context.AfterFunc(a.ending.begun, cancel)()
 	}
 	answer, err := a.call(ctx, d, timeout)
@@ -298,7 +298,7 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 	}
 }
 
-// stale returns the answer to a call for another incarnation, nil for a call for this one.
+// stale returns the answer to a call for another incarnation, or nil if the call is for this one.
 func (a *Agent) stale(d *federationv1.Dispatch) *federationv1.Answer {
 	own := a.Incarnation()
 	if d.GetIncarnation() == own {
@@ -308,8 +308,8 @@ func (a *Agent) stale(d *federationv1.Dispatch) *federationv1.Answer {
 		problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))
 }
 
-// tooMany returns the answer to a call for which there is no room. A claim with a key may already wait here, from before a stream
-// broke: a refusal would send it to another cluster while it continues here (I2).
+// tooMany returns the answer to a call beyond the bound. A claim with a key may already wait here since before a stream broke. A refusal
+// would send it to another cluster while it continues here (I2).
 func (a *Agent) tooMany(d *federationv1.Dispatch) *federationv1.Answer {
 	c := d.GetClaim()
 	if c == nil {
@@ -331,7 +331,7 @@ func failed(d *federationv1.Dispatch, disposition federationv1.Disposition, err 
 	return &federationv1.Answer{
 		Id:          d.GetId(),
 		Disposition: disposition,
-		Error: &federationv1.Error{ // invalid text that a message quotes must not block the answer
+		Error: &federationv1.Error{ // invalid UTF-8 in a message must not block the answer
 			Code: st.GetCode(), Message: strings.ToValidUTF8(st.GetMessage(), "\uFFFD"), Details: st.GetDetails()},
 	}
 }

@@ -13,12 +13,12 @@ import (
 
 // endedOutbox sends terminal records in batches, and repeats each batch until the hub has stored it.
 type endedOutbox struct {
-	batch  uint64 // under way; 0: none
+	batch  uint64 // under way; 0 if none is
 	sentAt time.Time
 }
 
-// next returns the batch to send now, or nil. A batch that is sent again may have grown, and then has another number. The
-// acknowledgement of the old number covers what was in it.
+// next returns the batch to send now, or nil. A batch that is sent again may have grown, and then has another number. The acknowledgement
+// of the old number covers the records that were in it.
 func (e *endedOutbox) next(now time.Time, sandboxes Sandboxes) *federationv1.Ended {
 	if e.batch != 0 && now.Sub(e.sentAt) < endedResend {
 		return nil

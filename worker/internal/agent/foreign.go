@@ -11,8 +11,8 @@ import (
 
 var errForeignGap = errors.New("a message about other clusters is missing")
 
-// foreign passes each message on once. A missing message may contain what no later message repeats, so the stream starts again
-// with a complete state.
+// foreign passes each message on exactly once. A missing message may contain data that no later message repeats. It is therefore an error,
+// which restarts the stream with a complete state.
 func (u *uplink) foreign(f *federationv1.Foreign) error {
 	if number := f.GetNumber(); number != 0 {
 		switch {

@@ -20,8 +20,7 @@ import (
 const (
 	protocol         = 1
 	defaultHeartbeat = 3 * time.Second
-	// Bounds of the interval that a hub may ask for: heartbeats must neither keep the worker busy nor be so rare that the hub
-	// takes it for dead.
+	// These bound the interval that a hub may ask for. More heartbeats would keep the worker busy; with fewer the hub would consider it dead.
 	minHeartbeat, maxHeartbeat = 100 * time.Millisecond, 10 * time.Second
 )
 
@@ -41,7 +40,7 @@ var errProtocol = errors.New("the hub does not speak this worker's protocol")
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
-// hello identifies the worker, as far as the certificate does not.
+// hello returns the worker's Hello. It identifies the worker beyond what the certificate shows.
 func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 	if a.clusterUID == "" {
 		ns := &corev1.Namespace{}
@@ -79,13 +78,13 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 	return hello, nil
 }
 
-// welcome is what a stream takes from the hub's Welcome.
+// welcome holds the settings that a stream takes from the hub's Welcome.
 type welcome struct {
 	interval time.Duration // of heartbeats
-	deltas   bool          // the hub has the view that the hello names
+	deltas   bool          // the hub has the view that the Hello names
 }
 
-// introduce covers Hello to Begin. It calls hear for each sign of a hub that has others report first.
+// introduce exchanges the messages from Hello to Begin. It calls hear for each heartbeat of a hub that lets other workers report first.
 func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federationv1.Hello, hear func()) (welcome, error) {
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
 		return welcome{}, broken(stream, err)
@@ -122,8 +121,8 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		if err != nil {
 			return welcome{}, err
 		}
-		// The number that the hub has seen may be that of a later leader. Under a higher number than its own, what is still under
-		// way here would look newer than the later leader's answers.
+		// The hub may have seen the number of a later leader. With a higher number, this worker's calls under way would look newer than the
+		// answers of that leader.
 		if a.armed() && !a.opts.Inventory.Serving() {
 			return welcome{}, errNotLeading
 		}
@@ -151,7 +150,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 	return out, nil
 }
 
-// broken returns why a Send failed: gRPC reports it only from Recv.
+// broken returns the cause of a failed Send, which gRPC reports only from Recv.
 func broken(stream link.Stream, err error) error {
 	for {
 		if _, cause := stream.Recv(); cause != nil {

@@ -12,28 +12,28 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// Identity is what this worker shows its hub, where the hub issues it.
+// Identity is the worker's identity that a hub issues.
 type Identity interface {
-	// Prepare gets one by an invitation, where that is needed. An error means that an attempt to attach is of no use.
+	// Prepare gets an identity by an invitation if one is needed. An error means that attaching would fail.
 	Prepare(ctx context.Context, hub link.Dial) error
-	// Ended takes the end of an attempt.
+	// Ended receives the error that ended an attempt to attach.
 	Ended(err error)
 	// Attached is called once the hub has accepted a stream.
 	Attached(ctx context.Context) error
-	// Trust is the hash of the CAs that are trusted; empty if the hub cannot change them.
+	// Trust returns the hash of the trusted CAs, or "" if the hub cannot change them.
 	Trust() string
-	// Replace trusts other CAs, if they accept the hub that has shown the chain.
+	// Replace replaces the trusted CAs, provided that the new ones accept the chain that the hub has shown.
 	Replace(ctx context.Context, trust *federationv1.Trust, hub []*x509.Certificate) error
 	// Due reports whether the hub should have asked for a renewal by now.
 	Due() bool
-	// Request returns a request for a certificate, Renew takes the certificate. After link.ErrNotStored Renew is called again.
+	// Request returns a certificate signing request. Renew stores the issued certificate; after link.ErrNotStored it is called again.
 	Request() (csr []byte, err error)
 	Renew(ctx context.Context, issued *federationv1.Certificate, hub []*x509.Certificate) error
 }
 
 var errFiles = errors.New("this worker's certificate comes from files, which the hub does not renew")
 
-// files are the identity of a worker whose certificate comes from files.
+// files is the identity of a worker whose certificate comes from files.
 type files struct{}
 
 func (files) Prepare(context.Context, link.Dial) error { return nil }
@@ -51,7 +51,7 @@ func (files) Renew(context.Context, *federationv1.Certificate, []*x509.Certifica
 	return errFiles
 }
 
-// Refusal implements what package link looks for in the error of a stream.
+// Refusal implements the interface that package link looks for in the error of a stream.
 func (r *refused) Refusal() link.Refusal {
 	switch r.Reason {
 	case "Forgotten", "Revoked":
@@ -62,25 +62,25 @@ func (r *refused) Refusal() link.Refusal {
 }
 
 const (
-	// identityPause is how often a stream checks whether its certificate should be renewed, and repeats a write that has failed.
+	// identityPause is the interval at which a stream checks whether its certificate is due for renewal, and repeats failed writes.
 	identityPause = time.Second
-	// askAgain is after how long a request without a response is repeated.
+	// askAgain is the time after which a request without a response is repeated.
 	askAgain = 30 * time.Second
-	// askedLately is for how long a request of the hub is answered by one that was sent already.
+	// askedLately is how long a sent request satisfies further requests of the hub.
 	askedLately = 2 * time.Second
-	// maxPapers bounds the frames about trust and certificates that wait; a hub sends few.
+	// maxPapers bounds the queued frames about trust and certificates, of which a hub sends few.
 	maxPapers = 8
 )
 
-// papers are the part of a stream that is about trust and certificates. It has a goroutine of its own, because it writes to the store.
+// papers is the part of a stream that handles trust and certificates. It has a goroutine of its own, because it writes to the store.
 type papers struct {
 	in       chan *federationv1.HubFrame
 	out      chan *federationv1.WorkerFrame
 	accepted chan struct{} // closed when the hub has accepted the stream
 
-	asked    time.Time                 // of the last request; zero: none waits
-	unstored *federationv1.Certificate // that could not be stored yet
-	renewed  bool                      // the stream ends, so that the next one shows another certificate
+	asked    time.Time                 // time of the pending request, else zero
+	unstored *federationv1.Certificate // the certificate that could not be stored yet
+	renewed  bool                      // the stream ends, and the next one shows the new certificate
 }
 
 func newPapers() papers {
@@ -89,7 +89,7 @@ func newPapers() papers {
 	}
 }
 
-// accept takes the first sign that the hub has accepted the stream. It belongs to the goroutine of send.
+// accept records that the hub has accepted the stream. Only the goroutine of send calls it.
 func (p *papers) accept() {
 	select {
 	case <-p.accepted:
@@ -98,7 +98,8 @@ func (p *papers) accept() {
 	}
 }
 
-// take is called by read, which must not wait. What does not fit the hub sends again on the next stream.
+// take queues a frame; read calls it and must not wait. A frame that does not fit is dropped, and the hub sends it again on the next
+// stream.
 func (p *papers) take(frame *federationv1.HubFrame) {
 	select {
 	case p.in <- frame:
@@ -106,8 +107,8 @@ func (p *papers) take(frame *federationv1.HubFrame) {
 	}
 }
 
-// keepIdentity handles papers until the stream ends. No failure of them ends the stream. It first stores that the hub has accepted the
-// certificate of this stream: after a renewal, the certificate in use is another one, which no hub has seen.
+// keepIdentity handles papers until the stream ends; their failures do not end the stream. It first stores that the hub has accepted the
+// certificate of this stream. After a renewal, the current certificate is another one, which no hub has seen.
 func (u *uplink) keepIdentity(ctx context.Context) error {
 	ticker := u.clock.NewTicker(identityPause)
 	defer ticker.Stop()
@@ -176,7 +177,7 @@ func (u *uplink) paper(ctx context.Context, frame *federationv1.HubFrame) error 
 	case *federationv1.HubFrame_Trust:
 		err := identity.Replace(ctx, body.Trust, hub)
 		if errors.Is(err, link.ErrLockedOut) && u.agent.lockedOut != body.Trust.GetHash() {
-			// The hub may show another certificate by now than when the stream began.
+			// The hub may show another certificate now than when the stream began.
 			u.agent.lockedOut = body.Trust.GetHash()
 			u.leave(link.ErrRenewed)
 		}
@@ -197,7 +198,7 @@ func (u *uplink) paper(ctx context.Context, frame *federationv1.HubFrame) error 
 	return nil
 }
 
-// renew takes a certificate that the hub has sent. One that could not be stored is kept; because the hub issues few, and this one is good.
+// renew stores a certificate that the hub has sent. If storing fails, renew keeps it for another try, because the hub issues few.
 func (u *uplink) renew(ctx context.Context, issued *federationv1.Certificate) error {
 	p := &u.papers
 	err := u.agent.opts.Identity.Renew(ctx, issued, link.HubChain(u.stream.Context()))
@@ -215,10 +216,10 @@ func (u *uplink) renew(ctx context.Context, issued *federationv1.Certificate) er
 	return nil
 }
 
-// leave ends the stream once the calls under way have ended, or take too long.
+// leave ends the stream when the calls under way have ended, or after partingTime.
 func (u *uplink) leave(why error) {
 	select {
 	case u.redirect <- why:
-	default: // it is leaving already
+	default: // already leaving
 	}
 }

@@ -22,7 +22,7 @@ const (
 	incarnationKey = "incarnation"
 )
 
-// errCorruptState is a state that cannot be read. An operator must look at it: a guess could break I1.
+// errCorruptState means that the stored state cannot be read. An operator must fix it; a guess could break I1.
 var errCorruptState = errors.New("the worker's state is corrupt")
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,verbs=create
@@ -35,7 +35,7 @@ type incarnations struct {
 	name   types.NamespacedName
 }
 
-// next persists and returns a number that is higher than all earlier ones and than floor.
+// next persists and returns a number that is higher than floor and all earlier ones.
 func (s incarnations) next(ctx context.Context, floor uint64) (uint64, error) {
 	var n uint64
 	// A conflict means that another process, which no longer leads, wrote in between.
@@ -78,8 +78,8 @@ func (s incarnations) raise(ctx context.Context, floor uint64) (uint64, error) {
 	return n, s.client.Update(ctx, state) // with the resourceVersion that was read
 }
 
-// parseIncarnation returns 0 for a missing key: the ConfigMap may hold other state already. Any other value must be a number that
-// next could have written.
+// parseIncarnation returns 0 if the key is missing, because the ConfigMap may already hold other state. Any other value must be a number
+// that next could have written.
 func parseIncarnation(data map[string]string) (uint64, error) {
 	text, ok := data[incarnationKey]
 	if !ok {

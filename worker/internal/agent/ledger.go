@@ -17,15 +17,15 @@ import (
 
 const (
 	ledgerKey  = "ledger"         // of stateConfigMap
-	commitsKey = "ledger-commits" // beside it; because workers of before read three fields
-	// keepLedgerEvery is how often the mark of the hub's ledger is stored, if it has changed. A successor remembers an older one, which
-	// still shows a ledger that was set back further.
+	commitsKey = "ledger-commits" // a key of its own, because earlier releases read exactly three fields
+	// keepLedgerEvery is how often the mark of the hub's ledger is stored if it has changed. A successor may read an older mark, which still
+	// detects a ledger that was set back further.
 	keepLedgerEvery = 5 * time.Minute
 	maxLedgerText   = 512
 )
 
-// remember takes a mark of the hub's ledger: the furthest, or that of a new ledger. One with a higher revision and fewer commits is of a
-// store that was set back.
+// remember keeps a mark of the hub's ledger if it is the latest, or of a new ledger. It ignores a mark with a higher revision and fewer
+// commits, because the store of that hub was set back.
 func (a *Agent) remember(mark *federationv1.LedgerMark) {
 	for mark != nil {
 		known := a.ledger.Load()
@@ -36,7 +36,7 @@ func (a *Agent) remember(mark *federationv1.LedgerMark) {
 	}
 }
 
-// keepLedger stores the mark from time to time, until ctx ends. What fails is tried again the next time.
+// keepLedger stores the mark periodically until ctx ends. A failed write is repeated the next time.
 func (a *Agent) keepLedger(ctx context.Context) error {
 	ticker := a.opts.Clock.NewTicker(keepLedgerEvery)
 	defer ticker.Stop()
@@ -78,7 +78,7 @@ func (s incarnations) keepLedger(ctx context.Context, mark *federationv1.LedgerM
 	return nil
 }
 
-// loadLedger returns the stored mark, nil if there is none that can be read.
+// loadLedger returns the stored mark, or nil if there is no readable one.
 func (s incarnations) loadLedger(ctx context.Context) (*federationv1.LedgerMark, error) {
 	state := &corev1.ConfigMap{}
 	if err := s.reader.Get(ctx, s.name, state); err != nil {
@@ -87,7 +87,7 @@ func (s incarnations) loadLedger(ctx context.Context) (*federationv1.LedgerMark,
 	return withCommits(parseLedger(state.Data[ledgerKey]), state.Data[commitsKey]), nil
 }
 
-// withCommits adds the stored number of commits, if there is one that can be read. The hub drops one that is not of the same mark.
+// withCommits adds the stored number of commits if it is readable. The hub drops a number that belongs to another mark.
 func withCommits(mark *federationv1.LedgerMark, text string) *federationv1.LedgerMark {
 	fields := strings.Fields(text)
 	if mark == nil || len(fields) != 2 || len(text) > maxLedgerText {

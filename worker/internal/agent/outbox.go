@@ -21,9 +21,9 @@ const (
 	perItem = 8
 )
 
-// outbox is what one stream has reported. Sequences continue across the streams of an incarnation.
+// outbox builds the reports of one stream. Sequences continue across the streams of an incarnation.
 type outbox struct {
-	chunk    int    // bytes; 0: chunkSize
+	chunk    int    // bytes, or 0 for chunkSize
 	sequence uint64 // of the last report that was built
 	acked    uint64
 	reported segment.Snapshot
@@ -47,7 +47,7 @@ func (o *outbox) ack(sequence uint64) {
 	}
 }
 
-// delta returns a report of what differs from the last one. It returns nil if nothing does and nothing was promised.
+// delta returns a report of the differences from the last one. It returns nil if there are none and no report was promised.
 func (o *outbox) delta(d segment.Delta) []*federationv1.Report {
 	d = o.reported.Apply(d)
 	if d.Empty() && !o.promised {
@@ -56,13 +56,13 @@ func (o *outbox) delta(d segment.Delta) []*federationv1.Report {
 	return o.report(false, d, nil)
 }
 
-// complete returns a report of everything.
+// complete returns a report of all segments.
 func (o *outbox) complete(all []*segment.Segment, keys []*federationv1.KeyHolder) []*federationv1.Report {
 	o.reported = segment.Snapshot{}
 	return o.report(true, o.reported.Apply(segment.Delta{Changed: all}), keys)
 }
 
-// resume returns a report of what differs from the view that the hub has already, with the whole key index.
+// resume returns a report of the differences from the view that the hub has, with the whole key index.
 func (o *outbox) resume(all []*segment.Segment, keys []*federationv1.KeyHolder) []*federationv1.Report {
 	var now segment.Snapshot
 	now.Apply(segment.Delta{Changed: all})
@@ -75,7 +75,7 @@ func (o *outbox) resume(all []*segment.Segment, keys []*federationv1.KeyHolder) 
 	return chunks
 }
 
-// report cuts a report into chunks, at least one.
+// report splits a report into chunks, at least one.
 func (o *outbox) report(complete bool, d segment.Delta, keys []*federationv1.KeyHolder) []*federationv1.Report {
 	o.sequence++
 	o.promised = false

@@ -16,17 +16,17 @@ import (
 	"navix.sh/atoll/worker/internal/disposition"
 )
 
-// conversations are the tunnels of the hub's callers, over one stream.
+// conversations are the tunnels of the hub's callers over one stream.
 type conversations struct {
 	tunnels *link.Tunnels
 	joined  sync.WaitGroup
 
-	mu   sync.Mutex // guards over against conversations that are just beginning
+	mu   sync.Mutex // guards over against starting conversations
 	over bool
-	idle chan struct{} // closed when retired conversations have ended by themselves
+	idle chan struct{} // closed when retired conversations have ended on their own
 }
 
-// join runs a conversation. It returns false once the stream is over.
+// join runs a conversation. It returns false if the stream is over.
 func (c *conversations) join(carry func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *conversations) join(carry func()) bool {
 	return true
 }
 
-// retire takes no more conversations. Those that are under way go on; their connection closes with the last one.
+// retire stops new conversations. Those under way continue; their connection closes with the last one.
 func (c *conversations) retire() {
 	c.mu.Lock()
 	c.over = true
@@ -74,8 +74,8 @@ func (c *conversations) end() error {
 
 var errStreamOver = problem.New(problem.Unavailable, "the stream to the hub has ended").WithRetryAfter(time.Second)
 
-// reachOver lets the hub's callers reach sandboxes while a stream lasts. end stops that, and ends their conversations; but for those of a
-// stream that ends for a new certificate, which go on with the next stream.
+// reachOver lets the hub's callers reach sandboxes while a stream lasts. end stops that and ends their conversations. If the stream ends
+// for a new certificate, its conversations continue alongside the next stream.
 func (a *Agent) reachOver(hub federationv1.LinkClient) (end func(why error)) {
 	c := &conversations{tunnels: a.opts.Hub.NewTunnels(hub)}
 	a.conversations.Store(c)
@@ -90,7 +90,7 @@ func (a *Agent) reachOver(hub federationv1.LinkClient) (end func(why error)) {
 	}
 }
 
-// endConversations ends those of a stream, and of the streams before it.
+// endConversations ends the given conversations and the retired ones.
 func (a *Agent) endConversations(of ...*conversations) {
 	for _, c := range append(a.retired, of...) {
 		if err := c.end(); err != nil {
@@ -100,7 +100,7 @@ func (a *Agent) endConversations(of ...*conversations) {
 	a.retired = nil
 }
 
-// reach opens a conversation with a sandbox, and the tunnel that the hub waits for. The conversation continues after the answer.
+// reach opens a sandbox's end of a conversation and the tunnel that the hub waits for. The conversation continues after the answer.
 func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
 	c := a.conversations.Load()
 	switch {
@@ -130,7 +130,7 @@ func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
 	return errStreamOver
 }
 
-// watch opens the tunnel that the hub waits for, and sends changes of sandboxes over it after the answer.
+// watch opens the tunnel that the hub waits for. After the answer, it sends changes of sandboxes through it.
 func (a *Agent) watch(ctx context.Context, call *federationv1.WatchCall) error {
 	c := a.conversations.Load()
 	if c == nil {
@@ -151,7 +151,7 @@ func (a *Agent) watch(ctx context.Context, call *federationv1.WatchCall) error {
 	return errStreamOver
 }
 
-// kubernetes opens the tunnel that the hub waits for, and serves the request that comes over it at the API server after the answer.
+// kubernetes opens the tunnel that the hub waits for. After the answer, it forwards the request from the tunnel to the API server.
 func (a *Agent) kubernetes(ctx context.Context, call *federationv1.KubernetesCall) error {
 	c := a.conversations.Load()
 	switch {
@@ -177,7 +177,7 @@ func (a *Agent) kubernetes(ctx context.Context, call *federationv1.KubernetesCal
 	return errStreamOver
 }
 
-// dispositionOf returns what an error means for where a claim may go next. For other calls an error is final.
+// dispositionOf maps an error to where a claim may go next. For calls that are not about claims, an error is final.
 func dispositionOf(d *federationv1.Dispatch, err error) federationv1.Disposition {
 	if d.GetReach() != nil || d.GetWatch() != nil || d.GetKubernetes() != nil || d.GetRefresh() != nil {
 		return federationv1.Disposition_DONE

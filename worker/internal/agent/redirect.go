@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// partingPause is how often a redirected stream checks for calls under way, and partingTime how long it stays for them. A claim
-	// without a key that takes longer moves to another stream by its sandbox's release, as when a stream breaks.
+	// partingPause is how often a redirected stream checks for calls under way, and partingTime how long it waits for them. If a claim without
+	// a key takes longer, its sandbox is released and the claim moves to another stream, as when a stream breaks.
 	partingPause = 50 * time.Millisecond
 	partingTime  = 2 * time.Second
 )
 
-// parting is the end of a stream whose replica asked to attach to another one, or that another certificate replaces. The zero value is
-// a stream that stays.
+// parting is the end of a stream that the hub redirected to another replica, or that ends for a new certificate. The zero value is a stream
+// that stays.
 type parting struct {
 	reason error
 	until  time.Time
@@ -47,10 +47,10 @@ func (p *parting) tick() <-chan time.Time {
 	return p.ticker.C()
 }
 
-// over reports whether the stream can end: no call is under way, or they take too long.
+// over reports whether the stream can end: no call is under way, or the time is up.
 func (p *parting) over(now time.Time, under int) bool { return under == 0 || !now.Before(p.until) }
 
-// wrap makes the end of such a stream known to package link.
+// wrap adds the reason of the parting to an error, for package link.
 func (p *parting) wrap(err error) error {
 	if p.ticker == nil || err == nil {
 		return err
@@ -58,7 +58,7 @@ func (p *parting) wrap(err error) error {
 	return fmt.Errorf("%w (%w)", p.reason, err)
 }
 
-// redirected is the reason of a stream whose replica asked to attach to another one.
+// redirected returns the reason of a stream that the hub redirected to another replica.
 func redirected(by *federationv1.Redirect) error {
 	return fmt.Errorf("%w: %s", link.ErrRedirected, validate.Clip(by.GetReason()))
 }

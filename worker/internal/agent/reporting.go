@@ -14,27 +14,27 @@ import (
 
 const (
 	coalesce = 100 * time.Millisecond
-	// indexPause is the first pause between two key indexes for late writes, each of which costs the hub a look at every key. It doubles up to
-	// maxIndexPause; because a user who may edit Pods can make sandboxes appear (I14).
+	// indexPause is the first pause between two key indexes for late writes. The pause doubles up to maxIndexPause. Each index makes the hub
+	// check every key, and a user who may edit Pods can make sandboxes appear (I14).
 	indexPause    = 30 * time.Second
 	maxIndexPause = 10 * time.Minute
 )
 
-// reporting is how far the reports of a stream have come.
+// reporting is the state of a stream's reports.
 type reporting struct {
 	out      outbox
-	pending  map[segment.Key]*segment.Segment // checked and not reported yet; nil: gone
+	pending  map[segment.Key]*segment.Segment // changes not reported yet; nil: removed
 	flushAt  clock.Timer                      // nil while nothing waits
-	complete bool                             // the next report is to be complete
-	resume   bool                             // the hub has what is reported: the next report is of the differences, with the key index
+	complete bool                             // the next report must be complete
+	resume   bool                             // the next report has the differences from out.reported, and the key index
 	covered  uint64                           // how many late writes the last key index covers
-	indexAt  time.Time                        // when one may be sent for their sake
-	pause    time.Duration                    // after the last one that was
+	indexAt  time.Time                        // when the next index for late writes may be sent
+	pause    time.Duration                    // the pause before indexAt
 	chunks   []*federationv1.Report           // of the report that is being sent
 	sent     struct{ sequence, digest uint64 }
 }
 
-// keepReported remembers, for the next stream of this term, what the hub has acknowledged; nothing if it may have more or less than that.
+// keepReported keeps the reported state for the next stream of this term. It keeps nothing if the hub may have more or less than that.
 func (u *uplink) keepReported() {
 	u.agent.sequence, u.agent.reported = u.out.sequence, nil
 	if whole := !u.complete && !u.resume && len(u.chunks) == 0; whole && u.out.acked == u.out.sequence {
@@ -42,7 +42,7 @@ func (u *uplink) keepReported() {
 	}
 }
 
-// lookForLateWrites has the next report contain the key index if sandboxes have appeared that this leader did not write.
+// lookForLateWrites adds the key index to the next report if sandboxes have appeared that this leader did not write.
 func (u *uplink) lookForLateWrites(ctx context.Context) error {
 	now := u.clock.Now()
 	if u.agent.opts.Claims.LateWrites() == u.covered || now.Before(u.indexAt) {
@@ -73,7 +73,7 @@ func (u *uplink) disarm() {
 	}
 }
 
-// collect checks the marked Envs, and reports at once if there is an edge.
+// collect checks the marked Envs, and reports immediately if there is an edge.
 func (u *uplink) collect(ctx context.Context) error {
 	urgent, err := u.look(ctx)
 	if err != nil {
@@ -100,13 +100,13 @@ func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
 	return urgent, nil
 }
 
-// flush reports what is pending, if there is credit. If not, the next acknowledgement calls it again.
+// flush reports pending changes if there is credit. Without credit, the next acknowledgement triggers it again.
 func (u *uplink) flush(ctx context.Context) error {
 	if !u.out.ready() || len(u.chunks) > 0 {
 		return nil
 	}
 	u.disarm()
-	// Newer marks are checked as well, because an answer may have promised them.
+	// Check newer marks as well, because an answer may have promised them.
 	if _, err := u.look(ctx); err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func deltaOf(pending map[segment.Key]*segment.Segment) segment.Delta {
 	return d
 }
 
-// cover names a report that counts all effects so far. It precedes the answer where possible: a hub that has the count of an
-// earlier report and still waits for the one that covers the claim would subtract the Pod twice.
+// cover returns the sequence of a report that includes all effects so far. The report precedes the answer where possible. Otherwise the hub
+// would subtract the Pod twice: in the count of an earlier report, and for the claim until its covering report arrives.
 func (u *uplink) cover(ctx context.Context) (sequence uint64, err error) {
 	if u.complete || u.resume || len(u.chunks) > 0 || !u.out.ready() {
 		u.arm()
@@ -178,7 +178,7 @@ func (u *uplink) nextChunk(ctx context.Context) error {
 	return u.goOn(ctx)
 }
 
-// goOn reports what has waited for the end of a report, or for credit.
+// goOn reports changes that waited for the end of a report, or for credit.
 func (u *uplink) goOn(ctx context.Context) error {
 	if u.complete || u.resume {
 		return u.flush(ctx)

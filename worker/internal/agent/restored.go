@@ -24,20 +24,20 @@ import (
 
 const (
 	revisionInterval = time.Second
-	// revisionHurry is the interval while the API server does not respond. After a restart it may have another etcd behind it,
-	// and each write raises that revision towards the old one.
+	// revisionHurry is the interval while the API server does not respond. It may come back with another etcd, and each write then raises that
+	// etcd's revision towards the old one.
 	revisionHurry   = 100 * time.Millisecond
 	revisionTimeout = 10 * time.Second
 	replacePause    = time.Second
 )
 
-// errRestored ends this term, and the process: its caches, its index and its expectations describe a state that no longer exists.
+// errRestored ends this term and the process, because its caches, index and expectations describe a state that no longer exists.
 var errRestored = errors.New("etcd was set back to an earlier state")
 
-// revision is the last revision of etcd that was read. Only one read runs at a time: if two responses overtake each other, the
-// later one could look like a step back.
+// revision is the highest revision of etcd that was read. Only one read runs at a time: if two responses overtook each other, the later one
+// could look like a step back.
 type revision struct {
-	asking  chan struct{} // one token: its holder reads; a waiter may abandon its wait
+	asking  chan struct{} // holds the token of the reader; a waiter may give up
 	highest atomic.Uint64
 }
 
@@ -91,7 +91,7 @@ func (a *Agent) watchRevision(ctx context.Context) error {
 	}
 }
 
-// nextRevision reads the revision after a while, unless the inventory detects a restore before.
+// nextRevision reads the revision after a pause, unless the inventory detects a restore first.
 func (a *Agent) nextRevision(ctx context.Context, after time.Duration) error {
 	timer := a.opts.Clock.NewTimer(after)
 	defer timer.Stop()
@@ -123,11 +123,11 @@ func (a *Agent) afterRestore(ctx context.Context) error {
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
 
-// replaceIdle deletes all idle Pods, which their pools then replace. After a restore of etcd, a Pod that looks idle may have been
-// handed out in the time that was lost (I1). So may a Pod that waits for its reset: the reset may be long done, and the container
-// another tenant's. A Pod that is claimed meanwhile stays, because its resourceVersion differs.
+// replaceIdle deletes all idle Pods, and their pools replace them. After a restore of etcd, a Pod that looks idle may have been claimed in
+// the time that was lost (I1). So may a Pod that waits for its reset: the reset may be long done, and the container another tenant's. A Pod
+// that is claimed meanwhile stays, because its resourceVersion differs.
 func (a *Agent) replaceIdle(ctx context.Context) error {
-	// First, because otherwise neither would see a sandbox that ends in between.
+	// This comes first. In the other order, both loops would miss a sandbox that ends in between.
 	if err := a.neverReset(ctx); err != nil {
 		return err
 	}
@@ -150,9 +150,8 @@ func (a *Agent) replaceIdle(ctx context.Context) error {
 	return nil
 }
 
-// neverReset marks every Pod of a sandbox to be replaced when the sandbox ends. What etcd says about its container is outdated:
-// the current container may be another tenant's, from the time that was lost, and would pass for one that a reset has created
-// (I13).
+// neverReset marks the Pod of every sandbox to be replaced when the sandbox ends. etcd's data about its container is outdated: the current
+// container may be another tenant's, from the time that was lost, and would look like one that a reset has created (I13).
 func (a *Agent) neverReset(ctx context.Context) error {
 	for pod, err := range sandboxcache.LivePods(ctx, a.reader, sandbox.Starting, sandbox.Running) {
 		if err != nil {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// drainPatience is how long calls may continue once the worker must end. Claims that wait end at once; only writes remain.
+	// drainPatience is how long calls may continue once the worker must end. Waiting claims end at once; only writes remain.
 	drainPatience = 3 * time.Second
-	// partingPatience is how long the hub may take to end a stream that this side has ended.
+	// partingPatience is how long the hub may take to end its side of a stream after the worker has ended its own.
 	partingPatience = time.Second
-	// takeover is after how long a new leader can be expected.
+	// takeover is the time after which a new leader can be expected.
 	takeover = time.Second
 )
 
-// ending is the progress of the orderly end of the link.
+// ending is the state of the link's orderly end.
 type ending struct {
-	mu     *sync.Mutex // guards begun against calls that are just beginning
+	mu     *sync.Mutex // guards begun against starting calls
 	begun  context.Context
 	begin  context.CancelFunc
-	closed chan struct{} // closed when the stream is to be ended, by this side first
+	closed chan struct{} // closed to make this side end the stream
 	late   context.Context
-	cut    context.CancelFunc // ends late: patience has run out
-	// unlinked is closed when there is no stream and there will be none.
+	cut    context.CancelFunc // cancels late, when patience has run out
+	// unlinked is closed when the link has ended for good.
 	unlinked chan struct{}
 }
 
@@ -40,13 +40,13 @@ func newEnding() ending {
 	return e
 }
 
-// shutdown ends the link when the process must end. The manager stops runnables like this one, which followers run as well,
-// before those of the leader. So claims are still served here, and the sandboxes of unanswered calls can be ended.
+// shutdown ends the link when the process must end. The manager stops it before the leader's runnables, because followers run it as well.
+// The leader therefore still serves claims meanwhile, and can end the sandboxes of unanswered calls.
 type shutdown struct{ agent *Agent }
 
 func (shutdown) NeedLeaderElection() bool { return false }
 
-// Start waits for the end of the process.
+// Start waits for the end of the process, and then ends the link.
 func (f shutdown) Start(ctx context.Context) error {
 	<-ctx.Done()
 	f.agent.opts.Sandboxes.StopRecording()
@@ -54,7 +54,7 @@ func (f shutdown) Start(ctx context.Context) error {
 	return nil
 }
 
-// partFromHub ends claims that wait, lets all other calls finish, and ends the stream so that every answer arrives.
+// partFromHub cancels waiting claims, lets all other calls finish, and ends the stream so that every answer arrives.
 func (a *Agent) partFromHub() {
 	a.ending.mu.Lock()
 	a.ending.begin()
@@ -83,7 +83,7 @@ func (a *Agent) within(patience time.Duration, done <-chan struct{}) {
 	}
 }
 
-// execute carries out a call in its own goroutine. It returns false once the worker is ending.
+// execute carries out a call in its own goroutine. It returns false if the worker is ending.
 func (a *Agent) execute(call func()) bool {
 	a.ending.mu.Lock()
 	defer a.ending.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *Agent) execute(call func()) bool {
 	return true
 }
 
-// handingOver returns the answer to a call that arrives too late: nothing was checked, so it may be repeated, here or elsewhere.
+// handingOver returns the answer to a call that arrives too late. The call was not checked, so it may be repeated, here or elsewhere.
 func handingOver(d *federationv1.Dispatch) *federationv1.Answer {
 	return failed(d, federationv1.Disposition_STALE_SESSION, errHandingOver())
 }
@@ -103,7 +103,7 @@ func errHandingOver() *problem.Error {
 	return problem.New(problem.Unavailable, "the worker is ending, and another one takes over").WithRetryAfter(takeover)
 }
 
-// sayGoodbye ends this side of the stream. The hub ends the other side when it has read everything, and read returns.
+// sayGoodbye ends this side of the stream. When the hub has read everything it ends the other side, and read returns.
 func (u *uplink) sayGoodbye() error {
 	close(u.sentAll)
 	if err := u.sendReceipts(); err != nil {

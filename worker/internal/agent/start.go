@@ -34,7 +34,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*
 	return a, errors.Join(mgr.Add(a), mgr.Add(a.Shutdown()))
 }
 
-// Watch feeds the agent from informers. Call it before Start.
+// Watch registers the agent's watches at the informers. Call it before Start.
 func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
 	if a.opts.OnPausedChange != nil {
 		a.opts.OnPausedChange(func() {
@@ -46,14 +46,14 @@ func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
 	return a.source.Watch(ctx, informers)
 }
 
-// Shutdown runs beside the agent, and ends its link to the hub when the process must end.
+// Shutdown returns a runnable that ends the link to the hub when the process must end. It runs beside the agent.
 func (a *Agent) Shutdown() manager.Runnable { return shutdown{a} }
 
 // NeedLeaderElection returns true: only the leader reports for its cluster.
 func (a *Agent) NeedLeaderElection() bool { return true }
 
-// Start runs until ctx ends. It fails permanently when the state in the cluster or the hub's address is corrupt, or when etcd was
-// restored from a backup: then all state in this process describes a cluster that no longer exists.
+// Start runs until ctx ends. It fails permanently if the state in the cluster or the hub's address is corrupt, or if etcd was restored from
+// a backup: then all state in this process describes a cluster that no longer exists.
 func (a *Agent) Start(ctx context.Context) error {
 	a.term, a.running = rand.Text(), ctx
 	if err := a.lead(ctx); err != nil || ctx.Err() != nil {
@@ -71,7 +71,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	return group.Wait()
 }
 
-// link keeps a stream to the hub.
+// link maintains a stream to the hub.
 func (a *Agent) link(leading context.Context) error {
 	defer a.executing.Wait()
 	defer close(a.ending.unlinked)
@@ -86,7 +86,7 @@ func (a *Agent) link(leading context.Context) error {
 			err = a.serve(ctx, hub)
 			a.opts.Identity.Ended(err)
 		}
-		a.arm() // without a hub
+		a.arm() // even without a hub
 		if errors.Is(err, errRestored) {
 			restored = a.afterRestore(leading)
 			cut()
@@ -99,7 +99,7 @@ func (a *Agent) link(leading context.Context) error {
 	return errors.Join(err, restored)
 }
 
-// armLater waits for a hub that does not respond, but not for long (I8).
+// armLater serves claims after hubPatience if the hub has not responded by then (I8).
 func (a *Agent) armLater(ctx context.Context) error {
 	timer := a.opts.Clock.NewTimer(hubPatience)
 	defer timer.Stop()
@@ -112,7 +112,7 @@ func (a *Agent) armLater(ctx context.Context) error {
 	return nil
 }
 
-// lead persists this term's incarnation. Nothing is served before, so it retries.
+// lead persists this term's incarnation. It retries, because nothing is served before.
 func (a *Agent) lead(ctx context.Context) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 	for {

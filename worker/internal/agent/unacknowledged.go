@@ -4,17 +4,17 @@ package agent
 
 import federationv1 "navix.sh/atoll/api/federation/v1"
 
-// maxUnacknowledged bounds the memory of answers, because a Hello is one frame. The oldest are dropped first.
+// maxUnacknowledged bounds the unacknowledged answers, because a Hello is one frame. The oldest are dropped first.
 const maxUnacknowledged = 8192
 
-// answered is a claim without a key whose answer was sent after so many heartbeats. Until the hub acknowledges a later heartbeat,
-// the answer may be lost with the stream, in a buffer on either side, and then no caller has the sandbox.
+// answered is a claim without a key whose answer was sent after the given number of heartbeats. Until the hub acknowledges a later
+// heartbeat, the answer may be lost in a buffer on either side of the stream, and then no caller has the sandbox.
 type answered struct {
 	beats, dispatch uint64
 	sandbox         string
 }
 
-// sentAnswer remembers what was sent.
+// sentAnswer records an answer that hands out a sandbox.
 func (u *uplink) sentAnswer(o answeredDispatch) {
 	if !o.unheard() {
 		return
@@ -25,7 +25,8 @@ func (u *uplink) sentAnswer(o answeredDispatch) {
 	u.unconfirmed = append(u.unconfirmed, answered{u.beats, o.dispatch.GetId(), o.answer.GetSandbox().GetId()})
 }
 
-// confirmed drops what the hub has: it reads in order. It has read this stream's Hello as well.
+// confirmed drops the answers before a heartbeat that the hub acknowledged, because the hub reads in order. It has then read this stream's
+// Hello as well.
 func (u *uplink) confirmed(beat uint64) {
 	n := 0
 	for n < len(u.unconfirmed) && u.unconfirmed[n].beats < beat {
@@ -36,7 +37,7 @@ func (u *uplink) confirmed(beat uint64) {
 	u.named = 0
 }
 
-// keepUnacknowledged keeps for the next Hello what is unacknowledged at the end of the stream.
+// keepUnacknowledged keeps the answers that are unacknowledged at the end of a stream for the next Hello.
 func (u *uplink) keepUnacknowledged(stream uint64) {
 	a := u.agent
 	for _, one := range u.unconfirmed {

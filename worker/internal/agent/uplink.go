@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// silence is how long the hub may send nothing before the stream is closed.
+	// silence is how long the hub may send nothing before the worker closes the stream.
 	silence = 15 * time.Second
 	// refreshBeats is the number of heartbeats after which all Envs are checked, in case a mark was missed.
 	refreshBeats = 10
@@ -37,7 +37,7 @@ type uplink struct {
 	heard  atomic.Pointer[time.Time]
 
 	receipts chan *federationv1.WorkerFrame // urgent, and cheap
-	answers  chan answeredDispatch          // unbuffered: what is not taken was not sent
+	answers  chan answeredDispatch          // unbuffered, so that an answer that was not taken was not sent
 	acks     chan *federationv1.HubFrame
 	sentAll  chan struct{} // closed when nothing more is sent
 	redirect chan error    // holds the first reason to leave
@@ -47,14 +47,14 @@ type uplink struct {
 	reporting
 	beats uint64
 	ended endedOutbox
-	told  uint64 // the number of the last message about other clusters
+	told  uint64 // number of the last message about other clusters
 
 	leavers     leavers
 	unconfirmed []answered // oldest first
-	named       int        // how many of the agent's unacknowledged this stream's Hello contains
+	named       int        // how many of the agent's unacknowledged answers are in this stream's Hello
 }
 
-// serve is one connection.
+// serve runs one stream.
 func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) (err error) {
 	hello, err := a.hello(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) (err err
 	return err
 }
 
-// talk introduces the worker. Then reading and sending run in parallel.
+// talk exchanges the first messages. Then it reads and sends in parallel.
 func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *errgroup.Group) error {
 	welcome, err := u.agent.introduce(ctx, u.stream, hello, u.hear)
 	if err != nil {
@@ -117,7 +117,7 @@ func (u *uplink) hear() {
 	u.heard.Store(&now)
 }
 
-// watch ends the stream when the hub is silent. A hub that is frozen keeps its connection open.
+// watch ends the stream if the hub is silent, because a hub that hangs keeps its connection open.
 func (u *uplink) watch(ctx context.Context) error {
 	ticker := u.clock.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -133,7 +133,7 @@ func (u *uplink) watch(ctx context.Context) error {
 	}
 }
 
-// read takes the hub's frames. It may wait for send, which never waits for it: the hub reads even if the worker does not.
+// read handles the hub's frames. It may wait for send, but send never waits for it: the hub reads even if the worker does not.
 func (u *uplink) read(ctx context.Context) error {
 	for {
 		frame, err := u.stream.Recv()
@@ -162,7 +162,7 @@ func (u *uplink) read(ctx context.Context) error {
 			if err := u.foreign(body.Foreign); err != nil {
 				return err
 			}
-		default: // of a newer hub
+		default: // from a newer hub
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// ready is a channel that is always ready.
+// ready is a closed channel.
 var ready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (u *uplink) transmit(frame *federationv1.WorkerFrame) error {
@@ -235,7 +235,7 @@ func (u *uplink) transmit(frame *federationv1.WorkerFrame) error {
 	return nil
 }
 
-// sendReceipts sends each receipt before its answer. The receipt was queued before the call was carried out.
+// sendReceipts sends queued receipts, so that each precedes its answer. A receipt is queued before its call is carried out.
 func (u *uplink) sendReceipts() error {
 	for {
 		select {
@@ -272,7 +272,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 	return u.goOn(ctx)
 }
 
-// heartbeat refers to the last report that was sent completely.
+// heartbeat sends a heartbeat that refers to the last completely sent report.
 func (u *uplink) heartbeat(ctx context.Context) error {
 	u.beats++
 	if err := u.lookForLateWrites(ctx); err != nil {
