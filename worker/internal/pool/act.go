@@ -20,10 +20,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// parallel is how many writes keep one API server busy; more would only queue there.
+// parallel is how many writes keep one API server busy. More would only queue there.
 const parallel = 16
 
-// act carries a decision out. Actions on different Pods are independent, so a failed one stops no other.
+// act carries out a decision. Actions on different Pods are independent, so a failed one does not stop the others.
 func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *snapshot, d decision) error {
 	var (
 		mu   sync.Mutex
@@ -54,8 +54,7 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *snaps
 	return errors.Join(errs...)
 }
 
-// perform carries out one action. A lost race is no error; because the winner's write causes an event, and the next decision
-// starts from there.
+// perform carries out one action. A lost race is not an error: the winner's write causes an event, and the next decision starts from there.
 func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *snapshot, a action) error {
 	if a.Verb == verbBury {
 		a.Released = r.opts.Recorder.Released(a.Pod.UID)
@@ -121,8 +120,8 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snaps
 	return err
 }
 
-// record hands the Pod's sandbox to the Recorder. It comes before the write that releases the Pod or its identity; because a
-// duplicate record does no harm, and a lost one cannot be restored.
+// record passes the terminal record of the Pod's sandbox to the Recorder. This precedes the write that releases the Pod or its identity,
+// because a duplicate record does no harm, and a lost one cannot be restored.
 func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, a action) error {
 	var runtimes []v1alpha1.SandboxRuntimeSpec
 	if pool != nil {
@@ -140,7 +139,7 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, a a
 }
 
 func (r *Reconciler) patch(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, body []byte) error {
-	// The response is decoded into its own object; because pod is the cache's.
+	// Decode the response into its own object, because pod belongs to the cache.
 	answer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	if err := r.opts.Client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body)); err != nil {
 		return err
@@ -149,8 +148,8 @@ func (r *Reconciler) patch(ctx context.Context, key types.NamespacedName, pod *c
 	return nil
 }
 
-// delete deletes the Pod only if it has not changed since it was seen. With the uid alone, a Pod that was claimed a moment ago
-// would be deleted with its sandbox.
+// delete deletes the Pod if it has not changed since it was read. With the uid alone, a Pod that was claimed a moment ago would be deleted
+// with its sandbox.
 func (r *Reconciler) delete(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
 	r.expectations.ExpectDeletion(key, pod.UID)
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}

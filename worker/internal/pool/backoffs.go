@@ -14,12 +14,11 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// backoffForgotten is how long a node must hold nothing back before resets are tried there again; because its kubelet may have
-// been configured since.
+// backoffForgotten is how long a node must delay no container before resets are tried there again. Its kubelet may have been reconfigured.
 const backoffForgotten = time.Hour
 
-// backoffs remembers which nodes' kubelets were seen to hold back a container that ran before, and for how long; because the API
-// does not show how a kubelet is configured.
+// backoffs records, for each node, how long its kubelet was seen to delay a restarted container. The API does not show how a kubelet is
+// configured.
 type backoffs struct {
 	clock clock.PassiveClock
 
@@ -36,8 +35,8 @@ func newBackoffs(clk clock.PassiveClock) *backoffs {
 	return &backoffs{clock: clk, nodes: map[string]backoff{}}
 }
 
-// observe looks at Pods whose image is swapped, and returns the longest time for which each node has recently held one back. Others that
-// crash say nothing of it; and one pool's crashes must not end the resets of all (I14). Memory is bounded by the nodes (I10).
+// observe checks Pods whose image is being swapped, and returns each node's longest recent delay. Other crashing Pods are ignored: one
+// pool's crashes must not stop the resets of all (I14). Memory is bounded by the nodes (I10).
 func (b *backoffs) observe(pods []*corev1.Pod) map[string]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,13 +62,13 @@ func (b *backoffs) observe(pods []*corev1.Pod) map[string]time.Duration {
 
 const (
 	newPodUnknown = 5 * time.Second
-	newPodMin     = 2 * time.Second // times of Pods have whole seconds
+	newPodMin     = 2 * time.Second // times in a Pod's status have whole seconds
 	newPodMax     = 2 * time.Minute
 	newPodSamples = 50
 )
 
-// newPodTime is how long a new Pod of the pool takes: the median, over Pods whose container has started once, of the time from
-// the kubelet's first status to Ready, both by the kubelet's clock.
+// newPodTime returns how long a new Pod of the pool takes: the median time from the kubelet's first status to Ready, both by the kubelet's
+// clock. It considers only Pods whose container has started once.
 func newPodTime(pods []*corev1.Pod) time.Duration {
 	var took []time.Duration
 	for _, pod := range pods {

@@ -11,12 +11,12 @@ import (
 const (
 	crashBackoffMin = time.Second
 	crashBackoffMax = 5 * time.Minute
-	// crashesForgotten is how long a pool's idle Pods must last before the back-off starts over.
+	// crashesForgotten is how long a pool's idle Pods must survive before the back-off starts over.
 	crashesForgotten = 10 * time.Minute
 )
 
-// crashes delays the replacement of Pods that end while they are idle. The first round is replaced at once; each further one
-// waits twice as long.
+// crashes delays the replacement of Pods that end while idle. The first round is replaced immediately; the delay doubles with each further
+// round.
 type crashes struct{ *perPool[crashState] }
 
 type crashState struct {

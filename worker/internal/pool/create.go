@@ -18,11 +18,11 @@ import (
 	"navix.sh/atoll/worker/internal/admission"
 )
 
-// maxCreating is how many creates of a pool's Pods are in flight at once.
+// maxCreating is the maximum number of concurrent creates for a pool.
 const maxCreating = 2 * parallel
 
-// create creates n Pods in batches of 1, 2, 4, …, and all that remain once a batch has reached maxCreating. It stops after a
-// batch with a failure or a refusal; because an exhausted quota or a refused template should cost a few requests, not hundreds.
+// create creates n Pods in batches of 1, 2, 4, …; once a batch has reached maxCreating, the next one has all remaining Pods. It stops after
+// a batch with a failure or a refusal: an exhausted quota or a refused template should cost a few requests, not hundreds.
 func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *snapshot, n int) error {
 	made := 0
 	for size := 1; n > 0; size *= 2 {
@@ -54,7 +54,7 @@ func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *sn
 	return nil
 }
 
-// refused makes the pool wait before it creates Pods again, and reports that once; because a limit is no error and tends to stay.
+// refused makes the pool wait before it creates Pods again. It reports the refusal once, because a limit is no error and tends to stay.
 func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *snapshot, v admission.Verdict, made int) {
 	if !r.opts.Refusals.Refused(key, s.Revision, v, made > 0) {
 		return
@@ -109,13 +109,13 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 	return b
 }
 
-// isUnclear reports whether a write may have happened although it failed.
+// isUnclear reports whether a failed write may have taken effect.
 func isUnclear(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
 }
 
-// createPod asks the plugins, and then the API server, which may refuse as well.
+// createPod creates a Pod if the plugins admit it. It returns a verdict if they or the API server refuse it.
 func (r *Reconciler) createPod(
 	ctx context.Context, key types.NamespacedName, s *snapshot, pod *corev1.Pod,
 ) (*admission.Verdict, string, error) {
@@ -127,15 +127,15 @@ func (r *Reconciler) createPod(
 	if !verdict.Whole(1) {
 		return &verdict, outcomeRefused, nil
 	}
-	// This comes before the request; because its event may arrive before its response.
+	// Expect the Pod before the request, because its event may arrive before the response.
 	r.expectations.ExpectCreation(key, pod.Name)
 	err = r.opts.Client.Create(ctx, request.Pod)
 	unclear := isUnclear(err)
 	if unclear {
-		// The same name again; because a Pod that the first request has created exists, and is not created twice (I9).
+		// Use the same name again, so that a Pod which the first request has created is not created twice (I9).
 		err = r.opts.Client.Create(ctx, request.Pod)
 	}
-	if err == nil || apierrors.IsAlreadyExists(err) { // names are random, so the one that exists is this one
+	if err == nil || apierrors.IsAlreadyExists(err) { // names are random, so an existing Pod is this one
 		return nil, outcomeDone, nil
 	}
 	r.expectations.CreationSeen(key, pod.Name)

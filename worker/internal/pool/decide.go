@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// resetTimeout is how long a stopping Pod may take to become idle. After that a new Pod is assumed to be faster.
+	// resetTimeout is how long a stopping Pod may take to become idle. After that, a new Pod is assumed to be faster.
 	resetTimeout = 2 * time.Minute
-	// endingPatience is how long a kubelet may take to report why a container has ended; because it reports an eviction only once
-	// the whole Pod is down.
+	// endingPatience is how long a kubelet may take to report why a container has ended. It reports an eviction only when the whole Pod is
+	// down.
 	endingPatience = 3 * time.Second
-	// maxCreate and maxScaleDown bound one round, so that starting and ending sandboxes are handled in between.
+	// maxCreate and maxScaleDown bound the Pods of one round, so that rounds in between can start and end sandboxes.
 	maxCreate    = 250
 	maxScaleDown = 250
-	// maxUnrecorded is how many Pods may wait for their records, or twice the replicas if that is more, before no new Pods
-	// replace them; because with a full disk they would pile up in etcd (I10).
+	// maxUnrecorded is how many Pods, or twice the replicas if that is more, may wait for their records. Beyond that no new Pods replace them,
+	// because with a full disk they would pile up in etcd (I10).
 	maxUnrecorded = 500
 )
 
-// decide returns what to do about one pool. It decides about each Pod first, and then about their number, if that is known.
+// decide returns the actions for one pool. It decides about each Pod first, and then about the number of Pods if that is settled.
 func decide(s snapshot) decision {
 	d := decision{Scale: scaleUnsettled}
 	leaving := map[*corev1.Pod]bool{}
@@ -57,7 +57,7 @@ func decide(s snapshot) decision {
 	return d
 }
 
-// decidePod decides about one Pod and reports whether the Pod is on its way out.
+// decidePod decides about one Pod and reports whether the Pod is leaving.
 func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	if pod.DeletionTimestamp != nil {
 		if sandbox.IsProtected(pod) {
@@ -77,7 +77,7 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	}
 	phase := sandbox.PhaseOf(pod)
 	if phase != sandbox.Failed && sandbox.Mislabelled(pod) != nil {
-		// This comes first; because others select Pods by their labels.
+		// Relabel first, because other components select Pods by their labels.
 		d.add(action{Verb: verbRelabel, Pod: pod, Reason: reasonLabelsEdited})
 		return false
 	}
@@ -97,8 +97,8 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	return false
 }
 
-// withoutSandbox reports whether the Pod has no sandbox and is not idle by its label. One of them was edited by hand: the label of an
-// idle Pod, or every trace of a sandbox. The Pod cannot be handed out any more, and takes up a replica.
+// withoutSandbox reports whether the Pod has no sandbox but is not idle by its label. Such a Pod was edited manually: either an idle Pod
+// lost its label, or a Pod lost every trace of its sandbox. It can no longer be claimed, and takes up a replica.
 func withoutSandbox(pod *corev1.Pod) bool {
 	switch sandbox.PhaseOf(pod) {
 	case sandbox.Idle, sandbox.Stopping, sandbox.Failed:
@@ -107,8 +107,8 @@ func withoutSandbox(pod *corev1.Pod) bool {
 	return sandbox.IDOf(pod) == ""
 }
 
-// decideIdle keeps idle Pods that never become ready; because a new one would fare no better. It replaces a Pod that has ended,
-// after a back-off; until then the Pod takes up its replica.
+// decideIdle keeps idle Pods that never become ready, because a new one would fare no better. It replaces a Pod that has ended after a
+// back-off. Until then the Pod takes up its replica.
 func decideIdle(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	switch {
 	case s.Pool.DeletionTimestamp != nil:
@@ -128,7 +128,7 @@ func decideStarting(s *snapshot, pod *corev1.Pod, d *decision) {
 	o := sandbox.Observe(pod)
 	switch o.Progress {
 	case sandbox.Up:
-		// With sidecars or readiness gates the container is ready before the Pod is, and a caller wants the Pod.
+		// With sidecars or readiness gates, the container is ready before the Pod is. A caller needs the Pod.
 		if !ready(pod) {
 			why := sandbox.Diagnose(pod)
 			o.Detail = v1alpha1.SandboxStatusDetail{Reason: why.Reason, Message: why.Message}
@@ -164,8 +164,8 @@ func decideStarting(s *snapshot, pod *corev1.Pod, d *decision) {
 	}
 }
 
-// decidePrepared starts a sandbox whose Pod is ready once its hooks are done, and reports whether that, or its end, is decided.
-// The startup timeout runs until then.
+// decidePrepared starts a sandbox when its Pod is ready and its hooks are done. It reports whether it has decided to start or end the
+// sandbox. The startup timeout runs until then.
 func decidePrepared(s *snapshot, pod *corev1.Pod, d *decision) (detail v1alpha1.SandboxStatusDetail, over bool) {
 	detail = v1alpha1.SandboxStatusDetail{Reason: sandbox.ReasonHooks, Message: "readiness checks and post-start hooks are under way"}
 	switch p := s.Preparations[pod.UID]; p.Status {
@@ -202,7 +202,8 @@ func decideRunning(s *snapshot, pod *corev1.Pod, d *decision) {
 	}
 }
 
-// endOf keeps a Pod only after a sandbox that completed; because the cause of a failure may persist in the Pod.
+// endOf returns the action that ends a sandbox. The Pod is kept only if the sandbox completed, because the cause of a failure may persist
+// in the Pod.
 func endOf(pod *corev1.Pod, reason reason, end sandbox.End) action {
 	verb := verbRelease
 	if end.StopReason == v1alpha1.SandboxStopReasonFailed {
@@ -211,8 +212,7 @@ func endOf(pod *corev1.Pod, reason reason, end sandbox.End) action {
 	return action{Verb: verb, Pod: pod, Reason: reason, End: end}
 }
 
-// decideStopping keeps I13: only a Pod that passes sandbox.ResetDone becomes idle, so that nothing of one tenant reaches the
-// next.
+// decideStopping keeps I13: a Pod becomes idle only if it passes sandbox.ResetDone, so that no data of one tenant reaches the next.
 func decideStopping(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	replace := func(reason reason) bool {
 		d.add(action{Verb: verbDelete, Pod: pod, Reason: reason})
@@ -231,7 +231,7 @@ func decideStopping(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	}
 	switch {
 	case holdsBack(s, pod):
-		// Even if this reset is fast, the swap for the next sandbox would not be.
+		// Even if this reset were fast, the swap for the next sandbox would not be.
 		return replace(reasonHeldBack)
 	case sandbox.ResetDone(pod, &s.Pool.Spec):
 		d.add(action{Verb: verbRecycle, Pod: pod, Reason: reasonReset})
@@ -245,7 +245,7 @@ func decideStopping(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	return false
 }
 
-// decideScale compares the number of Pods that stay with replicas. It marks and deletes only idle Pods: a scale-down never ends a
+// decideScale compares the number of Pods that stay with the replicas. It marks and deletes only idle Pods: a scale-down never ends a
 // running sandbox (I6).
 func decideScale(s *snapshot, leaving map[*corev1.Pod]bool, d *decision) {
 	held, idle, marksMoving := 0, []*corev1.Pod(nil), false
@@ -274,7 +274,7 @@ func decideScale(s *snapshot, leaving map[*corev1.Pod]bool, d *decision) {
 		unmark(s, idle, d)
 		replaceOutdated(s, idle, -surplus, d)
 	case marksMoving:
-		// A mark is not in the cache yet. A decision from what is seen now would mark too many.
+		// The cache lacks a mark. A decision based on it would mark too many Pods.
 		d.Scale = scaleUnsettled
 	case surplus > 0:
 		d.Scale = shrink(s, idle, surplus, d)
@@ -285,7 +285,7 @@ func decideScale(s *snapshot, leaving map[*corev1.Pod]bool, d *decision) {
 	}
 }
 
-// unrecorded counts the Pods on their way out whose record is not kept yet.
+// unrecorded counts the leaving Pods whose record is not stored yet.
 func unrecorded(s *snapshot) (n int) {
 	for _, pod := range s.Pods {
 		if pod.DeletionTimestamp != nil && sandbox.IsProtected(pod) && !s.Stale[pod.UID] {
@@ -334,7 +334,7 @@ func shrink(s *snapshot, idle []*corev1.Pod, surplus int, d *decision) scaleReas
 	return scaleDown
 }
 
-// leastMissed sorts the Pods that can serve least to the front: not ready, then of an old template, then the youngest.
+// leastMissed orders Pods by how little they are missed: first those that are not ready, then those of an old template, then the youngest.
 func leastMissed(s *snapshot, a, b *corev1.Pod) int {
 	return cmp.Or(
 		first(!ready(a), !ready(b)),
@@ -344,7 +344,7 @@ func leastMissed(s *snapshot, a, b *corev1.Pod) int {
 	)
 }
 
-// order sorts what a caller waits for to the front, and otherwise keeps the Pods' order.
+// order sorts the actions that callers wait for to the front. It keeps the Pods' order otherwise.
 func order(actions []action) {
 	rank := map[verb]int{}
 	for i, verb := range []verb{verbStart, verbPrepare, verbRelease, verbFail, verbRelabel, verbRecycle, verbBury, verbUnmark, verbProtect,

@@ -15,16 +15,16 @@
 //	act.go
 //	create.go        new Pods, in growing batches
 //	podhandler.go
-//	gate.go          other packages' reports
+//	gate.go          reports of other packages that hold a pool back
 //	failures.go      creates that fail
 //	patch.go
 //	pod.go
-//	replacements.go  how long one takes
+//	replacements.go  the duration of replacements
 //	timeline.go      ages of stages
 //	crashes.go       idle Pods that end
 //	report.go
-//	memory.go        what is kept, bounded by pools, Pods and nodes (I10)
-//	backoffs.go      nodes that hold containers back
+//	memory.go        the state between reconciles, bounded by pools, Pods and nodes (I10)
+//	backoffs.go      nodes that delay restarted containers
 //	notices.go
 //	podview.go
 //
@@ -42,27 +42,27 @@
 //     scale-down deletes marked idle Pods only; a claim clears the mark: TestScaleDownSparesSandboxes, TestMarkedPodCanBeClaimed,
 //     TestClaimsSurviveScaleDown.
 //   - The autoscaler's marks stay for its window and half a minute more: TestMarksGoWhenReplicasRise.
-//   - I11: stages are timed monotonically since this process first saw them; because they must end late, never early: TestTimeline,
-//     TestWrongClocksEndNothing.
+//   - I11: the age of a stage is measured on the monotonic clock since this process first saw it; because a stage may end late, but never
+//     early: TestTimeline, TestWrongClocksEndNothing.
 //   - I13: a Pod returns to idle only through sandbox.ResetDone: TestRecycle, TestResidueIsReplaced.
-//   - On a node that holds restarted containers back for longer than a new Pod takes, Pods are replaced, not reset, for an hour. Idle Pods
-//     there go a fifth at a time: TestBackoffs, TestNewPodTime.
-//   - Idle Pods of an old revision are replaced, unready ones first, rollout-max-unavailable (default a fifth) at a time. Others are
+//   - If a node delays restarted containers for longer than a new Pod takes, its Pods are replaced instead of reset, for an hour. Its idle
+//     Pods are replaced a fifth at a time: TestBackoffs, TestNewPodTime.
+//   - Idle Pods of an old revision are replaced, unready ones first, rollout-max-unavailable (default a fifth) at a time. Other Pods are
 //     replaced after their sandbox: TestRollout, TestTemplateRollsOver.
 //   - A Pod loses its finalizer or its identity only after the Recorder has the record; while the disk is full, Pods wait:
 //     TestRecordBeforeThePodGoes, TestPodsOutliveTheirPool, TestPodsThatWaitForTheirRecordsAreBounded.
 //   - Checks and hooks precede the write that starts the sandbox: TestHooksAreDoneBeforeASandboxRuns, TestAFailedHookFailsTheSandbox.
-//   - Labels edited by hand are restored first. A Pod without any trace of its sandbox is replaced: TestI6_LabelsOfASandboxAreWrittenBack.
+//   - Manually edited labels are restored first. A Pod without any trace of its sandbox is replaced: TestI6_LabelsOfASandboxAreWrittenBack.
 //   - Writes that the cache does not show yet hold back scaling, and all verbs on their Pod: TestNothingIsDoneTwiceOnAnOldCache. A lost
-//     race is no error; because the winner's event follows.
-//   - A pool's status is written once a second at most, and those of all pools ten times a second but for what users wait for; because with
-//     a thousand busy pools they took as much of the API server as the claims: TestStatusesOfManyPoolsAreSpaced, TestUrgent. Nothing is
-//     decided by them.
-//   - status.pendingRequests, for users alone, is written after a change by a fifth, or to or from 0, every 3 s at most:
+//     race is not an error; because the winner's event follows.
+//   - A pool's status is written at most once a second. All pools together write ten a second, except for conditions that users wait for;
+//     because with a thousand busy pools these writes took as much of the API server as the claims: TestStatusesOfManyPoolsAreSpaced,
+//     TestUrgent. No decision depends on them.
+//   - status.pendingRequests, which is for users alone, is written after a change by a fifth, or to or from 0, and at most every 3 s:
 //     TestPendingRequestsAreWrittenEveryThreeSeconds, TestPendingMoved.
 //   - A refusal by a plugin, a ResourceQuota or a LimitRange shows in Scaling and an Event, and is retried with one Pod after 1 s to a
-//     minute: TestResourceQuota, TestLimitRange, TestPluginsDecideAboutPods. Any other objection is an error, and a refusal after half a
-//     minute without new Pods: TestPodsThatCannotBeMade.
+//     minute: TestResourceQuota, TestLimitRange, TestPluginsDecideAboutPods. Any other objection of the API server is an error; after half
+//     a minute without new Pods it is a refusal: TestPodsThatCannotBeMade.
 //   - Gaters pause a pool or its creates, and add conditions to its status, which has one writer: TestGate.
 //   - Not built: fields newer than this module's Kubernetes libraries do not reach Pods; because the template is typed.
 package pool

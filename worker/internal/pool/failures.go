@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// steadyAfter is how long the Pods of a pool must fail before the failure counts as permanent; because a namespace that is
-	// being set up has its service account, its policies and their webhooks by then.
+	// steadyAfter is how long a pool's creates must fail before the failure counts as permanent. A namespace that is being set up has its
+	// service account, its policies and their webhooks by then.
 	steadyAfter = 30 * time.Second
-	// failuresForgotten is longer than the time between two attempts of a pool that wants Pods.
+	// failuresForgotten exceeds the time between two attempts of a pool that needs Pods.
 	failuresForgotten = 2 * time.Minute
 )
 
-// failures remembers since when no Pod of a pool can be created because of an objection of the API server: a policy of the
-// namespace, a webhook, a field. Memory is bounded by the pools (I10).
+// failures records since when the API server has refused all Pods of a pool: by a policy of the namespace, a webhook, or a field. Memory is
+// bounded by the pools (I10).
 type failures struct{ *perPool[failing] }
 
 type failing struct {
@@ -29,8 +29,8 @@ type failing struct {
 	since, until time.Time
 }
 
-// steady records a failure to create a Pod, and reports whether it has lasted for steadyAfter. It starts again when the subject
-// changes: what the pool creates Pods from.
+// steady records a failure to create a Pod, and reports whether creates have failed for steadyAfter. The time starts again if the subject
+// changes, which identifies what the pool creates Pods from.
 func (f *failures) steady(pool types.NamespacedName, subject string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +44,7 @@ func (f *failures) steady(pool types.NamespacedName, subject string) bool {
 	return now.Sub(known.since) >= steadyAfter
 }
 
-// against reports whether the API server objects to the Pod, as opposed to being unreachable or busy.
+// against reports whether the API server refuses the Pod itself, as opposed to being unreachable or busy.
 func against(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

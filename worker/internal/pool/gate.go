@@ -18,25 +18,25 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Gate is what other packages report about a pool that affects its reconciliation.
+// Gate is another package's report on a pool that affects its reconciliation.
 type Gate struct {
-	// Paused: another controller keeps the pool. Neither the pool nor its Pods are written, deleted or created.
+	// Paused means that another controller manages the pool. Neither the pool nor its Pods are written, deleted or created.
 	Paused bool
-	// Awaits: the pool's template has not been copied. A pool that has Pods, or a template to create them from, keeps them.
+	// Awaits means that the pool's template has not been copied. A pool that has Pods, or a template to create them from, keeps them.
 	Awaits bool
-	// Conditions are for the pool's status, which has one writer.
+	// Conditions are added to the pool's status, which has one writer.
 	Conditions []patch.Condition
 }
 
 // Gater returns the gate of a pool.
 type Gater interface {
-	// Of is called at every reconcile, and returns from memory or the cache.
+	// Of returns a pool's gate from memory or the cache. It is called in every reconcile.
 	Of(ctx context.Context, pool *v1alpha1.SandboxPool) (Gate, error)
-	// OnGateChange calls f when a pool's gate may have changed. f does not block.
+	// OnGateChange registers f, which is called when a pool's gate may have changed and must not block.
 	OnGateChange(f func(pool types.NamespacedName))
 }
 
-// Listeners are told that a pool's gate may have changed. A Gater embeds it. The zero value is ready.
+// Listeners notifies its listeners when a pool's gate may have changed. A Gater embeds it. The zero value is ready.
 type Listeners struct {
 	mu  sync.Mutex
 	all []func(types.NamespacedName)
@@ -49,7 +49,7 @@ func (l *Listeners) OnGateChange(f func(types.NamespacedName)) {
 	l.all = append(l.all, f)
 }
 
-// Announce tells all listeners.
+// Announce notifies all listeners.
 func (l *Listeners) Announce(pool types.NamespacedName) {
 	l.mu.Lock()
 	all := l.all
@@ -69,7 +69,7 @@ func (r *Reconciler) gatherGate(ctx context.Context, s *snapshot) error {
 		s.Awaits = s.Awaits || one.Awaits
 		s.Conditions = append(s.Conditions, one.Conditions...)
 	}
-	// Without a container no Pod can be created, whatever the cause.
+	// A pool without a container can create no Pod, whatever the Gaters report.
 	bare := len(s.Pool.Spec.Template.Spec.Containers) == 0
 	s.Awaits = bare || s.Awaits && !slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
 		return pod.DeletionTimestamp == nil && sandbox.PhaseOf(pod) != ""

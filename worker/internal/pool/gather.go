@@ -22,15 +22,13 @@ import (
 )
 
 const (
-	// defaultWindow is the protection window of a pool without a scaling group. It equals the schema's default for those that
-	// have one.
+	// defaultWindow is the protection window of a pool without a scaling group. It equals the schema's default for pools with a group.
 	defaultWindow = 10 * time.Second
 )
 
-// gather reads everything from the cache.
+// gather reads a pool's snapshot from the cache.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (snapshot, error) {
-	// This comes before the list of Pods; because an event in between would settle an expectation for a Pod that the list does
-	// not have.
+	// Read the expectations before listing Pods. Otherwise an event in between could settle the expectation of a Pod that the list lacks.
 	s := snapshot{Settled: r.expectations.Settled(key)}
 	pool := &v1alpha1.SandboxPool{}
 	switch err := r.opts.Client.Get(ctx, key, pool); {
@@ -83,8 +81,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (snap
 	return s, nil
 }
 
-// jobs returns those of all starting Pods, ready or not; because a Pod that ceases to be ready while its hooks run must not run
-// them again.
+// jobs returns the hook jobs of all starting Pods, ready or not. A Pod that becomes unready while its hooks run must not run them again.
 func jobs(s *snapshot) []hooks.Job {
 	var all []hooks.Job
 	for _, pod := range s.Pods {
@@ -98,8 +95,8 @@ func jobs(s *snapshot) []hooks.Job {
 	return all
 }
 
-// podsOf lists the Pods that the pool controls, and those of an earlier pool of its name that are being deleted. Once the pool is gone it
-// lists all Pods with the pool's label; because a Pod whose owner is gone still waits for its record.
+// podsOf lists the Pods that the pool controls, and those of an earlier pool of its name that are being deleted. If the pool is gone, it
+// lists all Pods with the pool's label, because a Pod whose owner is gone still waits for its record.
 func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) ([]*corev1.Pod, error) {
 	all, err := sandboxcache.PodsOf(ctx, r.opts.Client, key)
 	if err != nil {
@@ -115,7 +112,7 @@ func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool 
 	return pods, nil
 }
 
-// protectionWindow returns the window of the scaling group that the pool belongs to, and whether that group is enabled.
+// protectionWindow returns the window of the pool's scaling group, and whether that group is enabled.
 func (r *Reconciler) protectionWindow(ctx context.Context, pool *v1alpha1.SandboxPool) (window time.Duration, autoscaled bool, err error) {
 	name, group := pool.Labels[v1alpha1.LabelEnv], pool.Labels[v1alpha1.LabelScalingGroup]
 	if name == "" || group == "" {

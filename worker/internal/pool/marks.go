@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// followUp is how long after the window the autoscaler may take to lower replicas. Later the mark is removed; because the
-	// autoscaler may have been disabled, or have died.
+	// followUp is how long after the window the autoscaler may take to lower replicas. Then the mark is removed, because the autoscaler may
+	// have been disabled or have died.
 	followUp = 30 * time.Second
-	// ownMarks is how long an autoscaled pool must have too many Pods before it chooses some itself. The autoscaler marks first,
-	// so too many unmarked Pods mean that one was claimed at the last moment: replicas will be raised again, and no other Pod
-	// must go in its place. If they are not raised, another writer has lowered them, and does so again.
+	// ownMarks is how long an autoscaled pool must have surplus Pods before it marks some itself. The autoscaler marks Pods before it lowers
+	// replicas. Unmarked surplus Pods therefore mean that a marked one was claimed at the last moment: replicas will rise again, and no other
+	// Pod must go in its place. If they do not rise, another writer has lowered them, and does so again.
 	ownMarks = 10 * time.Second
-	// surplusStage is the timeline's key for the surplus, among those of Pods.
+	// surplusStage is the timeline's key for the surplus; its other keys are uids of Pods.
 	surplusStage types.UID = "surplus"
 )
 
-// surplusOf names the stage that begins whenever replicas fall below the number of Pods; "" while they do not.
+// surplusOf returns the name of the stage in which a pool has more Pods than replicas, or "" if it has not.
 func surplusOf(s *snapshot) string {
 	held := 0
 	for _, pod := range s.Pods {
@@ -36,7 +36,7 @@ func surplusOf(s *snapshot) string {
 	return fmt.Sprintf("surplus/%d", s.Pool.Spec.Replicas)
 }
 
-// choosesItself reports whether the pool itself marks surplus Pods.
+// choosesItself reports whether the pool marks surplus Pods itself.
 func choosesItself(s *snapshot, d *decision) bool {
 	if !s.Autoscaled {
 		return true
@@ -48,8 +48,8 @@ func choosesItself(s *snapshot, d *decision) bool {
 	return true
 }
 
-// unmark keeps marked Pods that are no longer too many. The autoscaler marks Pods first and lowers replicas after the window, so
-// its marks stay that long.
+// unmark removes marks of Pods that are no longer surplus. The autoscaler marks Pods first and lowers replicas after the window, so its
+// marks stay that long.
 func unmark(s *snapshot, pods []*corev1.Pod, d *decision) {
 	for _, pod := range pods {
 		if marking(pod) == "" || s.Stale[pod.UID] {

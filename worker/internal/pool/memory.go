@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/worker/internal/pool/expectations"
 )
 
-// memory is all that this process remembers of pools between reconciles. It is bounded by pools, Pods and nodes (I10).
+// memory is this process's state about pools between reconciles. It is bounded by pools, Pods and nodes (I10).
 type memory struct {
 	expectations *expectations.Expectations
 	timeline     *timeline
@@ -67,24 +67,24 @@ func (p *perPool[T]) forget(pool types.NamespacedName) {
 	delete(p.pools, pool)
 }
 
-// throttle spaces writes of the same object, and those of all objects together.
+// throttle limits the rate of writes per object, and of writes to all objects together.
 type throttle struct {
 	*perPool[spacing]
 	interval time.Duration
 	together *rate.Limiter // for waitTurn
 }
 
-// spacing is when an object was written last, and the turn of its next write among all; zero: it has none.
+// spacing is the time of an object's last write, and the turn of its next one among all objects; the turn is zero without a reservation.
 type spacing struct{ last, turn time.Time }
 
-// wait returns how long the next write has to wait for the last one of the same object.
+// wait returns how long the next write of an object must wait after its last one.
 func (t *throttle) wait(key types.NamespacedName) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(0, t.interval-t.clock.Since(t.pools[key].last))
 }
 
-// waitTurn is wait for a write that leaves room for those of other objects as well.
+// waitTurn is like wait, but also waits for a turn among all objects.
 func (t *throttle) waitTurn(key types.NamespacedName) time.Duration {
 	if own := t.wait(key); own > 0 {
 		return own

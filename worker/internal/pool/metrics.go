@@ -20,10 +20,10 @@ const (
 	outcomeRefused = "refused" // by a quota, a limit or a plugin
 )
 
-// maxPoolSeries bounds the series that carry a pool's name. All other metrics count the pools beyond it as well.
+// maxPoolSeries bounds the series that carry a pool's name. The other metrics include the pools beyond it as well.
 const maxPoolSeries = 1000
 
-// startSeconds are the buckets of times that include the start of a container.
+// startSeconds are the buckets of durations that include the start of a container.
 var startSeconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120}
 
 type metrics struct {
@@ -31,7 +31,7 @@ type metrics struct {
 	waiting      *prometheus.GaugeVec
 	actions      *prometheus.CounterVec
 	startSeconds prometheus.Histogram
-	// How long Pods are missing between two sandboxes.
+	// How long a Pod is missing between two sandboxes: when it is reset, and when it is replaced.
 	recycleSeconds, replaceSeconds prometheus.Histogram
 
 	mu     sync.Mutex

@@ -18,12 +18,12 @@ import (
 	"navix.sh/atoll/worker/internal/pool/status"
 )
 
-// A pool's Events of one reason: this many at once, then one per interval. The next Event counts those that were left out;
-// because a node that takes a hundred sandboxes down needs one action.
+// These limit a pool's Events of one reason: noticeBurst at once, then one per noticeEvery. The next Event counts the suppressed ones. A
+// node that takes a hundred sandboxes down needs one action.
 const (
 	noticeBurst = 5
 	noticeEvery = 30 * time.Second
-	// longestNote is below the limit of an Event's note; because the number left out is added.
+	// longestNote is below the limit of an Event's note, to leave room for the number of suppressed Events.
 	longestNote = 900
 )
 
@@ -33,15 +33,15 @@ type notices struct {
 	*perPool[*noticed]
 }
 
-// noticed is what was reported about a pool.
+// noticed is the record of Events about a pool.
 type noticed struct {
 	limits map[reason]*limit
-	causes map[string]bool // why idle Pods were stuck at the last look
+	causes map[string]bool // why idle Pods were stuck in the last reconcile
 }
 
 type limit struct {
 	*rate.Limiter
-	left int // left out since the last one
+	left int // suppressed since the last Event
 }
 
 func newNotices(recorder events.EventRecorder, clk clock.PassiveClock) *notices {
@@ -53,7 +53,7 @@ func (n *notices) warn(pool *v1alpha1.SandboxPool, pod *corev1.Pod, reason reaso
 	n.tell(pool, pod, corev1.EventTypeWarning, reason, action, format, args...)
 }
 
-// tell creates an Event, unless its reason had too many already.
+// tell creates an Event unless its reason has reached its limit.
 func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType string, reason reason, action, format string, args ...any) {
 	n.mu.Lock()
 	l := n.at(client.ObjectKeyFromObject(pool)).limits[reason]
@@ -80,7 +80,7 @@ func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType st
 	n.recorder.Eventf(pool, pod, eventType, string(reason), action, "%s", note)
 }
 
-// stuck reports idle Pods that do not become ready: each cause when it first appears, and again only after it was gone.
+// stuck reports idle Pods that do not become ready. It reports each cause when it first appears, and again after it had gone.
 func (n *notices) stuck(pool *v1alpha1.SandboxPool, causes status.Causes) {
 	n.mu.Lock()
 	before := n.at(client.ObjectKeyFromObject(pool))
@@ -97,7 +97,7 @@ func (n *notices) stuck(pool *v1alpha1.SandboxPool, causes status.Causes) {
 	}
 }
 
-// at is called with the lock held.
+// at returns the entry of a pool. The caller holds the lock.
 func (n *notices) at(key types.NamespacedName) *noticed {
 	if n.pools[key] == nil {
 		n.pools[key] = &noticed{limits: map[reason]*limit{}}

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// protectPatch adds what this Pod of the pool lacks: the protection finalizer, or the pool as its owner.
+// protectPatch adds the protection finalizer to the Pod, or the pool as its owner, if it lacks them.
 func protectPatch(pod *corev1.Pod, pool *v1alpha1.SandboxPool) ([]byte, error) {
 	ops := patch.AsRead(pod)
 	if !sandbox.IsProtected(pod) {
@@ -27,8 +27,7 @@ func protectPatch(pod *corev1.Pod, pool *v1alpha1.SandboxPool) ([]byte, error) {
 	return patch.JSON(ops)
 }
 
-// relabelPatch writes back the labels that were edited by hand. It tests the Pod's resourceVersion; because a claim or an end
-// writes its own labels.
+// relabelPatch restores manually edited labels. It tests the Pod's resourceVersion, because a claim or an end writes its own labels.
 func relabelPatch(pod *corev1.Pod) ([]byte, error) {
 	labels := maps.Clone(pod.Labels)
 	maps.Copy(labels, sandbox.Mislabelled(pod))

@@ -20,11 +20,11 @@ import (
 
 const (
 	nameSuffix = 8
-	// maxBase leaves room for the suffix in a host name, which is the Pod's name.
+	// maxBase leaves room for the suffix in the Pod's name, which is also its host name.
 	maxBase = 63 - 1 - nameSuffix
 )
 
-// podName chooses the name in this process, not at the API server, so that the Pod can be expected before it exists.
+// podName returns a new name. This process chooses it, not the API server, so that the Pod can be expected before it exists.
 func podName(pool *v1alpha1.SandboxPool) string {
 	base := pool.Name
 	if len(base) > maxBase {
@@ -33,16 +33,16 @@ func podName(pool *v1alpha1.SandboxPool) string {
 	return base + "-" + rand.String(nameSuffix)
 }
 
-// revisionOf identifies what Pods are created from, the pool's runtimes included, with the image of atoll-sandboxd.
+// revisionOf returns a hash of everything that Pods are created from, including the pool's runtimes and the image of atoll-sandboxd.
 func revisionOf(spec *v1alpha1.SandboxPoolSpec, sandboxd string) (string, error) {
 	template := spec.Template.DeepCopy()
 	runtimes.Render(spec, &template.Spec, sandboxd)
 	return hashOf(template, spec)
 }
 
-// unrenderedRevisionOf is revisionOf from before runtimes became part of Pods. Pods that carry it are not replaced for a missing
-// port and probe; because otherwise an update of the worker would replace every warm Pod. Any other change of the template
-// changes this revision as well. For Pods that lack the daemon there is none.
+// unrenderedRevisionOf returns the revision as computed before runtimes became part of Pods. Pods that carry it are not replaced for a
+// missing port and probe, because otherwise an update of the worker would replace every warm Pod. Any other change of the template changes
+// this revision as well. It is "" if the Pods get the daemon from the worker, because older Pods lack it.
 func unrenderedRevisionOf(spec *v1alpha1.SandboxPoolSpec, sandboxd string) (string, error) {
 	if runtimes.Delivers(spec, sandboxd) {
 		return "", nil
@@ -63,8 +63,8 @@ func hashOf(template *corev1.PodTemplateSpec, spec *v1alpha1.SandboxPoolSpec) (s
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// newPod returns an idle Pod with labels, annotations and finalizer; because a claim's patch cannot add to a missing map, and a
-// finalizer that is added later may be late.
+// newPod returns an idle Pod with labels, annotations and finalizer. A claim's patch cannot add to a missing map, and a finalizer that is
+// added later may come too late.
 func newPod(pool *v1alpha1.SandboxPool, revision, name, sandboxd string) *corev1.Pod {
 	template := pool.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{
@@ -90,7 +90,7 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name, sandboxd string) *corev1
 	}
 	maps.Copy(pod.Annotations, template.Annotations)
 	for _, key := range []string{v1alpha1.SandboxIDAnnotationKey, v1alpha1.SandboxClaimedAtAnnotationKey} {
-		delete(pod.Annotations, key) // these belong to a sandbox
+		delete(pod.Annotations, key) // belongs to a sandbox
 	}
 	pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey] = revision
 	if pool.Spec.PodCreationImagePolicy != v1alpha1.PodCreationImagePolicyPoolDefaultImage &&

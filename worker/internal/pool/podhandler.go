@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// podHandler updates the expectations, then enqueues the Pod's pool. The order matters: a pool that is reconciled first would
-// wait in vain.
+// podHandler updates the expectations, and then enqueues the Pod's pool. In the other order, a reconcile could wait for an event that has
+// already arrived.
 type podHandler struct{ expectations *expectations.Expectations }
 
 var _ handler.EventHandler = podHandler{}
@@ -30,7 +30,7 @@ func (h podHandler) Create(_ context.Context, e event.CreateEvent, q controllers
 
 // Update implements handler.EventHandler.
 func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q controllers.Queue) {
-	// A Pod whose pool label was changed by hand enqueues its former pool, too.
+	// A Pod whose pool label was edited manually enqueues its former pool as well.
 	if before, ok := e.ObjectOld.(*corev1.Pod); ok {
 		if after, ok := e.ObjectNew.(*corev1.Pod); ok && sandbox.PoolOf(before) != sandbox.PoolOf(after) {
 			h.gone(before, q)
@@ -43,11 +43,12 @@ func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q controllers
 	h.seen(e.ObjectNew, q)
 }
 
-// countDelay is how long the pool's counts may lag. Claims come in bursts, on the same processors that serve the next one, and a
-// pool writes its status twice a second at most.
+// countDelay is how long the pool's counts may lag. Claims come in bursts and compete with reconciles for the same processors. A pool's
+// status is written once per statusInterval at most anyway.
 const countDelay = 500 * time.Millisecond
 
-// onlyCounts reports whether a Pod of the same pool was claimed unchanged, or became idle; because then only counts change.
+// onlyCounts reports whether an update changes only the pool's counts: an otherwise unchanged Pod of the same pool was claimed, or became
+// idle.
 func onlyCounts(before, after client.Object) bool {
 	was, ok := before.(*corev1.Pod)
 	if !ok {

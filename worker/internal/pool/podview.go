@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// stageOf names the stage whose duration matters, including everything that begins a new one; "" for Pods that are not timed.
+// stageOf returns the name of the Pod's stage whose duration matters, or "" if the Pod is not timed. Each new stage has another name.
 func stageOf(pod *corev1.Pod) string {
 	switch phase := sandbox.PhaseOf(pod); {
 	case pod.DeletionTimestamp != nil:
@@ -31,7 +31,7 @@ func stageOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// marking returns when the Pod was marked for scale-down; "" if it is not.
+// marking returns when the Pod was marked for scale-down, or "" if it is not marked.
 func marking(pod *corev1.Pod) string {
 	return sandbox.MarkedAt(pod)
 }
@@ -47,7 +47,7 @@ func holdsReplica(pod *corev1.Pod) bool {
 
 func ready(pod *corev1.Pod) bool { return sandbox.ReadyCondition(pod) != nil }
 
-// restarts returns how many containers of the Pod replaced another one, swaps included.
+// restarts returns how often containers of the Pod were restarted, including swaps.
 func restarts(pod *corev1.Pod) int32 {
 	var n int32
 	for i := range pod.Status.ContainerStatuses {
@@ -56,23 +56,23 @@ func restarts(pod *corev1.Pod) int32 {
 	return n
 }
 
-// outdated is false for Pods without a revision; because they are older than revisions, and nothing says that they differ.
+// outdated reports whether the Pod is of an old template. It returns false for Pods without a revision: they are older than revisions, and
+// nothing shows that they differ.
 func outdated(s *snapshot, pod *corev1.Pod) bool {
 	revision := pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
 	return revision != "" && revision != s.Revision && revision != s.Unrendered
 }
 
-// holdsBack reports whether the Pod is on a node that was seen to hold back a container which ran there before, for longer than a
-// new Pod takes.
+// holdsBack reports whether the Pod's node was seen to delay a restarted container for longer than a new Pod takes.
 func holdsBack(s *snapshot, pod *corev1.Pod) bool { return s.HeldBack[pod.Spec.NodeName] > s.NewPod }
 
-// worn reports whether an idle Pod that could serve may delay its next sandbox: it ran other images on a node that holds back. A
-// Pod that is not ready is kept; because a new one would fare no better.
+// worn reports whether an idle, ready Pod may delay its next sandbox: its container was restarted on a node that delays restarts. A Pod
+// that is not ready is kept, because a new one would fare no better.
 func worn(s *snapshot, pod *corev1.Pod) bool {
 	return ready(pod) && restarts(pod) > 0 && holdsBack(s, pod)
 }
 
-// startupTimeout is how long the Pod may be starting; 0: no limit.
+// startupTimeout returns how long the Pod may be starting, or 0 for no limit.
 func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
 	if own := sandbox.Read(pod).Timeouts.Startup; own > 0 {
 		return own
@@ -83,7 +83,7 @@ func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
 	return 0
 }
 
-// noteworthy is false for the reasons that every swap passes through; because writing them would cost one write per sandbox.
+// noteworthy returns false for the reasons that occur in every swap, because writing them would cost one write per sandbox.
 func noteworthy(reason string) bool {
 	switch reason {
 	case "", "Pending", "Swapping", "ContainerCreating", "PodInitializing",
@@ -93,7 +93,7 @@ func noteworthy(reason string) bool {
 	return true
 }
 
-// statusDetailReason returns the reason in the status detail that the Pod carries.
+// statusDetailReason returns the reason of the status detail in the Pod's annotation.
 func statusDetailReason(pod *corev1.Pod) string {
 	var detail v1alpha1.SandboxStatusDetail
 	if value := pod.Annotations[v1alpha1.SandboxStatusDetailAnnotationKey]; value != "" {
@@ -104,8 +104,8 @@ func statusDetailReason(pod *corev1.Pod) string {
 	return detail.Reason
 }
 
-// orphaned reports whether the Pod was left by a pool that was deleted with --cascade=orphan. It belongs to the next pool of the
-// name in its labels.
+// orphaned reports whether the Pod has no controller, as after its pool was deleted with --cascade=orphan. It belongs to the next pool of
+// the name in its labels.
 func orphaned(pod *corev1.Pod) bool { return metav1.GetControllerOfNoCopy(pod) == nil }
 
 func hasPoolFinalizer(pool *v1alpha1.SandboxPool) bool {

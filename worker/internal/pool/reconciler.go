@@ -33,79 +33,79 @@ import (
 )
 
 const (
-	// pendingInterval is the shortest time between two reads, and two writes, of the length of a claim queue that is not empty.
+	// pendingInterval is the minimum time between two reads, and between two writes, of the length of a claim queue that is not empty.
 	pendingInterval = 3 * time.Second
 
 	retryMax = 30 * time.Second
 )
 
-// Recorder keeps the terminal records of sandboxes. Ended is called at least once for every sandbox, and must accept the same
-// sandbox more than once. It returns nil only when the record is kept.
+// Recorder keeps the terminal records of sandboxes. Ended is called at least once for every sandbox, and must accept duplicates. It returns
+// nil only if the record is stored.
 type Recorder interface {
-	// Released returns the end that this process has deleted a Pod for, which the Pod does not show; nil for none.
+	// Released returns the termination of the sandbox for which this process deleted a Pod, or nil. The Pod does not show it.
 	Released(pod types.UID) *sandbox.Termination
 	Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox.Claim) error
 }
 
-// Queues are the waiting claims, by pool.
+// Queues holds the waiting claims of each pool.
 type Queues interface {
 	// Waiting returns the current length of a pool's queue.
 	Waiting(pool types.NamespacedName) int32
-	// OnQueue calls f whenever a queue gets its first claim or loses its last. f does not block.
+	// OnQueue registers f, which is called when a queue gets its first claim or loses its last, and must not block.
 	OnQueue(f func(pool types.NamespacedName))
 }
 
-// noQueues is for a worker without claim queues.
+// noQueues is the Queues of a worker without claim queues.
 type noQueues struct{}
 
 func (noQueues) Waiting(types.NamespacedName) int32      { return 0 }
 func (noQueues) OnQueue(func(pool types.NamespacedName)) {}
 
-// Hooks does what must happen in a Pod before its sandbox runs; see package hooks.
+// Hooks runs the hooks and checks that precede a sandbox; see package hooks.
 type Hooks interface {
-	// Follow returns the states of a pool's jobs, and ends the pool's jobs that are not named.
+	// Follow returns the states of the given jobs of a pool, and ends its other jobs.
 	Follow(pool types.NamespacedName, jobs []hooks.Job) map[types.UID]hooks.State
-	// Begin begins a job; it does not block.
+	// Begin starts a job without blocking.
 	Begin(job hooks.Job)
-	// OnChange calls f when the state of one of a pool's jobs changes. f does not block.
+	// OnChange registers f, which is called when the state of a pool's job changes, and must not block.
 	OnChange(f func(pool types.NamespacedName))
 }
 
-// noHooks is for a worker that starts a sandbox as soon as its Pod is ready.
+// noHooks is the Hooks of a worker that starts a sandbox as soon as its Pod is ready.
 type noHooks struct{}
 
 func (noHooks) Follow(types.NamespacedName, []hooks.Job) map[types.UID]hooks.State { return nil }
 func (noHooks) Begin(hooks.Job)                                                    {}
 func (noHooks) OnChange(func(pool types.NamespacedName))                           {}
 
-// Options are what a Reconciler needs.
+// Options are the reconciler's settings.
 type Options struct {
 	// Client reads from a cache and writes to the API server.
 	Client    client.Client
 	Recorder  Recorder
 	Events    events.EventRecorder
 	ClusterID string
-	// SandboxdImage has atoll-sandboxd, for Pods with the runtime e2b; empty: their images bring it.
+	// SandboxdImage contains atoll-sandboxd, for Pods with the runtime e2b. If it is empty, the images of Pods must contain it.
 	SandboxdImage string
-	// Queues are written into status.pendingRequests; nil: there are none.
+	// Queues are mirrored in status.pendingRequests; nil means none.
 	Queues Queues
-	// Hooks run before a sandbox does; nil: there are none.
+	// Hooks run before a sandbox does; nil means none.
 	Hooks Hooks
 	// Admission is asked before each Pod is created; nil admits all.
 	Admission *admission.Chain
-	// Refusals remembers which pools are refused Pods, for the autoscaler; nil: New creates one.
+	// Refusals remembers which pools are refused Pods, for the autoscaler. If it is nil, New creates one.
 	Refusals *admission.Refusals
-	// Gaters can hold a pool back; nil: none is held back.
+	// Gaters can hold a pool back; nil means none.
 	Gaters []Gater
-	// Latency takes the times of starts; nil: they are not recorded.
+	// Latency records the durations of starts; nil records nothing.
 	Latency *latency.Recorder
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
-	// Clock measures windows and timeouts; nil: the real one.
+	// Clock measures windows and timeouts; nil is the real clock.
 	Clock clock.PassiveClock
-	// Times are the times that are written; nil: the Clock's.
+	// Times is the source of written times; nil is Clock.
 	Times interface{ Now() time.Time }
-	// Workers is how many pools are reconciled at once. Default 16.
+	// Workers is how many pools are reconciled at once, 16 by default.
 	Workers int
 }
 
@@ -165,8 +165,8 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 	return nil
 }
 
-// watchQueues enqueues a pool whose queue has got its first claim or lost its last. Most queues are empty again before a write
-// would be worth it.
+// watchQueues enqueues a pool when its queue gets its first claim or loses its last, with a delay: most queues are empty again before a
+// write is worthwhile.
 func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
 	r.opts.Queues.OnQueue(func(pool types.NamespacedName) {
 		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool)))
@@ -174,7 +174,7 @@ func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
 	return nil
 }
 
-// watchHooks enqueues a pool at once; because a caller waits for the next step.
+// watchHooks enqueues a pool without delay, because a caller waits for the next step.
 func (r *Reconciler) watchHooks(_ context.Context, q controllers.Queue) error {
 	r.opts.Hooks.OnChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
 	return nil
@@ -207,7 +207,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	actErr := r.act(ctx, key, &s, d)
 	counts, wait := r.measure(key, &s), time.Duration(0)
-	// A report is due after a failure, too; because that is when users read it.
+	// Report after a failure as well, because that is when users read the status.
 	if s.Pool != nil && !d.ReleasePool {
 		wait, err = r.report(ctx, key, &s, counts)
 	}

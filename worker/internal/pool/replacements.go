@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxReplaced bounds how many replaced Pods of a pool are measured at once.
+// maxReplaced is the maximum number of replaced Pods of a pool that are measured at once.
 const maxReplaced = 1000
 
-// replacements measures how long a replacement takes to become ready. No Pod is assigned to another: Pods that become ready are
-// matched, in order, with those that went.
+// replacements measures how long a replacement takes to become ready. It pairs Pods that become ready with deleted ones in order, not by
+// identity.
 type replacements struct{ *perPool[*replaced] }
 
 type replaced struct {
@@ -37,7 +37,7 @@ func (r *replacements) gone(key types.NamespacedName) {
 	}
 }
 
-// observe returns the times of the replacements that have become ready since the last call.
+// observe returns the durations of the replacements that have become ready since the last call.
 func (r *replacements) observe(key types.NamespacedName, pods []*corev1.Pod) []time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,12 +25,13 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// statusInterval is the shortest time between two writes of a pool's status. Pods of a busy pool change hundreds of times a
-// second, and each status write takes the place of a claim's.
+// statusInterval is the minimum time between two writes of a pool's status. Pods of a busy pool change hundreds of times a second, and each
+// status write takes the place of a claim's.
 const statusInterval = time.Second
 
-// statusRate is how many statuses of pools are written a second, all pools together, and at once after a rest. The status of an Env follows
-// that of each pool. With a thousand busy pools these would take as much of the API server as claims do, and nothing is decided by them.
+// statusRate is the number of pool statuses that are written per second, and the size of a burst, for all pools together. Each write of a
+// pool's status entails one of its Env's. With a thousand busy pools these would take as much of the API server as claims do, and no
+// decision depends on them.
 const statusRate = 10
 
 // measure counts the pool's Pods, for the metrics and the report.
@@ -43,7 +44,7 @@ func (r *Reconciler) measure(key types.NamespacedName, s *snapshot) *status.Coun
 	return &c
 }
 
-// report writes the pool's status if it changed. If it is too early for that, it returns when to come back.
+// report writes the pool's status if it changed. If it is too early for a write, report returns how long to wait.
 func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *snapshot, c *status.Counts) (time.Duration, error) {
 	r.notices.stuck(s.Pool, c.Causes)
 	if last, ok := r.opts.Refusals.Last(key); ok {
@@ -74,7 +75,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *sn
 	return later, nil
 }
 
-// urgent reports whether a condition has turned that users wait for. Scaling and Degraded turn whenever a Pod is replaced.
+// urgent reports whether a condition that users wait for has changed its status. Scaling and Degraded change whenever a Pod is replaced.
 func urgent(before, after []metav1.Condition) bool {
 	for i := range after {
 		switch after[i].Type {
@@ -88,7 +89,7 @@ func urgent(before, after []metav1.Condition) bool {
 	return false
 }
 
-// mirror returns the value for status.pendingRequests, and when to come back if it is too early to write it.
+// mirror returns the value for status.pendingRequests. If it is too early to write a new value, later is how long to wait.
 func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (pending int32, later time.Duration) {
 	if !pendingMoved(written, waiting) {
 		return written, 0
@@ -105,7 +106,7 @@ func pendingMoved(before, now int32) bool {
 	return (before == 0) != (now == 0) || change > 0 && 5*int64(change) >= int64(before)
 }
 
-// writtenTime is the clock for times of conditions.
+// writtenTime is the clock for the times in conditions.
 type writtenTime struct {
 	clock.PassiveClock
 	times interface{ Now() time.Time }
@@ -113,7 +114,7 @@ type writtenTime struct {
 
 func (w writtenTime) Now() time.Time { return w.times.Now() }
 
-// told reports an action to users, in an Event.
+// told reports an action in metrics and Events.
 func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 	switch a.Verb {
 	case verbStart:
@@ -137,7 +138,7 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 			}
 			return
 		}
-		// The sandbox did not end: its Pod was deleted.
+		// The sandbox did not end; its Pod was deleted.
 		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.End.StopReason == "" && s.Pool != nil {
 			record := sandbox.TerminalRecord(a.Pod, nil, r.opts.ClusterID, r.opts.Times.Now(), nil)
 			r.ended(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
@@ -154,7 +155,7 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 	}
 }
 
-// ended reports a sandbox that has failed. One that has completed, or that its owner or a timeout ended, needs no report.
+// ended reports a failed sandbox. A sandbox that completed, or that its owner or a timeout ended, needs no report.
 func (r *Reconciler) ended(s *snapshot, pod *corev1.Pod, action, stop, reason, message string) {
 	if reason == "" {
 		return
@@ -163,8 +164,8 @@ func (r *Reconciler) ended(s *snapshot, pod *corev1.Pod, action, stop, reason, m
 		sandbox.Read(pod).ID, pod.Name, stop, strings.TrimSpace(reason+" "+message))
 }
 
-// timedOut reports a sandbox that one of its timeouts has ended, once its Pod is reset or replaced, so that its user can find out
-// why. It is no warning; because nothing is wrong.
+// timedOut reports a sandbox that one of its timeouts has ended, when its Pod is reset or replaced. Its user can then find out why. The
+// Event is not a warning, because nothing is wrong.
 func (r *Reconciler) timedOut(s *snapshot, pod *corev1.Pod, action string) {
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Stopping {
@@ -176,14 +177,14 @@ func (r *Reconciler) timedOut(s *snapshot, pod *corev1.Pod, action string) {
 	}
 }
 
-// swapped measures the swap of a Pod that has just become ready, if it had one.
+// swapped measures the swap of a Pod that has just become ready, if its image was swapped.
 func (r *Reconciler) swapped(s *snapshot, pod *corev1.Pod) {
 	if sandbox.Read(pod).SwapFrom != "" {
 		r.opts.Latency.Took(latency.Swap, s.Ages[pod.UID])
 	}
 }
 
-// firstLine returns the first of several joined errors; because the others mostly repeat it.
+// firstLine returns the message of the first of several joined errors, because the others mostly repeat it.
 func firstLine(err error) string {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) && len(joined.Unwrap()) > 0 {

@@ -11,17 +11,17 @@ import (
 	"navix.sh/atoll/pkg/rollout"
 )
 
-// maxUnavailable returns how many Pods of a pool may be missing because outdated idle ones are replaced, and because worn ones
-// are. A value that is no limit means the default.
+// maxUnavailable returns how many Pods of a pool may be missing while outdated idle Pods are replaced, and how many while worn ones are. An
+// invalid value means the default.
 func maxUnavailable(pool *v1alpha1.SandboxPool) (stale, worn int) {
 	limit, _ := rollout.Parse(pool.Annotations[v1alpha1.RolloutAnnotationKey])
 	return limit.Of(pool.Spec.Replicas), rollout.Default.Of(pool.Spec.Replicas)
 }
 
-// replaceOutdated replaces the idle Pods of an old template, and those on a kubelet that would delay the next caller: as many at
-// a time as may be unavailable, counting those that are unavailable for any reason and those that are yet to be created. So a
-// template that does not work costs no more than that many Pods. Old Pods that are not ready come first and cost nothing; because
-// no caller can get them anyway.
+// replaceOutdated replaces the idle Pods of an old template, and those on a node that would delay the next caller. It replaces as many at a
+// time as may be unavailable. Pods that are unavailable for any reason, and those yet to be created, count towards that limit. A broken
+// template therefore costs no more than that many Pods. Old Pods that are not ready come first and do not count, because no caller can get
+// them anyway.
 //
 // Pods that are not idle are left alone: decideStopping replaces them when their sandbox has ended.
 func replaceOutdated(s *snapshot, idle []*corev1.Pod, missing int, d *decision) {

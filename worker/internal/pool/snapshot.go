@@ -14,75 +14,74 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// snapshot is all that a decision about one pool is made from. Its objects are the cache's and must not be changed.
+// snapshot is the complete input of a decision about one pool. Its objects belong to the cache and must not be modified.
 type snapshot struct {
-	// Pool is nil when the pool is gone; its remaining Pods are then only cleaned up.
+	// Pool is nil if the pool is gone. Its remaining Pods are then only cleaned up.
 	Pool *v1alpha1.SandboxPool
 	// Revision is the current revision of the pool's template.
 	Revision string
-	// Unrendered is the same template's revision from before runtimes were part of Pods. Pods that carry it are current as well.
+	// Unrendered is the same template's revision as computed before runtimes were part of Pods. Pods that carry it are current as well.
 	Unrendered string
-	// Pods are those that the pool controls, in the order of their names.
+	// Pods are the pool's Pods, sorted by name.
 	Pods []*corev1.Pod
-	// Ages is how long this process has seen each Pod in its present stage.
+	// Ages is how long this process has seen each Pod in its current stage.
 	Ages map[types.UID]time.Duration
-	// Noted is how long the status detail of a Pod must not be written again.
+	// Noted is how long the status detail of each Pod must not be written again.
 	Noted map[types.UID]time.Duration
-	// Stale are the Pods that the cache holds as they were before our last write.
+	// Stale has the Pods for which the cache does not show our last write yet.
 	Stale map[types.UID]bool
-	// Paused: another controller keeps this pool, and it is left alone.
+	// Paused means that another controller manages this pool, which is left alone.
 	Paused bool
-	// Awaits: what Pods are created from does not exist yet.
+	// Awaits means that the template to create Pods from does not exist yet.
 	Awaits bool
-	// Conditions are those of the Gaters, for the pool's status.
+	// Conditions are the Gaters' conditions for the pool's status.
 	Conditions []patch.Condition
-	// Settled is false while creates or deletes are missing from Pods.
+	// Settled is false while the cache lacks creates or deletes.
 	Settled bool
-	// Window is how long a Pod that is marked for scale-down can be claimed.
+	// Window is how long a Pod that is marked for scale-down stays claimable.
 	Window time.Duration
-	// Autoscaled: the autoscaler marks Pods, and lowers replicas once their window is over.
+	// Autoscaled means that the autoscaler marks Pods, and lowers replicas when their window is over.
 	Autoscaled bool
-	// CrashBackoff is how long Pods that crashed while idle are left alone.
+	// CrashBackoff is how long Pods that crashed while idle are still left alone.
 	CrashBackoff time.Duration
-	// Refused is how long no Pods are created, because the latest was refused.
+	// Refused is how long no Pods are created, because the last one was refused.
 	Refused time.Duration
 	// NewPod is how long a new Pod takes to be ready.
 	NewPod time.Duration
-	// Preparations are the states of the hooks and readiness checks of starting Pods; Pods that need none are missing.
+	// Preparations are the states of the hooks and readiness checks of starting Pods. Pods that need none have no entry.
 	Preparations map[types.UID]hooks.State
-	// HeldBack is the longest time for which each node was seen to hold back a container that ran before; other nodes are
-	// missing.
+	// HeldBack is the longest delay of a restarted container that was seen on each node. Nodes without one have no entry.
 	HeldBack map[string]time.Duration
 }
 
-// verb is what is done to a Pod.
+// verb is an action on a Pod.
 type verb string
 
-// The verbs, in the order in which they are carried out: what a caller waits for comes first.
+// The verbs, in the order in which they are carried out: those that a caller waits for come first.
 const (
-	// Start: a starting sandbox runs.
+	// verbStart marks a starting sandbox as running.
 	verbStart verb = "Start"
-	// Prepare: the Pod of a starting sandbox is ready, and its hooks and checks begin.
+	// verbPrepare begins the hooks and checks of a starting sandbox whose Pod is ready.
 	verbPrepare verb = "Prepare"
-	// Release: a sandbox ended, and its Pod may be reset.
+	// verbRelease ends a sandbox whose Pod may be reset.
 	verbRelease verb = "Release"
-	// Fail: a sandbox ended, and its Pod must be replaced.
+	// verbFail ends a sandbox whose Pod must be replaced.
 	verbFail verb = "Fail"
-	// Relabel: labels that were edited by hand are written back.
+	// verbRelabel restores labels that were edited manually.
 	verbRelabel verb = "Relabel"
-	// Recycle: a stopping Pod has been reset and is idle again.
+	// verbRecycle makes a stopping Pod that has been reset idle again.
 	verbRecycle verb = "Recycle"
-	// Bury: a Pod is being deleted; its sandbox is recorded, then its finalizer is removed.
+	// verbBury records the sandbox of a Pod that is being deleted, and then removes the Pod's finalizer.
 	verbBury verb = "Bury"
-	// Unmark: a Pod marked for scale-down is kept.
+	// verbUnmark keeps a Pod that was marked for scale-down.
 	verbUnmark verb = "Unmark"
-	// Protect: a Pod lacks the protection finalizer, or an owner.
+	// verbProtect adds the protection finalizer or an owner to a Pod that lacks it.
 	verbProtect verb = "Protect"
-	// Detail: what a starting sandbox waits for is written.
+	// verbDetail writes what a starting sandbox waits for.
 	verbDetail verb = "Detail"
-	// Delete: a Pod is deleted if it has not changed since it was seen.
+	// verbDelete deletes a Pod if it has not changed since it was read.
 	verbDelete verb = "Delete"
-	// Mark: an idle Pod is chosen for scale-down.
+	// verbMark marks an idle Pod for scale-down.
 	verbMark verb = "Mark"
 )
 
@@ -116,28 +115,28 @@ const (
 	reasonWaiting         reason = "Waiting"
 )
 
-// Reasons of Events alone.
+// Reasons that only Events have.
 const (
-	// ReasonSandboxEnded: a sandbox ended neither on its own nor by its owner.
+	// reasonSandboxEnded: a sandbox ended neither on its own nor by its owner.
 	reasonSandboxEnded reason = "SandboxEnded"
-	// ReasonCreationFailed: the API server refuses a Pod, for example for a quota.
+	// reasonCreationFailed: the API server refuses a Pod, for example because of a quota.
 	reasonCreationFailed reason = "PodCreationFailed"
-	// ReasonPodsNotReady: idle Pods do not become ready.
+	// reasonPodsNotReady: idle Pods do not become ready.
 	reasonPodsNotReady reason = "PodsNotReady"
 )
 
-// action is one thing to do to one Pod.
+// action is one action on one Pod.
 type action struct {
 	Verb   verb
 	Pod    *corev1.Pod
 	Reason reason
 	End    sandbox.End                  // of Release and Fail
 	Detail v1alpha1.SandboxStatusDetail // of Detail
-	// Released is the end that the Pod was deleted for, which it does not show; of Bury. act reads it before the record is kept.
+	// Released is the termination that the Pod was deleted for, and that it does not show; of Bury. act reads it before it stores the record.
 	Released *sandbox.Termination
 }
 
-// scaleReason is why the number of Pods is changing, or is not.
+// scaleReason is why the number of Pods is changing or not.
 type scaleReason string
 
 // The scale reasons.
@@ -151,26 +150,26 @@ const (
 	scalePoolAbsent scaleReason = "PoolAbsent"
 	scaleRefused    scaleReason = "PodsRefused" // a quota, a limit or a plugin refuses more
 	scaleAwaiting   scaleReason = "AwaitingTemplate"
-	scaleUnrecorded scaleReason = "AwaitingRecords" // too many Pods wait for their records to be kept
+	scaleUnrecorded scaleReason = "AwaitingRecords" // too many Pods wait until their records are stored
 )
 
-// decision is what to do about a pool.
+// decision has the actions for a pool.
 type decision struct {
 	Actions []action
 	// Create is the number of Pods to create.
 	Create int
 	Scale  scaleReason
-	// Wake is when to decide again without an event; 0: never.
+	// Wake is when to decide again without an event, or 0 for never.
 	Wake time.Duration
-	// ReleasePool: the pool is being deleted and no Pod is left.
+	// ReleasePool means that the pool is being deleted and no Pod is left.
 	ReleasePool bool
-	// ProtectPool: the pool lacks its finalizer.
+	// ProtectPool means that the pool lacks its finalizer.
 	ProtectPool bool
 }
 
 func (d *decision) add(a action) { d.Actions = append(d.Actions, a) }
 
-// wake requests a wake-up in d at the latest.
+// wake requests a new decision after the given time at the latest.
 func (d *decision) wake(in time.Duration) {
 	if in > 0 && (d.Wake == 0 || in < d.Wake) {
 		d.Wake = in

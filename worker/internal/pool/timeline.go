@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// timeline remembers since when this process has seen each Pod in its present stage. It measures windows and timeouts on the
-// monotonic clock; because the times on Pods come from a wall clock that may be wrong or stepped (I11). After a restart a stage
-// begins again: it ends late by one window at most, and never early.
+// timeline records since when this process has seen each Pod in its current stage. It measures windows and timeouts on the monotonic clock,
+// because the times on Pods come from a wall clock that may be wrong or stepped (I11). After a restart of the process a stage begins again:
+// it ends late by one window at most, and never early.
 type timeline struct{ *perPool[map[types.UID]stage] }
 
 type stage struct {
@@ -19,8 +19,8 @@ type stage struct {
 	noted time.Time // when its status detail was last written
 }
 
-// noteEvery is the shortest time between two writes of one Pod's status detail; because the kubelet's message about a failing
-// container changes with each retry.
+// noteEvery is the minimum time between two writes of one Pod's status detail. The kubelet's message about a failing container changes with
+// each retry.
 const noteEvery = 10 * time.Second
 
 // note records that a Pod's status detail was written.
@@ -33,7 +33,7 @@ func (t *timeline) note(pool types.NamespacedName, uid types.UID) {
 	}
 }
 
-// noted returns how long the details of Pods must not be written again.
+// noted returns how long the status details of Pods must not be written again.
 func (t *timeline) noted(pool types.NamespacedName) map[types.UID]time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,8 +52,8 @@ func (t *timeline) noted(pool types.NamespacedName) map[types.UID]time.Duration 
 	return wait
 }
 
-// observe replaces the pool's stages with the given ones, Pod by Pod, and returns how long each has lasted. It forgets Pods that
-// are not named, so memory is bounded by Pods (I10).
+// observe replaces the pool's stages with the given ones, and returns how long each Pod has been in its stage. It drops Pods that are not
+// given, so memory is bounded by Pods (I10).
 func (t *timeline) observe(pool types.NamespacedName, stages map[types.UID]string) map[types.UID]time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
