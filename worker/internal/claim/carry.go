@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// launch starts an op.
+// launch starts an op in its own goroutine.
 func (l locked) launch(caller context.Context, o *op) {
 	ctx, cancel := context.WithCancel(telemetry.Adopt(l.Leading(), caller))
 	o.cancel = cancel
@@ -19,7 +19,7 @@ func (l locked) launch(caller context.Context, o *op) {
 	l.Begin(func() { s.carry(ctx, o) })
 }
 
-// carry runs an op to its end, which wakes its callers.
+// carry runs an op to its end and wakes its callers.
 func (s *Service) carry(ctx context.Context, o *op) {
 	defer o.cancel()
 	err := s.obtain(ctx, o)
@@ -28,7 +28,7 @@ func (s *Service) carry(ctx context.Context, o *op) {
 			delete(l.ops, o.claim.KeyHash)
 		}
 		if err == nil && o.canceled {
-			// The cancel arrived while the Pod was being written.
+			// The cancel arrived while the claim was being written.
 			end := sandboxes.Canceled("Canceled", "the claim was canceled before it was answered")
 			s.sandboxes.Dispose(l.State, o.id, end)
 			err = disposition.Refuse(problem.NoCapacity, "the claim was canceled")
@@ -36,7 +36,7 @@ func (s *Service) carry(ctx context.Context, o *op) {
 		if disposition.Refused(err) && o.claim.KeyHash != "" && !o.claim.Local {
 			l.rememberRefusal(o.claim.KeyHash, o.claim.Attempt, err)
 			for _, p := range l.WithKey(o.claim.KeyHash) {
-				l.enforce(p) // it appeared while the claim waited
+				l.enforce(p) // appeared while the claim waited
 			}
 		}
 		if err != nil {
@@ -47,7 +47,7 @@ func (s *Service) carry(ctx context.Context, o *op) {
 	})
 }
 
-// obtain gets a Pod and writes the claim on it. When another writer takes a Pod, it tries the next one from the same place in the
+// obtain gets a Pod and writes the claim on it. If another writer takes the Pod, obtain tries the next one, from the same place in the
 // queue.
 func (s *Service) obtain(ctx context.Context, o *op) error {
 	if err := s.lookAtSecrets(ctx, &o.claim); err != nil {
@@ -70,7 +70,7 @@ func (s *Service) obtain(ctx context.Context, o *op) error {
 	return disposition.Refuse(problem.NoCapacity, "pool %s: %d Pods were lost to other writers", o.claim.Pool.Name, maxTries)
 }
 
-// await waits for an op. An op without a key ends when its caller leaves; one with a key continues for the next call.
+// await waits for an op. If the caller leaves, an op without a key ends, and one with a key continues for the next call.
 func (s *Service) await(ctx context.Context, o *op) error {
 	select {
 	case <-o.done:
@@ -93,7 +93,7 @@ func (s *Service) await(ctx context.Context, o *op) error {
 	return disposition.Refuse(problem.Deadline, "the caller did not wait")
 }
 
-// abort ends an op that waits. The sandbox of an op that is being written is disposed of.
+// abort cancels a waiting op. If the op is already being written, carry disposes of its sandbox.
 func (l locked) abort(o *op) {
 	o.canceled = true
 	o.cancel()

@@ -21,28 +21,28 @@ import (
 
 // Claim is a request for a sandbox of one pool.
 type Claim struct {
-	Request     *sandboxv1.CreateSandboxRequest // namespace, team and user resolved
+	Request     *sandboxv1.CreateSandboxRequest // with namespace, team and user resolved
 	Pool        types.NamespacedName
 	KeyHash     string // empty without a claim key
 	Attempt     int32  // from 1 with a key
-	Proof       string // the hub's, that it sent this attempt of the key here
-	Incarnation uint64 // that the caller expects; 0 for any
-	// Patience bounds the claim together with its startup timeout; 0 does not. A caller that leaves later than that is told what
-	// the claim waited for.
+	Proof       string // the hub's proof that it sent this attempt of the key here
+	Incarnation uint64 // the one that the caller expects; 0 for any
+	// Patience bounds the claim, as does its startup timeout. 0 sets no bound. A caller that waits longer gets an error that says what the
+	// claim waited for.
 	Patience time.Duration
-	// Local is a claim of this worker's own API. No hub takes it to another cluster, so a refusal is not remembered for its key.
+	// Local marks a claim of this worker's own API. No hub takes it to another cluster, so a refusal is not remembered for its key.
 	Local bool
-	// IdleOnly is a claim that its caller takes elsewhere if no Pod is idle: it does not wait. A claim of the same attempt that waits
-	// already goes on.
+	// IdleOnly marks a claim that its caller takes elsewhere if no Pod is idle: it does not wait. It joins a claim of the same attempt that
+	// already waits.
 	IdleOnly bool
-	// Prepares is a claim whose caller prepares the sandbox before it is used; see sandboxes.Service.Prepared.
+	// Prepares marks a claim whose caller prepares the sandbox before it is used; see sandboxes.Service.Prepared.
 	Prepares bool
-	// Belongings names what the caller gives to the sandbox's daemon later, and Request does not have.
+	// Belongings names the fields that the caller passes to the sandbox's daemon later, and that Request lacks.
 	Belongings []string
 }
 
 // Create carries out a claim. It returns when the sandbox is assigned, or with wait READY when it is running. The error is a
-// *problem.Error; package disposition returns what it means.
+// *problem.Error; package disposition maps it to what the hub may do next.
 func (s *Service) Create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, error) {
 	start := s.clock.Now()
 	record, err := s.create(ctx, c)
@@ -55,7 +55,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 		return nil, err
 	}
 	var found met
-	var starts *queue // of a sandbox that starts and has no op any more, which counts this call
+	var starts *queue // of a starting sandbox without an op; counts this call
 	var err error
 	s.update(func(l locked) {
 		found, err = l.enter(ctx, c)
@@ -95,14 +95,14 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 }
 
-// leave is called when a call that waited for a claim returns.
+// leave stops counting a call that waited for a claim.
 func (s *Service) leave(o *op, c *Claim) {
 	if !c.Local {
 		s.update(func(l locked) { l.call(o, -1) })
 	}
 }
 
-// told returns the end of a key's sandbox as each later call gets it: its record, unless only a person can cure the cause.
+// told returns the record of a key's sandbox that ended before it ran. If only a person can fix the cause, it returns the error.
 func told(record *sandboxv1.Sandbox, err error) (*sandboxv1.Sandbox, error) {
 	var failed *sandboxes.NotStartedError
 	if errors.As(err, &failed) && failed.Record != nil && outcome.Refusal(failed.Record) == nil {
@@ -111,7 +111,7 @@ func told(record *sandboxv1.Sandbox, err error) (*sandboxv1.Sandbox, error) {
 	return record, err
 }
 
-// checkRequest refuses what this worker does not support. What Kubernetes validates, the API server refuses with the claim write.
+// checkRequest refuses requests that this worker does not support. The API server validates the rest with the claim's write.
 func checkRequest(c *Claim) error {
 	r := c.Request
 	if faults := append(validate.Labels(r.GetLabels()), validate.Timeouts(r)...); len(faults) > 0 {
@@ -123,8 +123,8 @@ func checkRequest(c *Claim) error {
 	return nil
 }
 
-// enter returns what the claim meets: a sandbox that is its result, an op to wait for, or an error. An op outlives its caller,
-// and belongs to the trace of the first one.
+// enter returns the sandbox that is the claim's result, an op to wait for, or an error. An op does not run in its caller's context, and
+// belongs to the trace of its first caller.
 func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	if !serves(&l.View, &c) {
 		return met{}, disposition.NotServing()
@@ -163,7 +163,7 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	if c.KeyHash != "" {
 		l.ops[c.KeyHash] = o
 		if id, ok := l.unclear.Get(o.started, c.KeyHash); ok {
-			l.Disown(id) // It has not appeared, so this claim replaces it. If it appears now, it ends.
+			l.Disown(id) // It has not appeared, so this claim replaces it. If it appears later, it ends.
 		}
 	}
 	l.launch(caller, o)

@@ -20,8 +20,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// whatItMet returns the result of a refused write from a live read of its Pod. The Pod may carry the claim itself, if the
-// response to an earlier try was lost.
+// whatItMet returns the result of a refused write, given a live read of its Pod. The Pod carries the claim itself if the response to an
+// earlier try was lost.
 func whatItMet(id string, pod, live *corev1.Pod, err error) inventory.Result {
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && live.UID != pod.UID:
@@ -35,51 +35,50 @@ func whatItMet(id string, pod, live *corev1.Pod, err error) inventory.Result {
 	}
 }
 
-// admission is the decision about a claim that asks for a Pod, or why it gets none.
+// admission is the decision about a claim that needs a Pod, or the reason why it gets none.
 type admission string
 
 const (
 	takesPod admission = "TakesPod"
 	waits    admission = "Waits"
-	// displaces: it waits, and the newest claim of the tenant with the most in the queue makes room for it.
+	// displaces: the claim waits, and the newest claim of the tenant with the most claims in the queue makes room for it.
 	displaces admission = "Displaces"
 
 	canceled     admission = "Canceled"
 	poolRemoved  admission = "PoolRemoved"
 	pastDeadline admission = "Deadline"
 	noneIdle     admission = "NoQueue"
-	// hopeless: the pool has no Pods, and is saturated for longer than the claim has.
+	// hopeless: the pool has no Pods, and stays saturated beyond the claim's deadline.
 	hopeless  admission = "Hopeless"
 	queueFull admission = "QueueFull"
-	// displaced: it waited, and made room for a claim of a tenant with fewer in the queue.
+	// displaced: the waiting claim made room for a claim of a tenant with fewer claims in the queue.
 	displaced admission = "Displaced"
-	// withdrawn: it waited, and the hub takes it to another cluster.
+	// withdrawn: the hub takes the waiting claim to another cluster.
 	withdrawn admission = "Withdrawn"
 )
 
-// asking is a claim that asks for a Pod, and the state that it finds.
+// asking is a claim that needs a Pod, and the state of its queue and pool.
 type asking struct {
 	canceled, closing bool
 	left              time.Duration // until its deadline
 	idle              bool          // a Pod is idle
 	noQueue           bool
-	again             bool // it had a Pod and lost it
+	again             bool // the claim had a Pod and lost it
 	waiting, capacity int
 	own, most         int // waiting claims of its tenant, and of the tenant with the most
-	// empty: the pool has no Pods and wants none. saturated is for how long that lasts.
+	// empty means that the pool has no Pods and wants none. saturated is how long that lasts.
 	empty     bool
 	saturated time.Duration
 }
 
-// admit decides.
+// admit decides whether a claim gets a Pod, waits, or fails.
 //
-// Only a deadline that has passed cannot be met. How fast Pods became idle so far says little about the future: they come in
-// bursts, above all by scale-up, which counts the very claims that wait. A claim that is refused wrongly loses a sandbox; one
-// that waits in vain loses only time, which it had. But where there is no Pod, and the autoscaler was refused more and will not
-// ask again in time, none can come.
+// Only a deadline that has passed is certainly missed. The rate at which Pods became idle predicts little: they come in bursts, above all
+// by scale-up, which counts the very claims that wait. A claim that is refused wrongly loses a sandbox; one that waits in vain loses only
+// time that it had. But if there is no Pod, and the autoscaler was refused more and will not ask again in time, no Pod can come.
 //
-// A tenant that fills a queue does not keep the others out: it makes room for them, until all have an equal share. Two tenants
-// whose shares differ by one do not displace each other: neither would gain.
+// A tenant that fills a queue does not keep the others out: it makes room for them until all have an equal share. Two tenants whose shares
+// differ by one do not displace each other, because neither would gain.
 func admit(a *asking) admission {
 	switch {
 	case a.canceled:
@@ -103,7 +102,7 @@ func admit(a *asking) admission {
 	}
 }
 
-// imageOf returns the image of a claim's sandbox, or a refusal: another pool may allow what this one does not.
+// imageOf returns the image of a claim's sandbox. The error is a refusal, because another pool may allow an image that this one does not.
 func imageOf(asked string, spec *v1alpha1.SandboxPoolSpec, lists allowed.Lists) (string, error) {
 	if asked == "" {
 		return sandbox.DefaultImage(spec), nil
@@ -114,9 +113,9 @@ func imageOf(asked string, spec *v1alpha1.SandboxPoolSpec, lists allowed.Lists) 
 	return asked, nil
 }
 
-// containersOf refuses hooks for containers that callers do not reach.
+// containersOf refuses hooks for containers that callers cannot reach.
 func containersOf(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoolSpec, lists allowed.Lists) error {
-	actions, _ := hook.Parse(r.GetPostStartHooks()) // it was checked
+	actions, _ := hook.Parse(r.GetPostStartHooks()) // already checked
 	for i := range actions {
 		if exec := actions[i].Exec; exec != nil {
 			if _, p := lists.Container(exec.Container, sandbox.MainContainer(&spec.Template.Spec)); p != nil {
@@ -135,15 +134,15 @@ func refusalOf(p *problem.Error) error {
 	return disposition.Fault(p)
 }
 
-// failedStart is a sandbox that ended before it ran, and the claim without a key that waits for it.
+// failedStart is a sandbox that ended before it ran, and its claim without a key.
 type failedStart struct {
 	record *sandboxv1.Sandbox
-	starts int           // sandboxes that the claim got, this one included
+	starts int           // sandboxes that the claim got, including this one
 	left   time.Duration // until its deadline
 }
 
-// startsAnother reports whether the claim gets another Pod. It does not if the request is at fault, because another Pod would do
-// no better, nor if the sandbox was ended on purpose.
+// startsAnother reports whether the claim gets another Pod. It gets none if the request is at fault, because another Pod would do no
+// better, or if the sandbox was ended on purpose.
 func startsAnother(f failedStart) bool {
 	r := f.record
 	switch {
@@ -158,7 +157,7 @@ func startsAnother(f failedStart) bool {
 	}
 }
 
-// meeting is what a claim of (key, attempt) finds.
+// meeting is what a claim with a key must do, given what exists for the key.
 type meeting string
 
 const (
@@ -175,18 +174,18 @@ const (
 	outdated meeting = "Outdated"
 )
 
-// known is what exists for a key; attempts are 0 where nothing does.
+// known has the attempts of what exists for a key. 0 means that nothing does.
 type known struct {
 	refused int32 // up to this attempt
 	pending int32 // the attempt under way
-	held    int32 // of the Pod that stays
+	held    int32 // of the Pod that holds the key
 	ended   int32 // of the latest record
 }
 
 func (k known) latest() int32 { return max(k.pending, k.held, k.ended) }
 
-// meet decides. An attempt later than all known ones starts a new sandbox: the hub begins one only after the earlier attempt was
-// refused or canceled. If the earlier Pod still exists, the rule for two Pods of one key ends it.
+// meet returns what a claim's attempt must do. An attempt later than all known ones starts a new sandbox: the hub begins one only after the
+// earlier attempt was refused or canceled. If the earlier Pod still exists, the rule for two Pods of one key ends it.
 func meet(k known, attempt int32) meeting {
 	switch latest := k.latest(); {
 	case attempt == k.ended:

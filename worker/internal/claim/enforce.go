@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// seen takes a Pod that has changed.
+// seen handles a changed Pod.
 func (l locked) seen(c *inventory.Change) {
 	if c.Kind == inventory.Gone {
 		delete(l.unjudged, c.Sandbox)
@@ -26,8 +26,8 @@ func (l locked) seen(c *inventory.Change) {
 	}
 }
 
-// isLateWrite reports whether a live sandbox with a key has appeared that no claim under way here is for. An earlier leader wrote it, or
-// this one without a response. It was returned to no caller: this leader, which lists the Pods before it serves, did not see it then.
+// isLateWrite reports whether a live sandbox with a key has appeared that no claim under way here wrote. An earlier leader wrote it, or
+// this one without getting a response. No caller has received it: this leader lists the Pods before it serves, and did not see it then.
 func (l locked) isLateWrite(c *inventory.Change) bool {
 	p := c.Pod
 	if l.Leading() == nil || p.KeyHash() == "" || p.Sandbox() == c.Sandbox || !p.Live() {
@@ -37,7 +37,7 @@ func (l locked) isLateWrite(c *inventory.Change) bool {
 	return o == nil || o.id != p.Sandbox()
 }
 
-// isSuperseded reports whether the key of a late write stands for another sandbox, of its attempt or a later one: one that has ended, or
+// isSuperseded reports whether the key of a late write stands for another sandbox of the same or a later attempt: one that has ended, or
 // that of a claim under way.
 func (l locked) isSuperseded(p *inventory.Pod) bool {
 	attempt := sandbox.Read(p.Object()).Attempt
@@ -54,17 +54,17 @@ func (l locked) isHubs(p *inventory.Pod) bool {
 	return !l.sandboxes.IsLocal(p.Object().Namespace, &of)
 }
 
-// LateWrites counts the late writes of claims of the hub that stay, as far as this worker knows. They may come after the key index was
+// LateWrites returns how many late writes of the hub's claims stay, as far as this worker knows. They may appear after the key index was
 // sent, and only the hub knows whether a claim was canceled at an earlier leader.
 func (s *Service) LateWrites() (n uint64) {
 	s.view(func(_ *inventory.View, shared *shared) { n = shared.lateWrites })
 	return n
 }
 
-// enforce ends a live sandbox that must not exist, and reports whether it does: one whose key was canceled or refused, one that another
-// Pod with the same key outranks, a late write whose key stands for another sandbox, one that was returned to no caller, and one that has
-// ended before and came back with an etcd that was restored. A leader whose lease has lapsed, for example because it was frozen, ends none
-// until it is held again: the next leader may have returned that very sandbox.
+// enforce ends a live sandbox that must not exist, and reports whether it did: its key was canceled or refused, another Pod holds its key,
+// it is of a late write whose key stands for another sandbox, no caller received it, or it had ended and came back with a restored etcd. A
+// leader whose lease has lapsed, for example because it hung, ends none until the lease is held again: the next leader may have returned
+// that very sandbox.
 func (l locked) enforce(p *inventory.Pod) (ended bool) {
 	if p.Sandbox() == "" || !p.Live() {
 		return false
@@ -74,7 +74,7 @@ func (l locked) enforce(p *inventory.Pod) (ended bool) {
 		return false
 	}
 	_, late := l.unjudged[p.Sandbox()]
-	delete(l.unjudged, p.Sandbox()) // from here on a call may return it
+	delete(l.unjudged, p.Sandbox()) // from now on a call may return it
 	if late && l.isSuperseded(p) {
 		l.Disown(p.Sandbox())
 	}
@@ -82,8 +82,8 @@ func (l locked) enforce(p *inventory.Pod) (ended bool) {
 		l.sandboxes.Dispose(l.State, p.Sandbox(), sandboxes.Abandoned())
 		return true
 	}
-	// A Pod that is being deleted has its record before it is gone, so may one whose release is under way, and a view that lags shows an old
-	// state.
+	// Not a Pod that is being deleted, whose record is stored before it is gone, nor one whose release is under way. A view that lags shows an
+	// old state.
 	if p.Object().DeletionTimestamp == nil && p.Released() == nil && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
 		l.cameBack(p)
 		return true
@@ -100,7 +100,7 @@ func (l locked) enforce(p *inventory.Pod) (ended bool) {
 	return l.keepOne(p)
 }
 
-// keepOne ends all Pods with the key of p but the one that stays, and reports whether p ends.
+// keepOne ends all Pods with the key of p except its holder, and reports whether it ends p.
 func (l locked) keepOne(p *inventory.Pod) (ended bool) {
 	if len(l.WithKey(p.KeyHash())) < 2 {
 		return false
@@ -118,8 +118,8 @@ func (l locked) keepOne(p *inventory.Pod) (ended bool) {
 	return p != stays
 }
 
-// cameBack ends a sandbox that has ended before, and exists again because etcd was restored from a backup. If the restore was not
-// known yet, it is now: idle Pods may belong to another tenant as well.
+// cameBack ends a sandbox that had ended and exists again because etcd was restored from a backup. If the restore was not known, cameBack
+// reports it instead: idle Pods may belong to another tenant as well.
 func (l locked) cameBack(p *inventory.Pod) {
 	if !sandbox.NeverReset(p.Object()) {
 		l.opts.Log.Error(inventory.ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again",

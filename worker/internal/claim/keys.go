@@ -18,20 +18,20 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// refusal is the error of (key, attempt) and of all earlier attempts.
+// refusal is the error for an attempt of a key and all earlier attempts.
 type refusal struct {
 	attempt int32
 	err     error
 }
 
-// met is what a claim finds; the zero value if it starts a new sandbox.
+// met is what exists for a claim. The zero value means that the claim starts a new sandbox.
 type met struct {
 	op      *op
 	sandbox *sandboxv1.Sandbox
 	ended   string // the id of a sandbox whose record is the result
 }
 
-// carriers are what a key has here: a claim under way, the Pod that stays, the latest record. known are their attempts.
+// carriers are what exists for a key here: the claim under way, the Pod that holds it, and the latest record. known has their attempts.
 type carriers struct {
 	known
 	op       *op
@@ -71,12 +71,12 @@ func (l locked) meet(c *Claim) (met, error) {
 		return met{ended: k.recorded}, nil
 	}
 	if k.op != nil {
-		l.abort(k.op) // an earlier attempt, which the caller of the later one has abandoned
+		l.abort(k.op) // the caller of the later attempt has abandoned this one
 	}
 	return met{}, nil
 }
 
-// hold returns the sandbox of a key, to a claim that asks for the same.
+// hold returns the sandbox of a key if the claim has the same parameters, else a conflict.
 func (l locked) hold(c *Claim, holder *inventory.Pod) (met, error) {
 	shown := l.sandboxes.Show(holder)
 	hooks, err := hooksOf(c.Request)
@@ -93,7 +93,7 @@ func (l locked) hold(c *Claim, holder *inventory.Pod) (met, error) {
 	return met{sandbox: shown}, nil
 }
 
-// join returns a claim under way, to a claim that asks for the same.
+// join returns the claim under way if the new claim has the same parameters, else a conflict.
 func join(c *Claim, o *op) (met, error) {
 	if differ := problem.Differing(visible(c.Request), visible(o.claim.Request)); len(differ) > 0 {
 		return met{op: o}, conflict(c, differ...)
@@ -101,8 +101,8 @@ func join(c *Claim, o *op) (met, error) {
 	return met{op: o}, nil
 }
 
-// meetHubs returns what the hub has under the key of a claim of the local API, at whatever attempt; because a client that falls back
-// to the local API repeats the key that it gave to the hub.
+// meetHubs returns what the hub has for the key of a claim of the local API, of any attempt. A client that falls back to the local API
+// repeats the key that it gave to the hub.
 func (l locked) meetHubs(c *Claim) (met, error) {
 	switch k := l.carriers(&l.View, l.shared, hubHash(c.Request)); {
 	case k.op != nil && !k.op.canceled:
@@ -119,7 +119,7 @@ func hubHash(r *sandboxv1.CreateSandboxRequest) string {
 	return sandbox.KeyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey())
 }
 
-// differing returns the parameters in which a request is not what a sandbox was created by, as far as its record shows that.
+// differing returns the parameters of a request that differ from those that a sandbox was created with, as far as its record shows them.
 func differing(r *sandboxv1.CreateSandboxRequest, record *sandboxv1.Sandbox) []string {
 	asked := visible(r)
 	asked.PostStartHooks = nil
@@ -136,7 +136,7 @@ func differing(r *sandboxv1.CreateSandboxRequest, record *sandboxv1.Sandbox) []s
 	return problem.Differing(asked, shown)
 }
 
-// visible are the parameters of a request by which a worker compares two.
+// visible returns the parameters by which a worker compares two requests.
 func visible(r *sandboxv1.CreateSandboxRequest) *sandboxv1.CreateSandboxRequest {
 	return &sandboxv1.CreateSandboxRequest{
 		Team: r.GetTeam(), User: r.GetUser(), Env: r.GetEnv(), Image: r.GetImage(), Labels: r.GetLabels(), Metadata: r.GetMetadata(),
@@ -148,7 +148,7 @@ func conflict(c *Claim, differ ...string) error {
 	return disposition.Fault(problem.KeyConflict(c.Request.GetClaimKey(), differ))
 }
 
-// Decline refuses a claim with a key for which there is no room, unless its attempt is known or may be: then the caller must ask
+// Decline refuses a claim with a key because there is no room for it, unless its attempt is known or may be known. Then the caller must ask
 // again. The refusal is remembered, because a claim of this attempt may be about to begin.
 func (s *Service) Decline(c Claim, why *problem.Error) (err error) {
 	s.update(func(l locked) { err = l.decline(&c, why) })
@@ -179,8 +179,8 @@ func (l locked) rememberRefusal(hash string, attempt int32, err error) {
 	l.refused.Put(now, hash, refusal{attempt: attempt, err: err})
 }
 
-// Withdraw refuses (key, attempt) if it waits in a queue, because the hub has found an idle Pod elsewhere. NOT_FOUND means that nothing has
-// changed: the claim has a Pod, has ended, or is not known.
+// Withdraw refuses an attempt of a key that waits in a queue, because the hub has found an idle Pod elsewhere. NOT_FOUND means that nothing
+// has changed: the claim has a Pod, has ended, or is not known.
 func (s *Service) Withdraw(hash string, attempt int32) (err error) {
 	s.update(func(l locked) { err = l.withdraw(hash, attempt) })
 	return err
@@ -202,7 +202,7 @@ func (l locked) withdraw(hash string, attempt int32) error {
 	return nil
 }
 
-// Lookup returns the sandbox of (key, attempt), live or ended. A claim under way is a PENDING sandbox. NOT_FOUND is no refusal.
+// Lookup returns the sandbox of an attempt of a key, live or ended. A claim under way is a PENDING sandbox. NOT_FOUND is not a refusal.
 func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown *sandboxv1.Sandbox, err error) {
 	var ended string
 	s.view(func(v *inventory.View, shared *shared) { ended, shown, err = s.lookup(v, shared, hash, attempt) })
@@ -215,14 +215,14 @@ func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown
 	return shown, err
 }
 
-// LookupLatest returns the sandbox of a key's latest attempt here, as Lookup does.
+// LookupLatest is Lookup for the latest attempt of a key that is known here.
 func (s *Service) LookupLatest(ctx context.Context, hash string) (*sandboxv1.Sandbox, error) {
 	var attempt int32
 	s.view(func(v *inventory.View, shared *shared) { attempt = s.carriers(v, shared, hash).latest() })
 	return s.Lookup(ctx, hash, attempt)
 }
 
-// lookup returns the id of a sandbox that has ended, or the state of one that has not.
+// lookup returns the id of a sandbox that has ended, or the state of a live or pending one.
 func (s *Service) lookup(v *inventory.View, shared *shared, hash string, attempt int32) (string, *sandboxv1.Sandbox, error) {
 	if !v.Serving() {
 		return "", nil, disposition.NotServing()
@@ -240,7 +240,7 @@ func (s *Service) lookup(v *inventory.View, shared *shared, hash string, attempt
 	return "", nil, nil
 }
 
-// showPending describes a claim without a Pod. Its id is that of its future sandbox.
+// showPending returns the sandbox of a claim without a Pod. Its id is that of the future sandbox.
 func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
 	r := o.claim.Request
 	return &sandboxv1.Sandbox{
@@ -250,7 +250,7 @@ func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
 	}
 }
 
-// waitingOf returns the place of a claim in its queue; nil for a claim that has a Pod, or is about to leave.
+// waitingOf returns the place of a claim in its queue, or nil for a claim that has a Pod or is about to leave.
 func (s *Service) waitingOf(v *inventory.View, o *op) *sandboxv1.Waiting {
 	position := o.queue.position(&o.waiter)
 	if position == 0 {
@@ -265,8 +265,8 @@ func (s *Service) waitingOf(v *inventory.View, o *op) *sandboxv1.Waiting {
 	}
 }
 
-// Cancel ends (key, attempt) and all earlier attempts: their sandbox is released, and their later claims are refused for ten
-// minutes. It returns the sandbox if there was one, else a record that ENDED as Canceled without a Pod.
+// Cancel ends an attempt of a key and all earlier ones: their sandbox is released, and their later claims are refused for ten minutes. It
+// returns the sandbox if there was one, else a record that ENDED as Canceled without a Pod.
 func (s *Service) Cancel(ctx context.Context, hash string, attempt int32) (record *sandboxv1.Sandbox, err error) {
 	var id string
 	s.update(func(l locked) { id, record, err = l.cancel(hash, attempt) })
@@ -292,18 +292,18 @@ func (l locked) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, 
 		return p.Sandbox(), nil, nil
 	}
 	if id, of := l.sandboxes.EndedUnder(&l.View, hash); id != "" && of <= attempt {
-		return id, nil, nil // a release returns its record
+		return id, nil, nil // Release returns its record
 	}
 	return "", record, nil
 }
 
-// Keys lists the holders of the hub's claim keys: for each key the Pod that stays, or the claim under way.
+// Keys lists the holders of the hub's claim keys: for each key the Pod that holds it, or the claim under way.
 func (s *Service) Keys() (keys []*federationv1.KeyHolder) {
 	s.view(func(v *inventory.View, shared *shared) { keys = s.keys(v, shared) })
 	return sorted(keys)
 }
 
-// AllKeys is Keys with the sandboxes that have ended, for a hub that has lost its store.
+// AllKeys is Keys plus the sandboxes that have ended, for a hub that has lost its store.
 func (s *Service) AllKeys() (keys []*federationv1.KeyHolder) {
 	s.view(func(v *inventory.View, shared *shared) {
 		keys = append(s.keys(v, shared), s.sandboxes.EndedKeys(v)...)
@@ -314,7 +314,7 @@ func (s *Service) AllKeys() (keys []*federationv1.KeyHolder) {
 func (s *Service) keys(v *inventory.View, shared *shared) (keys []*federationv1.KeyHolder) {
 	for hash := range v.KeyHashes() {
 		p := v.Holder(hash)
-		// A live Pod whose sandbox has ended came back with an etcd that was restored. The hub, which has its record, ends it.
+		// A live Pod whose sandbox has ended came back with a restored etcd. It is listed, so that the hub, which has its record, ends it.
 		if p == nil || s.sandboxes.HasEnded(p.Sandbox()) && !p.Live() {
 			continue
 		}

@@ -17,11 +17,11 @@ type shared struct {
 	ops     map[string]*op                                                     // by key hash
 	refused *memory.Map[refusal]                                               // by key hash
 	unclear *memory.Map[string]                                                // sandbox id of the last unclear write, by key hash
-	outlook func(types.NamespacedName) (canGrow bool, saturated time.Duration) // nil: nothing grows
+	outlook func(types.NamespacedName) (canGrow bool, saturated time.Duration) // nil if no pool grows
 	onQueue []func(types.NamespacedName)
 
 	lateWrites uint64              // see LateWrites
-	unjudged   map[string]struct{} // late writes that came while the lease had lapsed, by sandbox id
+	unjudged   map[string]struct{} // late writes that appeared while the lease had lapsed, by sandbox id
 }
 
 // locked is the service with the inventory's lock held.
@@ -38,12 +38,12 @@ func (s *Service) update(f func(locked)) {
 	s.inventory.Update(func(st *inventory.State) { f(s.in(st)) })
 }
 
-// view calls f with the lock held. f changes nothing.
+// view calls f with the lock held. f must not modify the state.
 func (s *Service) view(f func(*inventory.View, *shared)) {
 	s.inventory.View(func(v *inventory.View) { f(v, s.guarded.In(v)) })
 }
 
-// serves reports whether a claim is for the incarnation that serves now. A claim of a local caller names none.
+// serves reports whether a claim is for the current incarnation. A local caller's claim names none.
 func serves(v *inventory.View, c *Claim) bool {
 	return v.Serving() && (c.Incarnation == 0 || c.Incarnation == v.Incarnation())
 }

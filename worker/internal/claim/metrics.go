@@ -55,7 +55,7 @@ func (m *metrics) claimed(took time.Duration, err error) {
 	m.claims.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// registerGauges registers the gauges that are computed on each scrape.
+// registerGauges registers the gauges that are computed at each scrape.
 func (s *Service) registerGauges(registry prometheus.Registerer) error {
 	if registry == nil {
 		return nil

@@ -26,14 +26,14 @@ type op struct {
 	claim    Claim
 	queue    *queue
 	id       string
-	hooks    string // as they are written on the Pod
+	hooks    string // as written on the Pod
 	startup  time.Duration
 	timeouts idle.Timeouts
 	started  time.Time // on the service's clock, as is deadline
 	deadline time.Time
 
 	cancel   context.CancelFunc
-	canceled bool // by key, or its only caller left
+	canceled bool // by its key, or because its only caller left
 
 	done chan struct{} // closed when err is set
 	err  error
@@ -86,7 +86,7 @@ func startupTimeout(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoo
 	return DefaultStartupTimeout
 }
 
-// timeouts returns the timeouts that a claim writes: the request's, else the pool's, else the default.
+// timeouts returns the timeouts of a claim: the request's, else the pool's, else the defaults.
 func timeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
 	r := c.Request
 	t := idle.Timeouts{
@@ -102,7 +102,7 @@ func timeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
 	return t
 }
 
-// hooksOf returns the hooks of a checked request, as they are written on a Pod.
+// hooksOf returns the hooks of a checked request in the form in which they are written on a Pod.
 func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
 	actions, faults := hook.Parse(r.GetPostStartHooks())
 	if len(faults) > 0 {
@@ -112,9 +112,9 @@ func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
 }
 
 const (
-	// DefaultStartupTimeout applies when neither the request nor the pool sets one.
+	// DefaultStartupTimeout applies if neither the request nor the pool sets one.
 	DefaultStartupTimeout = 2 * time.Minute
-	// DefaultFirstActivityTimeout is that of claims without a key, because no caller can ask for their sandbox again.
+	// DefaultFirstActivityTimeout applies to claims without a key, because no caller can ask for their sandbox again.
 	DefaultFirstActivityTimeout = 5 * time.Minute
 	// maxTries is how many Pods a claim may lose to other writers before it is refused.
 	maxTries = 16

@@ -9,26 +9,26 @@ import (
 	"navix.sh/atoll/worker/internal/priority"
 )
 
-// tenant is the unit of fairness: teams first, then the users of a team. It is as trustworthy as the team and user of a request:
-// the hub takes the team from credentials, and a user counts within the team alone, so that invented users gain a team nothing.
+// tenant is the unit of fairness: teams first, then the users of a team. The hub takes the team from credentials. A user counts within the
+// team alone, so that invented users gain a team nothing.
 type tenant struct{ team, user string }
 
-// waiter is a claim as the queue sees it.
+// waiter is the queue's view of a claim.
 type waiter struct {
 	tenant tenant
-	image  string        // that its Pod should run
-	ticket uint64        // its number in the order of arrival
-	rank   uint64        // of its team, with which it got a Pod
-	order  uint64        // of its user among the team's, the same
+	image  string        // the image that its Pod preferably runs
+	ticket uint64        // its number in order of arrival
+	rank   uint64        // rank of its team when it got a Pod
+	order  uint64        // rank of its user when it got a Pod
 	line   *line         // while it waits
 	place  *list.Element // among the claims that had no Pod yet
 	index  int           // among the claims that lost one
 
 	callers int  // calls of the hub that wait for its sandbox
-	taken   bool // it has a Pod, for which its queue counts callers as claiming
+	taken   bool // has a Pod, so its queue counts callers as claiming
 
 	handed  chan *inventory.Hold // a Pod for a claim that waits
-	refused chan error           // why it gets no Pod
+	refused chan error           // the reason if it gets no Pod
 }
 
 func newWaiter(c *Claim, image string) waiter {
@@ -38,39 +38,39 @@ func newWaiter(c *Claim, image string) waiter {
 	}
 }
 
-// waitQueue holds the claims that wait for a Pod. Teams take turns, one Pod each, users take turns within a team, and a user's
-// claims keep their order. A claim keeps its ticket and the ranks with which it got a Pod. So a claim that lost its Pod to
-// another writer returns to its old place, and neither its team nor its user loses a turn.
+// waitQueue holds the claims that wait for a Pod. Teams take turns, one Pod each, users take turns within a team, and a user's claims keep
+// their order. A claim keeps its ticket and the ranks with which it got a Pod. A claim that lost its Pod to another writer therefore
+// returns to its old place, and neither its team nor its user loses a turn.
 //
-// A tenant that was just served, or is new, goes behind all that wait. A rank is a number that only grows, and the lowest is
-// next: so a rank that was given back is where it was, however many were served meanwhile. All operations are O(log n).
+// A tenant that was just served, or is new, goes behind all that wait. Ranks only grow, and the lowest is next. A rank that was given back
+// therefore keeps its position, however many claims were served meanwhile. All operations are O(log n).
 type waitQueue struct {
 	teams  map[string]*team
 	ranks  priority.Queue[*team] // the lowest rank first
-	sizes  priority.Queue[*team] // the one with the most claims that had no Pod yet first
+	sizes  priority.Queue[*team] // the team with the most claims that had no Pod yet first
 	count  int
 	ticket uint64
-	rank   uint64 // of teams and users alike
+	rank   uint64 // the last rank, shared by teams and users
 }
 
-// team holds the waiting claims of one team. It exists only while it has a claim.
+// team holds the waiting claims of one team. It exists only while there are any.
 type team struct {
 	name   string
 	lines  map[string]*line      // by user
 	ranks  priority.Queue[*line] // the lowest rank first
 	sizes  priority.Queue[*line] // the longest first
 	fresh  int                   // claims that had no Pod yet
-	rank   uint64                // of the first of these
+	rank   uint64                // of the first fresh claim
 	byRank int
 	bySize int
 }
 
-// line holds the waiting claims of one user of a team. It exists only while it has a claim.
+// line holds the waiting claims of one user of a team. It exists only while there are any.
 type line struct {
 	user   string
-	fresh  list.List               // of *waiter, that had no Pod yet, in order of arrival
-	back   priority.Queue[*waiter] // that lost their Pod: they arrived before all fresh ones
-	rank   uint64                  // of the first fresh one
+	fresh  list.List               // of *waiter; had no Pod yet, in order of arrival
+	back   priority.Queue[*waiter] // lost their Pod; arrived before all fresh ones
+	rank   uint64                  // of the first fresh claim
 	byRank int
 	bySize int
 }
@@ -97,7 +97,7 @@ func (q *waitQueue) newLine(user string) *line {
 
 func (q *waitQueue) len() int { return q.count }
 
-// number gives a claim its ticket, once.
+// number assigns a ticket to a claim that has none.
 func (q *waitQueue) number(w *waiter) {
 	if w.ticket == 0 {
 		q.ticket++
@@ -105,7 +105,7 @@ func (q *waitQueue) number(w *waiter) {
 	}
 }
 
-// pass ranks a claim that takes a Pod without having waited, because no claim waits.
+// pass assigns ranks to a claim that takes a Pod without waiting, because no claim waits.
 func (q *waitQueue) pass(w *waiter) {
 	if w.rank == 0 {
 		w.rank, w.order = q.nextRank(), q.nextRank()
@@ -144,7 +144,7 @@ func (q *waitQueue) add(w *waiter) {
 	q.settle(t, l)
 }
 
-// next removes the claim that the next Pod goes to, and gives its team and user new ranks; nil when no claim waits.
+// next removes and returns the claim that gets the next Pod, and gives its team and user new ranks. It returns nil if no claim waits.
 func (q *waitQueue) next() *waiter {
 	t, ok := q.ranks.First()
 	if !ok {
@@ -169,7 +169,7 @@ func (q *waitQueue) take(t *team, w *waiter) {
 	}
 }
 
-// remove removes a claim that gets no Pod, wherever it is. Its team and its user keep their ranks.
+// remove removes a claim that gets no Pod, whether it waits or not. Its team and its user keep their ranks.
 func (q *waitQueue) remove(w *waiter) {
 	t := q.teams[w.tenant.team]
 	if t == nil {
@@ -188,7 +188,7 @@ func (q *waitQueue) remove(w *waiter) {
 	q.settle(t, l)
 }
 
-// settle puts a team, and a line of it if given, in its place again, or drops it when it is empty.
+// settle restores the order after a change of a team, and of one of its lines if given. It drops them if they are empty.
 func (q *waitQueue) settle(t *team, l *line) {
 	switch {
 	case l == nil:
@@ -210,9 +210,9 @@ func (q *waitQueue) settle(t *team, l *line) {
 	delete(q.teams, t.name)
 }
 
-// crowd returns the claim that makes room for a claim of a tenant: the newest of the team with the most claims or, where the
-// tenant's team has as many, of that team's user with the most. own and most are how many claims the two have. Claims that are
-// back do not count: they always keep their place.
+// crowd returns the claim that would make room for a claim of the given tenant. It is the newest claim of the team with the most claims. If
+// the tenant's own team has as many, it is that of the team's user with the most. own and most are the numbers of claims of the two. Claims
+// that lost a Pod do not count, because they always keep their place.
 func (q *waitQueue) crowd(of tenant) (newest *waiter, own, most int) {
 	largest, ok := q.sizes.First()
 	if !ok {
@@ -270,16 +270,16 @@ func waiterAt(at *list.Element) *waiter {
 
 func cameFirst(a, b *waiter) bool { return a.ticket < b.ticket }
 
-// party is a team or a user of one.
+// party is a team, or a user of a team.
 type party interface {
 	due() uint64   // the rank of its first claim
 	size() int     // its claims that had no Pod yet
-	last() *waiter // the newest of them, which would make room; nil without one
+	last() *waiter // the newest of them, which would make room; nil if there is none
 }
 
 func comesFirst[P party](a, b P) bool { return a.due() < b.due() }
 
-// isLonger orders parties by size. Among equals the party with the newest claim is first.
+// isLonger orders parties by size, and among equals puts the party with the newest claim first.
 func isLonger[P party](a, b P) bool {
 	if n, m := a.size(), b.size(); n != m || n == 0 {
 		return n > m
@@ -311,7 +311,7 @@ func (t *team) last() *waiter {
 	return l.last()
 }
 
-// position returns how many Pods are handed out until a waiting claim gets one, its own included, if no claim comes or goes: teams
+// position returns the place of a waiting claim: the number of Pods until it gets one, including its own, if no claim comes or goes. Teams
 // take turns, and so do users within a team. It is 0 for a claim that does not wait.
 func (q *waitQueue) position(w *waiter) int {
 	t, l := q.teams[w.tenant.team], w.line
@@ -334,7 +334,7 @@ func (q *waitQueue) position(w *waiter) int {
 	return all + 1
 }
 
-// turns is how many of its claims a party is served before another party's claim that has so many ahead of it.
+// turns returns how many claims of a party are served before another party's claim that has the given number ahead of it in its own party.
 func turns(claims, ahead int, first bool) int {
 	if first {
 		ahead++
@@ -351,10 +351,10 @@ func (t *team) len() (n int) {
 	return n
 }
 
-// before counts the claims of the line ahead of one.
+// before returns the number of claims of the line that are ahead of a claim.
 func (l *line) before(w *waiter) (n int) {
 	if w.place == nil {
-		return w.index // near enough: few claims lose their Pod
+		return w.index // an approximation; few claims lose their Pod
 	}
 	for at := l.fresh.Front(); at != w.place; at = at.Next() {
 		n++

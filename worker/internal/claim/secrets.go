@@ -13,8 +13,8 @@ import (
 	"navix.sh/atoll/worker/internal/runtimes"
 )
 
-// belongingsOf refuses what no sandbox of the pool can have: what a daemon takes where there is none, and references to Secrets. Another
-// cluster may allow a Secret that this one does not.
+// belongingsOf refuses fields that no sandbox of the pool can have: those for a daemon in a pool without one, and references to Secrets
+// that are not allowed. Another cluster may allow them.
 func (s *Service) belongingsOf(c *Claim, spec *v1alpha1.SandboxPoolSpec) error {
 	fields := c.Belongings
 	if len(fields) == 0 {
@@ -35,8 +35,8 @@ func (s *Service) belongingsOf(c *Claim, spec *v1alpha1.SandboxPoolSpec) error {
 	}
 }
 
-// lookAtSecrets refuses a claim that refers to what only a person can put there, before a Pod is taken for it. The values are read again
-// when the sandbox runs. That the API server does not respond now refuses nothing.
+// lookAtSecrets refuses a claim with references to Secrets that only a person can provide, before a Pod is taken for it. The values are
+// read again when the sandbox runs. An API server that does not respond is no reason to refuse.
 func (s *Service) lookAtSecrets(ctx context.Context, c *Claim) error {
 	refs := c.Request.GetSecrets()
 	if len(refs) == 0 {

@@ -23,24 +23,24 @@ const (
 	// DefaultQueueCapacity is how many claims may wait for one pool.
 	DefaultQueueCapacity = 8192
 
-	// Bounds of the memory of claim keys.
+	// These bound the memory of claim keys.
 	keyMemory = 10 * time.Minute
 	maxKeys   = 100_000
 )
 
 // Options configure a Service.
 type Options struct {
-	QueueCapacity int32             // claims waiting for one pool; DefaultQueueCapacity if 0
-	Latency       *latency.Recorder // nil: not recorded
-	// Secrets are those that claims may refer to; nil: none.
+	QueueCapacity int32             // maximum claims waiting for one pool; 0 is DefaultQueueCapacity
+	Latency       *latency.Recorder // nil records nothing
+	// Secrets are those that claims may refer to; nil means none.
 	Secrets *secretenv.Source
-	// DeniesEgress says that the network policies of pools can close the network of one sandbox.
+	// DeniesEgress reports whether the network policies of pools can close the network of one sandbox.
 	DeniesEgress bool
 	Metrics      prometheus.Registerer
 	Log          logr.Logger
 }
 
-// Service hands out Pods. Its methods are safe for concurrent use.
+// Service assigns Pods to claims. Its methods are safe for concurrent use.
 type Service struct {
 	opts      Options
 	inventory *inventory.Inventory
@@ -53,7 +53,7 @@ type Service struct {
 	guarded   inventory.Guarded[shared]
 }
 
-// New returns a Service of an inventory, which runs it.
+// New returns a Service on an inventory. The inventory runs it.
 func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service, error) {
 	if opts.QueueCapacity <= 0 {
 		opts.QueueCapacity = DefaultQueueCapacity
@@ -92,15 +92,15 @@ func (s *Service) InFlight() (n int) {
 
 // Stats are the current numbers of a pool.
 type Stats struct {
-	ReadyIdle    int32 // Pods that can be handed out now
+	ReadyIdle    int32 // Pods that can be claimed now
 	Claiming     int32 // calls of the hub whose claims have a Pod
 	Waiting      int32 // claims in the queue
 	WaitCapacity int32 // claims that may be in the queue
-	// LastCreate is when a sandbox was last requested, by the service's Clock; zero if this process got no request.
+	// LastCreate is when a sandbox was last requested, by the service's Clock. It is zero if this process got no request.
 	LastCreate time.Time
 }
 
-// Stats returns the numbers of a pool; false for an unknown one.
+// Stats returns the numbers of a pool. ok is false for an unknown pool.
 func (s *Service) Stats(key types.NamespacedName) (stats Stats, ok bool) {
 	s.view(func(v *inventory.View, shared *shared) {
 		p := v.Pool(key)
@@ -121,12 +121,12 @@ func (s *Service) Waiting(pool types.NamespacedName) int32 {
 	return stats.Waiting
 }
 
-// OnQueue calls f whenever a pool's queue gets its first claim or loses its last one. f does not block.
+// OnQueue registers f, which is called when a pool's queue gets its first claim or loses its last, and must not block.
 func (s *Service) OnQueue(f func(pool types.NamespacedName)) {
 	s.update(func(l locked) { l.onQueue = append(l.onQueue, f) })
 }
 
-// SetOutlook sets what the autoscaler expects of pools. f does not block and takes none of the service's locks.
+// SetOutlook sets the function that returns the autoscaler's outlook on a pool. f must not block or take the service's locks.
 func (s *Service) SetOutlook(f func(pool types.NamespacedName) (canGrow bool, saturated time.Duration)) {
 	s.update(func(l locked) { l.outlook = f })
 }

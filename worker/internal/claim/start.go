@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxStarts is how many sandboxes a claim without a key gets when they end before they run.
+	// maxStarts is how many sandboxes a claim without a key may get if they end before they run.
 	maxStarts = 3
-	// startReserve is the least time that a claim must have left to get another sandbox: less is rarely enough for a swap.
+	// startReserve is the minimum time that a claim must have left to get another sandbox. Less is rarely enough for a swap.
 	startReserve = 5 * time.Second
-	// deadlineSlack is how long before a startup timeout a caller may leave because of it: the hub's began earlier.
+	// deadlineSlack allows for a caller that leaves because of the startup timeout a little before it, because the hub's began earlier.
 	deadlineSlack = time.Second
 )
 
-// start waits until the sandbox of a claim without a key runs. If it ends before that through no fault of the request, and there
-// is time, the claim gets another Pod, from its old place in the queue.
+// start waits until the sandbox of a claim without a key runs. If it ends before that through no fault of the request, and there is time,
+// the claim gets another Pod, from its old place in the queue.
 func (s *Service) start(ctx context.Context, o *op) (*sandboxv1.Sandbox, error) {
 	for starts := 1; ; starts++ {
 		record, err := s.sandboxes.AwaitRunning(ctx, o.id, o.deadline)
@@ -52,16 +52,16 @@ func (s *Service) start(ctx context.Context, o *op) (*sandboxv1.Sandbox, error) 
 			o = next
 		case disposition.Of(nextErr) == federationv1.Disposition_UNCLEAR:
 			return nil, nextErr
-		default: // none is idle: why the last sandbox did not run says more
+		default: // none is idle; the last sandbox's error says more
 			return nil, err
 		}
 	}
 }
 
-// enterAgain carries out a claim once more, in what is left of its time.
+// enterAgain starts a claim once more, within the time that it has left.
 func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	c := before.claim
-	c.IdleOnly = false // it had a Pod, and keeps its place
+	c.IdleOnly = false // had a Pod, and keeps its place
 	p := l.Pool(c.Pool)
 	switch {
 	case !serves(&l.View, &c):
@@ -83,8 +83,8 @@ func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	return o, nil
 }
 
-// giveUp ends a sandbox without a key that its claim has not seen running: as Failed if the startup timeout has passed. It
-// returns the error for the caller.
+// giveUp ends a sandbox without a key that did not start for its claim. It ends as Failed if the startup timeout has passed. giveUp returns
+// the error for the caller.
 func (s *Service) giveUp(o *op, err error) error {
 	if s.clock.Since(o.started) < o.startup-deadlineSlack {
 		s.sandboxes.Abandon(o.id)
@@ -96,7 +96,7 @@ func (s *Service) giveUp(o *op, err error) error {
 	}
 	s.update(func(l locked) { s.sandboxes.Dispose(l.State, o.id, end) })
 	if problem.FromError(err).Reason != problem.Deadline {
-		return err // it had ended before
+		return err // had ended before
 	}
 	late := problem.New(problem.Deadline, "sandbox %s ends as %s: %s: %s", o.id, end.StopReason, end.Reason, end.Message)
 	return disposition.Doubtful(late)

@@ -19,8 +19,8 @@ type queue struct {
 	waitQueue
 	pool     types.NamespacedName
 	asked    time.Time // when a sandbox was last requested
-	queued   bool      // it had claims in it when it was last announced
-	claiming int32     // calls of the hub that wait for sandboxes which have a Pod
+	queued   bool      // had claims when OnQueue was last called
+	claiming int32     // calls of the hub whose claims have a Pod
 }
 
 func (l locked) queueOf(pool types.NamespacedName) *queue {
@@ -32,7 +32,7 @@ func (l locked) queueOf(pool types.NamespacedName) *queue {
 	return q
 }
 
-// acquire gets an idle Pod, and waits for one if necessary.
+// acquire returns an idle Pod, and waits for one if necessary.
 func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err error) {
 	ctx, span := telemetry.Start(ctx, "queue")
 	defer func() { telemetry.End(span, err) }()
@@ -55,7 +55,7 @@ func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err
 	return hold, err
 }
 
-// ask takes an idle Pod, or puts the claim into the queue: then it returns neither a Pod nor an error.
+// ask takes an idle Pod, or puts the claim into the queue and returns neither a Pod nor an error.
 func (l locked) ask(o *op) (*inventory.Hold, error) {
 	l.lose(o)
 	q, p := o.queue, l.Pool(o.claim.Pool)
@@ -72,7 +72,7 @@ func (l locked) ask(o *op) (*inventory.Hold, error) {
 	q.number(&o.waiter)
 	switch got {
 	case takesPod:
-		q.pass(&o.waiter) // no claim waits: a Pod is idle only while none does
+		q.pass(&o.waiter) // no claim waits, because a Pod is idle
 		return l.give(q, &o.waiter, p), nil
 	case displaces:
 		q.remove(newest)
@@ -86,15 +86,15 @@ func (l locked) ask(o *op) (*inventory.Hold, error) {
 	return nil, nil
 }
 
-// give takes an idle Pod for a claim. Its calls count as claiming from now on; because the hub deducts them from the idle Pods until they
-// return, and would deduct the Pod as well.
+// give takes an idle Pod for a claim. Its calls count as claiming from now on. The hub deducts them from the idle Pods until they return,
+// and would deduct the Pod as well.
 func (l locked) give(q *queue, w *waiter, p *inventory.Pool) *inventory.Hold {
 	w.taken = true
 	q.claiming += int32(w.callers)
 	return l.Take(p, w.image)
 }
 
-// lose is called when a claim has no Pod any more, or never had one.
+// lose records that a claim has no Pod.
 func (l locked) lose(o *op) {
 	if o.taken {
 		o.taken = false
@@ -102,7 +102,7 @@ func (l locked) lose(o *op) {
 	}
 }
 
-// call counts a call of the hub that waits for a claim, or one less.
+// call adds to the number of the hub's calls that wait for a claim.
 func (l locked) call(o *op, more int) {
 	o.callers += more
 	if o.taken {
@@ -117,7 +117,7 @@ func (l locked) count(q *queue, calls int) {
 	}
 }
 
-// saturatedFor returns for how long a pool will not grow.
+// saturatedFor returns how long a pool will not grow.
 func (l locked) saturatedFor(pool types.NamespacedName) time.Duration {
 	if l.outlook == nil {
 		return 0
@@ -126,7 +126,7 @@ func (l locked) saturatedFor(pool types.NamespacedName) time.Duration {
 	return saturated
 }
 
-// serve hands the idle Pods of a pool to the next claims, in the critical section in which the Pods became idle. So a Pod is idle
+// serve hands the idle Pods of a pool to the next claims, in the critical section in which the Pods became idle. A Pod is therefore idle
 // only while no claim waits.
 func (l locked) serve(p *inventory.Pool) {
 	q := l.queues[p.Key()]
@@ -151,7 +151,7 @@ func (l locked) serve(p *inventory.Pool) {
 	}
 }
 
-// stopWaiting leaves the queue. It returns a Pod that was handed over at the last moment, unless no caller wants it any more.
+// stopWaiting removes a claim from the queue. It returns the Pod if one was handed over at the last moment and a caller still wants it.
 func (l locked) stopWaiting(o *op, hold *inventory.Hold, why admission) (*inventory.Hold, error) {
 	select {
 	case hold = <-o.handed:

@@ -23,13 +23,13 @@ import (
 const (
 	// maxUnclear is how often a write with an unclear result is repeated on the same Pod.
 	maxUnclear = 3
-	// maxRetryAfter bounds the pause before that, whatever the server's Retry-After says.
+	// maxRetryAfter bounds the pause before each repetition, whatever the server's Retry-After says.
 	maxRetryAfter = 2 * time.Second
-	// renewsWithin is how long a claim that has been written waits for a lease that has lapsed.
+	// renewsWithin is how long a written claim waits for a lease that has lapsed.
 	renewsWithin = 3 * time.Second
 )
 
-// take writes the claim on a Pod. False without an error means that another writer was faster.
+// take writes the claim on a Pod. It returns false without an error if another writer was faster.
 func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, error) {
 	slot, err := s.writes.begin(ctx, o)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		s.update(func(l locked) { l.Return(hold) })
 		return false, claimFault(err)
 	}
-	// A write that has begun is followed to its end, even if the caller leaves.
+	// A started write is followed to its end, even if the caller leaves.
 	wanted := ctx
 	ctx = context.WithoutCancel(ctx)
 	start, before := s.clock.Now(), s.inventory.NewestSeen()
@@ -96,7 +96,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 	}
 }
 
-// grant returns what to write on which Pod. An event may update the Pod at any time, also while it is held.
+// grant returns the Pod and what to write on it. An event may update the Pod at any time, even while it is held.
 func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbox.Grant) {
 	r := o.claim.Request
 	g = &sandbox.Grant{
@@ -122,16 +122,16 @@ func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbo
 	return pod, g
 }
 
-// write sends the patch until its result is known. A retry is safe: the patch names the Pod and tests that it is idle, so it
-// succeeds once at most. write returns the Pod as it is now, where that is known. A claim without a key does not wait for an API
-// server that hangs: it may go to another cluster, and what it leaves behind is released.
+// write sends the patch until its result is known. A retry is safe: the patch names the Pod and tests that it is idle, so it succeeds at
+// most once. write returns the current Pod if it is known. A claim without a key does not wait for an API server that hangs: it may go to
+// another cluster, and a sandbox that it leaves behind is released.
 func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byte) (inventory.Result, *corev1.Pod, error) {
 	repeated := false
 	for try := 0; ; try++ {
 		now, err := s.inventory.Client().PatchOnce(ctx, pod, patch)
 		got := inventory.ResultOf(err)
 		if repeated && got == inventory.Denied {
-			// A denial concerns this try alone: an API server that has just started refuses what it has carried out a moment ago.
+			// A denial concerns this try alone. A freshly started API server may deny what it carried out a moment ago.
 			got = inventory.Unclear
 		}
 		if got == inventory.Lost || got == inventory.NoPod && repeated {
@@ -141,7 +141,7 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 			case got != inventory.Unclear:
 				return got, live, err
 			case !repeated:
-				// The only write failed its test. The next event of the Pod shows its state.
+				// The only write failed its test. The Pod's next event shows its state.
 				return inventory.Lost, nil, err
 			}
 			err = readErr
@@ -159,8 +159,8 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 	}
 }
 
-// mayAppear remembers a sandbox that may yet appear and was returned to no caller. One with a key is the result of the next call
-// with the key, if it exists by then.
+// mayAppear remembers a sandbox that no caller received and that may still appear. With a key, it is the result of the key's next call if
+// it exists by then.
 func (l locked) mayAppear(o *op) {
 	if o.claim.KeyHash == "" {
 		l.Disown(o.id)

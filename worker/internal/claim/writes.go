@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// maxWrites is how many claims are written at a time. More are not faster, and might take longer than a write's timeout.
+	// maxWrites is how many claims are written concurrently. More would not be faster, and might take longer than a write's timeout.
 	maxWrites = 320
-	// maxWritesIn is how many of them are of one namespace, whose writes may hang alone, as in an admission webhook. Fewer cost the API
-	// server and etcd more processor time each, because they do such writes in batches.
+	// maxWritesIn is how many of them may be in one namespace, whose writes may hang alone, as in an admission webhook. A smaller number costs
+	// the API server and etcd more processor time per write, because they batch such writes.
 	maxWritesIn = 256
-	// maxSilence is how long the API server may confirm no write in a namespace before the claims that wait for one are refused.
+	// maxSilence is how long the API server may confirm no write in a namespace before the claims that wait for a slot there are refused.
 	maxSilence = 7 * time.Second
 )
 
-// writes are the claims being written, and those that wait for a slot. The team with the fewest writes goes first, and a team's claims
-// go in order.
+// writes holds the claims that are being written, and those that wait for a slot. The team with the fewest writes goes first, and a team's
+// claims go in order.
 type writes struct {
 	clock clock.Clock
 
 	mu         sync.Mutex
 	active     int
 	waiting    int
-	namespaces map[string]*namespaceWrites // that have a claim
+	namespaces map[string]*namespaceWrites // those with a claim
 }
 
 type namespaceWrites struct {
 	name      string
 	active    int
 	waiting   int
-	confirmed time.Time              // the API server's last response; at first, when the first claim came
-	teams     map[string]*teamWrites // that have a claim
+	confirmed time.Time              // the API server's last response, initially the time of the first claim
+	teams     map[string]*teamWrites // those with a claim
 }
 
 type teamWrites struct {
@@ -49,7 +49,7 @@ type teamWrites struct {
 	waiting list.List // of *writeSlot
 }
 
-// writeSlot is the place of one claim.
+// writeSlot is the slot of one claim, or its place among the waiting ones.
 type writeSlot struct {
 	namespace *namespaceWrites
 	team      *teamWrites
@@ -61,7 +61,7 @@ func newWrites(on clock.Clock) *writes {
 	return &writes{clock: on, namespaces: map[string]*namespaceWrites{}}
 }
 
-// begin waits until a claim may be written. It returns the slot, or why the claim may not be written.
+// begin waits for a slot to write a claim. It returns the slot, or an error if the claim may not be written.
 func (w *writes) begin(ctx context.Context, o *op) (*writeSlot, error) {
 	s := w.enter(o.claim.Pool.Namespace, o.tenant.team)
 	for {
@@ -108,7 +108,7 @@ func (w *writes) enter(namespace, team string) *writeSlot {
 	return s
 }
 
-// look returns after how long a claim that waits looks again, 0 once it has its slot, or why it waits no longer.
+// look returns how long a waiting claim waits until it looks again, or 0 if it has its slot. The error says why it must not wait longer.
 func (w *writes) look(s *writeSlot, deadline time.Time) (time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,14 +130,14 @@ func (w *writes) look(s *writeSlot, deadline time.Time) (time.Duration, error) {
 	return min(deadline.Sub(now), s.namespace.confirmed.Add(maxSilence).Sub(now)), nil
 }
 
-// done frees the slot of a claim that was written, or was not. confirmed reports whether the API server has responded.
+// done frees the slot of a claim after its write. confirmed reports whether the API server has responded.
 func (w *writes) done(s *writeSlot, confirmed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.free(s, confirmed)
 }
 
-// leave frees the slot of a claim that is not written, or its place.
+// leave gives up the slot, or the place, of a claim that is not written.
 func (w *writes) leave(s *writeSlot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +160,7 @@ func (w *writes) free(s *writeSlot, confirmed bool) {
 	w.grantFree(now)
 }
 
-// drop removes a claim that waits.
+// drop removes a waiting claim.
 func (w *writes) drop(s *writeSlot) {
 	w.unqueue(s)
 	w.forget(s)
@@ -173,7 +173,7 @@ func (w *writes) unqueue(s *writeSlot) {
 	w.waiting--
 }
 
-// forget removes a team and a namespace that have no claim any more.
+// forget removes a team and a namespace that have no claims left.
 func (w *writes) forget(s *writeSlot) {
 	n, t := s.namespace, s.team
 	if t.active == 0 && t.waiting.Len() == 0 {
@@ -184,8 +184,8 @@ func (w *writes) forget(s *writeSlot) {
 	}
 }
 
-// grantFree gives the free slots to claims that wait. In a namespace without responses none is given; because the claims that wait there
-// are about to be refused.
+// grantFree assigns free slots to waiting claims. It assigns none in a namespace without responses, because the claims that wait there are
+// about to be refused.
 func (w *writes) grantFree(now time.Time) {
 	for w.waiting > 0 && w.active < maxWrites {
 		var next *teamWrites
