@@ -25,8 +25,7 @@ func (u *uplink) sentAnswer(o answeredDispatch) {
 	u.unconfirmed = append(u.unconfirmed, answered{u.beats, o.dispatch.GetId(), o.answer.GetSandbox().GetId()})
 }
 
-// confirmed drops the answers before a heartbeat that the hub acknowledged, because the hub reads in order. It has then read this stream's
-// Hello as well.
+// confirmed drops the answers before an acknowledged heartbeat, because the hub reads in order. It has read this stream's Hello as well.
 func (u *uplink) confirmed(beat uint64) {
 	n := 0
 	for n < len(u.unconfirmed) && u.unconfirmed[n].beats < beat {
