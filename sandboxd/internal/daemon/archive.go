@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	maxArchived = 100_000   // files of an archive that is unpacked
-	maxNames    = 1_000_000 // of a folder that is packed, which are kept to be sorted
+	maxArchived = 100_000   // files of an unpacked archive
+	maxNames    = 1_000_000 // of a packed folder; they are kept for sorting
 )
 
 var errManyNames = fmt.Errorf("the folder has more than %d entries", maxNames)
@@ -44,7 +44,7 @@ func formatOf(r *http.Request) (string, error) {
 	}
 }
 
-// openFolder opens a folder such that nothing beyond it is reached, also not by way of a link.
+// openFolder opens a folder as a root, so that nothing outside of it can be reached, not even through a link.
 func openFolder(path string) (*os.Root, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
@@ -60,13 +60,13 @@ func openFolder(path string) (*os.Root, error) {
 	return root, nil
 }
 
-// packer takes the files of an archive. A file's content is of the size that info has.
+// packer writes the files of an archive. content must be as long as info says.
 type packer interface {
 	add(name string, info fs.FileInfo, link string, content io.Reader) error
 	Close() error
 }
 
-// pack streams what a folder has. What is neither file, folder nor link is left out.
+// pack streams a folder as an archive. It skips entries that are neither files, folders nor links.
 func (d *Daemon) pack(w http.ResponseWriter, r *http.Request) {
 	_, path, err := d.target(r, r.URL.Query().Get("path"))
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *Daemon) pack(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
-	defer func() { _ = root.Close() }() // it was read, or written by files of their own
+	defer func() { _ = root.Close() }() // nothing was written through it
 	out := &begun{ResponseWriter: w}
 	var to packer
 	if format == formatZip {
@@ -102,11 +102,11 @@ func (d *Daemon) pack(w http.ResponseWriter, r *http.Request) {
 		err = to.Close()
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // so that the caller does not take the part for the whole
+		panic(http.ErrAbortHandler) // so that the caller does not mistake the part for the whole
 	}
 }
 
-// begun is a response, and whether any of its body was written.
+// begun is a response that records whether any of its body was written.
 type begun struct {
 	http.ResponseWriter
 	written bool
@@ -117,8 +117,8 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.ResponseWriter.Write(p)
 }
 
-// packFolder adds what a folder has, in the order of names. What is gone meanwhile is left out. Names are any bytes, so that package fs,
-// whose names are UTF-8, does not serve.
+// packFolder adds the entries of a folder, sorted by name. It skips entries that vanish meanwhile. Names may be any bytes, so it cannot use
+// package fs, whose names are UTF-8.
 func packFolder(ctx context.Context, root *os.Root, to packer, folder string) error {
 	names, err := namesIn(root, folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +180,7 @@ func packOne(root *os.Root, to packer, name string, info fs.FileInfo) error {
 	case !info.Mode().IsRegular():
 		return nil
 	}
-	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // may be a pipe by now
 	if err != nil {
 		return err
 	}
@@ -200,12 +200,12 @@ func (p *tarPacker) add(name string, info fs.FileInfo, link string, content io.R
 	}
 	header.Name = name
 	if !utf8.ValidString(name) || !utf8.ValidString(link) {
-		header.Format = tar.FormatGNU // PAX has names in UTF-8 alone
+		header.Format = tar.FormatGNU // names in PAX must be UTF-8
 	}
 	if err := p.WriteHeader(header); err != nil || content == nil {
 		return err
 	}
-	_, err = io.Copy(p, content) // one that has become shorter fails at the next header
+	_, err = io.Copy(p, content) // if the file has shrunk, the next header fails
 	return err
 }
 
@@ -238,7 +238,7 @@ type unpacked struct {
 	Files int    `json:"files"`
 }
 
-// unpack writes the files of an archive below a folder, which is made if it is missing.
+// unpack writes the files of an archive below a folder, which is created if it is missing.
 func (d *Daemon) unpack(w http.ResponseWriter, r *http.Request) {
 	a, path, err := d.target(r, r.URL.Query().Get("path"))
 	if err != nil {
@@ -259,7 +259,7 @@ func (d *Daemon) unpack(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
-	defer func() { _ = root.Close() }() // it was read, or written by files of their own
+	defer func() { _ = root.Close() }() // nothing was written through it
 	u := &unpacker{root: root, account: a}
 	if format == formatZip {
 		err = u.zip(r.Body)

@@ -30,7 +30,7 @@ const (
 	maxEnv         = 1 << 10 // variables
 )
 
-// TokenHeader has the sandbox's access token.
+// TokenHeader carries the sandbox's access token.
 const TokenHeader = "X-Access-Token"
 
 // Options configure a Daemon.
@@ -38,20 +38,20 @@ type Options struct {
 	Version string
 }
 
-// Daemon is an http.Handler for everything in a sandbox.
+// Daemon is the http.Handler that serves a sandbox.
 type Daemon struct {
 	mux     *http.ServeMux
 	version string
-	ctx     context.Context // of processes and streams
+	ctx     context.Context // of all processes and streams
 	end     context.CancelFunc
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
 	token    string
 	env      map[string]string
-	user     string // by default
+	user     string // the default user
 	workdir  string
-	updated  time.Time // of the last /init that had a time
+	updated  time.Time // timestamp of the last /init that had one
 	byPID    map[uint32]*process
 	watchers map[string]*watcher
 }
@@ -139,7 +139,7 @@ type initRequest struct {
 	Timestamp      time.Time         `json:"timestamp"`
 }
 
-// init sets the access token, the environment, and defaults. A call that is older than the last one has no effect.
+// init sets the access token, the environment, and defaults. A call with an earlier timestamp than the last one has no effect.
 func (d *Daemon) init(w http.ResponseWriter, r *http.Request) {
 	var request initRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxInit)).Decode(&request); err != nil {
@@ -207,7 +207,7 @@ func (d *Daemon) envs(w http.ResponseWriter, _ *http.Request) {
 	reply(w, env)
 }
 
-// metrics returns what the container uses, as E2B clients read it.
+// metrics returns the container's resource usage in the form that E2B clients read.
 func (d *Daemon) metrics(w http.ResponseWriter, _ *http.Request) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -22,7 +22,7 @@ import (
 
 const maxEntries = 10_000
 
-// failed is an error of the filesystem as callers see it.
+// failed maps an error of the filesystem to the one that callers get.
 func failed(doing, path string, err error) error {
 	code := connect.CodeInternal
 	switch {
@@ -46,7 +46,7 @@ func failed(doing, path string, err error) error {
 	return connect.NewError(code, fmt.Errorf("%s %q: %w", doing, path, err))
 }
 
-// validUTF8 is a name as a message can have it; names of files are any bytes.
+// validUTF8 makes a file's name, which may be any bytes, valid in a message.
 func validUTF8(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 func entryOf(path string) (*filesystemv1.EntryInfo, error) {
@@ -65,7 +65,7 @@ func entryOf(path string) (*filesystemv1.EntryInfo, error) {
 		e.Type = filesystemv1.FileType_FILE_TYPE_SYMLINK
 		if target, err := os.Readlink(path); err == nil {
 			e.SymlinkTarget = new(validUTF8(target))
-			// The type is that of what it leads to.
+			// The type of a link is that of its target.
 			if to, err := os.Stat(path); err == nil {
 				e.Type = filesystemv1.FileType_FILE_TYPE_FILE
 				if to.IsDir() {
@@ -100,7 +100,7 @@ func (d *Daemon) stat(_ context.Context, q *connect.Request[filesystemv1.StatReq
 	return connect.NewResponse(&filesystemv1.StatResponse{Entry: entry}), nil
 }
 
-// place returns whom a request acts as, and an absolute path.
+// place returns a request's account and the absolute path.
 func (d *Daemon) place(q connect.AnyRequest, path string) (account, string, error) {
 	a, err := d.accountOf(q.Header())
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *Daemon) makeDir(_ context.Context, q *connect.Request[filesystemv1.Make
 	return connect.NewResponse(&filesystemv1.MakeDirResponse{Entry: entry}), nil
 }
 
-// makeFolders creates what is missing of a path, for an account.
+// makeFolders creates the missing folders of a path, for an account.
 func makeFolders(a account, path string) error {
 	var missing []string
 	for at := path; ; at = filepath.Dir(at) {
@@ -204,7 +204,7 @@ func (d *Daemon) listDir(ctx context.Context, q *connect.Request[filesystemv1.Li
 	}
 	depth := max(int(q.Msg.GetDepth()), 1)
 	out := &filesystemv1.ListDirResponse{}
-	// With a slash at its end a link to a folder is that folder.
+	// The trailing slash makes a link to a folder stand for that folder.
 	err = filepath.WalkDir(root+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(root, path)
 		switch {
@@ -241,7 +241,7 @@ func (d *Daemon) removeEntry(_ context.Context, q *connect.Request[filesystemv1.
 	if err != nil {
 		return nil, err
 	}
-	// A path that is not there is no error, as in E2B's daemon.
+	// A missing path is not an error, as in E2B's daemon.
 	if err := os.RemoveAll(path); err != nil {
 		return nil, failed("removing", path, err)
 	}

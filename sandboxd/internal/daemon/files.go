@@ -48,7 +48,7 @@ func (d *Daemon) signed(r *http.Request, token string) bool {
 	return subtle.ConstantTimeCompare([]byte(q.Get("signature")), []byte(want)) == 1
 }
 
-// target returns who a request to /files acts as, and the path.
+// target returns the account of a request to /files, and the absolute path.
 func (d *Daemon) target(r *http.Request, path string) (account, string, error) {
 	a, err := d.account(r.URL.Query().Get("username"))
 	if err == nil && r.URL.Query().Get("username") == "" {
@@ -85,14 +85,14 @@ func refuseError(w http.ResponseWriter, err error) {
 	refuse(w, status, err)
 }
 
-// download sends a file, or the ranges of it that were asked for.
+// download sends a file, or the requested ranges of it.
 func (d *Daemon) download(w http.ResponseWriter, r *http.Request) {
 	_, path, err := d.target(r, r.URL.Query().Get("path"))
 	if err != nil {
 		refuseError(w, err)
 		return
 	}
-	// A pipe without a writer would block.
+	// Without O_NONBLOCK, a pipe without a writer would block.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		refuseError(w, failed("reading", path, err))
@@ -160,7 +160,7 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 		}
 		path := named
 		if path == "" {
-			// Part.FileName would cut folders off.
+			// Part.FileName would strip the folders.
 			_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 			path = params["filename"]
 		}
@@ -174,7 +174,7 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 	refuse(w, http.StatusBadRequest, fmt.Errorf("the form has more than %d files", maxParts))
 }
 
-// decode replaces a compressed body by what it holds.
+// decode replaces a compressed body by its content.
 func decode(r *http.Request) error {
 	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
 	case "", "identity":
@@ -191,7 +191,7 @@ func decode(r *http.Request) error {
 	}
 }
 
-// modeParameter has the permissions of a file that is written, octal. The response repeats them as modeHeader.
+// modeParameter sets the permissions of a written file, in octal. The response repeats them in modeHeader.
 const modeParameter, modeHeader = "mode", "X-Atoll-Mode"
 
 func setMode(w http.ResponseWriter, r *http.Request, path string) error {
@@ -210,7 +210,7 @@ func setMode(w http.ResponseWriter, r *http.Request, path string) error {
 	return nil
 }
 
-// write streams a body to a file, with the folders that it needs.
+// write streams a body to a file, and creates missing folders.
 func (d *Daemon) write(r *http.Request, path string, body io.Reader) (written, error) {
 	a, path, err := d.target(r, path)
 	if err != nil {

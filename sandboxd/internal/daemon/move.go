@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	copiedNames = 256      // of a folder that is copied, at a time
-	copiedBytes = 64 << 20 // of a file that is copied, before its caller may have left
+	copiedNames = 256      // names that are read at a time from a copied folder
+	copiedBytes = 64 << 20 // of a copied file, between checks whether the caller has left
 )
 
-// moveAcross moves what a path names to another filesystem. It is copied beside the target first; because the target is to be whole, or
-// what it was. The source goes last.
+// moveAcross moves a path to another filesystem. It copies the source beside the target first, so that the target is always either complete
+// or what it was before. It removes the source last.
 func moveAcross(ctx context.Context, from, to string) error {
 	source, err := os.OpenRoot(filepath.Dir(from))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = source.Close() }() // files are written by handles of their own
+	defer func() { _ = source.Close() }() // files are written through their own handles
 	target, err := os.OpenRoot(filepath.Dir(to))
 	if err != nil {
 		return err
@@ -44,10 +44,10 @@ func moveAcross(ctx context.Context, from, to string) error {
 	return source.RemoveAll(filepath.Base(from))
 }
 
-// copier copies files, folders and links from one folder to another. Nothing beyond these is reached, also not by way of a link.
+// copier copies files, folders and links from one folder to another. Nothing outside of the two can be reached, not even through a link.
 type copier struct {
 	from, to *os.Root
-	top      fs.FileInfo // of the first folder that was made
+	top      fs.FileInfo // the first folder that was created
 }
 
 func (c *copier) copy(ctx context.Context, from, to string) error {
@@ -108,7 +108,7 @@ func (c *copier) folder(ctx context.Context, from, to string) error {
 }
 
 func (c *copier) file(ctx context.Context, from, to string) error {
-	in, err := c.from.OpenFile(from, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
+	in, err := c.from.OpenFile(from, os.O_RDONLY|syscall.O_NONBLOCK, 0) // may be a pipe by now
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,8 @@ func (c *copier) file(ctx context.Context, from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// keep gives a copy the owner, permissions and time of what it is of. Where it cannot have the owner, no program runs as that.
+// keep gives a copy the owner, permissions and time of its original. If the owner cannot be set, it clears setuid and setgid, so that no
+// program runs as another owner.
 func (c *copier) keep(to string, info fs.FileInfo) error {
 	mode := info.Mode()
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok && c.to.Lchown(to, int(sys.Uid), int(sys.Gid)) != nil {

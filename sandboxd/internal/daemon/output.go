@@ -10,7 +10,7 @@ import (
 	processv1 "navix.sh/atoll/api/envd/process"
 )
 
-// keepBytes is how much of a process's output is kept for readers that come later or read slowly.
+// keepBytes is how much of a process's output is kept for late or slow readers.
 const keepBytes = 256 << 10
 
 type stream int
@@ -21,7 +21,7 @@ const (
 	terminal
 )
 
-// piece is output as it was read.
+// piece is the output of one read.
 type piece struct {
 	from stream
 	data []byte
@@ -40,14 +40,14 @@ func (p piece) event() *processv1.ProcessEvent {
 	return &processv1.ProcessEvent{Event: &processv1.ProcessEvent_Data{Data: data}}
 }
 
-// output keeps the last pieces of what a process printed.
+// output keeps the latest pieces of a process's output.
 type output struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when anything changes
+	changed chan struct{} // closed and replaced at each change
 	pieces  []piece
-	first   int // number of the first piece that is kept
+	first   int // number of the first kept piece
 	bytes   int
-	total   int // bytes written, dropped ones included
+	total   int // bytes written, including dropped ones
 	waiting int // writes that wait for readers
 	readers map[*reader]struct{}
 	end     *processv1.ProcessEvent // set once
@@ -68,7 +68,7 @@ func (o *output) notify() {
 	o.changed = make(chan struct{})
 }
 
-// write keeps a piece. It waits for readers that have not read what would be dropped.
+// write appends a piece and drops the oldest ones beyond keepBytes. It waits for connected readers that have not read them.
 func (o *output) write(ctx context.Context, from stream, data []byte) {
 	kept := append([]byte(nil), data...)
 	o.mu.Lock()
@@ -96,8 +96,8 @@ func (o *output) write(ctx context.Context, from stream, data []byte) {
 	o.mu.Unlock()
 }
 
-// drain waits after the end of a process until all that it printed is written, which closes read: for a while, and for as long as a write
-// waits for readers. Past most bytes only its children can have printed it.
+// drain waits, after a process has ended, until all of its output is written and read is closed. It stops waiting after a pause in which no
+// write waits for readers, or in which more than most bytes were written: only the process's children can have written these.
 func (o *output) drain(read <-chan struct{}, most int) {
 	o.mu.Lock()
 	most += o.total
@@ -146,7 +146,7 @@ func (r *reader) close() {
 	r.from.notify()
 }
 
-// take returns the next event, whether it is the last one, and what to wait for if there is none.
+// take returns the next event, and whether it is the last one. If there is none yet, it returns a channel to wait for.
 func (r *reader) take() (event *processv1.ProcessEvent, last bool, wait <-chan struct{}) {
 	o := r.from
 	o.mu.Lock()

@@ -24,9 +24,9 @@ import (
 const (
 	maxProcesses = 512
 	pieceBytes   = 32 << 10
-	// drain is how long output is awaited after the end of a process whose children keep its pipes open.
+	// drain is how long to wait for output after the end of a process whose children keep its pipes open.
 	drain = 300 * time.Millisecond
-	// undrained is the most that a process can have printed that is neither kept nor dropped: a full pipe, and a piece that is read.
+	// undrained bounds the output of a stream that is neither kept nor dropped yet: a full pipe, and a piece that is being read.
 	undrained = 64<<10 + pieceBytes
 )
 
@@ -37,15 +37,15 @@ type process struct {
 	info   *processv1.ProcessInfo
 	output *output
 	cmd    *exec.Cmd
-	ended  atomic.Bool // its number may be another one's
+	ended  atomic.Bool // then its pid may belong to another process
 
 	mu    sync.Mutex
-	stdin io.WriteCloser // nil: there is none, or it is closed
-	tty   *os.File       // nil: there is none, or it is closed
+	stdin io.WriteCloser // nil if there is none or it is closed
+	tty   *os.File       // nil if there is none or it is closed
 }
 
-// run starts a process, which ends with the daemon, or after a timeout unless that is zero. Its first reader, which the caller closes, is
-// there before any output; because without readers the oldest is dropped.
+// run starts a process. It ends with the daemon, or after the timeout unless that is zero. run also returns the first reader, which the
+// caller closes. The reader exists before any output, because without readers the oldest output is dropped.
 func (d *Daemon) run(a account, q *processv1.StartRequest, timeout time.Duration) (*process, *reader, error) {
 	cmd, err := d.command(a, q.GetProcess())
 	if err != nil {
@@ -91,7 +91,7 @@ func startCode(err error) connect.Code {
 	}
 }
 
-// command prepares a command. Its program is looked up where the command will look.
+// command prepares a command. It looks the program up in the command's own environment.
 func (d *Daemon) command(a account, c *processv1.ProcessConfig) (*exec.Cmd, error) {
 	if c.GetCmd() == "" {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("process.cmd is empty"))
@@ -107,7 +107,7 @@ func (d *Daemon) command(a account, c *processv1.ProcessConfig) (*exec.Cmd, erro
 		if c.GetCwd() != "" {
 			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd %q is not a folder", c.GetCwd()))
 		}
-		dir = "/" // an account whose home does not exist
+		dir = "/" // the account's home does not exist
 	}
 	program, args := shellOf(c.GetCmd(), c.GetArgs())
 	cmd := &exec.Cmd{Path: program, Args: append([]string{program}, args...), Dir: dir, Env: d.environment(a, c.GetEnvs())}
@@ -122,7 +122,7 @@ func (d *Daemon) command(a account, c *processv1.ProcessConfig) (*exec.Cmd, erro
 	return cmd, nil
 }
 
-// shellOf replaces a login shell by one that keeps the image's PATH, and bash by sh in images without bash.
+// shellOf removes -l from a login shell, which keeps the image's PATH, and replaces bash by sh in images without bash.
 func shellOf(program string, args []string) (string, []string) {
 	if program != "/bin/bash" {
 		return program, args
@@ -171,7 +171,7 @@ func windowOf(size *processv1.PTY) *pty.Winsize {
 	return &pty.Winsize{Cols: uint16(min(cols, 1<<16-1)), Rows: uint16(min(rows, 1<<16-1))}
 }
 
-// startOnPipes uses pipes of its own; because Cmd.Wait would wait for children that keep them open.
+// startOnPipes starts a process on pipes that it creates itself, because Cmd.Wait would wait for children that keep its own pipes open.
 func (p *process) startOnPipes(input bool) (sources map[stream]*os.File, err error) {
 	p.cmd.SysProcAttr.Setpgid = true
 	var theirs, ours []*os.File
@@ -214,7 +214,7 @@ func (p *process) startOnPipes(input bool) (sources map[stream]*os.File, err err
 	return sources, p.cmd.Start()
 }
 
-// attend reads the output of a process until its end, and notes that.
+// attend reads the output of a process until it ends, and then records its end.
 func (d *Daemon) attend(p *process, sources map[stream]*os.File, timeout time.Duration) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
@@ -240,7 +240,7 @@ func (d *Daemon) attend(p *process, sources map[stream]*os.File, timeout time.Du
 	read := make(chan struct{})
 	go func() { reading.Wait(); close(read) }()
 	err := p.cmd.Wait()
-	// From here on no number names the process.
+	// From here on the pid may belong to another process.
 	p.ended.Store(true)
 	d.mu.Lock()
 	delete(d.byPID, p.info.GetPid())
@@ -258,7 +258,7 @@ func (d *Daemon) attend(p *process, sources map[stream]*os.File, timeout time.Du
 	_ = tty.Close()
 }
 
-// copy reads to the end; what a process' children print after its end is dropped, so that they can print.
+// copy reads output until its end. It drops the output of children after the process's end, so that their writes do not block.
 func (p *process) copy(ctx context.Context, from stream, file *os.File) {
 	buffer := make([]byte, pieceBytes)
 	for {
@@ -290,7 +290,7 @@ func endOf(state *os.ProcessState, err error) *processv1.ProcessEvent {
 	return &processv1.ProcessEvent{Event: &processv1.ProcessEvent_End{End: end}}
 }
 
-// signal reaches the process' group.
+// signal signals the process's group.
 func (p *process) signal(s syscall.Signal) error {
 	if p.ended.Load() {
 		return os.ErrProcessDone

@@ -38,7 +38,7 @@ func (d *Daemon) list(context.Context, *connect.Request[processv1.ListRequest]) 
 	return connect.NewResponse(out), nil
 }
 
-// find returns a process by its number or tag.
+// find returns a process by its pid or tag.
 func (d *Daemon) find(s *processv1.ProcessSelector) (*process, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,7 +60,7 @@ func (d *Daemon) find(s *processv1.ProcessSelector) (*process, error) {
 	}
 }
 
-// start runs a process. It outlives the stream; a deadline of the call is its own.
+// start runs a process, which outlives the stream. The call's deadline becomes the process's timeout.
 func (d *Daemon) start(ctx context.Context, q *connect.Request[processv1.StartRequest],
 	s *connect.ServerStream[processv1.StartResponse]) error {
 	a, err := d.accountOf(q.Header())
@@ -92,7 +92,7 @@ func (d *Daemon) connect(ctx context.Context, q *connect.Request[processv1.Conne
 	})
 }
 
-// follow sends a process' events until its end, and closes their reader.
+// follow sends a process's events until its end, and closes the reader.
 func (d *Daemon) follow(ctx context.Context, p *process, reader *reader, header http.Header,
 	send func(*processv1.ProcessEvent) error,
 ) error {

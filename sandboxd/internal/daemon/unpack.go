@@ -19,7 +19,7 @@ import (
 
 const maxLink = 4096
 
-// unpacker writes files below a folder, and nowhere else: names that lead out of it are refused, and no link is followed out of it.
+// unpacker writes files below a folder, and nowhere else: it refuses names that lead outside, and follows no link outside.
 type unpacker struct {
 	root    *os.Root
 	account account
@@ -30,8 +30,8 @@ type unpacker struct {
 type packed struct {
 	name    string
 	mode    fs.FileMode
-	link    string // of a symbolic link: where it leads
-	hard    string // of a hard link: a file that was unpacked before
+	link    string // the target of a symbolic link
+	hard    string // the target of a hard link, unpacked before
 	content io.Reader
 }
 
@@ -40,7 +40,7 @@ func (u *unpacker) tar(from io.Reader) error {
 	for {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			_, err = io.Copy(io.Discard, from) // the padding, without which its sender fails
+			_, err = io.Copy(io.Discard, from) // the padding; its sender fails if it is not read
 			return refusedArchive(err)
 		}
 		if err != nil {
@@ -48,7 +48,7 @@ func (u *unpacker) tar(from io.Reader) error {
 		}
 		one := packed{name: header.Name, mode: fs.FileMode(header.Mode).Perm(), content: reader} //nolint:gosec // its low bits
 		switch header.Typeflag {
-		case tar.TypeXGlobalHeader: // what it says of all files, such as git's commit, is not kept
+		case tar.TypeXGlobalHeader: // describes all files, such as git's commit; ignored
 			continue
 		case tar.TypeReg, tar.TypeGNUSparse:
 		case tar.TypeDir:
@@ -66,7 +66,7 @@ func (u *unpacker) tar(from io.Reader) error {
 	}
 }
 
-// zip keeps the archive in a file without a name; because its list of files is at its end.
+// zip stores the archive in an unlinked file first, because its list of files is at its end.
 func (u *unpacker) zip(from io.Reader) error {
 	file, err := os.CreateTemp("", "atoll-zip-*")
 	if err != nil {
@@ -133,7 +133,7 @@ func (u *unpacker) make(name string, p packed) error {
 	if err := u.folders(filepath.Dir(name)); err != nil {
 		return err
 	}
-	// What is in the way is replaced, not followed.
+	// Replace an existing entry instead of following it.
 	if info, err := u.root.Lstat(name); err == nil && !info.Mode().IsRegular() || err == nil && p.link+p.hard != "" {
 		if err := u.root.Remove(name); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (u *unpacker) file(name string, p packed) error {
 	return errors.Join(err, file.Close())
 }
 
-// folders makes a folder, with those that it needs.
+// folders creates a folder and its missing parents.
 func (u *unpacker) folders(name string) error {
 	if name == "." {
 		return nil
@@ -211,7 +211,7 @@ func invalidEntry(name, why string) error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the archive's %.160q: %s", name, why))
 }
 
-// refusedEntry is the error of a file that was not written.
+// refusedEntry returns the error for a file that was not written.
 func refusedEntry(name string, err error) error {
 	refused := failed("unpacking", name, err)
 	if connect.CodeOf(refused) == connect.CodeInternal || connect.CodeOf(refused) == connect.CodeAlreadyExists {
@@ -220,7 +220,7 @@ func refusedEntry(name string, err error) error {
 	return refused
 }
 
-// refusedArchive is the error of an archive that cannot be read.
+// refusedArchive returns the error for an archive that cannot be read.
 func refusedArchive(err error) error {
 	if err == nil {
 		return nil

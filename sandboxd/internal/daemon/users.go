@@ -20,19 +20,19 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// account is who a caller acts as.
+// account is the account that a caller acts as.
 type account struct {
 	name, home string
 	uid, gid   uint32
 	groups     []uint32
-	other      bool // than the daemon's own
+	other      bool // not the daemon's own account
 }
 
-// clientsUser is the account that E2B's images have, and that version 1 of its SDK always names. Where an image has none, the container's
-// own stands for it.
+// clientsUser is the account that E2B's images have, and that version 1 of its SDK always names. In an image without it, the container's
+// own account takes its place.
 const clientsUser = "user"
 
-// userHeader names the user where a gateway keeps Authorization to itself.
+// userHeader names the user if a gateway consumes Authorization.
 const userHeader = "X-Atoll-User"
 
 // accountOf returns the account that a request names by HTTP basic authentication, or by userHeader; else the default one.
@@ -78,7 +78,7 @@ func (d *Daemon) account(name string) (account, error) {
 	return a, nil
 }
 
-// own is the daemon's own account, which the image may not list.
+// own returns the daemon's own account, which the image may not list.
 func own() account {
 	a := account{uid: uint32(os.Getuid()), gid: uint32(os.Getgid()), home: cmp.Or(os.Getenv("HOME"), "/"),
 		name: os.Getenv("USER")} //nolint:gosec // ids are positive
@@ -88,7 +88,7 @@ func own() account {
 	return a
 }
 
-// credential is nil for the daemon's own account.
+// credential returns the account's credential, or nil for the daemon's own account.
 func (a account) credential() *syscall.Credential {
 	if !a.other {
 		return nil
@@ -96,14 +96,14 @@ func (a account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: a.groups}
 }
 
-// give makes an account the owner of what was created for it.
+// give makes the account the owner of a new file.
 func (a account) give(path string) {
 	if a.other {
 		_ = os.Lchown(path, int(a.uid), int(a.gid)) // some filesystems have no owners
 	}
 }
 
-// path returns an absolute path: others are below the working directory.
+// path returns an absolute path. Relative paths are below the working directory.
 func (d *Daemon) path(a account, path string) (string, error) {
 	if strings.ContainsRune(path, 0) {
 		return "", connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path %q has a NUL", path))
@@ -120,7 +120,7 @@ func (d *Daemon) path(a account, path string) (string, error) {
 	return filepath.Join(base, path), nil
 }
 
-// environment is the image's, then what /init set, then the call's.
+// environment merges the image's variables, those of /init, and those of the call, which takes precedence.
 func (d *Daemon) environment(a account, extra map[string]string) []string {
 	all := map[string]string{"PATH": defaultPath}
 	for _, line := range os.Environ() {

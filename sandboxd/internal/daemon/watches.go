@@ -24,15 +24,15 @@ import (
 const (
 	maxWatchers = 64
 	maxFolders  = 4096 // of one watch
-	maxEvents   = 4096 // of a watcher that is not read
+	maxEvents   = 4096 // of a watcher whose events are not fetched
 )
 
-// watch is one watch of a folder, or of all below it.
+// watch watches a folder, and all folders below it if it is recursive.
 type watch struct {
 	*fsnotify.Watcher
 	root      string
 	recursive bool
-	entries   bool // events have the entry
+	entries   bool // events include the entry
 }
 
 func newWatch(root string, recursive, entries bool) (*watch, error) {
@@ -55,14 +55,14 @@ func newWatch(root string, recursive, entries bool) (*watch, error) {
 	return w, nil
 }
 
-// add watches a folder; with recursive, all below it, whose paths it gives to found, unless that is nil. Each folder is watched before what
-// it has is listed, so that nothing is missed in between; something may be noticed twice.
+// add watches a folder. A recursive watch adds all folders below it, and passes each path below it to found unless that is nil. A folder is
+// watched before it is listed, so that no change is missed in between; a change may be reported twice.
 func (w *watch) add(folder string, found func(path string) error) error {
 	if !w.recursive {
 		return w.Add(folder)
 	}
 	folders := len(w.WatchList())
-	// With a slash at its end a link to a folder is that folder.
+	// The trailing slash makes a link to a folder stand for that folder.
 	return filepath.WalkDir(folder+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		path = filepath.Clean(path)
 		switch {
@@ -85,10 +85,10 @@ func (w *watch) add(folder string, found func(path string) error) error {
 	})
 }
 
-// emit takes an event, and waits until there is room for it. An error ends what its watch tells.
+// emit passes on an event, and waits until there is room for it. An error ends the watch's events.
 type emit func(*filesystemv1.FilesystemEvent) error
 
-// events are those of one notice. A notice can have several operations.
+// events emits the events of one notification, which can have several operations.
 func (w *watch) events(e fsnotify.Event, to emit) error {
 	for _, kind := range []struct {
 		op fsnotify.Op
@@ -112,13 +112,13 @@ func (w *watch) events(e fsnotify.Event, to emit) error {
 	return nil
 }
 
-// created is the event of a new entry. A new folder is watched before its own event; because a client may write to it at once. All below it
-// is new as well; because it can have come before the folder was watched, such as the files of a folder that was moved here.
+// created emits the event of a new entry. It watches a new folder before it emits its event, because a client may write to it at once. It
+// also emits an event for everything below the folder, which may have existed before the folder was watched, as after a move.
 func (w *watch) created(path string, kind filesystemv1.EventType, to emit) error {
 	var reported bool
 	var stopped error
 	if info, err := os.Lstat(path); err == nil && info.IsDir() {
-		_ = w.add(path, func(path string) error { // past the bound its events are missing
+		_ = w.add(path, func(path string) error { // beyond the bound, its events are missing
 			reported = true
 			stopped = w.event(path, kind, to)
 			return stopped
@@ -192,17 +192,17 @@ func (d *Daemon) followWatch(ctx context.Context, w *watch, header http.Header,
 	}
 }
 
-// watcher is a watch whose events are fetched.
+// watcher is a watch whose events clients fetch.
 type watcher struct {
 	*watch
 	mu      sync.Mutex
 	waiting []*filesystemv1.FilesystemEvent
-	lost    error // why events are missing after those that wait
-	due     error // the same of those that were fetched before, which is reported next
+	lost    error // why events after the waiting ones are missing
+	due     error // why events after the fetched ones are missing; reported next
 	done    chan struct{}
 }
 
-// keep keeps an event until it is fetched, if there is room.
+// keep stores an event until it is fetched, if there is room.
 func (w *watcher) keep(event *filesystemv1.FilesystemEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,7 +213,7 @@ func (w *watcher) keep(event *filesystemv1.FilesystemEvent) {
 	w.waiting = append(w.waiting, event)
 }
 
-// fetch returns the events that are kept. What is lost is reported after what came before it.
+// fetch returns the stored events. A loss is reported by the next call.
 func (w *watcher) fetch() ([]*filesystemv1.FilesystemEvent, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
