@@ -25,13 +25,13 @@ type Grant struct {
 	Labels   map[string]string
 	Metadata map[string]string
 	Image    string // image of the sandbox
-	// DenyEgress has the pool's network policies open nothing for the Pod.
+	// DenyEgress keeps the pool's network policies from opening anything for the Pod.
 	DenyEgress bool
-	// Preparing has callers see the sandbox as starting until PreparedPatch.
+	// Preparing shows the sandbox to callers as starting until PreparedPatch.
 	Preparing bool
 	// Hooks are the post-start hooks, as package hook encodes them.
 	Hooks string
-	// Hold keeps a sandbox starting even if its image is right; because hooks or checks must run first.
+	// Hold keeps a sandbox starting even if its image is right, because hooks or checks must run first.
 	Hold bool
 	Now  time.Time
 }
@@ -39,8 +39,8 @@ type Grant struct {
 // ErrLabelTaken refuses a claim whose labels would overwrite those of the Pod's template.
 var ErrLabelTaken = errors.New("label is set by the pool's template")
 
-// ClaimPatch returns the one write that hands a Pod out, and the phase that it leads to: Running if the Pod already runs the
-// image and Hold is not set, else Starting.
+// ClaimPatch returns the one write that assigns a Pod to a claim, and the resulting phase: Running if the Pod already runs the image and
+// Hold is not set, else Starting.
 func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	phase, kept := Starting, Runs(pod, g.Image)
 	if kept && !g.Hold && g.Hooks == "" {
@@ -50,10 +50,10 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(Idle))
 	p.testAlive()
-	// A Pod that was claimed a moment ago does not become idle when its label is edited.
+	// A Pod that was claimed a moment ago does not become idle because its label is edited.
 	p.testAnnotation(pod, v1alpha1.SandboxIDAnnotationKey)
-	// A Pod that has run a sandbox since has another idle time. So does one that was seen before etcd was restored, whose
-	// container may have had a tenant in the lost time (I1, I13).
+	// A Pod that has run a sandbox meanwhile has another idle time. So has a Pod that was seen before etcd was restored, whose container may
+	// have had a tenant in the lost time (I1, I13).
 	p.testAnnotation(pod, v1alpha1.SandboxIdleSinceAnnotationKey)
 	if kept {
 		p.testImage(pod.Spec.Containers[0].Image)
@@ -68,7 +68,7 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 		p.setLabel(v1alpha1.ClaimKeyHashLabelKey, g.KeyHash)
 		p.setAnnotation(v1alpha1.ClaimKeyAnnotationKey, g.Key)
 		p.setAnnotation(v1alpha1.ClaimAttemptAnnotationKey, itoa(int64(g.Attempt)))
-		if g.Proof != "" || pod.Annotations[v1alpha1.ClaimProofAnnotationKey] != "" { // an older worker leaves the last tenant's
+		if g.Proof != "" || pod.Annotations[v1alpha1.ClaimProofAnnotationKey] != "" { // an older worker leaves the last tenant's proof
 			p.setAnnotation(v1alpha1.ClaimProofAnnotationKey, g.Proof)
 		}
 	}
@@ -80,14 +80,13 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.setSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, g.Timeouts.MaxLifetime)
 	p.setSeconds(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, g.Timeouts.FirstActivity)
 	p.setSeconds(v1alpha1.SandboxStartupTimeoutAnnotationKey, g.Timeouts.Startup)
-	// This is written even if no mark is seen; because the mark may be a moment old, and the Pod would be deleted once it is idle
-	// again.
+	// Clear the mark even if none is seen. It may be a moment old, and the Pod would be deleted when it is idle again.
 	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "")
 	p.setText(v1alpha1.SandboxPostStartHooksAnnotationKey, g.Hooks)
 	if g.Preparing {
 		p.setAnnotation(v1alpha1.SandboxPreparingAnnotationKey, "true")
 	} else {
-		p.clear(pod, v1alpha1.SandboxPreparingAnnotationKey) // an older worker leaves the last tenant's
+		p.clear(pod, v1alpha1.SandboxPreparingAnnotationKey) // an older worker leaves the last tenant's value
 	}
 	if phase == Running {
 		p.setTime(v1alpha1.SandboxStartedAtAnnotationKey, g.Now)
@@ -105,7 +104,7 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	return p.bytes(), phase, nil
 }
 
-// setTenant writes a name that may be invalid as a label: hashed as label, raw as annotation.
+// setTenant writes a name that may be invalid as a label: hashed as a label, and raw as an annotation.
 func (p *patch) setTenant(key, name string) {
 	if name != "" {
 		p.setLabel(key, HashName(name))

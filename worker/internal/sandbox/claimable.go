@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Claimability is whether a Pod can be handed out, and if not, why.
+// Claimability is the reason why a Pod cannot be claimed, or Claimable.
 type Claimability string
 
 // The results of Claimable.
@@ -23,12 +23,12 @@ const (
 	NodeTerminating Claimability = "NodeTerminating"
 )
 
-// OK reports whether the Pod can be handed out.
+// OK reports whether the Pod can be claimed.
 func (c Claimability) OK() bool { return c == ClaimableNow }
 
-// Claimable returns whether a Pod can be handed out, given its node. A Pod whose container does not run its spec's image is not,
-// even for a claim of another image; because it is in a transition that the worker did not begin. A Pod with a sandbox is not
-// idle, whatever its label says.
+// Claimable returns whether a Pod can be claimed, given its node. A Pod whose container does not run its spec's image cannot be claimed,
+// even for another image, because it is in a transition that the worker did not begin. A Pod with a sandbox is not idle, whatever its label
+// says.
 func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 	switch {
 	case PhaseOf(pod) != Idle:
@@ -49,7 +49,7 @@ func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 	return NodeServes(node)
 }
 
-// NodeServes returns whether Pods on a node can be handed out; nil is an unknown node.
+// NodeServes returns whether Pods on a node can be claimed. A nil node is unknown.
 func NodeServes(node *corev1.Node) Claimability {
 	switch {
 	case node == nil:

@@ -22,7 +22,7 @@ func imagesOf(pod *corev1.Pod) map[string]string {
 	return images
 }
 
-// containerOf returns the container that the sandbox has, or had. A container from before a swap is another tenant's.
+// containerOf returns the sandbox's current or last container. A container from before a swap belongs to another tenant.
 func containerOf(pod *corev1.Pod, s *State) string {
 	if s.ContainerID != "" {
 		return s.ContainerID
@@ -33,7 +33,7 @@ func containerOf(pod *corev1.Pod, s *State) string {
 	return ""
 }
 
-// resourcesOf sums the containers' requests, or else limits; empty where there are neither.
+// resourcesOf returns the sums of the containers' requests, or of their limits without requests. A sum is "" if there are neither.
 func resourcesOf(pod *corev1.Pod) (cpu, memory string) {
 	sum := func(name corev1.ResourceName) string {
 		var total resource.Quantity

@@ -73,8 +73,7 @@ func starting(pod *corev1.Pod) Diagnosis {
 		}
 		return Diagnosis{ReasonPulling, "the image " + image + " is being pulled, or its container made"}
 	}
-	// For a container that is held back after a swap, the reported last end is that of an earlier container, and of another
-	// tenant.
+	// For a container that is held back after a swap, the reported last termination is of an earlier container, and of another tenant.
 	return Diagnosis{o.Detail.Reason, o.Detail.Message}
 }
 
@@ -107,7 +106,7 @@ func unready(pod *corev1.Pod) Diagnosis {
 	return Diagnosis{ReasonPulling, "containers are being made, or their images pulled"}
 }
 
-// trouble returns what keeps a container from running; zero for one that runs, has finished, or is being created.
+// trouble returns what keeps a container from running. It returns the zero value if the container runs, has finished, or is being created.
 func trouble(cs *corev1.ContainerStatus) Diagnosis {
 	if w := cs.State.Waiting; w != nil {
 		switch w.Reason {
@@ -125,7 +124,7 @@ func trouble(cs *corev1.ContainerStatus) Diagnosis {
 	return Diagnosis{}
 }
 
-// crashing returns why a container is held back; because its last end says more than the back-off.
+// crashing returns why a container is held back: its last termination, which says more than the back-off.
 func crashing(cs *corev1.ContainerStatus, message string) Diagnosis {
 	t := ended(cs)
 	if t == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox reads and writes the life of a sandbox on its Pod. It is pure, and alone knows the annotations.
+// Package sandbox reads and writes a sandbox's life cycle on its Pod. It is pure, and no other package knows the annotations.
 //
 // In: a Pod and a time. Out: a typed decision, or the bytes of one JSON patch.
 //
@@ -15,13 +15,13 @@
 //   - I1: a claim tests uid, phase and a missing deletionTimestamp; because only another claim or a deletion may win:
 //     TestClaimLosesToAnotherClaimAndToDeletionOnly.
 //   - Later patches test the sandbox id; because a late one must not touch the next tenant: TestALatePatchDoesNotTouchTheNextTenant.
-//   - Patches are written by hand; because that costs 1 µs, not 30: TestPatchesAreWhatTheyWere. A claim also removes managed fields;
-//     because they slow the write.
-//   - Pods always have labels and annotations; because a patch below a missing map fails. An identity's labels are removed, its annotations
-//     become "", read as absent: TestALifeLeavesNothingBehind.
-//   - PhaseOf reads what transitions write beside the label, PoolOf the Pod's owner; because users edit labels:
+//   - Patches are built by hand; because that costs 1 µs, not 30: TestPatchesAreWhatTheyWere. A claim also removes managed fields; because
+//     they slow the write.
+//   - Pods always have labels and annotations; because a patch below a missing map fails. When an identity is removed, its labels are
+//     removed and its annotations become "", which is read as absent: TestALifeLeavesNothingBehind.
+//   - PhaseOf reads annotations that transitions write beside the label, PoolOf the Pod's owner; because users edit labels:
 //     TestI13_APhaseEditedByHandIsNotBelieved, TestPatchesOfAnEditedPod, TestPoolOf.
-//   - A kubelet's report of an image counts only once the spec has changed (metadata.generation above 1), and must then match; because it
+//   - A kubelet's report of an image counts only if the spec has changed (metadata.generation above 1), and must then match; because it
 //     names any tag of the same content: TestSameImage.
 //
 // # What may return to idle (I13)
@@ -30,7 +30,8 @@
 //     container with the idle image: TestI13ResetDone. In doubt the Pod is replaced.
 //   - The policy Reuse acts as Replace; because keeping a Pod for one tenant is not built.
 //   - A paused Pod is replaced unless it has all its CPU back: TestI13APausedPodIsNotRecyclable.
-//   - A reset Pod keeps its address, by which clients reach the next tenant. What a node's Pods share, such as keyrings, does not count.
+//   - A reset Pod keeps its address, through which clients then reach the next tenant. Resources that the Pods of a node share, such as
+//     keyrings, do not count.
 //
 // Not only volumes outlive a swap: /dev/shm; System V memory, semaphores and message queues; POSIX message queues; root's changes of
 // /etc/hostname, /etc/resolv.conf and /etc/hosts. A Pod is reset only if its spec closes them all:

@@ -18,7 +18,7 @@ func EnvOf(pod *corev1.Pod) string {
 	return pod.Labels[v1alpha1.SandboxPoolLabelKey]
 }
 
-// EnvOfPool does the same for a pool.
+// EnvOfPool returns the Env under which a pool is reported.
 func EnvOfPool(pool metav1.Object) string {
 	if env := pool.GetLabels()[v1alpha1.LabelEnv]; env != "" {
 		return env

@@ -10,8 +10,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// IdleSince returns when an idle Pod became idle, by the API server's clock: at its creation, or in the write that ended its last
-// sandbox's time on it.
+// IdleSince returns when an idle Pod became idle, by the API server's clock: when it was created, or when its last sandbox was removed from
+// it.
 func IdleSince(pod *corev1.Pod) time.Time {
 	since := pod.CreationTimestamp.Time
 	if at, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.SandboxIdleSinceAnnotationKey]); err == nil && at.After(since) {
@@ -20,8 +20,7 @@ func IdleSince(pod *corev1.Pod) time.Time {
 	return since
 }
 
-// MarkedAt returns the value by which an idle Pod is marked for scale-down; "" if it is not. It distinguishes one mark from the
-// next.
+// MarkedAt returns the value of an idle Pod's mark for scale-down, or "" if it has none. Each mark has another value.
 func MarkedAt(pod *corev1.Pod) string {
 	return pod.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey]
 }

@@ -11,7 +11,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// IDOf returns the id of the sandbox on a Pod; "" if there is none. A claim writes it twice, and only the label is easily edited.
+// IDOf returns the id of the sandbox on a Pod, or "" if there is none. A claim writes the id as a label and as an annotation; only the
+// label is easily edited.
 func IDOf(pod *corev1.Pod) string {
 	if id := pod.Annotations[v1alpha1.SandboxIDAnnotationKey]; id != "" {
 		return id
@@ -19,20 +20,19 @@ func IDOf(pod *corev1.Pod) string {
 	return pod.Labels[v1alpha1.SandboxIDLabelKey]
 }
 
-// PhaseOf returns a Pod's phase. Without a sandbox it is the label's. With a sandbox, and a label that contradicts it, it is the
-// one that every transition writes beside the label; because a label is easily edited, and a Pod that looks idle is handed to the
-// next tenant (I1, I13).
+// PhaseOf returns a Pod's phase. Without a sandbox, the label counts. If a Pod has a sandbox and its label contradicts the annotations that
+// every transition writes, the annotations count: a label is easily edited, and a Pod that looks idle is assigned to the next tenant (I1,
+// I13).
 func PhaseOf(pod *corev1.Pod) Phase {
 	label, a := Phase(pod.Labels[v1alpha1.SandboxPhaseLabelKey]), pod.Annotations
 	ended := a[v1alpha1.SandboxStopReasonAnnotationKey] != "" || a[v1alpha1.SandboxTerminatedAtAnnotationKey] != ""
 	switch {
 	case IDOf(pod) == "" && label == Idle && a[v1alpha1.SandboxClaimedAtAnnotationKey] != "":
-		return "" // it had a sandbox, and nothing shows that it was reset
+		return "" // had a sandbox, and nothing shows that it was reset
 	case IDOf(pod) == "", ended && label == Stopping:
 		return label
 	case ended:
-		// This also applies to a stopping sandbox: it is not worth finding out whether its Pod was being reset, so the Pod is
-		// replaced.
+		// A stopping sandbox fails as well: finding out whether its Pod was being reset is not worth the effort, so the Pod is replaced.
 		return Failed
 	case a[v1alpha1.SandboxStartedAtAnnotationKey] != "":
 		return Running
@@ -40,13 +40,13 @@ func PhaseOf(pod *corev1.Pod) Phase {
 	return Starting
 }
 
-// PoolOf returns the pool that a Pod belongs to; its name is empty if there is none. It reads the owner reference, and the label
-// only if there is no owner; because a label is easily edited.
+// PoolOf returns the pool that a Pod belongs to; its name is empty if there is none. PoolOf reads the owner reference, and the label only
+// if there is no owner, because a label is easily edited.
 func PoolOf(pod *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: PoolName(pod)}
 }
 
-// PoolName returns the name in PoolOf. It is empty for any object but a pool's Pod.
+// PoolName returns the name of PoolOf. It is empty for any object that is not a pool's Pod.
 func PoolName(object metav1.Object) string {
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == poolKind.Kind {
 		if group, err := schema.ParseGroupVersion(owner.APIVersion); err == nil && group.Group == poolKind.Group {
@@ -75,10 +75,9 @@ func PoolPatch(pod *corev1.Pod, pool string) []byte {
 	return p.bytes()
 }
 
-// Mislabelled returns the labels of a Pod that differ from what was last written, with their correct values; nil if all are
-// correct.
+// Mislabelled returns a Pod's labels that differ from what was last written, with their correct values, or nil if all are correct.
 func Mislabelled(pod *corev1.Pod) map[string]string {
-	var wrong map[string]string // nil for nearly every Pod, and every reconcile calls this for all Pods
+	var wrong map[string]string // nil for nearly every Pod; every reconcile calls this for all Pods
 	for _, label := range [...]struct{ key, value string }{
 		{v1alpha1.SandboxPhaseLabelKey, string(PhaseOf(pod))},
 		{v1alpha1.SandboxPoolLabelKey, PoolName(pod)},

@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// TimeoutsChange is the change that a caller requests for a live sandbox. A nil field changes nothing, zero removes the timeout.
+// TimeoutsChange is a caller's change to a live sandbox. A nil field changes nothing, and zero removes the timeout.
 type TimeoutsChange struct {
 	Idle     *time.Duration
 	Lifetime *time.Duration
@@ -37,12 +37,12 @@ func (p *patch) changeSeconds(key string, d *time.Duration) {
 	}
 }
 
-// Preparing reports whether the sandbox on a Pod waits for what its daemon takes of the claim.
+// Preparing reports whether the sandbox on a Pod waits for values of the claim that its daemon must receive.
 func Preparing(pod *corev1.Pod) bool {
 	return pod.Annotations[v1alpha1.SandboxPreparingAnnotationKey] == "true"
 }
 
-// PreparedPatch ends the preparation of a sandbox. As ActivePatch, it does not test the phase.
+// PreparedPatch ends the preparation of a sandbox. Like ActivePatch, it does not test the phase.
 func PreparedPatch(pod *corev1.Pod) []byte {
 	p := newPatch(256)
 	p.testTenant(pod)

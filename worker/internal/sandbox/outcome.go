@@ -19,8 +19,8 @@ const (
 	Waiting Progress = "Waiting"
 	// Up: the container of the sandbox is running. On a starting Pod, write StartPatch.
 	Up Progress = "Up"
-	// Ending: its container has ended, and the kubelet has not reported what follows. A container that heeds the signal of an
-	// eviction exits with 0, as one that has completed; only a later report distinguishes them. End is what is known so far.
+	// Ending: its container has ended, and the kubelet has not reported what follows. A container that handles the signal of an eviction exits
+	// with 0, like one that has completed; only a later report distinguishes them. End is what is known so far.
 	Ending Progress = "Ending"
 	// Over: the sandbox has ended on its own. End says how; write ReleasePatch.
 	Over Progress = "Over"
@@ -41,8 +41,8 @@ type Observation struct {
 	End      End                          // when Ending or Over
 }
 
-// hopeless are the waiting reasons that waiting does not resolve. ErrImagePull is not among them; because the kubelet retries
-// once before it reports ImagePullBackOff.
+// hopeless has the waiting reasons that do not resolve themselves. ErrImagePull is not among them, because the kubelet retries once before
+// it reports ImagePullBackOff.
 var hopeless = map[string]bool{
 	"ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true, "ImageInspectError": true,
 	"CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true,
@@ -64,12 +64,12 @@ func Observe(pod *corev1.Pod) Observation {
 	}
 }
 
-// keeps reports whether a starting sandbox has the container that its Pod had when it was claimed.
+// keeps reports whether a starting sandbox runs in the container that its Pod had when it was claimed.
 func keeps(pod *corev1.Pod) bool {
 	return pod.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey] == "" && pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey] != ""
 }
 
-// observeKept observes a sandbox that starts without a swap. It ends with its container, as a running one does.
+// observeKept observes a sandbox that starts without a swap. Like a running one, it ends with its container.
 func observeKept(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	o := observeRunning(pod, cs)
 	switch {
@@ -133,9 +133,9 @@ func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	return Observation{Progress: Up}
 }
 
-// ended returns how the container that the kubelet names has ended. For one that will be restarted this is its last state. The
-// last state of a running container says nothing about a swap; because a kubelet that has not reported the end of the previous
-// container keeps an earlier one's (v1.36), which is another tenant's.
+// ended returns how the container that the kubelet names has ended. If the container will be restarted, this is its last state. The last
+// state of a running container says nothing about a swap: a kubelet that has not reported the end of the previous container keeps an
+// earlier one's (v1.36), which is another tenant's.
 func ended(cs *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	t := cs.State.Terminated
 	if cs.State.Waiting != nil {
@@ -167,11 +167,11 @@ func containerEnd(t *corev1.ContainerStateTerminated) End {
 	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: reason, Message: message, ExitCode: &code}
 }
 
-// nodeEnded is the reason for a Pod that its node has ended without a reason.
+// nodeEnded is the reason for a Pod that its node ended without giving a reason.
 const nodeEnded = "EndedByNode"
 
-// podEnd returns the end of a Pod that has finished. A Pod whose containers always restart finishes only from outside. Kubelets
-// (v1.36) give no reason when they evict a Pod whose container heeds the signal, and report Succeeded; only an Event shows the
+// podEnd returns the end of a Pod that has finished. A Pod whose containers always restart finishes only if it is ended from outside.
+// Kubelets (v1.36) give no reason when they evict a Pod whose container handles the signal, and report Succeeded; only an Event shows the
 // eviction.
 func podEnd(pod *corev1.Pod) End {
 	if pod.Status.Reason == "" && pod.DeletionTimestamp == nil && restartsAlways(&pod.Spec) {

@@ -29,7 +29,7 @@ func formatSeconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d-1)/time.Second)+1, 10)
 }
 
-// parseSeconds parses a timeout in whole seconds. Anything but a positive number counts as none.
+// parseSeconds parses a timeout in whole seconds. It returns 0 for anything but a positive number.
 func parseSeconds(v string) time.Duration {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n <= 0 || n > maxSeconds {
@@ -50,7 +50,7 @@ func parseExitCode(v string) *int32 {
 // parseImages parses a JSON map of container to image.
 func parseImages(v string) map[string]string { return parseStringMap(v) }
 
-// parseStringMap parses a JSON object of strings. Anything else counts as none.
+// parseStringMap parses a JSON object of strings. It returns nil for anything else.
 func parseStringMap(v string) map[string]string {
 	if v == "" {
 		return nil

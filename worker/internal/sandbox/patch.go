@@ -37,7 +37,7 @@ const (
 
 func (p *patch) testUID(pod *corev1.Pod) { p.op("test", "/metadata/uid", "", string(pod.UID)) }
 
-// testAlive makes the patch fail on a Pod that is being deleted; because a missing member equals null.
+// testAlive makes the patch fail on a Pod that is being deleted. On other Pods it passes, because a missing member equals null.
 func (p *patch) testAlive() {
 	p.buf = append(p.buf, `{"op":"test","path":"/metadata/deletionTimestamp","value":null},`...)
 }
@@ -46,7 +46,7 @@ func (p *patch) testLabel(key, value string)     { p.op("test", labelsPath, key,
 func (p *patch) setLabel(key, value string)      { p.op("add", labelsPath, key, value) }
 func (p *patch) setAnnotation(key, value string) { p.op("add", annotationsPath, key, value) }
 
-// testAnnotation tests that an annotation is as the caller saw it. As in testAlive, a missing member equals null.
+// testAnnotation tests that an annotation has the value that the caller saw. As in testAlive, a missing member equals null.
 func (p *patch) testAnnotation(pod *corev1.Pod, key string) {
 	p.testMember(annotationsPath, pod.Annotations, key)
 }
@@ -77,7 +77,7 @@ func (p *patch) setText(key, value string) {
 	}
 }
 
-// dropLabel removes a label if the Pod is seen to have it; because removing a missing label would fail the whole patch.
+// dropLabel removes a label if pod has it, because removing a missing label would fail the whole patch.
 func (p *patch) dropLabel(pod *corev1.Pod, key string) {
 	if _, ok := pod.Labels[key]; ok {
 		p.buf = append(p.buf, `{"op":"remove","path":"`...)
@@ -86,7 +86,7 @@ func (p *patch) dropLabel(pod *corev1.Pod, key string) {
 	}
 }
 
-// clear empties an annotation if the Pod is seen to have it.
+// clear empties an annotation if pod has it.
 func (p *patch) clear(pod *corev1.Pod, key string) {
 	if pod.Annotations[key] != "" {
 		p.setAnnotation(key, "")
@@ -96,10 +96,9 @@ func (p *patch) clear(pod *corev1.Pod, key string) {
 func (p *patch) testImage(value string) { p.op("test", "/spec/containers/0/image", "", value) }
 func (p *patch) setImage(value string)  { p.op("replace", "/spec/containers/0/image", "", value) }
 
-// dropManagedFields removes the managed fields. From then on the API server does not track them for this Pod, until a server-side
-// apply. That saves a fifth of the cost of a write: of the claim, and of every later write, the kubelet's included. The API
-// spells it as a list of one empty entry. Source:
-// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
+// dropManagedFields removes the managed fields. From then on the API server does not track them for this Pod, until a server-side apply.
+// That saves a fifth of the cost of the claim and of every later write, including the kubelet's. In the API, a list of one empty entry
+// clears the managed fields: https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
 func (p *patch) dropManagedFields() {
 	p.buf = append(p.buf, `{"op":"add","path":"/metadata/managedFields","value":[{}]},`...)
 }
@@ -130,7 +129,7 @@ func (p *patch) path(parent, key string) {
 	}
 }
 
-// appendString quotes s. It uses encoding/json only for what is not plain text.
+// appendString appends s in quotes. It uses encoding/json only for strings that are not plain text.
 func appendString(buf []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
@@ -146,16 +145,16 @@ func appendString(buf []byte, s string) []byte {
 	return append(buf, '"')
 }
 
-// testTenant ties a patch to the Pod and its sandbox, in any phase.
+// testTenant makes the patch fail unless the Pod has this sandbox, in any phase.
 func (p *patch) testTenant(pod *corev1.Pod) {
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxIDLabelKey, pod.Labels[v1alpha1.SandboxIDLabelKey])
 }
 
-// testSandbox ties a patch to the Pod, its phase and the sandbox that the caller saw on it.
+// testSandbox makes the patch fail unless the Pod has the phase and the sandbox that the caller saw on it.
 func (p *patch) testSandbox(pod *corev1.Pod) {
 	p.testUID(pod)
-	// The label is tested as it is, even if it is wrong; because the transition corrects it.
+	// Test the label as it is, even if it is wrong, because the transition corrects it.
 	p.testMember(labelsPath, pod.Labels, v1alpha1.SandboxPhaseLabelKey)
 	if id, ok := pod.Labels[v1alpha1.SandboxIDLabelKey]; ok {
 		p.testLabel(v1alpha1.SandboxIDLabelKey, id)

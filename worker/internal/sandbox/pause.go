@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/worker/internal/pause"
 )
 
-// PausePatch writes the pause intent of a running sandbox; nil means all of its CPU. It also removes the first-activity timeout;
-// because the caller evidently has the sandbox. A sandbox that is resumed counts as active.
+// PausePatch writes the pause intent of a running sandbox; nil resumes it with all of its CPU. The patch also removes the first-activity
+// timeout, because the caller evidently has the sandbox. Resuming a sandbox counts as activity.
 func PausePatch(pod *corev1.Pod, intent *pause.Intent, now time.Time) ([]byte, error) {
 	value, err := intent.Encode()
 	if err != nil {
@@ -31,8 +31,8 @@ func PausePatch(pod *corev1.Pod, intent *pause.Intent, now time.Time) ([]byte, e
 	return p.bytes(), nil
 }
 
-// ResizePatch changes the CPU of a running sandbox's containers, through the Pod's subresource resize. It tests the intent;
-// because a new intent needs a new decision.
+// ResizePatch changes the CPU of a running sandbox's containers, through the Pod's resize subresource. It tests the intent, because a new
+// intent needs a new decision.
 func ResizePatch(pod *corev1.Pod, changes []pause.Change) []byte {
 	p := newPatch(1024)
 	p.testSandbox(pod)
@@ -50,7 +50,7 @@ func ResizePatch(pod *corev1.Pod, changes []pause.Change) []byte {
 	return p.bytes()
 }
 
-// pauseOf returns the progress of a pause; nil for a sandbox that has all of its CPU.
+// pauseOf returns the progress of a pause, or nil for a sandbox that has all of its CPU.
 func pauseOf(pod *corev1.Pod) *sandboxv1.Pause {
 	if !PhaseOf(pod).Live() {
 		return nil
@@ -70,7 +70,7 @@ func pauseOf(pod *corev1.Pod) *sandboxv1.Pause {
 	return out
 }
 
-// Readiness is whether a sandbox can be used, and if not, why.
+// Readiness is the reason why a sandbox cannot be used, or Ready.
 type Readiness string
 
 // The results of Ready.

@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// Record returns the sandbox on a Pod as the public API has it: a live one as it is, one on a failed or deleted Pod as ended, a
-// stopping one as stopping. It is nil for a Pod without a sandbox.
+// Record returns the sandbox on a Pod in the form of the public API: a live one as it is, one on a failed or deleted Pod as ended, and a
+// stopping one as stopping. It returns nil for a Pod without a sandbox.
 func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string) *sandboxv1.Sandbox {
 	s := Read(pod)
 	if s.ID == "" {
@@ -58,8 +58,9 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 	return record
 }
 
-// TerminalRecord is Record for a sandbox that is over. It always has an end: what the Pod shows, else released, the end that its Pod was
-// deleted for (nil: unknown), else that the Pod was deleted from outside. now replaces what was not written.
+// TerminalRecord is Record for a sandbox that is over. The record always has an end: the one that the Pod shows, else released, for which
+// its Pod was deleted, else that the Pod was deleted from outside. released is nil if it is unknown. now replaces a time that was not
+// written.
 func TerminalRecord(
 	pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string, now time.Time, released *Termination,
 ) *sandboxv1.Sandbox {
@@ -80,8 +81,8 @@ func TerminalRecord(
 	return record
 }
 
-// lostPod returns the end of a sandbox whose Pod was deleted without a release. The container's exit code does not count; because
-// a tenant that heeds the signal exits with 0, and has not completed.
+// lostPod returns the end of a sandbox whose Pod was deleted without a release. It ignores the container's exit code, because a container
+// that handles the signal exits with 0 without having completed.
 func lostPod(pod *corev1.Pod) End {
 	why := disruption(pod)
 	if Finished(pod) && (pod.Status.Reason != "" || why == nil && !endedByDeletion(pod)) {
@@ -98,7 +99,7 @@ func lostPod(pod *corev1.Pod) End {
 	return end
 }
 
-// disruption returns the condition of a Pod that is being disrupted from outside; nil for any other.
+// disruption returns the DisruptionTarget condition of a Pod that is being disrupted from outside, else nil.
 func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -109,8 +110,8 @@ func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// endedByDeletion reports whether the container ended because the Pod was deleted. Once the kubelet has released the Pod the time
-// does not help; because deletionTimestamp is then that moment, and no longer the end of the grace period.
+// endedByDeletion reports whether the container ended because the Pod was deleted. For a container that always restarts it ignores the
+// time: when the kubelet has released the Pod, deletionTimestamp is that moment, and no longer the end of the grace period.
 func endedByDeletion(pod *corev1.Pod) bool {
 	cs := mainStatus(pod)
 	if pod.DeletionTimestamp == nil || cs == nil || cs.State.Terminated == nil {
@@ -133,7 +134,8 @@ type Termination struct {
 	At time.Time
 }
 
-// ReleasedAt is the termination of a sandbox that is released now. A sandbox that never ran ends as Canceled, whatever the caller passes.
+// ReleasedAt returns the termination of a sandbox that is released now. A sandbox that never ran ends as Canceled, even if the caller
+// passes Released.
 func ReleasedAt(pod *corev1.Pod, end End, now time.Time) Termination {
 	if PhaseOf(pod) == Starting && end.StopReason == v1alpha1.SandboxStopReasonReleased {
 		end.StopReason = v1alpha1.SandboxStopReasonCanceled
@@ -141,7 +143,7 @@ func ReleasedAt(pod *corev1.Pod, end End, now time.Time) Termination {
 	return Termination{end, now}
 }
 
-// ShowIn sets the end in a record.
+// ShowIn writes the termination into a record.
 func (t *Termination) ShowIn(record *sandboxv1.Sandbox) {
 	record.StopReason, record.FailureReason = string(t.StopReason), t.Reason
 	record.FailureMessage, record.ExitCode = clip.Text(t.Message, maxMessage), t.ExitCode
@@ -155,8 +157,7 @@ func HasEnd(pod *corev1.Pod) bool {
 	return pod.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] != ""
 }
 
-// IsProtected reports whether a Pod that is deleted stays until its finalizer is removed, which the pool does once the sandbox has its
-// record.
+// IsProtected reports whether a deleted Pod stays until its finalizer is removed. The pool removes it when the sandbox has its record.
 func IsProtected(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer)
 }
@@ -182,7 +183,7 @@ func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {
 	}
 }
 
-// userLabels returns the labels of the claim, under the caller's names. It is empty for a claim from before the prefix.
+// userLabels returns the labels of the claim, under the caller's names. It is empty for a claim that predates the prefix.
 func userLabels(pod *corev1.Pod) map[string]string {
 	keys := managedLabels(pod)
 	if len(keys) == 0 {
@@ -211,7 +212,7 @@ func runtimesOf(pod *corev1.Pod, specs []v1alpha1.SandboxRuntimeSpec) []*sandbox
 	return runtimes
 }
 
-// runtimeURL uses the transport protocol as its scheme; because the application protocol depends on the runtime.
+// runtimeURL returns the URL of a runtime. Its scheme is the transport protocol, because the application protocol depends on the runtime.
 func runtimeURL(ip string, port int32, protocol *corev1.Protocol) string {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || port <= 0 || port > 65535 {

@@ -35,20 +35,20 @@ const (
 	ReplaceIPC           RecycleReason = "IPCObjects"
 )
 
-// Recycle is what happens to a Pod when its sandbox ends.
+// Recycle decides what happens to a Pod when its sandbox ends.
 type Recycle struct {
 	Reset  bool // put the idle image back and return to idle; otherwise the Pod is replaced
 	Reason RecycleReason
 }
 
-// Recyclable returns whether the Pod may return to idle. For a live Pod it is what a release would do, for a stopping Pod what
-// its release has done. For a stopping Pod the result may only become stricter, for example after a debug container was added.
+// Recyclable returns whether the Pod may return to idle. For a live Pod this is what a release would do, for a stopping Pod what its
+// release has done. For a stopping Pod the result may only become stricter, for example after a debug container was added.
 func Recyclable(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) Recycle {
 	reason := recycleReason(pod, pool)
 	return Recycle{Reset: reason == Resettable, Reason: reason}
 }
 
-// NeverResetPatch has a Pod replaced when its sandbox ends, whatever its pool says.
+// NeverResetPatch makes the Pod be replaced when its sandbox ends, regardless of its pool.
 func NeverResetPatch(pod *corev1.Pod) []byte {
 	p := newPatch(256)
 	p.testUID(pod)
@@ -72,7 +72,7 @@ func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReaso
 		return ReplaceGone
 	}
 	if pause.Marked(pod) {
-		// Its containers' resources differ from those of the pool's Pods, and may still change.
+		// The Pod's resources differ from those of the pool's other Pods, and may still change.
 		return ReplacePaused
 	}
 	if reason := residue(&pod.Spec); reason != Resettable {

@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sharedMemoryPath is where a container runtime mounts a file system of the Pod, writable for all users, unless the container has
-// its own mount there.
+// sharedMemoryPath is where a container runtime mounts a file system of the Pod that all users can write to, unless the container has its
+// own mount there.
 const sharedMemoryPath = "/dev/shm"
 
-// residue returns what in the Pod would outlive a swap of the first container. It reads the Pod as stored, so changes by a
-// webhook count.
+// residue returns what in the Pod would outlive a swap of the first container. It reads the Pod as stored, and so includes changes by
+// webhooks.
 func residue(spec *corev1.PodSpec) RecycleReason {
 	switch {
 	case len(spec.Containers) != 1:

@@ -30,7 +30,7 @@ const (
 // Live reports whether a sandbox in this phase can be used, now or later.
 func (p Phase) Live() bool { return p == Starting || p == Running }
 
-// State is what a Pod's labels and annotations say about it. A zero field means that they do not say.
+// State is the state in a Pod's labels and annotations. A zero field means that they do not have the value.
 type State struct {
 	Phase Phase
 	Pool  types.NamespacedName
@@ -40,15 +40,14 @@ type State struct {
 	StartedAt  time.Time
 	LastActive time.Time // as recorded; see package idle
 	Timeouts   Timeouts
-	// Paused: the sandbox does not have all of its CPU; see package pause.
+	// Paused means that the sandbox does not have all of its CPU; see package pause.
 	Paused bool
 
-	// ContainerID is the container that the sandbox has, or had when it ended.
+	// ContainerID is the sandbox's container, or the one that it had when it ended.
 	ContainerID string
 	// SwapFrom is the container that ran when the image was changed for the claim.
 	SwapFrom string
-	// Hooks are the encoded post-start hooks. They stay until the identity is removed; the phase Running shows that they are
-	// done.
+	// Hooks are the encoded post-start hooks. They stay until the identity is removed; in the phase Running they are done.
 	Hooks string
 
 	End          End
@@ -57,10 +56,10 @@ type State struct {
 	RunningImage string
 }
 
-// Claim is the claim that a sandbox was made for.
+// Claim is the claim that a sandbox was created for.
 type Claim struct {
 	ID          string
-	KeyHash     string // empty without a claim key, as are the three below
+	KeyHash     string // empty without a claim key, as are the next three
 	Key         string
 	Attempt     int32
 	Proof       string // the hub's; empty for keys of older hubs and of the local API
@@ -69,7 +68,7 @@ type Claim struct {
 	User        string
 }
 
-// Timeouts of a sandbox. Zero is none.
+// Timeouts are the timeouts of a sandbox. Zero means none.
 type Timeouts struct {
 	Idle        time.Duration
 	Startup     time.Duration
@@ -152,7 +151,7 @@ func MainContainer(spec *corev1.PodSpec) string {
 	return spec.Containers[0].Name
 }
 
-// reservedDomains have labels with a meaning for Atoll or the scheduler.
+// reservedDomains are the label domains that have a meaning for Atoll or the scheduler.
 var reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", "agents.navix.sh", "scheduling.navix.sh"}
 
 // Reserved reports whether callers must not set a label.
@@ -166,8 +165,8 @@ func Reserved(key string) bool {
 	})
 }
 
-// managedLabels returns the labels of the claim. They are listed in an annotation, which any user with access to the Pod may have
-// edited; the edit must not remove Atoll's own labels.
+// managedLabels returns the labels of the claim. Their list is an annotation that any user with access to the Pod may have edited; an edit
+// must not remove Atoll's own labels.
 func managedLabels(pod *corev1.Pod) []string {
 	keys := splitKeys(pod.Annotations[v1alpha1.SandboxManagedLabelKeysAnnotationKey])
 	return slices.DeleteFunc(keys, Reserved)

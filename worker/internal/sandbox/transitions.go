@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// StartPatch changes starting to running, once Observe returns Up.
+// StartPatch changes starting to running. Call it when Observe returns Up.
 func StartPatch(pod *corev1.Pod, now time.Time) []byte {
 	p := newPatch(768)
 	p.testSandbox(pod)
@@ -41,8 +41,8 @@ func DetailPatch(pod *corev1.Pod, detail v1alpha1.SandboxStatusDetail, now time.
 	return p.bytes(), nil
 }
 
-// ReleasePatch changes starting or running to stopping. If the Pod may return to idle, the same write puts the idle image back;
-// otherwise the pool replaces the Pod. The returned Recycle says which.
+// ReleasePatch changes starting or running to stopping. If the Pod may return to idle, the same write restores the idle image; otherwise
+// the pool replaces the Pod. The returned Recycle says which.
 //
 // A sandbox that never ran ends as Canceled, whatever the caller passes.
 func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
@@ -55,7 +55,7 @@ func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now t
 	return releasePatch(pod, pool, end, now, lifetimes)
 }
 
-// lifetimes are the annotations that a timeout is decided from.
+// lifetimes are the annotations that decide about a timeout.
 var lifetimes = []string{
 	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxMaxLifetimeAnnotationKey,
 	v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, v1alpha1.SandboxLastActiveAnnotationKey,
@@ -81,7 +81,7 @@ func releasePatch(
 		p.testAnnotation(pod, key)
 	}
 	if recycle.Reset {
-		// An image that another writer changed must not be recorded as the tenant's.
+		// An image that another writer set must not be recorded as the tenant's.
 		p.testImage(pod.Spec.Containers[0].Image)
 	}
 	p.setPhase(Stopping)
@@ -94,8 +94,9 @@ func releasePatch(
 	return p.bytes(), recycle, nil
 }
 
-// BuryPatch removes the protection finalizer from a Pod that is being deleted, and shows the end that it was deleted for, if one is given
-// and the Pod shows none. It tests the finalizer's position; because other controllers may remove theirs at the same time.
+// BuryPatch removes the protection finalizer from a Pod that is being deleted. If released is given and the Pod shows no end, the patch
+// also writes the end that the Pod was deleted for. It tests the finalizer's position, because other controllers may remove theirs at the
+// same time.
 func BuryPatch(pod *corev1.Pod, released *Termination) []byte {
 	p := newPatch(512)
 	p.testUID(pod)
@@ -109,7 +110,7 @@ func BuryPatch(pod *corev1.Pod, released *Termination) []byte {
 	return p.bytes()
 }
 
-// FailPatch changes any phase to failed. The record of the Pod's sandbox, if any, is made from it.
+// FailPatch changes any phase to failed. The record of the Pod's sandbox, if it has one, is built from the result.
 func FailPatch(pod *corev1.Pod, end End, now time.Time) []byte {
 	end.StopReason = v1alpha1.SandboxStopReasonFailed
 	p := newPatch(1024)
@@ -131,11 +132,10 @@ func (p *patch) setEnd(end End, now time.Time) {
 	}
 }
 
-// late are the annotations of a tenant that can be written after the release, so an older view of the Pod may lack them.
+// late are a tenant's annotations that can be written after the release, so that an older view of the Pod may lack them.
 var late = []string{v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey}
 
-// tenantLabels returns the labels that a claim may have put on a Pod, even if the list of them was edited. Labels of the template
-// stay.
+// tenantLabels returns the labels that a claim may have put on a Pod, even if their list was edited. Labels of the template stay.
 func tenantLabels(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []string {
 	keys := managedLabels(pod)
 	for key := range pod.Labels {
@@ -148,8 +148,8 @@ func tenantLabels(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []string {
 	return keys
 }
 
-// IdlePatch changes stopping to idle and removes the identity in the same write. Call it once ResetDone returns true and the
-// record is kept. Tenant labels that the pool's template sets get the template's value.
+// IdlePatch changes stopping to idle and removes the identity in the same write. Call it when ResetDone returns true and the record is
+// stored. Tenant labels that the pool's template sets get the template's value.
 func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, now time.Time) []byte {
 	p := newPatch(2048)
 	p.testSandbox(pod)
