@@ -23,19 +23,18 @@ import (
 )
 
 const (
-	// Bounds of the records that are in memory only.
+	// These bound the records that are only in memory.
 	endedMemory = 7 * 24 * time.Hour
 	maxEnded    = 100_000
-	// keepAgain is the pause between two tries to make a record durable that no Pod shows any more, maxKeepAgain when they keep
-	// failing.
+	// keepAgain is the pause between two tries to store a record that no Pod shows any more; it grows to maxKeepAgain.
 	keepAgain    = 200 * time.Millisecond
 	maxKeepAgain = 10 * time.Second
 	// recordPatience is how long a release waits for its record.
 	recordPatience = time.Second
 )
 
-// endedStore holds the records of sandboxes whose Pods are gone before the history has a record: of Pods that were removed by
-// force and, on a follower without a copy of the leader's history, of all Pods that it saw go.
+// endedStore holds the records of sandboxes whose Pods are gone before the history has a record: Pods that were removed by force and, on a
+// follower without a copy of the leader's history, all Pods that it saw go.
 type endedStore struct {
 	records *memory.Map[history.Record] // by sandbox id
 	keys    map[string]string           // key hash to the id of the latest attempt's sandbox
@@ -66,20 +65,20 @@ func (e *endedStore) put(now time.Time, r history.Record) {
 	if r.KeyHash == "" {
 		return
 	}
-	// The first record of an attempt stands: what ends later under it was never acknowledged.
+	// The first record of an attempt counts; a later sandbox of the attempt was never acknowledged.
 	if latest, _ := e.byKey(now, r.KeyHash); latest.Attempt < r.Attempt {
 		e.keys[r.KeyHash] = r.Sandbox.GetId()
 	}
 }
 
-// ErrEnding reports that this process is about to end.
+// ErrEnding means that this process is about to end.
 var ErrEnding = errors.New("the worker is ending; the next one records what ends now")
 
-// StopRecording stops new records while the process ends. Their Pods stay as they are until another leader records them.
+// StopRecording stops new records when the process is about to end. Their Pods stay as they are until another leader records them.
 func (s *Service) StopRecording() { s.update(func(l locked) { l.stopped = true }) }
 
-// Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it removes the Pod, or the identity on it,
-// and removes it only if Ended returns nil: then the record is durable. A second record of one sandbox changes nothing.
+// Ended stores the terminal record of a sandbox. The pool reconciler calls it before it removes the Pod, or the identity on it, and removes
+// it only if Ended returns nil: then the record is durable. A second record of one sandbox changes nothing.
 func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandbox.Claim) error {
 	var stopped bool
 	var r history.Record
@@ -93,7 +92,7 @@ func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, of sandb
 	return s.keep(ctx, r)
 }
 
-// Released returns the end that this process has deleted a Pod for; nil for none.
+// Released returns the termination for which this process has deleted a Pod, or nil.
 func (s *Service) Released(pod types.UID) (t *sandbox.Termination) {
 	s.inventory.View(func(v *inventory.View) {
 		if p := v.Pod(pod); p != nil {
@@ -103,9 +102,9 @@ func (s *Service) Released(pod types.UID) (t *sandbox.Termination) {
 	return t
 }
 
-// recordReleased keeps the record of a sandbox whose Pod this process has deleted, before its caller is told: another leader would not know
-// why it ended. If that takes long, as on a full disk, or the process is about to end, the end is written on the Pod, and the pool
-// reconciler goes on with the record, here or at the next leader.
+// recordReleased stores the record of a sandbox whose Pod this process has deleted, before its caller's call returns: another leader would
+// not know why it ended. If that takes long, as with a full disk, or if the process is about to end, recordReleased writes the end on the
+// Pod instead. The pool reconciler then stores the record, here or at the next leader.
 func (s *Service) recordReleased(ctx context.Context, id string) {
 	var pod *corev1.Pod
 	var why *sandbox.Termination
@@ -142,7 +141,7 @@ func (s *Service) recordReleased(ctx context.Context, id string) {
 	if err == nil {
 		got, err = s.inventory.Write(context.WithoutCancel(ctx), id, pod, patch)
 	}
-	if err != nil && got != inventory.Lost && got != inventory.NoPod { // else the pool reconciler was faster
+	if err != nil && got != inventory.Lost && got != inventory.NoPod { // Lost or NoPod: the pool reconciler was faster
 		s.opts.Log.Error(err, "Could not write the end of a sandbox on its Pod", "sandbox", id, "pod", pod.Name)
 	}
 }
@@ -152,8 +151,8 @@ func (s *Service) isStopped() (stopped bool) {
 	return stopped
 }
 
-// stripped records the sandbox of a Pod that no longer shows it. Most were recorded before that. A sandbox whose labels were
-// removed by hand was not.
+// stripped records the sandbox of a Pod that no longer shows it. Most such sandboxes already have a record. One whose labels were removed
+// manually has none.
 func (l locked) stripped(c *inventory.Change) {
 	if l.opts.History.Has(c.Sandbox) {
 		return
@@ -178,8 +177,8 @@ func (l locked) vanished(record *sandboxv1.Sandbox, of sandbox.Claim) {
 	l.keepVanished()
 }
 
-// keepVanished makes the records of vanished sandboxes durable. No later event triggers it again, so it retries until they are,
-// or until this process ends.
+// keepVanished stores the records of vanished sandboxes. No later event would trigger it again, so it retries until they are durable, or
+// until this process ends.
 func (l locked) keepVanished() {
 	if l.Leading() == nil || l.keeping || l.ended.records.Len() == 0 {
 		return
@@ -210,12 +209,12 @@ func (l locked) keepVanished() {
 func (s *Service) nextVanished() (r history.Record, ok bool) {
 	s.update(func(l locked) {
 		r, ok = l.ended.records.Oldest(s.clock.Now())
-		l.keeping = ok // set under the lock under which none was found: the next record starts a new goroutine
+		l.keeping = ok // under the lock with which none was found, so the next record starts a new goroutine
 	})
 	return r, ok
 }
 
-// keep makes a record durable.
+// keep stores a record durably.
 func (s *Service) keep(ctx context.Context, r history.Record) error {
 	fresh, err := s.opts.History.Keep(ctx, r)
 	s.update(func(l locked) {
@@ -223,7 +222,7 @@ func (s *Service) keep(ctx context.Context, r history.Record) error {
 			l.ended.records.Remove(r.Sandbox.GetId())
 			l.wake(r.Sandbox.GetId())
 		}
-		if !fresh { // the second try of a record whose copy failed is not
+		if !fresh { // false at the second try of a record whose copy failed
 			return
 		}
 		s.metrics.hasEnded(r.Sandbox.GetStopReason(), r.Sandbox.GetFailureReason())
@@ -236,7 +235,7 @@ func (s *Service) keep(ctx context.Context, r history.Record) error {
 	return err
 }
 
-// recordOf returns a record with what it means for its claim key.
+// recordOf returns a history record, with the claim key that it stands for.
 func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, of sandbox.Claim) history.Record {
 	if unacknowledged(v, record.GetId(), &of) {
 		of.KeyHash = ""
@@ -247,8 +246,8 @@ func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, of sand
 	}
 }
 
-// unacknowledged reports whether a sandbox with a key is not the one that was returned for the key. Then its record must not
-// stand for the key, neither here nor at the hub (I2).
+// unacknowledged reports whether another sandbox than this one was returned for its key. The record of this one must then not stand for the
+// key, neither here nor at the hub (I2).
 func unacknowledged(v *inventory.View, id string, of *sandbox.Claim) bool {
 	if of.KeyHash == "" {
 		return false
@@ -268,7 +267,7 @@ func (s *Service) IsLocal(namespace string, of *sandbox.Claim) bool {
 // HasEnded reports whether a sandbox has a record.
 func (s *Service) HasEnded(id string) bool { return s.opts.History.Has(id) }
 
-// EndedUnder returns the sandbox that ended under a claim key; attempt 0 for none.
+// EndedUnder returns the latest sandbox that ended under a claim key. attempt is 0 if there is none.
 func (s *Service) EndedUnder(v *inventory.View, hash string) (id string, attempt int32) {
 	k, _ := s.opts.History.ByKey(hash)
 	if r, ok := s.guarded.In(v).ended.byKey(s.clock.Now(), hash); ok && r.Attempt > k.Attempt {
@@ -297,8 +296,8 @@ func (s *Service) EndedKeys(v *inventory.View) []*federationv1.KeyHolder {
 	return keys
 }
 
-// Recorded returns the record of a sandbox that has ended; nil for an unknown one. It reads from a disk, so never call it with
-// the lock held.
+// Recorded returns the record of a sandbox that has ended, or nil for an unknown one. It reads from disk, so never call it with the lock
+// held.
 func (s *Service) Recorded(ctx context.Context, id string) (record *sandboxv1.Sandbox, err error) {
 	s.inventory.View(func(v *inventory.View) { record = s.guarded.In(v).ended.get(s.clock.Now(), id) })
 	if record != nil {
@@ -310,11 +309,11 @@ func (s *Service) Recorded(ctx context.Context, id string) (record *sandboxv1.Sa
 	return record, nil
 }
 
-// OnEnded calls f for each new record for the hub. f does not block. Call OnEnded before Watch.
+// OnEnded registers f, which is called for each new record for the hub and must not block. Call OnEnded before Watch.
 func (s *Service) OnEnded(f func()) { s.update(func(l locked) { l.onEnded = append(l.onEnded, f) }) }
 
-// TakeEnded returns up to most records that the hub has not acknowledged, oldest first, and the number to acknowledge them by.
-// Until then it returns them again.
+// TakeEnded returns the oldest records that the hub has not acknowledged, at most the given number, and the batch number that acknowledges
+// them. Until then it returns them again.
 func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox) {
 	batch, records, err := s.opts.History.ToSend(context.Background(), most)
 	if err != nil {
@@ -323,5 +322,5 @@ func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.End
 	return batch, records
 }
 
-// AckEnded notes that the hub has stored the records up to a number that TakeEnded returned.
+// AckEnded records that the hub has stored the records of a batch and of those before it.
 func (s *Service) AckEnded(batch uint64) { s.opts.History.Sent(batch) }

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// maxFeeds bounds the feeds of a worker. A hub has one for each copy of what its watches share.
+	// maxFeeds bounds the feeds of a worker. A hub needs one per scope, which its watches share.
 	maxFeeds = 256
-	// gather is how long a feed waits for more changes before it sends those that there are.
+	// gather is how long a feed waits for more changes before it sends them.
 	gather = 100 * time.Millisecond
 	// lookAt is how many sandboxes a feed reads under the lock at a time.
 	lookAt = 64
 )
 
-// feed are the sandboxes of a scope that have changed since they were sent.
+// feed holds the ids of a scope's sandboxes that have changed since they were last sent.
 type feed struct {
 	namespace, team string // empty: all
 	changed         map[string]struct{}
-	wake            chan struct{} // has a token when there are any
+	wake            chan struct{} // has a token while there are any
 	end             context.CancelCauseFunc
 }
 
@@ -53,7 +53,7 @@ func (f *feed) mark(id string) {
 	}
 }
 
-// feed marks what has changed.
+// feed marks the sandboxes of a change.
 func (l locked) feed(c *inventory.Change) {
 	for f := range l.feeds {
 		if f.covers(c.Before) {
@@ -72,7 +72,8 @@ func (l locked) endFeeds() {
 	}
 }
 
-// Feed sends the sandboxes of a namespace and a team (empty: all), and then what changes, until ctx or the term ends, or send fails.
+// Feed sends the sandboxes of a namespace and a team (empty means all), and then their changes. It ends with ctx or the term, or if send
+// fails.
 func (s *Service) Feed(ctx context.Context, namespace, team string, send func(*federationv1.SandboxChanges) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -107,7 +108,7 @@ func (s *Service) Feed(ctx context.Context, namespace, team string, send func(*f
 	}
 }
 
-// openFeed registers a feed, and marks all that is there.
+// openFeed registers a feed and marks all existing sandboxes.
 func (s *Service) openFeed(f *feed) (err error) {
 	s.update(func(l locked) {
 		switch {
@@ -128,7 +129,7 @@ func (s *Service) openFeed(f *feed) (err error) {
 	return err
 }
 
-// sendChanges sends the sandboxes of these ids as they are now, in messages that fit into a frame of the link.
+// sendChanges sends the current states of the given sandboxes, in messages that fit into a frame of the link.
 func (s *Service) sendChanges(ctx context.Context, ids []string, send func(*federationv1.SandboxChanges) error) error {
 	out, size := &federationv1.SandboxChanges{}, 0
 	for some := range slices.Chunk(ids, lookAt) {

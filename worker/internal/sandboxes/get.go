@@ -21,15 +21,15 @@ import (
 const (
 	// eventsTimeout bounds the time that a Get waits for events. No API server caches them, so a read can be slow.
 	eventsTimeout = time.Second
-	// maxEventReads bounds those reads under way; a Get beyond it returns no events.
+	// maxEventReads bounds the concurrent reads of events. A Get beyond it returns no events.
 	maxEventReads = 4
-	// maxEvents is how many events a Get returns.
+	// maxEvents is the maximum number of events that a Get returns.
 	maxEvents       = 10
 	maxEventMessage = 512
 )
 
-// Get returns a sandbox: its current state, or the record of one that has ended. For a sandbox that does not run yet, or has
-// failed, it adds the Warning events of its Pod, if they are available at once.
+// Get returns the current state of a sandbox, or the record of one that has ended. For a sandbox that does not run yet, or has failed, it
+// adds the Warning events of its Pod, if it can read them in time.
 func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	record, pod, err := s.find(ctx, id)
 	if err != nil || record.GetStatusDetail() == nil || pod == nil {
@@ -109,7 +109,7 @@ func (s *Service) noSandbox(id string) error {
 	return disposition.NotFound("there is no sandbox %q, and no record of one", id)
 }
 
-// Show describes the sandbox on a Pod.
+// Show returns the sandbox on a Pod.
 func (s *Service) Show(p *inventory.Pod) *sandboxv1.Sandbox {
 	record := sandbox.Record(p.Object(), p.Pool().Runtimes(), s.clusterID)
 	if t := p.Released(); t != nil && record != nil && !p.Live() {
@@ -118,9 +118,9 @@ func (s *Service) Show(p *inventory.Pod) *sandboxv1.Sandbox {
 	return record
 }
 
-// newestEvents picks the events of a Pod that a caller sees: the latest first, and none that was first created before the claim
-// of the sandbox, because it may concern another tenant (I13). Both times are the API server's. An old event that happens again
-// is left out with it.
+// newestEvents returns the events of a Pod that a caller may see, the latest first. It leaves out events that were first created before the
+// claim of the sandbox, because they may concern another tenant (I13); this includes old events that occur again. Both times are the API
+// server's.
 func newestEvents(events []corev1.Event, claimed time.Time) []*sandboxv1.PodEvent {
 	events = slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool {
 		return e.Type != corev1.EventTypeWarning || e.CreationTimestamp.Time.Before(claimed)
@@ -145,7 +145,7 @@ func newestEvents(events []corev1.Event, claimed time.Time) []*sandboxv1.PodEven
 	return told
 }
 
-// lastTime returns when an event happened last, as far as it says so.
+// lastTime returns when an event last happened, as far as its fields show it.
 func lastTime(e *corev1.Event) time.Time {
 	last := e.CreationTimestamp.Time
 	for _, t := range []time.Time{e.EventTime.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {

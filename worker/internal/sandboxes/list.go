@@ -18,12 +18,12 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// maxListBytes ends a page of live sandboxes before it has as many as requested, because a response must fit into a frame of the
-// link.
+// maxListBytes bounds a page of live sandboxes, which may end it before the requested number, because a response must fit into a frame of
+// the link.
 const maxListBytes = 512 << 10
 
-// List returns sandboxes in the order of the request: those on Pods, or those that have ended. The page token is the position up to
-// which the previous page has looked, which can be beyond its last sandbox.
+// List returns sandboxes in the requested order: those on Pods, or those that have ended. The page token is the position up to which the
+// previous page was searched, which can be beyond its last sandbox.
 func (s *Service) List(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	query, faults := listing.Parse(r)
 	if len(faults) > 0 {
@@ -66,7 +66,7 @@ func (s *Service) listOnPods(r *sandboxv1.ListSandboxesRequest, query *listing.Q
 	return page, next, err
 }
 
-// concerns checks the Pod before the sandbox is built, which costs more.
+// concerns reports whether a sandbox may match. It checks the Pod, because building the sandbox costs more.
 func concerns(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) bool {
 	pod := p.Object()
 	return (r.GetNamespace() == "" || r.GetNamespace() == pod.Namespace) &&
@@ -76,8 +76,8 @@ func concerns(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) bool {
 		(!listing.WantsEnded(r) || sandbox.PhaseOf(pod) == sandbox.Failed)
 }
 
-// listEnded merges the history with what will soon be recorded: sandboxes on failed Pods, and those whose Pod was removed by
-// force. Both parts are complete up to the lower of their tokens.
+// listEnded merges the history with sandboxes that will soon be recorded: those on failed Pods, and those whose Pod was removed by force.
+// Both parts are complete up to the lower of their tokens.
 func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesRequest, size int) (*sandboxv1.ListSandboxesResponse, error) {
 	asked := proto.CloneOf(r)
 	asked.Phase = sandboxv1.Phase_ENDED

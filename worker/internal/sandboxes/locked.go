@@ -10,11 +10,11 @@ import (
 type shared struct {
 	watches     map[string]*watch      // by sandbox id
 	transitions map[string]*transition // pauses and resumes under way, by sandbox id
-	nudged      map[string]bool        // sandboxes with a failed write, which is tried again after a while
-	disposing   map[string]bool        // sandboxes that are being disposed of; true: it was requested again
+	nudged      map[string]bool        // sandboxes with a failed write, which is retried after a while
+	disposing   map[string]bool        // sandboxes under disposal; true if it was requested again
 	ended       *endedStore
 	stopped     bool // accepts no new records
-	keeping     bool // the records in ended are being made durable
+	keeping     bool // a goroutine is storing the records in ended
 	distrust    bool // etcd was restored from a backup before this process led
 	onEnded     []func()
 	onShut      []func(id string)

@@ -19,23 +19,22 @@ import (
 // transitionWait is how long a call waits for a pause or a resume, which continues after that. A hub waits for 10 s.
 const transitionWait = 8 * time.Second
 
-// transition brings a sandbox to paused, or to running. Each sandbox has one at a time, shared by all callers with the same
-// target.
+// transition pauses or resumes a sandbox. Each sandbox has one at a time, shared by all callers with the same target.
 type transition struct {
 	target  pause.Target
 	started time.Time
 	watch   *watch
-	tries   int           // how many before it failed
+	tries   int           // earlier ones that failed
 	done    chan struct{} // closed when err is set
 	err     error
 }
 
-// Pause frees a running sandbox's CPU. It returns when the node has done so, or reports that it does not.
+// Pause frees a running sandbox's CPU. It returns when the node has done so, or when the node reports that it will not.
 func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.changeTo(ctx, id, pause.Paused)
 }
 
-// Resume returns its CPU to a paused sandbox. It returns when the node has done so, or reports that it does not yet.
+// Resume gives a paused sandbox its CPU back. It returns when the node has done so, or when the node reports that it cannot yet.
 func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.changeTo(ctx, id, pause.Running)
 }
@@ -64,13 +63,13 @@ func (s *Service) changeTo(ctx context.Context, id string, target pause.Target) 
 	return s.Get(ctx, id)
 }
 
-// busy returns UNAVAILABLE, because a retry helps, unlike with an invalid request.
+// busy returns UNAVAILABLE, because a retry helps, unlike after an invalid request.
 func busy(err error) error {
 	return disposition.Fault(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(problem.RetrySoon))
 }
 
-// followTransition continues a transition, also one of an earlier leader: whatever the annotation requests and the Pod does not
-// show.
+// followTransition continues a transition that the Pod's annotation requests and its resources do not show yet, including an earlier
+// leader's.
 func (l locked) followTransition(id string, tries int) {
 	p := l.Sandbox(id)
 	if l.Leading() == nil || p == nil || l.transitions[id] != nil || sandbox.PhaseOf(p.Object()) != sandbox.Running ||
@@ -81,7 +80,7 @@ func (l locked) followTransition(id string, tries int) {
 	if intent == nil || pause.Decide(p.Object(), intent.Target, l.time.Now()).Step == pause.Rest {
 		return
 	}
-	_, _ = l.transitionTo(id, intent.Target, tries) // what cannot begin now is tried again with the Pod's next event
+	_, _ = l.transitionTo(id, intent.Target, tries) // if it cannot begin now, the Pod's next event retries
 }
 
 // transitionTo returns the transition under way, or a new one. It refuses one while the sandbox has another action.
@@ -108,7 +107,7 @@ func (l locked) transitionTo(id string, target pause.Target, tries int) (*transi
 	return t, nil
 }
 
-// carry runs a transition to its end, and schedules a retry for what is left.
+// carry runs a transition to its end, and schedules a retry if steps are left.
 func (s *Service) carry(ctx context.Context, id string, t *transition) {
 	way := course{id: id, target: t.target, intends: true}
 	err := s.wait(ctx, id, t.watch, transitionWait, func() (bool, error) {
@@ -141,7 +140,7 @@ func (s *Service) carry(ctx context.Context, id string, t *transition) {
 	})
 }
 
-// nudge checks a sandbox again, after a while, when a write has failed.
+// nudge continues a sandbox's transition after a pause, when a write has failed.
 func (s *Service) nudge(ctx context.Context, id string, tries int) {
 	err := wallclock.Sleep(ctx, s.clock, min(time.Second<<min(tries, 5), 30*time.Second))
 	s.update(func(l locked) {

@@ -19,24 +19,24 @@ import (
 // startingRetry is when to retry for a sandbox that starts.
 const startingRetry = time.Second
 
-// Place is where a sandbox runs.
+// Place describes where a sandbox runs.
 type Place struct {
 	Pod       types.NamespacedName
 	UID       types.UID
 	Container string         // the sandbox's own, to which runtimes belong
-	Allowed   allowed.Lists  // with the other containers that callers reach
-	PortFault *problem.Error // why callers reach no port of the Pod; nil: they do
+	Allowed   allowed.Lists  // includes the other containers that callers reach
+	PortFault *problem.Error // why callers reach no port of the Pod; nil if they do
 	Runtimes  []v1alpha1.SandboxRuntimeSpec
-	Team      string // whose sandbox it is
+	Team      string // that the sandbox belongs to
 	Preparing bool   // its daemon does not have the claim's environment yet
 }
 
-// Starting is the error of a caller that reaches for a sandbox too early.
+// Starting returns the error for a caller that reaches into a sandbox too early.
 func Starting(id string) error {
 	return disposition.Fault(problem.New(problem.Unavailable, "sandbox %s is starting", id).WithRetryAfter(startingRetry))
 }
 
-// Locate returns where a running sandbox is.
+// Locate returns the place of a running sandbox.
 func (s *Service) Locate(id string) (place Place, err error) {
 	s.inventory.View(func(v *inventory.View) { place, err = s.locate(v, id) })
 	return place, err
@@ -63,19 +63,19 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 	}, nil
 }
 
-// open reports whether the sandbox on a Pod can be reached. A sandbox that starts cannot: the container may still be the one from
-// before the image swap.
+// open reports whether the sandbox on a Pod can be reached. A starting sandbox cannot: the container may still be the one from before the
+// image swap.
 func open(pod *corev1.Pod) bool {
 	return sandbox.PhaseOf(pod) == sandbox.Running && pod.DeletionTimestamp == nil
 }
 
-// OnShut calls f for a sandbox that can no longer be reached here: before its release is written, as soon as its end is seen, and
-// before any caller learns of it. An empty id means all of them. f does not block. Call OnShut before Watch.
+// OnShut registers f, which is called when a sandbox can no longer be reached here: before its release is written, when its end is seen,
+// and before any caller learns of the end. An empty id means all sandboxes. f must not block. Call OnShut before Watch.
 func (s *Service) OnShut(f func(id string)) {
 	s.update(func(l locked) { l.onShut = append(l.onShut, f) })
 }
 
-// shut reports, once the lock is released, that a sandbox cannot be reached.
+// shut notifies the OnShut functions, after the lock is released, that a sandbox cannot be reached.
 func (l locked) shut(id string) {
 	if id != "" {
 		l.tellShut(id)
@@ -91,7 +91,7 @@ func (l locked) tellShut(id string) {
 	}
 }
 
-// closing is holdingOff, and also ends what is open into the sandbox.
+// closing is like holdingOff, and also ends the open connections into the sandbox.
 func (s *Service) closing(id string) (done func()) {
 	done = s.holdingOff(id)
 	s.update(func(l locked) {
@@ -102,8 +102,8 @@ func (s *Service) closing(id string) (done func()) {
 	return done
 }
 
-// holdingOff lets no caller into a sandbox whose end is about to be written, until done. If the sandbox stays, later callers get
-// in.
+// holdingOff keeps callers out of a sandbox whose end is about to be written, until done is called. If the sandbox stays, later callers are
+// let in.
 func (s *Service) holdingOff(id string) (done func()) {
 	var p *inventory.Pod
 	s.update(func(l locked) {
@@ -117,10 +117,9 @@ func (s *Service) holdingOff(id string) (done func()) {
 	return func() { s.update(func(locked) { p.Ending-- }) }
 }
 
-// BeginExec notes that the API server gets a command for a sandbox on a Pod. A request that it still holds may be carried out in
-// whatever container the Pod has by then, so the Pod is not reset (I13). done notes that the outcome of the command is known. ok
-// is false where no command may be sent: the end of the sandbox is being written, as a reset perhaps, or the sandbox is not on
-// that Pod.
+// BeginExec records that a command is sent to the API server for a sandbox on a Pod. The API server may delay the request and then run it
+// in any container that the Pod has by that time, so the Pod is not reset (I13). done records that the command's outcome is known. ok is
+// false if no command may be sent: the end of the sandbox is being written, perhaps with a reset, or the sandbox is not on that Pod.
 func (s *Service) BeginExec(pod types.UID, id string) (done func(), ok bool) {
 	s.update(func(l locked) {
 		p := l.Pod(pod)
@@ -133,7 +132,8 @@ func (s *Service) BeginExec(pod types.UID, id string) (done func(), ok bool) {
 	return done, ok
 }
 
-// returnsTo returns the pool that a reset returns the Pod to. An empty one means that no pool takes it, and the Pod is replaced.
+// returnsTo returns the spec of the pool that a reset returns the Pod to. An empty spec means that no pool takes it, and the Pod is
+// replaced.
 func returnsTo(p *inventory.Pod) *v1alpha1.SandboxPoolSpec {
 	if spec := p.Pool().Spec(); spec != nil && p.Executing == 0 {
 		return spec

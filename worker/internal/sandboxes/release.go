@@ -21,29 +21,29 @@ import (
 )
 
 const (
-	// maxReleaseTries bounds how often a release starts again because the Pod has changed.
+	// maxReleaseTries bounds how often a release is retried because the Pod has changed.
 	maxReleaseTries = 8
-	// disposeAgain is the pause between two releases of a sandbox that no caller has, maxDisposeAgain when they keep failing.
+	// disposeAgain is the first pause between two tries to end a sandbox that no caller has; it grows to maxDisposeAgain.
 	disposeAgain    = 500 * time.Millisecond
 	maxDisposeAgain = 10 * time.Second
 )
 
-// Abandon ends a sandbox whose caller has left without a response, however long that takes.
+// Abandon ends a sandbox whose caller has left without a response, and retries for as long as that takes.
 func (s *Service) Abandon(id string) {
 	s.inventory.Update(func(st *inventory.State) { s.Dispose(st, id, Abandoned()) })
 }
 
-// Abandoned is the end of a sandbox that was returned to no caller.
+// Abandoned returns the end of a sandbox that no caller received.
 func Abandoned() sandbox.End { return Canceled("Abandoned", "no caller was given the sandbox") }
 
-// Canceled returns an end as Canceled.
+// Canceled returns an end with the stop reason Canceled.
 func Canceled(reason, message string) sandbox.End {
 	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonCanceled, Reason: reason, Message: message}
 }
 
-// Dispose ends a sandbox that was returned to no caller. One goroutine per sandbox does so, however often it is requested, so
-// Pods bound them (I10). If the sandbox does not exist and Dispose was called again meanwhile, the goroutine looks once more,
-// because the sandbox may have appeared.
+// Dispose ends a sandbox that no caller received. One goroutine per sandbox does so, however often it is requested, so Pods bound the
+// goroutines (I10). If the sandbox does not exist and Dispose was called again meanwhile, the goroutine checks once more, because the
+// sandbox may have appeared.
 func (s *Service) Dispose(st *inventory.State, id string, end sandbox.End) {
 	l := s.in(st)
 	if !l.Lasts() {
@@ -62,7 +62,7 @@ func (s *Service) Dispose(st *inventory.State, id string, end sandbox.End) {
 	})
 }
 
-// askedAgain reports whether a disposal was requested again while it was under way. If not, it is over.
+// askedAgain reports whether a disposal was requested again while it was under way. If not, the disposal is over.
 func (l locked) askedAgain(ctx context.Context, id string) bool {
 	if l.disposing[id] && ctx.Err() == nil {
 		l.disposing[id] = false
@@ -72,7 +72,7 @@ func (l locked) askedAgain(ctx context.Context, id string) bool {
 	return false
 }
 
-// dispose continues however long the API server is away, because nothing else would end the sandbox.
+// dispose ends a sandbox. It retries for as long as the API server is away, because nothing else would end the sandbox.
 func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 	for wait := disposeAgain; ; wait = min(2*wait, maxDisposeAgain) {
 		if s.mayBeAcknowledged(id) {
@@ -90,7 +90,7 @@ func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 	}
 }
 
-// mayBeAcknowledged reports whether another leader may have returned a sandbox: by its key, after the lease was lost here.
+// mayBeAcknowledged reports whether another leader may have returned a sandbox for its key, after this process lost the lease.
 func (s *Service) mayBeAcknowledged(id string) (may bool) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
@@ -99,12 +99,12 @@ func (s *Service) mayBeAcknowledged(id string) (may bool) {
 	return may
 }
 
-// Release ends a sandbox for its caller. For a sandbox that has ended it returns the record.
+// Release ends a sandbox for its caller. It returns the record if the sandbox has already ended.
 func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.end(ctx, id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
 }
 
-// end writes the release until the Pod shows it, whichever writer wrote it.
+// end writes the end of a sandbox until the Pod shows one, from any writer.
 func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
 	defer s.closing(id)()
 	record, err := s.write(ctx, id, "releasing", maxReleaseTries, func() (edit, error) { return s.prepareEnd(id, end) })
@@ -114,11 +114,11 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 	return record, err
 }
 
-// edit is what to write on the Pod of a sandbox, or the record of a sandbox for which there is nothing to write.
+// edit is a write on the Pod of a sandbox, or the record of a sandbox that needs no write.
 type edit struct {
 	pod     *corev1.Pod
 	patch   []byte
-	release *sandbox.Termination // deletes the Pod instead
+	release *sandbox.Termination // if set, the Pod is deleted instead
 	record  *sandboxv1.Sandbox
 }
 
@@ -129,7 +129,7 @@ func (e *edit) write(ctx context.Context, s *Service, id string) (inventory.Resu
 	return s.inventory.Delete(ctx, id, e.pod, *e.release)
 }
 
-// write writes what is prepared, prepares it again if the Pod has changed, and returns the sandbox after the write.
+// write sends the prepared edit, prepares it again if the Pod has changed, and returns the sandbox after the write.
 func (s *Service) write(ctx context.Context, id, doing string, tries int, prepare func() (edit, error)) (*sandboxv1.Sandbox, error) {
 	var last error
 	for try := range tries {
@@ -149,7 +149,7 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 		case got == inventory.Faulty:
 			return nil, disposition.Fault(problem.New(problem.Internal, "%s sandbox %s: %w", doing, id, err))
 		}
-		last = err // an API server that has just started refuses what it later allows
+		last = err // a freshly started API server refuses what it later allows
 		if err := wallclock.Sleep(ctx, s.clock, 20*time.Millisecond<<try); err != nil {
 			break
 		}
@@ -157,8 +157,8 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 	return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, last)
 }
 
-// deletes reports whether a release deletes the Pod: it is not reset, and this process will record its sandbox before it goes, because it
-// is not about to end, and the pool is its own.
+// deletes reports whether a release deletes the Pod. It does so if the Pod is not reset and this process will record the sandbox before the
+// Pod goes: the process is not about to end, and no other controller manages the pool.
 func (l locked) deletes(p *inventory.Pod) bool {
 	pod, pool := p.Object(), p.Pool().Object()
 	if pod.DeletionTimestamp != nil || !sandbox.IsProtected(pod) || sandbox.Recyclable(pod, returnsTo(p)).Reset {
@@ -167,7 +167,7 @@ func (l locked) deletes(p *inventory.Pod) bool {
 	return !l.stopped && pool != nil && (l.opts.Paused == nil || !l.opts.Paused(pool))
 }
 
-// prepareEnd returns the edit that stops a sandbox; an empty one for a sandbox on no Pod.
+// prepareEnd returns the edit that ends a sandbox, or an empty edit for a sandbox on no Pod.
 func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 	s.update(func(l locked) {
 		p := l.Sandbox(id)

@@ -26,11 +26,11 @@ const maxSteps = 8
 type course struct {
 	id     string
 	target pause.Target
-	// intends: the target may be written on the Pod. Once written, only a call with another target changes it.
+	// intends is set if the target may be written on the Pod. Once written, only a call with another target changes it.
 	intends bool
 }
 
-// drive takes all steps that are possible now, and reports whether there is nothing to wait for.
+// drive takes all steps that are possible now. settled is true if there is nothing to wait for.
 func (s *Service) drive(ctx context.Context, way *course) (settled bool, err error) {
 	settled, refused, err := s.steps(ctx, way)
 	if refused == nil {
@@ -44,8 +44,7 @@ func (s *Service) drive(ctx context.Context, way *course) (settled bool, err err
 	return true, disposition.Fault(problem.New(problem.Unimplemented, "sandbox %s cannot be paused: %w", way.id, refused))
 }
 
-// takeBack undoes what was written for a transition that was refused. If it cannot be undone now, it is undone later: until then
-// each try gets the same refusal.
+// takeBack undoes the writes of a refused transition. If that fails, it is undone later: until then each try gets the same refusal.
 func (s *Service) takeBack(ctx context.Context, way *course, why error) {
 	pod, record, err := s.live(ctx, way.id)
 	if err != nil || record != nil || !pause.Marked(pod) {
@@ -61,7 +60,7 @@ func (s *Service) takeBack(ctx context.Context, way *course, why error) {
 	}
 }
 
-// steps is drive without the error of a refusal.
+// steps takes the steps of drive. It returns a refusal separately from other errors.
 func (s *Service) steps(ctx context.Context, way *course) (settled bool, refused, err error) {
 	for try := range maxSteps {
 		pod, record, err := s.live(ctx, way.id)
@@ -87,7 +86,7 @@ func (s *Service) steps(ctx context.Context, way *course) (settled bool, refused
 			got, err = s.step(ctx, way.id, pod, d)
 		}
 		switch {
-		case pod == nil: // it has changed, and the index knows
+		case pod == nil: // it has changed, and the index has been updated
 		case errors.Is(err, inventory.ErrSetBack):
 			return true, nil, disposition.Doubt("resizing sandbox %s: %w", way.id, err)
 		case got == inventory.Written:
@@ -106,8 +105,7 @@ func (s *Service) steps(ctx context.Context, way *course) (settled bool, refused
 	return true, nil, disposition.Doubt("resizing sandbox %s: its Pod changes all the time", way.id)
 }
 
-// whole reads a Pod live, because the cached fields of a Pod are not enough to begin a pause. It returns nil if the sandbox no
-// longer runs on the Pod.
+// whole reads a Pod live, because a pause needs fields that the cache lacks. It returns nil if the sandbox no longer runs on the Pod.
 func (s *Service) whole(ctx context.Context, id string, seen *corev1.Pod) (*corev1.Pod, error) {
 	live, err := s.inventory.Client().Read(ctx, seen)
 	switch {
@@ -124,14 +122,14 @@ func (s *Service) step(ctx context.Context, id string, pod *corev1.Pod, d pause.
 	if d.Step == pause.Resize {
 		return s.inventory.Write(ctx, id, pod, sandbox.ResizePatch(pod, d.Changes), "resize")
 	}
-	patch, err := sandbox.PausePatch(pod, d.Intent, s.time.Now()) // without an intent when it is cleared
+	patch, err := sandbox.PausePatch(pod, d.Intent, s.time.Now()) // Intent is nil when it is cleared
 	if err != nil {
 		return inventory.Faulty, err
 	}
 	return s.inventory.Write(ctx, id, pod, patch)
 }
 
-// refusedForGood reports whether a refusal is permanent: another try would not change it.
+// refusedForGood reports whether a refusal is permanent, so that a retry would not change it.
 func refusedForGood(got inventory.Result, err error) bool {
 	return got == inventory.Faulty || got == inventory.Denied && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err)
 }
@@ -145,7 +143,7 @@ func (s *Service) runsOn(id string, pod *corev1.Pod) (runs bool) {
 	return runs
 }
 
-// arrived reports whether there is nothing more to wait for: the target is reached, or the node reports that it will take long.
+// arrived reports whether there is nothing more to wait for: the target is reached, or the node reports a long delay.
 func arrived(pod *corev1.Pod, target pause.Target) bool {
 	o := pause.Observe(pod)
 	switch {

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// StartupTimeout is the failure reason of a sandbox that took too long to start, here and in package pool.
+// StartupTimeout is the failure reason of a sandbox that took too long to start. Package pool uses it as well.
 const StartupTimeout = "StartupTimeout"
 
 // NotStartedError is the error of a sandbox that ended before it ran.
@@ -27,15 +27,15 @@ type NotStartedError struct {
 
 func (n *NotStartedError) Unwrap() error { return n.error }
 
-// AwaitRunning waits until a sandbox can be used, or has ended, or time is up. A sandbox that runs when time is up is returned as
-// well: it has started, and what keeps it from being ready will pass.
+// AwaitRunning waits until a sandbox can be used, has ended, or the deadline passes. It also returns a sandbox that runs at the deadline
+// without being ready: it has started, and the cause will pass.
 func (s *Service) AwaitRunning(ctx context.Context, id string, deadline time.Time) (record *sandboxv1.Sandbox, err error) {
 	ctx, span := telemetry.Start(ctx, "start")
 	defer func() { telemetry.End(span, err) }()
 	var watched *watch
 	s.update(func(l locked) {
 		if watched, err = l.join(id, ready); err != nil {
-			record, _ = s.look(&l.View, id) // it is being paused, or resumed
+			record, _ = s.look(&l.View, id) // it is being paused or resumed
 		}
 	})
 	if watched != nil {
@@ -56,7 +56,7 @@ func (s *Service) AwaitRunning(ctx context.Context, id string, deadline time.Tim
 	return nil, late(id, record)
 }
 
-// started reports whether there is nothing left to wait for.
+// started reports whether a start needs no more waiting.
 func (s *Service) started(ctx context.Context, id string) (record *sandboxv1.Sandbox, done bool, err error) {
 	var ready bool
 	s.inventory.View(func(v *inventory.View) { record, ready = s.look(v, id) })
@@ -91,7 +91,7 @@ func late(id string, record *sandboxv1.Sandbox) error {
 	return disposition.Doubtful(e)
 }
 
-// startFailure returns why a sandbox ended before it ran.
+// startFailure returns the error for a sandbox that ended before it ran.
 func startFailure(id string, record *sandboxv1.Sandbox) error {
 	if e := outcome.Refusal(record); e != nil {
 		return disposition.Fault(e)

@@ -24,7 +24,7 @@ import (
 type Options struct {
 	History  *history.History
 	Activity []idle.LastActiveSource
-	// Paused reports pools that another controller keeps: their Pods are not deleted. nil: none.
+	// Paused reports pools that another controller manages: their Pods are not deleted. nil means none.
 	Paused  func(*v1alpha1.SandboxPool) bool
 	Metrics prometheus.Registerer
 	Log     logr.Logger
@@ -39,12 +39,12 @@ type Service struct {
 	clock      clock.Clock
 	metrics    *metrics
 	timeouts   *idle.Keeper    // does not call back with its lock held; may be called with the inventory's
-	eventReads chan struct{}   // a token for each read of events under way
-	changes    keyed.Semaphore // by sandbox: changes at once would only repeat each other's writes
+	eventReads chan struct{}   // a token for each concurrent read of events
+	changes    keyed.Semaphore // by sandbox; concurrent changes would only repeat each other's writes
 	guarded    inventory.Guarded[shared]
 }
 
-// New returns a Service of an inventory, which runs it.
+// New returns a Service on an inventory. The inventory runs it.
 func New(i *inventory.Inventory, opts Options) (*Service, error) {
 	if opts.History == nil {
 		return nil, errors.New("sandboxes need a history")
@@ -79,13 +79,13 @@ func New(i *inventory.Inventory, opts Options) (*Service, error) {
 	return s, nil
 }
 
-// InFlight returns how many sandboxes are waited for or being disposed of (I10).
+// InFlight returns the number of sandboxes that callers wait for or that are being disposed of (I10).
 func (s *Service) InFlight() (n int) {
 	s.update(func(l locked) { n = len(l.watches) + len(l.nudged) + len(l.disposing) })
 	return n
 }
 
-// changed takes a change of a Pod.
+// changed handles a change of a Pod.
 func (l locked) changed(c *inventory.Change) {
 	switch c.Kind {
 	case inventory.Unpooled:
@@ -117,8 +117,8 @@ func (l locked) led() {
 	}
 }
 
-// nameAgain labels the Pod of a sandbox that has lost both its pool's label and its owner, so that the pool finds it. Until then
-// the sandbox is shown as it was: it has not ended.
+// nameAgain restores the pool label of a sandbox's Pod that has lost both its pool's label and its owner, so that the pool finds it. Until
+// then the sandbox is shown as it was: it has not ended.
 func (l locked) nameAgain(c *inventory.Change) {
 	if l.Leading() == nil {
 		return

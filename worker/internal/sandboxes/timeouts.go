@@ -21,10 +21,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// maxChangeTries bounds how often a change starts again because the Pod has changed, or the API server did not respond.
+// maxChangeTries bounds how often a change is tried while the Pod changes or the API server does not respond.
 const maxChangeTries = 3
 
-// Update changes the timeouts of a live sandbox. For a sandbox that has ended it returns the record.
+// Update changes the timeouts of a live sandbox. It returns the record if the sandbox has already ended.
 func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	if faults := validate.Update(r); len(faults) > 0 {
 		return nil, disposition.Fault(problem.InvalidFields(faults...))
@@ -40,7 +40,7 @@ func durationOf(d *durationpb.Duration) *time.Duration {
 	return new(d.AsDuration())
 }
 
-// Prepared ends the preparation of a sandbox: callers see it running, and reach it.
+// Prepared ends the preparation of a sandbox. From then on callers see it running, and can reach it.
 func (s *Service) Prepared(ctx context.Context, id string) error {
 	record, err := s.change(ctx, id, sandbox.PreparedPatch)
 	if err == nil && outcome.Over(record) {
@@ -49,7 +49,7 @@ func (s *Service) Prepared(ctx context.Context, id string) error {
 	return err
 }
 
-// Touch records activity of a sandbox. For a sandbox that has ended it returns the record.
+// Touch records activity of a sandbox. It returns the record if the sandbox has already ended.
 func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	_, record, err := s.live(ctx, id)
 	if err != nil || record != nil {
@@ -86,10 +86,9 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 	})
 }
 
-// expire ends a sandbox whose time is up, unless newer state contradicts that. After any other result, its timeouts are checked
-// again.
+// expire ends a sandbox whose time is up, unless newer state contradicts that. After any other result, its timeouts are checked again.
 func (s *Service) expire(ctx context.Context, id string) error {
-	defer s.holdingOff(id)() // it may yet stay
+	defer s.holdingOff(id)() // it may still stay
 	e, err := s.prepareExpiry(id)
 	if err != nil || e.pod == nil {
 		return err
@@ -102,8 +101,8 @@ func (s *Service) expire(ctx context.Context, id string) error {
 	}
 }
 
-// prepareExpiry returns nothing for a sandbox that stays, or that this leader must not end. The decision and the Pod that the
-// write is tested against are of one moment: Pods are seen, and Decide is called, with the lock held.
+// prepareExpiry returns an empty edit for a sandbox that stays, or that this leader must not end. It calls Decide with the lock held, so
+// that the decision and the Pod that the write is tested against are of the same moment.
 func (s *Service) prepareExpiry(id string) (e edit, err error) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
@@ -126,8 +125,7 @@ func endOf(d idle.Decision) sandbox.End {
 	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: string(d.Reason), Message: d.Message()}
 }
 
-// follow passes the timeouts of a Pod's sandbox to the keeper, if this process ends sandboxes by them; before is the sandbox that
-// the Pod had.
+// follow passes the timeouts of a Pod's sandbox to the keeper, if this process enforces them. before is the sandbox that the Pod had.
 func (l locked) follow(before string, p *inventory.Pod) {
 	id := p.Sandbox()
 	if before != "" && before != id {
@@ -159,7 +157,8 @@ func (l locked) takeOver(p *inventory.Pod) {
 	l.timeouts.Take(p.Sandbox(), idle.TakeOver(timeoutsOf(&state), written, running, l.time.Since, l.clock.Now()))
 }
 
-// DistrustActivity is for a leader that learns that etcd was restored from a backup: activity written since that backup is lost.
+// DistrustActivity restarts the idle time of all sandboxes. A leader calls it when it learns that etcd was restored from a backup, because
+// activity that was written since that backup is lost.
 func (s *Service) DistrustActivity() {
 	s.update(func(l locked) { l.distrust = true })
 	s.timeouts.Renew()

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
-// action is what callers of a sandbox wait for.
+// action is an action on a sandbox that callers wait for.
 type action string
 
 const (
@@ -22,17 +22,17 @@ const (
 	resuming action = "Resume"
 )
 
-// errLate ends a wait whose time is up.
+// errLate means that the time of a wait is up.
 var errLate = errors.New("not in time")
 
-// watch is the one action of a sandbox, shared by all callers that wait for it (I10: it is removed with the last of them).
+// watch is a sandbox's current action, shared by all callers that wait for it. It is removed with the last of them (I10).
 type watch struct {
 	action  action
 	users   int
 	changed chan struct{} // closed by the next change of the sandbox
 }
 
-// join returns the watch of a sandbox; leave releases it. join refuses an action while the sandbox has another one.
+// join returns the watch of a sandbox; leave releases it. join fails if the sandbox has another action.
 func (l locked) join(id string, a action) (*watch, error) {
 	w := l.watches[id]
 	switch {
@@ -60,9 +60,8 @@ func (l locked) wake(id string) {
 	}
 }
 
-// wait calls ask until it is done or returns an error: at once, and again after each change of the sandbox, including a change
-// during the call. When time is up it calls ask once more after a live read, because the index can lag behind, and then returns
-// errLate.
+// wait calls ask until it is done or returns an error: immediately, and again after each change of the sandbox, including a change during
+// the call. When time is up, wait calls ask once more after a live read, because the index can lag, and then returns errLate.
 func (s *Service) wait(ctx context.Context, id string, w *watch, within time.Duration, ask func() (done bool, err error)) error {
 	timer := s.clock.NewTimer(within)
 	defer timer.Stop()
