@@ -29,7 +29,7 @@ func conflict(n name, why string) error {
 	return apierrors.NewConflict(n.group(), n.Name, errors.New(why))
 }
 
-// testFailed is an API server's response to a JSON patch whose test fails: 422 without causes.
+// testFailed returns the API server's response to a JSON patch whose test fails: 422 without causes.
 func testFailed(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,

@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
 
-// What every cluster has.
+// Names that every cluster has.
 const (
 	Namespace   = "default"
 	PoolImage   = "sim.local/pool:1"
@@ -41,7 +41,7 @@ type Cluster struct {
 	onWrite func(pod *corev1.Pod)
 }
 
-// NewCluster starts a cluster. uid is that of its kube-system namespace.
+// NewCluster starts a cluster. uid is the uid of its kube-system namespace.
 func NewCluster(id, uid string, seed uint64) (*Cluster, error) {
 	c := &Cluster{ID: id, server: newServer(seed), journal: newJournal()}
 	c.kubelet = newKubelet(c.server)
@@ -80,7 +80,7 @@ func (c *Cluster) SetTrouble(t Trouble) {
 	c.trouble = t
 }
 
-// OnClaim calls do, once, after the next write that hands out a Pod, and before its response.
+// OnClaim makes the cluster call do once, after the next write that assigns a Pod to a claim, and before its response.
 func (c *Cluster) OnClaim(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *Cluster) carriedOut(done call, object runtime.Object, err error) {
 	}
 }
 
-// AddEnv creates an Env with one member, and its pool. comment pads the segment to the length that a test needs.
+// AddEnv creates an Env with one member, and its pool. comment pads the segment to a given length.
 func (c *Cluster) AddEnv(env string, replicas int32, comment string) error {
 	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env, Annotations: map[string]string{
 		v1alpha1.AllowedImagesAnnotationKey: TenantImage,
@@ -149,7 +149,7 @@ func (c *Cluster) AddEnv(env string, replicas int32, comment string) error {
 	return nil
 }
 
-// PoolOf is the name of an Env's pool.
+// PoolOf returns the name of an Env's pool.
 func PoolOf(env string) string { return env + "-main" }
 
 // RemoveEnv deletes an Env and its pool. Sandboxes stay.
@@ -175,8 +175,8 @@ func (c *Cluster) Scale(env string, replicas int32) error {
 	return err
 }
 
-// Reapply writes an Env as in its user's manifest, with a label that changes each time. Its status and all fields of other
-// writers are lost.
+// Reapply writes an Env as its user's manifest has it, with a label that changes each time. Its status and all fields of other writers are
+// lost.
 func (c *Cluster) Reapply(env string, round int) error {
 	n := nameOf(&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env}})
 	_, err := c.server.update(n, func(o client.Object) (client.Object, error) {
@@ -188,13 +188,13 @@ func (c *Cluster) Reapply(env string, round int) error {
 	return err
 }
 
-// Backup is etcd's content.
+// Backup is a copy of etcd's content.
 type Backup struct{ image image }
 
 // BackUp copies etcd's content.
 func (c *Cluster) BackUp() Backup { return Backup{c.server.backup()} }
 
-// Restore restores etcd. The kubelet reports containers that no longer run as gone, and ends those that etcd does not have.
+// Restore restores etcd. The kubelet reports missing containers as gone, and ends those that the restored etcd does not have.
 func (c *Cluster) Restore(b Backup) {
 	c.journal.restore(c.server.backup(), b.image)
 	c.server.restore(b.image)

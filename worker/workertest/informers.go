@@ -47,7 +47,7 @@ func newInformers(w *wire) (*informers, error) {
 				return nil, fmt.Errorf("preparing informers: %w", err)
 			}
 		}
-		// The default one delays all errors of the process together, by a clock that outlives the bubble.
+		// The default handler delays all errors of the process together, by a clock that outlives the synctest bubble.
 		err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {})
 		if err != nil {
 			return nil, fmt.Errorf("preparing informers: %w", err)
@@ -64,7 +64,7 @@ type source struct {
 	only labels.Selector
 }
 
-// copying copies the server's own objects before a transform changes them; because they were not decoded.
+// copying copies objects before a transform changes them, because they are the server's own and were not decoded.
 func copying(transform toolscache.TransformFunc) toolscache.TransformFunc {
 	return func(object any) (any, error) {
 		if o, ok := object.(client.Object); ok {
@@ -158,7 +158,7 @@ func (i *informers) Get(_ context.Context, key client.ObjectKey, into client.Obj
 	return nil
 }
 
-// List implements client.Reader for a namespace and for an index. Its results must not be changed.
+// List implements client.Reader for a namespace and for an index. Its results must not be modified.
 func (i *informers) List(_ context.Context, into client.ObjectList, o ...client.ListOption) error {
 	options := client.ListOptions{}
 	options.ApplyOptions(o)
@@ -192,7 +192,7 @@ func indexed(objects toolscache.Indexer, by fields.Selector) ([]any, error) {
 	return objects.ByIndex(field, value)
 }
 
-// cached reads from informers the kinds that they have, and all others live, as the manager's client does.
+// cached reads the kinds that the informers have from them, and all others live, as the manager's client does.
 type cached struct {
 	client.Client
 	informers *informers

@@ -14,18 +14,18 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Sandbox is what truly happened to a sandbox.
+// Sandbox is the true history of a sandbox.
 type Sandbox struct {
 	ID      string
 	KeyHash string
 	Attempt int32
 	Pod     types.UID
-	// Container is the first one that ran for it.
+	// Container is the first container that ran for it.
 	Container string
 	Claimed   time.Time
-	Ended     time.Time // zero: it lives
+	Ended     time.Time // zero while it lives
 	Reason    string    // why it ended
-	// Forgotten: it was claimed after the backup that etcd was restored from.
+	// Forgotten means that it was claimed after the backup from which etcd was restored.
 	Forgotten bool
 }
 
@@ -74,8 +74,7 @@ func (j *journal) end(id, reason string) {
 	}
 }
 
-// restore marks the sandboxes that the restored etcd lacks: those that were on a Pod until now, live, or with their end written
-// there and no record yet.
+// restore marks the sandboxes that the restored etcd lacks: those that were on a Pod until now, either live or ended without a record yet.
 func (j *journal) restore(from, to image) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -102,7 +101,7 @@ func (i image) sandboxes() map[string]bool {
 	return ids
 }
 
-// Sandboxes lists all sandboxes that ever were on a Pod, in the order of their claims.
+// Sandboxes lists all sandboxes that were ever on a Pod, in the order of their claims.
 func (c *Cluster) Sandboxes() []Sandbox {
 	c.journal.mu.Lock()
 	defer c.journal.mu.Unlock()
@@ -113,7 +112,7 @@ func (c *Cluster) Sandboxes() []Sandbox {
 	return slices.Clip(out)
 }
 
-// ReadyIdle counts the Pods of an Env that can be handed out.
+// ReadyIdle counts the Pods of an Env that can be claimed.
 func (c *Cluster) ReadyIdle(env string) int32 {
 	var n int32
 	objects, _ := c.server.list(podKind)
@@ -128,5 +127,5 @@ func (c *Cluster) ReadyIdle(env string) int32 {
 
 var podKind, nodeKind = kindOf(&corev1.Pod{}), kindOf(&corev1.Node{})
 
-// KeyHash returns what a Pod carries of a claim key.
+// KeyHash returns the label value of a claim key on a Pod.
 func KeyHash(team, namespace, key string) string { return sandbox.KeyHash(team, namespace, key) }

@@ -23,12 +23,12 @@ import (
 
 const (
 	keepEvery = time.Second
-	// expectFor is how long a Pod that was created may be missing from the cache.
+	// expectFor is how long a new Pod may be missing from the cache.
 	expectFor = 5 * time.Second
 )
 
-// keeper plays the pool reconciler: it creates Pods up to each pool's replicas, starts and ends sandboxes, and removes Pods.
-// Package sandbox defines the life of a Pod. The pace of the real reconciler is left out.
+// keeper replaces the pool reconciler: it creates Pods up to each pool's replicas, starts and ends sandboxes, and removes Pods. Package
+// sandbox defines the life cycle of a Pod. The keeper does not limit its pace as the real reconciler does.
 type keeper struct {
 	process   *process
 	sandboxes *sandboxes.Service
@@ -37,7 +37,7 @@ type keeper struct {
 	woken     chan struct{} // one token
 
 	made     uint64
-	expected map[string]map[string]time.Time // Pods that were created and not seen yet, by pool
+	expected map[string]map[string]time.Time // new Pods that the cache lacks, by pool
 }
 
 func newKeeper(p *process) (*keeper, error) {
@@ -171,13 +171,13 @@ func (k *keeper) create(ctx context.Context, key types.NamespacedName, pool *v1a
 	return k.client.Create(ctx, pod)
 }
 
-// remove deletes a Pod only if it is as it was seen; because it may have been claimed since.
+// remove deletes a Pod if it has not changed since it was read, because it may have been claimed meanwhile.
 func (k *keeper) remove(ctx context.Context, pod *corev1.Pod) error {
 	only := client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
 	return lostRace(k.client.Delete(ctx, pod.DeepCopy(), only))
 }
 
-// tend advances one Pod in its life.
+// tend takes the next step in a Pod's life cycle.
 func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
 	now := k.process.times.Now()
 	switch phase := sandbox.PhaseOf(pod); {
@@ -196,7 +196,7 @@ func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *core
 	return nil
 }
 
-// bury keeps the record of a Pod's sandbox, then releases the Pod.
+// bury stores the record of a Pod's sandbox, and then removes the Pod's finalizer.
 func (k *keeper) bury(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Finalizers) == 0 {
 		return nil
@@ -222,7 +222,7 @@ func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, body []byte) error 
 	return lostRace(k.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body)))
 }
 
-// report writes the counts directly, without a request; because no fault is tested there.
+// report writes the counts directly, without a request, because no fault is tested there.
 func (k *keeper) report(pool *v1alpha1.SandboxPool, seen *v1alpha1.SandboxPoolStatus) error {
 	same := pool.Status.IdleReplicas == seen.IdleReplicas && pool.Status.RunningReplicas == seen.RunningReplicas &&
 		pool.Status.StartingReplicas == seen.StartingReplicas

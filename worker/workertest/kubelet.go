@@ -18,8 +18,8 @@ const (
 	swapMost   = 300 * time.Millisecond
 )
 
-// kubelet schedules Pods and runs their containers: a container follows its Pod, or its image, after a delay. Its containers are
-// its own state, and stay when etcd is restored. It is used with the server's lock held.
+// kubelet schedules Pods and runs their containers: a container follows its Pod, or its image, after a delay. The kubelet keeps its
+// containers itself, so that they survive a restore of etcd. The caller holds the server's lock.
 type kubelet struct {
 	server  *server
 	count   int
@@ -30,7 +30,7 @@ func newKubelet(s *server) *kubelet {
 	return &kubelet{server: s, running: map[types.UID]corev1.ContainerStatus{}}
 }
 
-// saw is called with the server's lock held.
+// saw handles a change of a Pod. The caller holds the server's lock.
 func (k *kubelet) saw(before, after *corev1.Pod) {
 	switch {
 	case after == nil:
@@ -47,7 +47,7 @@ func (k *kubelet) later(pod *corev1.Pod, least, most time.Duration) {
 	n, uid := nameOf(pod), pod.UID
 	wait := least + time.Duration(k.server.random.Int64N(int64(most-least)))
 	time.AfterFunc(wait, func() {
-		// A Pod that is deleted by then needs no container.
+		// If the Pod has been deleted meanwhile, it needs no container.
 		_, _ = k.server.update(n, func(o client.Object) (client.Object, error) {
 			if o.GetUID() != uid {
 				return nil, notFound(n)
@@ -76,7 +76,7 @@ func (k *kubelet) run(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// restored reports the containers of the Pods in a restored etcd, and changes them to what those Pods ask for.
+// restored reports the containers of the Pods in a restored etcd, and replaces those that do not match their Pods.
 func (k *kubelet) restored() {
 	k.server.mu.Lock()
 	defer k.server.mu.Unlock()

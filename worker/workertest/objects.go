@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// kind is one of the kinds that the server has.
+// kind is one of the server's kinds.
 type kind struct {
 	gvk        schema.GroupVersionKind
 	resource   string
@@ -60,7 +60,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
-			return runtime.NewScheme() // every use of it then fails and shows why
+			return runtime.NewScheme() // every use of it fails and shows why
 		}
 	}
 	return s

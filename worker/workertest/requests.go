@@ -24,7 +24,7 @@ import (
 // call is a request, read completely.
 type call struct {
 	method string
-	name   name // without an object's name: the whole namespace, or cluster
+	name   name // without an object's name, the whole namespace or cluster
 	labels labels.Selector
 	patch  types.PatchType
 	body   []byte
@@ -66,7 +66,7 @@ func readCall(r *http.Request) (call, error) {
 	return c, nil
 }
 
-// carryOut does what a request asks for.
+// carryOut carries out a request.
 func (s *server) carryOut(c call) (runtime.Object, error) {
 	switch {
 	case c.method == http.MethodGet && c.name.Name == "":

@@ -25,7 +25,7 @@ type name struct {
 	types.NamespacedName
 }
 
-// server is an API server and its etcd. Objects are replaced and never changed, so that readers need no copies.
+// server is an API server and its etcd. Objects are replaced and never modified, so that readers need no copies.
 type server struct {
 	mu      sync.Mutex
 	random  *rand.Rand
@@ -45,7 +45,7 @@ func newServer(seed uint64) *server {
 	}
 }
 
-// draw is a random duration below most.
+// draw returns a random duration below most.
 func (s *server) draw(most time.Duration) time.Duration {
 	if most <= 0 {
 		return 0
@@ -103,7 +103,7 @@ func (s *server) create(object client.Object) (client.Object, error) {
 	return s.store(n, object), nil
 }
 
-// update replaces an object with change's result on a copy. An object that is being deleted is removed with its last finalizer.
+// update replaces an object with the result of change on a copy. An object that is being deleted is removed with its last finalizer.
 func (s *server) update(n name, change func(client.Object) (client.Object, error)) (client.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *server) update(n name, change func(client.Object) (client.Object, error
 	return s.store(n, after), nil
 }
 
-// remove deletes an object, or marks it while finalizers hold it.
+// remove deletes an object, or marks it as being deleted while it has finalizers.
 func (s *server) remove(n name, want *metav1.Preconditions) (client.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,13 +167,13 @@ func (s *server) drop(n name, object client.Object) client.Object {
 	return object
 }
 
-// logged is a change, for watches that begin later.
+// logged is a change that is kept for watches that begin later.
 type logged struct {
 	version       uint64
 	before, after client.Object
 }
 
-// logSize bounds the log; a watch from before it must list again.
+// logSize bounds the log. A watch from an earlier version must list again.
 const logSize = 4096
 
 func (s *server) tell(before, after client.Object) {
@@ -190,7 +190,7 @@ func (s *server) tell(before, after client.Object) {
 	}
 }
 
-// image is what etcd held at a moment.
+// image is etcd's content at one moment.
 type image struct {
 	objects map[name]client.Object
 	version uint64
@@ -217,7 +217,7 @@ func copyOf(object client.Object) client.Object {
 	return object.DeepCopyObject().(client.Object)
 }
 
-// sameSpec compares the fields whose changes generation counts.
+// sameSpec compares the fields whose changes increase generation.
 func sameSpec(a, b client.Object) bool {
 	pod, ok := a.(*corev1.Pod)
 	other, same := b.(*corev1.Pod)

@@ -48,7 +48,7 @@ func (s *server) watch(k *kind, since uint64, lag func() time.Duration) (watch.I
 	return w, nil
 }
 
-// add is called with the server's lock held.
+// add queues a change. The caller holds the server's lock.
 func (w *watcher) add(before, after client.Object) {
 	event := watch.Event{Type: watch.Modified, Object: after}
 	subject := after

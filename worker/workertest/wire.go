@@ -15,17 +15,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Trouble are the faults between a worker and its API server.
+// Trouble describes the faults between a worker and its API server.
 type Trouble struct {
-	// Down: connections are refused.
+	// Down makes connections fail.
 	Down bool
-	// Slow is the longest extra delay of a request.
+	// Slow is the maximum extra delay of a request.
 	Slow time.Duration
-	// Refused of a hundred requests get a 429.
+	// Refused is the percentage of requests that get a 429.
 	Refused int
-	// Unheard of a hundred writes are carried out, and their responses are lost.
+	// Unheard is the percentage of writes that are carried out and whose responses are lost.
 	Unheard int
-	// Late of a hundred writes arrive up to LateBy later; the client times out before that.
+	// Late is the percentage of writes that arrive up to LateBy later; the client times out before that.
 	Late   int
 	LateBy time.Duration
 }
@@ -37,7 +37,7 @@ var errLost = errors.New("workertest: the connection was lost")
 
 var errDown = fmt.Errorf("workertest: %w", syscall.ECONNREFUSED)
 
-// errSevered is the error of a request of a killed process.
+// errSevered is the error of requests of a killed process.
 var errSevered = errors.New("workertest: the process is dead")
 
 // wire is one process's connection to its API server.
@@ -49,7 +49,7 @@ type wire struct {
 
 func (c *Cluster) connect() *wire { return &wire{cluster: c, severed: make(chan struct{})} }
 
-// sever cuts off the process: requests that were sent still arrive, and their responses are lost.
+// sever disconnects the process. Requests that were sent still arrive, and their responses are lost.
 func (w *wire) sever() { w.once.Do(func() { close(w.severed) }) }
 
 func (w *wire) dead() bool {
@@ -67,7 +67,7 @@ func (w *wire) config() *rest.Config {
 	return cfg
 }
 
-// journey is the fate of one request.
+// journey describes what happens to one request.
 type journey struct {
 	there, back time.Duration
 	down        bool
@@ -75,7 +75,7 @@ type journey struct {
 	unheard     bool
 }
 
-// RoundTrip implements http.RoundTripper. A request that was sent is carried out even if its caller has stopped waiting.
+// RoundTrip implements http.RoundTripper. A sent request is carried out even if its caller has stopped waiting.
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	c, err := readCall(r)
 	if err != nil {

@@ -42,16 +42,16 @@ type Options struct {
 	Name  string // of the process
 	Clock clock.WithTicker
 	Hub   link.Dial
-	Disk  store.Store // of its history, for one process at a time; nil: in memory
+	Disk  store.Store // of its history, used by one process at a time; nil is in memory
 	Log   logr.Logger
 }
 
-// disk outlives its processes.
+// disk is a store that outlives the processes that use it.
 type disk struct{ store.Store }
 
 func (disk) Close() error { return nil }
 
-// process is a running worker process, wired as in worker/run.go.
+// process is a running worker process, wired as in worker/internal/runner/run.go.
 type process struct {
 	name      string
 	log       logr.Logger
@@ -87,7 +87,7 @@ type Worker struct {
 // reportSize splits reports of a few Envs into several chunks.
 const reportSize = 2 << 10
 
-// StartWorker starts a worker process. It leads once it has the lease, and ends permanently when it has lost it.
+// StartWorker starts a worker process. It leads when it has the lease, and ends permanently when it has lost it.
 func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 	p := &process{name: o.Name, log: o.Log, cluster: c, wire: c.connect(), times: apitime.NewOn(c.machine(), o.Clock)}
 	if err := p.build(o); err != nil {
@@ -128,7 +128,7 @@ func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 	return w, nil
 }
 
-// machine is the same for all workers of a cluster, so that the next process can rely on what one leaves in its lease.
+// machine returns the same machine for all workers of a cluster, so that the next process can rely on the times in its predecessor's lease.
 func (c *Cluster) machine() apitime.Machine {
 	return apitime.Machine{Boot: c.ID, Up: func() time.Duration { return time.Since(time.Unix(0, 0)) }}
 }
@@ -182,7 +182,7 @@ func (p *process) build(o Options) error {
 		Services: agent.Services{Claims: p.claims, Sandboxes: p.sandboxes}, Inventory: p.inventory,
 		ReportSize: reportSize, Clock: o.Clock, Log: o.Log.WithName("agent"),
 	})
-	// The agent's handlers come before the inventory's: see worker/run.go.
+	// The agent's handlers precede the inventory's; see worker/internal/runner/run.go.
 	if err := p.agent.Watch(context.Background(), p.informers); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (p *process) build(o Options) error {
 	return err
 }
 
-// lead runs the parts that only a leader runs.
+// lead runs the leader's parts.
 func (w *Worker) lead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +206,7 @@ func (w *Worker) lead() {
 	w.parts.Go(func() { w.keeper.run(w.leading) })
 }
 
-// fail ends the process when a part of it has failed, as the manager does.
+// fail ends the process after a part of it has failed, as the manager does.
 func (w *Worker) fail(part string, err error) {
 	if err == nil {
 		return
@@ -215,7 +215,7 @@ func (w *Worker) fail(part string, err error) {
 	w.part()
 }
 
-// resign ends leading, and waits for that.
+// resign ends leading, and waits until that is done.
 func (w *Worker) resign() {
 	w.mu.Lock()
 	w.leads = false
@@ -224,14 +224,14 @@ func (w *Worker) resign() {
 	w.parts.Wait()
 }
 
-// Stop shuts the process down: it leaves the hub, ends what it began and releases the lease.
+// Stop shuts the process down: it leaves the hub, completes its work and releases the lease.
 func (w *Worker) Stop() {
 	w.part()
 	<-w.ended
 }
 
-// Kill ends the process at once, as seen from outside. Cut its connections to the hub first. Requests that it had sent still
-// arrive at the API server.
+// Kill ends the process abruptly, as seen from outside. Cut its connections to the hub first. Requests that it had sent still arrive at the
+// API server.
 func (w *Worker) Kill() {
 	w.wire.sever()
 	w.end()
@@ -240,7 +240,7 @@ func (w *Worker) Kill() {
 // Ended is closed when the process has ended.
 func (w *Worker) Ended() <-chan struct{} { return w.ended }
 
-// Serving reports whether the process leads and hands out Pods.
+// Serving reports whether the process leads and serves claims.
 func (w *Worker) Serving() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,10 +250,10 @@ func (w *Worker) Serving() bool {
 // Connected reports whether the hub accepts this process's reports.
 func (w *Worker) Connected() bool { return w.agent.Connected() }
 
-// InFlight returns the number of claims in progress that the process remembers.
+// InFlight returns the number of claims and sandbox actions in progress in the process.
 func (w *Worker) InFlight() int { return w.claims.InFlight() + w.sandboxes.InFlight() }
 
-// Segments returns the owner's view of its own Envs.
+// Segments returns the process's view of its own Envs.
 func (w *Worker) Segments(ctx context.Context) ([]*segment.Segment, error) {
 	return w.agent.Segments(ctx)
 }
