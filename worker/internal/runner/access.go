@@ -25,7 +25,7 @@ import (
 // authKubernetes authenticates callers of the local API by the cluster's tokens.
 const authKubernetes = "kubernetes"
 
-// accessOptions say who may call the local API.
+// accessOptions configure who may call the local API.
 type accessOptions struct {
 	auth      string
 	cert, key string
@@ -63,7 +63,7 @@ func (o *accessOptions) validate(listen string) error {
 	return errors.Join(errs...)
 }
 
-// guard has callers of the local API authenticated, as the flags say.
+// guard configures how callers of the local API are authenticated, by the flags.
 func (w *assembly) guard(opts *localapi.Options) error {
 	o := w.listen.access
 	if o.auth != "" {
@@ -88,7 +88,7 @@ func (w *assembly) guard(opts *localapi.Options) error {
 	return nil
 }
 
-// openAudit opens the audit of the local API, which ends with ctx.
+// openAudit opens the audit log of the local API. It ends with ctx.
 func (w *assembly) openAudit(ctx context.Context) (*audit.Log, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// claimPath hands out Pods, and manages the sandboxes on them.
+// claimPath serves claims and manages sandboxes.
 type claimPath struct {
 	inventory *inventory.Inventory
 	sandboxes *sandboxes.Service
 	claims    *claim.Service
 }
 
-// claimPathOptions are those of its parts, except for what newClaimPath fills in.
+// claimPathOptions are the options of its parts, except for those that newClaimPath sets.
 type claimPathOptions struct {
 	inventory inventory.Options
 	sandboxes sandboxes.Options

@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// newClient uses separate connections for writes; because an API server accepts a limited number of streams on one, and watches
-// hold theirs forever.
+// newClient uses separate connections for writes, because an API server accepts a limited number of streams per connection, and watches
+// never release theirs.
 func newClient(cfg *rest.Config, opts client.Options) (client.Client, error) {
 	cfg = rest.CopyConfig(cfg)
-	// client-go shares one transport between equal configurations; a separate dialer makes this one different.
+	// client-go shares one transport between equal configurations. A separate dialer makes this one different.
 	cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/worker/internal/localapi"
 )
 
-// validateE2B checks the flags about E2B clients.
+// validateE2B checks the flags for E2B clients.
 func (o *Options) validateE2B() error {
 	f := &o.listen.e2b
 	open := o.listen.access.auth == "" || o.listen.access.cert == ""
@@ -23,7 +23,7 @@ func (o *Options) validateE2B() error {
 	return err
 }
 
-// addE2B serves E2B clients by the local API, in followers too, which pass calls on to the leader.
+// addE2B serves E2B clients through the local API. Followers serve them as well, and forward calls to the leader.
 func (w *assembly) addE2B(api *localapi.API, secure *tls.Config) error {
 	if w.listen.e2b.Listen == "" {
 		return nil
@@ -37,7 +37,7 @@ func (w *assembly) addE2B(api *localapi.API, secure *tls.Config) error {
 	return nil
 }
 
-// e2bClients serves them.
+// e2bClients is the runnable that serves E2B clients.
 type e2bClients struct {
 	flags   e2b.Flags
 	options e2b.FrontOptions

@@ -21,8 +21,8 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 )
 
-// openHistory opens the file of terminal records. It waits for a file that a process which is shutting down still uses. rotation is
-// nil if the file is not encrypted.
+// openHistory opens the file of terminal records. It waits if a process that is shutting down still uses the file. rotation is nil if the
+// file is not encrypted.
 func openHistory(
 	ctx context.Context, o Options, registry prometheus.Registerer, local clock.WithTicker, times *apitime.Clock, log logr.Logger,
 ) (_ *history.History, rotation *store.Rotation, err error) {
@@ -60,7 +60,7 @@ func openHistory(
 	return h, rotation, nil
 }
 
-// adviceOn says what to do about a file that is encrypted.
+// adviceOn returns what to do about an encrypted file that cannot be opened.
 func adviceOn(err error) string {
 	if errors.Is(err, store.ErrEncrypted) || errors.Is(err, envelope.ErrNoKey) || errors.Is(err, envelope.ErrWrongKey) {
 		return "; give --encryption-key-file its key, or move the file away: the other replicas have copies of its records"
@@ -77,7 +77,7 @@ func (r rotating) Start(ctx context.Context) error { return r.Run(ctx) }
 // NeedLeaderElection returns false.
 func (rotating) NeedLeaderElection() bool { return false }
 
-// addRotation keeps the history encrypted with the first of its keys.
+// addRotation keeps the history encrypted with its first key.
 func (w *assembly) addRotation(context.Context) error {
 	if w.rotation == nil {
 		return nil
@@ -127,11 +127,11 @@ func (w *assembly) addPeers(context.Context) error {
 	return nil
 }
 
-// lockWait is how long the predecessor of this process may take to release its file.
+// lockWait is how long the previous process may take to release its file.
 const lockWait = 15 * time.Second
 
-// openStore moves a damaged file aside; because a cluster without a worker would be worse than one without its history, which the
-// other replicas have as well.
+// openStore opens the file, and moves a damaged one aside: a cluster without a worker would be worse than one without its history, which
+// the other replicas have as well.
 func openStore(ctx context.Context, clk clock.PassiveClock, path string, sealer *envelope.Sealer, log logr.Logger) (*store.Bolt, error) {
 	for until := clk.Now().Add(lockWait); ; {
 		file, err := store.OpenSealed(path, history.Kind, sealer)

@@ -21,20 +21,20 @@ import (
 	"navix.sh/atoll/worker/internal/identity"
 )
 
-// ClusterField stands for a cluster's id in flags that name something for each hosted cluster.
+// ClusterField is the placeholder for a cluster's id in flags that have a value for each hosted cluster.
 const ClusterField = "{cluster}"
 
-// Hosted is what differs for a worker that shares its process with those of other clusters.
+// Hosted has the settings that differ for a worker that shares its process with those of other clusters.
 type Hosted struct {
 	ClusterID string
 	Host      string // of the process
-	// Metrics get the worker's, with the label cluster. A registry is good for one Run.
+	// Metrics receives the worker's metrics, with the label cluster. A registry serves one Run.
 	Metrics *prometheus.Registry
-	// Identities reads and writes Secrets of the hosting cluster without a cache; nil: --identity-dir is used.
+	// Identities reads and writes Secrets of the hosting cluster without a cache. If it is nil, --identity-dir is used.
 	Identities client.Client
 }
 
-// ForCluster returns the options of one hosted worker. It serves no address: its local API would be the hosting cluster's.
+// ForCluster returns the options of one hosted worker. The worker serves no address, because its local API would be in the hosting cluster.
 func (o *Options) ForCluster(h Hosted) Options {
 	out := *o
 	out.hosted, out.clusterID = &h, h.ClusterID
@@ -49,7 +49,7 @@ func (o *Options) ForCluster(h Hosted) Options {
 	return out
 }
 
-// ValidateHosting reports all faults of options from which those of hosted workers are made.
+// ValidateHosting reports all faults in the options of a process that hosts workers.
 func (o *Options) ValidateHosting() error {
 	var errs []error
 	for _, f := range []struct{ flag, value string }{
@@ -71,13 +71,13 @@ func (o *Options) ValidateHosting() error {
 	return errors.Join(append(errs, one.Validate())...)
 }
 
-// HasIdentityDir reports whether identities are in a directory, and not in Secrets.
+// HasIdentityDir reports whether identities are stored in a directory instead of Secrets.
 func (o *Options) HasIdentityDir() bool { return o.certificate.dir != "" }
 
-// NeedsIdentity reports whether there is a hub, to which each cluster shows a certificate.
+// NeedsIdentity reports whether there is a hub, which requires a certificate of each cluster.
 func (o *Options) NeedsIdentity() bool { return o.hub.address != "" }
 
-// Namespace is --namespace.
+// Namespace returns the value of --namespace.
 func (o *Options) Namespace() string { return o.namespace }
 
 // HostingCluster returns the configuration of the cluster that has the kubeconfigs, the certificates and the leases.
@@ -90,7 +90,7 @@ func (o *Options) HostingCluster() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// CheckClusterID returns an error that says what is valid.
+// CheckClusterID returns an error that names the valid form if the id is invalid.
 func CheckClusterID(id string) error {
 	if !link.ValidClusterID(id) {
 		return fmt.Errorf("cluster id %q is not valid, want %s", id, clusterIDGrammar)
@@ -98,7 +98,7 @@ func CheckClusterID(id string) error {
 	return nil
 }
 
-// CheckKubeconfig refuses a kubeconfig that runs a program or reads a file of the process that uses it.
+// CheckKubeconfig rejects a kubeconfig that makes the process which uses it run a program or read a file.
 func CheckKubeconfig(data []byte) error {
 	kubeconfig, err := clientcmd.Load(data)
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *Options) ServeProbes(ctx context.Context, gatherer prometheus.Gatherer)
 	return errors.Join(errs...)
 }
 
-// identityStore is where the certificate of this worker is kept.
+// identityStore returns the store of this worker's certificate.
 func (w *assembly) identityStore() identity.Store {
 	switch {
 	case w.certificate.dir != "":
@@ -153,7 +153,7 @@ func (w *assembly) identityStore() identity.Store {
 	}
 }
 
-// host is where the worker runs; empty: in its cluster.
+// host returns where a hosted worker runs, or "" if it runs in its own cluster.
 func (o *Options) host() string {
 	if o.hosted == nil {
 		return ""

@@ -19,9 +19,9 @@ import (
 	"navix.sh/atoll/worker/internal/sync"
 )
 
-// identityOptions say how the worker gets its certificate.
+// identityOptions configure how the worker gets its certificate.
 type identityOptions struct {
-	files     link.Files // to the hub, and to the other replicas; none: the hub issues it
+	files     link.Files // for the hub and the other replicas; if empty, the hub issues it
 	tokenFile string
 	dir       string
 }
@@ -65,14 +65,14 @@ func (o *identityOptions) validate(hub string, peers bool) error {
 	return errors.Join(errs...)
 }
 
-// issued is the part of an assembly that is about a certificate of the hub.
+// issued holds an assembly's identity and credentials.
 type issued struct {
-	identity    *identity.Identity // nil: the certificate comes from files, or there is none
-	credentials *link.Credentials  // nil: not loaded
+	identity    *identity.Identity // nil if the certificate comes from files, or there is none
+	credentials *link.Credentials  // nil until loaded
 	syncer      atomic.Pointer[sync.Syncer]
 }
 
-// addIdentity reads the identity that the hub has issued, and follows its changes.
+// addIdentity reads the identity that the hub has issued, and watches it for changes.
 func (w *assembly) addIdentity(ctx context.Context) (err error) {
 	if w.hub.address == "" || w.certificate.fromFiles() {
 		return nil
@@ -100,7 +100,7 @@ func (w *assembly) addIdentity(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadCredentials returns the certificate in use, for the link and between replicas.
+// loadCredentials returns the credentials for the link and between replicas.
 func (w *assembly) loadCredentials() (*link.Credentials, error) {
 	if w.issued.credentials != nil {
 		return w.issued.credentials, nil
@@ -108,7 +108,7 @@ func (w *assembly) loadCredentials() (*link.Credentials, error) {
 	return link.LoadCredentials(w.certificate.files, w.log.WithName("link"))
 }
 
-// checkIdentity refuses a certificate of another cluster, from files.
+// checkIdentity rejects a certificate from files that belongs to another cluster.
 func (w *assembly) checkIdentity(credentials *link.Credentials) error {
 	if w.issued.identity != nil {
 		return nil
@@ -120,7 +120,7 @@ func (w *assembly) checkIdentity(credentials *link.Credentials) error {
 	return nil
 }
 
-// cause is why this cluster is out of its federation.
+// cause returns why this cluster is out of its federation, or "".
 func (w *assembly) cause() string {
 	if w.issued.identity == nil {
 		return ""
@@ -128,7 +128,7 @@ func (w *assembly) cause() string {
 	return w.issued.identity.Cause()
 }
 
-// registerCause adds whether there is a cause as a metric.
+// registerCause registers a metric that reports whether there is a cause.
 func (w *assembly) registerCause() error {
 	return w.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_worker_hub_refused",

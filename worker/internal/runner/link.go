@@ -66,7 +66,7 @@ func (w *assembly) addAgent(ctx context.Context) (err error) {
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=serviceaccounts/token,resourceNames=atoll-sync;atoll-catalog,verbs=create
 
-// addHub requests the sync path's identity, which the worker's identity may do.
+// addHub sets up the link, and requests the identity of the sync path, which the worker's own identity is allowed to do.
 func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
 	credentials, err := w.loadCredentials()
 	if err != nil {
@@ -113,7 +113,7 @@ func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
 	return nil
 }
 
-// kubeProxy returns what serves the hub's callers at the API server, under an identity of its own, until ctx ends.
+// kubeProxy returns the proxy that forwards requests of the hub's callers to the API server, under an identity of its own, until ctx ends.
 func (w *assembly) kubeProxy(ctx context.Context) (*kubeproxy.Proxy, error) {
 	cfg, err := sync.Config(w.cfg, w.namespace, kubeproxy.ServiceAccount)
 	if err != nil {
@@ -127,7 +127,7 @@ func (w *assembly) kubeProxy(ctx context.Context) (*kubeproxy.Proxy, error) {
 	return proxy, nil
 }
 
-// catalogWriter returns what writes this cluster's part of the hub's catalogue, under an identity of its own.
+// catalogWriter returns the writer of this cluster's part of the hub's catalogue. It has an identity of its own.
 func (w *assembly) catalogWriter() (agent.Catalog, error) {
 	cfg, err := sync.Config(w.cfg, w.namespace, catalog.ServiceAccount)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-// newManager returns a manager whose caches and live lists are of these namespaces; without any, of all.
+// newManager returns a manager whose caches and live lists are limited to the given namespaces, or unlimited if there are none.
 func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log logr.Logger) (*probed, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -56,7 +56,7 @@ func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log log
 		// The worker's own state is read live, never from a cache.
 		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 		NewClient: newClient,
-		// One process may run several workers, one after the other in tests; names need not differ between managers.
+		// One process may run several workers, in tests one after the other; names need not differ between managers.
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log log
 		return nil, fmt.Errorf("adding the liveness check: %w", err)
 	}
 	err = mgr.AddReadyzCheck("caches", func(r *http.Request) error {
-		// A follower is ready, too; because it takes over when the leader is gone.
+		// A follower is ready as well, because it takes over when the leader is gone.
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
@@ -85,7 +85,7 @@ func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log log
 	return mgr, nil
 }
 
-// cached returns the setting of a cache of these namespaces.
+// cached returns the cache's configuration for these namespaces.
 func cached(namespaces []string) map[string]cache.Config {
 	if len(namespaces) == 0 {
 		return nil

@@ -38,7 +38,7 @@ type Options struct {
 	clusterID  string
 	kubeconfig string
 	namespace  string
-	// namespaces are those whose Envs and pools are served; empty: all.
+	// namespaces are those whose Envs and pools are served; empty means all.
 	namespaces []string
 
 	hub         hubOptions
@@ -49,7 +49,7 @@ type Options struct {
 	pools       poolOptions
 	network     networkOptions
 
-	hosted *Hosted // nil: this worker has its process alone
+	hosted *Hosted // nil if the worker is alone in its process
 
 	limits  serve.Limits
 	watches watch.Limits
@@ -60,13 +60,13 @@ type Options struct {
 	audit   audit.Flags
 }
 
-// hubOptions say where the hub is.
+// hubOptions configure the connection to the hub.
 type hubOptions struct {
 	address string
 	name    string // in its certificate
 }
 
-// kubernetesOptions are about requests of the hub's callers to the API server.
+// kubernetesOptions configure the requests of the hub's callers to the API server.
 type kubernetesOptions struct {
 	serve  bool
 	prefix string
@@ -81,7 +81,7 @@ type listenOptions struct {
 	health  string
 }
 
-// historyOptions are about the records of ended sandboxes, and the other replicas that have copies of them.
+// historyOptions configure the records of ended sandboxes, and the replicas that have copies of them.
 type historyOptions struct {
 	dir         string
 	retention   time.Duration
@@ -91,14 +91,14 @@ type historyOptions struct {
 	peerAddress string
 }
 
-// poolOptions are about Envs and pools.
+// poolOptions configure Envs and pools.
 type poolOptions struct {
 	pullSecrets   bool
 	adopt         adoption.Mode
 	foreignLeases []string
 
 	hookSecrets       bool
-	sandboxSecrets    []string // what claims may refer to
+	sandboxSecrets    []string // that claims may refer to
 	refuseCredentials bool     // as text, in hooks
 
 	sandboxd string // image of atoll-sandboxd
@@ -107,14 +107,14 @@ type poolOptions struct {
 	teamQuotas    bool
 }
 
-// networkOptions are about the network of sandboxes.
+// networkOptions configure the network of sandboxes.
 type networkOptions struct {
 	mode   netpolicy.Mode
-	egress string // of pools that say nothing themselves
+	egress string // of pools that set none themselves
 	from   string // labels of this worker's Pods
 }
 
-// maxNamespaces bounds --namespaces; because each has watches of its own.
+// maxNamespaces bounds --namespaces, because each has watches of its own.
 const maxNamespaces = 500
 
 const clusterIDGrammar = "1 to 30 of a-z, 0-9 and -, beginning with a letter and not ending with -"
@@ -187,7 +187,7 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	o.web.Bind(flags)
 	o.logging.Bind(flags)
 	o.tracing.Bind(flags)
-	o.audit = audit.Nowhere() // the audit of a federation is the hub's
+	o.audit = audit.Nowhere() // the hub has the audit of a federation
 	o.audit.Bind(flags)
 }
 

@@ -22,14 +22,13 @@ import (
 const (
 	// off is the address of a server that is disabled.
 	off = "0"
-	// maxScrapes is how many responses of /metrics are computed at once.
+	// maxScrapes is how many responses of /metrics are computed concurrently.
 	maxScrapes = 4
-	// probeDrain is how long a probe or a scrape may continue once the worker ends.
+	// probeDrain is how long a probe or a scrape may continue when the worker ends.
 	probeDrain = 2 * time.Second
 )
 
-// probed is a manager whose metrics and health are served by package serve; because the manager's own servers have no bounds
-// (I14).
+// probed is a manager whose metrics and health are served by package serve, because the manager's own servers have no bounds (I14).
 type probed struct {
 	ctrl.Manager
 	reader      client.Reader
@@ -51,7 +50,7 @@ func (p *probed) AddReadyzCheck(name string, check healthz.Checker) error {
 	return nil
 }
 
-// listen opens the addresses; the manager serves on them once it starts.
+// listen opens the addresses. The manager serves on them when it starts.
 func (p *probed) listen(ctx context.Context, o listenOptions, gatherer prometheus.Gatherer) error {
 	servers, err := probeServers(ctx, o, gatherer, p.live, p.ready)
 	if err != nil {

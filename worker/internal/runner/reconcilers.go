@@ -27,7 +27,7 @@ import (
 	"navix.sh/atoll/worker/internal/standalone"
 )
 
-// gate is what is asked before pools and Pods are created, and the recent refusals.
+// gate has the admission chain for pools and Pods, and the recent refusals.
 type gate struct {
 	chain    *admission.Chain
 	refusals *admission.Refusals
@@ -39,7 +39,7 @@ func (g gate) refused(pool types.NamespacedName) (message string, age time.Durat
 	return last.Message, last.Age, ok
 }
 
-// addAdmission lists the admission plugins in the order in which they are asked; those with reservations come last.
+// addAdmission lists the admission plugins in the order in which they are asked. Those with reservations come last.
 func (w *assembly) addAdmission(ctx context.Context) error {
 	refusals := admission.NewRefusals(w.local)
 	plugins := []admission.Plugin{refusals}
@@ -108,7 +108,7 @@ func (w *assembly) buildEnvs(context.Context) (err error) {
 	return nil
 }
 
-// addReconcilers adds the controllers. Pools come last; because they ask package standalone whether to wait.
+// addReconcilers adds the controllers. The pool controller comes last, because it asks package standalone whether to wait.
 func (w *assembly) addReconcilers(ctx context.Context) error {
 	if err := w.envs.SetupWithManager(ctx, w.mgr); err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
@@ -150,7 +150,7 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 	return nil
 }
 
-// addNetworkPolicies adds the policies of pools; nil if they are off.
+// addNetworkPolicies adds the policies of pools. It returns nil if they are off.
 func (w *assembly) addNetworkPolicies() (*netpolicy.Reconciler, error) {
 	if w.network.mode == "" || w.network.mode == netpolicy.Off {
 		return nil, netpolicy.AddCleanup(w.mgr, w.log.WithName("netpolicy"))

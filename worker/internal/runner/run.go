@@ -46,8 +46,8 @@ import (
 	"navix.sh/atoll/worker/internal/secretenv"
 )
 
-// Leader election as in Kubernetes' own controllers, except that followers try eight times as often; because the cluster has no
-// leader during a handover. Package lease avoids the extra renewals, and writes shorter leases while the API server is quick.
+// Leader election is configured as in Kubernetes' own controllers, except that followers try eight times as often, because the cluster has
+// no leader during a handover. Package lease avoids the extra renewals, and writes shorter leases while the API server is fast.
 const (
 	leaseName     = "atoll-worker"
 	leaseDuration = 15 * time.Second
@@ -68,13 +68,13 @@ type Worker struct {
 // New returns a worker of the cluster.
 func New(cluster *rest.Config, o Options, log logr.Logger) *Worker {
 	cfg := rest.CopyConfig(cluster)
-	// The API server's own fairness decides; a client-side limit would only add latency to a claim.
+	// The API server's own fairness decides. A client-side limit would only add latency to a claim.
 	cfg.QPS = -1
 	cfg.UserAgent = "atoll-worker/" + version.String()
 	return &Worker{cfg: cfg, options: o, log: log.WithValues("cluster", o.clusterID)}
 }
 
-// assembly is a worker while Run puts it together. Each step uses what the earlier ones have set.
+// assembly is a worker while Run builds it. Each step uses what the earlier ones have set.
 type assembly struct {
 	Options
 	observed
@@ -99,21 +99,21 @@ type assembly struct {
 	issued   issued
 }
 
-// observed is where the parts say what they do.
+// observed holds the logger, tracer and registry of a worker's parts.
 type observed struct {
 	log      logr.Logger
 	traces   trace.TracerProvider
 	registry prometheus.Registerer
 }
 
-// historyParts are those of the records of ended sandboxes.
+// historyParts are the parts that handle the records of ended sandboxes.
 type historyParts struct {
 	records  *history.History
-	rotation *store.Rotation // nil: the history is not encrypted
+	rotation *store.Rotation // nil if the history is not encrypted
 	peers    *history.Peers  // nil without --peer-listen
 }
 
-// Run puts the worker together and runs it until ctx ends. It may be called again once it has returned.
+// Run builds the worker and runs it until ctx ends. It may be called again after it has returned.
 func (r *Worker) Run(ctx context.Context) error {
 	o, log := r.options, r.log
 	ctx = logr.NewContext(ctx, log)
@@ -145,16 +145,16 @@ func (r *Worker) Run(ctx context.Context) error {
 	}()
 	for _, add := range []func(context.Context) error{
 		w.addRotation,    // of the history's keys
-		w.addIdentity,    // before all that show a certificate
+		w.addIdentity,    // before all parts that show a certificate
 		w.addPeers,       // copies of the history, for the local API to read
-		w.addForeign,     // before all that ask whether another controller keeps an object
-		w.addClaimPath,   // inventory, sandboxes and claims, with the tunnels: OnShut comes before the inventory's Watch
-		w.addAdmission,   // before all that ask it
-		w.addAutoscaler,  // hands its outlook to the claims before they are served
+		w.addForeign,     // before all parts that ask whether another controller manages an object
+		w.addClaimPath,   // inventory, sandboxes and claims, with the tunnels; OnShut precedes the inventory's Watch
+		w.addAdmission,   // before all parts that ask it
+		w.addAutoscaler,  // passes its outlook to the claims before they are served
 		w.buildEnvs,      // for the agent to call; its controller is added with the others
-		w.addAgent,       // OnChange comes before the inventory's Watch
+		w.addAgent,       // OnChange precedes the inventory's Watch
 		w.feedInventory,  // after every OnShut and OnChange
-		w.addReconcilers, // Envs, templates, pools; and the hooks that pools run
+		w.addReconcilers, // Envs, templates and pools, and the hooks that pools run
 		w.addLocalAPI,    // last: it serves the parts above
 	} {
 		if err := add(ctx); err != nil {
@@ -199,7 +199,7 @@ func (w *assembly) addClaimPath(context.Context) (err error) {
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
 		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
 		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity},
-			Paused: func(pool *v1alpha1.SandboxPool) bool { return w.others.PausedPool(pool) }}, // others comes later
+			Paused: func(pool *v1alpha1.SandboxPool) bool { return w.others.PausedPool(pool) }}, // others is set later
 		claims: claim.Options{QueueCapacity: w.pools.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets,
 			DeniesEgress: w.network.mode != netpolicy.Off},
 	}, w.log)
@@ -268,8 +268,8 @@ func (w *assembly) addLocalAPI(ctx context.Context) error {
 	return w.addE2B(front, opts.TLS)
 }
 
-// start runs the manager until ctx ends, or until the lease lapses. The process must then end as soon as possible, so that
-// another one can lead.
+// start runs the manager until ctx ends, or until the lease lapses. Then the process must end as soon as possible, so that another one can
+// lead.
 func start(ctx context.Context, mgr ctrl.Manager, lock *lease.Lock) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
