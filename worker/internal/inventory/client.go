@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// writeTimeout is how long one write may take before its outcome is looked up. A slower API server also costs the lease, see
-	// package lease. One that responds within it, however slowly, fails no claim.
+	// writeTimeout is how long one write may take before its outcome is looked up. A slower API server also costs the lease; see package
+	// lease. A server that responds within it fails no claim, however slow it is.
 	writeTimeout = 7 * time.Second
 	// listPage bounds the response size of a live list. All pages are of one resourceVersion.
 	listPage = 1000
-	// maxEventsRead is how many events one read fetches.
+	// maxEventsRead is the maximum number of events that one read fetches.
 	maxEventsRead = 200
 
 	fieldManager = "atoll-worker"
 )
 
-// Client is the claim path's own client of the API server: connections that no watch shares, and no client-side limit.
+// Client is the claim path's own client of the API server. It shares no connections with watches, and has no client-side limit.
 type Client struct{ core typedv1.CoreV1Interface }
 
 // NewClient returns a Client of the worker's configuration.
@@ -42,7 +42,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	if cfg.Dial == nil {
-		// client-go shares one transport between equal configurations; a dialer of its own makes this configuration unequal.
+		// client-go shares one transport between equal configurations. A dialer of its own makes this configuration different.
 		cfg.Dial = (&net.Dialer{Timeout: writeTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	core, err := typedv1.NewForConfig(cfg)
@@ -52,7 +52,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	return &Client{core: core}, nil
 }
 
-// Patch sends a JSON patch, which may be repeated.
+// Patch sends a JSON patch. The client may repeat it.
 func (c *Client) Patch(ctx context.Context, pod *corev1.Pod, body []byte, subresource ...string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -61,8 +61,8 @@ func (c *Client) Patch(ctx context.Context, pod *corev1.Pod, body []byte, subres
 	}, subresource...)
 }
 
-// PatchOnce sends a JSON patch once. The client does not repeat it, as it otherwise does when a server responds with Retry-After:
-// what a response means depends on whether an earlier try was unclear.
+// PatchOnce sends a JSON patch once. The client does not repeat it when a server responds with Retry-After, as it otherwise does: the
+// meaning of a response depends on whether an earlier try was unclear.
 func (c *Client) PatchOnce(ctx context.Context, pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (c *Client) PatchOnce(ctx context.Context, pod *corev1.Pod, body []byte) (*
 	return answer, err
 }
 
-// Delete deletes a Pod only if it is as it was seen. It returns the Pod, which its finalizer still holds.
+// Delete deletes a Pod if it has not changed since it was read. It returns the Pod, which its finalizer still holds.
 func (c *Client) Delete(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func (c *Client) Delete(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 	return answer, err
 }
 
-// Read reads a Pod live, past every cache.
+// Read reads a Pod live, bypassing every cache.
 func (c *Client) Read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (c *Client) Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event,
 	return list.Items, nil
 }
 
-// claimed lists, live, every Pod that carries a sandbox, in these namespaces; without any, in all.
+// claimed lists live every Pod that carries a sandbox, in the given namespaces, or in all if there are none.
 func (c *Client) claimed(ctx context.Context, namespaces []string) ([]corev1.Pod, error) {
 	options := metav1.ListOptions{
 		LabelSelector: v1alpha1.SandboxPoolLabelKey + "," + v1alpha1.SandboxIDLabelKey,

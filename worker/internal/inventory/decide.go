@@ -13,19 +13,19 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Result is what the API server's response to a write means.
+// Result is the meaning of the API server's response to a write.
 type Result string
 
 // The results.
 const (
 	Written Result = "Written"
-	// Lost: the Pod is no longer as it was seen.
+	// Lost: the Pod has changed since it was read.
 	Lost Result = "Lost"
 	// NoPod: the Pod no longer exists.
 	NoPod Result = "Gone"
-	// Faulty: the request itself cannot be written on any Pod.
+	// Faulty: the request is invalid for any Pod.
 	Faulty Result = "Faulty"
-	// Denied: the worker may not write, or not like this. This try wrote nothing.
+	// Denied: the worker may not write, or not in this way. This try wrote nothing.
 	Denied Result = "Denied"
 	// Unclear: the write may have happened, may still happen, or may never happen.
 	Unclear Result = "Unclear"
@@ -64,7 +64,7 @@ func hasCauses(err error) bool {
 	return details != nil && len(details.Causes) > 0
 }
 
-// outranks reports whether, of two Pods with one key, a stays and b ends.
+// outranks reports whether a holds the key that a and b have in common, so that b ends.
 func outranks(a, b *sandbox.Claim) bool {
 	return cmp.Or(
 		cmp.Compare(a.Attempt, b.Attempt),

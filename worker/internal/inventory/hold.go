@@ -6,10 +6,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Hold is a Pod that was taken for one claim. Outside of Update the claim has only the Hold.
+// Hold is a Pod that was taken for one claim. Outside of Update, the claim has only the Hold.
 type Hold struct{ pod *Pod }
 
-// Take takes an idle Pod of a pool, if possible one that already runs the image, or whose node has pulled it; nil if no Pod is idle.
+// Take takes an idle Pod of a pool, preferably one that already runs the image, or whose node has pulled it. It returns nil if no Pod is
+// idle.
 func (s *State) Take(p *Pool, image string) *Hold {
 	pod := p.idle.pop(image, s.hasPulled)
 	if pod == nil {
@@ -20,10 +21,10 @@ func (s *State) Take(p *Pool, image string) *Hold {
 	return &Hold{pod}
 }
 
-// Held returns the Pod of a Hold as it was seen last. An event may update it at any time.
+// Held returns the Pod of a Hold as last seen. An event may update it at any time.
 func (v *View) Held(h *Hold) *corev1.Pod { return h.pod.object }
 
-// Return returns a Pod on which no write was tried. It is idle again if it can still be handed out.
+// Return returns a Pod on which no write was tried. The Pod is idle again if it can still be claimed.
 func (s *State) Return(h *Hold) {
 	h.pod.taken = false
 	if s.pods[h.pod.object.UID] == h.pod {
@@ -31,7 +32,7 @@ func (s *State) Return(h *Hold) {
 	}
 }
 
-// Fail returns a Pod on which a write failed. It is handed out after all others, until it has changed.
+// Fail returns a Pod on which a write failed. It is taken after all other Pods until it has changed.
 func (s *State) Fail(h *Hold) {
 	h.pod.failed = true
 	s.Return(h)
@@ -44,8 +45,8 @@ func (s *State) Settle(h *Hold, live *corev1.Pod) {
 	s.Fail(h)
 }
 
-// Spoil releases the Hold of a Pod that another writer has changed. live is its state now, nil if unknown. A Pod that still looks
-// claimable is not idle until it has changed: a claim would fail on it over and over.
+// Spoil releases the Hold of a Pod that another writer has changed. live is its current state, or nil if unknown. A Pod that still looks
+// claimable is not idle until it has changed, because claims would fail on it repeatedly.
 func (s *State) Spoil(h *Hold, seen, live *corev1.Pod) {
 	h.pod.spoilt = versionOf(seen)
 	if live == nil {

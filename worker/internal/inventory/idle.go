@@ -10,8 +10,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// offer makes a Pod idle if it can be handed out. A Pod of which a newer version was seen waits until that version is seen again:
-// it may look idle because etcd was restored from a backup, and be the Pod that was handed out last (I1).
+// offer makes a Pod idle if it can be claimed. A Pod of which a newer version was seen waits until that version is seen again: it may look
+// idle because etcd was restored from a backup, and may be the Pod that was claimed last (I1).
 func (s *State) offer(p *Pod) {
 	if p.taken || p.place.queued() || p.version == p.spoilt || !p.Current() {
 		return
@@ -26,7 +26,7 @@ func (s *State) offer(p *Pod) {
 	}
 }
 
-// withdraw removes a Pod from the idle ones.
+// withdraw removes a Pod from the idle queue.
 func (s *State) withdraw(p *Pod) {
 	if p.place.queued() {
 		p.pool.idle.remove(p)
@@ -34,9 +34,9 @@ func (s *State) withdraw(p *Pod) {
 	}
 }
 
-// idleQueue holds the Pods of a pool that can be handed out, also by the image that they run. The Pod that came last is handed
-// out first. So a pool's surplus Pods stay idle, and the autoscaler, which marks Pods that are idle for long, finds them. A Pod
-// on which a claim was not written is the last choice.
+// idleQueue holds the claimable Pods of a pool, indexed also by the image that they run. The Pod that came last is taken first. A pool's
+// surplus Pods therefore stay idle, and the autoscaler, which marks Pods that are idle for long, finds them. A Pod on which a claim's write
+// failed is the last choice.
 type idleQueue struct {
 	all     list.List // of *Pod
 	byImage map[string]*list.List
@@ -78,7 +78,7 @@ func (q *idleQueue) remove(p *Pod) {
 	p.place = place{}
 }
 
-// pop takes, if possible, a Pod that already runs the image, because that claim costs no restart; else one whose node has pulled it.
+// pop takes a Pod that already runs the image, because that claim costs no restart; else one whose node has pulled the image; else any.
 func (q *idleQueue) pop(image string, hasPulled func(p *Pod, image string) bool) *Pod {
 	from := &q.all
 	if same := q.byImage[image]; same != nil {

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// maxImages bounds the images that are remembered of a node.
+	// maxImages bounds the remembered images of a node.
 	maxImages = 32
-	// maxLook bounds how many idle Pods are looked at for one whose node has an image.
+	// maxLook bounds how many idle Pods are checked for one whose node has an image.
 	maxLook = 64
 )
 
-// note remembers that a sandbox runs its image on its node: the node has pulled it.
+// note remembers that a sandbox runs its image on its node, which has therefore pulled it.
 func (s *State) note(p *Pod) {
 	image := p.object.Spec.Containers[0].Image
 	if p.id == "" || p.object.Spec.NodeName == "" || !sandbox.Runs(p.object, image) {
@@ -29,7 +29,7 @@ func (s *State) note(p *Pod) {
 	n.images = n.images[max(0, len(n.images)-maxImages):]
 }
 
-// hasPulled reports whether a Pod's node has pulled an image, as far as that is remembered. A kubelet may have deleted it since.
+// hasPulled reports whether a Pod's node is remembered to have pulled an image. Its kubelet may have deleted the image since.
 func (s *State) hasPulled(p *Pod, image string) bool {
 	n := s.nodes[p.object.Spec.NodeName]
 	return n != nil && slices.Contains(n.images, image)

@@ -28,10 +28,10 @@ type Lease interface{ Held() bool }
 type Options struct {
 	ClusterID string
 	Client    *Client
-	// Namespaces are those whose Pods are served; empty: all.
+	// Namespaces are those whose Pods are served; empty means all.
 	Namespaces []string
 	Lease      Lease
-	Time       *apitime.Clock // for times that are written
+	Time       *apitime.Clock // for written times
 	Clock      clock.Clock    // for deadlines
 	Log        logr.Logger
 }
@@ -39,8 +39,8 @@ type Options struct {
 // Inventory has a State and its lock. Its methods are safe for concurrent use.
 type Inventory struct {
 	opts    Options
-	armed   chan struct{} // closed once an incarnation is set
-	setBack chan struct{} // closed when etcd is older than what was seen
+	armed   chan struct{} // closed when an incarnation is set
+	setBack chan struct{} // closed when etcd is older than the newest version seen
 
 	mu        sync.Mutex
 	state     State
@@ -49,13 +49,13 @@ type Inventory struct {
 	synced    []func() bool
 }
 
-// Observer gets what an Update has changed, before the lock is released. Any of its functions may be nil. None blocks.
+// Observer receives the changes of an Update before the lock is released. Any of its functions may be nil. None may block.
 type Observer struct {
 	// Pod is called with each Change.
 	Pod func(*State, Change)
 	// Pool is called with each pool that was touched: its spec, its idle Pods or its queue have changed.
 	Pool func(*State, *Pool)
-	// Led is called when this process begins to lead, before every sandbox is reported again as seen; Retired when it no longer
+	// Led is called when this process begins to lead, before every sandbox is reported again as Seen. Retired is called when it no longer
 	// leads.
 	Led, Retired func(*State)
 	// Run runs, without the lock, while this process leads.
@@ -81,7 +81,7 @@ func (i *Inventory) ClusterID() string { return i.opts.ClusterID }
 // Client returns the client of the API server.
 func (i *Inventory) Client() *Client { return i.opts.Client }
 
-// Time returns the API server's clock, for times that are written.
+// Time returns the API server's clock, for written times.
 func (i *Inventory) Time() *apitime.Clock { return i.opts.Time }
 
 // Clock returns this process's own clock, for deadlines.
@@ -90,7 +90,7 @@ func (i *Inventory) Clock() clock.Clock { return i.opts.Clock }
 // LeaseHeld reports whether no other process can lead yet.
 func (i *Inventory) LeaseHeld() bool { return i.opts.Lease.Held() }
 
-// Update calls f with the lock held, then the observers with what f has changed, and announces that after the lock is released.
+// Update calls f with the lock held, then passes f's changes to the observers. It notifies listeners after the lock is released.
 func (i *Inventory) Update(f func(*State)) {
 	for _, tell := range i.update(f) {
 		tell()
@@ -104,7 +104,7 @@ func (i *Inventory) update(f func(*State)) (after []func()) {
 	return i.state.tell(i.observers, i.onChange)
 }
 
-// View calls f with the lock held. f changes nothing.
+// View calls f with the lock held. f must not modify the state.
 func (i *Inventory) View(f func(*View)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -118,7 +118,8 @@ func (i *Inventory) Observe(o Observer) {
 	i.observers = append(i.observers, o)
 }
 
-// OnChange calls f, without the lock, whenever the numbers of a pool have changed. f does not block. Call OnChange before Watch.
+// OnChange registers f, which is called without the lock when the numbers of a pool have changed, and must not block. Call OnChange before
+// Watch.
 func (i *Inventory) OnChange(f func(pool types.NamespacedName)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -172,7 +173,7 @@ func handlers[T any](i *Inventory, seen, gone func(*State, T)) toolscache.Resour
 	}
 }
 
-// envHandlers passes on what Envs allow. Their status, which changes all the time, does not take the lock.
+// envHandlers passes on what Envs allow. Changes of their status, which are frequent, do not take the lock.
 func envHandlers(i *Inventory) toolscache.ResourceEventHandlerFuncs {
 	h := handlers(i, (*State).SetEnv, (*State).RemoveEnv)
 	all := h.UpdateFunc
@@ -186,11 +187,11 @@ func envHandlers(i *Inventory) toolscache.ResourceEventHandlerFuncs {
 	return h
 }
 
-// Guarded is a value that the inventory's lock guards as well: only a State or a View opens it.
+// Guarded is a value that the inventory's lock guards. It is accessible only with a State or a View.
 type Guarded[T any] struct{ value T }
 
 // Guard returns a guarded value.
 func Guard[T any](value T) Guarded[T] { return Guarded[T]{value} }
 
-// In returns the value. It must not be kept for longer than the State or View.
+// In returns the value, which must not be used after the State or View.
 func (g *Guarded[T]) In(*View) *T { return &g.value }

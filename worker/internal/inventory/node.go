@@ -13,7 +13,7 @@ import (
 type node struct {
 	object *corev1.Node
 	pods   map[types.UID]*Pod
-	images []string // that sandboxes have run on it, the newest last
+	images []string // of sandboxes that ran on it, the newest last
 }
 
 // SetNode adds or updates a Node.
@@ -22,7 +22,7 @@ func (s *State) SetNode(object *corev1.Node) { s.setNode(object.Name, object) }
 // RemoveNode removes a Node that no longer exists.
 func (s *State) RemoveNode(object *corev1.Node) { s.setNode(object.Name, nil) }
 
-// setNode places the Pods of a node again when its readiness to serve has changed. Most events do not change that.
+// setNode places the Pods of a node again if its readiness to serve has changed. Most events do not change it.
 func (s *State) setNode(name string, object *corev1.Node) {
 	n := s.nodeAt(name)
 	same := sandbox.NodeServes(n.object) == sandbox.NodeServes(object)

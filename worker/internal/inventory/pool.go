@@ -16,9 +16,9 @@ import (
 // Pool is the part of a SandboxPool that claims need.
 type Pool struct {
 	key     types.NamespacedName
-	object  *v1alpha1.SandboxPool // the informer's: do not change it; nil when the pool does not exist
+	object  *v1alpha1.SandboxPool // shared with the informer, must not be modified; nil if the pool does not exist
 	closing bool                  // being deleted
-	env     types.NamespacedName  // to which it belongs
+	env     types.NamespacedName  // that the pool belongs to
 	texts   allowed.Texts
 	allowed allowed.Lists // that texts say
 	pods    int
@@ -28,7 +28,7 @@ type Pool struct {
 // Key returns the pool's name.
 func (p *Pool) Key() types.NamespacedName { return p.key }
 
-// Spec is shared: do not change it. It is nil when the pool does not exist.
+// Spec returns the pool's spec, or nil if the pool does not exist. It is shared and must not be modified.
 func (p *Pool) Spec() *v1alpha1.SandboxPoolSpec {
 	if p.object == nil {
 		return nil
@@ -36,7 +36,7 @@ func (p *Pool) Spec() *v1alpha1.SandboxPoolSpec {
 	return &p.object.Spec
 }
 
-// Object is shared: do not change it. It is nil when the pool does not exist.
+// Object returns the pool, or nil if it does not exist. It is shared and must not be modified.
 func (p *Pool) Object() *v1alpha1.SandboxPool { return p.object }
 
 // Closing reports whether the pool is being deleted, or is gone.
@@ -45,7 +45,7 @@ func (p *Pool) Closing() bool { return p.closing }
 // Empty reports whether the pool has no Pods and wants none.
 func (p *Pool) Empty() bool { return p.pods == 0 && p.object != nil && p.object.Spec.Replicas == 0 }
 
-// Idle returns how many of its Pods can be handed out now.
+// Idle returns how many of its Pods can be claimed now.
 func (p *Pool) Idle() int { return p.idle.len() }
 
 // Runtimes returns the runtimes of the pool's sandboxes.
@@ -56,7 +56,7 @@ func (p *Pool) Runtimes() []v1alpha1.SandboxRuntimeSpec {
 	return p.object.Spec.Runtimes
 }
 
-// Pool returns the pool of a name; nil for an unknown one.
+// Pool returns the pool of a name, or nil for an unknown one.
 func (v *View) Pool(key types.NamespacedName) *Pool { return v.pools[key] }
 
 // PoolNames lists the pools of a namespace, for an error message.
@@ -101,8 +101,8 @@ func (s *State) RemoveEnv(object *v1alpha1.SandboxEnv) {
 	delete(s.envs, types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
 }
 
-// Allowed returns what callers may choose for the sandboxes of a pool: what the pool allows, which has it from its template, and
-// what its Env allows now.
+// Allowed returns what callers may choose for the sandboxes of a pool: what the pool allows, which comes from its template, and what its
+// Env allows now.
 func (v *View) Allowed(p *Pool) allowed.Lists { return p.allowed.And(v.envs[p.env]) }
 
 // RemovePool removes a pool that no longer exists.

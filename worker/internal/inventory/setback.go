@@ -14,27 +14,26 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// ErrSetBack reports an etcd that was restored from a backup under a running worker. The index of this process describes another
-// state: a Pod that looks idle may have been handed out in the time that was lost (I1).
+// ErrSetBack means that etcd was restored from a backup under a running worker. The index of this process describes another state: a Pod
+// that looks idle may have been claimed in the time that was lost (I1).
 var ErrSetBack = errors.New("etcd is older than what this worker has seen: it was restored from a backup")
 
 const (
-	// lookEvery is the interval at which Pods are compared with the index, lookHurry the same while the API server does not
-	// respond: after a restart it may have another etcd behind it.
+	// lookEvery is the interval at which Pods are compared with the index. lookHurry is the interval while the API server does not respond: it
+	// may come back with another etcd.
 	lookEvery = time.Second
 	lookHurry = 100 * time.Millisecond
-	// lagPatience is how far events may lag behind before they are checked: much longer than watches usually take, much less than
-	// lagLimit.
+	// lagPatience is how long events may lag before they are checked: much longer than watches usually take, much less than lagLimit.
 	lagPatience = 2 * time.Second
-	// lagReads bounds the live reads of one look. After a restore the first of them shows it.
+	// lagReads bounds the live reads of one comparison. After a restore, the first of them shows it.
 	lagReads = 10
 )
 
-// trail is what shows that etcd was restored from a backup.
+// trail is the state that shows whether etcd was restored from a backup.
 type trail struct {
 	newest  uint64                  // the highest resourceVersion seen
 	latest  *Pod                    // the Pod that changed last, unless it is gone
-	lagging map[types.UID]time.Time // since when a view of these Pods is older than another; each is in pods
+	lagging map[types.UID]time.Time // when a view of these Pods was first older than another; each is in pods
 }
 
 // sight is a Pod with the highest version seen of it so far.
@@ -43,12 +42,12 @@ type sight struct {
 	top uint64
 }
 
-// SetBack is closed once it is known that etcd was restored from a backup. From then on nothing is served.
+// SetBack returns a channel that is closed when it is known that etcd was restored from a backup. From then on nothing is served.
 //
-// A cluster's revision alone shows that only for a short time: other writers raise it past where it was. Nor do informers show
-// it: once the revision is past, their watches continue as if nothing had happened. So single Pods are read, which stay as they
-// were before until they are written: above all the Pod that changed last, because a restore always loses that change. The
-// versions of this worker's own writes are compared as well, and NewestSeen is a floor for other reads of etcd.
+// A cluster's revision shows a restore only for a short time, because other writers raise it past the old one. Informers do not show it
+// either: when the revision is past the old one, their watches continue as if nothing had happened. Therefore single Pods are read, which
+// stay as they were before until they are written. The most important one is the Pod that changed last, because a restore always loses that
+// change. The versions of this worker's own writes are compared as well, and NewestSeen is a floor for other reads of etcd.
 func (i *Inventory) SetBack() <-chan struct{} { return i.setBack }
 
 // NewestSeen returns the highest resourceVersion that this process has seen on a Pod. No later live read is below it.
@@ -66,7 +65,7 @@ func (i *Inventory) wasSetBack() bool {
 	}
 }
 
-// FoundSetBack ends serving.
+// FoundSetBack stops serving.
 func (s *State) FoundSetBack() {
 	if !s.inventory.wasSetBack() {
 		close(s.inventory.setBack)
@@ -74,8 +73,8 @@ func (s *State) FoundSetBack() {
 	s.leading = nil
 }
 
-// IsSetBack reports whether a write got a version that was exceeded before it was sent. If so, serving ends, and the sandbox is
-// disowned: its Pod may belong to another tenant from the time that etcd has lost.
+// IsSetBack reports whether a write got a version that was exceeded before it was sent. If so, it stops serving and disowns the sandbox,
+// whose Pod may belong to another tenant from the time that etcd has lost.
 func (i *Inventory) IsSetBack(before uint64, id string, written *corev1.Pod) bool {
 	if written == nil || versionOf(written) == 0 || versionOf(written) > before {
 		return false
@@ -88,7 +87,7 @@ func (i *Inventory) IsSetBack(before uint64, id string, written *corev1.Pod) boo
 	return true
 }
 
-// lastChanged returns the Pod that changed last; fresh unless more was seen of the Pod that was written.
+// lastChanged returns the Pod that changed last. fresh is false if a newer version of the written Pod was seen.
 func (v *View) lastChanged(written *corev1.Pod) (last sight, fresh bool) {
 	if p := v.pods[written.UID]; p != nil && versionOf(written) < p.top {
 		return sight{}, false
@@ -120,8 +119,8 @@ func (i *Inventory) watchPods(ctx context.Context) {
 	}
 }
 
-// toLookAt returns the Pod that changed last, and those whose events lag. A live read is compared with what was seen before it
-// was sent, because the Pod may change meanwhile.
+// toLookAt returns the Pod that changed last, and those whose events lag. The live reads are compared with the versions seen before,
+// because the Pods may change meanwhile.
 func (v *View) toLookAt() []sight {
 	now := v.clock.Now()
 	var out []sight
@@ -136,7 +135,7 @@ func (v *View) toLookAt() []sight {
 	return out
 }
 
-// latestPod returns the Pod that changed last, of those that exist.
+// latestPod returns the existing Pod that changed last.
 func (v *View) latestPod() *Pod {
 	if p := v.latest; p != nil && !p.missing && v.pods[p.object.UID] == p {
 		return p
@@ -150,8 +149,8 @@ func (v *View) latestPod() *Pod {
 	return v.latest
 }
 
-// lookedAt takes the live state of a Pod, nil when it is gone. A live read that is older than what was seen comes from an etcd
-// that was restored. The last event of a Pod that is gone may still be on its way.
+// lookedAt handles the live state of a Pod, which is nil if the Pod is gone. A live read that is older than the highest version seen before
+// comes from a restored etcd. The last event of a Pod that is gone may still arrive.
 func (i *Inventory) lookedAt(seen sight, live *corev1.Pod) {
 	i.Update(func(s *State) {
 		delete(s.lagging, seen.pod.UID)

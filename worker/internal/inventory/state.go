@@ -21,7 +21,7 @@ import (
 const (
 	// lagLimit bounds how long events older than a live read are ignored.
 	lagLimit = 30 * time.Second
-	// Bounds of the memory of disowned sandboxes.
+	// These bound the memory of disowned sandboxes.
 	disownedMemory = 10 * time.Minute
 	maxDisowned    = 100_000
 )
@@ -40,7 +40,7 @@ type View struct {
 	disowned *memory.Map[struct{}]
 }
 
-// State is the index over Pods. It does no locking: only Update gives access to it.
+// State is the index over Pods. It does no locking itself: only Update gives access to it.
 type State struct {
 	View
 	inventory *Inventory
@@ -67,36 +67,36 @@ type Pod struct {
 	version uint64
 	pool    *Pool
 	place   place
-	taken   bool   // a claim has it
-	failed  bool   // the last claim of it was not written
+	taken   bool   // a claim holds it
+	failed  bool   // the last claim's write on it failed
 	id      string // of its sandbox
 	keyHash string // of its claim key
 	// spoilt is the version at which a claim failed on the Pod although it looked claimable.
 	spoilt uint64
 
-	// Events below floor are older than a live read of this Pod.
+	// Events with a version below floor are older than a live read of this Pod.
 	floor      uint64
 	floorUntil time.Time
 	top        uint64 // the highest version seen of it
 	missing    bool   // a live read did not find it
-	// released is the end that this process deletes the Pod for, as it is at version releasedAt; nil for none.
+	// released is the termination for which this process deletes the Pod at version releasedAt, or nil.
 	released   *sandbox.Termination
 	releasedAt uint64
 
-	// Ending counts the writes under way that end its sandbox, Executing the commands that the API server may run in it.
+	// Ending counts the writes under way that end its sandbox. Executing counts the commands that the API server may run in it.
 	Ending, Executing int
 }
 
-// Object returns the Pod as it was seen last. It is shared: do not change it.
+// Object returns the Pod as last seen. It is shared and must not be modified.
 func (p *Pod) Object() *corev1.Pod { return p.object }
 
 // Pool returns the pool of the Pod.
 func (p *Pod) Pool() *Pool { return p.pool }
 
-// Sandbox returns the id of the sandbox on the Pod; empty for none.
+// Sandbox returns the id of the sandbox on the Pod, or "".
 func (p *Pod) Sandbox() string { return p.id }
 
-// KeyHash returns the hash of the sandbox's claim key; empty for none.
+// KeyHash returns the hash of the sandbox's claim key, or "".
 func (p *Pod) KeyHash() string { return p.keyHash }
 
 // Live reports whether a sandbox on the Pod can be used, or will be.
@@ -104,7 +104,7 @@ func (p *Pod) Live() bool {
 	return sandbox.PhaseOf(p.object).Live() && (p.released == nil || p.object.DeletionTimestamp == nil)
 }
 
-// Released returns the end that this process deletes the Pod for, where the Pod does not show one; nil for none.
+// Released returns the termination for which this process deletes the Pod, or nil if there is none or the Pod shows one itself.
 func (p *Pod) Released() *sandbox.Termination {
 	if p.released == nil || sandbox.HasEnd(p.object) {
 		return nil
@@ -112,19 +112,19 @@ func (p *Pod) Released() *sandbox.Termination {
 	return p.released
 }
 
-// Current reports whether the Pod is shown in the newest version that was seen of it.
+// Current reports whether Object is the newest version of the Pod that was seen.
 func (p *Pod) Current() bool { return p.version >= p.top }
 
-// Change is what changed about a Pod.
+// Change is a change of a Pod.
 type Change struct {
 	Kind ChangeKind
 	Pod  *Pod
-	// Sandbox is the id that was on the Pod before, and Before the Pod as it was then; nil for a new Pod.
+	// Sandbox is the id that was on the Pod before. Before is the Pod before the change, or nil for a new Pod.
 	Sandbox string
 	Before  *corev1.Pod
-	// View is what was seen; nil for a Pod that is gone.
+	// View is the Pod as seen now, or nil if it is gone.
 	View *corev1.Pod
-	// Lost: the newest version of the Pod no longer shows the sandbox.
+	// Lost means that the newest version of the Pod no longer shows the sandbox.
 	Lost bool
 }
 
@@ -135,17 +135,17 @@ type ChangeKind string
 const (
 	Seen ChangeKind = "Seen"
 	Gone ChangeKind = "Gone"
-	// Unpooled: the Pod of a sandbox has lost both its pool's label and its owner. The State still shows it as it was before.
+	// Unpooled: the Pod of a sandbox has lost both its pool's label and its owner. The State still shows it as before.
 	Unpooled ChangeKind = "Unpooled"
 )
 
-// SeeEvent takes a view of a Pod from an informer.
+// SeeEvent handles a view of a Pod from an informer.
 func (s *State) SeeEvent(pod *corev1.Pod) { s.see(pod, time.Time{}) }
 
-// SeeLive takes a view of a Pod from a live read or a write: events may lag behind it.
+// SeeLive handles a view of a Pod from a live read or a write. Events may lag behind it.
 func (s *State) SeeLive(pod *corev1.Pod) { s.see(pod, s.clock.Now().Add(lagLimit)) }
 
-// see takes a view of a Pod, and ignores older events until floorUntil.
+// see updates the index with a view of a Pod. It ignores events that are older than a live view, until floorUntil.
 func (s *State) see(pod *corev1.Pod, floorUntil time.Time) {
 	live := !floorUntil.IsZero()
 	p := s.pods[pod.UID]
@@ -173,7 +173,7 @@ func (s *State) see(pod *corev1.Pod, floorUntil time.Time) {
 	s.unplace(p)
 	p.object, p.version, p.failed = pod, version, false
 	if version > p.releasedAt && pod.DeletionTimestamp == nil {
-		p.released = nil // the deletion has lost to another write
+		p.released = nil // another write won over the deletion
 	}
 	s.place(p)
 	change.Lost = change.Sandbox != "" && p.id != change.Sandbox && version >= p.top
@@ -183,7 +183,7 @@ func (s *State) see(pod *corev1.Pod, floorUntil time.Time) {
 	}
 }
 
-// place adds a Pod to every index but pods, and counts it. What it counts, unplace takes back.
+// place adds a Pod to every index but pods, and counts it. unplace reverts it.
 func (s *State) place(p *Pod) {
 	p.pool = s.poolAt(sandbox.PoolOf(p.object))
 	p.pool.pods++
@@ -202,7 +202,7 @@ func (s *State) place(p *Pod) {
 	s.offer(p)
 }
 
-// unplace takes back all that place does.
+// unplace reverts place.
 func (s *State) unplace(p *Pod) {
 	if p.object == nil {
 		return
@@ -239,22 +239,22 @@ func (s *State) Forget(pod *corev1.Pod) {
 	s.sweepPool(p.pool)
 }
 
-// Disown remembers for ten minutes a sandbox that was returned to no caller, and will not be. It may yet appear.
+// Disown remembers for ten minutes that no caller gets a sandbox, which may still appear.
 func (s *State) Disown(id string) { s.disowned.Put(s.clock.Now(), id, struct{}{}) }
 
-// Disowned reports whether a sandbox is returned to no caller.
+// Disowned reports whether a sandbox was disowned, so that no caller gets it.
 func (v *View) Disowned(id string) bool {
 	_, ok := v.disowned.Get(v.clock.Now(), id)
 	return ok
 }
 
-// Sandbox returns the Pod that carries a sandbox; nil for none.
+// Sandbox returns the Pod that carries a sandbox, or nil.
 func (v *View) Sandbox(id string) *Pod { return v.byID[id] }
 
-// Sandboxes returns the Pods that carry sandboxes, by sandbox id. Do not change the map.
+// Sandboxes returns the Pods that carry sandboxes, by sandbox id. The map must not be modified.
 func (v *View) Sandboxes() map[string]*Pod { return v.byID }
 
-// Pod returns the Pod of a UID; nil for an unknown one.
+// Pod returns the Pod with a UID, or nil for an unknown one.
 func (v *View) Pod(uid types.UID) *Pod { return v.pods[uid] }
 
 // WithKey returns the Pods that carry a claim key.
@@ -263,7 +263,7 @@ func (v *View) WithKey(hash string) []*Pod { return v.byKey[hash] }
 // KeyHashes returns the hashes of all claim keys on Pods.
 func (v *View) KeyHashes() iter.Seq[string] { return maps.Keys(v.byKey) }
 
-// Holder returns the Pod that stays, of those that carry a claim key; nil for none.
+// Holder returns the Pod that holds a claim key, or nil. If several Pods carry the key, the others end.
 func (v *View) Holder(hash string) *Pod {
 	var best *Pod
 	var bestClaim sandbox.Claim
@@ -278,10 +278,10 @@ func (v *View) Holder(hash string) *Pod {
 	return best
 }
 
-// After calls f once the lock is released.
+// After calls f when the lock has been released.
 func (s *State) After(f func()) { s.after = append(s.after, f) }
 
-// tell passes the changes to the observers, and returns what to call after the lock is released.
+// tell passes the changes to the observers. It returns the functions to call after the lock is released.
 func (s *State) tell(observers []Observer, listeners []func(types.NamespacedName)) []func() {
 	for len(s.changes) > 0 {
 		changes := s.changes
@@ -312,7 +312,7 @@ func (s *State) tell(observers []Observer, listeners []func(types.NamespacedName
 	return after
 }
 
-// compare notes whether a view of a Pod lags behind an earlier one.
+// compare records whether a view of a Pod lags behind an earlier one.
 func (s *State) compare(p *Pod, pod *corev1.Pod, version uint64, now time.Time) {
 	s.newest = max(s.newest, version)
 	_, known := s.lagging[pod.UID]

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// lastPatience is how long work under way may continue once serving has ended.
+	// lastPatience is how long work under way may continue after serving has ended.
 	lastPatience = 5 * time.Second
-	// leasePoll is the pause between two looks whether a lapsed lease is held again.
+	// leasePoll is the interval at which a lapsed lease is checked.
 	leasePoll = 200 * time.Millisecond
 )
 
@@ -28,29 +28,29 @@ type term struct {
 	lasting      context.Context // set while serving, and a while longer
 	complete     bool            // the index has been complete once
 	lookingAgain bool            // see LookAgain
-	running      int             // pieces of work under way
-	drained      chan struct{}   // closed when none is left; nil: nothing waits for that
+	running      int             // jobs under way
+	drained      chan struct{}   // closed when no job is left; nil if nothing waits for that
 }
 
 // Serving reports whether this process serves claims now.
 func (t *term) Serving() bool { return t.leading != nil && t.lease.Held() }
 
-// Leading returns the context of the term; nil while this process does not lead, or must stop serving.
+// Leading returns the context of the term, or nil if this process does not lead or must stop serving.
 func (t *term) Leading() context.Context { return t.leading }
 
-// Lasts reports whether work may still begin: also for a while after the term.
+// Lasts reports whether work may still begin: during the term and for a while after it.
 func (t *term) Lasts() bool { return t.lasting != nil }
 
-// Complete reports whether the index has been complete once.
+// Complete reports whether the index was ever complete.
 func (t *term) Complete() bool { return t.complete }
 
-// Incarnation returns the number that claims are written with.
+// Incarnation returns the number that claims write on Pods.
 func (t *term) Incarnation() uint64 { return t.incarnation }
 
 // NeedLeaderElection makes the manager call Start on the leader only.
 func (i *Inventory) NeedLeaderElection() bool { return true }
 
-// SetIncarnation sets the number that claims are written with. The first call lets the worker serve.
+// SetIncarnation sets the number that claims write on Pods. The first call lets the worker serve.
 func (i *Inventory) SetIncarnation(n uint64) {
 	i.Update(func(s *State) {
 		s.incarnation = n
@@ -62,12 +62,12 @@ func (i *Inventory) SetIncarnation(n uint64) {
 	})
 }
 
-// Start serves until ctx ends. First it waits for an incarnation and for the informers. Then it lists live what an earlier leader
-// may have written, because the informers can lag behind that. When etcd was restored from a backup it stops serving, and returns
-// ErrSetBack in the end.
+// Start serves until ctx ends. First it waits for an incarnation and for the informers. Then it lists live the Pods that an earlier leader
+// may have written, because the informers can lag. If etcd was restored from a backup, Start stops serving, and returns ErrSetBack in the
+// end.
 func (i *Inventory) Start(ctx context.Context) error {
 	if err := i.ready(ctx); err != nil {
-		return nil // ctx ended: not being leader any more is no failure
+		return nil // ctx ended; losing the leadership is no failure
 	}
 	pods, err := i.listClaimed(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (i *Inventory) Start(ctx context.Context) error {
 	return nil
 }
 
-// ready waits for all that serving needs.
+// ready waits for everything that serving needs.
 func (i *Inventory) ready(ctx context.Context) error {
 	select {
 	case <-i.armed:
@@ -137,7 +137,7 @@ func (i *Inventory) listClaimed(ctx context.Context) ([]corev1.Pod, error) {
 	}
 }
 
-// lead adds the listed Pods before anything is served.
+// lead adds the listed Pods before the worker serves.
 func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 	i.Update(func(s *State) {
 		for n := range claimed {
@@ -155,14 +155,14 @@ func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 	})
 }
 
-// seeAll has the observers look at each sandbox as if it had changed.
+// seeAll reports each sandbox to the observers as if it had changed.
 func (s *State) seeAll() {
 	for _, p := range s.byID {
 		s.changes = append(s.changes, Change{Kind: Seen, Pod: p, Sandbox: p.id, Before: p.object, View: p.object})
 	}
 }
 
-// AwaitLease waits until the lease is held, at most for limit and until ctx ends, and reports whether it is held.
+// AwaitLease waits until the lease is held, limit has passed or ctx ends. It reports whether the lease is held.
 func (i *Inventory) AwaitLease(ctx context.Context, limit time.Duration) bool {
 	for waited := time.Duration(0); !i.LeaseHeld(); waited += leasePoll {
 		if waited >= limit || wallclock.Sleep(ctx, i.opts.Clock, leasePoll) != nil {
@@ -172,8 +172,8 @@ func (i *Inventory) AwaitLease(ctx context.Context, limit time.Duration) bool {
 	return true
 }
 
-// LookAgain has the observers look at all sandboxes once the lapsed lease is held again. An observer that does nothing without the lease
-// calls it; because no other event may come. If another process leads instead, the term ends, and that process looks at all of them.
+// LookAgain reports all sandboxes to the observers again when the lapsed lease is held. An observer that does nothing without the lease
+// calls it, because no other event may come. If another process leads instead, the term ends, and that process checks all sandboxes.
 func (s *State) LookAgain() {
 	ctx := s.leading
 	if ctx == nil || s.lookingAgain {
@@ -186,14 +186,14 @@ func (s *State) LookAgain() {
 		i.Update(func(s *State) {
 			s.lookingAgain = false
 			if ctx.Err() == nil {
-				s.seeAll() // the lease may have lapsed again; then an observer asks again
+				s.seeAll() // if the lease has lapsed again, an observer calls LookAgain
 			}
 		})
 	})
 }
 
-// Suspend refuses all new calls for the rest of this term. Claims that wait end with their context. Writes under way complete,
-// and sandboxes that no caller has are still ended, because the lease is released only after that.
+// Suspend refuses all new calls for the rest of this term. Waiting claims end with their context. Writes under way complete, and sandboxes
+// that no caller has are still ended, because the lease is released only after that.
 func (i *Inventory) Suspend() {
 	i.Update(func(s *State) {
 		s.leading = nil
@@ -211,14 +211,14 @@ func (i *Inventory) Serving() (serving bool) {
 	return serving
 }
 
-// Go starts work that outlives a call, and for a while the end of the term. After that it starts nothing.
+// Go starts work that outlives a call, until a while after the end of the term. After that it starts nothing.
 func (s *State) Go(work func(ctx context.Context)) {
 	if ctx := s.lasting; ctx != nil {
 		s.Begin(func() { work(ctx) })
 	}
 }
 
-// Begin makes the end of the term wait for work.
+// Begin runs work in a goroutine that the end of the term waits for.
 func (s *State) Begin(work func()) {
 	s.running++
 	go func() {
@@ -234,7 +234,7 @@ func (s *State) finished() {
 	}
 }
 
-// drain waits until no work is under way; work that ends may start more. From then on none starts.
+// drain waits until no work is under way, including work that other work starts. After that no work starts.
 func (i *Inventory) drain() {
 	for {
 		var drained chan struct{}

@@ -14,15 +14,16 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Write writes a patch on a sandbox's Pod once, and updates the index with the result.
+// Write sends a patch of a sandbox's Pod once, and updates the index with the result.
 func (i *Inventory) Write(ctx context.Context, id string, pod *corev1.Pod, patch []byte, subresource ...string) (Result, error) {
 	return i.write(ctx, id, pod, func(ctx context.Context) (*corev1.Pod, error) {
 		return i.opts.Client.Patch(ctx, pod, patch, subresource...)
 	})
 }
 
-// Delete deletes a sandbox's Pod once, if it is as it was seen, and updates the index with the result. end is why: the Pod does not show
-// it, so the index remembers it until the Pod is gone, or is seen to have changed so that the deletion cannot take effect any more.
+// Delete deletes a sandbox's Pod once, if it has not changed since it was read, and updates the index with the result. The Pod does not
+// show end, the reason. The index therefore remembers it until the Pod is gone, or until it has changed so that the deletion cannot take
+// effect.
 func (i *Inventory) Delete(ctx context.Context, id string, pod *corev1.Pod, end sandbox.Termination) (Result, error) {
 	i.Update(func(s *State) {
 		p := s.pods[pod.UID]
@@ -85,7 +86,7 @@ func (i *Inventory) Reread(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// StartWrite begins the span of a write that hands out or ends a sandbox, its retries included.
+// StartWrite begins the span of a write that claims a Pod or ends a sandbox, including its retries.
 func StartWrite(ctx context.Context, pod *corev1.Pod, id string) (writing context.Context, end func(Result)) {
 	writing, span := telemetry.Start(ctx, "pod write")
 	return writing, func(got Result) { endWrite(span, pod, id, got) }
@@ -102,9 +103,9 @@ func endWrite(span trace.Span, pod *corev1.Pod, id string, got Result) {
 	span.End()
 }
 
-// changedNothing reports whether a write that got no new version found everything as it wants it: the same timeout given twice,
-// activity twice within a second, a retry of a write whose response was lost. Its version is then the Pod's own, which is not
-// below what was seen of that Pod; and the Pod that changed last is unchanged.
+// changedNothing reports whether a write got no new version because it changed nothing: the same timeout set twice, activity twice within a
+// second, or a retry of a write whose response was lost. Then its version is the Pod's own, which is not below the highest one seen of that
+// Pod, and the Pod that changed last is unchanged.
 func (i *Inventory) changedNothing(ctx context.Context, written *corev1.Pod) (bool, error) {
 	var last sight
 	var fresh bool
