@@ -19,13 +19,13 @@ import (
 const (
 	copyBatch = 256
 	copyBytes = 512 << 10
-	// maxPeers bounds the number of other files for which the read position is kept. Every Pod of the worker has a new file.
+	// maxPeers bounds the number of other files whose read position is kept. Every Pod of the worker has a new file.
 	maxPeers = 64
 )
 
 var errNoRecord = errors.New("a replica sent a record of nothing")
 
-// loadFile reads the name of this file, or names it, and the read positions of other files.
+// loadFile reads the name of this file and the read positions of other files. It chooses a name if there is none.
 func (h *History) loadFile(ctx context.Context) error {
 	if h.file != "" {
 		return nil
@@ -51,12 +51,12 @@ func (h *History) loadFile(ctx context.Context) error {
 	if err != nil || len(known) <= maxPeers {
 		return err
 	}
-	clear(h.seen) // they are read again from the start, which adds nothing
+	clear(h.seen) // their logs are read again from the start, which adds no duplicates
 	_, err = s.Commit(ctx, store.Txn{Deletes: known})
 	return err
 }
 
-// upTo returns up to where another file's log was read.
+// upTo returns the position up to which another file's log was read.
 func (h *History) upTo(file string) uint64 {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -70,8 +70,8 @@ func (h *History) highestAndGrown() (last uint64, grown <-chan struct{}) {
 	return h.index.last, h.grown
 }
 
-// since returns what follows a number in the log, up to the size of one message, for a replica with another file. A number that
-// was never used is of a log that was lost: then it returns the whole log.
+// since returns the records after a number in the log, up to the size of one message, for a replica with another file. If the number was
+// never used, it belongs to a log that was lost, and since returns the whole log.
 func (h *History) since(ctx context.Context, number uint64, file string) (*federationv1.CopyRecords, error) {
 	notes, waits, last := h.notesSince(number)
 	out := &federationv1.CopyRecords{UpTo: last}
@@ -124,7 +124,7 @@ func (h *History) notesSince(number uint64) (notes []numbered, waits map[uint64]
 	return notes, waits, last
 }
 
-// take makes copies durable, together with the read position of the other file.
+// take stores copies durably, together with the read position of the other file.
 func (h *History) take(ctx context.Context, file string, records *federationv1.CopyRecords) error {
 	r := &request{from: file, upTo: records.GetUpTo()}
 	var sent []string
@@ -152,7 +152,7 @@ func (h *History) take(ctx context.Context, file string, records *federationv1.C
 	return nil
 }
 
-// unsentIDs returns the sandboxes whose record the hub has not stored, as far as this replica knows.
+// unsentIDs returns the sandboxes whose record the hub has not stored, to this replica's knowledge.
 func (h *History) unsentIDs() (ids []string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -162,7 +162,7 @@ func (h *History) unsentIDs() (ids []string) {
 	return ids
 }
 
-// sentOf returns those of some records that the hub has stored, as far as this replica knows.
+// sentOf returns those of the given sandboxes whose record the hub has stored, to this replica's knowledge.
 func (h *History) sentOf(ids []string) (sent []string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -54,13 +54,13 @@ type History struct {
 	mu      sync.RWMutex
 	index   index
 	file    string                                       // the name of the store's file
-	seen    map[string]uint64                            // by replica's file, up to where its log was read
+	seen    map[string]uint64                            // read position in each replica's log, by file
 	grown   chan struct{}                                // closed when there is a new record
-	confirm func(ctx context.Context, upTo uint64) error // copies; nil: there are none
-	tell    func(sent []string)                          // what the hub has stored, for the replicas with copies
+	confirm func(ctx context.Context, upTo uint64) error // waits for copies; nil if there are none
+	tell    func(sent []string)                          // tells the replicas with copies which records the hub has stored
 }
 
-// Open reads the store, and takes records until Close.
+// Open reads the store. The history accepts records until Close.
 func Open(ctx context.Context, opts Options) (*History, error) {
 	if opts.Store == nil || opts.Time == nil {
 		return nil, errors.New("history needs a store and the server's time")
@@ -96,17 +96,16 @@ func (h *History) Close() error {
 	return h.opts.Store.Close()
 }
 
-// Record is a sandbox that has ended, and the claim key that it had.
+// Record is a sandbox that has ended, and its claim key.
 type Record struct {
 	Sandbox *sandboxv1.Sandbox
-	KeyHash string // empty: its end is no claim key's
+	KeyHash string // empty if the record stands for no claim key
 	Attempt int32
-	Proof   string // the hub's, that it sent the attempt
-	ForHub  bool   // its key is the hub's, which must store the record
+	Proof   string // the hub's proof that it sent the attempt
+	ForHub  bool   // the hub's key; the hub must store the record
 }
 
-// Keep returns nil once the record is durable, here and on the replicas that follow. fresh is false for a sandbox that already
-// had one.
+// Keep returns nil when the record is durable here and on the replicas that follow. fresh is false if the sandbox already had a record.
 func (h *History) Keep(ctx context.Context, r Record) (fresh bool, err error) {
 	id := r.Sandbox.GetId()
 	if !h.Has(id) {
@@ -153,7 +152,7 @@ func (h *History) Len() int {
 	return len(h.index.numbers)
 }
 
-// Get returns the record of a sandbox; nil if there is none.
+// Get returns the record of a sandbox, or nil if there is none.
 func (h *History) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	if !h.Has(id) {
 		return nil, nil
@@ -188,7 +187,7 @@ type Key struct {
 	ForHub  bool
 }
 
-// ByKey returns the latest attempt of a claim key; false for a key that is unknown or expired.
+// ByKey returns the latest attempt of a claim key. It returns false if the key is unknown or expired.
 func (h *History) ByKey(hash string) (Key, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -219,7 +218,7 @@ func (h *History) Unsent() int {
 	return len(h.index.unsent)
 }
 
-// ToSend returns up to most records that the hub has not stored yet, oldest first, and the number to acknowledge them by.
+// ToSend returns the oldest records that the hub has not stored yet, at most the given number, and the number that acknowledges them.
 func (h *History) ToSend(ctx context.Context, most int) (upTo uint64, records []*federationv1.EndedSandbox, err error) {
 	h.mu.RLock()
 	var notes []numbered
@@ -240,7 +239,8 @@ func (h *History) ToSend(ctx context.Context, most int) (upTo uint64, records []
 	return upTo, records, nil
 }
 
-// Sent notes that the hub has stored the records up to a number. It does not wait: a record that is sent twice does no harm.
+// Sent records that the hub has stored the records up to a number. It does not wait for a write, because a record that is sent twice does
+// no harm.
 func (h *History) Sent(upTo uint64) {
 	h.mu.Lock()
 	var ids []string

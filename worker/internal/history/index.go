@@ -31,7 +31,7 @@ type note struct {
 	Proof   string `json:"proof,omitempty"` // of the hub
 	At      int64  `json:"at"`              // when it was recorded, in seconds
 	ForHub  bool   `json:"forHub,omitempty"`
-	Origin  string `json:"origin,omitempty"` // the file that had it first; empty: this one
+	Origin  string `json:"origin,omitempty"` // the file that had it first; empty for this one
 }
 
 type numbered struct {
@@ -77,14 +77,14 @@ func (x *index) add(n numbered, waits bool) {
 	if n.note.Hash == "" {
 		return
 	}
-	// The first record of an attempt stands: what ends later under it was never returned. A key that has expired starts again.
+	// The first record of an attempt counts, because a later one's sandbox was never returned. An expired key starts again.
 	before, ok := x.keys[n.note.Hash]
 	if !ok || before.Attempt < n.note.Attempt || !before.known(time.Unix(n.note.At, 0).Sub) {
 		x.keys[n.note.Hash] = heldKey{n.note, waits}
 	}
 }
 
-// sent removes the mark that the hub must store a record.
+// sent marks records as stored by the hub.
 func (x *index) sent(numbers []uint64) {
 	for _, number := range numbers {
 		n := x.notes[number]
@@ -138,8 +138,7 @@ func parseNumber(key, prefix string) (uint64, error) {
 	return n, nil
 }
 
-// load reads the notes that are in the log and not in the index: all of them at first, and those of a write with an unclear
-// outcome.
+// load reads the notes of the log that the index lacks: initially all, and later those of a write with an unclear outcome.
 func (h *History) load(ctx context.Context) error {
 	s := h.opts.Store
 	if err := h.loadFile(ctx); err != nil {

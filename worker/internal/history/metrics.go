@@ -19,7 +19,7 @@ type metrics struct {
 	failing  atomic.Bool
 }
 
-// newMetrics registers with a registry unless that is nil.
+// newMetrics registers the metrics unless the registry is nil.
 func newMetrics(r prometheus.Registerer, h *History) (*metrics, error) {
 	m := &metrics{
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -24,21 +24,22 @@ import (
 )
 
 const (
-	// leaderPoll is how often the leader's address, which is in memory, is read.
+	// leaderPoll is the interval at which the leader's address is read from memory.
 	leaderPoll = 500 * time.Millisecond
-	// dialAgain is the pause after a stream has failed, maxDialAgain when streams keep failing.
+	// dialAgain is the first pause after a failed stream; it grows to maxDialAgain.
 	dialAgain    = 200 * time.Millisecond
 	maxDialAgain = 5 * time.Second
 	// readyPatience bounds how long missing copies keep a replica from being ready.
 	readyPatience = time.Minute
-	// unledPatience is the same while no leader's address is known: a worker of an earlier build has none in its lease.
+	// unledPatience bounds that time while no leader's address is known. A worker of an earlier build has none in its lease.
 	unledPatience = 5 * time.Second
 	maxSessions   = 16
 )
 
-// Leader is the replica that leads.
+// Leader knows which replica leads.
 type Leader interface {
-	// Address returns where it listens for replicas; empty while that is unknown, or if it does not listen. self: it is this one.
+	// Address returns the address at which the leader listens for replicas. It is empty while it is unknown, or if the leader does not listen.
+	// self is true if this replica leads.
 	Address() (address string, self bool)
 }
 
@@ -64,27 +65,27 @@ type Peers struct {
 	calls   Calls
 
 	mu       sync.Mutex
-	calling  *grpc.ClientConn // for calls to the leader; copies have a connection of their own, so no call waits behind them
+	calling  *grpc.ClientConn // for calls to the leader; copies use another connection, so that no call waits behind them
 	called   string           // its address
 	sessions map[*session]*follower
-	changed  chan struct{} // closed when one of them has changed
+	changed  chan struct{} // closed when a session has changed
 	caught   bool
 	over     bool // no more calls
 }
 
-// Calls are the calls between replicas besides copies.
+// Calls are the services between replicas besides copies.
 type Calls interface {
 	Register(server grpc.ServiceRegistrar)
 	Interceptors() []grpc.UnaryServerInterceptor
 }
 
-// follower is the state of a session's other side.
+// follower is the state of a session's remote replica.
 type follower struct {
-	whole bool   // it has had all records, and Keep waits for it
-	upTo  uint64 // that it has acknowledged
+	whole bool   // has had all records, so Keep waits for it
+	upTo  uint64 // the number that it has acknowledged
 }
 
-// NewPeers makes a history's Keep wait for followers.
+// NewPeers creates Peers, and makes the history's Keep wait for followers.
 func NewPeers(opts PeerOptions) (*Peers, error) {
 	p := &Peers{opts: opts, began: opts.Clock.Now(), sessions: map[*session]*follower{}, changed: make(chan struct{})}
 	if opts.Metrics != nil {
@@ -102,10 +103,11 @@ func NewPeers(opts PeerOptions) (*Peers, error) {
 	return p, nil
 }
 
-// Offer serves calls of other replicas. Call it before Start.
+// Offer sets the services that other replicas can call. Call it before Start.
 func (p *Peers) Offer(calls Calls) { p.calls = calls }
 
-// Elsewhere returns a connection to the leader; nil if that is this replica, or unknown. It is closed when another replica leads.
+// Elsewhere returns a connection to the leader, or nil if this replica leads or the leader is unknown. The connection is closed when
+// another replica leads.
 func (p *Peers) Elsewhere() grpc.ClientConnInterface {
 	if conn := p.call(p.opts.Leader.Address()); conn != nil {
 		return conn
@@ -113,7 +115,7 @@ func (p *Peers) Elsewhere() grpc.ClientConnInterface {
 	return nil
 }
 
-// call keeps one connection, to an address; none to this replica itself.
+// call returns the one connection for calls, to the given address. It returns nil if that is this replica itself.
 func (p *Peers) call(address string, self bool) *grpc.ClientConn {
 	if self {
 		address = ""
@@ -136,7 +138,7 @@ func (p *Peers) call(address string, self bool) *grpc.ClientConn {
 	return conn
 }
 
-// hangUp closes the connection for calls. The lock is held.
+// hangUp closes the connection for calls. The caller holds the lock.
 func (p *Peers) hangUp() {
 	if p.calling == nil {
 		return
@@ -158,7 +160,7 @@ func (p *Peers) end() {
 // NeedLeaderElection makes every replica listen and follow.
 func (p *Peers) NeedLeaderElection() bool { return false }
 
-// Start listens for replicas, and follows the one that leads, until ctx ends.
+// Start listens for replicas, and follows the leader, until ctx ends.
 func (p *Peers) Start(ctx context.Context) error {
 	lis := p.opts.Listener
 	if lis == nil {
@@ -211,7 +213,7 @@ func (p *Peers) Copy(stream grpc.BidiStreamingServer[federationv1.CopyFrame, fed
 	return status.Error(codes.Aborted, err.Error())
 }
 
-// follow keeps a stream to the leader.
+// follow maintains a stream to the leader.
 func (p *Peers) follow(ctx context.Context) {
 	wait := dialAgain
 	for ctx.Err() == nil {
@@ -236,7 +238,7 @@ func (p *Peers) follow(ctx context.Context) {
 
 var errNewLeader = errors.New("another replica leads")
 
-// followAt is one stream.
+// followAt runs one stream to the leader.
 func (p *Peers) followAt(ctx context.Context, address string) (err error) {
 	conn, err := link.DialPeer(address, p.opts.ClusterID, p.opts.Credentials)
 	if err != nil {
@@ -269,8 +271,7 @@ func (p *Peers) hasCaught() {
 	p.caught = true
 }
 
-// Caught reports whether this replica may replace another one: it leads, has had all that the leader has, or has tried for long
-// enough.
+// Caught reports whether this replica may replace another one: it leads, has had all of the leader's records, or has tried for long enough.
 func (p *Peers) Caught() bool {
 	address, self := p.opts.Leader.Address()
 	p.mu.Lock()
@@ -279,7 +280,7 @@ func (p *Peers) Caught() bool {
 	return self || p.caught || tried > readyPatience || address == "" && tried > unledPatience
 }
 
-// Followers returns how many replicas have everything.
+// Followers returns how many replicas have all records.
 func (p *Peers) Followers() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -315,13 +316,13 @@ func (p *Peers) acknowledged(f *follower, upTo uint64, whole bool) {
 	p.announce()
 }
 
-// announce wakes the callers that wait for copies. The lock is held.
+// announce wakes the callers that wait for copies. The caller holds the lock.
 func (p *Peers) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// confirm returns once every follower has the log up to a number, or no longer follows.
+// confirm waits until every follower has acknowledged the log up to a number, or no longer follows.
 func (p *Peers) confirm(ctx context.Context, upTo uint64) error {
 	for {
 		done, changed := p.confirmed(upTo)

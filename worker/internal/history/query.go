@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxScan bounds how many records one page reads, and maxBytes its size beyond its first record.
+	// maxScan bounds how many records one page reads. maxBytes bounds its size, except for its first record.
 	maxScan  = 5000
 	scanPage = 250
 	maxBytes = 512 << 10
 )
 
-// List returns up to limit matching records whose id sorts after a given one, ordered by id. next is how far it has looked, if
-// there may be more: a page can be short, or empty, and still have a next one.
+// List returns up to limit matching records whose id sorts after a given one, ordered by id. If there may be more, next is the position up
+// to which it has searched. A page can be short or empty and still have a next position.
 func (h *History) List(
 	ctx context.Context, after string, limit int, match func(*sandboxv1.Sandbox) bool,
 ) (page []*sandboxv1.Sandbox, next string, err error) {
@@ -56,7 +56,7 @@ func (h *History) List(
 	return page, strings.TrimPrefix(cursor, recordPrefix), nil
 }
 
-// mend makes all text of a record valid.
+// mend makes all text of a record valid UTF-8.
 func mend(record *sandboxv1.Sandbox) {
 	m := record.ProtoReflect()
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {

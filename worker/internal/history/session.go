@@ -13,7 +13,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// copyPatience is how long the other side may take to make a message durable.
+// copyPatience is how long the other replica may take to make a message durable.
 const copyPatience = 3 * time.Second
 
 var (
@@ -22,26 +22,26 @@ var (
 	errProtocol = errors.New("the replica does not keep to the protocol")
 )
 
-// stream is either end of Copy.
+// stream is either end of a Copy stream.
 type stream interface {
 	Send(*federationv1.CopyFrame) error
 	Recv() (*federationv1.CopyFrame, error)
 }
 
-// session is one stream between two replicas. Both ends do the same.
+// session is one stream between two replicas. Both ends act alike.
 type session struct {
 	history *History
 	stream  stream
-	// progress: the other side has acknowledged up to here, and, if whole, has all records.
+	// progress is called when the other replica has acknowledged the log up to a number. whole is true if it has all records.
 	progress func(upTo uint64, whole bool)
-	caught   func() // this side has all that the other one had
+	caught   func() // called when this replica has all of the other's records
 
-	// Receiving never waits for sending: two sides that wait for each other would wait forever.
+	// Receiving never waits for sending. Otherwise two replicas could wait for each other forever.
 	out    chan *federationv1.CopyFrame
 	hello  chan string
 	resume chan uint64
 	acks   chan uint64
-	sent   chan []string // the hub has stored these
+	sent   chan []string // ids of records that the hub has stored
 }
 
 func newSession(h *History, s stream, progress func(upTo uint64, whole bool), caught func()) *session {
@@ -52,7 +52,7 @@ func newSession(h *History, s stream, progress func(upTo uint64, whole bool), ca
 	}
 }
 
-// run returns when the stream is over. readers counts its reader, which ends with it.
+// run returns when the session is over. readers counts the goroutine that reads the stream, which ends with the stream.
 func (s *session) run(ctx context.Context, readers *sync.WaitGroup) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -64,7 +64,7 @@ func (s *session) run(ctx context.Context, readers *sync.WaitGroup) error {
 	return err
 }
 
-// tell passes on what the hub has stored. The other side asks for what does not fit when it reconnects.
+// tell passes on which records the hub has stored. If there is no room, the other replica asks for them when it reconnects.
 func (s *session) tell(ids []string) {
 	select {
 	case s.sent <- ids:
@@ -109,7 +109,7 @@ func (s *session) receive(ctx context.Context) error {
 			}
 		case *federationv1.CopyFrame_Sent:
 			s.history.sent(body.Sent.GetIds())
-		default: // of a newer replica
+		default: // from a newer replica
 		}
 		if err != nil {
 			return err
@@ -144,16 +144,16 @@ func sentFrame(ids []string) *federationv1.CopyFrame {
 	return &federationv1.CopyFrame{Body: &federationv1.CopyFrame_Sent{Sent: &federationv1.CopySent{Ids: ids}}}
 }
 
-// send is the only writer. It waits for the acknowledgement of one batch before it sends the next; records that arrive meanwhile
-// share the next batch.
+// send is the only writer of the stream. It waits for the acknowledgement of one batch before it sends the next. Records that arrive
+// meanwhile share the next batch.
 func (s *session) send(ctx context.Context) error {
 	hello := &federationv1.CopyHello{File: s.history.file}
 	if err := s.stream.Send(&federationv1.CopyFrame{Body: &federationv1.CopyFrame_Hello{Hello: hello}}); err != nil {
 		return fmt.Errorf("writing to a replica: %w", err)
 	}
 	var file string
-	var upTo uint64                // that the other side has acknowledged
-	begun, waiting := false, false // copies are being sent; one is unacknowledged
+	var upTo uint64                // acknowledged by the other replica
+	begun, waiting := false, false // copies are being sent; a batch is unacknowledged
 	var under uint64               // the batch under way
 	var more bool                  // there is more after it
 	patience := s.history.opts.Clock.NewTimer(copyPatience)
@@ -184,7 +184,7 @@ func (s *session) send(ctx context.Context) error {
 		case file = <-s.hello:
 		case upTo = <-s.resume:
 			if file == "" {
-				file = <-s.hello // it came first; without it the other side's records cannot be told from this one's
+				file = <-s.hello // arrives first; without it the other replica's records cannot be distinguished from this one's
 			}
 			begun = true
 			if upTo > last {
@@ -216,7 +216,7 @@ func (s *session) write(frame *federationv1.CopyFrame) error {
 	return nil
 }
 
-// ask asks the other side which records the hub has stored, of those that this side would send to it.
+// ask asks the other replica which of the unsent records the hub has stored.
 func (s *session) ask() error {
 	for ids := range slices.Chunk(s.history.unsentIDs(), 1000) {
 		err := s.write(&federationv1.CopyFrame{Body: &federationv1.CopyFrame_Unsent{Unsent: &federationv1.CopyUnsent{Ids: ids}}})

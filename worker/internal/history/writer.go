@@ -18,26 +18,26 @@ import (
 
 const (
 	maxBatch = 256
-	// sweepEvery is how often records that are too old are dropped; surplus records are dropped with the next write.
+	// sweepEvery is how often expired records are dropped. Surplus records are dropped with the next write.
 	sweepEvery = time.Minute
 	sweepMost  = 500
 )
 
-// ErrClosed reports that the history was closed before the record was written.
+// ErrClosed means that the history was closed before the record was written.
 var ErrClosed = errors.New("the history is closed")
 
 type entry struct {
 	note  note
 	ended *federationv1.EndedSandbox
-	sent  bool // the hub has stored it already
+	sent  bool // the hub has already stored it
 }
 
-// request is something to write. Its caller waits unless done is nil.
+// request is a write. Its caller waits unless done is nil.
 type request struct {
 	entries []entry
-	sent    []string // ids whose record the hub has stored
-	from    string   // the replica's file that the entries are from
-	upTo    uint64   // up to where its log was read with them
+	sent    []string // ids of records that the hub has stored
+	from    string   // the file of the replica that sent the entries
+	upTo    uint64   // read position in its log after the entries
 	done    chan written
 }
 
@@ -46,7 +46,7 @@ type written struct {
 	err  error
 }
 
-// write waits until a request was carried out.
+// write waits until a request has been carried out.
 func (h *History) write(ctx context.Context, r *request) (kept int, err error) {
 	r.done = make(chan written, 1)
 	select {
@@ -71,7 +71,7 @@ func (h *History) write(ctx context.Context, r *request) (kept int, err error) {
 	}
 }
 
-// sent removes the marks of some records, and does not wait for the write. In memory they are removed at once.
+// sent marks records as stored by the hub, in memory immediately. It does not wait for the write.
 func (h *History) sent(ids []string) {
 	if len(ids) == 0 {
 		return
@@ -145,8 +145,8 @@ func answer(batch []*request, kept []int, err error) {
 	}
 }
 
-// commit writes a batch as a whole. It assigns the numbers, so that the log has no gap that is filled later: a reader that
-// continues from a number misses nothing.
+// commit writes a batch atomically. It assigns the numbers, so that the log has no gap that is filled later: a reader that continues from a
+// number misses no record.
 func (h *History) commit(ctx context.Context, batch []*request) error {
 	var txn store.Txn
 	var fresh []numbered
@@ -229,7 +229,7 @@ func (e *entry) puts(number uint64) ([]store.Put, error) {
 	return puts, nil
 }
 
-// encode encodes a record whatever was on its Pod: one that could not be written would keep the Pod forever.
+// encode encodes a record, whatever text its Pod contained. A record that could not be written would keep the Pod forever.
 func encode(ended *federationv1.EndedSandbox) ([]byte, error) {
 	data, err := proto.Marshal(ended)
 	if err == nil {
@@ -240,14 +240,14 @@ func encode(ended *federationv1.EndedSandbox) ([]byte, error) {
 	return proto.Marshal(mended)
 }
 
-// sweep drops what is too old or too much, oldest first.
+// sweep drops expired and surplus records, oldest first.
 func (h *History) sweep(ctx context.Context) error {
 	for {
 		due := h.due()
 		if len(due) == 0 {
 			return nil
 		}
-		// The highest number outlives its record, so that it is never used again.
+		// The highest number is stored beyond its record's life, so that it is never used again.
 		txn := store.Txn{Puts: []store.Put{{Key: seqKey, Value: []byte(number16(h.index.last))}}}
 		for _, n := range due {
 			txn.Deletes = append(txn.Deletes, recordPrefix+n.note.ID, logKey(n.number), outKey(n.number))
