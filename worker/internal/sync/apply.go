@@ -25,15 +25,15 @@ import (
 const (
 	// FieldManager owns the foreign segments and the condition Federated.
 	fieldManager = "atoll-sync"
-	// ServiceAccount is the identity that writes them: a field manager is no identity.
+	// ServiceAccount is the identity that writes them, because a field manager is not an identity.
 	ServiceAccount = "atoll-sync"
 
 	applyTimeout  = 10 * time.Second
 	tokenLifetime = time.Hour
 )
 
-// Config returns base with the identity of a ServiceAccount and its own connections. It requests the tokens with base, and renews
-// them after four fifths of their life by the monotonic clock, and when one is refused.
+// Config returns base with the identity of a ServiceAccount and its own connections. It requests tokens with base. It renews them after
+// four fifths of their life by the monotonic clock, and when one is refused.
 func Config(base *rest.Config, namespace, serviceAccount string) (*rest.Config, error) {
 	client, err := typedv1.NewForConfig(base)
 	if err != nil {
@@ -41,7 +41,7 @@ func Config(base *rest.Config, namespace, serviceAccount string) (*rest.Config, 
 	}
 	cfg := rest.AnonymousClientConfig(base)
 	cfg.QPS = -1 // the budget is the limit
-	// client-go shares one transport between equal configurations; a dialer of its own makes this configuration unequal.
+	// client-go shares one transport between equal configurations. A dialer of its own makes this configuration different.
 	cfg.Dial = (&net.Dialer{Timeout: applyTimeout, KeepAlive: 30 * time.Second}).DialContext
 	tokens := transport.NewCachedTokenSource(tokens{client.ServiceAccounts(namespace), serviceAccount})
 	cfg.Wrap(transport.ResettableTokenSourceWrapTransport(tokens))
@@ -73,7 +73,7 @@ func (t tokens) Token() (*oauth2.Token, error) {
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/status,verbs=patch
 
-// applier writes what atoll-sync owns of an Env.
+// applier writes the fields of an Env that atoll-sync owns.
 type applier struct{ client rest.Interface }
 
 func newApplier(cfg *rest.Config) (applier, error) {

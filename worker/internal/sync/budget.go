@@ -15,11 +15,11 @@ const (
 	bytesASecond  = 200_000
 )
 
-// budget decides which Env may be written now. It depends only on its inputs and on the times that it gets.
+// budget decides which Env may be written now. It depends only on its inputs and on the times that it is given.
 type budget struct {
 	writes, bytes bucket
-	dirty         map[segment.Key]time.Time // since when
-	last          map[segment.Key]time.Time // write
+	dirty         map[segment.Key]time.Time // when marked
+	last          map[segment.Key]time.Time // when last written
 }
 
 func newBudget(now time.Time) *budget {
@@ -31,7 +31,7 @@ func newBudget(now time.Time) *budget {
 	}
 }
 
-// mark notes that an Env may need a write. A second mark does not change how long it has been waiting.
+// mark records that an Env may need a write. A second mark does not change how long it has been waiting.
 func (b *budget) mark(k segment.Key, now time.Time) {
 	if _, already := b.dirty[k]; !already {
 		b.dirty[k] = now
@@ -40,15 +40,15 @@ func (b *budget) mark(k segment.Key, now time.Time) {
 
 func (b *budget) clean(k segment.Key) { delete(b.dirty, k) }
 
-// wrote accounts for a write, or an attempt at one. One that failed is marked again by the caller.
+// wrote accounts for a write or a failed attempt. After a failure, the caller marks the Env again.
 func (b *budget) wrote(k segment.Key, size int, now time.Time) {
 	b.writes.take(1, now)
 	b.bytes.take(float64(size), now)
 	b.last[k] = now
 }
 
-// next returns the Env that has been dirty for longest among those that may be written. If there is none, wait is when to call
-// again; 0 when nothing is dirty.
+// next returns the Env that has waited longest among those that may be written. If there is none, wait is when to call again, or 0 if no
+// Env is marked.
 func (b *budget) next(now time.Time) (k segment.Key, ok bool, wait time.Duration) {
 	for k, at := range b.last {
 		if now.Sub(at) >= perEnv {
@@ -78,7 +78,7 @@ func (b *budget) next(now time.Time) (k segment.Key, ok bool, wait time.Duration
 	return k, false, wait
 }
 
-// bucket holds at most one second's worth, and may be overdrawn by one write.
+// bucket holds at most the amount of one second, and may be overdrawn by one write.
 type bucket struct {
 	rate, level float64
 	at          time.Time
@@ -94,7 +94,7 @@ func (b *bucket) take(n float64, now time.Time) {
 	b.level -= n
 }
 
-// wait returns how long it takes until the bucket is not empty.
+// wait returns how long it takes until the bucket has enough for a write.
 func (b *bucket) wait(now time.Time) time.Duration {
 	b.fill(now)
 	least := min(1, b.rate)

@@ -19,11 +19,11 @@ import (
 // maxNamed bounds how many clusters a message names.
 const maxNamed = 20
 
-// hubState is the state of the hub that Envs show.
+// hubState is the hub's state as Envs show it.
 type hubState string
 
 const (
-	hubPending     hubState = "Pending" // on its way, or away for a moment: nothing to say yet
+	hubPending     hubState = "Pending" // connecting, or briefly away: Envs show nothing yet
 	hubInSync      hubState = "InSync"
 	hubUnreachable hubState = "Unreachable"
 )
@@ -35,12 +35,12 @@ type facts struct {
 	view  view
 	known map[string]struct{}
 	heard map[string]struct{}
-	// registered are the clusters that the hub has registered; nil: not known.
+	// registered are the clusters that the hub has registered, or nil if unknown.
 	registered map[string]struct{}
-	// gaps are those of the decision before.
+	// gaps are the gaps of the previous decision.
 	gaps map[gap]time.Time
 	hub  hubState
-	// cause is why no hub is connected; empty: not known.
+	// cause is why no hub is connected, or "" if unknown.
 	cause string
 	now   time.Time
 }
@@ -55,12 +55,12 @@ const (
 	conditionsDiffers verdict = "ConditionDiffers"
 )
 
-// decision is all that atoll-sync should own in an Env's status.
+// decision has all fields that atoll-sync should own in an Env's status.
 type decision struct {
 	verdict   verdict
 	entries   []entry
-	condition *metav1.Condition // nil: none yet
-	// gaps are for the next decision, which is due after again at the latest; 0: after the next event.
+	condition *metav1.Condition // nil if there is none yet
+	// gaps are passed to the next decision, which is due after again at the latest. If again is 0, it is due after the next event.
 	gaps  map[gap]time.Time
 	again time.Duration
 }
@@ -102,7 +102,7 @@ func presentEntries(env *v1alpha1.SandboxEnv, local string) []entry {
 	return out
 }
 
-// wantedEntries returns the hub's segments, and what is shown of clusters that the hub has not reported (I5).
+// wantedEntries returns the hub's segments, and the shown segments of clusters that the hub has not reported (I5).
 func wantedEntries(f facts, present []entry) (out []entry, stale []string) {
 	for id, s := range f.view {
 		if s == nil {
@@ -136,7 +136,7 @@ func sortEntries(entries []entry) {
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 }
 
-// shownState is what the condition Federated is about.
+// shownState is the state that the condition Federated describes.
 type shownState struct {
 	entries   []entry
 	stale     []string
@@ -145,8 +145,8 @@ type shownState struct {
 	differing []string // see differences
 }
 
-// condition returns Federated with the first reason that holds: TooLarge, HubUnreachable, ClustersStale, ClusterMissing, EnvMissing,
-// InSync. The message names also the gaps that are not the reason. Differences of spec.clusters are no fault: only the owner's
+// condition returns Federated with the first reason that applies: TooLarge, HubUnreachable, ClustersStale, ClusterMissing, EnvMissing,
+// InSync. The message also names the gaps that are not the reason. Differences of spec.clusters are no fault, because only the owner's
 // segment counts.
 func condition(f facts, s shownState) *metav1.Condition {
 	was := meta.FindStatusCondition(f.env.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)

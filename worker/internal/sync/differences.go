@@ -10,8 +10,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// differences says where spec.clusters of this object is not what the owner of a segment has: it is as of the last apply to this
-// object, and no worker writes another cluster's segment (I3). Clusters of which nothing is known are left out.
+// differences describes where spec.clusters of this Env differs from the specs of the segments' owners. It is as old as the last apply to
+// this Env, and no worker writes another cluster's segment (I3). Clusters of which nothing is known are left out.
 func differences(env *v1alpha1.SandboxEnv, entries []entry) []string {
 	var out []string
 	for i := range env.Spec.Clusters {
@@ -39,12 +39,13 @@ func differences(env *v1alpha1.SandboxEnv, entries []entry) []string {
 	return out
 }
 
-// collapsedBefore reports whether an entry of an earlier status shows totals.
+// collapsedBefore reports whether an entry of the current status shows totals.
 func collapsedBefore(e entry) bool {
 	return slices.ContainsFunc(e.ObservedMembers, func(m member) bool { return strings.HasPrefix(m.Name, totalPrefix) })
 }
 
-// differs lists what the owner has otherwise. Replicas that are not stated here, or that an autoscaler sets, are no difference.
+// differs lists the fields in which the owner's member differs. Replicas that are not stated here, or that an autoscaler sets, do not
+// count.
 func (m *member) differs(here *v1alpha1.EnvClusterMember, env *v1alpha1.SandboxEnv) []string {
 	var out []string
 	group := env.ScalingGroup(here.Config.ScalingGroup)

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxSegments is how large the foreign segments of one Env may be.
+	// maxSegments bounds the size of an Env's foreign segments.
 	maxSegments = 128 << 10
-	// totalPrefix begins the name of a member that stands for several. No pool can have such a name.
+	// totalPrefix is the prefix of the name of a total. No pool can have such a name.
 	totalPrefix = "total:"
 )
 
-// entry is one foreign segment as it is written. Its fields are always present, because an apply that leaves out a zero would not
-// own it.
+// entry is one foreign segment in its written form. Its fields are always present, because an apply that leaves out a zero would not own
+// it.
 type entry struct {
 	ClusterID        string       `json:"clusterID"`
 	IsLocal          bool         `json:"isLocal"`
@@ -85,7 +85,7 @@ func entryOfStatus(s *v1alpha1.EnvClusterStatus, local string) (entry, bool) {
 	return e, true
 }
 
-// same reports whether two entries agree in all that is worth a write.
+// same reports whether two entries agree in all fields whose change is worth a write.
 func (e entry) same(o entry) bool {
 	return e.ClusterID == o.ClusterID && e.IsLocal == o.IsLocal &&
 		slices.Equal(e.ObservedMembers, o.ObservedMembers)
@@ -108,7 +108,7 @@ func stateOf(s segment.State) v1alpha1.ObservedMemberState {
 
 func totalName(group string) string { return totalPrefix + group }
 
-// serving orders states: a total is in the best state that one of its members is in.
+// serving orders states from worst to best. A total has the best state of its members.
 var serving = []v1alpha1.ObservedMemberState{
 	"", v1alpha1.ObservedMemberStateMissing, v1alpha1.ObservedMemberStateInconsistent,
 	v1alpha1.ObservedMemberStateSaturated, v1alpha1.ObservedMemberStateActive,
@@ -127,7 +127,7 @@ func (m *member) add(o *member) {
 
 func sizeOf(entries []entry) int {
 	raw, err := json.Marshal(entries)
-	if err != nil { // cannot happen with plain strings and numbers; if it does, the write fails and says why
+	if err != nil { // impossible with plain strings and numbers; if it happens, the write fails and says why
 		return 0
 	}
 	return len(raw)
@@ -136,7 +136,7 @@ func sizeOf(entries []entry) int {
 // errLocal is the error of a body that would write the local segment.
 var errLocal = errors.New("refusing to write the local segment")
 
-// encode returns the body of an apply: everything that atoll-sync owns in this Env, and the Env's uid.
+// encode returns the body of an apply: all fields that atoll-sync owns in this Env, and the Env's uid.
 func encode(env *v1alpha1.SandboxEnv, local string, d decision) ([]byte, error) {
 	for _, e := range d.entries {
 		if e.ClusterID == local || e.IsLocal {

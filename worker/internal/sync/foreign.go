@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// view is what the hub has reported about one Env. A nil segment is one that the hub reported as gone.
+// view has the segments of one Env that the hub has reported. A nil segment was reported as gone.
 type view map[string]*foreignSegment
 
 type foreignSegment struct {
@@ -20,29 +20,29 @@ type foreignSegment struct {
 	members    []segment.Member
 }
 
-// foreign is what the hub has reported to this process. Nothing is dropped when the hub disconnects: after a reconnect the hub
+// foreign is the state that the hub has reported to this process. Nothing is dropped when the hub disconnects: after a reconnect, the hub
 // reports everything again before anything is dropped.
 type foreign struct {
 	envs map[segment.Key]view
-	// known are the clusters that the hub has reported completely: what it did not name does not exist.
+	// known are the clusters that the hub has reported completely. Segments that it did not name do not exist there.
 	known map[string]struct{}
 	// heard are the clusters that this connection has reported.
 	heard map[string]struct{}
-	// registered are the clusters that the hub has registered, as this connection has reported; nil: not known.
+	// registered are the registered clusters that the hub has listed on this connection, or nil if unknown.
 	registered map[string]struct{}
-	// news are the clusters of which more or other things are known than when it was last taken, apart from their segments.
+	// news are the clusters whose state, apart from segments, has changed since takeNews was last called.
 	news news
-	// synced: this connection's first complete message has arrived.
+	// synced is set when this connection's first complete message has arrived.
 	synced bool
 
 	assembly []*federationv1.Foreign
 
-	// unusable counts the parts of messages that were dropped as invalid, and lastUnusable is why.
+	// unusable counts the invalid parts of messages, which were dropped. lastUnusable is the last reason.
 	unusable     int
 	lastUnusable error
 }
 
-// news names clusters.
+// news is a set of clusters, or all of them.
 type news struct {
 	all bool
 	ids map[string]struct{}
@@ -58,14 +58,14 @@ func (n *news) add(id string) {
 // maxRegistered bounds the list of registered clusters: a longer one counts as unknown (I10).
 const maxRegistered = 1 << 13
 
-// maxChunks bounds a complete message: one that never ends is not kept (I10).
+// maxChunks bounds a complete message, so that one that never ends is not kept (I10).
 const maxChunks = 1024
 
 func newForeign() *foreign {
 	return &foreign{envs: map[segment.Key]view{}, known: map[string]struct{}{}, heard: map[string]struct{}{}}
 }
 
-// disconnected drops a partial message. What was received before stays.
+// disconnected drops a partial message. Earlier messages stay.
 func (f *foreign) disconnected() {
 	f.assembly, f.synced, f.registered = nil, false, nil
 	clear(f.heard)
@@ -78,7 +78,7 @@ func (f *foreign) takeNews() news {
 	return n
 }
 
-// enrol replaces the list of registered clusters. An empty one says that they are too many to be listed.
+// enrol replaces the list of registered clusters. An empty list means that there are too many to list.
 func (f *foreign) enrol(list *federationv1.Registered) {
 	f.registered, f.news.all = nil, true
 	switch n := len(list.GetClusters()); {
@@ -98,7 +98,7 @@ func (f *foreign) enrol(list *federationv1.Registered) {
 	}
 }
 
-// hear records that this connection has reported of a cluster.
+// hear records that this connection has reported about a cluster.
 func (f *foreign) hear(id string) {
 	if _, before := f.heard[id]; !before {
 		f.heard[id] = struct{}{}
@@ -106,8 +106,7 @@ func (f *foreign) hear(id string) {
 	}
 }
 
-// receive takes one message and returns the Envs that have changed. A complete message counts when all of its chunks have
-// arrived.
+// receive handles one message and returns the Envs that have changed. A complete message takes effect when all of its chunks have arrived.
 func (f *foreign) receive(m *federationv1.Foreign, now time.Time) (changed map[segment.Key]struct{}) {
 	changed = map[segment.Key]struct{}{}
 	if m.GetRegistered() != nil {
@@ -141,7 +140,7 @@ func (f *foreign) receive(m *federationv1.Foreign, now time.Time) (changed map[s
 
 func (f *foreign) drop(why error) { f.unusable, f.lastUnusable = f.unusable+1, why }
 
-// replace replaces all state of the clusters that a complete message knows.
+// replace replaces the state of all clusters that a complete message covers.
 func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed map[segment.Key]struct{}) {
 	speaksOf := map[string]struct{}{}
 	for _, id := range chunks[0].GetKnown() {
@@ -180,7 +179,7 @@ func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed
 	}
 }
 
-// merge takes what is valid. For an invalid part the earlier state stays.
+// merge applies the valid parts of a message. Instead of an invalid part, the earlier state stays.
 func (f *foreign) merge(m *federationv1.Foreign, now time.Time, changed map[segment.Key]struct{}) {
 	for _, env := range m.GetEnvs() {
 		k := keyOf(env)

@@ -13,24 +13,24 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// gap is a cluster that an Env has members of and that does not serve it.
+// gap is a cluster in which an Env has members but that does not serve the Env.
 type gap struct {
 	cluster string
 	reason  v1alpha1.ConditionReason // ClusterMissing or EnvMissing
 }
 
-// gaps are those of one Env.
+// gaps are the gaps of one Env.
 type gaps struct {
 	missing []string // clusters that are not registered
-	without []string // clusters that are registered, have reported, and have no such Env
+	without []string // clusters that are registered and have reported, without such an Env
 	// since is when each gap was first seen, shown or not.
 	since map[gap]time.Time
-	// next is how long the first gap that is not shown yet still has to last; 0: all are shown.
+	// next is the time until the next gap must be shown, or 0 if all are shown.
 	next time.Duration
 }
 
-// gapsOf finds the gaps of an Env. A gap counts once it has lasted for a while; because a cluster that joins, and a manifest that
-// is applied cluster by cluster, pass through one. Without a hub, or with one that does not list its clusters, there are none.
+// gapsOf returns the gaps of an Env. A gap counts after it has lasted for a while, because a joining cluster, and a manifest that is
+// applied cluster by cluster, pass through one. Without a hub, or with one that does not list its clusters, there are none.
 func gapsOf(f facts) gaps {
 	out := gaps{}
 	if f.hub != hubInSync || f.registered == nil {
@@ -81,7 +81,7 @@ func (g *gaps) add(found gap, f facts) {
 	}
 }
 
-// reason is that of the worst gap shown; "" without any.
+// reason returns the reason of the worst gap, or "" if there is none.
 func (g *gaps) reason() v1alpha1.ConditionReason {
 	switch {
 	case len(g.missing) > 0:

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Listener merges the hub's messages as a Syncer does, and writes nothing.
+// Listener merges the hub's messages like a Syncer, and writes nothing.
 type Listener struct {
 	clock clock.PassiveClock
 
@@ -23,7 +23,7 @@ type Listener struct {
 // NewListener returns an empty Listener.
 func NewListener(c clock.PassiveClock) *Listener { return &Listener{clock: c, foreign: newForeign()} }
 
-// Connected is that of a Syncer.
+// Connected is like Syncer.Connected.
 func (l *Listener) Connected(connected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,7 +32,7 @@ func (l *Listener) Connected(connected bool) {
 	}
 }
 
-// Receive is that of a Syncer.
+// Receive is like Syncer.Receive.
 func (l *Listener) Receive(m *federationv1.Foreign) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the sync path.
+// metrics are the metrics of the sync path.
 type metrics struct {
 	writes *prometheus.CounterVec
 	bytes  prometheus.Counter

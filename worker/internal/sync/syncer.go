@@ -30,18 +30,18 @@ import (
 const (
 	// patience is how long a hub may be disconnected before Envs show it.
 	patience = 15 * time.Second
-	// absence is how long an Env must be gone before its foreign segments are dropped.
+	// absence is how long an Env must be gone before its reported segments are dropped.
 	absence = time.Minute
 )
 
 // Options configure a Syncer.
 type Options struct {
 	ClusterID string
-	// Config has the identity of the sync path's ServiceAccount.
+	// Config is a configuration with the identity of the sync path's ServiceAccount.
 	Config *rest.Config
-	// Cache has the Envs.
+	// Cache provides the Envs.
 	Cache cache.Cache
-	// Cause returns why no hub is connected, as far as the worker knows it. Nil: it is never known.
+	// Cause returns why no hub is connected, or "" if the worker does not know. A nil function never knows.
 	Cause   func() string
 	Clock   clock.Clock
 	Metrics prometheus.Registerer
@@ -60,17 +60,17 @@ type Syncer struct {
 	budget    *budget
 	connected bool
 	since     time.Time // of the last change of connected
-	shown     hubState  // for which Envs were last marked, with the cause
+	shown     hubState  // for which Envs were last marked, including the cause
 	cause     string
 	absent    map[segment.Key]time.Time
-	// gaps are what the last decision about an Env found, and due is when the next is due although nothing happens.
+	// gaps has the gaps of the last decision about each Env. due is when its next decision is due without an event.
 	gaps map[segment.Key]map[gap]time.Time
 	due  map[segment.Key]time.Time
 }
 
 var _ manager.LeaderElectionRunnable = (*Syncer)(nil)
 
-// New returns a Syncer that follows the cache's Envs. Add it to a manager only if the worker has a hub.
+// New returns a Syncer that watches the cache's Envs. Add it to a manager only if the worker has a hub.
 func New(ctx context.Context, opts Options) (*Syncer, error) {
 	applier, err := newApplier(opts.Config)
 	if err != nil {
@@ -123,10 +123,10 @@ func (s *Syncer) Connected(connected bool) {
 	s.signal()
 }
 
-// CauseChanged makes Envs show another Cause. It does not block.
+// CauseChanged makes Envs show the new Cause. It does not block.
 func (s *Syncer) CauseChanged() { s.signal() }
 
-// Receive takes a message of the hub about other clusters. It does not block.
+// Receive handles a message of the hub about other clusters. It does not block.
 func (s *Syncer) Receive(f *federationv1.Foreign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +148,7 @@ func (s *Syncer) signal() {
 	}
 }
 
-// seen marks an Env when what atoll-sync owns of it has changed, when its spec has, or when the Env was recreated. Most changes
-// are none of these.
+// seen marks an Env if fields that atoll-sync owns or its spec have changed, or if the Env was recreated. Most changes are none of these.
 func (s *Syncer) seen(was, is *v1alpha1.SandboxEnv) {
 	if was != nil && was.UID == is.UID && was.Generation == is.Generation && sameForeign(was, is, s.opts.ClusterID) {
 		return
@@ -160,7 +159,7 @@ func (s *Syncer) seen(was, is *v1alpha1.SandboxEnv) {
 	s.signal()
 }
 
-// deleted marks the Env, which starts the time after which it is dropped.
+// deleted marks the Env, and starts the time after which its segments are dropped.
 func (s *Syncer) deleted(o any) {
 	key, err := toolscache.DeletionHandlingObjectToName(o)
 	if err != nil {
@@ -202,7 +201,7 @@ func (s *Syncer) Start(ctx context.Context) error {
 	}
 }
 
-// step writes what may be written, and returns when to call it again at the latest; 0 for after the next event.
+// step writes the Envs that may be written. It returns when to call it again at the latest, or 0 for after the next event.
 func (s *Syncer) step(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
 		pause, err = s.noteHub(ctx)
@@ -246,8 +245,8 @@ func (s *Syncer) markDue(now time.Time) (pause time.Duration) {
 	return pause
 }
 
-// noteHub marks all Envs when the state of the hub or the list of its clusters changes, and those that have members of a cluster
-// when that is heard of for the first time. It returns when the state may change next.
+// noteHub marks all Envs if the state of the hub or the list of its clusters has changed. If a cluster was heard of for the first time, it
+// marks the Envs with members there. It returns when the state may change next.
 func (s *Syncer) noteHub(ctx context.Context) (pause time.Duration, err error) {
 	s.mu.Lock()
 	state, pause := s.hubState(s.opts.Clock.Now())
@@ -295,7 +294,7 @@ func (s *Syncer) hubState(now time.Time) (hubState, time.Duration) {
 	}
 }
 
-// write checks one Env and writes it if that changes anything.
+// write checks one Env and writes it if that changes its status.
 func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	env := &v1alpha1.SandboxEnv{}
 	err := s.opts.Cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
@@ -335,7 +334,7 @@ func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	return nil
 }
 
-// remember keeps what the next decision about an Env needs of this one.
+// remember keeps the results of a decision that the Env's next decision needs.
 func (s *Syncer) remember(k segment.Key, d decision, now time.Time) {
 	if len(d.gaps) == 0 {
 		delete(s.gaps, k)
@@ -347,7 +346,7 @@ func (s *Syncer) remember(k segment.Key, d decision, now time.Time) {
 	}
 }
 
-// account records a write. A write to an Env that no longer exists is done: another Env comes with an event.
+// account records a write. A write to an Env that no longer exists counts as done: another Env comes with an event.
 func (s *Syncer) account(k segment.Key, size int, why verdict, err error) {
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err)
 	s.mu.Lock()
@@ -379,7 +378,7 @@ func (s *Syncer) forgetAbsent(now time.Time) {
 	}
 }
 
-// sameForeign reports whether two states of an Env agree in what atoll-sync owns.
+// sameForeign reports whether two states of an Env agree in the fields that atoll-sync owns.
 func sameForeign(a, b *v1alpha1.SandboxEnv, local string) bool {
 	x, y := presentEntries(a, local), presentEntries(b, local)
 	if len(x) != len(y) {
