@@ -11,17 +11,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// clusterAPI is the source of Clusters of Cluster API, from version 1.11 on: a control plane provider, or a user, writes the Secret
+// clusterAPI returns the source of Clusters of Cluster API, from version 1.11 on: a control plane provider, or a user, writes the Secret
 // NAME-kubeconfig beside a Cluster.
 //
-// The user of these kubeconfigs is an administrator. The worker impersonates its own ServiceAccount by them, so that its rights are those
-// of `atollctl cluster rbac`, and admission policies know it.
+// The user of these kubeconfigs is an administrator. The worker impersonates its own ServiceAccount with them. Its rights are then those of
+// `atollctl cluster rbac`, and admission policies recognize it.
 func clusterAPI(account string) source {
 	return source{
 		kind:       schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Cluster"},
 		ownerLabel: "cluster.x-k8s.io/cluster-name",
 		kubeconfig: func(object *unstructured.Unstructured, read readSecret) ([]byte, error) {
-			// The field is never set back, unlike conditions, which are of the moment.
+			// This field is never reset, unlike conditions, which describe the present.
 			ready, _, err := unstructured.NestedBool(object.Object, "status", "initialization", "controlPlaneInitialized")
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", errRefused, err)
@@ -38,7 +38,7 @@ func clusterAPI(account string) source {
 	}
 }
 
-// actAs returns a Secret's kubeconfig, of which all users impersonate a ServiceAccount.
+// actAs returns a Secret's kubeconfig in which all users impersonate a ServiceAccount.
 func actAs(secret *corev1.Secret, account string) ([]byte, error) {
 	loaded, err := clientcmd.Load(secret.Data["value"])
 	if err != nil {
@@ -46,7 +46,7 @@ func actAs(secret *corev1.Secret, account string) ([]byte, error) {
 	}
 	for _, user := range loaded.AuthInfos {
 		user.Impersonate, user.ImpersonateUID, user.ImpersonateUserExtra = account, "", nil
-		user.ImpersonateGroups = nil // the API server adds those of a ServiceAccount
+		user.ImpersonateGroups = nil // the API server adds the ServiceAccount's groups
 	}
 	out, err := clientcmd.Write(*loaded)
 	if err != nil {

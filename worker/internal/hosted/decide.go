@@ -4,17 +4,17 @@ package hosted
 
 import "slices"
 
-// assignment is what a replica sees of the clusters and of the other replicas.
+// assignment is a replica's view of the clusters and of the other replicas.
 type assignment struct {
 	self    string
 	wanted  []string          // clusters that are engaged here
-	holders map[string]string // of clusters; empty: none
+	holders map[string]string // of clusters; empty if there is none
 	alive   map[string]bool   // replicas
-	apart   map[string]bool   // replicas of other providers, which are alive and share none of these clusters
+	apart   map[string]bool   // live replicas of other providers, which share none of these clusters
 }
 
-// decide returns which clusters this replica takes, and which it gives up. Each replica may have its share, rounded up; so that all
-// clusters fit, and no cluster moves while replicas differ by one.
+// decide returns which clusters this replica takes, and which it gives up. Each replica may have its share, rounded up. All clusters then
+// fit, and no cluster moves while replicas differ by one.
 func decide(a assignment) (take, drop []string) {
 	a.alive[a.self] = true
 	share := (len(a.wanted) + len(a.alive) - 1) / len(a.alive)

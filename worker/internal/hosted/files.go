@@ -19,12 +19,12 @@ import (
 
 const (
 	scanInterval = 2 * time.Second
-	// maxKubeconfig bounds a file.
+	// maxKubeconfig bounds the size of a file.
 	maxKubeconfig = 1 << 20
 	fileSuffix    = ".kubeconfig"
 )
 
-// Files is a Provider of the kubeconfigs NAME.kubeconfig of a directory.
+// Files is a Provider of the kubeconfig files NAME.kubeconfig in a directory.
 type Files struct {
 	Dir   string
 	Clock clock.WithTicker
@@ -44,7 +44,7 @@ func (f *Files) Start(ctx context.Context, host multicluster.Aware) error {
 	defer ticker.Stop()
 	var last string
 	for {
-		// What is wrong is said once, not every two seconds.
+		// Log an error once, not every two seconds.
 		if err := f.scan(ctx, host); err == nil {
 			last = ""
 		} else if err.Error() != last {
@@ -59,7 +59,7 @@ func (f *Files) Start(ctx context.Context, host multicluster.Aware) error {
 	}
 }
 
-// scan engages what is new or changed, and ends what is gone. A directory that cannot be read ends nothing (I5).
+// scan engages new and changed clusters, and ends those that are gone. A directory that cannot be read ends none (I5).
 func (f *Files) scan(ctx context.Context, host multicluster.Aware) error {
 	entries, err := os.ReadDir(f.Dir)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/worker/internal/runner"
 )
 
-// followed are the clusters that a provider of ours has engaged.
+// followed holds the clusters that one of our providers has engaged.
 type followed struct {
 	mu       sync.Mutex
 	clusters map[multicluster.ClusterName]followedCluster
@@ -31,7 +31,7 @@ type followedCluster struct {
 	cancel  context.CancelFunc
 }
 
-// take engages a cluster if it is new or its kubeconfig has changed. A kubeconfig that cannot be used leaves the cluster as it was (I5).
+// take engages a cluster if it is new or its kubeconfig has changed. An invalid kubeconfig leaves the cluster as it was (I5).
 func (f *followed) take(ctx context.Context, host multicluster.Aware, name multicluster.ClusterName, kubeconfig []byte) error {
 	sum := sha256.Sum256(kubeconfig)
 	f.mu.Lock()
@@ -68,7 +68,7 @@ func (f *followed) take(ctx context.Context, host multicluster.Aware, name multi
 	return host.Engage(own, name, cl)
 }
 
-// end takes a cluster away.
+// end disengages a cluster.
 func (f *followed) end(name multicluster.ClusterName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,25 +24,25 @@ import (
 )
 
 const (
-	// MaxClusters is how many clusters one process has at most. More are refused, and tried again.
+	// MaxClusters is the maximum number of clusters of one process. More are refused, and retried.
 	MaxClusters = 200
 
 	identifyTimeout = 10 * time.Second
 	firstRetry      = time.Second
 	lastRetry       = time.Minute
-	// settled is how long a worker runs for its next failure to be the first again.
+	// settled is how long a worker must run before its next failure counts as the first.
 	settled = 5 * time.Minute
 )
 
-// Options of a Host. Identify and Share may be nil.
+// Options configure a Host. Identify and Share may be nil.
 type Options struct {
 	Worker runner.Options
 	Self   string // the name of this process's host, as the hub shows it
-	// Identify returns the cluster id of a provider's name; nil: the name.
+	// Identify returns the cluster id for a provider's name. If it is nil, the id is the name.
 	Identify func(ctx context.Context, name string) (string, error)
-	// Identities has the certificates; nil: they are in the worker's --identity-dir.
+	// Identities accesses the certificates. If it is nil, they are in the worker's --identity-dir.
 	Identities client.Client
-	Share      *Share // nil: this process runs all clusters
+	Share      *Share // nil if this process runs all clusters
 	Clock      clock.WithTicker
 	Log        logr.Logger
 }
@@ -60,14 +60,14 @@ type Host struct {
 	gathered map[string]*prometheus.Registry
 }
 
-// engagement is a call of Engage.
+// engagement is one call of Engage.
 type engagement struct {
 	name    multicluster.ClusterName
 	cluster cluster.Cluster
 	ctx     context.Context
 	cancel  context.CancelFunc
 	done    chan struct{}
-	before  *engagement // of the same name
+	before  *engagement // the previous one of the same name
 }
 
 // New returns a Host without clusters.
@@ -86,7 +86,7 @@ func (h *Host) Close() {
 	h.running.Wait()
 }
 
-// Engage implements multicluster.Aware. It returns at once and never an error; because a provider or a manager would end for all
+// Engage implements multicluster.Aware. It returns immediately and never an error, because a provider or a manager would end for all
 // clusters with it.
 func (h *Host) Engage(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster) error {
 	h.mu.Lock()
@@ -123,7 +123,7 @@ func (h *Host) Engage(ctx context.Context, name multicluster.ClusterName, cl clu
 	return nil
 }
 
-// serve tries until the engagement ends.
+// serve retries until the engagement ends.
 func (h *Host) serve(e *engagement) {
 	log := h.opts.Log.WithValues("engaged", e.name.String())
 	pause := firstRetry
@@ -147,7 +147,7 @@ func (h *Host) serve(e *engagement) {
 	log.Info("A cluster is no longer engaged")
 }
 
-// attempt runs the worker of a cluster until it fails, the engagement ends, or another replica is to run it.
+// attempt runs the worker of a cluster until it fails, the engagement ends, or another replica takes the cluster.
 func (h *Host) attempt(e *engagement) error {
 	id, err := h.identify(e)
 	if err != nil {
@@ -195,7 +195,7 @@ var (
 	errMany  = errors.New("too many clusters")
 )
 
-// own reserves a cluster id for an engagement.
+// own assigns a cluster id to an engagement.
 func (h *Host) own(id string, e *engagement) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -217,7 +217,7 @@ func (h *Host) disown(id string, e *engagement) {
 	}
 }
 
-// gather adds a worker's metrics to those of the process; nil removes them.
+// gather adds a worker's metrics to those of the process. A nil registry removes them.
 func (h *Host) gather(id string, registry *prometheus.Registry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,7 +228,7 @@ func (h *Host) gather(id string, registry *prometheus.Registry) {
 	h.gathered[id] = registry
 }
 
-// Gather implements prometheus.Gatherer: the process's metrics and those of each worker.
+// Gather implements prometheus.Gatherer. It returns the process's metrics and those of each worker.
 func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 	all := prometheus.Gatherers{metrics.Registry}
 	h.mu.Lock()

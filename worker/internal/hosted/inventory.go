@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// secretReader is the access provider whose credentials are the token of a Secret. That of other access providers is what a program
-	// prints, which is not run here.
+	// secretReader is the access provider whose credentials are the token in a Secret. For other access providers, a program prints them,
+	// which is not run here.
 	secretReader = "secretreader"
-	// execExtension has an access provider's parameters of one cluster.
+	// execExtension is the extension with an access provider's parameters for one cluster.
 	execExtension = "client.authentication.k8s.io/exec"
-	// profileLabel on a Secret names the ClusterProfile that may use it; because otherwise, who writes ClusterProfiles could have any
-	// token of the namespace sent to a server.
+	// profileLabel on a Secret names the ClusterProfile that may use it. Without it, a writer of ClusterProfiles could have any token of the
+	// namespace sent to a server.
 	profileLabel = "x-k8s.io/cluster-profile"
 )
 
-// accessProvider is as much of a ClusterProfile's access providers as is used.
+// accessProvider has the used fields of a ClusterProfile's access provider.
 type accessProvider struct {
 	Name    string              `json:"name"`
 	Cluster clientcmdv1.Cluster `json:"cluster"`
 }
 
-// clusterInventory is the source of ClusterProfiles of the Cluster Inventory API, with the access provider secretreader of KEP-5339: the
-// server and its CA are in the status, the token in a Secret of the consumer's namespace.
+// clusterInventory returns the source of ClusterProfiles of the Cluster Inventory API, with the access provider secretreader of KEP-5339:
+// the server and its CA are in the status, and the token is in a Secret of the consumer's namespace.
 func clusterInventory() source {
 	return source{
 		kind:       schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: "ClusterProfile"},
@@ -66,8 +66,8 @@ func clusterInventory() source {
 	}
 }
 
-// secretAccess returns how a ClusterProfile's cluster is reached with a Secret. The field of before, credentialProviders, counts if the
-// other has none.
+// secretAccess returns how to reach a ClusterProfile's cluster with a Secret. The former field credentialProviders counts if the current
+// one has none.
 func secretAccess(object *unstructured.Unstructured) (*accessProvider, error) {
 	var profile struct {
 		Status struct {
@@ -99,7 +99,7 @@ func secretAccess(object *unstructured.Unstructured) (*accessProvider, error) {
 	return nil, fmt.Errorf("%w: status.accessProviders is empty", errNotYet)
 }
 
-// tokenSecret is the name of the Secret: the extension's clusterName, else the object's name.
+// tokenSecret returns the name of the Secret: the extension's clusterName, else the object's name.
 func tokenSecret(extensions []clientcmdv1.NamedExtension, object string) (string, error) {
 	for _, extension := range extensions {
 		if extension.Name != execExtension {

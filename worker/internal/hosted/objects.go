@@ -30,12 +30,12 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// Objects is a Provider of the clusters that objects of one kind describe, in one namespace of the hosting cluster. What cannot be used
-// is said in the log and by an Event of the object, and leaves the cluster as it was (I5).
+// Objects is a Provider of the clusters that objects of one kind describe, in one namespace of the hosting cluster. An invalid object is
+// reported in the log and by an Event, and leaves the cluster as it was (I5).
 type Objects struct {
 	Config    *rest.Config // of the hosting cluster
 	Namespace string       // of the objects
-	// Selector says which objects; nil: all.
+	// Selector selects the objects; nil selects all.
 	Selector labels.Selector
 	// Secrets is the namespace of the credentials.
 	Secrets string
@@ -49,7 +49,7 @@ type Objects struct {
 	cached client.Reader
 	live   client.Reader
 	events events.EventRecorder
-	said   map[string]string // what is wrong, by object; Reconcile alone uses it
+	said   map[string]string // errors by object; only Reconcile uses it
 }
 
 var (
@@ -58,12 +58,12 @@ var (
 	_ reconcile.Reconciler          = &Objects{}
 )
 
-// source says how objects of a kind describe clusters.
+// source describes how objects of a kind describe clusters.
 type source struct {
 	kind schema.GroupVersionKind
-	// ownerLabel on a Secret has the name of the object whose credentials are in it.
+	// ownerLabel is the label of a Secret that names the object whose credentials it has.
 	ownerLabel string
-	// kubeconfig is how the cluster of an object is reached. It returns errNotYet for what is about to come.
+	// kubeconfig returns the kubeconfig for the cluster of an object. It returns errNotYet if a part is still expected.
 	kubeconfig func(object *unstructured.Unstructured, read readSecret) ([]byte, error)
 }
 
@@ -72,12 +72,12 @@ type readSecret func(name string) (*corev1.Secret, error)
 
 var (
 	errNotYet = errors.New("not yet")
-	// errRefused is what only a change of the object or its Secret cures.
+	// errRefused means that only a change of the object or its Secret helps.
 	errRefused = errors.New("refused")
 )
 
-// Start implements multicluster.ProviderRunnable. Of Secrets it keeps no data; because the label that Cluster API gives to kubeconfigs is
-// on the keys of CAs as well. A watch of their metadata alone would leave a goroutine behind when it ends.
+// Start implements multicluster.ProviderRunnable. It caches no data of Secrets, because the label that Cluster API gives to kubeconfigs is
+// also on the keys of CAs. A watch of their metadata alone would leave a goroutine behind when it ends.
 func (o *Objects) Start(ctx context.Context, host multicluster.Aware) error {
 	owned, err := labels.NewRequirement(o.ownerLabel, selection.Exists, nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func (o *Objects) Start(ctx context.Context, host multicluster.Aware) error {
 	return mgr.Start(ctx)
 }
 
-// withoutData is what the cache keeps of a Secret.
+// withoutData returns the part of a Secret that the cache keeps.
 func withoutData(object any) (any, error) {
 	if secret, ok := object.(*corev1.Secret); ok {
 		secret.Data = nil
@@ -129,7 +129,7 @@ func (o *Objects) object() *unstructured.Unstructured {
 	return object
 }
 
-// Reconcile implements reconcile.Reconciler. Nothing in it waits for a cluster (I7).
+// Reconcile implements reconcile.Reconciler. It never waits for a cluster (I7).
 func (o *Objects) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
@@ -154,20 +154,20 @@ func (o *Objects) Reconcile(ctx context.Context, request reconcile.Request) (rec
 		return reconcile.Result{}, nil
 	case errors.Is(err, errNotYet), errors.Is(err, errRefused):
 		o.say(object, err)
-		// An end of other clusters, which may be what is waited for, is no event of this one.
+		// It may wait for the end of another cluster, which causes no event for this one.
 		return reconcile.Result{RequeueAfter: lastRetry}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// engage checks what a kubeconfig of others may name, and engages its cluster.
+// engage checks what a kubeconfig from another party names, and engages its cluster.
 func (o *Objects) engage(name multicluster.ClusterName, kubeconfig []byte) error {
 	loaded, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return fmt.Errorf("%w: reading the kubeconfig: %w", errRefused, err)
 	}
 	for of, cluster := range loaded.Clusters {
-		// The URL is left out of the message: it may have a password.
+		// Leave the URL out of the message, because it may have a password.
 		if server, err := url.Parse(cluster.Server); err != nil || server.Scheme != "https" || server.Host == "" || server.User != nil {
 			return fmt.Errorf("%w: the server of cluster %q is not valid, want https://HOST:PORT", errRefused, of)
 		}
@@ -178,7 +178,7 @@ func (o *Objects) engage(name multicluster.ClusterName, kubeconfig []byte) error
 	return nil
 }
 
-// secret reads a Secret of the object, without the cache: that has no data.
+// secret reads a Secret of the object live, because the cache has no data.
 func (o *Objects) secret(ctx context.Context, name, object string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := o.live.Get(ctx, client.ObjectKey{Namespace: o.Secrets, Name: name}, secret)
@@ -195,7 +195,7 @@ func (o *Objects) secret(ctx context.Context, name, object string) (*corev1.Secr
 	return secret, nil
 }
 
-// say tells once what is wrong.
+// say reports an error once.
 func (o *Objects) say(object *unstructured.Unstructured, err error) {
 	if o.said[object.GetName()] == err.Error() {
 		return

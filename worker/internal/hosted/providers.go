@@ -24,11 +24,11 @@ import (
 	"sigs.k8s.io/multicluster-runtime/providers/kubeconfig"
 )
 
-// ClusterIDLabel on a provider's object is the id of its cluster; without it the object's name is.
+// ClusterIDLabel on a provider's object is the id of its cluster. Without it, the id is the object's name.
 const ClusterIDLabel = "agentbox.navix.sh/cluster-id"
 
-// kubeconfigs follows the kubeconfig Secrets of a namespace, with the label and the key of the module's provider. That one ends a cluster
-// before it reads what the cluster's Secret has now, and waits for each cluster.
+// kubeconfigs watches the kubeconfig Secrets of a namespace, with the label and the key of the module's provider. The module's provider
+// ends a cluster before it reads the changed Secret, and waits for each cluster.
 type kubeconfigs struct {
 	followed
 
@@ -36,7 +36,7 @@ type kubeconfigs struct {
 	host   multicluster.Aware
 	cached client.Reader
 	log    logr.Logger
-	said   map[string]string // what is wrong, by Secret; Reconcile alone uses it
+	said   map[string]string // errors by Secret; only Reconcile uses it
 }
 
 // Kubeconfigs runs the provider of kubeconfig Secrets of a namespace, until ctx ends.
@@ -62,8 +62,8 @@ func Kubeconfigs(ctx context.Context, cfg *rest.Config, namespace string, host m
 
 var errNoKubeconfig = errors.New("the Secret has no key " + kubeconfig.DefaultKubeconfigSecretKey)
 
-// Reconcile implements reconcile.Reconciler. What cannot be used leaves the cluster as it was (I5), and is told once. Nothing in it waits
-// for a cluster (I7).
+// Reconcile implements reconcile.Reconciler. An invalid Secret leaves the cluster as it was (I5), and is reported once. Reconcile never
+// waits for a cluster (I7).
 func (k *kubeconfigs) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	name, secret := multicluster.ClusterName(request.Name), &corev1.Secret{}
 	err := k.cached.Get(ctx, request.NamespacedName, secret)
@@ -87,11 +87,11 @@ func (k *kubeconfigs) Reconcile(ctx context.Context, request reconcile.Request) 
 		k.said[request.Name] = err.Error()
 		k.log.Error(err, "A cluster cannot be served as its Secret says", "secret", request.NamespacedName)
 	}
-	// An end of other clusters, which may be what is waited for, is no event of this one.
+	// It may wait for the end of another cluster, which causes no event for this one.
 	return reconcile.Result{RequeueAfter: lastRetry}, nil
 }
 
-// LabelledID returns the cluster id of a provider's object: its label's, else its name.
+// LabelledID returns a function that returns the cluster id of a provider's object: its label, else its name.
 func LabelledID(c client.Reader, kind schema.GroupVersionKind, namespace string) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, name string) (string, error) {
 		object := &metav1.PartialObjectMetadata{}

@@ -25,9 +25,9 @@ import (
 	"navix.sh/atoll/worker/internal/runner"
 )
 
-// Flags say where the clusters come from.
+// Flags configure where the clusters come from.
 type Flags struct {
-	Provider  string // empty: this process is one cluster's worker
+	Provider  string // empty if this process is one cluster's worker
 	Dir       string
 	Namespace string // of the objects; empty: the worker's
 	Selector  string
@@ -41,7 +41,7 @@ const (
 	providerInventory  = "cluster-inventory"
 )
 
-// workerAccount is the ServiceAccount of a worker in its cluster, whose rights `atollctl cluster rbac` prints.
+// workerAccount is the ServiceAccount of a worker in its cluster. `atollctl cluster rbac` prints its rights.
 const workerAccount = "atoll-worker"
 
 // Bind adds the flags.
@@ -61,7 +61,7 @@ func (f *Flags) Bind(flags *pflag.FlagSet) {
 		"labels of the objects of --provider="+providerClusterAPI+" and "+providerInventory+" that are served, as NAME=VALUE,…; without it all")
 }
 
-// Validate reports all faults, of o as well.
+// Validate reports all faults of the flags and of o.
 func (f *Flags) Validate(o *runner.Options) error {
 	var errs []error
 	if f.Dir != "" && f.Provider != providerFile {
@@ -110,7 +110,7 @@ func (f *Flags) validateObjects() error {
 	return errors.Join(errs...)
 }
 
-// objects is the provider of a kind of objects; nil: the flags name another one.
+// objects returns the provider of a kind of objects, or nil if the flags name another provider.
 func (f *Flags) objects(hosting *rest.Config, o *runner.Options, log logr.Logger) (*Objects, error) {
 	selector, err := labels.Parse(f.Selector)
 	if err != nil {
@@ -157,7 +157,7 @@ func Run(ctx context.Context, f Flags, o runner.Options, log logr.Logger) error 
 	return group.Wait()
 }
 
-// provider returns what runs the provider, and completes the options of its host.
+// provider returns the function that runs the provider, and completes the options of its host.
 func (f *Flags) provider(opts *Options, o runner.Options, log logr.Logger) (func(context.Context, multicluster.Aware) error, error) {
 	if f.Provider == providerFile {
 		files := &Files{Dir: f.Dir, Clock: opts.Clock, Log: log}
@@ -174,7 +174,7 @@ func (f *Flags) provider(opts *Options, o runner.Options, log logr.Logger) (func
 	if !o.HasIdentityDir() {
 		opts.Identities = live
 	}
-	// A replica that starts anew is another one; because the workers of the old one are gone.
+	// A restarted replica has another name, because the workers of the old one are gone.
 	self := fmt.Sprintf("%.40s-%s", opts.Self, uuid.NewString()[:8])
 	opts.Share = NewShare(live, o.Namespace(), self, f.Provider, opts.Clock, opts.Log.WithName("share"))
 	objects, err := f.objects(hosting, &o, log)

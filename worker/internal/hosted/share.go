@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	clusterLease = "atoll-hosted-"  // and the cluster's id: who runs it
-	replicaLease = "atoll-hosting-" // and the replica's name: that it is alive
+	clusterLease = "atoll-hosted-"  // and the cluster's id: names its replica
+	replicaLease = "atoll-hosting-" // and the replica's name: shows that it is alive
 	leaseLabel   = "agentbox.navix.sh/hosting"
-	// providerLabel of a replica's Lease; because replicas with other providers in the namespace cannot take its clusters.
+	// providerLabel is the label of a replica's Lease. Replicas with other providers in the namespace cannot take its clusters.
 	providerLabel = "agentbox.navix.sh/hosting-provider"
 
 	shareInterval = 2 * time.Second
-	// shareTimeout bounds the requests of one round together.
+	// shareTimeout bounds the total time of one round's requests.
 	shareTimeout = 10 * time.Second
-	// replicaLife is for how long a replica counts as alive after its last sign of life.
+	// replicaLife is how long a replica counts as alive after its last sign of life.
 	replicaLife = 15 * time.Second
-	// forgetReplica is after how long the Lease of a replica without a sign of life is deleted.
+	// forgetReplica is how long a replica's Lease is kept without a sign of life.
 	forgetReplica = 10 * time.Minute
 )
 
-// Share decides with the other replicas which of them runs which cluster: a Lease a cluster names its replica, and one a replica shows
-// that it is alive.
+// Share decides with the other replicas which of them runs which cluster. One Lease per cluster names its replica, and one Lease per
+// replica shows that it is alive.
 type Share struct {
 	client    client.Client // without a cache
 	namespace string
@@ -48,13 +48,13 @@ type Share struct {
 	seen   map[string]sign // of replicas
 }
 
-// sign of life of a replica.
+// sign is a replica's last sign of life.
 type sign struct {
 	version string
-	at      time.Time // by this process's clock: another's may be wrong (I11)
+	at      time.Time // by this process's clock, because another's may be wrong (I11)
 }
 
-// tenure is a wish to run a cluster.
+// tenure is a request to run a cluster.
 type tenure struct {
 	held   bool
 	given  chan struct{} // closed when held
@@ -62,14 +62,14 @@ type tenure struct {
 	cancel context.CancelFunc
 }
 
-// NewShare returns a Share; self is unique among all replicas, and provider is that of those among which clusters are shared.
+// NewShare returns a Share. self is unique among all replicas. provider names the provider whose clusters are shared.
 func NewShare(c client.Client, namespace, self, provider string, clk clock.WithTicker, log logr.Logger) *Share {
 	return &Share{client: c, namespace: namespace, self: self, provider: provider, clock: clk, log: log,
 		wanted: map[string]*tenure{}, seen: map[string]sign{}}
 }
 
-// Hold waits until this replica is to run a cluster. The context that it returns ends when another replica is, or ctx does; release
-// says that the cluster does not run here any more.
+// Hold waits until this replica is to run a cluster. The returned context ends with ctx, or when another replica is to run it. Call release
+// when the cluster no longer runs here.
 func (s *Share) Hold(ctx context.Context, id string) (context.Context, func(), error) {
 	t := &tenure{given: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(ctx)
@@ -116,7 +116,7 @@ func (s *Share) Run(ctx context.Context) error {
 	}
 }
 
-// leave lets the others take over at once.
+// leave lets the other replicas take over immediately.
 func (s *Share) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shareTimeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func (s *Share) leave(ctx context.Context) {
 	}
 }
 
-// round is one look at the Leases, and what follows from it.
+// round reads the Leases, and takes and gives up clusters accordingly.
 func (s *Share) round(ctx context.Context) error {
 	if err := s.live(ctx); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *Share) round(ctx context.Context) error {
 		s.end(id)
 	}
 	for id, holder := range a.holders {
-		// Held from a time before; the worker has ended since.
+		// This replica holds it from earlier, and its worker has ended since.
 		if holder == s.self && !s.wants(id) {
 			errs = append(errs, s.write(ctx, id, clusters[id], ""))
 		} else if holder == s.self {
@@ -201,7 +201,7 @@ func (s *Share) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// live shows that this replica is alive.
+// live renews the Lease that shows that this replica is alive.
 func (s *Share) live(ctx context.Context) error {
 	now := metav1.NewMicroTime(s.clock.Now())
 	lease := &coordinationv1.Lease{}
@@ -223,7 +223,7 @@ func (s *Share) live(ctx context.Context) error {
 	return nil
 }
 
-// take makes this replica the holder of a cluster, unless another was quicker.
+// take makes this replica the holder of a cluster, unless another one was faster.
 func (s *Share) take(ctx context.Context, id string, lease *coordinationv1.Lease) error {
 	err := s.write(ctx, id, lease, s.self)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
@@ -245,7 +245,7 @@ func (s *Share) give(id string) {
 	}
 }
 
-// end asks the worker of a cluster to stop; its release gives the cluster up.
+// end asks the worker of a cluster to stop. Its release then gives the cluster up.
 func (s *Share) end(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *Share) giveUp(id string) {
 	}
 }
 
-// write sets the holder of a cluster. lease is as it was read; nil: there was none.
+// write sets the holder of a cluster. lease is the Lease as read, or nil if there was none.
 func (s *Share) write(ctx context.Context, id string, lease *coordinationv1.Lease, holder string) error {
 	now := metav1.NewMicroTime(s.clock.Now())
 	if lease == nil {
