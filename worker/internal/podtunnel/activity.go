@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// touchEvery is the interval at which traffic is reported to package idle, which writes it when due.
+	// touchEvery is the interval at which traffic is reported to package idle, which decides when to write it.
 	touchEvery = 2 * time.Second
 	// touchTimeout bounds that write.
 	touchTimeout = 10 * time.Second
 )
 
-// Activity is when sandboxes last had traffic. It has an entry for each live sandbox that was ever reached.
+// Activity records when sandboxes last had traffic. It has an entry for each live sandbox that was ever reached.
 type Activity struct {
 	clock clock.PassiveClock
 
@@ -47,7 +47,7 @@ func (a *Activity) GetLastActive(context.Context) (map[string]time.Time, error) 
 	return active, nil
 }
 
-// note notes activity, and returns whether it is time to report it.
+// note records activity, and returns whether to report it now.
 func (a *Activity) note(id string) (tell bool) {
 	now := a.clock.Now()
 	a.mu.Lock()
@@ -67,8 +67,8 @@ func (a *Activity) forget(id string) {
 	delete(a.last, id)
 }
 
-// noteActive notes activity, and reports it for a write when due. No caller waits for the write: what is lost with the process
-// meanwhile is less than package idle allows for.
+// noteActive records activity, and reports it for a write when due. No caller waits for the write: the activity that is lost if the process
+// ends meanwhile is less than package idle allows for.
 func (s *Service) noteActive(id string) {
 	if !s.opts.Activity.note(id) {
 		return

@@ -7,21 +7,22 @@ import (
 	"net"
 )
 
-// smallFrame is the largest SPDY frame that is written at once. Of a larger one the header's pieces cost little beside its data.
+// smallFrame is the largest SPDY frame that is written at once. In a larger frame, the pieces of the header cost little compared with the
+// data.
 const smallFrame = 8 << 10
 
-// frames is a connection to which SPDY is written. It writes a small frame at once; because the library writes it in three or more pieces,
-// and each would be a message of the WebSocket and a record of TLS here, at the API server and at the kubelet.
+// frames is a connection that SPDY is written to. It writes a small frame at once. The library writes it in three or more pieces, and each
+// would be a message of the WebSocket and a record of TLS here, at the API server and at the kubelet.
 //
-// What is not yet written of a frame is at most smallFrame, and is written with the rest of it: the library writes whole frames, one at
-// a time.
+// At most smallFrame bytes of a frame are pending, and they are written with the rest of it: the library writes whole frames, one at a
+// time.
 type frames struct {
 	net.Conn
-	pending []byte // of the present frame
-	rest    int    // of it, that was neither written nor is pending; once its header is complete
+	pending []byte // of the current frame
+	rest    int    // bytes of it that are neither written nor pending, when its header is complete
 }
 
-// Write takes a part of a frame, or of several. One goroutine at a time calls it.
+// Write writes a part of a frame, or of several. Calls must not overlap.
 func (f *frames) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		took, err := f.write(p[n:])

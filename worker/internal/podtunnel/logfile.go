@@ -17,10 +17,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// maxComplaint bounds the text of why a log file was not read.
+// maxComplaint bounds the text that says why a log file was not read.
 const maxComplaint = 512
 
-// logFile reads the log of a runtime, which is a file in its container, with a command there.
+// logFile reads a runtime's log, a file in its container, by running a command there.
 func (a *APIServer) logFile(ctx context.Context, place sandboxes.Place, logs *federationv1.LogsReach) (reach.Tunnel, error) {
 	file, err := runtimes.Log(place.Container, place.Runtimes, logs.GetRuntime())
 	if err != nil {
@@ -38,7 +38,7 @@ func (a *APIServer) logFile(ctx context.Context, place sandboxes.Place, logs *fe
 	return &fileTunnel{Tunnel: tunnel, file: file}, nil
 }
 
-// fileTunnel is the output of a command, without the channels.
+// fileTunnel is a command's output without the exec channels.
 type fileTunnel struct {
 	reach.Tunnel
 	file      runtimes.LogFile
@@ -72,7 +72,7 @@ func (t *fileTunnel) Recv() ([]byte, error) {
 func (t *fileTunnel) readStatus(text []byte) error {
 	var status metav1.Status
 	if err := json.Unmarshal(text, &status); err != nil || status.Status == metav1.StatusSuccess {
-		return nil // whatever it was, all has been read
+		return nil // everything has been read, whatever the status
 	}
 	why := strings.TrimSpace(t.complaint.String())
 	if why == "" {

@@ -34,7 +34,7 @@ const (
 	portProtocol     = "portforward.k8s.io"
 	tunneledProtocol = "SPDY/3.1+" + portProtocol
 	pingEvery        = 30 * time.Second
-	// errorPatience is how long after the end of the data its reason may arrive.
+	// errorPatience is how long after the end of the data its cause may arrive.
 	errorPatience = time.Second
 	maxErrorText  = 1 << 10
 )
@@ -56,8 +56,8 @@ func (a *APIServer) port(ctx context.Context, place sandboxes.Place, port int32)
 	return tunnel, nil
 }
 
-// openPort opens the streams of a port. It closes the connection if that fails or the context ends; because CreateStream waits for 30 s
-// for an API server that does not respond, and takes no context.
+// openPort opens the streams of a port. It closes the connection if that fails or the context ends, because CreateStream takes no context
+// and waits for 30 s if the API server does not respond.
 func openPort(ctx context.Context, conn httpstream.Connection, port int32) (*portTunnel, error) {
 	type opened struct {
 		tunnel *portTunnel
@@ -96,7 +96,7 @@ func (a *APIServer) forward(ctx context.Context, place sandboxes.Place) (httpstr
 	return overSPDY(conn)
 }
 
-// upgradeToSPDY opens a connection for SPDY without a WebSocket, as client-go does; that keeps the connection to itself.
+// upgradeToSPDY opens a connection for SPDY without a WebSocket. It does so as client-go does, which does not expose the connection.
 func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, error) {
 	config, err := rest.TLSConfigFor(a.config)
 	if err != nil {
@@ -139,9 +139,9 @@ func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, er
 	return nil, fmt.Errorf("the API server does not speak SPDY: %s: %s", response.Status, strings.TrimSpace(string(text)))
 }
 
-// upgrade makes one request on a connection of its own, and keeps that.
+// upgrade sends one request on a connection of its own, and keeps the connection.
 type upgrade struct {
-	dial func(*http.Request) (net.Conn, error) // sends the request as well
+	dial func(*http.Request) (net.Conn, error) // also sends the request
 	conn net.Conn
 }
 
@@ -151,7 +151,7 @@ func (u *upgrade) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	left := context.AfterFunc(request.Context(), func() { _ = conn.Close() })
-	// Nothing follows the header of an upgrade before this side has spoken.
+	// After the header of an upgrade, the server sends nothing before this side has.
 	response, err := http.ReadResponse(bufio.NewReader(conn), request)
 	if !left() {
 		err = context.Cause(request.Context())
@@ -164,11 +164,11 @@ func (u *upgrade) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// portTunnel is a TCP connection: one stream for data, one for errors.
+// portTunnel is a TCP connection, with one stream for data and one for errors.
 type portTunnel struct {
 	conn   httpstream.Connection
 	data   httpstream.Stream
-	failed chan string // the kubelet's message, once that stream has ended
+	failed chan string // has the kubelet's message when the stream for errors has ended
 	buffer [reach.MaxMessage - 1]byte
 }
 
@@ -190,7 +190,7 @@ func newPortTunnel(conn httpstream.Connection, port int32) (*portTunnel, error) 
 		_, _ = io.Copy(io.Discard, errorStream)
 	}()
 	if t.data, err = conn.CreateStream(headers); err != nil {
-		// A kubelet that cannot connect may reset the stream before it has replied to it.
+		// A kubelet that cannot connect may reset the stream before it has replied.
 		return nil, t.reason(fmt.Errorf("opening a stream: %w", err))
 	}
 	return t, nil
@@ -204,7 +204,7 @@ func (t *portTunnel) Recv() ([]byte, error) {
 	return message, nil
 }
 
-// reason returns why the stream for data ended with err: the kubelet's message if it sends one.
+// reason returns why the stream for data ended with err: the kubelet's message if there is one, else err.
 func (t *portTunnel) reason(err error) error {
 	select {
 	case why := <-t.failed:
@@ -217,7 +217,7 @@ func (t *portTunnel) reason(err error) error {
 	return err
 }
 
-// notReached is the error of a port, from what the kubelet says of it.
+// notReached returns the error for a port, given the kubelet's message.
 func notReached(why string) error {
 	if why = strings.TrimSpace(why); strings.HasSuffix(why, "connection refused") {
 		return problem.New(problem.Unavailable, "%s: %s", reach.NothingListens, why)

@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// give gives values of Secrets to the daemon of a session's sandbox. The session, which any end of the sandbox cuts, carries the request;
-// so no other sandbox gets it (I13). After it the session has nothing more to say.
+// give sends values of Secrets to the daemon of a session's sandbox. The request goes through the session, which any end of the sandbox
+// cuts, so no other sandbox gets the values (I13). The session carries nothing else.
 func (s *Service) give(session *session, place sandboxes.Place, what *federationv1.SecretsReach, caller string) error {
 	if s.opts.Secrets == nil {
 		return problem.New(problem.Unimplemented, "this worker reads no Secrets for sandboxes")
@@ -46,7 +46,7 @@ func (s *Service) give(session *session, place sandboxes.Place, what *federation
 	return nil
 }
 
-// notGiven is the error of a daemon that did not take variables. It does not quote the daemon, which may quote a value.
+// notGiven returns the error for a daemon that did not accept variables. It does not quote the daemon, which may quote a value.
 func notGiven(err error) error {
 	var known *problem.Error
 	var refused *sandboxd.StatusError
@@ -61,7 +61,7 @@ func notGiven(err error) error {
 	}
 }
 
-// request is the connection of one request, whose messages pass as a session's do.
+// request is the connection of one request. Its messages are checked like those of a session.
 type request struct {
 	reach.Tunnel
 	session *session
@@ -82,7 +82,7 @@ func (r *request) Send(message []byte) error {
 	return r.Tunnel.Send(message)
 }
 
-// given is what a session carries after values were given, or the sandbox was prepared: nothing.
+// given is the inner tunnel of a session after values were sent or the sandbox was prepared. It carries nothing.
 type given struct{}
 
 func (given) Recv() ([]byte, error) { return nil, io.EOF }

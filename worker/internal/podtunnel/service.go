@@ -25,10 +25,10 @@ import (
 const (
 	// dialTimeout bounds how long the API server and the kubelet may take to start.
 	dialTimeout = 10 * time.Second
-	// leaseCheck bounds how late a silent tunnel notices that this process no longer leads.
+	// leaseCheck bounds how late an idle tunnel notices that this process no longer leads.
 	leaseCheck = time.Second
-	// openingsAtOnce is how many conversations of an account are being opened at a time (I14): each costs the API server a TLS
-	// handshake and a connection to a kubelet.
+	// openingsAtOnce is how many conversations an account may be opening at a time (I14): each costs the API server a TLS handshake and a
+	// connection to a kubelet.
 	openingsAtOnce = 4
 )
 
@@ -44,11 +44,11 @@ type Sandboxes interface {
 
 // Upstream reaches Pods.
 type Upstream interface {
-	// Dial opens a conversation. The context is that of the whole conversation.
+	// Dial opens a conversation. ctx lasts for the whole conversation.
 	Dial(ctx context.Context, place sandboxes.Place, what *federationv1.ReachCall) (reach.Tunnel, error)
 }
 
-// Secrets has the values that SecretsReach refers to.
+// Secrets reads the values that SecretsReach refers to.
 type Secrets interface {
 	Read(ctx context.Context, namespace, team string, refs []*sandboxv1.SandboxSecret) (map[string]string, error)
 }
@@ -59,9 +59,9 @@ type Options struct {
 	Activity  *Activity
 	Lease     inventory.Lease
 	Upstream  Upstream
-	// Secrets are those that sandboxes may have; nil: none.
+	// Secrets are those that sandboxes may have; nil means none.
 	Secrets Secrets
-	// Shares bound the tunnels: each has buffers, and a connection to the API server.
+	// Shares bound the tunnels, because each has buffers and a connection to the API server.
 	Shares reach.Shares
 	Clock  clock.WithTicker
 	Log    logr.Logger
@@ -79,14 +79,14 @@ type Service struct {
 
 var _ reach.Opener = (*Service)(nil)
 
-// errShut ends open tunnels when their sandbox can no longer be reached.
+// errShut returns the error that ends open tunnels when their sandbox can no longer be reached.
 func errShut(id string) error {
 	return problem.New(problem.NotFound, "sandbox %s has ended, or is about to", id)
 }
 
 var errNotLeading = problem.New(problem.Unavailable, "this worker does not lead any more").WithRetryAfter(time.Second)
 
-// New returns a Service. It must run, to notice that the lease was lost.
+// New returns a Service. It must run to notice that the lease was lost.
 func New(opts Options) (*Service, error) {
 	if opts.Sandboxes == nil || opts.Activity == nil || opts.Lease == nil || opts.Upstream == nil {
 		return nil, errors.New("reach needs sandboxes, their activity, a lease and a way to Pods")
@@ -135,8 +135,8 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	return opened, nil
 }
 
-// begin notes a session before its Pod is looked up, so that any later event of the sandbox ends it. It counts against the
-// sandbox and its team, for every caller (I14); a sandbox never changes its team.
+// begin registers a session before its Pod is looked up, so that any later event of the sandbox ends it. The session counts towards the
+// bounds of the sandbox and its team, for every caller (I14); a sandbox never changes its team.
 func (s *Service) begin(id string, what *federationv1.ReachCall) (*session, error) {
 	place, err := s.opts.Sandboxes.Locate(id)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Service) begin(id string, what *federationv1.ReachCall) (*session, erro
 	return opened, nil
 }
 
-// accountOf is the sandbox's team; sandboxes without a team share an account with the others of their namespace.
+// accountOf returns the sandbox's team. Sandboxes without a team share one account per namespace.
 func accountOf(place sandboxes.Place) string {
 	if place.Team == "" {
 		return fmt.Sprintf("what has no team in namespace %q", place.Pod.Namespace)
@@ -170,7 +170,7 @@ func accountOf(place sandboxes.Place) string {
 	return fmt.Sprintf("team %q", place.Team)
 }
 
-// forget is called once for each session.
+// forget removes a session. It is called once for each.
 func (s *Service) forget(session *session) {
 	session.leave()
 	s.mu.Lock()
@@ -184,7 +184,7 @@ func (s *Service) forget(session *session) {
 func (s *Service) reach(ctx context.Context, session *session, what *federationv1.ReachCall) error {
 	session.quiet = what.GetPreparing()
 	if !session.quiet {
-		// It waits for an end that is being written. A failed write of the activity does not keep the caller out.
+		// Touch waits for an end that is being written. A failed write of the activity does not keep the caller out.
 		if _, err := s.opts.Sandboxes.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func (s *Service) reach(ctx context.Context, session *session, what *federationv
 	return session.check()
 }
 
-// dial returns when the outcome is known, the session ends, or time is up.
+// dial dials upstream. It returns when the outcome is known, the session ends, or time is up.
 func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Place, what *federationv1.ReachCall) error {
 	left := context.AfterFunc(ctx, func() { session.cut(context.Cause(ctx)) })
 	defer left()
@@ -251,12 +251,12 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 	return nil
 }
 
-// runs reports whether a command runs in the Pod for a call.
+// runs reports whether a call runs a command in the Pod.
 func runs(what *federationv1.ReachCall) bool {
 	return what.GetExec() != nil || what.GetLogs().GetRuntime() != ""
 }
 
-// shut ends the tunnels of a sandbox; with an empty id, all tunnels.
+// shut ends the tunnels of a sandbox, or all tunnels if the id is empty.
 func (s *Service) shut(id string) {
 	if id == "" {
 		s.end("", errNotLeading)

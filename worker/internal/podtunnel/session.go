@@ -9,17 +9,17 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// session is one tunnel. inner is its connection to the API server.
+// session is one tunnel. inner is the connection to the API server.
 type session struct {
 	service *Service
 	id      string
 	ctx     context.Context
 	cut     context.CancelCauseFunc // does not block
 	once    sync.Once
-	leave   func() // frees its place
-	quiet   bool   // what it carries is no activity
+	leave   func() // frees its seat
+	quiet   bool   // its messages are no activity
 
-	inner reach.Tunnel // set before any caller but the service has the session
+	inner reach.Tunnel // set before callers get the session
 	stop  func() bool
 }
 
@@ -35,7 +35,7 @@ func (s *session) attach(inner reach.Tunnel) {
 	s.stop = context.AfterFunc(s.ctx, func() { inner.Close(nil) })
 }
 
-// check is called before every message is passed on.
+// check returns why the session was cut, if it was. It is called for every message.
 func (s *session) check() error {
 	if s.ctx.Err() == nil && !s.service.opts.Lease.Held() {
 		s.cut(errNotLeading)
@@ -43,7 +43,7 @@ func (s *session) check() error {
 	return context.Cause(s.ctx)
 }
 
-// note notes activity, unless the session has been cut: a sandbox that has ended needs none.
+// note records activity, unless the session was cut: a sandbox that has ended needs none.
 func (s *session) note() {
 	if s.quiet {
 		return

@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// maxUnread is how many bytes of a port may wait for its caller in this process. The library that speaks SPDY has no flow control
-	// of its own: it queues 50 frames of any size for each stream, 1.6 MiB of those that container runtimes send (32 KiB).
+	// maxUnread is how many bytes of a port may wait for its caller in this process. The SPDY library has no flow control of its own: it
+	// queues 50 frames of any size for each stream, 1.6 MiB of those that container runtimes send (32 KiB).
 	maxUnread = 128 << 10
-	// frameHeader is the size of what every SPDY frame begins with: the kind or stream, flags, and the length of the rest.
+	// frameHeader is the size of the header of every SPDY frame: the kind or stream, flags, and the length of the rest.
 	frameHeader    = 8
 	maxFrameLength = 1<<24 - 1
 )
 
-// unread is a connection that carries SPDY. It is read up to the next frame of data only while less than maxUnread bytes of data
-// wait to be read from its streams, so that TCP holds up the sender (I14). A larger frame passes when nothing else waits.
+// unread is a connection that carries SPDY. It reads the next frame of data only while less than maxUnread bytes of data wait in its
+// streams, so that TCP slows down the sender (I14). A larger frame passes when nothing else waits.
 //
-// Frames of other kinds are not counted. Those behind a frame that waits wait as well; as they do where the library's own queue is full.
+// Frames of other kinds are not counted. Those behind a waiting frame wait as well, as they do when the library's own queue is full.
 type unread struct {
 	net.Conn
-	header [frameHeader]byte // of the present frame
+	header [frameHeader]byte // of the current frame
 	have   int               // bytes of header
 	rest   uint32            // bytes of the frame after its header
 
 	mu     sync.Mutex
 	bytes  int
-	fewer  chan struct{} // has room for one: bytes became fewer
+	fewer  chan struct{} // has capacity for one token: fewer bytes wait
 	closed chan struct{}
 	once   sync.Once
 }
 
-// overSPDY begins SPDY on a connection.
+// overSPDY starts SPDY on a connection.
 func overSPDY(conn net.Conn) (httpstream.Connection, error) {
 	u := &unread{Conn: &frames{Conn: conn}, fewer: make(chan struct{}, 1), closed: make(chan struct{})}
 	inner, err := streamspdy.NewClientConnectionWithPings(u, pingEvery)
@@ -50,7 +50,7 @@ func overSPDY(conn net.Conn) (httpstream.Connection, error) {
 	return countedConnection{inner, u}, nil
 }
 
-// Read reads from one frame. It returns the end of a header when there is room for the frame. One goroutine calls it.
+// Read reads from one frame. It returns the end of a header only if there is room for the frame. Calls must not overlap.
 func (u *unread) Read(p []byte) (int, error) {
 	if u.have == frameHeader && u.rest == 0 {
 		u.have = 0
@@ -72,7 +72,7 @@ func (u *unread) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take waits until so many bytes more may wait for the caller. It returns false if the connection is closed first.
+// take waits until n more bytes may wait for the caller. It returns false if the connection is closed first.
 func (u *unread) take(n int) bool {
 	for !u.fits(n) {
 		select {
@@ -94,7 +94,7 @@ func (u *unread) fits(n int) bool {
 	return true
 }
 
-// took notes bytes that a stream has returned to its reader.
+// took subtracts bytes that a stream has returned to its reader.
 func (u *unread) took(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -105,13 +105,13 @@ func (u *unread) took(n int) {
 	}
 }
 
-// Close closes the connection, also under a Read that waits.
+// Close closes the connection, which also ends a waiting Read.
 func (u *unread) Close() error {
 	u.once.Do(func() { close(u.closed) })
 	return u.Conn.Close()
 }
 
-// countedConnection has streams whose bytes are counted as they are read.
+// countedConnection is a connection whose streams count the bytes that are read from them.
 type countedConnection struct {
 	httpstream.Connection
 	unread *unread
@@ -125,7 +125,7 @@ func (c countedConnection) CreateStream(headers http.Header) (httpstream.Stream,
 	return countedStream{stream, c.unread}, nil
 }
 
-// Close closes the connection below as well; because the library waits without end for a stream that was never replied to.
+// Close also closes the underlying connection, because the library waits forever for a stream that was never replied to.
 func (c countedConnection) Close() error {
 	return errors.Join(c.Connection.Close(), c.unread.Close())
 }

@@ -36,17 +36,17 @@ import (
 type APIServer struct {
 	config *rest.Config
 	client kubernetes.Interface
-	// sessions are TLS sessions that the next conversation resumes; because each has a connection of its own, and whole handshakes are
+	// sessions are the TLS sessions that the next conversation resumes. Each conversation has a connection of its own, and full handshakes are
 	// most of what opening it costs the API server.
 	sessions tls.ClientSessionCache
 }
 
 var _ Upstream = (*APIServer)(nil)
 
-// NewAPIServer returns an APIServer of a cluster. Each conversation has its own connection.
+// NewAPIServer returns an APIServer for a cluster. Each conversation has its own connection.
 func NewAPIServer(config *rest.Config) (*APIServer, error) {
 	config = rest.CopyConfig(config)
-	// Over HTTP/2 a log that is not read would fill megabytes before its source stops.
+	// With HTTP/2, an unread log would fill megabytes before its source stops.
 	config.NextProtos = []string{"http/1.1"}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -82,7 +82,7 @@ func container(place sandboxes.Place, asked string) (string, error) {
 	return name, nil
 }
 
-// permit refuses what callers do not reach in a sandbox's Pod.
+// permit rejects what callers may not reach in a sandbox's Pod.
 func permit(place sandboxes.Place, what *federationv1.ReachCall) error {
 	var err error
 	switch call := what.GetWhat().(type) {
@@ -122,7 +122,7 @@ func (a *APIServer) upgrade(ctx context.Context, u *url.URL, protocol string) (*
 	return apiwebsocket.Negotiate(transport, holder, request, protocol)
 }
 
-// exec starts a command. Kubernetes 1.30 and later speak the protocol.
+// exec starts a command. Its protocol needs Kubernetes 1.30 or later.
 func (a *APIServer) exec(ctx context.Context, place sandboxes.Place, exec *federationv1.ExecReach) (reach.Tunnel, error) {
 	name, err := container(place, exec.GetContainer())
 	if err != nil {
@@ -143,11 +143,11 @@ func (a *APIServer) exec(ctx context.Context, place sandboxes.Place, exec *feder
 	return &execTunnel{conn: conn}, nil
 }
 
-// execTunnel passes messages of v5.channel.k8s.io on unchanged.
+// execTunnel passes messages of v5.channel.k8s.io through unchanged.
 type execTunnel struct {
 	conn   *websocket.Conn
 	buffer [reach.MaxMessage]byte
-	piece  io.Reader // the rest of a message that exceeds the size of ours
+	piece  io.Reader // the rest of a message larger than MaxMessage
 	once   sync.Once
 }
 
@@ -173,7 +173,7 @@ func (e *execTunnel) Recv() ([]byte, error) {
 			}
 		}
 		if n > 0 {
-			return e.buffer[:from+n], nil // the channel of a further piece is still in its place
+			return e.buffer[:from+n], nil // the first byte is still the channel
 		}
 	}
 }
@@ -221,12 +221,12 @@ func (a *APIServer) logs(ctx context.Context, place sandboxes.Place, logs *feder
 			cancel()
 			return nil, t.err
 		}
-	case <-silent: // a kubelet responds with the first line
+	case <-silent: // a kubelet responds only with the first line
 	}
 	return t, nil
 }
 
-// silentAfter is when a followed log without a line yet counts as started.
+// silentAfter is the time after which a followed log without a line counts as started.
 const silentAfter = time.Second
 
 // logTunnel is a tunnel on which only the sandbox sends.
@@ -255,7 +255,7 @@ func (t *logTunnel) Close(error) {
 
 func (t *logTunnel) Cut() <-chan struct{} { return nil }
 
-// read returns what is available, and an error only when nothing is.
+// read returns the available bytes. It returns an error only if there are none.
 func read(from io.Reader, buffer []byte) ([]byte, error) {
 	n, err := from.Read(buffer)
 	for n == 0 && err == nil {
@@ -271,12 +271,12 @@ func read(from io.Reader, buffer []byte) ([]byte, error) {
 	}
 }
 
-// broke returns the error of a conversation that ended in the middle.
+// broke returns the error for a conversation that broke off.
 func broke(err error) error {
 	return problem.New(problem.Unavailable, "the connection to the sandbox's Pod broke: %w", err)
 }
 
-// refused returns why the API server refused to start.
+// refused returns why the API server refused to start a conversation.
 func refused(place sandboxes.Place, err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
