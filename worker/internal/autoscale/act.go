@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// parallel is how many Pods are marked at once.
+	// parallel is how many Pods are marked concurrently.
 	parallel = 16
-	// betweenAttempts is the shortest time between two requests to admission for a pool whose cooldowns are 0.
+	// betweenAttempts is the minimum time between two requests to admission for a pool whose cooldowns are 0.
 	betweenAttempts = time.Second
-	// longestWait bounds how long a refusing plugin may ask not to be asked again.
+	// longestWait bounds the time after which a refusing plugin may be asked again.
 	longestWait = 5 * time.Minute
 )
 
@@ -63,7 +63,7 @@ func (r *Reconciler) setReplicas(ctx context.Context, e *v1alpha1.SandboxEnv, t 
 	return nil
 }
 
-// grow asks admission for the group's growth, and raises replicas to what is admitted.
+// grow asks admission for the group's growth, and raises replicas to the admitted number.
 func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) error {
 	if !d.Probe {
 		err := r.setReplicas(ctx, e, t, d.To)
@@ -94,7 +94,7 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 	return nil
 }
 
-// untilAsked returns how long admission must not be asked about a member yet, whatever its cooldowns are.
+// untilAsked returns how long admission must not be asked about a member yet, regardless of its cooldowns.
 func (r *Reconciler) untilAsked(t *target) time.Duration {
 	if t.memo.attempt.IsZero() {
 		return 0
@@ -102,8 +102,8 @@ func (r *Reconciler) untilAsked(t *target) time.Duration {
 	return max(0, max(betweenAttempts, t.memo.wait)-r.clock.Since(t.memo.attempt))
 }
 
-// admit finds how much growth is admitted. It asks for the whole target without a probe. It searches for a smaller number with
-// probes, and asks for the result again without one.
+// admit determines how much growth is admitted. It first asks for the whole target. If that is refused, it searches for a smaller number
+// with probes, and then asks for the result.
 func (r *Reconciler) admit(
 	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *scalepolicy.MemberDecision,
 ) (scalepolicy.Outcome, error) {
@@ -142,7 +142,7 @@ func (r *Reconciler) admit(
 	return outcome, nil
 }
 
-// mark writes marks on idle Pods, and removes them. A Pod that was claimed meanwhile stays as the claim left it.
+// mark marks and unmarks idle Pods. A Pod that was claimed meanwhile stays as the claim left it.
 func (r *Reconciler) mark(ctx context.Context, t *target, d *scalepolicy.MemberDecision) error {
 	if len(d.Mark)+len(d.Unmark) == 0 {
 		return nil

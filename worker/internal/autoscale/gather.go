@@ -24,35 +24,34 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-// errNotReady: the caches or the claim service are behind. Their event causes the next reconcile.
+// errNotReady means that the caches or the claim service are behind. Their event causes the next reconcile.
 var errNotReady = errors.New("not all of it is known yet")
 
-// group is one enabled group with the targets of its decisions.
+// group is an enabled group with its members.
 type group struct {
 	scalepolicy.Group
-	members []*target      // as Group.Members
-	room    allotments.Key // of its room
+	members []*target      // in the order of Group.Members
+	room    allotments.Key // key of its room
 }
 
 // target is a member with its pool.
 type target struct {
 	key  types.NamespacedName
-	pool *v1alpha1.SandboxPool // the cache's
+	pool *v1alpha1.SandboxPool // belongs to the cache
 	memo *memo
-	pods map[types.UID]*corev1.Pod // idle ones, the cache's
+	pods map[types.UID]*corev1.Pod // idle ones; they belong to the cache
 	// waiting is the number of waiting claims.
 	waiting int32
 	// ending counts Pods that are being deleted.
 	ending int32
-	// stuck: a Pod that should have been ready long ago is not, or cannot be created. More Pods would fare no better, and no
-	// claim should wait for one.
+	// stuck means that a Pod is long overdue or cannot be created. More Pods would fare no better, and no claim should wait for one.
 	stuck bool
 }
 
 // stuckAfter is how long a Pod may take to become ready.
 const stuckAfter = 2 * time.Minute
 
-// gather collects the enabled groups of an Env, and the pools that are in none.
+// gather collects the enabled groups of an Env, and the pools outside of these groups.
 func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (groups []*group, others []*v1alpha1.SandboxPool, err error) {
 	owned, err := sandboxcache.PoolsOf(ctx, r.client, env)
 	if err != nil {
@@ -78,7 +77,7 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 	return groups, others, nil
 }
 
-// look tells what the groups with a ceiling hold, and takes their rooms.
+// look reports the holdings of groups with a maxReplicas, and sets their rooms.
 func (r *Reconciler) look(env types.NamespacedName, groups []*group) {
 	if r.rooms == nil {
 		return
@@ -111,8 +110,8 @@ type grouped struct {
 	pool  *v1alpha1.SandboxPool
 }
 
-// groupsOf returns the enabled groups of an Env, and their members that can be scaled. A member whose pool is absent, or another
-// owner's, counts with its replicas; because the pool will be created from the snapshot without asking for room again.
+// groupsOf returns the enabled groups of an Env, and their members that can be scaled. A member whose pool is absent, or belongs to another
+// owner, counts with its replicas, because the pool will be created from the snapshot without asking for room again.
 func groupsOf(
 	env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool, now time.Time,
 ) (groups []*group, members []grouped) {
@@ -132,7 +131,7 @@ func groupsOf(
 		case g == nil || member.Config.ScalingGroup == "":
 		case pool != nil:
 			members = append(members, grouped{member, g, pool})
-		case len(member.Spec.Template.Spec.Containers) > 0: // it has a snapshot
+		case len(member.Spec.Template.Spec.Containers) > 0: // has a snapshot
 			g.Others = segment.Sum(g.Others, max(0, member.Spec.Replicas))
 		}
 	}
@@ -162,7 +161,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	}
 	if r.refused != nil {
 		if message, age, ok := r.refused(key); ok {
-			// The same refusal keeps its time between reconciles; otherwise its seconds would flicker.
+			// Keep the time of the same refusal between reconciles. Otherwise its seconds would fluctuate.
 			if at := g.Now.Add(-age); at.Sub(t.memo.refused).Abs() > time.Second/2 {
 				t.memo.refused = at
 			}
@@ -179,8 +178,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	return nil
 }
 
-// countMissing counts the Pods that are not created yet. They are on their way; but while they are refused, no claim should wait
-// for them.
+// countMissing counts the Pods that are not created yet as being provisioned. While Pods are refused, no claim should wait for them.
 func countMissing(m *scalepolicy.Member) {
 	missing := max(0, m.Replicas-m.Pods.Live())
 	m.Provisioning += missing
@@ -189,7 +187,7 @@ func countMissing(m *scalepolicy.Member) {
 	}
 }
 
-// gatherPods counts the Pods of a member, and times the idle ones.
+// gatherPods counts the Pods of a member, and records the idle times.
 func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *scalepolicy.Member) error {
 	pods, err := sandboxcache.PodsOf(ctx, r.client, t.key)
 	if err != nil {
@@ -235,7 +233,7 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *scalepolicy.M
 	return nil
 }
 
-// coming reports whether an idle Pod is not ready and will be. On a node that does not serve it may never be.
+// coming reports whether an idle Pod is not ready yet but will be. On a node that does not serve it may never be.
 func coming(pod *corev1.Pod) bool {
 	switch sandbox.Claimable(pod, nil) {
 	case sandbox.NotReady, sandbox.ImageMismatch:

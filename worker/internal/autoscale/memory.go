@@ -36,32 +36,32 @@ func (s *steady) from(t time.Time) time.Time { return s.now().Add(-s.times.Since
 // written converts a steady time to the API server's clock.
 func (s *steady) written(t time.Time) time.Time { return s.times.Ago(max(0, s.now().Sub(t))) }
 
-// memo is what is remembered of one pool. One reconcile at a time uses it.
+// memo is the state of one pool between reconciles. Only one reconcile at a time uses it.
 type memo struct {
 	uid types.UID
 	env types.NamespacedName
 	// status is authoritative, in steady time; the pool's status follows it.
 	status *v1alpha1.PoolAutoScalingStatus
 	stamps [4]stamp // of the status's times
-	// version is the pool's after our last write; an older one in the cache is not compared.
+	// version is the pool's version after our last write. The cache is not compared while it has an older one.
 	version uint64
-	// softSince is since when only fields that need not be written at once differ.
+	// softSince is since when only fields without urgency differ.
 	softSince time.Time
 
 	created time.Time // last request for a sandbox, in steady time
-	flushed time.Time // the request that the annotation has
+	flushed time.Time // the request that the annotation shows
 	flushAt time.Time // when the annotation was written
 
 	refused time.Time // time of the latest refusal of a Pod, in steady time
 
 	idle     map[types.UID]idleTime
 	attempt  time.Time     // last request to admission
-	wait     time.Duration // from then, as the refusing plugin asked
+	wait     time.Duration // after attempt, as the refusing plugin asked
 	decided  scalepolicy.Reason
 	toldFull fullness
 }
 
-// stamp is a steady time and its written form, which stays when the API server's clock is stepped.
+// stamp is a steady time and its written form, which does not change when the API server's clock is stepped.
 type stamp struct{ own, written time.Time }
 
 type idleTime struct {
@@ -83,7 +83,7 @@ func newMemory() *memory {
 	return &memory{pools: map[types.NamespacedName]*memo{}, envs: map[types.NamespacedName]uint64{}}
 }
 
-// of returns the memo of a pool. A new one is made from the status that the last leader left in the pool.
+// of returns the memo of a pool. A new memo starts from the status that the last leader wrote.
 func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, s *steady) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +94,7 @@ func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, s
 		at, err := time.Parse(time.RFC3339, pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey])
 		if err == nil {
 			known.created = s.from(at)
-			if !at.After(s.times.Now()) { // or the annotation is corrected
+			if !at.After(s.times.Now()) { // else the annotation is corrected
 				known.flushed = known.created
 			}
 		}
@@ -104,8 +104,8 @@ func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, s
 	return known
 }
 
-// takeOver continues from the status of an earlier leader. A time in the future, from a clock that was fast, becomes now once;
-// because if it did so at each reconcile, a cooldown would not run down until the clock had caught up.
+// takeOver continues from the status of an earlier leader. A time in the future, from a clock that was fast, becomes now, but only once. If
+// it did so in each reconcile, a cooldown would not run down until the clock had caught up.
 func (m *memo) takeOver(left *v1alpha1.PoolAutoScalingStatus, s *steady) {
 	m.status = left.DeepCopy()
 	for i, t := range timesOf(m.status) {
@@ -120,7 +120,7 @@ func (m *memo) takeOver(left *v1alpha1.PoolAutoScalingStatus, s *steady) {
 	}
 }
 
-// written returns the status as it is, or will be, in the pool.
+// written returns the status as it is or will be written in the pool.
 func (m *memo) written(s *steady) *v1alpha1.PoolAutoScalingStatus {
 	out := m.status.DeepCopy()
 	for i, t := range timesOf(out) {
@@ -142,7 +142,7 @@ func timesOf(s *v1alpha1.PoolAutoScalingStatus) [4]*metav1.Time {
 	return [4]*metav1.Time{s.LastScaleUpTime, s.LastScaleDownTime, s.LastScaleUpAttemptTime, s.IdleZeroSince}
 }
 
-// keep forgets the Env's pools that are not named.
+// keep drops the Env's pools that are not in named.
 func (m *memory) keep(env types.NamespacedName, named map[types.NamespacedName]bool) (gone []types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +158,7 @@ func (m *memory) keep(env types.NamespacedName, named map[types.NamespacedName]b
 	return gone
 }
 
-// behind reports whether the Env is older than our last write of it.
+// behind reports whether the given version of the Env is older than our last write.
 func (m *memory) behind(env types.NamespacedName, version uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,7 +179,7 @@ func sameTime(a, b *metav1.Time) bool {
 	return a.Unix() == b.Unix()
 }
 
-// urgent reports whether two statuses differ in a field that is written at once, and whether they differ in any.
+// urgent reports whether two statuses differ in a field that must be written immediately, and whether they differ at all.
 func urgent(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
 	if a == nil || b == nil {
 		return a != b, a != b

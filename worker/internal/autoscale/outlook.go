@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// outlooks are the Outlook of each pool.
+// outlooks holds the Outlook of each pool.
 type outlooks struct {
 	clock clock.PassiveClock
 
@@ -21,7 +21,7 @@ type outlooks struct {
 
 type outlook struct {
 	canGrow   bool
-	saturated time.Time // until when, on the monotonic clock
+	saturated time.Time // end of the saturation, on the monotonic clock
 }
 
 func newOutlooks(clk clock.PassiveClock) *outlooks {
@@ -44,7 +44,7 @@ func (o *outlooks) get(pool types.NamespacedName) (canGrow bool, saturated time.
 	return known.canGrow, max(0, known.saturated.Sub(o.clock.Now()))
 }
 
-// set stores an outlook, and notifies if it changed. The remaining time of a saturation is no change.
+// set stores an outlook, and notifies listeners if it changed. The passing of a saturation's time is not a change.
 func (o *outlooks) set(pool types.NamespacedName, canGrow bool, saturated time.Duration) {
 	next := outlook{canGrow: canGrow}
 	if saturated > 0 {

@@ -42,22 +42,22 @@ const (
 	retryMax = 10 * time.Second
 )
 
-// Claims are the live queues.
+// Claims provides the live queues.
 type Claims interface {
 	Stats(pool types.NamespacedName) (claim.Stats, bool)
-	// OnQueue calls f when a pool's queue gets its first claim or loses its last. f does not block.
+	// OnQueue registers f, which is called when a pool's queue gets its first claim or loses its last, and must not block.
 	OnQueue(f func(pool types.NamespacedName))
 }
 
-// Inventory has the cluster's Pods.
+// Inventory provides the cluster's Pods.
 type Inventory interface {
-	// Serving is false before the queues are filled.
+	// Serving returns false before the queues are filled.
 	Serving() bool
-	// OnChange calls f when the Stats of a pool changed. f does not block.
+	// OnChange registers f, which is called when the Stats of a pool have changed, and must not block.
 	OnChange(f func(pool types.NamespacedName))
 }
 
-// Options are what a Reconciler needs.
+// Options are the reconciler's settings.
 type Options struct {
 	// Client reads from a cache and writes to the API server.
 	Client    client.Client
@@ -66,17 +66,17 @@ type Options struct {
 	Inventory Inventory
 	// Admission is asked before a group grows; nil admits all.
 	Admission admission.PreUpdatePool
-	// Refused returns the latest refusal of a pool's Pod, if none was admitted since, and its age; nil: there are none.
+	// Refused returns the latest refusal of a pool's Pod and its age, if no Pod was admitted since. A nil function means that there are none.
 	Refused func(pool types.NamespacedName) (message string, age time.Duration, ok bool)
-	// Rooms limit growth where the hub divides maxReplicas over clusters; nil: nothing does.
+	// Rooms limit growth if the hub divides maxReplicas over clusters; nil means no limits.
 	Rooms *rooms.Rooms
-	// Contests reports which members are left alone.
+	// Contests reports which members to leave alone.
 	Contests *replicas.Contests
-	// Paused reports Envs and pools that another controller keeps, which are left alone; nil: there are none.
+	// Paused reports Envs and pools that another controller manages, which are left alone; nil if there are none.
 	Paused   func(client.Object) bool
 	Events   events.EventRecorder
 	Registry prometheus.Registerer
-	// Clock measures durations; nil: the real one. Queues are timed by the same clock.
+	// Clock measures durations, including those of queues; nil is the real clock.
 	Clock clock.PassiveClock
 	// Times is the API server's clock; nil: Clock.
 	Times *apitime.Clock
@@ -192,14 +192,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && e.DeletionTimestamp != nil:
 		r.forget(req.NamespacedName, nil)
-		if err != nil && r.rooms != nil { // while it is being deleted, its Pods are there
+		if err != nil && r.rooms != nil { // an Env that is being deleted still has its Pods
 			r.rooms.Forget(req.NamespacedName)
 		}
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Env: %w", err)
 	case e.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
-		// Package env reports the mode in a condition; nothing of the Env is written, not even what another mode left behind.
+		// Package env reports the mode in a condition. Nothing is written to the Env, not even to clean up after another mode.
 		r.forget(req.NamespacedName, nil)
 		r.look(req.NamespacedName, nil)
 		return reconcile.Result{}, nil
@@ -208,7 +208,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.look(req.NamespacedName, nil)
 		return reconcile.Result{RequeueAfter: controllers.RetryPaused}, nil
 	case !r.inventory.Serving():
-		// Queues are empty before claims are served, which is no reason to shrink.
+		// Queues are empty before claims are served. This is no reason to shrink.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	case r.memory.behind(req.NamespacedName, versionOf(e)):
 		return reconcile.Result{RequeueAfter: settle}, nil
@@ -243,12 +243,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// scale decides about one group and carries the decision out. It returns when to reconcile again.
+// scale decides about one group and carries out the decision. It returns when to reconcile again.
 func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group) (again time.Duration, err error) {
 	decided := scalepolicy.Decide(g.Group)
 	again = decided.Again
 	if !r.promise(g, &decided) {
-		return settle, nil // the room has shrunk since
+		return settle, nil // the room has shrunk meanwhile
 	}
 	var failures []error
 	for i, t := range g.members {
@@ -270,7 +270,7 @@ func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group
 	return again, errors.Join(failures...)
 }
 
-// promise reports whether the decision is within the group's room, which counts it as held from then on.
+// promise reports whether the decision fits into the group's room. If so, the room counts it as held from then on.
 func (r *Reconciler) promise(g *group, d *scalepolicy.Decision) bool {
 	if r.rooms == nil || g.Policy.MaxReplicas == nil {
 		return true
@@ -299,10 +299,11 @@ func (r *Reconciler) forget(name types.NamespacedName, keep map[types.Namespaced
 	}
 }
 
-// Outlook returns whether a pool can grow, and how long it is saturated; false and 0 for a pool that is not autoscaled.
+// Outlook returns whether a pool can grow, and how long it is saturated. It returns false and 0 for a pool that is not autoscaled.
 func (r *Reconciler) Outlook(pool types.NamespacedName) (canGrow bool, saturated time.Duration) {
 	return r.outlooks.get(pool)
 }
 
-// OnOutlook calls f when the Outlook of a pool has changed. f does not block. Call it before the manager starts.
+// OnOutlook registers f, which is called when the Outlook of a pool has changed, and must not block. Call OnOutlook before the manager
+// starts.
 func (r *Reconciler) OnOutlook(f func(pool types.NamespacedName)) { r.outlooks.onChange(f) }

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// softDelay is how long a change that is not urgent must have lasted before it is written.
+	// softDelay is how long a change without urgency must last before it is written.
 	softDelay = 5 * time.Second
 	// flushInterval is the time between two writes of the last request for a sandbox.
 	flushInterval = 5 * time.Second
 )
 
-// report writes a pool's memo into the pool if it changed. If it is too early for that, it returns when to come back.
+// report writes a pool's memo into the pool if it changed. If it is too early for a write, report returns how long to wait.
 func (r *Reconciler) report(
 	ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision,
 ) (later time.Duration, err error) {
@@ -119,8 +119,8 @@ func (r *Reconciler) clear(ctx context.Context, cached *v1alpha1.SandboxPool) er
 	return nil
 }
 
-// observe reports a decision to metrics, logs and the agent. A member that wants to grow and is at a ceiling is reported once
-// until that changes, and once more when claims begin to wait for it.
+// observe reports a decision to metrics, logs and the agent. If a member should grow and is at a ceiling, observe reports that once until
+// it changes, and once more when claims begin to wait for the member.
 func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) {
 	if d.Direction == scalepolicy.None {
 		r.metrics.setDesired(t.key, d.To)
@@ -154,7 +154,7 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	r.outlooks.set(t.key, d.CanGrow && left == 0 && !t.stuck, left)
 }
 
-// fullness is how severely a ceiling holds back a member that wants to grow.
+// fullness is how severely a ceiling holds back a member that should grow.
 type fullness int
 
 const (
@@ -181,7 +181,7 @@ func isCeiling(reason scalepolicy.Reason) bool {
 	return false
 }
 
-// tellMoved records that replicas were changed.
+// tellMoved reports that replicas were changed.
 func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, from, to int32, d *scalepolicy.MemberDecision) {
 	reason, action := "ScaledUp", "ScaleUp"
 	if to < from {
@@ -192,7 +192,7 @@ func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *t
 	log.FromContext(ctx).Info("replicas changed", "pool", t.key.Name, "from", from, "to", to, "reason", d.Reason, "text", d.Text)
 }
 
-// tellRefused records that admission allowed less growth than was decided.
+// tellRefused reports that admission allowed less growth than was decided.
 func (r *Reconciler) tellRefused(
 	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *scalepolicy.MemberDecision, outcome scalepolicy.Outcome,
 ) {
