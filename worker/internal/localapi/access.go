@@ -20,10 +20,10 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// reviewEvery bounds how late a watch or conversation ends whose caller may not have it any more.
+// reviewEvery bounds how long a watch or conversation lasts after its caller has lost the permission for it.
 const reviewEvery = 15 * time.Second
 
-// Gate authenticates callers and authorizes their calls, by the same table of permissions as a hub.
+// Gate authenticates callers and authorizes their calls, with the hub's table of permissions.
 type Gate struct {
 	Who access.Authenticator
 	May access.Authorizer
@@ -53,7 +53,7 @@ func (g *Gate) identify(ctx context.Context, authorization []string) (*access.Id
 	return who, err
 }
 
-// holds reports whether a caller has a permission in a namespace; empty: in all.
+// holds reports whether a caller has a permission in a namespace, or in all if it is empty.
 func (g *Gate) holds(ctx context.Context, who *access.Identity, m access.Method, namespace string) (bool, error) {
 	grant, err := g.May.Authorize(ctx, who, m.Permission)
 	if err != nil {
@@ -63,10 +63,10 @@ func (g *Gate) holds(ctx context.Context, who *access.Identity, m access.Method,
 	return from != "", err
 }
 
-// looking is what shows a sandbox to a caller.
+// looking is the method that a caller must be allowed to call to see a sandbox.
 var looking = access.OfMethod(sandboxv1.Sandboxes_GetSandbox_FullMethodName)
 
-// check refuses a call that its caller may not make.
+// check rejects a call that its caller may not make.
 func (g *Gate) check(ctx context.Context, who *access.Identity, m access.Method, req any) error {
 	if id, ok := sandboxOf(m, req); ok {
 		return g.checkSandbox(ctx, who, m, id)
@@ -89,7 +89,7 @@ func sandboxOf(m access.Method, req any) (string, bool) {
 	return r.GetId(), true
 }
 
-// ofMany reports whether no namespace stands for all of them.
+// ofMany reports whether an empty namespace stands for all namespaces.
 func ofMany(m access.Method) bool { return m.Verb == "list" || m.Verb == "watch" }
 
 func (g *Gate) checkNamespace(ctx context.Context, who *access.Identity, m access.Method, namespace string) error {
@@ -105,7 +105,7 @@ func (g *Gate) checkNamespace(ctx context.Context, who *access.Identity, m acces
 	return problem.New(problem.Forbidden, "%s lacks the permission to %s in namespace %s", who.Caller(), m.Permission, namespace)
 }
 
-// checkSandbox refuses a call about a sandbox. One that the caller may not see is not there.
+// checkSandbox rejects a call about a sandbox. If the caller may not see the sandbox, the error says that it does not exist.
 func (g *Gate) checkSandbox(ctx context.Context, who *access.Identity, m access.Method, id string) error {
 	missing := problem.New(problem.NotFound, "there is no sandbox %q", id)
 	found, err := g.find(ctx, id)
@@ -124,7 +124,7 @@ func (g *Gate) checkSandbox(ctx context.Context, who *access.Identity, m access.
 	return g.checkNamespace(ctx, who, m, found.GetNamespace())
 }
 
-// find returns a sandbox, of the leader if that is another replica.
+// find returns a sandbox, from the leader if that is another replica.
 func (g *Gate) find(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	if g.api.opts.Elsewhere != nil {
 		if leader := g.api.opts.Elsewhere(); leader != nil {
@@ -134,7 +134,7 @@ func (g *Gate) find(ctx context.Context, id string) (*sandboxv1.Sandbox, error) 
 	return g.api.opts.Sandboxes.Get(ctx, id)
 }
 
-// Unary admits calls that their caller may make.
+// Unary is the interceptor that rejects calls which their caller may not make.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if strings.HasPrefix(info.FullMethod, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
 		return handler(ctx, req)
@@ -154,7 +154,7 @@ func withCaller(ctx context.Context, who *access.Identity) context.Context {
 	return context.WithValue(ctx, callerKey{}, who)
 }
 
-// identityOf returns the caller; nil: it needs no credentials here.
+// identityOf returns the caller, or nil if callers need no credentials here.
 func identityOf(ctx context.Context) *access.Identity {
 	who, _ := ctx.Value(callerKey{}).(*access.Identity)
 	return who
@@ -162,7 +162,7 @@ func identityOf(ctx context.Context) *access.Identity {
 
 type callerKey struct{}
 
-// callerOf names the caller in logs.
+// callerOf returns the caller's name for logs.
 func callerOf(ctx context.Context) string {
 	if who := identityOf(ctx); who != nil {
 		return who.Name
@@ -170,7 +170,7 @@ func callerOf(ctx context.Context) string {
 	return "local"
 }
 
-// Stream is Unary for streams: the request is checked when it is received, and again while the stream lasts.
+// Stream is Unary for streams. It checks the request when it is received, and again periodically while the stream lasts.
 func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
@@ -209,7 +209,7 @@ func (s *gated) RecvMsg(m any) error {
 	return s.check(m)
 }
 
-// HTTP admits conversations with sandboxes.
+// HTTP rejects conversations with sandboxes which their caller may not have.
 func (g *Gate) HTTP(next http.Handler) http.Handler {
 	c, ok := next.(interface {
 		Kind() string
@@ -243,7 +243,7 @@ func (g *Gate) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// review ends what its caller may not have any more. While the API server is away everything goes on.
+// review ends a stream or conversation when its caller has lost the permission for it. While the API server is away, all continue.
 func (g *Gate) review(ctx context.Context, end context.CancelCauseFunc, check func() error) {
 	ticker := g.clock.NewTicker(reviewEvery)
 	defer ticker.Stop()

@@ -19,12 +19,12 @@ import (
 // endTimeout bounds the release of a sandbox whose environment could not be set.
 const endTimeout = 20 * time.Second
 
-// Equips returns an Environment that reaches sandboxes of this worker by Options.Reach, with a key as environment.Options has it.
+// Equips returns an Environment that reaches this worker's sandboxes through Options.Reach. key is environment.Options.Key.
 func (o *Options) Equips(key func() ([]byte, error)) environment.Environment {
 	return environment.New(environment.Options{Opener: local{o.Reach}, Key: key, Clock: clock.RealClock{}})
 }
 
-// checkEnvironment refuses a claim whose environment could not be set, before anything is claimed.
+// checkEnvironment rejects a claim whose environment could not be set, before a Pod is claimed.
 func (a *API) checkEnvironment(fields []string) error {
 	switch {
 	case len(fields) == 0:
@@ -35,10 +35,10 @@ func (a *API) checkEnvironment(fields []string) error {
 	return a.opts.Environment.Ready()
 }
 
-// equip sets the environment of a sandbox before it is returned. If that fails, a sandbox that this call has made is released; because
-// no caller knows of it. One that another call with its key has returned, or may, stays.
+// equip sets the environment of a sandbox before it is returned. If that fails, it releases a sandbox that only this call knows. A sandbox
+// that another call with its key has returned, or may return, stays.
 func (a *API) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandboxv1.CreateSandboxRequest, alone func() bool) error {
-	err := environment.Equip(ctx, a.opts.Environment, sandbox, in) // an end is returned as it is
+	err := environment.Equip(ctx, a.opts.Environment, sandbox, in) // the error of an ended sandbox is returned as it is
 	if err == nil || !alone() {
 		return err
 	}
@@ -50,21 +50,22 @@ func (a *API) equip(ctx context.Context, sandbox *sandboxv1.Sandbox, in *sandbox
 	return err
 }
 
-// callers are the calls under way of each claim key. There are as many as calls.
+// callers holds the calls under way of each claim key. The calls bound it.
 type callers struct {
 	mu    sync.Mutex
 	under map[string]*calling
 }
 
-// calling is the calls of one key.
+// calling holds the calls of one key.
 type calling struct {
 	calls  int
-	met    bool // more than one call
+	met    bool // there was more than one call
 	ending bool
-	over   chan struct{} // closed when all have ended
+	over   chan struct{} // closed when all calls have ended
 }
 
-// enter notes a call with a key. A call that is about to release the key's sandbox is waited for, so that no other returns it meanwhile.
+// enter registers a call with a key. If a call is about to release the key's sandbox, enter waits, so that no other call returns it
+// meanwhile.
 func (c *callers) enter(ctx context.Context, key string) (one *calling, leave func(), err error) {
 	for {
 		c.mu.Lock()
@@ -100,7 +101,7 @@ func (c *callers) leave(key string, one *calling) {
 	}
 }
 
-// ends reports whether a call has met no other one of its key. If so, none begins until it has ended.
+// ends reports whether a call has met no other call with its key. If so, no other call begins until it has ended.
 func (c *callers) ends(one *calling) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

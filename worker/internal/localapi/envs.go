@@ -22,7 +22,7 @@ const (
 	maxPage     = 1000
 )
 
-// view returns the Env as the router sees it: one cluster, which is always fresh because it is this one.
+// view returns the router's view of the Env. It has one cluster, which is always fresh because it is this one.
 func (a *API) view(seg *segment.Segment) *router.View {
 	own := router.NewCluster(a.opts.ClusterID)
 	candidates := make([]router.Candidate, len(seg.Members()))

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// forward passes a call to the leader. A response that is lost with the leader's connection is UNAVAILABLE, as for a caller of
+// forward forwards a call to the leader. If the response is lost with the leader's connection, the error is UNAVAILABLE, as for a caller of
 // the leader itself.
 func (a *API) forward(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if a.opts.Elsewhere == nil {
@@ -61,8 +61,8 @@ func replyOf(method string) (proto.Message, error) {
 	return reply.New().Interface(), nil
 }
 
-// Register and Interceptors are for calls that other replicas have forwarded. These are served here, whichever replica leads by
-// now: two replicas that take each other for the leader do not pass a call back and forth.
+// Register registers the services for calls that other replicas have forwarded; Interceptors returns their interceptors. They are served
+// here, even if another replica leads now, so that two replicas which consider each other the leader do not forward a call back and forth.
 func (a *API) Register(server grpc.ServiceRegistrar) {
 	for _, service := range a.services() {
 		service.Register(server)
@@ -72,7 +72,7 @@ func (a *API) Register(server grpc.ServiceRegistrar) {
 	}
 }
 
-// reaches returns how callers here reach sandboxes: through the leader, if that is another replica.
+// reaches returns the opener for callers' conversations. It goes through the leader if that is another replica.
 func (a *API) reaches() reach.Opener {
 	switch {
 	case a.opts.Reach == nil:
@@ -84,7 +84,7 @@ func (a *API) reaches() reach.Opener {
 	}
 }
 
-// local names the caller of a conversation: one of this machine, which shows no credentials.
+// local sets the caller of conversations: a caller of this machine, which shows no credentials.
 type local struct{ reach.Opener }
 
 func (l local) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {

@@ -30,10 +30,10 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 )
 
-// DefaultAddress is where the local API listens.
+// DefaultAddress is the default address of the local API.
 const DefaultAddress = "127.0.0.1:8082"
 
-// Claims hands out sandboxes.
+// Claims serves claims.
 type Claims interface {
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
@@ -41,7 +41,7 @@ type Claims interface {
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 }
 
-// Sandboxes manages them.
+// Sandboxes manages sandboxes.
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
@@ -53,14 +53,14 @@ type Sandboxes interface {
 	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 }
 
-// Segments describes this cluster's part of each Env.
+// Segments provides this cluster's part of each Env.
 type Segments interface {
 	// Segment returns nil for an Env that does not exist here, or has no part here.
 	Segment(ctx context.Context, key segment.Key) (*segment.Segment, error)
 	Segments(ctx context.Context) ([]*segment.Segment, error)
 }
 
-// Envs recreates members of Envs.
+// Envs refreshes members of Envs.
 type Envs interface {
 	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
@@ -72,29 +72,29 @@ type Options struct {
 	Claims    Claims
 	Sandboxes Sandboxes
 	Segments  Segments
-	Envs      Envs         // nil: no Env can be refreshed
-	Reach     reach.Opener // nil: sandboxes cannot be reached
-	// Environment sets what a sandbox's daemon takes of a claim; nil: claims with it are refused.
+	Envs      Envs         // nil if Envs cannot be refreshed
+	Reach     reach.Opener // nil if sandboxes cannot be reached
+	// Environment sets the fields of a claim that its sandbox's daemon takes. If it is nil, claims with such fields fail.
 	Environment environment.Environment
-	// Elsewhere returns the leader, if that is another replica. If it is nil, or returns nil, calls are served here.
+	// Elsewhere returns a connection to the leader if that is another replica. If it is nil, or returns nil, calls are served here.
 	Elsewhere func() grpc.ClientConnInterface
-	Clock     clock.PassiveClock   // for the time of decisions
+	Clock     clock.PassiveClock   // for the times of decisions
 	Rand      func() uint64        // breaks the router's near-ties
 	Traces    trace.TracerProvider // nil: no spans
 	Limits    serve.Limits
 	Watches   watch.Options // limits and metrics
 	Web       serve.Web
-	// RefuseCredentials refuses hooks that hold a credential as text.
+	// RefuseCredentials rejects hooks that contain a credential as text.
 	RefuseCredentials bool
-	// Gate authenticates and authorizes callers; nil: there is no need, as the address is on loopback.
+	// Gate authenticates and authorizes callers. It is nil if the address is on loopback and needs none.
 	Gate *Gate
-	TLS  *tls.Config // nil: plain text, on loopback
-	// Audit records the calls; nil: nothing does. What a follower passes on it records itself, and the leader does not.
+	TLS  *tls.Config // nil is plain text, on loopback
+	// Audit records the calls; nil records nothing. A follower records the calls that it forwards, and the leader does not.
 	Audit *audit.Log
 	Log   logr.Logger
 }
 
-// API serves the public API about one cluster.
+// API serves the public API for one cluster.
 type API struct {
 	sandboxv1.UnimplementedSandboxesServer
 	sandboxv1.UnimplementedClaimsServer
@@ -109,7 +109,7 @@ type API struct {
 	callers callers
 }
 
-// New returns an API that the manager, or Serve, runs.
+// New returns an API. The manager or Serve runs it.
 func New(opts Options) (*API, error) {
 	if opts.ClusterID == "" || opts.Claims == nil || opts.Sandboxes == nil || opts.Segments == nil {
 		return nil, errors.New("local API needs a cluster id, claims and segments")
@@ -215,7 +215,7 @@ const (
 	catalogue = "the hub keeps the catalogue; ask the hub, or apply the object in this cluster"
 )
 
-// unbuilt is why a call is not implemented here.
+// unbuilt maps methods that are not implemented here to the reason.
 var unbuilt = map[string]string{
 	sandboxv1.Clusters_ListClusters_FullMethodName:           onlyHub,
 	sandboxv1.Clusters_GetCluster_FullMethodName:             onlyHub,

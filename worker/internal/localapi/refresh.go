@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// RefreshEnv recreates the Env's members in this cluster.
+// RefreshEnv renders the Env's members in this cluster again.
 func (a *API) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
 	if a.opts.Envs == nil {
 		return nil, problem.New(problem.Unimplemented, "this worker refreshes no Envs")

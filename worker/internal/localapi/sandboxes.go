@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// maxPools is how many pools one create tries.
+	// maxPools is how many pools one create may try.
 	maxPools = 3
-	// onlyAttempt is the attempt of every local claim: its key goes to no other cluster.
+	// onlyAttempt is the attempt of every local claim, because its key goes to no other cluster.
 	onlyAttempt = 1
 )
 
@@ -37,7 +37,7 @@ func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequ
 		return nil, err
 	}
 	if refusal := outcome.Refusal(sandbox); refusal != nil {
-		return nil, refusal // as the call that waited for the sandbox got it
+		return nil, refusal // the error that the call which waited for the sandbox got
 	}
 	return sandbox, nil
 }
@@ -68,7 +68,7 @@ func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*
 		return nil, err
 	}
 	defer leave()
-	// The key's own sandbox is returned even if there is no room for another.
+	// Return the key's own sandbox even if there is no room for another.
 	if held, err := a.lookup(ctx, r.GetTeam(), r.GetNamespace(), r.GetClaimKey()); err == nil {
 		c.Pool = types.NamespacedName{Namespace: held.GetNamespace(), Name: held.GetPool()}
 		got, err := a.opts.Claims.Create(ctx, c)
@@ -80,7 +80,7 @@ func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*
 	return a.assign(ctx, c, in, func() bool { return a.callers.ends(this) })
 }
 
-// assign claims a Pod and gives its daemon what it takes of the request. With alone, no other call may have returned the sandbox.
+// assign claims a Pod and sets its environment from the request. alone reports whether no other call can have returned the sandbox.
 func (a *API) assign(
 	ctx context.Context, c claim.Claim, in *sandboxv1.CreateSandboxRequest, alone func() bool,
 ) (*sandboxv1.Sandbox, error) {
@@ -98,8 +98,8 @@ func (a *API) assign(
 	return got, nil
 }
 
-// place claims a Pod that is idle now, or else waits in a pool's queue; because what pools report is a moment old, and a claim that
-// waits in one pool does not move to another.
+// place claims a Pod that is idle now, or else waits in a pool's queue. It tries all pools for an idle Pod first, because their reports are
+// a moment old, and a claim that waits in one pool does not move to another.
 func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*sandboxv1.Sandbox, error) {
 	if !c.Request.GetNoQueue() {
 		now := c
@@ -112,7 +112,7 @@ func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*
 	return a.tryPools(ctx, c, seg)
 }
 
-// tryPools tries the Env's pools in the router's order until one does not refuse.
+// tryPools tries the Env's pools in the router's order until one does not refuse the claim.
 func (a *API) tryPools(ctx context.Context, c claim.Claim, seg *segment.Segment) (*sandboxv1.Sandbox, error) {
 	route := router.RequestOf(c.Request)
 	route.NoQueue = route.NoQueue || c.IdleOnly
@@ -168,7 +168,7 @@ func (a *API) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*
 	return a.opts.Sandboxes.Get(ctx, r.GetId())
 }
 
-// ListSandboxes returns the cluster's live sandboxes.
+// ListSandboxes returns the cluster's sandboxes, or those that have ended.
 func (a *API) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	plain, faults := listing.Unseal(r)
 	if err := faults.Err(); err != nil {
@@ -207,7 +207,7 @@ func (a *API) PauseSandbox(ctx context.Context, r *sandboxv1.PauseSandboxRequest
 	return a.opts.Sandboxes.Pause(ctx, r.GetId())
 }
 
-// ResumeSandbox returns its CPU to a paused sandbox.
+// ResumeSandbox gives a paused sandbox its CPU back.
 func (a *API) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
 	return a.opts.Sandboxes.Resume(ctx, r.GetId())
 }
@@ -222,7 +222,7 @@ func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sand
 	return a.describe(r.GetClaimKey(), namespace, got), nil
 }
 
-// lookup returns the sandbox of a key of this API, else the one that the hub has under that key in this cluster.
+// lookup returns the sandbox of a key of this API, or else the hub's sandbox for that key in this cluster.
 func (a *API) lookup(ctx context.Context, team, namespace, key string) (*sandboxv1.Sandbox, error) {
 	got, err := a.opts.Claims.Lookup(ctx, a.keyHash(team, namespace, key), onlyAttempt)
 	if e := problem.FromError(err); e != nil && e.Reason == problem.NotFound {
@@ -233,7 +233,7 @@ func (a *API) lookup(ctx context.Context, team, namespace, key string) (*sandbox
 	return got, err
 }
 
-// CancelClaim ends a claim, however far it is.
+// CancelClaim ends a claim in any state.
 func (a *API) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
 	namespace := namespaceOf(r)
 	var f validate.Faults

@@ -30,7 +30,7 @@ func (a *API) WatchSandboxes(r *sandboxv1.WatchSandboxesRequest, stream grpc.Ser
 	}, stream.Send)
 }
 
-// own is this cluster, for watches.
+// own is the watch.Source for this cluster.
 type own struct{ opts *Options }
 
 // Clusters implements watch.Source.
@@ -46,10 +46,10 @@ func (o own) Open(ctx context.Context, _ string, scope watch.Scope) (watch.Feed,
 	}), nil
 }
 
-// LastKnown implements watch.Source: a worker knows its own sandboxes.
+// LastKnown implements watch.Source. It returns nil, because a worker knows its own sandboxes.
 func (o own) LastKnown(string, watch.Scope) []watch.Known { return nil }
 
-// forwardWatch passes a watch to the leader.
+// forwardWatch forwards a watch to the leader.
 func (a *API) forwardWatch(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if a.opts.Elsewhere == nil || info.FullMethod != sandboxv1.Sandboxes_WatchSandboxes_FullMethodName {
 		return handler(srv, stream)
