@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// owned is a set of managed fields: those at its ends, and all below them. The key anyItem stands for every item of a list.
+// owned is a set of managed fields: its leaves, and all fields below them. The key anyItem stands for every item of a list.
 type owned map[string]owned
 
 const anyItem = "k:"
@@ -21,7 +21,7 @@ var needed = owned{"f:spec": {
 	"f:clusters":    {anyItem: {"f:members": {anyItem: {"f:spec": {"f:replicas": nil}}}}},
 }}
 
-// readFields returns those of the managed fields whose owners are read, nil without any; because all fields of a pool's template take more
+// readFields returns the managed fields whose owners are read, or nil if there are none. All managed fields of a pool's template take more
 // memory than the template.
 func readFields(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	if fields == nil {
@@ -38,7 +38,7 @@ func readFields(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	return metav1.NewFieldsV1(string(content))
 }
 
-// of returns the part of a set that o has as well, nil if there is none.
+// of returns the intersection of o and the given set, or nil if it is empty.
 func (o owned) of(content json.RawMessage) (kept owned) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(content, &fields) != nil {

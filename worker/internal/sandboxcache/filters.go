@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// ByObject returns what the cache keeps of which objects. Kinds that it does not list are cached whole.
+// ByObject returns the cache's selection and transformation of objects by kind. Kinds that are not listed are cached whole.
 func ByObject() map[client.Object]cache.ByObject {
 	template := &unstructured.Unstructured{}
 	template.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxTemplate"))
@@ -29,8 +29,8 @@ func ByObject() map[client.Object]cache.ByObject {
 		}
 		out[object] = by
 	}
-	// The only question about Secrets is whether a pull secret exists, and nothing else is kept. They are not watched as
-	// metadata; because when such a stream ends, controller-runtime leaks a goroutine that waits to send.
+	// The only question about Secrets is whether a pull secret exists, so no other data is kept. They are not watched as metadata, because
+	// when such a stream ends, controller-runtime leaks a goroutine that waits to send.
 	out[&corev1.Secret{}] = cache.ByObject{
 		Field:     fields.OneTermEqualSelector("type", string(corev1.SecretTypeDockerConfigJson)),
 		Transform: stripSecret,
@@ -38,7 +38,7 @@ func ByObject() map[client.Object]cache.ByObject {
 	return out
 }
 
-// Selector returns which objects of a kind are cached.
+// Selector selects the cached objects of a kind.
 func Selector(object client.Object) labels.Selector {
 	switch object.(type) {
 	case *corev1.Pod, *networkingv1.NetworkPolicy:
@@ -49,7 +49,7 @@ func Selector(object client.Object) labels.Selector {
 
 var ours = labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer}
 
-// Transform returns the change to objects of a kind before they are cached; nil for none.
+// Transform returns the transformation of objects of a kind before they are cached, or nil.
 func Transform(object client.Object) func(any) (any, error) {
 	switch object.(type) {
 	case *corev1.Pod:
@@ -65,7 +65,7 @@ func Transform(object client.Object) func(any) (any, error) {
 	}
 }
 
-// sharedAfter returns strip for one cache, whose Pods share what is equal in them.
+// sharedAfter returns strip followed by the sharing of equal parts, for the Pods of one cache.
 func sharedAfter(strip func(any) (any, error)) func(any) (any, error) {
 	sharing := newSharing()
 	return func(object any) (any, error) {
@@ -77,9 +77,9 @@ func sharedAfter(strip func(any) (any, error)) func(any) (any, error) {
 	}
 }
 
-// stripPod halves a Pod. It keeps what decides whether a Pod can be handed out or reset: volumes and mounts, security contexts,
-// shared namespaces, restart policies, and every status of the main containers. It keeps the resources that records show; on the
-// few Pods with a pause it keeps all of them, with the kubelet's report.
+// stripPod halves the size of a Pod. It keeps all fields that decide whether a Pod can be claimed or reset: volumes and mounts, security
+// contexts, shared namespaces, restart policies, and every status of the main containers. It keeps the resources that records show. For the
+// few Pods with a pause it keeps all resources, including the kubelet's report.
 func stripPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -115,7 +115,7 @@ func stripPod(object any) (any, error) {
 	return pod, nil
 }
 
-// telling returns the conditions but those of the way to Ready that are true, in an array of their own size.
+// telling returns the conditions, without the true ones that precede Ready, in an array of exact size.
 func telling(all []corev1.PodCondition) (out []corev1.PodCondition) {
 	for _, c := range all {
 		switch c.Type {
@@ -129,7 +129,7 @@ func telling(all []corev1.PodCondition) (out []corev1.PodCondition) {
 	return out
 }
 
-// stuck returns the statuses of the init containers that keep a Pod from being ready; because they show why.
+// stuck returns the statuses of the init containers that keep a Pod from being ready, which show the reason.
 func stuck(all []corev1.ContainerStatus) (out []corev1.ContainerStatus) {
 	for _, cs := range all {
 		if w, t := cs.State.Waiting, cs.State.Terminated; w != nil && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0 {
@@ -156,12 +156,12 @@ func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 	return out
 }
 
-// lastApplied is kubectl's second copy of the object, which is never read here.
+// lastApplied is kubectl's copy of the object, which is never read here.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// stripReplicated removes from Envs and pools what no decision reads, and completes an Env's members. Of the managed fields it keeps those
-// that show who wrote replicas, and the writers and times of those of the status, which reveal another controller. Writes to either start
-// from a live read or are a difference.
+// stripReplicated removes the fields of Envs and pools that no decision reads, and fills in an Env's members. Of the managed fields it
+// keeps those that show who wrote replicas, and the writers and times of the status, which reveal another controller. Writes to either
+// start from a live read or are a difference.
 func stripReplicated(object any) (any, error) {
 	o, ok := object.(client.Object)
 	if !ok {
@@ -183,7 +183,7 @@ func stripReplicated(object any) (any, error) {
 	return o, nil
 }
 
-// stripTemplate is for objects that are read as documents.
+// stripTemplate strips objects that are read as documents.
 func stripTemplate(object any) (any, error) {
 	if o, ok := object.(client.Object); ok {
 		withoutLastApplied(o)
@@ -200,7 +200,7 @@ func withoutLastApplied(o client.Object) {
 	}
 }
 
-// stripSecret keeps no content of a Secret.
+// stripSecret removes the content of a Secret.
 func stripSecret(object any) (any, error) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
@@ -214,7 +214,7 @@ func stripSecret(object any) (any, error) {
 	}, nil
 }
 
-// stripNode keeps what decides whether a Node's Pods can serve; because a Node lists every image it has.
+// stripNode keeps the fields that decide whether a Node's Pods can serve. A Node lists every image that it has.
 func stripNode(object any) (any, error) {
 	if node, ok := object.(*corev1.Node); ok {
 		node.ManagedFields, node.Annotations = nil, nil

@@ -21,8 +21,8 @@ import (
 // livePage bounds each response to a live list.
 const livePage = 500
 
-// PodsOf returns all Pods that name a pool, from the cache. They must not be changed; because copying thousands of Pods on every event
-// would be most of the cost of a reconcile.
+// PodsOf returns all Pods that name a pool, from the cache. They must not be modified: copying thousands of Pods on every event would be
+// most of the cost of a reconcile.
 func PodsOf(ctx context.Context, cached client.Reader, pool types.NamespacedName) ([]*corev1.Pod, error) {
 	found := &corev1.PodList{}
 	err := cached.List(ctx, found, client.InNamespace(pool.Namespace), client.MatchingFields{byPool: pool.Name}, client.UnsafeDisableDeepCopy)
@@ -36,7 +36,7 @@ func PodsOf(ctx context.Context, cached client.Reader, pool types.NamespacedName
 	return pods, nil
 }
 
-// LivePods iterates over the Pods in any of these phases. It reads them live, of one moment, and page by page.
+// LivePods iterates over the Pods in any of these phases. It reads them live, page by page, as of one moment.
 func LivePods(ctx context.Context, live client.Reader, phases ...sandbox.Phase) iter.Seq2[*corev1.Pod, error] {
 	values := make([]string, len(phases))
 	for i, phase := range phases {

@@ -19,15 +19,15 @@ import (
 
 // The indexed fields.
 const (
-	byPool = "sandbox.pool" // of Pods: the name; the cache adds the namespace
+	byPool = "sandbox.pool" // of Pods: the pool's name; the cache adds the namespace
 
-	byController = "pool.ownerUID"    // of pools: the Env that owns them
+	byController = "pool.ownerUID"    // of pools: the uid of the owning Env
 	byTemplate   = "env.templateName" // of Envs
 
 	byPoolTemplate = "pool.templateName" // of pools, with or without an Env
 )
 
-// Index is an indexed field of one kind, and how its values are computed.
+// Index is an indexed field of one kind, with the function that computes its values.
 type Index struct {
 	Object  client.Object
 	Field   string
@@ -44,7 +44,8 @@ func Indexes() []Index {
 	}
 }
 
-// AddIndexes adds the indexes of the given kinds, or all, before the cache starts. Each begins to watch its kind.
+// AddIndexes adds the indexes of the given kinds, or all if none is given. Call it before the cache starts. Each index starts a watch of
+// its kind.
 func AddIndexes(ctx context.Context, indexer client.FieldIndexer, only ...client.Object) error {
 	for _, index := range Indexes() {
 		if len(only) > 0 && !slices.ContainsFunc(only, func(kind client.Object) bool { return sameKind(kind, index.Object) }) {
@@ -85,7 +86,7 @@ func Exact(selector fields.Selector) (field, value string, ok bool) {
 
 func sameKind(a, b client.Object) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
 
-// poolOf indexes a Pod whose pool label was edited under its owner as well.
+// poolOf indexes Pods by their pool. A Pod whose pool label was edited is indexed by its owner as well.
 func poolOf(object client.Object) []string {
 	if name := sandbox.PoolName(object); name != "" {
 		return []string{name}

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// LivePool reads the document of a pool live, and returns whether it is the observed one; nil if it is gone.
+// LivePool reads the document of a pool live, and returns whether it is the observed one. doc is nil if the pool is gone.
 func LivePool(
 	ctx context.Context, live client.Reader, observed *v1alpha1.SandboxPool,
 ) (doc *unstructured.Unstructured, same bool, err error) {
@@ -32,8 +32,8 @@ func LivePool(
 	return doc, same, err
 }
 
-// Unchanged compares a live document with the observed object, by content as well; because a restored etcd issues uid, generation
-// and resourceVersion a second time for other content, while the observed object may be from before.
+// Unchanged compares a live document with the observed object. It also compares the content: a restored etcd issues uid, generation and
+// resourceVersion again for other content, while the observed object may predate the restore.
 func Unchanged[T any](live *unstructured.Unstructured, observed client.Object, spec *T) (bool, error) {
 	if live.GetUID() != observed.GetUID() || live.GetGeneration() != observed.GetGeneration() {
 		return false, nil
@@ -49,7 +49,7 @@ func Unchanged[T any](live *unstructured.Unstructured, observed client.Object, s
 	return SameJSON(read, spec), nil
 }
 
-// UnchangedEnv is Unchanged for an Env, whose cached members have the snapshots that the document has in its status.
+// UnchangedEnv is Unchanged for an Env. Its cached members have the snapshots that the document has in its status.
 func UnchangedEnv(live *unstructured.Unstructured, observed *v1alpha1.SandboxEnv) (bool, error) {
 	if live.GetUID() != observed.GetUID() || live.GetGeneration() != observed.GetGeneration() {
 		return false, nil
@@ -66,7 +66,7 @@ func UnchangedEnv(live *unstructured.Unstructured, observed *v1alpha1.SandboxEnv
 	return SameJSON(&read.Spec, &observed.Spec), nil
 }
 
-// SameJSON compares the decoded JSON; because raw bytes, such as a runtime's config, may differ in spacing.
+// SameJSON compares values by their decoded JSON, because raw bytes, such as a runtime's config, may differ in spacing.
 func SameJSON[T any](a, b T) bool {
 	if equality.Semantic.DeepEqual(a, b) {
 		return true

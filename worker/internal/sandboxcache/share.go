@@ -16,18 +16,18 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// maxShared is of how many pools a Pod is remembered, for the others to share with.
+// maxShared is the number of pools of which a Pod is remembered for sharing.
 const maxShared = 16_384
 
-// sharing lets the Pods of a pool share what is equal in them: a pool's idle Pods differ in names, node, addresses and times alone. Cached
-// objects are never changed, so nothing is copied before a write.
+// sharing lets the Pods of a pool share equal parts: a pool's idle Pods differ only in names, node, addresses and times. Cached objects are
+// never modified, so a write needs no copies.
 type sharing struct {
 	pools *lru.Cache // of *corev1.Pod, idle ones without a node, by pool
 }
 
 func newSharing() *sharing { return &sharing{pools: lru.New(maxShared)} }
 
-// share replaces the parts of a stripped Pod that another Pod of its pool has as well.
+// share replaces the parts of a stripped Pod that equal those of another Pod of its pool.
 func (s *sharing) share(pod *corev1.Pod) {
 	canonical(&pod.Namespace, &pod.Spec.NodeName, &pod.Status.HostIP)
 	pod.Status.Phase = unique.Make(pod.Status.Phase).Value()
@@ -55,7 +55,7 @@ func (s *sharing) share(pod *corev1.Pod) {
 		pod.Spec = like.Spec
 	}
 	same = shareMap(&pod.Labels, like.Labels) && same
-	shareMap(&pod.Annotations, like.Annotations) // with the time since when it is idle
+	shareMap(&pod.Annotations, like.Annotations) // including the time since when it is idle
 	if apiequality.Semantic.DeepEqual(pod.OwnerReferences, like.OwnerReferences) {
 		pod.OwnerReferences = like.OwnerReferences
 	} else {
@@ -73,14 +73,14 @@ func (s *sharing) share(pod *corev1.Pod) {
 	pod.Spec.NodeName = node
 }
 
-// canonical makes equal strings one.
+// canonical replaces equal strings by one copy.
 func canonical(all ...*string) {
 	for _, s := range all {
 		*s = unique.Make(*s).Value()
 	}
 }
 
-// shareMap makes m the other map if they are equal, and otherwise shares its keys and the values that are equal. It reports the former.
+// shareMap replaces m by the other map if they are equal, and returns true. Otherwise it shares the keys and the equal values.
 func shareMap(m *map[string]string, other map[string]string) (same bool) {
 	if len(*m) == 0 {
 		return false

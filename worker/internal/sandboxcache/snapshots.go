@@ -9,10 +9,10 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// The snapshot of a member is in the Env's status.snapshots, unless the member's own spec states one. Readers get it in the member
-// either way: typed Envs from the cache, documents with MemberDocument.
+// The snapshot of a member is in the Env's status.snapshots, unless the member's own spec states one. In both cases readers find it in the
+// member: in typed Envs from the cache, and in documents with MemberDocument.
 
-// FillMembers puts the snapshots of an Env's status into the members that state none. Cached Envs are so already.
+// FillMembers copies the snapshots of an Env's status into the members that state none. Cached Envs have already been filled.
 func FillMembers(env *v1alpha1.SandboxEnv) {
 	for i := range env.Status.Snapshots {
 		frozen := &env.Status.Snapshots[i]
@@ -33,8 +33,8 @@ func FillMembers(env *v1alpha1.SandboxEnv) {
 	}
 }
 
-// MemberDocument returns the document of a member with its snapshot, given the documents of an Env and of the member in it. There
-// may be no snapshot. stated: it is in the member itself.
+// MemberDocument returns the document of a member, with its snapshot if there is one, given the documents of an Env and of the member in
+// it. stated is true if the member itself has the snapshot.
 func MemberDocument(env, member map[string]any, clusterID string) (filled map[string]any, stated bool) {
 	filled = maps.Clone(member)
 	spec, _ := member["spec"].(map[string]any)
@@ -58,7 +58,7 @@ func MemberDocument(env, member map[string]any, clusterID string) (filled map[st
 	return filled, false
 }
 
-// snapshotDocument returns the entry of status.snapshots of a member; nil if there is none from which Pods can be created.
+// snapshotDocument returns the entry of a member in status.snapshots, or nil if there is none from which Pods can be created.
 func snapshotDocument(env map[string]any, clusterID string, name any) map[string]any {
 	all := snapshotDocuments(env)
 	i := indexOf(all, clusterID, name)
@@ -80,7 +80,7 @@ func HasContainers(spec map[string]any) bool {
 	return len(containers) > 0
 }
 
-// SnapshotIndex returns the place of a member in the document of an Env's status.snapshots; -1 if it is not there.
+// SnapshotIndex returns the index of a member in the document of an Env's status.snapshots, or -1.
 func SnapshotIndex(env map[string]any, clusterID, name string) int {
 	return indexOf(snapshotDocuments(env), clusterID, name)
 }

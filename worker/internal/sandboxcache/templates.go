@@ -15,17 +15,17 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// maxTemplates is how many Pod specs and resources are remembered, for other objects to share.
+// maxTemplates is how many Pod specs and resources are remembered for sharing.
 const maxTemplates = 4096
 
-// templates lets the Envs or pools of a cache share what is equal in them: many are made from one template, and most have one of a few
-// sizes. Cached objects are never changed, so nothing is copied before a write.
+// templates lets the Envs or pools of a cache share equal parts: many are made from one template, and most have one of a few sizes. Cached
+// objects are never modified, so a write needs no copies.
 type templates struct {
 	specs     *lru.Cache // of corev1.PodSpec, by their main container
 	resources *lru.Cache // of corev1.ResourceList, by their text
 }
 
-// templatesAfter returns strip for one cache, whose Envs or pools share what is equal in them.
+// templatesAfter returns strip followed by the sharing of equal parts, for the Envs or pools of one cache.
 func templatesAfter(strip func(any) (any, error)) func(any) (any, error) {
 	t := &templates{specs: lru.New(maxTemplates), resources: lru.New(maxTemplates)}
 	return func(object any) (any, error) {
@@ -60,7 +60,7 @@ func (t *templates) shareEnv(env *v1alpha1.SandboxEnv) {
 	shareConditions(env.Status.Conditions)
 }
 
-// shareSpec replaces a Pod spec by one that another object has, if they are equal to the last digit.
+// shareSpec replaces a Pod spec by another object's if they are equal in every digit.
 func (t *templates) shareSpec(spec *corev1.PodSpec) {
 	if len(spec.Containers) == 0 {
 		return
@@ -94,7 +94,7 @@ func (t *templates) shareResources(r *corev1.ResourceRequirements) {
 	}
 }
 
-// text is equal for equal lists, and for no others.
+// text returns a text that identifies the content of a list.
 func text(list corev1.ResourceList) string {
 	all := make([]string, 0, len(list))
 	for name, quantity := range list {
@@ -104,7 +104,7 @@ func text(list corev1.ResourceList) string {
 	return strings.Join(all, ",")
 }
 
-// shareConditions makes the fixed words of conditions one.
+// shareConditions replaces the fixed strings of conditions by one copy.
 func shareConditions(all []metav1.Condition) {
 	for i := range all {
 		c := &all[i]

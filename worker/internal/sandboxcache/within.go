@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Within returns a live reader whose lists of all namespaces are of these; without any it returns reader. A list needs a limit, or a
-// namespace: it goes on in the next namespace by Continue, with the revision of each page its own.
+// Within returns a live reader whose lists of all namespaces are limited to the given ones. Without namespaces it returns reader. A list
+// needs a limit or a namespace: Continue leads on to the next namespace, and each page has its own revision.
 func Within(reader client.Reader, namespaces []string) client.Reader {
 	if len(namespaces) == 0 {
 		return reader
@@ -62,8 +62,8 @@ func (w within) List(ctx context.Context, list client.ObjectList, opts ...client
 	return nil
 }
 
-// Only returns a cache in which other namespaces than these have nothing; because a cache of some namespaces fails for the others, and a
-// caller's namespace is any. Without namespaces it returns inner.
+// Only returns a cache that reports other namespaces than the given ones as empty. A cache of some namespaces fails for others, and a
+// caller may ask for any namespace. Without namespaces it returns inner.
 func Only(inner cache.Cache, namespaces []string) cache.Cache {
 	if len(namespaces) == 0 {
 		return inner
@@ -76,7 +76,7 @@ type only struct {
 	namespaces []string
 }
 
-// Get returns that there is no such object in another namespace.
+// Get returns NotFound for objects of other namespaces.
 func (o only) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
 	if key.Namespace != "" && !slices.Contains(o.namespaces, key.Namespace) {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.String())
@@ -84,7 +84,7 @@ func (o only) Get(ctx context.Context, key client.ObjectKey, into client.Object,
 	return o.Cache.Get(ctx, key, into, opts...)
 }
 
-// List returns nothing of another namespace.
+// List returns nothing for other namespaces.
 func (o only) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace; namespace != "" && !slices.Contains(o.namespaces, namespace) {
 		return meta.SetList(list, nil)
