@@ -86,7 +86,7 @@ func Exact(selector fields.Selector) (field, value string, ok bool) {
 
 func sameKind(a, b client.Object) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
 
-// poolOf indexes Pods by their pool. A Pod whose pool label was edited is indexed by its owner as well.
+// poolOf indexes Pods by their pool. A Pod with an owner is indexed by it, even if its pool label was edited.
 func poolOf(object client.Object) []string {
 	if name := sandbox.PoolName(object); name != "" {
 		return []string{name}
