@@ -39,13 +39,13 @@ func NewCluster(cfg *rest.Config) (*Cluster, error) {
 	return &Cluster{cfg: cfg, client: client}, nil
 }
 
-// Pod reads a Pod live, past every cache.
+// Pod reads a Pod live, bypassing every cache.
 func (c *Cluster) Pod(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error) {
 	return c.client.Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 }
 
-// Exec runs a command, and returns an error unless it exits with 0: errUnheard unless it has ended, or was refused. Its output is
-// discarded.
+// Exec runs a command, and returns an error unless it exits with 0. The error is errUnheard unless the command has ended or was refused.
+// Its output is discarded.
 func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error {
 	at := c.client.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -73,7 +73,7 @@ func isRefused(err error) bool {
 	return errors.As(err, &failure) && errors.As(failure.Cause, &status)
 }
 
-// executor uses WebSocket, and SPDY where a proxy in between does not support that.
+// executor returns an executor that uses WebSocket, and falls back to SPDY if a proxy in between does not support that.
 func (c *Cluster) executor(at *url.URL) (remotecommand.Executor, error) {
 	socket, err := remotecommand.NewWebSocketExecutor(c.cfg, "GET", at.String())
 	if err != nil {

@@ -18,28 +18,28 @@ import (
 const (
 	defaultTimeout = 10 * time.Second
 	defaultRetries = 5
-	// forever is for checks: the startup timeout ends them.
+	// forever is the number of retries of a check. The startup timeout ends it.
 	forever = -1
 )
 
-// Job is what must happen in one container of one Pod.
+// Job has the steps to carry out in one container of one Pod.
 type Job struct {
 	Pool    types.NamespacedName
 	Pod     types.NamespacedName
 	UID     types.UID
 	Sandbox string
-	// Container is the id of the container that the sandbox has.
+	// Container is the id of the sandbox's container.
 	Container string
 	// Main is the name of the Pod's first container.
 	Main  string
 	Steps []Step
-	// Invalid is why the hooks on the Pod cannot be parsed. Another writer wrote them, because a claim's hooks were checked.
+	// Invalid is the error of parsing the Pod's hooks. Another writer must have written them, because a claim's hooks are checked.
 	Invalid error
 }
 
-// Step is one thing to do.
+// Step is one hook or check.
 type Step struct {
-	Title   string // of a message
+	Title   string // prefix of messages
 	Timeout time.Duration
 	Retries int
 	Exec    *hook.Exec
@@ -47,7 +47,7 @@ type Step struct {
 	TCP     int32
 }
 
-// JobOf returns, from a Pod and its pool, what must happen before its sandbox runs; false for nothing.
+// JobOf returns the job that a Pod's sandbox needs before it runs, given the Pod and its pool. It returns false if it needs none.
 func JobOf(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) (Job, bool) {
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Starting || len(pod.Spec.Containers) == 0 {

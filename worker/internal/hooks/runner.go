@@ -25,7 +25,7 @@ import (
 const (
 	backoffMin = 200 * time.Millisecond
 	backoffMax = 5 * time.Second
-	// checkEvery is the longest pause between two tries of a check: a caller waits for it.
+	// checkEvery is the longest pause between two tries of a check, because a caller waits for it.
 	checkEvery = time.Second
 )
 
@@ -33,16 +33,16 @@ const (
 const (
 	// ReasonFailed: a hook failed permanently.
 	ReasonFailed = outcome.HookFailed
-	// ReasonSecret: a hook refers to a Secret that it cannot have.
+	// ReasonSecret: a hook refers to a Secret that it may not use.
 	ReasonSecret = outcome.HookSecret
 )
 
-// Status is how far a job is.
+// Status is the status of a job.
 type Status string
 
 // The statuses.
 const (
-	Due     Status = "Due" // not begun here
+	Due     Status = "Due" // not started here
 	Working Status = "Working"
 	Done    Status = "Done"
 	Failed  Status = "Failed"
@@ -50,7 +50,7 @@ const (
 	Unresolved Status = "Unresolved"
 )
 
-// State is how far a job is, with a message: while it works, the last failure, if there was one.
+// State is the status of a job, with a message. While the job works, the message is its last failure, if there was one.
 type State struct {
 	Status  Status
 	Message string
@@ -66,11 +66,11 @@ type Execer interface {
 	Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error
 }
 
-// Guard notes commands that the API server gets, so that no Pod is reset while the API server may still hold one; see package
+// Guard registers commands that are sent to the API server, so that no Pod is reset while the API server may still hold one; see package
 // sandboxes.
 type Guard interface {
-	// BeginExec notes a command before it is sent; done notes that its outcome is known. ok is false if the sandbox is about to
-	// end, or is not on the Pod.
+	// BeginExec registers a command before it is sent. done reports that its outcome is known. ok is false if the sandbox is about to end, or
+	// is not on the Pod.
 	BeginExec(pod types.UID, sandbox string) (done func(), ok bool)
 }
 
@@ -82,11 +82,11 @@ func (noGuard) BeginExec(types.UID, string) (func(), bool) { return func() {}, t
 type Options struct {
 	Pods Reader
 	Exec Execer
-	// Secrets has the values that hooks refer to; nil: they may refer to none.
+	// Secrets reads the Secrets that hooks refer to; nil if they may refer to none.
 	Secrets Secrets
-	// Guard keeps Pods from being reset during a command; nil where nothing resets them.
+	// Guard keeps Pods from being reset during a command; nil if no Pod is ever reset.
 	Guard Guard
-	// Held reports whether this process still leads; nil: always.
+	// Held reports whether this process still leads; nil means always.
 	Held func() bool
 	// Dial opens connections to Pods; that of package net by default.
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
@@ -95,7 +95,7 @@ type Options struct {
 	Log     logr.Logger
 }
 
-// Runner carries jobs out.
+// Runner runs jobs.
 type Runner struct {
 	opts Options
 	tls  *tls.Config
@@ -114,7 +114,7 @@ type work struct {
 	state              State
 }
 
-// New returns a Runner. It starts jobs while Start runs.
+// New returns a Runner. Jobs can start while Start runs.
 func New(o Options) (*Runner, error) {
 	if o.Pods == nil || o.Exec == nil {
 		return nil, errors.New("a runner of hooks needs a way to read Pods and one to run commands in them")
@@ -153,15 +153,15 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// OnChange calls f when the state of a pool's jobs changes. f must not block.
+// OnChange registers f, which is called when the state of a pool's jobs changes, and must not block.
 func (r *Runner) OnChange(f func(pool types.NamespacedName)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = f
 }
 
-// Follow returns how far the jobs of a pool are, and ends and removes all others of the pool: their Pods have another container,
-// another sandbox, or left starting.
+// Follow returns the states of the given jobs of a pool, and ends and removes the pool's other jobs: their Pods have another container,
+// another sandbox, or left the phase starting.
 func (r *Runner) Follow(pool types.NamespacedName, jobs []Job) map[types.UID]State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +186,7 @@ func (r *Runner) Follow(pool types.NamespacedName, jobs []Job) map[types.UID]Sta
 	return states
 }
 
-// Begin starts a job, unless it was started before or this process does not lead.
+// Begin starts a job, unless it was already started or this process does not lead.
 func (r *Runner) Begin(job Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,7 +231,7 @@ func (r *Runner) set(job *Job, w *work, s State) {
 	}
 }
 
-// drop removes a job whose Pod no longer matches it. If that was wrong, the job starts again.
+// drop removes a job that no longer matches its Pod. If it does match, the job starts again.
 func (r *Runner) drop(job *Job, w *work) {
 	r.mu.Lock()
 	if r.jobs[job.Pool][job.UID] == w {
@@ -266,7 +266,7 @@ func (r *Runner) carryOut(ctx context.Context, job *Job, w *work) error {
 	return nil
 }
 
-// step tries until it succeeds, has failed permanently, or the job is over.
+// step tries a step until it succeeds or has failed permanently, or the job is over.
 func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
 	wait, failures := backoffMin, 0
 	for {
@@ -296,7 +296,7 @@ func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
 
 func stepError(s *Step, failures int, err error) error {
 	if s.Retries == forever {
-		return fmt.Errorf("%s: %w", s.Title, err) // without a count, which would be a change every time
+		return fmt.Errorf("%s: %w", s.Title, err) // without a count, which would change the message every time
 	}
 	return fmt.Errorf("%s failed %d of %d times: %w", s.Title, failures, s.Retries+1, err)
 }

@@ -20,20 +20,20 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// errSecret: a Secret that a hook refers to cannot be used. A retry does not help.
+// errSecret means that a Secret which a hook refers to cannot be used. A retry does not help.
 var errSecret = fmt.Errorf("%w: a Secret that the hook refers to", errHopeless)
 
-// Secrets reads a Secret live. It is nil where hooks may refer to none.
+// Secrets reads a Secret live. It is nil if hooks may refer to none.
 type Secrets interface {
 	Secret(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error)
 }
 
-// Secret implements Secrets. It takes the right to get Secrets, which the chart grants with hookSecrets alone.
+// Secret implements Secrets. It needs the right to get Secrets, which the chart grants only with hookSecrets.
 func (c *Cluster) Secret(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
 	return c.client.Secrets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 }
 
-// resolve returns a step with the values that its request refers to. They exist for one try, and in no other place.
+// resolve returns a step with the values that its request refers to. The values exist for one try, and in no other place.
 func (r *Runner) resolve(ctx context.Context, pod *corev1.Pod, s *Step) (*Step, error) {
 	if s.HTTP == nil || s.HTTP.Body.From == nil && !slices.ContainsFunc(slices.Collect(maps.Values(s.HTTP.Headers)), isReference) {
 		return s, nil
@@ -79,8 +79,8 @@ func (r *Runner) read(ctx context.Context, pod *corev1.Pod, v hook.Value) (hook.
 	return hook.Value{Text: text}, err
 }
 
-// textOf returns the value of a Secret's key for a team. A Secret that is not for hooks, or not for the team, is the same as none;
-// because a caller must not learn which Secrets a namespace has.
+// textOf returns the value of a Secret's key for a team. A Secret that is not for hooks, or not for the team, counts as missing, because a
+// caller must not learn which Secrets a namespace has.
 func textOf(secret *corev1.Secret, of hook.SecretKey, team string) (string, error) {
 	if secret == nil || secret.Labels[v1alpha1.HookSecretLabelKey] != "true" || !IsFor(secret, team) {
 		return "", fmt.Errorf("%w: there is no Secret %q with the label %s=true for hooks of this team", errSecret, of.Name,
@@ -96,7 +96,7 @@ func textOf(secret *corev1.Secret, of hook.SecretKey, team string) (string, erro
 	return string(value), nil
 }
 
-// IsFor reports whether hooks and sandboxes of a team may have a Secret: all teams', unless an annotation lists them.
+// IsFor reports whether hooks and sandboxes of a team may use a Secret. All teams may, unless an annotation lists the teams.
 func IsFor(secret *corev1.Secret, team string) bool {
 	teams, limited := secret.Annotations[v1alpha1.HookSecretTeamsAnnotationKey]
 	return !limited || team != "" &&

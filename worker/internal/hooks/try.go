@@ -23,13 +23,13 @@ import (
 )
 
 var (
-	// errNotOurs: the Pod no longer matches the job. The job ends without a result.
+	// errNotOurs means that the Pod no longer matches the job. The job ends without a result.
 	errNotOurs = errors.New("the Pod has no such sandbox starting any more")
-	// errUnsure: the Pod could not be read, so nothing was tried.
+	// errUnsure means that the Pod could not be read, so nothing was tried.
 	errUnsure = errors.New("reading the Pod")
-	// errUnheard: it is unknown whether a command runs, ran, or will run.
+	// errUnheard means that it is unknown whether a command runs, ran, or will run.
 	errUnheard = errors.New("no word of the command")
-	// errHopeless: a retry does not help.
+	// errHopeless means that a retry does not help.
 	errHopeless = errors.New("refused")
 )
 
@@ -39,8 +39,8 @@ const (
 	maxMessage  = 256
 )
 
-// try makes one try of a step, in the Pod that it is for. A tenant's command is noted before the Pod is read: an end that begins
-// later does not reset the Pod. It stays noted if its outcome is unknown when its time is up, because the API server may still
+// try makes one try of a step, in its job's Pod. It registers a tenant's command before it reads the Pod, so that an end that begins later
+// does not reset the Pod. If the outcome is unknown when the time is up, the command stays registered, because the API server may still
 // hold it (I13). A check's command is the pool's, and may run in any of its containers.
 func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
 	if s.Exec == nil || s.Retries == forever {
@@ -58,7 +58,7 @@ func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
 	return err
 }
 
-// attempt reads the Pod and makes the try; known is false for a command that may be carried out later.
+// attempt reads the Pod and makes the try. known is false if the command may still be carried out later.
 func (r *Runner) attempt(ctx context.Context, job *Job, s *Step) (known bool, err error) {
 	pod, err := r.look(ctx, job)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Runner) look(ctx context.Context, job *Job) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// addressOf returns the Pod's own address. It refuses addresses that could reach anything else.
+// addressOf returns the Pod's own address. It rejects addresses that could reach anything else.
 func addressOf(pod *corev1.Pod, port int32) (string, error) {
 	if fault := allowed.Port(&pod.Spec); fault != nil {
 		return "", fmt.Errorf("%w: %s", errHopeless, fault.Message)
@@ -146,7 +146,7 @@ func (r *Runner) request(ctx context.Context, pod *corev1.Pod, h *hook.HTTP) err
 		return err
 	}
 	transport := &http.Transport{
-		// To this address and no other, whatever the request says.
+		// Dial only this address, whatever the request says.
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return r.opts.Dial(ctx, network, address)
 		},
@@ -197,7 +197,7 @@ func requestOf(ctx context.Context, address string, h *hook.HTTP) (*http.Request
 	return req, nil
 }
 
-// redact removes from an error what the caller may not want to be seen: a client repeats whole URLs, an API server commands.
+// redact removes from an error what the caller may want to hide: a client repeats whole URLs, and an API server repeats commands.
 func (s *Step) redact(err error) string {
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -231,7 +231,7 @@ func (s *Step) secrets() []string {
 	}
 	kept := all[:0]
 	for _, secret := range all {
-		if len(secret) > 3 { // a shorter one hides nothing, and its removal would break words
+		if len(secret) > 3 { // a shorter one hides nothing, and removing it would break words
 			kept = append(kept, secret)
 		}
 	}
