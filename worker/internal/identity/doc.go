@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity keeps what a worker shows its hub, where the hub issues it: a key that never leaves the cluster, a certificate, and
-// the CAs by which the worker knows its hub.
+// Package identity keeps the identity that a hub issues to a worker: a key that never leaves the cluster, a certificate, and the CAs by
+// which the worker verifies its hub.
 //
 // In: a Store (the Secret atoll-worker-identity, or a directory), the file of an invitation, and what the hub sends over the link. Out: a
 // link.Source, for the link and between the worker's replicas.
@@ -10,17 +10,17 @@
 //
 //   - The key is stored before the first request; because an invitation is bound to the key that used it first, and a worker that has
 //     crashed must be able to ask again: TestAKeyIsStoredBeforeItIsUsed.
-//   - An invitation is used where there is no identity, or the hub does not accept it, and once: its id is stored with the certificate. A
-//     new token in the file ends the wait for the next attempt: TestANewInvitationIsTakenUp.
+//   - An invitation is used if there is no identity, or if the hub does not accept it. It is used only once: its id is stored with the
+//     certificate. A new token in the file ends the wait for the next attempt: TestANewInvitationIsTakenUp.
 //
 // # Renewing
 //
-//   - A new certificate stands beside the old one, and replaces it when a hub has accepted a stream with it. If it is refused, the old one
-//     is used again: TestARefusedCertificateGivesWayToTheOldOne. One that cannot be stored is tried again each second:
+//   - A new certificate is stored beside the old one, and replaces it when a hub has accepted a stream with it. If it is refused, the old
+//     one is used again: TestARefusedCertificateGivesWayToTheOldOne. If it cannot be stored, storing is retried each second:
 //     TestACertificateIsStoredOnceThatIsPossible of package agent.
-//   - The hub asks at 20 % left by its clock. At 15 % by its own the worker asks; so a clock that is off by ten minutes (I11) changes when
-//     a
-//     certificate is renewed and never whether it is used: a worker never judges its own certificate expired, its hub does.
+//   - The hub asks for a renewal when 20 % of the lifetime is left by its clock. The worker asks at 15 % by its own. A clock that is off by
+//     ten minutes (I11) then changes when a certificate is renewed, and never whether it is used: a worker never considers its own
+//     certificate expired; its hub decides.
 //
 // # Writers
 //

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// Options configure an Identity. TokenFile, Metrics and Changed may be missing.
+// Options configure an Identity. TokenFile, Metrics and Changed are optional.
 type Options struct {
 	ClusterID string
 	Version   string
@@ -30,29 +30,29 @@ type Options struct {
 	ClusterUID func(ctx context.Context) (string, error)
 	Clock      clock.WithTicker
 	Metrics    prometheus.Registerer
-	// Changed is called when Cause has changed. It does not block.
+	// Changed is called when Cause has changed. It must not block.
 	Changed func()
 	Log     logr.Logger
 }
 
-// Identity is a link.Source. Except for Read and Cause its methods are the leader's.
+// Identity is a link.Source. Only the leader calls its methods, except for Read and Cause.
 type Identity struct {
 	opts    Options
 	metrics metrics
-	current atomic.Pointer[link.PEM] // nil: none
+	current atomic.Pointer[link.PEM] // nil if there is none
 	wake    chan struct{}
 	cause   atomic.Pointer[string]
 
-	mu       sync.Mutex // guards what follows, and is held during writes to the store
+	mu       sync.Mutex // guards the fields below, and is held during writes to the store
 	data     Data
 	version  string
 	leads    bool         // this process has used the link
-	trying   bool         // the next certificate is in use
-	refused  string       // the next certificate that a hub refused
-	refusal  link.Refusal // of the certificate in use
-	request  *pending     // a renewal that the hub has not answered
-	token    string       // as the file had it last
-	received time.Time    // when this process got the certificate in use; zero: it found it
+	trying   bool         // the next certificate is the current one
+	refused  string       // the next certificate, if a hub refused it
+	refusal  link.Refusal // of the current certificate
+	request  *pending     // a renewal without a response yet
+	token    string       // last content of the file
+	received time.Time    // when this process got the current certificate; zero if it was already stored
 }
 
 // pending is a request for a certificate.
@@ -75,10 +75,10 @@ func New(opts Options) (*Identity, error) {
 	return i, i.register(opts.Metrics)
 }
 
-// String names the place of the identity, for errors.
+// String names the store of the identity, for errors.
 func (i *Identity) String() string { return i.opts.Store.String() }
 
-// Read returns what to show and to trust now.
+// Read returns the current certificate, key and CAs.
 func (i *Identity) Read() (link.PEM, error) {
 	if p := i.current.Load(); p != nil {
 		return *p, nil
@@ -86,11 +86,11 @@ func (i *Identity) Read() (link.PEM, error) {
 	return link.PEM{}, link.ErrNoCertificate
 }
 
-// Wake has an element when the next attempt to reach the hub may do better than the last.
+// Wake returns a channel that has an element when the next attempt to reach the hub may succeed.
 func (i *Identity) Wake() <-chan struct{} { return i.wake }
 
-// Cause is why this cluster is out of its federation, in words that do not change between attempts; empty if it is not out because of
-// its identity.
+// Cause returns why this cluster is out of its federation, in a text that does not change between attempts. It is "" unless the identity is
+// the reason.
 func (i *Identity) Cause() string {
 	if c := i.cause.Load(); c != nil {
 		return *c
@@ -107,7 +107,7 @@ func (i *Identity) setCause(cause string) {
 	}
 }
 
-// Load reads the store. A store that cannot be read leaves things as they are.
+// Load reads the store. If that fails, the identity stays as it is.
 func (i *Identity) Load(ctx context.Context) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -123,7 +123,7 @@ func (i *Identity) load(ctx context.Context) error {
 	return i.choose()
 }
 
-// save writes values beside those that are there. After a conflict the data are what the other process wrote.
+// save adds values to the stored data. After a conflict, it takes over the data that the other process wrote.
 func (i *Identity) save(ctx context.Context, values Data) error {
 	err := i.opts.Store.Save(ctx, i.data.with(values), i.version)
 	if errors.Is(err, ErrConflict) {
@@ -135,7 +135,7 @@ func (i *Identity) save(ctx context.Context, values Data) error {
 	return i.load(ctx)
 }
 
-// choose makes Read return the next certificate, where a leader has one that no hub has refused, else the accepted one.
+// choose makes Read return the next certificate if this process leads and no hub has refused it, else the accepted one.
 func (i *Identity) choose() error {
 	i.trying = false
 	if next := i.data[NextCertName]; i.leads && len(next) > 0 && string(next) != i.refused {
@@ -158,7 +158,7 @@ func (i *Identity) choose() error {
 	return nil
 }
 
-// check returns an error for what cannot be this cluster's identity. Whether it is still valid the hub decides.
+// check returns an error if p cannot be this cluster's identity. The hub decides whether it is still valid.
 func (i *Identity) check(p link.PEM) error {
 	pair, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -173,7 +173,7 @@ func (i *Identity) check(p link.PEM) error {
 	return nil
 }
 
-// Trust is the hash of the CAs that this worker trusts, for its Hello.
+// Trust returns the hash of the CAs that this worker trusts, for its Hello.
 func (i *Identity) Trust() string {
 	if p := i.current.Load(); p != nil {
 		return link.TrustHash(p.CA)
@@ -182,9 +182,9 @@ func (i *Identity) Trust() string {
 }
 
 const (
-	// rereadEvery is how soon a replica has what the leader wrote.
+	// rereadEvery is the interval at which a replica reads what the leader wrote.
 	rereadEvery = 3 * time.Second
-	// tokenEvery is how soon a new token is taken up.
+	// tokenEvery is the interval at which the token is checked.
 	tokenEvery = time.Second
 )
 
@@ -214,13 +214,14 @@ func (i *Identity) Start(ctx context.Context) error {
 	}
 }
 
-// renewAt is the share of a certificate's life that is left when the worker asks by itself: later than its hub, which asks at a fifth.
+// renewAt is the share of a certificate's lifetime that is left when the worker asks by itself. This is later than its hub, which asks at a
+// fifth.
 const renewAt = 0.15
 
-// backdated is how much earlier than its issue a certificate becomes valid.
+// backdated is how long before its issue a certificate becomes valid.
 const backdated = time.Hour
 
-// Due reports whether the certificate in use should have been renewed by now, by this process' clock.
+// Due reports whether the current certificate should have been renewed by now, by this process's clock.
 func (i *Identity) Due() bool {
 	p := i.current.Load()
 	if p == nil {
@@ -238,7 +239,7 @@ func (i *Identity) Due() bool {
 
 const maxChain = 8
 
-// due is pure. A certificate's life begins with its issue, which its validity precedes.
+// due is the pure part of Due. A certificate's lifetime begins with its issue, which is later than its NotBefore.
 func due(cert *x509.Certificate, received, now time.Time) bool {
 	begin := cert.NotBefore
 	if cert.NotAfter.Sub(begin) > backdated {

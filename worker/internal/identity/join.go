@@ -25,8 +25,8 @@ import (
 // errOut means that there is no identity and no way to get one.
 var errOut = errors.New("this cluster has no certificate of its hub")
 
-// Prepare gets an identity before an attempt to reach the hub: by an invitation, where there is none or the hub does not accept it.
-// An error means that the attempt is of no use.
+// Prepare gets an identity before an attempt to reach the hub. It uses an invitation if there is no identity or the hub does not accept it.
+// An error means that the attempt would fail.
 func (i *Identity) Prepare(ctx context.Context, hub link.Dial) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -71,7 +71,7 @@ func (i *Identity) remedy() string {
 	return "invite it: atollctl cluster invite " + i.opts.ClusterID
 }
 
-// invitation reads the token; without one it is zero.
+// invitation reads the invitation from the token file. It is zero if there is none.
 func (i *Identity) invitation() (link.Invitation, error) {
 	text, err := i.readToken()
 	if err != nil || text == "" {
@@ -84,7 +84,7 @@ func (i *Identity) invitation() (link.Invitation, error) {
 	return invitation, nil
 }
 
-// readToken returns the file's content without white space around it; empty without a file.
+// readToken returns the file's content without surrounding white space, or "" without a file.
 func (i *Identity) readToken() (string, error) {
 	if i.opts.TokenFile == "" {
 		return "", nil
@@ -104,7 +104,7 @@ func (i *Identity) readToken() (string, error) {
 	return strings.TrimSpace(string(raw)), nil
 }
 
-// lookForToken ends the pause before the next attempt when there is another token.
+// lookForToken ends the pause before the next attempt if there is another token.
 func (i *Identity) lookForToken() {
 	text, err := i.readToken()
 	i.mu.Lock()
@@ -124,11 +124,11 @@ func (i *Identity) lookForToken() {
 }
 
 const (
-	// approvalPause bounds how soon the hub is asked again for a request that waits.
+	// These bound the pause before the hub is asked again about a request that awaits approval.
 	minApprovalPause, maxApprovalPause = time.Second, 30 * time.Second
 )
 
-// join asks once for a certificate.
+// join sends one request for a certificate.
 func (i *Identity) join(ctx context.Context, hub link.Dial, by link.Invitation) error {
 	key, err := i.joiningKey(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (i *Identity) join(ctx context.Context, hub link.Dial, by link.Invitation) 
 	return nil
 }
 
-// refusedWords returns what a hub said that does not accept an invitation.
+// refusedWords returns the message of a hub that does not accept an invitation.
 func refusedWords(err error) (string, bool) {
 	var told interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &told) {
@@ -197,7 +197,7 @@ func refusedWords(err error) (string, bool) {
 	}
 }
 
-// joiningKey returns the key to join with, which is stored first.
+// joiningKey returns the key to join with. It stores a new key first.
 func (i *Identity) joiningKey(ctx context.Context) (*ecdsa.PrivateKey, error) {
 	if key, err := parseKey(i.data[NextKeyName]); err == nil && len(i.data[NextCertName]) == 0 {
 		return key, nil

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// ErrNotAsked is a certificate that this process has not asked for.
+// ErrNotAsked is the error for a certificate that this process has not requested.
 var ErrNotAsked = errors.New("the hub sends a certificate that was not asked for")
 
 // Replace stores the CAs that the hub sends, and trusts them from then on.
@@ -33,7 +33,7 @@ func (i *Identity) Replace(ctx context.Context, trust *federationv1.Trust, hub [
 	return nil
 }
 
-// Request returns a request for a certificate of a new key, which only this process has until the certificate is there.
+// Request returns a certificate signing request for a new key. Only this process has the key until the certificate is there.
 func (i *Identity) Request() (csr []byte, err error) {
 	key, keyPEM, err := link.NewKey()
 	if err != nil {
@@ -48,7 +48,7 @@ func (i *Identity) Request() (csr []byte, err error) {
 	return csr, nil
 }
 
-// Renew stores the certificate that the hub sends for the last request beside the one in use, and uses it from then on. After
+// Renew stores the certificate that the hub issued for the last request beside the current one, and uses it from then on. After
 // link.ErrNotStored it may be called again with the same certificate.
 func (i *Identity) Renew(ctx context.Context, issued *federationv1.Certificate, hub []*x509.Certificate) error {
 	i.mu.Lock()
@@ -66,7 +66,7 @@ func (i *Identity) Renew(ctx context.Context, issued *federationv1.Certificate, 
 		bundle := i.data[TrustName]
 		issued = &federationv1.Certificate{Chain: issued.GetChain(), Trust: &federationv1.Trust{Bundle: bundle, Hash: link.TrustHash(bundle)}}
 	}
-	if err := i.verify(issued, asked.key, hub); err != nil { // it may answer the request before
+	if err := i.verify(issued, asked.key, hub); err != nil { // it may be for the previous request
 		i.metrics.certificate("renew", "failed")
 		return err
 	}
@@ -79,7 +79,7 @@ func (i *Identity) Renew(ctx context.Context, issued *federationv1.Certificate, 
 	return nil
 }
 
-// Attached drops the old certificate once a hub has accepted a stream with the next one.
+// Attached drops the old certificate after a hub has accepted a stream with the next one.
 func (i *Identity) Attached(ctx context.Context) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -97,7 +97,7 @@ func (i *Identity) Attached(ctx context.Context) error {
 	return nil
 }
 
-// Ended takes the end of an attempt to reach the hub. A next certificate that was not accepted gives way to the old one.
+// Ended handles the end of an attempt to reach the hub. If the next certificate was not accepted, the old one is used again.
 func (i *Identity) Ended(err error) {
 	refusal := link.RefusalOf(err)
 	if refusal == link.Accepted {

@@ -32,27 +32,28 @@ const (
 	KeyName   = "tls.key"
 	CertName  = "tls.crt" // with its chain
 	TrustName = "ca.crt"
-	// NextKeyName and NextCertName are those of a certificate that is requested, or that no hub has accepted yet.
+	// NextKeyName and NextCertName are the keys of a certificate that is requested, or that no hub has accepted yet.
 	NextKeyName  = "next.key"
 	NextCertName = "next.crt"
-	// invitationName is the id of the last invitation that was used.
+	// invitationName is the key of the id of the last used invitation.
 	invitationName = "invitation"
 )
 
-// Data is what is stored.
+// Data is the stored identity.
 type Data map[string][]byte
 
-// ErrConflict means that the data were changed by another process since they were read.
+// ErrConflict means that another process has changed the data since they were read.
 var ErrConflict = errors.New("the identity was changed by another process")
 
-// Store keeps Data. The version is that of Load; it is empty as long as nothing was stored.
+// Store stores Data. version is the version that Load returned; it is "" while nothing is stored.
 type Store interface {
 	Load(ctx context.Context) (data Data, version string, err error)
 	Save(ctx context.Context, data Data, version string) error
 	fmt.Stringer
 }
 
-// Secret is a Store. The worker may not create it, because that would be a right to create any Secret of the namespace: the chart does.
+// Secret is a Store. The worker may not create the Secret, because that would be a right to create any Secret of the namespace. The chart
+// creates it.
 type Secret struct {
 	Client client.Client
 	Reader client.Reader // not cached
@@ -83,7 +84,7 @@ func (s Secret) Save(ctx context.Context, data Data, version string) error {
 	if version == "" {
 		err = s.Client.Create(ctx, secret)
 	} else {
-		// Labels and annotations stay as they are.
+		// Labels and annotations are kept.
 		was := &corev1.Secret{}
 		if err := s.Reader.Get(ctx, s.Name, was); err != nil {
 			return fmt.Errorf("reading %s: %w", s, err)
@@ -108,7 +109,7 @@ const (
 	maxFile  = 1 << 20
 )
 
-// Directory is a Store of one file, for a worker outside of Kubernetes, or whose namespace must not hold its key.
+// Directory is a Store of one file. It is for a worker outside of Kubernetes, or one whose namespace must not hold its key.
 type Directory string
 
 func (d Directory) String() string { return d.path() }
@@ -144,7 +145,7 @@ func (d Directory) Load(context.Context) (Data, string, error) {
 	return data, hex.EncodeToString(sum[:]), nil
 }
 
-// Save implements Store. The file is durable, and the old or the new one at any time.
+// Save implements Store. The write is durable, and the file is either the old or the new one at any time.
 func (d Directory) Save(ctx context.Context, data Data, version string) error {
 	if _, now, err := d.Load(ctx); err != nil {
 		return err
@@ -172,7 +173,7 @@ func (d Directory) Save(ctx context.Context, data Data, version string) error {
 	return nil
 }
 
-// with returns a copy with other values; nil removes one.
+// with returns a copy with the given values set. A nil value removes its key.
 func (d Data) with(values Data) Data {
 	out := maps.Clone(d)
 	if out == nil {
