@@ -54,7 +54,7 @@ func collect(path string, before, after any, out *[]string) {
 	*out = append(*out, fmt.Sprintf("%s: %s -> %s", path, show(before), show(after)))
 }
 
-// join writes a key that is no plain word in brackets, such as a label's.
+// join appends a key to a path. It writes a key that is not a plain word, such as a label's, in brackets.
 func join(path, key string) string {
 	for _, r := range key {
 		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {

@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Origin is what a pool was rendered from.
+// Origin is the template and the overrides that a pool was rendered from.
 type Origin struct {
 	Template, Version   string
 	revision            string
@@ -21,7 +21,7 @@ type Origin struct {
 	resources           *corev1.ResourceRequirements
 }
 
-// OriginOf reads the snapshot, or the live pool if the snapshot is lost.
+// OriginOf returns the origin in the snapshot, or in the live pool if the snapshot is lost.
 func OriginOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) Origin {
 	labels, annotations, spec := member.Metadata.Labels, member.Metadata.Annotations, &member.Spec
 	if !Has(member) {
@@ -36,7 +36,7 @@ func OriginOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) Ori
 	if from.Template == "" {
 		from.Template = spec.TemplateName
 	}
-	// The system that the API comes from stores something else in an annotation of this name. A revision is ours alone.
+	// The system that the API comes from stores something else in an annotation of this name. Only Atoll writes a revision.
 	var recorded overrides
 	if from.revision != "" && json.Unmarshal([]byte(annotations[v1alpha1.SandboxPoolOverridesAnnotationKey]), &recorded) == nil {
 		from.overrides = &recorded
@@ -47,8 +47,8 @@ func OriginOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) Ori
 	return from
 }
 
-// Mismatches returns the differences between a member's pool and the Env that make the pool unfit to serve. A newer template and
-// other overrides are not among them: TemplateConsistent shows those.
+// Mismatches returns the differences between a member's pool and the Env that make the pool unfit to serve. It ignores a newer template and
+// other overrides, which TemplateConsistent shows.
 func (s *Source) Mismatches(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []string {
 	from, config, ref := OriginOf(member, pool), &member.Config, s.Env.Spec.TemplateRef
 	var points []string
@@ -72,14 +72,14 @@ func (s *Source) Mismatches(member *v1alpha1.EnvClusterMember, pool *v1alpha1.Sa
 	case from.overrides.Multiplier != config.Multiplier:
 		add("multiplier", from.overrides.Multiplier, config.Multiplier)
 	}
-	// With an instance type they are only a note.
+	// With an instance type, inlineResources are only a note.
 	if config.InstanceType == "" && !equality.Semantic.DeepEqual(from.overrides.Resources, config.InlineResources) {
 		add("resources", Describe(from.overrides.Resources), Describe(config.InlineResources))
 	}
 	return points
 }
 
-// wantedResources returns those that a config asks for; nil if they are the template's, or unknown.
+// wantedResources returns the resources that a config asks for, or nil if they are the template's or unknown.
 func (s *Source) wantedResources(config *v1alpha1.EnvClusterMemberConfig) *corev1.ResourceRequirements {
 	if config.InstanceType == "" {
 		return config.InlineResources
@@ -91,7 +91,7 @@ func (s *Source) wantedResources(config *v1alpha1.EnvClusterMemberConfig) *corev
 	return resources
 }
 
-// Describe returns resources as a condition shows them.
+// Describe returns a description of resources for a condition.
 func Describe(resources *corev1.ResourceRequirements) string {
 	if resources == nil {
 		return "the template's"
@@ -103,13 +103,13 @@ func Describe(resources *corev1.ResourceRequirements) string {
 	return string(content)
 }
 
-// Outdated returns in what a member's pool is behind the Env's template or overrides; "" if in nothing.
+// Outdated returns how a member's pool is behind the Env's template or overrides, or "" if it is not.
 func (s *Source) Outdated(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) string {
 	from, tmpl := OriginOf(member, pool), s.Template
 	if from.overrides == nil || tmpl == nil {
 		return ""
 	}
-	// If the Env is pinned to a version, a newer version of the template makes no member of the pinned one outdated.
+	// If the Env is pinned to a version, a newer version of the template does not outdate members of the pinned one.
 	if pinned := s.Env.Spec.TemplateRef.Version; pinned == "" || pinned == tmpl.Version {
 		if from.revision != tmpl.Revision {
 			return fmt.Sprintf("made from revision %s, the template is at %s", from.revision, tmpl.Revision)
@@ -148,9 +148,9 @@ func hasAll(of, keys map[string]string) bool {
 	return true
 }
 
-// TypeChanged returns how the catalogue has changed since the member was rendered; "" if it has not, or if the member's own
-// config has changed, which is reported elsewhere. A pool of a release that wrote inlineResources for an instance type has what
-// it was rendered with.
+// TypeChanged returns how the catalogue has changed since the member was rendered. It returns "" if it has not, or if the member's own
+// config has changed, which is reported elsewhere. A pool of a release that wrote inlineResources for an instance type has the resources
+// that it was rendered with.
 func (s *Source) TypeChanged(member *v1alpha1.EnvClusterMember, from *Origin) string {
 	was := from.overrides
 	if was == nil || was.InstanceType == "" || was.InstanceType != member.Config.InstanceType || was.Multiplier != member.Config.Multiplier {
@@ -167,7 +167,7 @@ func (s *Source) TypeChanged(member *v1alpha1.EnvClusterMember, from *Origin) st
 	return ""
 }
 
-// ResourcesOf returns those of a member's Pods, existing or not; known is false if none can be created.
+// ResourcesOf returns the resources of a member's existing or future Pods. known is false if none can be created.
 func (s *Source) ResourcesOf(
 	member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool,
 ) (resources *corev1.ResourceRequirements, known bool) {

@@ -11,14 +11,13 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// An Env's pull secret is a Secret of type kubernetes.io/dockerconfigjson, named ips- and the Env's name, that a user creates
-// beside the Env. Once it exists, every member's snapshot names it, next to those that the template names. Only a refresh removes
-// it; because a Secret that is deleted and created again, as a change of its type or some tools require, would otherwise replace
-// every idle Pod twice.
+// An Env's pull secret is a Secret of type kubernetes.io/dockerconfigjson, named ips- and the Env's name, that a user creates beside the
+// Env. When it exists, every member's snapshot names it, next to those that the template names. Only a refresh removes it. A Secret may be
+// deleted and created again, as a change of its type or some tools require, and would otherwise replace every idle Pod twice.
 //
 // The API server does not add the pull secrets of the ServiceAccount to a Pod that names one.
 
-// pullSecretPath is where a snapshot has pull secrets.
+// pullSecretPath is the path of the pull secrets in a snapshot's spec.
 var pullSecretPath = []string{"template", "spec", "imagePullSecrets"}
 
 // HasPullSecret reports whether a snapshot names the Env's pull secret.
@@ -29,7 +28,7 @@ func HasPullSecret(spec *v1alpha1.SandboxPoolSpec, envName string) bool {
 // AddPullSecret adds a pull secret to the document of a pool's spec if it is missing.
 func AddPullSecret(spec map[string]any, name string) {
 	secrets := WithPullSecret(spec, name)
-	// It fails only if the Pod template is no object, which is refused elsewhere.
+	// This fails only if the Pod template is not an object, which is rejected elsewhere.
 	_ = unstructured.SetNestedSlice(spec, secrets, pullSecretPath...)
 }
 

@@ -25,19 +25,19 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// Source is what a member's snapshot is rendered from, besides the member.
+// Source has the inputs of rendering, besides the member.
 type Source struct {
 	Env *v1alpha1.SandboxEnv
-	// Template is the one that spec.templateRef names; nil if it does not exist.
+	// Template is the template that spec.templateRef names, or nil if it does not exist.
 	Template *podtemplate.Template
 	// Types are the cluster's instance types.
 	Types instances.Catalogue
-	// PullSecret: the Env's own pull secret exists.
+	// PullSecret is set if the Env's own pull secret exists.
 	PullSecret bool
 }
 
-// overrides is what a snapshot was rendered with besides its template; the JSON of the pool's overrides annotation. It shows
-// later whether the Env still asks for the same.
+// overrides are the inputs of a snapshot besides its template, as JSON in the pool's overrides annotation. They show later whether the Env
+// still asks for the same.
 type overrides struct {
 	Image                  string                          `json:"image,omitempty"`
 	PodCreationImagePolicy v1alpha1.PodCreationImagePolicy `json:"podCreationImagePolicy,omitempty"`
@@ -46,10 +46,10 @@ type overrides struct {
 	InstanceType           string                          `json:"instanceType,omitempty"`
 	Multiplier             int32                           `json:"multiplier,omitempty"`
 	Resources              *corev1.ResourceRequirements    `json:"resources,omitempty"`
-	// TypeResources are those of the instance type times the multiplier, from the catalogue at that time.
+	// TypeResources are the instance type's resources times the multiplier, from the catalogue at that time.
 	TypeResources *corev1.ResourceRequirements `json:"typeResources,omitempty"`
-	// Keys is a digest of the labels and annotations of the member's config; because they are on the pool themselves, and all its
-	// annotations together have a limit. Earlier releases did not record it.
+	// Keys is a digest of the labels and annotations of the member's config. They are on the pool themselves, and all its annotations together
+	// have a limit. Earlier releases did not record the digest.
 	Keys string `json:"keys,omitempty"`
 }
 
@@ -80,8 +80,8 @@ func keysOf(config *v1alpha1.EnvClusterMemberConfig) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Render makes a member's pool from the template, the Env's overrides and the member's config. It ignores the member's spec in
-// the manifest, replicas apart; because that part of the Env is the worker's.
+// Render renders a member's snapshot from the template, the Env's overrides and the member's config. It ignores the member's spec in the
+// manifest, except for replicas, because the worker owns that part of the Env.
 func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Snapshot, error) {
 	if err := checkKeys(member.Config); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Sna
 	return rendered, nil
 }
 
-// mostAnnotations is the API server's limit for a pool, less room for others' annotations and our lists of keys.
+// mostAnnotations is the API server's limit for a pool, less some room for annotations of others and for our lists of keys.
 const mostAnnotations = apivalidation.TotalAnnotationSizeLimitB * 3 / 4
 
 func sizeOf(keys map[string]string) (size int) {
@@ -141,7 +141,7 @@ func sizeOf(keys map[string]string) (size int) {
 	return size
 }
 
-// overlay puts overrides into a pool spec that was copied from a template.
+// overlay applies overrides to a pool spec that was copied from a template.
 func overlay(spec map[string]any, o overrides) error {
 	pod, _ := spec["template"].(map[string]any)
 	podSpec, _ := pod["spec"].(map[string]any)
@@ -203,7 +203,7 @@ func checkKeys(config v1alpha1.EnvClusterMemberConfig) error {
 	return nil
 }
 
-// typeResources returns those of a config's instance type times its multiplier, from the current catalogue; nil without an
+// typeResources returns the resources of a config's instance type times its multiplier, from the current catalogue, or nil without an
 // instance type.
 func (s *Source) typeResources(config *v1alpha1.EnvClusterMemberConfig) (*corev1.ResourceRequirements, error) {
 	if config.InstanceType == "" {
@@ -212,7 +212,7 @@ func (s *Source) typeResources(config *v1alpha1.EnvClusterMemberConfig) (*corev1
 	return s.Types.Resolve("config", config.InstanceType, config.Multiplier)
 }
 
-// effective returns the resources of the first container if they are not the template's. An instance type wins.
+// effective returns the resources of the first container if they are not the template's. An instance type takes precedence.
 func (o *overrides) effective() *corev1.ResourceRequirements {
 	if o.TypeResources != nil {
 		return o.TypeResources

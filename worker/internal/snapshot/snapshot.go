@@ -20,8 +20,8 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// Snapshot is a member's frozen pool: the documents of status.snapshots[].{metadata,spec}. They are documents, not Go
-// types; because they are written into an Env, and Pod templates may have fields newer than this build.
+// Snapshot is a member's frozen pool: the documents of status.snapshots[].{metadata,spec}. It holds documents, not Go types, because they
+// are written into an Env, and Pod templates may have fields newer than this build.
 type Snapshot struct {
 	Labels, Annotations map[string]string
 	Spec                map[string]any
@@ -34,8 +34,7 @@ func Has(member *v1alpha1.EnvClusterMember) bool { return HasTemplate(&member.Sp
 // HasTemplate reports whether Pods can be created.
 func HasTemplate(spec *v1alpha1.SandboxPoolSpec) bool { return len(spec.Template.Spec.Containers) > 0 }
 
-// Metadata returns the document of the member's metadata. It has both maps even if they are empty; because a later patch may add
-// to them.
+// Metadata returns the document of the member's metadata. It has both maps even if they are empty, because a later patch may add to them.
 func (s *Snapshot) Metadata() map[string]any {
 	return map[string]any{"labels": document(s.Labels), "annotations": document(s.Annotations)}
 }
@@ -43,7 +42,7 @@ func (s *Snapshot) Metadata() map[string]any {
 // SetReplicas sets the pool's replicas.
 func (s *Snapshot) SetReplicas(n int32) { s.Spec["replicas"] = int64(n) }
 
-// Key identifies a rendered member without its replicas: the Env's uid, the member, and a hash.
+// Key returns an identifier of a rendered member without its replicas: the Env's uid, the member, and a hash.
 func (s *Snapshot) Key(env types.UID, member string) (string, error) {
 	spec := maps.Clone(s.Spec)
 	delete(spec, "replicas")
@@ -107,8 +106,8 @@ func (s *Snapshot) Edit(before, after *v1alpha1.SandboxPool) error {
 	return podtemplate.Check(spec)
 }
 
-// TakenBack returns the snapshot that a live pool was made from: its spec as a document, and the keys that are listed as the
-// snapshot's. A pool without the lists contributes all keys except those known to be others'.
+// TakenBack returns the snapshot of a live pool: its spec as a document, and the keys that its lists name as the snapshot's. A pool without
+// the lists contributes all keys except those known to be others'.
 func TakenBack(pool *v1alpha1.SandboxPool, spec map[string]any, replicas int32) *Snapshot {
 	s := &Snapshot{
 		Labels:      frozenKeys(pool, pool.Labels, v1alpha1.SandboxManagedLabelKeysAnnotationKey),
@@ -150,7 +149,7 @@ func document(m map[string]string) map[string]any {
 	return doc
 }
 
-// merged returns base with over's entries on top. base may be nil; otherwise it is changed.
+// merged returns base with the entries of over added. base may be nil; otherwise it is modified.
 func merged(base, over map[string]string) map[string]string {
 	if base == nil {
 		base = make(map[string]string, len(over))

@@ -30,8 +30,8 @@ func wantedLabels(envName string, member *v1alpha1.EnvClusterMember) map[string]
 	return labels
 }
 
-// wantedAnnotations returns those of the snapshot, and two that list the snapshot's keys on the pool; because others may put
-// their own keys on a pool, which must be neither removed nor taken into a snapshot.
+// wantedAnnotations returns the snapshot's annotations, and two that list the snapshot's keys on the pool. Others may put their own keys on
+// a pool, which must be neither removed nor taken into a snapshot.
 func wantedAnnotations(member *v1alpha1.EnvClusterMember) map[string]string {
 	annotations := map[string]string{}
 	maps.Copy(annotations, member.Metadata.Annotations)
@@ -46,14 +46,14 @@ func keyList(m map[string]string) string {
 	return string(content)
 }
 
-// surplusLabels returns the member keys that the pool should not have: of an earlier snapshot, or of another scaling group.
+// surplusLabels returns the keys that the pool should not have: those of an earlier snapshot, or of another scaling group.
 func surplusLabels(pool *v1alpha1.SandboxPool, wanted map[string]string) []string {
 	candidates := append(keysListed(pool, v1alpha1.SandboxManagedLabelKeysAnnotationKey), v1alpha1.LabelScalingGroup)
 	return surplus(pool.Labels, candidates, wanted)
 }
 
 func surplusAnnotations(pool *v1alpha1.SandboxPool, wanted map[string]string) []string {
-	// What a pool allows comes from its snapshot alone.
+	// What a pool allows comes only from its snapshot.
 	candidates := append(keysListed(pool, v1alpha1.SandboxManagedAnnotationKeysAnnotationKey),
 		v1alpha1.AllowedImagesAnnotationKey, v1alpha1.AllowedContainersAnnotationKey)
 	return surplus(pool.Annotations, candidates, wanted)
@@ -161,8 +161,8 @@ func NewPool(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, spec m
 	}
 }
 
-// Repair returns the merge patch that makes a live pool's document match its member's snapshot; nil if it matches already. spec
-// is the snapshot's spec as a document, observed the pool that was decided about. The patch is bound to the pool's uid.
+// Repair returns the merge patch that makes a live pool's document match its member's snapshot, or nil if it already matches. spec is the
+// snapshot's spec as a document, and observed is the pool that the decision was about. The patch is bound to the pool's uid.
 func Repair(
 	live *unstructured.Unstructured, observed *v1alpha1.SandboxPool, env string, member *v1alpha1.EnvClusterMember, spec map[string]any,
 ) ([]byte, error) {
@@ -181,7 +181,7 @@ func Repair(
 	return difference(live, wanted)
 }
 
-// difference returns the merge patch from one document to the other, bound to the pool's uid; nil if they are equal.
+// difference returns the merge patch from one document to the other, bound to the pool's uid, or nil if they are equal.
 func difference(live, wanted *unstructured.Unstructured) ([]byte, error) {
 	before, err := json.Marshal(live)
 	if err != nil {
