@@ -20,14 +20,14 @@ import (
 // page bounds the response of a list.
 const page = 500
 
-// cleanup deletes, once, the policies of a time when they were on; because switching them off must bring the network back.
+// cleanup deletes once the policies from when they were on, because switching them off must restore the network.
 type cleanup struct {
 	client client.Client
 	live   client.Reader
 	log    logr.Logger
 }
 
-// AddCleanup adds the deletion of all policies, for Mode Off.
+// AddCleanup adds a runnable that deletes all policies, for Mode Off.
 func AddCleanup(mgr ctrl.Manager, log logr.Logger) error {
 	if err := mgr.Add(&cleanup{mgr.GetClient(), mgr.GetAPIReader(), log}); err != nil {
 		return fmt.Errorf("adding the deletion of network policies: %w", err)

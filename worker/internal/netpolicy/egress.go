@@ -36,30 +36,30 @@ type Port struct {
 	Number   int64
 }
 
-// Block is a range of addresses; without ports, on all.
+// Block is a range of addresses. Without ports, all ports are open.
 type Block struct {
 	CIDR   netip.Prefix
 	Except []netip.Prefix
 	Ports  []Port
 }
 
-// Name is a DNS name, or *. and one; without ports, on all.
+// Name is a DNS name, or *. and a name. Without ports, all ports are open.
 type Name struct {
 	Name  string
 	Ports []Port
 }
 
-// Egress is what Pods may connect to.
+// Egress lists the destinations that Pods may connect to.
 type Egress struct {
 	DNS    bool
 	Blocks []Block
 	Names  []Name
 }
 
-// metadata are addresses at which clouds give a node's credentials to every caller.
+// metadata are addresses at which clouds give a node's credentials to any caller.
 var metadata = prefixes("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
 
-// local are addresses that the internet does not have.
+// local are addresses that are not on the internet.
 var local = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/4", "240.0.0.0/4",
 	"::1/128", "fc00::/7", "ff00::/8")
 
@@ -72,7 +72,7 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 
 var dnsName = regexp.MustCompile(`^(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?\.?$`)
 
-// ParseEgress reads an annotation's value.
+// ParseEgress parses an annotation's value.
 func ParseEgress(value string) (*Egress, error) {
 	fault := func(item, why string) error {
 		return fmt.Errorf("annotation egress: %q %s; valid: %s", clip.Text(strings.TrimSpace(item), 100), why, grammar)
@@ -154,7 +154,7 @@ func parseCIDR(word string) (netip.Prefix, error) {
 	return cidr, nil
 }
 
-// within returns the prefixes that are a part of cidr, and not all of it.
+// within returns the prefixes that are a proper part of cidr.
 func within(cidr netip.Prefix, of []netip.Prefix) (out []netip.Prefix) {
 	for _, p := range of {
 		if cidr.Bits() < p.Bits() && cidr.Contains(p.Addr()) {
@@ -164,12 +164,13 @@ func within(cidr netip.Prefix, of []netip.Prefix) (out []netip.Prefix) {
 	return out
 }
 
-// ofMetadata reports whether a block has addresses of metadata services alone.
+// ofMetadata reports whether all addresses of a block are those of metadata services.
 func ofMetadata(cidr netip.Prefix) bool {
 	return slices.ContainsFunc(metadata, func(m netip.Prefix) bool { return m.Bits() <= cidr.Bits() && m.Contains(cidr.Addr()) })
 }
 
-// Restrict returns what remains without blocks of metadata services that the template's own annotation does not list, and those blocks.
+// Restrict returns the egress without blocks of metadata services that the template's own annotation does not list. It also returns those
+// blocks.
 func (e *Egress) Restrict(template *Egress) (*Egress, []netip.Prefix) {
 	out := *e
 	out.Blocks = nil

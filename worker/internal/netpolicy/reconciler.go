@@ -33,7 +33,7 @@ import (
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools;sandboxtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch;create;patch;delete
 
-// Mode says which policies are made.
+// Mode selects the kind of policies.
 type Mode string
 
 // Modes.
@@ -55,17 +55,17 @@ func ParseMode(text string) (Mode, error) {
 // Options are the reconciler's settings.
 type Options struct {
 	Mode Mode
-	// Egress is the annotation of pools that have none.
+	// Egress is the default for pools without the annotation.
 	Egress string
 	// Worker may connect to Pods.
 	Worker Worker
-	// Paused reports pools that another controller keeps; nil: there are none.
+	// Paused reports pools that another controller manages; nil if there are none.
 	Paused func(*v1alpha1.SandboxPool) bool
-	// Clock is the process's own; nil: the system's.
+	// Clock is the process's own clock; nil is the system's.
 	Clock clock.PassiveClock
 }
 
-// Reconciler keeps the policies of pools.
+// Reconciler maintains the policies of pools.
 type Reconciler struct {
 	opts      Options
 	standard  *Egress // of Options.Egress
@@ -115,7 +115,7 @@ func (r *Reconciler) poolsOf(ctx context.Context, template client.Object) []reco
 	return requests
 }
 
-// Reconcile handles the policies of one pool. Those of a deleted pool go with it, by their owner references.
+// Reconcile handles the policies of one pool. Those of a deleted pool are garbage-collected through their owner references.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.SandboxPool{}
 	if err := r.client.Get(ctx, request.NamespacedName, pool); err != nil {
@@ -129,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	// What is open stays open while the policy that opened it before becomes the one that closes.
+	// Apply the opening policy first. An earlier release opened the network with the policy that now closes it; this order keeps it open.
 	if err := r.applyOrRemove(ctx, w.opening, policyKind, pool, OpeningNameOf(pool.Name)); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -139,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.applyOrRemove(ctx, w.names, ciliumKind, pool, NameOf(pool.Name))
 }
 
-// applyOrRemove keeps a policy that a pool may not need: nil is none.
+// applyOrRemove applies a policy, or removes it if policy is nil because the pool needs none.
 func (r *Reconciler) applyOrRemove(ctx context.Context, policy *unstructured.Unstructured, kind schema.GroupVersionKind,
 	pool *v1alpha1.SandboxPool, name string) error {
 	if policy != nil {
@@ -148,14 +148,14 @@ func (r *Reconciler) applyOrRemove(ctx context.Context, policy *unstructured.Uns
 	return r.remove(ctx, kind, pool, name)
 }
 
-// want is what a pool's policies are to be.
+// want has the wanted policies of a pool.
 type want struct {
 	policy         *unstructured.Unstructured
-	opening, names *unstructured.Unstructured // nil: none
+	opening, names *unstructured.Unstructured // nil if not needed
 	condition      patch.Condition
 }
 
-// gather reads the pool's template, if it matters, and renders.
+// gather reads the pool's template if it matters, and renders the policies.
 func (r *Reconciler) gather(ctx context.Context, pool *v1alpha1.SandboxPool) (*want, error) {
 	value, annotated := pool.Annotations[v1alpha1.EgressAnnotationKey]
 	if !annotated {
@@ -172,7 +172,7 @@ func (r *Reconciler) gather(ctx context.Context, pool *v1alpha1.SandboxPool) (*w
 			return nil, err
 		}
 		if template != nil {
-			listed, _ = ParseEgress(template.Annotations[v1alpha1.EgressAnnotationKey]) // one that cannot be read lists nothing
+			listed, _ = ParseEgress(template.Annotations[v1alpha1.EgressAnnotationKey]) // an invalid annotation lists nothing
 		}
 	}
 	restricted, left := egress.Restrict(listed)
@@ -205,7 +205,7 @@ func (r *Reconciler) render(pool *v1alpha1.SandboxPool, e *Egress, value string,
 	return w
 }
 
-// apply writes a policy if the cached one differs.
+// apply writes a policy if it differs from the cached one.
 func (r *Reconciler) apply(ctx context.Context, policy *unstructured.Unstructured) error {
 	have := &unstructured.Unstructured{}
 	have.SetGroupVersionKind(policy.GroupVersionKind())

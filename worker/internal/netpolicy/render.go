@@ -14,16 +14,16 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Kinds of what is rendered.
+// Kinds of the rendered objects.
 var (
 	policyKind = schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
 	ciliumKind = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kind: "CiliumNetworkPolicy"}
 )
 
-// nodeDNS is where NodeLocal DNSCache listens on every node.
+// nodeDNS is the address of NodeLocal DNSCache on every node.
 const nodeDNS = "169.254.20.10/32"
 
-// Worker is who connects to Pods: those of a namespace with these labels.
+// Worker selects the Pods of the worker, which connects to Pods of pools: those with these labels in a namespace.
 type Worker struct {
 	Namespace string
 	Labels    map[string]string
@@ -34,11 +34,11 @@ type doc = map[string]any
 // NameOf returns the name of a pool's policy, and of its CiliumNetworkPolicy.
 func NameOf(pool string) string { return "atoll-pool-" + pool }
 
-// OpeningNameOf returns the name of the policy that opens what a pool lists.
+// OpeningNameOf returns the name of the policy that opens a pool's listed destinations.
 func OpeningNameOf(pool string) string { return NameOf(pool) + "-egress" }
 
-// Policy renders the NetworkPolicy that closes the network of all of a pool's Pods, but for the worker. All fields that the API server
-// would fill in are set, so that it can be compared.
+// Policy renders the NetworkPolicy that closes the network of all Pods of a pool, except for the worker. It sets all fields that the API
+// server would default, so that it can be compared.
 func Policy(pool *v1alpha1.SandboxPool, worker Worker) *unstructured.Unstructured {
 	from := doc{"namespaceSelector": labelled(map[string]string{namespaceName: worker.Namespace})}
 	if len(worker.Labels) > 0 {
@@ -51,7 +51,8 @@ func Policy(pool *v1alpha1.SandboxPool, worker Worker) *unstructured.Unstructure
 	})
 }
 
-// Opening renders the NetworkPolicy that opens what a pool lists, but for sandboxes whose claim denies it; nil if it lists nothing.
+// Opening renders the NetworkPolicy that opens a pool's listed destinations, except for sandboxes whose claim denies egress. It returns nil
+// if the pool lists none.
 func Opening(pool *v1alpha1.SandboxPool, e *Egress) *unstructured.Unstructured {
 	egress := []any{}
 	if e.DNS {
@@ -79,7 +80,7 @@ func Opening(pool *v1alpha1.SandboxPool, e *Egress) *unstructured.Unstructured {
 	})
 }
 
-// undenied selects the Pods of a pool whose sandbox, if they have one, may connect to what the pool lists.
+// undenied selects the Pods of a pool, except for those whose sandbox's claim denies egress.
 func undenied(pool *v1alpha1.SandboxPool) doc {
 	selector := labelled(podsOf(pool))
 	selector["matchExpressions"] = []any{doc{"key": v1alpha1.EgressLabelKey, "operator": "NotIn", "values": []any{v1alpha1.EgressDenied}}}
@@ -88,8 +89,8 @@ func undenied(pool *v1alpha1.SandboxPool) doc {
 
 const namespaceName = "kubernetes.io/metadata.name"
 
-// Names renders a pool's CiliumNetworkPolicy; nil if it lists no names. Pods may then ask for these names, and for no others unless the
-// NetworkPolicy opens DNS; Cilium reads the answers.
+// Names renders a pool's CiliumNetworkPolicy, or nil if it lists no names. Pods may then look up these names, and no others unless the
+// NetworkPolicy opens DNS. Cilium reads the DNS responses.
 func Names(pool *v1alpha1.SandboxPool, e *Egress) *unstructured.Unstructured {
 	if len(e.Names) == 0 {
 		return nil
