@@ -16,19 +16,19 @@ import (
 // user is a pool that names a template.
 type user struct {
 	Pool string // namespace/name
-	Env  string // namespace/name of the Env that owns it; empty: none does
-	// Revision is that of the template that the pool was made from; empty: nothing was copied, or it was not recorded.
+	Env  string // namespace/name of the owning Env, or empty
+	// Revision is the revision of the template that the pool was made from. It is "" if nothing was copied, or it was not recorded.
 	Revision string
 }
 
-// snapshot is what a template's conditions are decided from.
+// snapshot is the input of the decision about a template's conditions.
 type snapshot struct {
 	Version, Revision string
 	Faults            []error
-	// Deleting: the template is being deleted, and has a finalizer.
+	// Deleting is set if the template is being deleted and has a finalizer.
 	Deleting bool
 	Pools    []user
-	// Envs name the template, with or without pools.
+	// Envs are those that name the template, with or without pools.
 	Envs []string
 }
 
@@ -80,7 +80,7 @@ func (s *snapshot) older() []string {
 	return out
 }
 
-// usage says which pools and Envs use a template.
+// usage returns which pools and Envs use a template.
 func usage(s *snapshot) string {
 	if len(s.Pools)+len(s.Envs) == 0 {
 		return "nothing uses it"

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// mostFaults bounds a message; because with so many faults the cause is not a single field.
+	// mostFaults bounds a message. With so many faults, the cause is not a single field.
 	mostFaults = 8
 	// LongestMessage is well below the API server's limit for a condition's message.
 	LongestMessage = 1024
 )
 
-// Check refuses a pool's spec, given as a document, that no Pod could be created from; because a frozen one would stay faulty
-// after the template was repaired.
+// Check rejects a pool's spec, given as a document, from which no Pod could be created: a frozen one would stay faulty after the template
+// was repaired.
 func Check(spec map[string]any) error {
 	if err := Readable(spec); err != nil {
 		return err
@@ -36,8 +36,8 @@ func Check(spec map[string]any) error {
 	return nil
 }
 
-// Readable refuses a pool's spec that informers cannot decode; because the schema does not validate Pod templates, and one stored
-// pool like that would break the list of all pools in the cluster.
+// Readable rejects a pool's spec that informers cannot decode. The schema does not validate Pod templates, and one stored pool like that
+// would break the list of all pools in the cluster.
 func Readable(spec map[string]any) error {
 	content, err := json.Marshal(spec)
 	if err != nil {
@@ -49,8 +49,8 @@ func Readable(spec map[string]any) error {
 	return nil
 }
 
-// Faults returns why no Pod could be created from the spec of a template or a pool, given as a document; nothing if one could.
-// Only the API server knows whether it accepts the Pod, and only a kubelet whether it can pull the images.
+// Faults returns why no Pod could be created from the spec of a template or a pool, given as a document. It returns none if one could. Only
+// the API server knows whether it accepts the Pod, and only a kubelet whether it can pull the images.
 func Faults(spec map[string]any) []error {
 	content, err := json.Marshal(spec)
 	if err != nil {

@@ -11,14 +11,15 @@ import (
 )
 
 var (
-	// reservedPrefixes are ours; a user may only set userKeys below them.
+	// reservedPrefixes are Atoll's. Below them, a user may set only userKeys.
 	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
 	userKeys         = []string{
 		v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, docsKey, poolDocsKey,
 		v1alpha1.AllowedImagesAnnotationKey, v1alpha1.AllowedContainersAnnotationKey,
 	}
 
-	// toolPrefixes mark an object as a tool's own. Copied onto a pool they would make the tool prune it.
+	// toolPrefixes are those of labels and annotations that mark an object as a tool's own. If they were copied to a pool, the tool would
+	// prune it.
 	toolPrefixes = []string{
 		"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "kubectl.kubernetes.io/", "argocd.argoproj.io/",
 		"meta.helm.sh/", "helm.sh/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
@@ -27,7 +28,7 @@ var (
 
 const (
 	docsKey = v1alpha1.SandboxTemplateDocsAnnotationKey
-	// Nothing reads it any more. That is no reason to refuse a manifest that has it.
+	// It is no longer read, but a manifest with it is still accepted.
 	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey //nolint:staticcheck // deprecated, and still allowed
 )
 
@@ -39,8 +40,8 @@ func Reserved(key string) bool {
 // OfTool reports whether a label or annotation marks an object as a tool's own.
 func OfTool(key string) bool { return hasAnyPrefix(key, toolPrefixes) }
 
-// Inheritable returns the labels or annotations that pools inherit from a template. It leaves out Atoll's, those of tools, and
-// the template's documentation, which every Env would have once per member.
+// Inheritable returns the labels or annotations that pools inherit from a template. It leaves out Atoll's, those of tools, and the
+// template's documentation, of which every Env would have a copy per member.
 func Inheritable(keys map[string]string) map[string]string {
 	kept := map[string]string{}
 	maps.Copy(kept, keys)

@@ -27,7 +27,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-// settle batches the events that follow one change of a template; because all of its pools may change at once.
+// settle batches the events that follow one change of a template, because all of its pools may change at once.
 const settle = 500 * time.Millisecond
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
@@ -37,7 +37,7 @@ const settle = 500 * time.Millisecond
 // Reconciler maintains the conditions of templates.
 type Reconciler struct {
 	client client.Client
-	cache  client.Reader // reads documents from the cache, which the client would read live
+	cache  client.Reader // reads documents from the cache; the client would read them live
 	clock  clock.PassiveClock
 }
 
@@ -58,7 +58,7 @@ func Setup(mgr ctrl.Manager, clk clock.PassiveClock) error {
 	return nil
 }
 
-// users maps pools and Envs to the templates that they name or named. It ignores changes of their counts and snapshots.
+// users maps pools and Envs to the templates that they name or did name. It ignores changes of their counts and snapshots.
 func users(template func(client.Object) string) handler.EventHandler {
 	wake := func(q controllers.Queue, objects ...client.Object) {
 		for _, o := range objects {
@@ -135,7 +135,7 @@ func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured)
 func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured, s *snapshot) error {
 	before := conditionsIn(obj)
 	after := slices.Clone(before)
-	// Conditions of other writers are not ours, and stay out of our document.
+	// Leave conditions of other writers out of our document.
 	after = slices.DeleteFunc(after, func(c metav1.Condition) bool {
 		return c.Type != v1alpha1.SandboxTemplateConditionAvailable && c.Type != v1alpha1.SandboxTemplateConditionDegraded
 	})

@@ -22,27 +22,27 @@ import (
 	"navix.sh/atoll/worker/internal/memory"
 )
 
-// Template is the part of a SandboxTemplate that pools are made from. It is shared and must not be changed.
+// Template has the fields of a SandboxTemplate that pools are made from. It is shared and must not be modified.
 type Template struct {
 	Name, Version string
 	// Revision is a hash of Spec; a new description or label does not change it.
 	Revision            string
 	Labels, Annotations map[string]string
-	// Spec is the document of Fields, so that fields of a Pod template which this build does not know reach the pool.
+	// Spec is the document of Fields. As a document, it keeps fields of a Pod template that this build does not know.
 	Spec map[string]any
-	// Visibility says who sees it; nil: every caller.
+	// Visibility restricts who sees the template; nil means every caller.
 	Visibility *v1alpha1.TemplateVisibility
-	// Hidden: it exists, and the caller does not see it. Only Name is set then.
+	// Hidden means that the template exists but the caller does not see it. Only Name is set then.
 	Hidden bool
-	// Resources are those of the first container; nil if there are none, or none that can be read.
+	// Resources are those of the first container, or nil if there are none or they are unreadable.
 	Resources *corev1.ResourceRequirements
 }
 
-// Fields are the fields that a template and a pool's spec have in common.
+// Fields returns the fields that a template and a pool's spec have in common.
 func Fields() []string { return []string{"template", "idleImage", "runtimes"} }
 
-// WithoutToken changes a pool's spec, given as a document, so that its Pods get no ServiceAccount token unless it says otherwise;
-// because tenants would have the token.
+// WithoutToken edits a pool's spec, given as a document, so that its Pods get no ServiceAccount token unless the spec says otherwise.
+// Tenants would have access to the token.
 func WithoutToken(spec map[string]any) {
 	const field = "automountServiceAccountToken"
 	template, _ := spec["template"].(map[string]any)
@@ -58,7 +58,7 @@ func Object() *unstructured.Unstructured {
 	return obj
 }
 
-// Read returns what pools get from the document of a SandboxTemplate.
+// Read returns the template in the document of a SandboxTemplate.
 func Read(obj *unstructured.Unstructured) (*Template, error) {
 	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
 	if err != nil {
@@ -87,8 +87,8 @@ func Read(obj *unstructured.Unstructured) (*Template, error) {
 	return t, nil
 }
 
-// Cache returns templates from an informer's cache, and hashes each version once; because a hash would be most of the cost of a
-// reconcile. Memory is bounded by the templates that are read (I10).
+// Cache returns templates from an informer's cache. It hashes each version once, because a hash would be most of the cost of a reconcile.
+// Memory is bounded by the templates that are read (I10).
 type Cache struct {
 	reader client.Reader
 	live   client.Reader
@@ -104,7 +104,7 @@ type known struct {
 	template        *Template
 }
 
-// NewCache returns a Cache over a reader of documents. live reads Namespaces; without a clock it is the system's.
+// NewCache returns a Cache over a reader of documents. live reads Namespaces. A nil clock is the system's.
 func NewCache(reader, live client.Reader, clk clock.PassiveClock) *Cache {
 	if clk == nil {
 		clk = clock.RealClock{}
@@ -113,7 +113,7 @@ func NewCache(reader, live client.Reader, clk clock.PassiveClock) *Cache {
 		callers: memory.New[visibility.Caller](callerTTL, maxCallers, nil)}
 }
 
-// Get returns a template; nil without an error if it does not exist.
+// Get returns a template, or nil without an error if it does not exist.
 func (c *Cache) Get(ctx context.Context, name string) (*Template, error) {
 	obj := Object()
 	err := c.reader.Get(ctx, types.NamespacedName{Name: name}, obj, client.UnsafeDisableDeepCopy)

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// callerTTL is how long a Namespace's team and user are remembered, and maxCallers of how many Namespaces.
+	// callerTTL is how long a Namespace's team and user are remembered. maxCallers bounds the remembered Namespaces.
 	callerTTL  = 10 * time.Second
 	maxCallers = 10_000
 )
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
-// Seen returns a template as the Envs and pools of a namespace see it: with Hidden if they do not, nil if it does not exist.
+// Seen returns a template as the Envs and pools of a namespace see it: with Hidden if they do not see it, and nil if it does not exist.
 //
-// Their team and user are the Namespace's, by its annotations or labels scheduling.navix.sh/team and …/user; because an Env's own are
-// written by those whom visibility is about. The Namespace is read only for a template with rules. One that cannot be read, or has
+// Their team and user are the Namespace's, from its annotations or labels scheduling.navix.sh/team and …/user. An Env's own are written by
+// the very users whom visibility restricts. The Namespace is read only for a template with rules. A Namespace that cannot be read, or has
 // neither, sees what is open to every caller.
 func (c *Cache) Seen(ctx context.Context, namespace, name string) (*Template, error) {
 	t, err := c.Get(ctx, name)
@@ -65,7 +65,7 @@ func (c *Cache) caller(ctx context.Context, namespace string) (visibility.Caller
 	return caller, nil
 }
 
-// NotVisible is the message for a template that a namespace does not see. It does not tell who does.
+// NotVisible returns the message for a template that a namespace does not see. It does not say who sees it.
 func NotVisible(template, namespace string) string {
 	return fmt.Sprintf("SandboxTemplate %q is not visible to namespace %s; its spec.visibility goes by %s and %s of the Namespace, which a "+
 		"cluster administrator sets", template, namespace, v1alpha1.LabelTeam, v1alpha1.LabelUser)
