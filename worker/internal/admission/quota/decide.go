@@ -13,25 +13,25 @@ import (
 	"navix.sh/atoll/worker/internal/admission"
 )
 
-// ReasonUnreadable: the team's entry is not valid.
+// ReasonUnreadable means that the team's entry is invalid.
 const ReasonUnreadable admission.Reason = "QuotaUnreadable"
 
-// retryAfter is when to ask again for room; because it is unknown when there will be some.
+// retryAfter is when to ask for room again. It is unknown when there will be room.
 const retryAfter = 30 * time.Second
 
-// Amount is what one Pod needs, or several hold.
+// Amount is the need of one Pod, or the holdings of several.
 type Amount struct {
 	Replicas int64
 	CPU      int64 // in thousandths
 	Memory   int64 // in bytes
 }
 
-// Plus stops at the largest number instead of overflowing.
+// Plus returns the sum. It saturates at the largest number instead of overflowing.
 func (a Amount) Plus(b Amount) Amount {
 	return Amount{plus(a.Replicas, b.Replicas), plus(a.CPU, b.CPU), plus(a.Memory, b.Memory)}
 }
 
-// Times is the amount of n Pods.
+// Times returns the amount of n Pods.
 func (a Amount) Times(n int64) Amount {
 	return Amount{times(a.Replicas, n), times(a.CPU, n), times(a.Memory, n)}
 }
@@ -51,7 +51,7 @@ func times(a, n int64) int64 {
 	return a * n
 }
 
-// Demand is what one pool asks for, with what the team's other pools hold.
+// Demand is the demand of one pool, with the holdings of the team's other pools.
 type Demand struct {
 	Team     string
 	Entry    Entry
@@ -60,7 +60,7 @@ type Demand struct {
 	From, To int32
 }
 
-// Decide admits as many replicas as fit. The pool keeps what it already has.
+// Decide admits as many replicas as fit. The pool keeps the replicas that it already has.
 func Decide(d Demand) admission.Verdict {
 	if d.To <= d.From {
 		return admission.Admit(d.To)
@@ -88,7 +88,7 @@ func Decide(d Demand) admission.Verdict {
 	}
 }
 
-// Exceeds reports whether the held amount is over the limit, and in what.
+// Exceeds reports whether the held amount exceeds the limit, and which dimension does.
 func Exceeds(limit Limit, held Amount) (string, bool) {
 	d := Demand{Entry: Entry{Limit: limit}, Others: held, Pod: Amount{1, 1, 1}}
 	for _, dim := range d.dimensions() {

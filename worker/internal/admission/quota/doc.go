@@ -3,7 +3,7 @@
 // Package quota is an admission plugin that limits what a team may hold in this cluster, over all its pools.
 //
 // In: the ConfigMap atoll-team-quotas of the worker's namespace (limits.go, source.go), pools and Envs (gather.go). Out: a Verdict
-// (decide.go, pure). A team is a pool's label scheduling.navix.sh/team; pools without it have no limit.
+// (decide.go, pure). The label scheduling.navix.sh/team of a pool is its team; pools without it have no limit.
 //
 //	data:
 //	  ml: |                # the team; _default is for all teams without an entry
@@ -14,14 +14,14 @@
 // # Rules
 //
 //   - A pool holds its requested replicas, or its Pods if these are more. A frozen member counts before its pool exists: TestWhatIsHeld.
-//   - What is admitted is reserved, once per pool, until the cache shows it or half a minute passes; because the caller may have failed:
+//   - The admitted amount is reserved, once per pool, until the cache shows it or half a minute passes; because the caller may have failed:
 //     TestTwoPoolsAndTheLastPlace.
 //   - One lock guards all decisions: TestManyPoolsAtOnce.
-//   - A crash loses no reservation; because what was written counts, and the rest is asked for again.
-//   - The limit applies to a member's first rendering and the autoscaler's growth. A user's replicas stay, but Pods beyond the limit are
+//   - A crash loses no reservation; because written changes count, and the rest is asked for again.
+//   - The limit applies to a member's first rendering and to the autoscaler's growth. A user's replicas stay, but Pods beyond the limit are
 //     refused, first come, first served: TestPods.
-//   - Pods on their way count once the cache has them: TestPodsOnTheirWayCount.
+//   - Pods being created count when the cache has them: TestPodsOnTheirWayCount.
 //   - I6: a lowered limit ends nothing.
-//   - An entry that cannot be read stops growth, but not Pods already admitted.
+//   - An unreadable entry stops growth, but not Pods already admitted.
 //   - Nothing is decided before the limits have been read: TestNothingIsAnsweredBeforeTheLimitsAreRead.
 package quota

@@ -14,20 +14,20 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Snapshot is what the pools of each team hold.
+// Snapshot has the holdings of each team's pools.
 type Snapshot map[string]map[types.NamespacedName]Holding
 
 // Holding is one pool's part.
 type Holding struct {
 	// Wanted are the requested replicas, Live the existing Pods.
 	Wanted, Live int32
-	// Pod is what one Pod needs.
+	// Pod is the need of one Pod.
 	Pod Amount
 }
 
 func (h Holding) amount() Amount { return h.Pod.Times(int64(max(h.Wanted, h.Live))) }
 
-// gather reads pools, and from Envs the frozen members whose pools are not created yet. The objects are the cache's.
+// gather reads pools, and from Envs the frozen members whose pools are not created yet. It does not copy the cache's objects.
 func gather(ctx context.Context, reader client.Reader, clusterID string) (Snapshot, error) {
 	s := Snapshot{}
 	var envs v1alpha1.SandboxEnvList
@@ -80,7 +80,7 @@ func (s Snapshot) add(team string, pool types.NamespacedName, wanted, live int32
 	s[team][pool] = Holding{Wanted: max(known.Wanted, wanted), Live: max(known.Live, live), Pod: needs(spec)}
 }
 
-// needs returns what a scheduler reserves for a Pod. Limits count where there are no requests, as on an API server.
+// needs returns what a scheduler reserves for a Pod. Without requests, the limits count, as on an API server.
 func needs(spec *corev1.PodSpec) Amount {
 	pod := &corev1.Pod{Spec: *spec}
 	if lacksRequests(spec) {

@@ -19,13 +19,13 @@ const (
 // Limits are the entries by team.
 type Limits map[string]Entry
 
-// Entry is the limit of a team, or why it cannot be read.
+// Entry is the limit of a team, or the error of reading it.
 type Entry struct {
 	Limit
 	Err error
 }
 
-// Limit is what a team may hold; nil: no limit.
+// Limit is the maximum that a team may hold. A nil field means no limit.
 type Limit struct {
 	Replicas *int64
 	CPU      *int64 // in thousandths
@@ -40,7 +40,7 @@ func (l Limits) Of(team string) Entry {
 	return l[Default]
 }
 
-// Parse reads the data of the ConfigMap, each entry separately.
+// Parse parses the data of the ConfigMap, each entry separately.
 func Parse(data map[string]string) Limits {
 	limits := Limits{}
 	for team, text := range data {

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// reservedFor is how long a reservation lasts that the cache does not show.
+	// reservedFor is how long a reservation lasts if the cache does not show it.
 	reservedFor = 30 * time.Second
-	// A snapshot may be slightly old; because reservations cover what was admitted since. It may be older for Pods, of which
-	// there are many.
+	// These are the maximum ages of a snapshot. It may be slightly old, because reservations cover later admissions. For decisions about Pods,
+	// which are many, it may be older.
 	snapshotAge    = 250 * time.Millisecond
 	snapshotAgePod = time.Second
 )
 
-// errNotRead: there is no decision yet.
+// errNotRead means that no decision is possible yet.
 var errNotRead = errors.New("ConfigMap " + Name + " has not been read yet")
 
 // Options are the plugin's settings.
@@ -37,7 +37,7 @@ type Options struct {
 	ClusterID string
 	// Reader is a cache with pools, Envs, and Pods by pool.
 	Reader client.Reader
-	// Limits returns the current limits; false before they were read.
+	// Limits returns the current limits, or false before they were read.
 	Limits func() (Limits, bool)
 	// Clock measures ages.
 	Clock clock.PassiveClock
@@ -54,7 +54,7 @@ type Quota struct {
 	pods     map[types.NamespacedName]pending
 }
 
-// reservation is what a pool was admitted.
+// reservation is the amount that a pool was admitted.
 type reservation struct {
 	team     string
 	replicas int32
@@ -62,7 +62,7 @@ type reservation struct {
 	at       time.Time
 }
 
-// pending is a Pod that was admitted to a team over its limit; there are never more of them than the limit allows.
+// pending is a Pod that was admitted to a team over its limit. There are never more of them than the limit allows.
 type pending struct {
 	team   string
 	amount Amount
@@ -132,7 +132,7 @@ func (q *Quota) PreCreatePod(ctx context.Context, request *admission.PodRequest)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// Replicas that a user has set since are checked only here.
+	// Replicas that a user has set meanwhile are checked only here.
 	if q.snapshot[team][client.ObjectKeyFromObject(request.Pool)].Wanted < request.Pool.Spec.Replicas {
 		q.snapshot = nil
 	}
@@ -154,7 +154,7 @@ func (q *Quota) PreCreatePod(ctx context.Context, request *admission.PodRequest)
 	return admission.Admit(1), nil
 }
 
-// look takes a snapshot unless there is a recent one, and drops the reservations that it shows. The lock is held.
+// look takes a snapshot unless there is a recent one, and drops the reservations that it shows. The caller holds the lock.
 func (q *Quota) look(ctx context.Context, maxAge time.Duration) error {
 	if q.snapshot == nil || q.Clock.Since(q.taken) > maxAge {
 		s, err := gather(ctx, q.Reader, q.ClusterID)
@@ -191,7 +191,7 @@ func (q *Quota) held(team string, except types.NamespacedName) Amount {
 	return sum
 }
 
-// livePods returns what the team's Pods need, existing or on their way, from the cache of Pods; because pools report them late.
+// livePods returns what the team's existing Pods and those being created need. It reads the cache of Pods, because pools report them late.
 func (q *Quota) livePods(ctx context.Context, team string) (Amount, error) {
 	var sum Amount
 	for pool := range q.snapshot[team] {

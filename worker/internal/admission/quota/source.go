@@ -64,7 +64,7 @@ func (s *Source) set(object any) {
 	}
 }
 
-// Limits returns the current limits; false before they were read. Without a ConfigMap there are none.
+// Limits returns the current limits, or false before they were read. Without a ConfigMap there are no limits.
 func (s *Source) Limits() (Limits, bool) {
 	if !s.handler.HasSynced() {
 		return nil, false
@@ -78,5 +78,5 @@ func (s *Source) Limits() (Limits, bool) {
 // Start reads until ctx ends.
 func (s *Source) Start(ctx context.Context) error { return s.cache.Start(ctx) }
 
-// NeedLeaderElection is false, so that a new leader already has the limits.
+// NeedLeaderElection returns false, so that a new leader already has the limits.
 func (s *Source) NeedLeaderElection() bool { return false }
