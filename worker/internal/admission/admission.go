@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Reason is why part of a change is not admitted, in CamelCase, for a condition.
+// Reason is why part of a change is not admitted, in CamelCase, as a condition needs it.
 type Reason string
 
 // Reasons that any plugin may return.
@@ -25,13 +25,13 @@ const (
 	InvalidSpec Reason = "InvalidSpec"
 )
 
-// Change is what is about to be done to a pool.
+// Change is a planned change of a pool.
 type Change struct {
 	// Env owns the pool; empty for a pool without one.
 	Env types.NamespacedName
-	// Key identifies the change across restarts of the caller: it is the same for the same Env (by uid), member and
-	// configuration. A plugin with reservations has one per key: a later request with the same amount or less replaces it. Empty:
-	// the change needs no reservation.
+	// Key identifies the change across restarts of the caller: it is the same for the same Env (by uid), member and configuration. A plugin
+	// with reservations has one per key: a later request with the same amount or less replaces it. An empty key means that the change needs no
+	// reservation.
 	Key string
 	// Pool is the candidate. PreCreatePool may edit its labels, annotations and spec, but neither its name nor its replicas; the
 	// other hooks only read it.
@@ -39,7 +39,7 @@ type Change struct {
 	// From and To are replicas before and after: From is 0 for a creation, To is 0 for a deletion. If a pool gets another
 	// template, and its Pods need no more than before, From equals To, and a Reason refuses the change.
 	From, To int32
-	// Probe: the caller will not act on the Verdict, and a plugin must not reserve anything.
+	// Probe means that the caller will not act on the Verdict. A plugin must not reserve anything.
 	Probe bool
 }
 
@@ -52,13 +52,13 @@ type PodRequest struct {
 
 // Verdict is how much of a change is admitted.
 type Verdict struct {
-	// Replicas are the admitted ones, between Change.From and Change.To: To is everything, From is nothing. A deletion or a Pod
-	// is admitted whole or not at all.
+	// Replicas is the admitted number, between Change.From and Change.To: To is everything, From is nothing. A deletion or a Pod is admitted
+	// whole or not at all.
 	Replicas int32
-	// Reason and Message say why less than everything is admitted; else they are empty. Message is one line, for users.
+	// Reason and Message say why less than everything is admitted, and are empty otherwise. Message is one line, for users.
 	Reason  Reason
 	Message string
-	// RetryAfter is when asking again may have another outcome; 0 if the plugin does not know.
+	// RetryAfter is when asking again may have another outcome, or 0 if the plugin does not know.
 	RetryAfter time.Duration
 }
 
@@ -70,8 +70,8 @@ func Refuse(from int32, reason Reason, message string, retryAfter time.Duration)
 	return Verdict{Replicas: from, Reason: reason, Message: message, RetryAfter: retryAfter}
 }
 
-// Whole reports whether a change that ends at to is admitted as it is. With a Reason it is not, whatever the number; because that
-// is how the creation of a pool without replicas is refused.
+// Whole reports whether a change that ends at to is admitted entirely. With a Reason it is not, whatever the number: this is how the
+// creation of a pool without replicas is refused.
 func (v Verdict) Whole(to int32) bool { return v.Replicas == to && v.Reason == "" }
 
 // PreCreatePool is asked before a pool is created.

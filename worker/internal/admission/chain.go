@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// deadline is for one question to one plugin.
+	// deadline bounds one question to one plugin.
 	deadline = 5 * time.Second
-	// maxAsked questions may be with one plugin at a time, abandoned ones included, so that a plugin that never returns holds
-	// that many goroutines and no more.
+	// maxAsked bounds the open questions to one plugin, including abandoned ones. A plugin that never returns therefore holds that many
+	// goroutines and no more.
 	maxAsked = 32
 )
 
-// question is what a plugin is asked, as named in metrics and messages.
+// question is a question to a plugin, as named in metrics and messages.
 type question string
 
 const (
@@ -51,7 +51,7 @@ type asked struct {
 	slots chan struct{}
 }
 
-// New creates a Chain. A plugin without reservations is best put before one with reservations.
+// New creates a Chain. Put plugins without reservations before those with reservations.
 func New(clk clock.PassiveClock, plugins ...Plugin) *Chain {
 	c := &Chain{metrics: newMetrics(), clock: clk}
 	for _, p := range plugins {
@@ -144,8 +144,8 @@ func (c *Chain) PreCreatePod(ctx context.Context, request *PodRequest) (Verdict,
 
 type poolQuestion func(ctx context.Context, change *Change) (Verdict, error)
 
-// grow asks each plugin for what those before it admit, and starts again with the first whenever a later one admits less; because
-// an earlier one has then reserved too much. It ends with the first round in which no plugin admits less.
+// grow asks each plugin about the number that the earlier plugins admit. Whenever a later one admits less, it starts again with the first,
+// because an earlier one has then reserved too much. It ends with the first round in which no plugin admits less.
 func (c *Chain) grow(ctx context.Context, q question, change *Change, of func(Plugin) poolQuestion) (Verdict, error) {
 	if c == nil {
 		return Admit(change.To), nil
@@ -179,7 +179,7 @@ func (c *Chain) grow(ctx context.Context, q question, change *Change, of func(Pl
 	return Verdict{}, errors.New("admission plugins do not agree: each round of questions admitted less than the one before")
 }
 
-// askAbout asks one plugin about a pool. The plugin works on a copy; because it may still run after it was abandoned.
+// askAbout asks one plugin about a pool. The plugin works on a copy, because it may still run after it was abandoned.
 func (c *Chain) askAbout(ctx context.Context, q question, p *asked, change *Change, ask poolQuestion) (Verdict, error) {
 	seen := *change
 	seen.Pool = change.Pool.DeepCopy()
@@ -204,7 +204,7 @@ func (c *Chain) askAbout(ctx context.Context, q question, p *asked, change *Chan
 	return v, nil
 }
 
-// ask puts one question to one plugin, with a deadline; a panic is an error.
+// ask puts one question to one plugin, with a deadline. It turns a panic into an error.
 func (c *Chain) ask(ctx context.Context, q question, p *asked, to int32, call func(context.Context) (Verdict, error)) (Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -224,7 +224,7 @@ func (c *Chain) ask(ctx context.Context, q question, p *asked, to int32, call fu
 	return v, nil
 }
 
-// await waits for the plugin no longer than ctx allows, even if the plugin ignores ctx.
+// await calls the plugin, and waits no longer than ctx allows, even if the plugin ignores ctx.
 func (p *asked) await(ctx context.Context, call func(context.Context) (Verdict, error)) (Verdict, error) {
 	select {
 	case p.slots <- struct{}{}:

@@ -10,14 +10,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// prefix precedes each such message of an API server. It contains the Pod's name, which would make every message different.
+// prefix matches the start of such messages of an API server. It contains the Pod's name, which would make every message different.
 var prefix = regexp.MustCompile(`^(?:pods "[^"]*" is forbidden: )`)
 
-// limitRange matches a LimitRange's message about an object that violates it; because the message does not name the LimitRange.
+// limitRange matches a LimitRange's message about an object that violates it. The message does not name the LimitRange.
 var limitRange = regexp.MustCompile(`(?:(?:minimum|maximum) \S+ usage per (?:Pod|Container) is )` +
 	`|(?: max limit to request ratio per (?:Pod|Container) is )`)
 
-// causes are those of a ResourceQuota, by the beginning of its message.
+// causes maps the start of a ResourceQuota's message to a reason.
 var causes = []struct {
 	begins string
 	reason Reason
@@ -31,8 +31,8 @@ var causes = []struct {
 	{"insufficient quota to match these scopes: ", InvalidSpec},
 }
 
-// OfPodCreation reports whether an API server's response to the creation of a Pod is a refusal by a ResourceQuota or a LimitRange
-// of its namespace, and converts it to a Verdict. Any other error, such as a missing permission, is no limit.
+// OfPodCreation reports whether an API server's response to the creation of a Pod is a refusal by a ResourceQuota or a LimitRange of its
+// namespace, and converts it to a Verdict. Other errors, such as a missing permission, are no such refusals.
 func OfPodCreation(err error) (Verdict, bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {

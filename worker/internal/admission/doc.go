@@ -3,9 +3,9 @@
 // Package admission asks plugins before a pool is created, resized or deleted, and before a Pod is created.
 //
 // In: a Change or a PodRequest. Out: a Verdict: how much is admitted, and for the rest the reason and when to ask again. A plugin
-// implements those of four interfaces that it needs. Chain admits what all admit.
+// implements those of the four interfaces that it needs. Chain admits what all plugins admit.
 //
-//   - Nothing is done on an error, which is no refusal; because a refusal makes a pool saturated, and an error is retried:
+//   - An error stops the change, but is no refusal; because a refusal makes a pool saturated, and an error is retried:
 //     TestNoAnswerIsNoRefusal.
 //   - Plugins are asked once, where a change begins: PreCreatePool when a member is rendered, PreUpdatePool before replicas grow,
 //     PreCreatePod before each Pod.

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// result is the outcome of a question. The number of series is that of the plugins, which are compiled in, times these.
+// result is the outcome of a question. The number of plugins, which are compiled in, bounds the series.
 type result string
 
 const (

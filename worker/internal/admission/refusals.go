@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// A pool whose Pods are refused retries after 1 s, 2 s, and so on up to a minute. A plugin may ask for more than the former,
-	// but not for more than the latter, so that the pool notices a freed quota within a minute.
+	// A pool whose Pods are refused retries after 1 s, 2 s, and so on up to a minute. A plugin may ask for a longer pause, but not for more
+	// than a minute, so that the pool notices a freed quota within a minute.
 	holdMin = time.Second
 	holdMax = time.Minute
-	// refusalForgotten is longer than any hold, so that a pool which keeps retrying counts as refused without a gap. A pool that
-	// wants no more Pods does not retry, and may grow after that time to find out.
+	// refusalForgotten exceeds every hold, so that a pool which keeps retrying counts as refused without a gap. A pool that needs no more Pods
+	// does not retry, and may grow after that time to find out.
 	refusalForgotten = 90 * time.Second
 )
 
-// Refusal is why a pool's latest Pod was refused.
+// Refusal describes why a pool's latest Pod was refused.
 type Refusal struct {
 	Reason  Reason
 	Message string
@@ -33,9 +33,9 @@ type Refusal struct {
 	RetryAfter time.Duration
 }
 
-// Refusals remembers, for each pool, that the cluster or a plugin refused it a Pod. The pool's reconciler writes it, and waits by
-// it. As a plugin it admits no growth of a pool that does not get the Pods it already wants, so that the autoscaler needs no
-// other source. A nil one remembers nothing. Memory is bounded by the pools (I10).
+// Refusals remembers which pools were refused a Pod by the cluster or a plugin. The pool's reconciler writes it, and waits accordingly. As
+// a plugin it admits no growth of a pool that does not get the Pods it already wants, so that the autoscaler needs no other source. A nil
+// Refusals remembers nothing. Memory is bounded by the pools (I10).
 type Refusals struct {
 	clock clock.PassiveClock
 
@@ -45,7 +45,7 @@ type Refusals struct {
 
 type refused struct {
 	Verdict
-	// subject is what was refused, as far as the pool can change it. With another subject the pool retries at once.
+	// subject identifies the refused Pods, as far as the pool can change them. With another subject the pool retries at once.
 	subject string
 	delay   time.Duration // before jitter
 	hold    time.Duration
@@ -57,8 +57,8 @@ func NewRefusals(clk clock.PassiveClock) *Refusals {
 	return &Refusals{clock: clk, pools: map[types.NamespacedName]refused{}}
 }
 
-// Refused records a refusal, and reports whether it is new: the first one since a Pod was admitted, or one with another cause.
-// progress: Pods were admitted right before it, so the pool need not wait long.
+// Refused records a refusal, and reports whether it is new: the first one since a Pod was admitted, or one with another cause. progress is
+// set if Pods were admitted right before it, so that the pool need not wait long.
 func (r *Refusals) Refused(pool types.NamespacedName, subject string, v Verdict, progress bool) (news bool) {
 	if r == nil {
 		return true
@@ -89,7 +89,7 @@ func (r *Refusals) Forget(pool types.NamespacedName) {
 	delete(r.pools, pool)
 }
 
-// Hold returns how long the pool must create no Pods of that subject.
+// Hold returns how long the pool must not create Pods of that subject.
 func (r *Refusals) Hold(pool types.NamespacedName, subject string) time.Duration {
 	if r == nil {
 		return 0
@@ -117,7 +117,7 @@ func (r *Refusals) Last(pool types.NamespacedName) (Refusal, bool) {
 	return Refusal{Reason: known.Reason, Message: known.Message, Age: age, RetryAfter: max(0, known.hold-age)}, true
 }
 
-// current returns an entry that has not expired. The lock is held.
+// current returns an entry that has not expired. The caller holds the lock.
 func (r *Refusals) current(pool types.NamespacedName) (refused, bool) {
 	known, ok := r.pools[pool]
 	if ok && r.clock.Since(known.last) > refusalForgotten {
