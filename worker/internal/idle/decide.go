@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// writeEvery is how far the written activity may be behind a touch that has returned.
+	// writeEvery is how far the written activity may lag behind a touch that has returned.
 	writeEvery = 23 * time.Second
-	// telling is how much further it may be behind traffic that waits for no write: 2 s until a touch reports it, and its write.
+	// telling is how much further it may lag behind traffic, which waits for no write: 2 s until a touch reports it, and the write.
 	telling = 3 * time.Second
-	// slack is by how much two times in whole seconds, of one clock, can make an age look longer than it is, plus what package
-	// apitime does not detect as a step.
+	// slack is how much longer than it is an age can look: the rounding of two times of one clock to whole seconds, and the steps that package
+	// apitime does not detect.
 	slack = 4 * time.Second
-	// askAgain is when to look again after a source could not be read.
+	// askAgain is when to check again after a source could not be read.
 	askAgain = time.Second
 )
 
@@ -32,7 +32,7 @@ const (
 // reasons has a row for each reason.
 var reasons = map[Reason]struct {
 	message    string // of the record; the argument is the timeout
-	byActivity bool   // it does not end a sandbox whose activity could not be read
+	byActivity bool   // does not end a sandbox whose activity could not be read
 }{
 	IdleTimeout: {"no activity for %s", true},
 	MaxLifetime: {"claimed longer than %s ago", false},
@@ -46,12 +46,12 @@ func (r Reason) Known() bool {
 	return known
 }
 
-// Timeouts of a sandbox. Zero is none.
+// Timeouts are the timeouts of a sandbox. Zero means none.
 type Timeouts struct {
 	Idle          time.Duration
 	Lifetime      time.Duration
 	FirstActivity time.Duration
-	// Paused: the sandbox does not end for lack of activity.
+	// Paused means that the sandbox does not end for lack of activity.
 	Paused bool
 }
 
@@ -63,18 +63,18 @@ type Life struct {
 	Active  time.Time // last activity; zero: none
 }
 
-// Decision is whether a sandbox ends.
+// Decision says whether a sandbox ends.
 type Decision struct {
 	Reason Reason        // why it ends now; empty: it stays
 	Limit  time.Duration // the timeout that has run out
-	Until  time.Time     // it stays until then at least, unless its timeouts change; zero: forever
+	Until  time.Time     // until when it stays unless its timeouts change; zero is forever
 }
 
-// Message is the failure message of a sandbox that ends.
+// Message returns the failure message of a sandbox that ends.
 func (d Decision) Message() string { return fmt.Sprintf(reasons[d.Reason].message, d.Limit) }
 
-// decide takes the timeout that runs out first. asked is false when a source of activity could not be read: then the sandbox does
-// not end for lack of activity.
+// decide returns the decision for the timeout that runs out first. asked is false if a source of activity could not be read: then the
+// sandbox does not end for lack of activity.
 func decide(l *Life, asked bool, now time.Time) Decision {
 	var first Decision
 	limit := func(reason Reason, timeout time.Duration, since time.Time) {
@@ -109,8 +109,8 @@ type Written struct {
 	Active  time.Time // zero: no activity
 }
 
-// TakeOver returns a life from what an earlier leader wrote. since returns how long ago the API server's clock showed a time, or
-// less. A time that is missing counts as now.
+// TakeOver returns the Life of a sandbox, given the times that an earlier leader wrote. since returns how long ago the API server's clock
+// showed a time, or less. A missing time counts as now.
 func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Duration, now time.Time) Life {
 	moment := func(at time.Time, margin time.Duration) time.Time {
 		if at.IsZero() {

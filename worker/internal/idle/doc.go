@@ -6,8 +6,8 @@
 // with an entry per sandbox and one timer (I10). It keeps I6 and I11 for timeouts.
 //
 //	decide.go  the decision (pure)
-//	keeper.go  when to look
-//	look.go    one look
+//	keeper.go  when to check
+//	look.go    one check
 //
 // # When a sandbox ends
 //
@@ -15,11 +15,11 @@
 //	MaxLifetime           after its claim, running or not
 //	FirstActivityTimeout  after it began to run, without activity; for claims without a key
 //
-// All end it as Released, with the reason in the record.
+// The sandbox ends as Released, with the reason in the record.
 //
-//   - Activity is what callers record (TouchSandbox) and sources report, not a read or a change of timeouts.
+//   - Activity is what callers record (TouchSandbox) and sources report. A read or a change of timeouts is no activity.
 //   - No sandbox ends for lack of activity while a source cannot be read (I6): TestI6NothingEndsWhileASourceIsSilent; nor during a pause,
-//     after which idle time, not lifetime, starts again: TestAPauseIsNotIdling.
+//     after which idle time, but not lifetime, starts again: TestAPauseIsNotIdling.
 //
 // # Clocks (I11)
 //
@@ -27,12 +27,12 @@
 //   - A new leader takes ages over once, from package apitime, less 4 s for rounding and undetectable steps; because sandboxes may end
 //     late, never early: TestI11TakeOver, TestALaterLeaderIsLateAndNeverEarly.
 //
-// # What is written
+// # Writes
 //
 //   - Activity is written when the Pod's time is 23 s behind, and TouchSandbox returns after the write:
-//     TestATouchIsAnsweredOnlyOnceItIsWrittenDown. Package podtunnel reports traffic every 2 s without waiting: 3 s more.
+//     TestATouchIsAnsweredOnlyOnceItIsWrittenDown. Package podtunnel reports traffic every 2 s without waiting, which adds 3 s.
 //   - So a new leader assumes activity until 26 s after the written time, and an idle sandbox ends up to 30 s late.
-//   - After a restore of etcd Renew starts idle times again; because activity is lost.
-//   - A touch of a sandbox that is being ended waits, and counts if it stays: TestATouchMeetsAnEnd.
+//   - After a restore of etcd, Renew restarts idle times; because activity is lost.
+//   - A touch of a sandbox that is being ended waits, and counts if the sandbox stays: TestATouchMeetsAnEnd.
 //   - The write of an end tests its timeouts and activity; because it must lose to a change of them and to a later leader (I6).
 package idle

@@ -19,39 +19,38 @@ import (
 // Options configure a Keeper. Clock, End and Write are required.
 type Options struct {
 	Clock clock.Clock
-	// Sources of activity that Touch does not report.
+	// Sources report activity that Touch does not.
 	Sources []LastActiveSource
-	// End ends a sandbox, unless Decide says by then that it stays.
+	// End ends a sandbox, unless Decide then says that it stays.
 	End func(ctx context.Context, id string) error
-	// Write writes when a sandbox was last active.
+	// Write writes the time of a sandbox's last activity.
 	Write   func(ctx context.Context, id string, at time.Time) error
 	Metrics prometheus.Registerer // nil: none
 	Log     logr.Logger
 }
 
-// Keeper keeps the lives of all sandboxes. Its methods are safe for concurrent use. It waits for none of its callbacks with a
-// lock held.
+// Keeper holds the lives of all sandboxes. Its methods are safe for concurrent use. It waits for none of its callbacks with a lock held.
 type Keeper struct {
 	opts    Options
 	skipped prometheus.Counter
 	writes  singleflight.Group
 	woken   chan struct{} // has a token when something is due earlier than before
-	unsure  bool          // the last look could not read every source; Run's
+	unsure  bool          // the last check could not read every source; only Run uses it
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	due     priority.Queue[*entry] // by when to look
+	due     priority.Queue[*entry] // by time of the next check
 }
 
 // entry is one live sandbox.
 type entry struct {
 	id      string
 	Life    Life
-	written time.Time     // the activity that is written; zero: none
-	at      time.Time     // when to look at it; zero: never
+	written time.Time     // written time of activity; zero if none
+	at      time.Time     // time of the next check; zero is never
 	index   int           // in the queue
-	ending  chan struct{} // while it is being ended; closed when that is over
-	asked   bool          // every source was read before the decision to end it
+	ending  chan struct{} // set while it is being ended; closed when that is over
+	asked   bool          // every source was read before the decision to end
 }
 
 // New returns a Keeper without sandboxes.
@@ -84,7 +83,7 @@ func (k *Keeper) Take(id string, l Life) {
 	k.plan(e)
 }
 
-// See takes the state of a live sandbox. A new one counts as claimed just now.
+// See updates the state of a live sandbox. A new one counts as claimed now.
 func (k *Keeper) See(id string, t Timeouts, running bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +131,7 @@ func (k *Keeper) Forget(id string) {
 	}
 }
 
-// Decide returns whether a sandbox that is being ended still has to end, by the current state.
+// Decide returns whether a sandbox that is being ended still has to end, given its current state.
 func (k *Keeper) Decide(id string) Decision {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,8 +141,7 @@ func (k *Keeper) Decide(id string) Decision {
 	return Decision{}
 }
 
-// Touch records activity of a sandbox. If it returns nil, the sandbox has ended, or counts as active now, also for a later
-// leader.
+// Touch records activity of a sandbox. If it returns nil, the sandbox has ended, or counts as active now, including for a later leader.
 func (k *Keeper) Touch(ctx context.Context, id string) error {
 	for {
 		at, ending, behind := k.touch(id)
@@ -177,12 +175,12 @@ func (k *Keeper) touch(id string) (at time.Time, ending <-chan struct{}, behind 
 	return at, nil, e.behind(at)
 }
 
-// behind reports whether activity is so much later than the written one that it must be written.
+// behind reports whether activity is so much later than the written time that it must be written.
 func (e *entry) behind(active time.Time) bool {
 	return !active.IsZero() && (e.written.IsZero() || active.Sub(e.written) >= writeEvery)
 }
 
-// write writes activity, to its end, even if the caller leaves. Callers that arrive meanwhile share the write.
+// write writes activity and finishes the write even if the caller leaves. Callers that arrive meanwhile share the write.
 func (k *Keeper) write(ctx context.Context, id string, at time.Time) error {
 	_, err, _ := k.writes.Do(id, func() (any, error) {
 		if err := k.opts.Write(context.WithoutCancel(ctx), id, at); err != nil {
@@ -207,13 +205,13 @@ func (k *Keeper) entryOf(id string) *entry {
 	return e
 }
 
-// plan sets when to look at a sandbox. The lock is held.
+// plan sets the time of a sandbox's next check. The caller holds the lock.
 func (k *Keeper) plan(e *entry) {
 	if e.ending != nil {
 		return
 	}
 	now := k.opts.Clock.Now()
-	const asked = true // a failed read counts once the time is up
+	const asked = true // a failed read counts only when the time is up
 	d := decide(&e.Life, asked, now)
 	e.at = d.Until
 	switch {

@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// pace is the shortest time between two looks.
+	// pace is the minimum time between two checks.
 	pace = time.Second
 	// askTimeout is how long a source may take to respond.
 	askTimeout = 2 * time.Second
-	// parallel bounds the writes that end sandboxes: more only queue at the API server.
+	// parallel bounds the writes that end sandboxes. More would only queue at the API server.
 	parallel = 16
 )
 
-// LastActiveSource reports activity. Its times have monotonic readings of this process. With an error no sandbox ends for lack of
-// activity, so a source returns one when it is not sure. Its state ends with this process. So that a later leader has it, the
-// owner of the source also calls Touch, every other second while there is activity.
+// LastActiveSource reports activity. Its times have monotonic readings of this process. If it returns an error, no sandbox ends for lack of
+// activity, so a source returns one when it is not sure. Its state ends with this process. The owner of the source therefore also calls
+// Touch, every other second while there is activity, so that a later leader has the activity.
 type LastActiveSource interface {
 	GetLastActive(ctx context.Context) (map[string]time.Time, error)
 }
 
 var errNotAsked = errors.New("a source of activity did not answer")
 
-// Run looks at sandboxes when they are due, until ctx ends.
+// Run checks sandboxes when they are due, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -88,7 +88,7 @@ func (k *Keeper) earliest() time.Time {
 	return time.Time{}
 }
 
-// look returns the sandboxes whose time is up, which count as being ended from then on.
+// look returns the sandboxes whose time is up. They count as being ended from then on.
 func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 	if at := k.earliest(); at.IsZero() || at.After(now) {
 		return nil
@@ -152,7 +152,7 @@ func (k *Keeper) takeIn(active map[string]time.Time) {
 	}
 }
 
-// end ends a sandbox. A sandbox that still exists after that is looked at again.
+// end ends a sandbox. If the sandbox still exists after that, it is checked again.
 func (k *Keeper) end(ctx context.Context, e *entry) {
 	err := k.opts.End(ctx, e.id)
 	if err != nil && ctx.Err() == nil {
