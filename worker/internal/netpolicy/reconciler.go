@@ -129,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	// Apply the opening policy first. An earlier release opened the network with the policy that now closes it; this order keeps it open.
+	// Apply the opening policy first. The network then stays open while the other policy, which opened it before, becomes the closing one.
 	if err := r.applyOrRemove(ctx, w.opening, policyKind, pool, OpeningNameOf(pool.Name)); err != nil {
 		return ctrl.Result{}, err
 	}
