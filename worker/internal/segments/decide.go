@@ -18,15 +18,15 @@ import (
 
 // poolFacts are the inputs about a pool besides the Env.
 type poolFacts struct {
-	pool          *v1alpha1.SandboxPool // nil: it does not exist
+	pool          *v1alpha1.SandboxPool // nil if it does not exist
 	paused        bool                  // another controller manages it
-	foreign       bool                  // it is not the Env's
+	foreign       bool                  // it does not belong to the Env
 	readyIdle     int32
 	claiming      int32
 	waiting       int32
 	queueCapacity int32
 	canGrow       bool          // an unmet claim makes it grow
-	saturated     time.Duration // for how long it cannot
+	saturated     time.Duration // how long it cannot
 }
 
 func (f poolFacts) image() string {
@@ -36,7 +36,7 @@ func (f poolFacts) image() string {
 	return f.pool.Spec.Template.Spec.Containers[0].Image
 }
 
-// startupTimeout returns 0 where the pool sets none.
+// startupTimeout returns the pool's startup timeout, or 0 if it sets none.
 func (f poolFacts) startupTimeout() time.Duration {
 	if f.pool == nil || f.pool.Spec.DefaultStartupTimeout == nil {
 		return 0
@@ -70,7 +70,7 @@ func segmentOf(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string
 		}
 		facts := pool(m.Name)
 		if facts.pool != nil && sandbox.EnvOfPool(facts.pool) != env.Name {
-			// Its Pods count where they belong, and serve no claim of this Env.
+			// Its Pods count where they belong. They serve no claim of this Env.
 			facts, observed[m.Name] = poolFacts{pool: facts.pool, foreign: true}, v1alpha1.ObservedMemberStateInconsistent
 		}
 		members = append(members, describeMember(m, observed[m.Name], facts))
@@ -78,7 +78,7 @@ func segmentOf(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string
 	return out.With(members...)
 }
 
-// faultOf returns what a person must cure before the Env's members can serve, as the Env's own condition tells it.
+// faultOf returns what a person must fix before the Env's members can serve, as in the Env's own condition.
 func faultOf(env *v1alpha1.SandboxEnv) string {
 	ready := meta.FindStatusCondition(env.Status.Conditions, v1alpha1.SandboxEnvConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionFalse || ready.ObservedGeneration != env.Generation {
@@ -92,7 +92,7 @@ func faultOf(env *v1alpha1.SandboxEnv) string {
 	return ""
 }
 
-// namedBy lists the clusters that the Env has members of; "" if there is none but the local one.
+// namedBy lists the clusters in which the Env has members. It returns "" if there is none but the local one.
 func namedBy(env *v1alpha1.SandboxEnv, clusterID string) string {
 	var ids []string
 	for i := range env.Spec.Clusters {
@@ -110,7 +110,7 @@ func namedBy(env *v1alpha1.SandboxEnv, clusterID string) string {
 // longestFault leaves room for what clip adds.
 const longestFault = segment.MaxString - 16
 
-// fitting drops a text that is longer than any valid name: the hub accepts no segment with it.
+// fitting returns the text, or "" if it is longer than any valid name: the hub accepts no segment with such a name.
 func fitting(text string, most int) string {
 	if len(text) > most {
 		return ""
@@ -155,8 +155,8 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	return out
 }
 
-// memberState returns what the Env reconciler found. It has not processed a new Env yet, and may not have seen that a pool was
-// created or deleted since.
+// memberState returns the state that the Env reconciler found. The reconciler has not processed a new Env yet, and may not have seen that a
+// pool was created or deleted since.
 func memberState(observed v1alpha1.ObservedMemberState, pool *v1alpha1.SandboxPool) segment.State {
 	if pool == nil || pool.DeletionTimestamp != nil {
 		return segment.Missing

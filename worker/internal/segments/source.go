@@ -19,8 +19,8 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 )
 
-// marks are the Envs that may differ from what was reported. While there is no stream, marks are closed and keep nothing, because
-// a new stream checks all Envs.
+// marks is the set of Envs that may differ from what was reported. While there is no stream, it is closed and keeps nothing, because a new
+// stream checks all Envs.
 type marks struct {
 	wake chan struct{}
 
@@ -63,26 +63,26 @@ func (m *marks) take() map[segment.Key]struct{} {
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs;sandboxpools,verbs=get;list;watch
 
-// Claims counts what waits at pools.
+// Claims provides the numbers of waiting claims.
 type Claims interface {
 	Stats(pool types.NamespacedName) (claim.Stats, bool)
 }
 
 // Inventory is the index over the cluster's Pods.
 type Inventory interface {
-	// OnChange calls back when the Stats of a pool have changed. The callback does not block.
+	// OnChange registers a callback for changes of a pool's Stats. The callback must not block.
 	OnChange(changed func(pool types.NamespacedName))
 }
 
-// Outlooks are the autoscaler's.
+// Outlooks are the autoscaler's outlooks on pools.
 type Outlooks interface {
-	// Outlook returns whether a pool can grow, and for how long it is saturated.
+	// Outlook returns whether a pool can grow, and how long it is saturated.
 	Outlook(pool types.NamespacedName) (canGrow bool, saturated time.Duration)
-	// OnOutlook calls back when that has changed. The callback does not block.
+	// OnOutlook registers a callback for changes of a pool's Outlook. The callback must not block.
 	OnOutlook(changed func(pool types.NamespacedName))
 }
 
-// noOutlooks is for a worker without an autoscaler: no pool grows.
+// noOutlooks is the Outlooks of a worker without an autoscaler: no pool grows.
 type noOutlooks struct{}
 
 func (noOutlooks) Outlook(types.NamespacedName) (bool, time.Duration) { return false, 0 }
@@ -94,8 +94,8 @@ type Options struct {
 	ClusterID string
 	Claims    Claims
 	Inventory Inventory
-	Outlooks  Outlooks // nil where nothing scales pools
-	// Paused reports whether another controller manages a pool; nil: none is.
+	Outlooks  Outlooks // nil without an autoscaler
+	// Paused reports whether another controller manages a pool; nil if there is none.
 	Paused func(*v1alpha1.SandboxPool) bool
 }
 
@@ -117,13 +117,13 @@ func New(o Options) *Source {
 // Mark marks an Env: it may differ from what was reported.
 func (s *Source) Mark(k segment.Key) { s.dirty.mark(k) }
 
-// SetOpen drops all marks. Closed, marks are not kept.
+// SetOpen drops all marks. While closed, no marks are kept.
 func (s *Source) SetOpen(open bool) { s.dirty.setOpen(open) }
 
-// Marked has a token once an Env was marked.
+// Marked returns a channel that has a token when an Env was marked.
 func (s *Source) Marked() <-chan struct{} { return s.dirty.wake }
 
-// Take returns the marked Envs, which then are not marked any more.
+// Take returns the marked Envs and unmarks them.
 func (s *Source) Take() map[segment.Key]struct{} { return s.dirty.take() }
 
 // Watch marks Envs on events of Envs, of pools and of the inventory.
@@ -181,7 +181,7 @@ func onAny(handle func(o client.Object, gone bool)) toolscache.ResourceEventHand
 	}
 }
 
-// Segment returns nil for an Env that the synced cache does not have.
+// Segment returns the segment of an Env, or nil if the synced cache does not have the Env.
 func (s *Source) Segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
 	env := &v1alpha1.SandboxEnv{}
 	err := s.Cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)

@@ -38,7 +38,7 @@ func (s *Source) standalone(ctx context.Context, k segment.Key) (*v1alpha1.Sandb
 	return s.standIn(pool), nil
 }
 
-// standIn returns the Env that adoption would create for a pool, as far as it is reported.
+// standIn returns the Env that adoption would create for a pool, with the fields that are reported.
 func (s *Source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pool.Namespace, Name: pool.Name, UID: pool.UID, Generation: pool.Generation,
@@ -56,7 +56,7 @@ func (s *Source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
 	return env
 }
 
-// waitsForTemplate returns the condition that says why a pool cannot have Pods until a person cures it; nil if it can.
+// waitsForTemplate returns the condition that says why a pool cannot have Pods until a person fixes it, or nil if it can.
 func waitsForTemplate(pool *v1alpha1.SandboxPool) *metav1.Condition {
 	if len(pool.Spec.Template.Spec.Containers) > 0 && (pool.Spec.TemplateName == "" ||
 		pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != "") {
@@ -69,7 +69,7 @@ func waitsForTemplate(pool *v1alpha1.SandboxPool) *metav1.Condition {
 	return c
 }
 
-// eachStandalone calls do for each pool that stands for an Env which does not exist.
+// eachStandalone calls do for each pool that stands in for a missing Env.
 func (s *Source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPool) error) error {
 	pools := &v1alpha1.SandboxPoolList{}
 	if err := s.Cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
