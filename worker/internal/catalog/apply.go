@@ -28,7 +28,7 @@ type job struct {
 	remove, plan bool
 }
 
-// outcome is what became of it.
+// outcome is the outcome for an object.
 type outcome struct {
 	state           federationv1.CatalogOutcome_State
 	reason, message string
@@ -49,7 +49,7 @@ func refuse(reason, format string, args ...any) *outcome {
 	return &outcome{state: federationv1.CatalogOutcome_REFUSED, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// job reads an object of a call, and refuses what this cluster must not be given (I15).
+// job reads an object of a call, and refuses objects that are not for this cluster (I15).
 func (w *Writer) job(catalog string, sent *federationv1.CatalogObject) (*job, *outcome) {
 	j := &job{ref: manifest.Ref{Kind: sent.GetKind(), Namespace: sent.GetNamespace(), Name: sent.GetName()}, catalog: catalog,
 		revision: sent.GetRevision()}
@@ -114,7 +114,8 @@ func (w *Writer) apply(ctx context.Context, j *job) outcome {
 	return out
 }
 
-// look returns the object that is there, nil if there is none, and refuses what would go back, or belongs to another catalogue.
+// look returns the current object, or nil if there is none. It refuses a job that would go back to an older revision, or whose object
+// belongs to another catalogue.
 func (w *Writer) look(ctx context.Context, j *job) (*unstructured.Unstructured, *outcome) {
 	is, err := w.of(j.ref).Get(ctx, j.ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -157,7 +158,7 @@ func (w *Writer) write(ctx context.Context, j *job, dryRun bool) (*unstructured.
 	return got, nil
 }
 
-// failure tells what an API server's error means.
+// failure returns the outcome for an API server's error.
 func failure(err error) outcome {
 	out := outcome{state: federationv1.CatalogOutcome_REFUSED, reason: string(apierrors.ReasonForError(err)), message: err.Error()}
 	var status apierrors.APIStatus
@@ -181,7 +182,7 @@ func failure(err error) outcome {
 	return out
 }
 
-// conflicts names the fields, their owners, and the ways out.
+// conflicts returns a message with the fields, their owners, and the ways to resolve the conflict.
 func conflicts(err error) string {
 	var fields []string
 	var status apierrors.APIStatus
@@ -198,7 +199,7 @@ func conflicts(err error) string {
 		"the cluster: kubectl apply without it by its owner"
 }
 
-// condition tells in the Env's status what became of it. It is for people: a failure is only logged.
+// condition writes the outcome into the Env's status. It is for people, so a failure is only logged.
 func (w *Writer) condition(ctx context.Context, j *job, is *unstructured.Unstructured, out outcome) {
 	if j.ref.Kind != manifest.EnvKind || is == nil {
 		return

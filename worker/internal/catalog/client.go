@@ -22,7 +22,7 @@ import (
 
 const (
 	fieldManager = "atoll-catalog"
-	// ServiceAccount is the identity that writes: a field manager is no identity.
+	// ServiceAccount is the identity that writes, because a field manager is not an identity.
 	ServiceAccount = "atoll-catalog"
 
 	callTimeout = 8 * time.Second // of all writes of a call: the hub waits for 10 s
@@ -41,7 +41,7 @@ var resources = map[string]schema.GroupVersionResource{
 type Options struct {
 	ClusterID string
 	Config    *rest.Config // of the ServiceAccount
-	// Namespaces are those that the worker serves; empty: all.
+	// Namespaces are those that the worker serves; empty means all.
 	Namespaces []string
 	Leads      func() bool // nil: always
 	Log        logr.Logger
@@ -103,7 +103,7 @@ func (w *Writer) Catalog(ctx context.Context, call *federationv1.CatalogCall) (*
 	return out, nil
 }
 
-// list tells what the cluster has of catalogues.
+// list returns the cluster's objects of catalogues.
 func (w *Writer) list(ctx context.Context) (*federationv1.CatalogResult, error) {
 	out := &federationv1.CatalogResult{}
 	for kind := range resources {
@@ -160,7 +160,7 @@ func (w *Writer) read(ctx context.Context, j *job) outcome {
 	return outcome{state: federationv1.CatalogOutcome_FOUND, manifest: data}
 }
 
-// madeBy returns the catalogue and the revision that an object carries.
+// madeBy returns the catalogue and the revision in an object's annotation.
 func madeBy(o *unstructured.Unstructured) (id string, revision int32, ok bool) {
 	return parseMark(o.GetAnnotations()[v1alpha1.CatalogAnnotationKey])
 }

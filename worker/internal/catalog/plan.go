@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/pkg/manifest"
 )
 
-// plan tells what an apply would do, by a dry run on the API server: through admission and quota.
+// plan returns what an apply would do. It makes a dry run on the API server, which includes admission and quota.
 func (w *Writer) plan(ctx context.Context, j *job) outcome {
 	if j.object == nil {
 		return *refuse("Invalid", "%s has no manifest", j.ref)

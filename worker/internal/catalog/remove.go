@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/manifest"
 )
 
-// remove deletes what this catalogue has made and does not name any more. Pools of an Env wind down by their finalizers.
+// remove deletes an object that this catalogue has created and no longer names. Pools of an Env wind down by their finalizers.
 func (w *Writer) remove(ctx context.Context, j *job) outcome {
 	is, refused := w.look(ctx, j)
 	switch {
@@ -47,7 +47,7 @@ func (w *Writer) remove(ctx context.Context, j *job) outcome {
 		UID: &uid, ResourceVersion: &version,
 	}})
 	switch {
-	case apierrors.IsConflict(err): // it has changed: it is looked at again
+	case apierrors.IsConflict(err): // it has changed, and is checked again
 		return outcome{state: federationv1.CatalogOutcome_PENDING, reason: "Changed", message: err.Error()}
 	case err != nil && !apierrors.IsNotFound(err):
 		return failure(err)
@@ -66,7 +66,7 @@ func otherOwner(is *unstructured.Unstructured) string {
 	return ""
 }
 
-// naming returns an Env of the cluster that names a template, "": none does.
+// naming returns an Env of the cluster that names a template, or "".
 func (w *Writer) naming(ctx context.Context, template string) (by string, err error) {
 	err = w.each(ctx, manifest.EnvKind, "", func(o *unstructured.Unstructured) {
 		if env := manifest.Object(o.Object); env.Template() == template {
