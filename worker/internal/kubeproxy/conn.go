@@ -20,8 +20,8 @@ type Caller interface {
 	Cut() <-chan struct{}
 }
 
-// conn adapts a tunnel to a net.Conn for net/http's server. What the hub sends passes through a pipe, for the sake of its deadlines: the
-// server waits for a request's end by them. The pipe has no buffer, so that flow control holds up the caller.
+// conn adapts a tunnel to a net.Conn for net/http's server. The hub's messages pass through a pipe because it supports deadlines, by which
+// the server waits for a request's end. The pipe has no buffer, so that flow control slows down the caller.
 type conn struct {
 	caller Caller
 	who    Identity
@@ -32,7 +32,7 @@ type conn struct {
 	sending sync.Mutex
 	once    sync.Once
 	closed  chan struct{}
-	heard   chan struct{} // closed once the hub has ended the tunnel
+	heard   chan struct{} // closed when the hub has ended the tunnel
 }
 
 func newConn(caller Caller, who Identity) *conn {
@@ -46,12 +46,12 @@ func newConn(caller Caller, who Identity) *conn {
 		case <-c.heard:
 		}
 		c.cancel()
-		_ = write.Close() // frees receive
+		_ = write.Close() // unblocks receive
 	}()
 	return c
 }
 
-// receive passes on what the hub sends, until the hub ends the tunnel.
+// receive passes on the hub's messages until the hub ends the tunnel.
 func (c *conn) receive(write net.Conn) {
 	defer close(c.heard)
 	for {
@@ -62,7 +62,7 @@ func (c *conn) receive(write net.Conn) {
 		case err != nil:
 			return
 		default:
-			_, _ = write.Write(message) // it fails once the server has ended the connection
+			_, _ = write.Write(message) // fails after the server has closed the connection
 		}
 	}
 }
@@ -82,8 +82,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite tells the hub that nothing follows. The hub ends the tunnel once it has read that; a tunnel that were ended here could lose
-// what was sent last.
+// CloseWrite tells the hub that nothing follows. The hub ends the tunnel when it has read that. If this side ended the tunnel, the last
+// messages could be lost.
 func (c *conn) CloseWrite() error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -95,12 +95,12 @@ func (c *conn) Close() error {
 	c.once.Do(func() {
 		_ = c.in.Close()
 		close(c.closed)
-		go func() { _ = c.CloseWrite() }() // it fails with the tunnel
+		go func() { _ = c.CloseWrite() }() // fails if the tunnel has failed
 	})
 	return nil
 }
 
-// wait returns once both ends are done.
+// wait returns when both ends are done.
 func (c *conn) wait() {
 	<-c.closed
 	<-c.heard

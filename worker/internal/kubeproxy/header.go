@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// passing are the headers of requests that reach the API server, in canonical form. Content-Length and Transfer-Encoding are net/http's,
-// Connection and Upgrade the reverse proxy's.
+// passing are the headers of requests that reach the API server, in canonical form. net/http handles Content-Length and Transfer-Encoding,
+// and the reverse proxy handles Connection and Upgrade.
 var passing = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Cache-Control": true, "Content-Encoding": true, "Content-Type": true,
 	"If-Match": true, "If-Modified-Since": true, "If-None-Match": true, "If-Unmodified-Since": true, "Range": true, "User-Agent": true,
@@ -17,14 +17,14 @@ var passing = map[string]bool{
 	"X-Stream-Protocol-Version": true,
 }
 
-// bearerProtocol begins a WebSocket subprotocol that is a bearer token.
+// bearerProtocol is the prefix of a WebSocket subprotocol that is a bearer token.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// clean removes what may not pass, and sets who the request is made as. The reverse proxy has removed hop-by-hop headers before, those that
-// Connection names as well.
+// clean removes headers that may not pass, and sets the impersonated identity. Before it, the reverse proxy has removed hop-by-hop headers,
+// including those that Connection names.
 func clean(h http.Header, who Identity) {
 	for name := range h {
-		if !passing[name] { // a name that is not canonical is in no list either
+		if !passing[name] { // a name that is not canonical is not listed either
 			delete(h, name)
 		}
 	}

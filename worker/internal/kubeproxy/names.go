@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// DefaultPrefix begins the names of impersonated users and groups.
+// DefaultPrefix is the default prefix of the names of impersonated users and groups.
 const DefaultPrefix = "atoll:"
 
 const (
@@ -26,7 +26,7 @@ const ValidPrefix = "1 to 63 of a-z, 0-9, . and -, then a colon; not system:"
 
 var prefixGrammar = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]{0,61}:$`)
 
-// CheckPrefix refuses a prefix that could make a name one of the cluster's own.
+// CheckPrefix rejects a prefix that could turn a name into one of the cluster's own.
 func CheckPrefix(prefix string) error {
 	if !prefixGrammar.MatchString(prefix) || prefix == "system:" {
 		return fmt.Errorf("%q is not valid, want %s", prefix, ValidPrefix)
@@ -34,13 +34,13 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// Identity is who a request is made as.
+// Identity is the impersonated identity of a request.
 type Identity struct {
 	User   string
 	Groups []string
 }
 
-// identity returns the names to impersonate: the hub's, with the prefix.
+// identity returns the names to impersonate: the hub's names with the prefix.
 func identity(prefix, user string, groups []string) (Identity, error) {
 	if err := checkName("user", user, "user:", "key:"); err != nil {
 		return Identity{}, err
@@ -58,7 +58,7 @@ func identity(prefix, user string, groups []string) (Identity, error) {
 	return out, nil
 }
 
-// checkName requires one of the kinds before a name; because a user and a key, or a group and a team, may have equal names.
+// checkName requires one of the kinds before a name, because a user and a key, or a group and a team, may have equal names.
 func checkName(field, name string, kinds ...string) error {
 	valid := fmt.Sprintf("%sNAME, at most %d bytes without control characters", strings.Join(kinds, "NAME or "), maxName)
 	for _, kind := range kinds {

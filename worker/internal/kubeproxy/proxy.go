@@ -25,25 +25,25 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// ServiceAccount is the identity under which requests are made. It may impersonate, and nothing else.
+// ServiceAccount is the identity that makes requests. It may impersonate, and nothing else.
 const ServiceAccount = "atoll-proxy"
 
 const (
 	headerBytes   = 64 << 10
 	headerTimeout = 10 * time.Second
-	// maxRequests bounds the requests under way, those of a faulty hub as well: each has buffers and a connection to the API server.
+	// maxRequests bounds the requests under way, even those of a faulty hub: each has buffers and a connection to the API server.
 	maxRequests = 2048
 )
 
-// Options of a Proxy.
+// Options configure a Proxy.
 type Options struct {
-	// Config is of ServiceAccount.
+	// Config is a configuration with the identity of ServiceAccount.
 	Config *rest.Config
 	Prefix string
 	Log    logr.Logger
 }
 
-// Proxy serves tunnels at an API server.
+// Proxy forwards requests from tunnels to an API server.
 type Proxy struct {
 	prefix  string
 	server  *http.Server
@@ -51,13 +51,13 @@ type Proxy struct {
 	seats   chan struct{}
 }
 
-// New returns a Proxy, which serves until Close.
+// New returns a Proxy. It serves until Close.
 func New(o Options) (*Proxy, error) {
 	if err := CheckPrefix(o.Prefix); err != nil {
 		return nil, fmt.Errorf("prefix: %w", err)
 	}
 	config := rest.CopyConfig(o.Config)
-	config.NextProtos = []string{"http/1.1"} // upgrades need it, and a response that is not read must block no other
+	config.NextProtos = []string{"http/1.1"} // upgrades need it, and an unread response must block no other
 	config.DisableCompression = true         // bodies pass as they are
 	target, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -70,7 +70,7 @@ func New(o Options) (*Proxy, error) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(target)
-			who := p.In.Context().Value(identityKey{}).(Identity) // it panics rather than act as the ServiceAccount itself
+			who := p.In.Context().Value(identityKey{}).(Identity) // panics rather than act as the ServiceAccount itself
 			clean(p.Out.Header, who)
 		},
 		Transport:      transport,
@@ -117,7 +117,8 @@ func (p *Proxy) Close() { _ = p.server.Close() }
 
 type identityKey struct{}
 
-// Admit checks a call, and takes a place for it. serve carries its tunnel until it is over; leave is called instead where there is none.
+// Admit checks a call and reserves a seat for it. The caller then calls serve, which serves its tunnel until that is over, or leave if
+// there is no tunnel.
 func (p *Proxy) Admit(call *federationv1.KubernetesCall) (serve func(Caller), leave func(), err error) {
 	who, err := identity(p.prefix, call.GetUser(), call.GetGroups())
 	if err != nil {
@@ -143,7 +144,7 @@ func (p *Proxy) Admit(call *federationv1.KubernetesCall) (serve func(Caller), le
 // UnderWay returns the number of requests under way.
 func (p *Proxy) UnderWay() int { return len(p.seats) }
 
-// ownRefusal turns a refusal of the worker's own credentials into an error of the gateway.
+// ownRefusal replaces a refusal of the worker's own credentials by a gateway error.
 func ownRefusal(r *http.Response) error {
 	if r.StatusCode == http.StatusUnauthorized {
 		return errors.New("it refuses the credentials of ServiceAccount " + ServiceAccount)
@@ -151,7 +152,7 @@ func ownRefusal(r *http.Response) error {
 	return nil
 }
 
-// lane is a listener for the connections that are put into it.
+// lane is a listener that accepts the connections which are put into it.
 type lane struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -183,7 +184,7 @@ func (l *lane) Close() error {
 
 func (l *lane) Addr() net.Addr { return address{} }
 
-// check refuses methods and upgrades that no client of Kubernetes uses.
+// check rejects methods and upgrades that no client of Kubernetes uses.
 func check(r *http.Request) error {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -198,7 +199,7 @@ func check(r *http.Request) error {
 	}
 }
 
-// writeStatus refuses a request in the form that clients of Kubernetes read.
+// writeStatus writes a refusal in the form that clients of Kubernetes read.
 func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
