@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// Claims and Sandboxes have the names that they are embedded by.
+// Claims and Sandboxes name the services that Path embeds.
 type (
 	Claims    = claim.Service
 	Sandboxes = sandboxes.Service
@@ -32,13 +32,13 @@ type Path struct {
 	*Claims
 }
 
-// Lease is held until a test takes it away.
+// Lease is held until a test sets Lost.
 type Lease struct{ Lost atomic.Bool }
 
-// Held reports whether the test has not taken it away.
+// Held reports whether the lease is held.
 func (l *Lease) Held() bool { return !l.Lost.Load() }
 
-// Options are those of the parts. New fills in what a part requires.
+// Options are the options of the parts. New sets the required ones.
 type Options struct {
 	Inventory inventory.Options
 	Sandboxes sandboxes.Options

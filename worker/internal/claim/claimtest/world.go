@@ -34,7 +34,7 @@ import (
 )
 
 const (
-	// Patience is how long a test waits for what should take a second or two.
+	// Patience is how long a test waits for something that should take a second or two.
 	Patience = 60 * time.Second
 	// ClusterID is the cluster of every world.
 	ClusterID = "east"
@@ -43,7 +43,7 @@ const (
 	PoolImage = "test.local/default:1"
 	// TenantImage is the image that tenants ask for.
 	TenantImage = "test.local/tenant:2"
-	// TestImages are those that claims may name.
+	// TestImages are the images that claims may name.
 	TestImages = "test.local/*"
 )
 
@@ -110,7 +110,7 @@ func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*Wo
 	return w, l
 }
 
-// Start makes the pool, and returns a leader that sees its Pods idle. change is that of Lead.
+// Start creates the pool, and returns a leader that sees its Pods idle. change is passed to Lead.
 func (w *World) Start(pods int32, change ...func(*Options, *rest.Config)) *Leader {
 	w.T.Helper()
 	w.MakePool(pods)
@@ -161,13 +161,13 @@ func (l *Leader) Metric(name string, labels prometheus.Labels) (shown float64) {
 	return shown
 }
 
-// Leader is a running claim path.
+// Leader is a claim path, which may be running.
 type Leader struct {
 	Path
 	W       *World
 	Lease   *Lease
 	Metrics *prometheus.Registry
-	// Blind stops its informers, Stop all of it.
+	// Blind stops its informers. Stop stops everything.
 	Blind, Stop func()
 	ended       chan error
 }
@@ -187,7 +187,7 @@ func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
 	l := &Leader{W: w, Lease: &Lease{}, Metrics: prometheus.NewRegistry()}
 	l.Path = New(w.T, cfg, ClusterID, func(o *Options) {
 		o.Inventory.Lease, o.Sandboxes.Metrics, o.Claims.Metrics = l.Lease, l.Metrics, l.Metrics
-		o.Inventory.Namespaces = []string{w.Namespace} // worlds share a plane, and may be there at the same time
+		o.Inventory.Namespaces = []string{w.Namespace} // worlds share a plane, and may exist at the same time
 		for _, f := range change {
 			f(o, cfg)
 		}
@@ -218,7 +218,7 @@ func (l *Leader) TakeOver(incarnation uint64) {
 	l.W.Eventually("the path to serve", func() error { return wait.If(l.Serving(), "not yet") })
 }
 
-// EndsWith stops the path, and expects its reason to have stopped serving.
+// EndsWith stops the path, and expects the given error as the reason why it stopped serving.
 func (l *Leader) EndsWith(want error) {
 	l.W.T.Helper()
 	l.Stop()
@@ -232,7 +232,7 @@ func (l *Leader) EndsWith(want error) {
 	}
 }
 
-// Request is a claim of the pool's own image.
+// Request returns a claim of the pool's own image.
 func (l *Leader) Request(change ...func(*claim.Claim)) claim.Claim {
 	c := claim.Claim{
 		Request: &sandboxv1.CreateSandboxRequest{Namespace: l.W.Namespace, Team: "red", User: "ann"},
@@ -244,7 +244,7 @@ func (l *Leader) Request(change ...func(*claim.Claim)) claim.Claim {
 	return c
 }
 
-// Keyed changes a request.
+// Keyed returns a change that gives a request a key and an attempt.
 func Keyed(key string, attempt int32) func(*claim.Claim) {
 	return func(c *claim.Claim) {
 		c.Request.ClaimKey, c.Attempt = key, attempt
@@ -252,10 +252,10 @@ func Keyed(key string, attempt int32) func(*claim.Claim) {
 	}
 }
 
-// NoQueue changes a request.
+// NoQueue makes a request fail instead of waiting.
 func NoQueue(c *claim.Claim) { c.Request.NoQueue = true }
 
-// Image changes a request.
+// Image returns a change that sets a request's image.
 func Image(ref string) func(*claim.Claim) {
 	return func(c *claim.Claim) { c.Request.Image = ref }
 }
@@ -267,7 +267,7 @@ func (l *Leader) TryCreate(change ...func(*claim.Claim)) (*sandboxv1.Sandbox, er
 	return l.Create(ctx, l.Request(change...))
 }
 
-// Answer is what a claim returned.
+// Answer is the result of a claim.
 type Answer struct {
 	Got *sandboxv1.Sandbox
 	Err error
@@ -293,7 +293,7 @@ func (l *Leader) MustCreate(change ...func(*claim.Claim)) *sandboxv1.Sandbox {
 	return got
 }
 
-// AwaitIdle waits until the pool is known and has so many idle Pods.
+// AwaitIdle waits until the pool is known and has n idle Pods.
 func (l *Leader) AwaitIdle(n int32) {
 	l.W.T.Helper()
 	l.await("idle Pods", int(n), func() int {
@@ -305,13 +305,13 @@ func (l *Leader) AwaitIdle(n int32) {
 	})
 }
 
-// AwaitWaiting waits until so many claims wait.
+// AwaitWaiting waits until n claims wait.
 func (l *Leader) AwaitWaiting(n int32) {
 	l.W.T.Helper()
 	l.await("claims waiting", int(n), func() int { return int(l.Waiting(l.W.Key("p"))) })
 }
 
-// AwaitSandboxes waits until so many sandboxes are on Pods of the world.
+// AwaitSandboxes waits until n sandboxes are on Pods of the world.
 func (l *Leader) AwaitSandboxes(n int) {
 	l.W.T.Helper()
 	l.await("sandboxes", n, func() int { return len(l.Listed()) })
