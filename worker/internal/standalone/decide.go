@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// verb is what is done about a pool.
+// verb is an action on a pool.
 type verb string
 
 const (
@@ -28,9 +28,9 @@ const (
 // decision is what to do about a pool, and what to report.
 type decision struct {
 	verb verb
-	// add are the fields to copy, for Copy.
+	// add has the fields that verbCopy copies.
 	add map[string]any
-	// condition is the pool's TemplateConsistent; nil for None.
+	// condition is the pool's TemplateConsistent; nil for verbNone.
 	condition *patch.Condition
 }
 
@@ -64,7 +64,7 @@ func wait(reason v1alpha1.ConditionReason, message string) decision {
 	return decision{verb: verbWait, condition: &c}
 }
 
-// withoutTemplate decides about a pool that names no existing template: either it defines its Pods itself, or nothing does.
+// withoutTemplate decides about a pool that names no existing template. The pool either defines its Pods itself, or has none.
 func withoutTemplate(pool *v1alpha1.SandboxPool) decision {
 	if len(pool.Spec.Template.Spec.Containers) > 0 {
 		return decision{verb: verbNone}
@@ -111,7 +111,7 @@ func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.C
 	return matches(tmpl)
 }
 
-// missing returns the template's fields that a pool leaves out, if Pods can be created from both together.
+// missing returns the template's fields that a pool lacks, if Pods can be created from both together.
 func missing(spec map[string]any, tmpl *podtemplate.Template) (map[string]any, error) {
 	add, together := map[string]any{}, map[string]any{}
 	for field, value := range spec {

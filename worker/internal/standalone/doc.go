@@ -5,17 +5,18 @@
 // In: pools that no Env owns, and SandboxTemplates. Out: the fields that a pool leaves out, copied into its spec, with annotations of their
 // origin; and a pool.Gate: TemplateConsistent, and whether the pool waits for its template.
 //
-//	decide.go      what a pool is missing (pure)
+//	decide.go      the fields that a pool lacks (pure)
 //	reconciler.go
 //	gate.go
 //
 // # Rules
 //
-//   - spec.template, spec.idleImage and spec.runtimes are the pool's, whole, or the template's; containers are never merged. A pool's
-//     template without containers counts as left out; with other content it is refused; because that would be lost: TestDecide.
+//   - Each of spec.template, spec.idleImage and spec.runtimes comes whole from the pool or whole from the template; containers are never
+//     merged. A pool's template without containers counts as left out. If it has other content it is rejected; because that would be lost:
+//     TestDecide.
 //   - Labels and annotations that the pool lacks are copied, except those that no pool inherits.
 //   - Fields are copied as documents; because this build may not know them: TestNewerFieldsSurvive.
-//   - A pool with the annotation template-name is frozen: a template's change is only reported, a user's stays.
+//   - A pool with the annotation template-name is frozen: a change of the template is only reported, and a user's change of the pool stays.
 //   - A pool that lost its containers is completed again; because that is how users update it.
 //   - A copied template gets no ServiceAccount token unless it says so: TestI14PodsGetNoToken.
 //   - If the result has faults (podtemplate.Faults), the pool waits for a change and reports them.

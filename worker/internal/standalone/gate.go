@@ -41,7 +41,7 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	d := decide(p, spec, tmpl)
 	gate := pool.Gate{Awaits: d.verb == verbCopy || d.verb == verbWait}
 	if d.verb == verbCopy {
-		return gate, nil // the copy is about to be made, and causes an event
+		return gate, nil // the copy will be made soon, and causes an event
 	}
 	if d.condition != nil {
 		gate.Conditions = []patch.Condition{*d.condition}

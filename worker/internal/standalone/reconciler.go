@@ -34,17 +34,17 @@ import (
 
 // Options are the reconciler's settings.
 type Options struct {
-	// Paused reports pools that another controller keeps; nil: there are none.
+	// Paused reports pools that another controller manages; nil if there are none.
 	Paused     func(*v1alpha1.SandboxPool) bool
 	Registerer prometheus.Registerer
-	// Clock is the process's own; nil: the system's.
+	// Clock is the process's own clock; nil is the system's.
 	Clock clock.PassiveClock
 }
 
 // Reconciler copies a template's fields into pools without an Env.
 type Reconciler struct {
 	client client.Client
-	// live reads from the API server, past the cache.
+	// live reads from the API server, bypassing the cache.
 	live      client.Reader
 	paused    func(*v1alpha1.SandboxPool) bool
 	templates *podtemplate.Cache
@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil || tmpl == nil {
 		return ctrl.Result{}, err
 	}
-	if tmpl.Hidden { // a change of the Namespace is no event
+	if tmpl.Hidden { // a change of the Namespace causes no event
 		return ctrl.Result{RequeueAfter: controllers.Resync()}, nil
 	}
 	switch err := r.give(ctx, pool, tmpl); {
@@ -129,10 +129,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// errStale: the pool is not as it was read. The next reconcile sees the newer state.
+// errStale means that the pool has changed since it was read. The next reconcile sees the newer state.
 var errStale = errors.New("the pool has changed since it was read")
 
-// give writes the fields into the live pool, if it is still the observed one.
+// give writes the fields into the live pool if it is still the observed one.
 func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) error {
 	doc, same, err := sandboxcache.LivePool(ctx, r.live, pool)
 	if err != nil {
@@ -180,7 +180,7 @@ func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *podtem
 	return append(ops, patch.Add("/metadata/labels", labels), patch.Add("/metadata/annotations", annotations))
 }
 
-// under adds the keys of more that have lacks.
+// under returns the keys of more that have lacks.
 func under(have, more map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range more {
