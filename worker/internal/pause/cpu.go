@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What a paused container keeps: see the package comment.
+// The CPU that a paused container keeps; see the package comment.
 var (
 	floor        = resource.MustParse("10m")
-	floorRequest = resource.MustParse("1m") // of a request that is less than its limit, or has none
+	floorRequest = resource.MustParse("1m") // for a request below its limit, or without one
 )
 
-// part is a container that runs for as long as its Pod, and its place in the Pod.
+// part is a container that runs as long as its Pod, and its position in the Pod.
 type part struct {
 	path   string // of the container, in the syntax of RFC 6901
 	spec   *corev1.Container
-	status *corev1.ContainerStatus // nil: not reported
+	status *corev1.ContainerStatus // nil if not reported
 }
 
 // parts lists the containers whose CPU can be changed.
@@ -41,7 +41,7 @@ func parts(pod *corev1.Pod) []part {
 		}
 	}
 	add("containers", pod.Spec.Containers, pod.Status.ContainerStatuses, func(*corev1.Container) bool { return true })
-	// Any but a sidecar ended before the others began.
+	// Init containers other than sidecars ended before the others began.
 	add("initContainers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses, func(c *corev1.Container) bool {
 		return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 	})
@@ -62,7 +62,7 @@ func cpuOf(r *corev1.ResourceRequirements) CPU {
 	return c
 }
 
-// floor keeps the relation of request and limit.
+// floor returns the CPU of a paused container. It preserves whether the request equals the limit.
 func (c CPU) floor() CPU {
 	request := floorRequest
 	if c.Request != nil && c.Limit != nil && c.Request.Cmp(*c.Limit) >= 0 {

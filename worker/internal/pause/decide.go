@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Step is what to do next.
+// Step is the next step.
 type Step string
 
 // The steps.
 const (
-	// Rest: nothing has to be written. The target is reached, or the kubelet is working on it.
+	// Rest: no write is needed. The target is reached, or the kubelet is working on it.
 	Rest Step = "Rest"
 	// Write: the intent must be written. The Pod does not have it yet.
 	Write Step = "WriteIntent"
@@ -26,7 +26,7 @@ const (
 	Refuse Step = "Refuse"
 )
 
-// Why a sandbox cannot be paused. Infeasible is also why one cannot be resumed.
+// The reasons why a sandbox cannot be paused. Infeasible is also a reason why one cannot be resumed.
 const (
 	NothingToFree = "NothingToFree"
 	WouldRestart  = "WouldRestart"
@@ -51,8 +51,8 @@ type Decision struct {
 	Message string
 }
 
-// Decide returns the next step of a Pod to its target. For a pause that is not written yet pass a live Pod: the cached fields are
-// not enough.
+// Decide returns the next step of a Pod towards its target. For a pause whose intent is not written yet, pass a live Pod, because the
+// cached fields are not enough.
 func Decide(pod *corev1.Pod, target Target, now time.Time) Decision {
 	intent := Read(pod)
 	switch {
@@ -75,7 +75,7 @@ func Decide(pod *corev1.Pod, target Target, now time.Time) Decision {
 	return Decision{Step: Rest}
 }
 
-// begin saves what the containers have, unless they cannot be paused.
+// begin returns the step that saves the containers' CPU, or a refusal if they cannot be paused.
 func begin(pod *corev1.Pod, now time.Time) Decision {
 	intent := &Intent{Containers: map[string]CPU{}}
 	for _, p := range parts(pod) {
@@ -94,14 +94,14 @@ func begin(pod *corev1.Pod, now time.Time) Decision {
 	return Decision{Step: Write, Intent: intent.turned(Paused, now)}
 }
 
-// hurt returns why a container would not survive.
+// hurt returns why a container would not survive a pause.
 func hurt(c *corev1.Container) (reason, message string) {
 	for _, policy := range c.ResizePolicy {
 		if policy.ResourceName == corev1.ResourceCPU && policy.RestartPolicy == corev1.RestartContainer {
 			return WouldRestart, fmt.Sprintf("a change of its CPU would restart container %s, by its resizePolicy", c.Name)
 		}
 	}
-	if p := c.LivenessProbe; p != nil && p.TCPSocket == nil { // the kernel responds to that one
+	if p := c.LivenessProbe; p != nil && p.TCPSocket == nil { // the kernel responds to a TCP probe
 		return LivenessProbe, fmt.Sprintf("container %s has a liveness probe, which it could not answer in time, and would be restarted", c.Name)
 	}
 	return "", ""
@@ -117,7 +117,7 @@ func changes(pod *corev1.Pod, intent *Intent) []Change {
 	return out
 }
 
-// State is how far a sandbox is. The zero value is a sandbox with all of its CPU.
+// State is the progress of a pause or resume. The zero value is a sandbox with all of its CPU.
 type State string
 
 // The states.
@@ -125,19 +125,19 @@ const (
 	Pausing   State = "Pausing"
 	IsPaused  State = "Paused"
 	Resuming  State = "Resuming"
-	Resumed   State = "Resumed" // and its annotation is to be cleared
+	Resumed   State = "Resumed" // the annotation must still be cleared
 	Untouched State = ""
 )
 
-// Observation is how far a sandbox is, and why not further.
+// Observation is the progress of a pause or resume, and why it is not further.
 type Observation struct {
 	State   State
-	Reason  string // the kubelet's: Deferred, Infeasible, InProgress, Error; empty while it has reported none
+	Reason  string // the kubelet's: Deferred, Infeasible, InProgress or Error; empty until it reports one
 	Message string
 	Since   time.Time // when it was requested
 }
 
-// Observe returns how far the kubelet is.
+// Observe returns the progress that the kubelet reports.
 func Observe(pod *corev1.Pod) Observation {
 	intent := Read(pod)
 	if intent == nil {
@@ -165,7 +165,7 @@ func Settled(pod *corev1.Pod) bool {
 	return reason == "" && observed(pod)
 }
 
-// observed is true for kubelets that do not report generations.
+// observed reports whether the kubelet has seen the latest generation. It returns true if the kubelet reports no generations.
 func observed(pod *corev1.Pod) bool {
 	return pod.Status.ObservedGeneration == 0 || pod.Status.ObservedGeneration >= pod.Generation
 }
@@ -189,8 +189,7 @@ func resizing(pod *corev1.Pod) (reason, message string) {
 	return reason, message
 }
 
-// reported compares the intent with what the kubelet reports for the containers. A kubelet that reports nothing has never changed
-// anything.
+// reported reports whether the kubelet reports the CPU that the intent asks for. A kubelet that reports no resources has never changed any.
 func reported(pod *corev1.Pod, intent *Intent) bool {
 	for _, p := range parts(pod) {
 		goal, ok := intent.goal(p.spec.Name)

@@ -27,11 +27,11 @@ type Intent struct {
 	Target Target `json:"target"`
 	// Since is when that was requested, by the API server's clock.
 	Since string `json:"since,omitempty"`
-	// Containers are those that free CPU, with what they had.
+	// Containers are the containers that free CPU, with their former CPU.
 	Containers map[string]CPU `json:"containers"`
 }
 
-// CPU of a container. A nil field is not set.
+// CPU is the CPU of a container. A nil field is not set.
 type CPU struct {
 	Request *resource.Quantity `json:"request,omitempty"`
 	Limit   *resource.Quantity `json:"limit,omitempty"`
@@ -40,7 +40,7 @@ type CPU struct {
 // Marked reports whether a Pod carries an intent, so that it may not have all of its CPU.
 func Marked(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.SandboxPauseAnnotationKey] != "" }
 
-// Read returns the intent of a Pod; nil if there is none, or if it cannot be parsed.
+// Read returns the intent of a Pod, or nil if there is none or it cannot be parsed.
 func Read(pod *corev1.Pod) *Intent {
 	value := pod.Annotations[v1alpha1.SandboxPauseAnnotationKey]
 	if value == "" {
@@ -53,7 +53,7 @@ func Read(pod *corev1.Pod) *Intent {
 	return i
 }
 
-// Encode returns the annotation; "" for nil.
+// Encode returns the annotation, or "" for nil.
 func (i *Intent) Encode() (string, error) {
 	if i == nil {
 		return "", nil
@@ -65,7 +65,7 @@ func (i *Intent) Encode() (string, error) {
 	return string(value), nil
 }
 
-// Time returns Since as a time; zero if it is not set.
+// Time returns Since as a time, or zero if it is not set.
 func (i *Intent) Time() time.Time {
 	t, err := time.Parse(time.RFC3339, i.Since)
 	if err != nil {
