@@ -12,18 +12,17 @@ import (
 )
 
 const (
-	// slack is how far a Date may lag behind before it means that the server's clock is slower, or was set back: the header has
-	// whole seconds.
+	// slack is how far a Date may lag before it means that the server's clock is slower, or was set back. The header has whole seconds.
 	slack = 2 * time.Second
-	// unevenness is the inverse of the maximum difference between the rates of two clocks: 500 ppm, as far as NTP slews one.
+	// unevenness is the inverse of the maximum difference between the rates of two clocks: 500 ppm, the maximum by which NTP slews one.
 	unevenness = 2000
 )
 
-// Machine is where a process runs.
+// Machine is the machine that a process runs on.
 type Machine struct {
-	// Boot identifies this start of the machine; empty: unknown.
+	// Boot identifies this start of the machine; empty if unknown.
 	Boot string
-	// Up returns how long ago that was, by a clock that is never set.
+	// Up returns how long ago the machine started, by a clock that is never set.
 	Up func() time.Duration
 }
 
@@ -33,13 +32,13 @@ type Clock struct {
 	machine Machine
 
 	mu        sync.Mutex
-	base      time.Time     // what the server's clock showed at at; zero before the first response
+	base      time.Time     // the server's clock at at; zero before the first response
 	at        time.Duration // of the machine's uptime
-	seen      time.Duration // the last response
+	seen      time.Duration // time of the last response
 	steps     steps
-	drift     time.Duration // by which base was moved since even, which was no step yet
+	drift     time.Duration // how far base was moved since even, without a step
 	even      time.Duration
-	inherited bool // the steps include those of an earlier process, or there was none
+	inherited bool // the steps include those of an earlier process, if there was one
 }
 
 // New returns a clock that shows local time until the first response.
@@ -50,29 +49,28 @@ func New(local clock.PassiveClock) *Clock {
 // NewOn is New on another machine.
 func NewOn(on Machine, local clock.PassiveClock) *Clock { return &Clock{local: local, machine: on} }
 
-// Now returns what the API server's clock shows. Use it for times that are written, and Since for their age.
+// Now returns the API server's time. Use it for written times, and Since for their age.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shown()
 }
 
-// Since returns how long ago the API server's clock showed t, or less, however it was stepped since. A time in the future counts
-// as now.
+// Since returns how long ago the API server's clock showed t, or less, despite any steps since. A time in the future counts as now.
 func (c *Clock) Since(t time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.steps.since(t, c.shown())
 }
 
-// Ago returns what the API server's clock showed so long ago.
+// Ago returns what the API server's clock showed the given time ago.
 func (c *Clock) Ago(age time.Duration) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.steps.ago(age, c.shown())
 }
 
-// shown is Now. The lock is held.
+// shown is Now. The caller holds the lock.
 func (c *Clock) shown() time.Time {
 	if c.base.IsZero() {
 		return c.local.Now().UTC().Round(0)
@@ -85,8 +83,8 @@ func (c *Clock) Watch(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &observer{next: next, clock: c} })
 }
 
-// observe takes the header Date of a response to a request that was sent at asked. Dates move the clock forward as they arrive.
-// Only a Date that is clearly behind sets it back; a response that was slow is not.
+// observe handles the Date header of a response to a request that was sent at asked. Dates move the clock forward as they arrive. Only a
+// Date that is clearly behind sets it back; the Date of a slow response is not.
 func (c *Clock) observe(header string, asked time.Duration) {
 	date, err := http.ParseTime(header)
 	if err != nil {
@@ -127,5 +125,5 @@ func (o *observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// WrappedRoundTripper gives client-go access to the transport below.
+// WrappedRoundTripper gives client-go access to the underlying transport.
 func (o *observer) WrappedRoundTripper() http.RoundTripper { return o.next }

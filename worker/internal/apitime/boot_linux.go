@@ -13,17 +13,17 @@ import (
 
 var processStarted = time.Now()
 
-// UpTime is CLOCK_BOOTTIME: monotonic, and it counts suspend. Go's own monotonic clock does not.
+// UpTime returns CLOCK_BOOTTIME, which is monotonic and counts suspend. Go's own monotonic clock does not count suspend.
 func UpTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return time.Since(processStarted) // not reached: every Linux that runs Go has this clock
+		return time.Since(processStarted) // unreachable: every Linux that runs Go has this clock
 	}
 	return time.Duration(ts.Nano())
 }
 
-// BootID identifies this start of this machine, for all of its containers; empty: unknown. Times of UpTime can be compared
-// between processes only under one ID.
+// BootID returns an id of this start of this machine, shared by all of its containers, or "" if it is unknown. Times of UpTime can be
+// compared between processes only with the same ID.
 var BootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

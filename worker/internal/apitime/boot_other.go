@@ -8,9 +8,9 @@ import "time"
 
 var processStarted = time.Now()
 
-// UpTime is Go's monotonic clock, which counts suspend on macOS and Windows only in part. Workers run on Linux; other systems are
-// for development.
+// UpTime returns Go's monotonic clock, which counts suspend only in part on macOS and Windows. Workers run on Linux; other systems are for
+// development.
 func UpTime() time.Duration { return time.Since(processStarted) }
 
-// BootID is empty: UpTime begins with the process.
+// BootID returns "", because UpTime begins with the process.
 func BootID() string { return "" }

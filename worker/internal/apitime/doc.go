@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apitime reads the API server's clock from its responses, and returns the age of a time that it showed.
+// Package apitime reads the API server's clock from its responses, and returns the ages of times that it showed.
 //
 // In: the Date header of responses, and an earlier leader's clocks. Out: Now, and ages (Since, Ago). It keeps I11: persisted times are the
-// API server's; because workers with different clocks write one history. Now is monotonic between responses, the wall clock before the
-// first.
+// API server's, because workers with different clocks write one history. Now is monotonic between responses. Before the first response it
+// is the wall clock.
 //
 //	apitime.go   the clock and its steps
 //	steps.go     ages across steps (pure)
@@ -12,8 +12,8 @@
 //
 // # A clock that is stepped
 //
-//   - Now follows a step; because other writers do. So the difference of two of its times is no age.
-//   - Since is an age, 2 s too large at most, for undetectable steps: TestI11Since.
+//   - Now follows a step; because other writers do. So the difference of two of its times is not an age.
+//   - Since is an age, too large by at most 2 s, for undetectable steps: TestI11Since.
 //   - A time less an age is not what the clock showed then; Ago is: TestAgo.
 //   - A time that the clock may have shown twice counts as the later one: TestI11AgesAcrossSteps.
 //   - 16 steps are remembered, and the span of older ones is subtracted from ages; because API servers whose clocks differ look like many

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// handover is what a process leaves to the next: what three clocks showed at one moment, and the steps.
+// handover is the state that a process leaves to the next: the times of three clocks at one moment, and the steps.
 type handover struct {
 	Server time.Time `json:"server"`
 	// Local is the process's own wall clock.
@@ -19,7 +19,7 @@ type handover struct {
 	steps
 }
 
-// Leave returns what the next process passes to Inherit. It is empty before the API server's first response.
+// Leave returns the text that the next process passes to Inherit. It is "" before the API server's first response.
 func (c *Clock) Leave() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,13 +30,13 @@ func (c *Clock) Leave() string {
 		Server: c.shown().UTC(), Local: c.local.Now().UTC().Round(0), Boot: c.machine.Boot, Up: c.machine.Up(), steps: c.steps,
 	})
 	if err != nil {
-		return "" // a year of five digits: such a clock is useless
+		return "" // a year of five digits; such a clock is useless
 	}
 	return string(text)
 }
 
-// Inherit takes what an earlier process has left, once: this process sees all later steps itself. An error says why it was not
-// accepted. Then the steps before this process are unknown.
+// Inherit takes over the state that an earlier process left, once: this process sees all later steps itself. If it returns an error, the
+// state was not accepted, and the steps before this process are unknown.
 func (c *Clock) Inherit(left string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *Clock) Inherit(left string) error {
 	if err := l.check(l.Server); err != nil {
 		return fmt.Errorf("reading the clocks of the leader before: %w", err)
 	}
-	c.steps = l.steps // the steps seen until now are in the one that is added
+	c.steps = l.steps // the added step includes the steps seen until now
 	now := c.shown()
 	passed, sure := l.passed(c.machine, c.local.Now(), now)
 	if expected := l.Server.Add(passed); now.Sub(expected).Abs() >= leastStep+passed/unevenness {
@@ -68,8 +68,8 @@ func (c *Clock) Inherit(left string) error {
 	return nil
 }
 
-// passed returns how long ago it was left. On the same machine its uptime shows that. On another machine two clocks must agree.
-// If they do not, one of them was stepped, or the machines disagree, and no time is certain to have passed.
+// passed returns how long ago the state was left. On the same machine, the uptime shows it. On another machine, two clocks must agree. If
+// they do not, one of them was stepped, or the machines disagree, and no time is certain to have passed.
 func (l *handover) passed(on Machine, local, server time.Time) (passed time.Duration, sure bool) {
 	up := on.Up()
 	if l.Boot != "" && l.Boot == on.Boot && 0 <= l.Up && l.Up <= up {

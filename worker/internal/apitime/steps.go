@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// leastStep is the smallest jump that counts as a step. Smaller ones come from the header's whole seconds and the duration of
-	// responses. Ages may be too large by it.
+	// leastStep is the smallest jump that counts as a step. Smaller ones come from the header's whole seconds and the duration of responses.
+	// Ages may be too large by this.
 	leastStep = 2 * time.Second
 	// tolerance is how far ahead of now a time of another writer may be.
 	tolerance = 5 * time.Second
 	// mostSteps bounds the steps in memory (I10).
 	mostSteps = 16
-	// longestStretch is longer than any timeout, and sixteen of them fit into a Duration.
+	// longestStretch exceeds every timeout, and sixteen of them fit into a Duration.
 	longestStretch = 10 * 365 * 24 * time.Hour
 )
 
-// step is a jump of the API server's clock. Between two of them is a stretch, which begins with the To of one and ends with the
-// From of the next. The first has no beginning, and the last ends now.
+// step is a jump of the API server's clock. A stretch is the time between two steps. It begins with the To of one and ends with the From of
+// the next. The first stretch has no beginning, and the last ends now.
 type step struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Unseen is how long before it was noticed the step may have happened.
+	// Unseen is how long before its detection the step may have happened.
 	Unseen time.Duration `json:"unseenNanoseconds,omitempty"`
 }
 
-// begins returns the earliest time that the stretch after the step can have. What a step forward may have skipped counts as To,
-// which is no earlier.
+// begins returns the earliest time of the stretch after the step. Times that a step forward may have skipped count as To, which is no
+// earlier.
 func (s *step) begins() time.Time {
 	if s.To.Before(s.From) {
 		return s.To.Add(-s.Unseen)
@@ -37,7 +37,7 @@ func (s *step) begins() time.Time {
 	return s.To
 }
 
-// steps are all known steps.
+// steps holds all known steps.
 type steps struct {
 	Steps []step `json:"steps,omitempty"` // oldest first
 	// Doubt is how much further ahead the first stretch may be than one that was dropped.
@@ -53,8 +53,8 @@ func (s *steps) add(from, to time.Time, unseen time.Duration) {
 	}
 }
 
-// since returns how long ago the clock showed t, by the latest stretch that contains t, because after a step back two contain it.
-// A time in no stretch, because it is in the future or was stepped over, counts as the next moment of a stretch.
+// since returns how long ago the clock showed t. It uses the latest stretch that contains t, because after a step back two contain it. If
+// no stretch contains t, because it is in the future or was skipped by a step, it counts as the next moment of a stretch.
 func (s *steps) since(t, now time.Time) time.Duration {
 	var after time.Duration // from the end of the stretch until now
 	end, skipped := now, time.Duration(-1)
@@ -79,7 +79,7 @@ func (s *steps) since(t, now time.Time) time.Duration {
 	}
 }
 
-// ago returns what the clock showed so long ago.
+// ago returns what the clock showed the given age ago.
 func (s *steps) ago(age time.Duration, now time.Time) time.Time {
 	end := now
 	for i := len(s.Steps) - 1; i >= 0; i-- {
@@ -93,7 +93,7 @@ func (s *steps) ago(age time.Duration, now time.Time) time.Time {
 	return end.Add(-age)
 }
 
-// check validates steps of another process; at is when it noted them.
+// check validates the steps of another process. at is when that process recorded them.
 func (s *steps) check(at time.Time) error {
 	if len(s.Steps) > mostSteps {
 		return fmt.Errorf("%d steps, at most %d", len(s.Steps), mostSteps)
