@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/hook"
 )
 
-// Check is a readiness probe that no kubelet makes.
+// Check is a readiness probe that the worker runs, because no kubelet does.
 type Check struct {
 	Runtime string
 	Timeout time.Duration
@@ -30,7 +30,7 @@ func Checks(pool *v1alpha1.SandboxPoolSpec) []Check {
 		return nil
 	}
 	var checks []Check
-	kubelets := probed(pool, false) // a runtime without a readinessProbe is not checked either
+	kubelets := probed(pool, false) // a runtime without a readinessProbe is not checked
 	for i := range pool.Runtimes {
 		r := &pool.Runtimes[i]
 		if i == kubelets || r.ReadinessProbe == nil {
@@ -43,7 +43,7 @@ func Checks(pool *v1alpha1.SandboxPoolSpec) []Check {
 	return checks
 }
 
-// checkOf returns a check of the Pod, whatever host the probe names.
+// checkOf returns a check that goes to the Pod, whatever host the probe names.
 func checkOf(pool *v1alpha1.SandboxPoolSpec, r *v1alpha1.SandboxRuntimeSpec) (Check, bool) {
 	probe := probeOf(r)
 	if probe == nil {
@@ -76,7 +76,7 @@ func checkOf(pool *v1alpha1.SandboxPoolSpec, r *v1alpha1.SandboxRuntimeSpec) (Ch
 	return c, c.Exec != nil
 }
 
-// portOf finds a port by number or name. A name that no port has is the runtime's own.
+// portOf returns a port by number or name. If no port has the name, it returns the runtime's own port.
 func portOf(pool *v1alpha1.SandboxPoolSpec, r *v1alpha1.SandboxRuntimeSpec, port intstr.IntOrString) int32 {
 	if port.Type == intstr.Int && port.IntVal > 0 {
 		return port.IntVal

@@ -17,13 +17,14 @@ const E2B = "e2b"
 
 const (
 	daemonName = "atoll-sandboxd" // of the program, the init container and the volume
-	// daemonFolder is in the root; because below another mount, which may be read-only, no folder could be made.
+	// daemonFolder is in the root, because another mount may be read-only, and no folder could be created below it.
 	daemonFolder = "/.atoll"
-	// imageUser is that of Atoll's images. It is stated; because an init container would else have the Pod's, which may be root.
+	// imageUser is the user of Atoll's images. It is set explicitly, because an init container would otherwise have the Pod's, which may be
+	// root.
 	imageUser = 65532
 )
 
-// daemonSize is well above the program's.
+// daemonSize is well above the program's size.
 var daemonSize = resource.MustParse("128Mi")
 
 // Lists reports whether a pool has the runtime of atoll-sandboxd.
@@ -31,8 +32,9 @@ func Lists(pool *v1alpha1.SandboxPoolSpec) bool {
 	return slices.ContainsFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool { return r.Name == E2B })
 }
 
-// Delivers reports whether Pods get atoll-sandboxd from an image of it. They do not if the sandbox's image brings it, which its
-// command tells, or an annotation, or arguments for an entrypoint that is not known here. On a node's network its port would be the node's.
+// Delivers reports whether Pods get atoll-sandboxd from the given image. They do not if the sandbox's image contains it, which its command
+// or an annotation shows, or if there are arguments for an unknown entrypoint. Nor do Pods on their node's network, because the daemon's
+// port would be the node's.
 func Delivers(pool *v1alpha1.SandboxPoolSpec, image string) bool {
 	containers := pool.Template.Spec.Containers
 	if image == "" || !Lists(pool) || len(containers) == 0 || pool.Template.Spec.HostNetwork ||
@@ -45,8 +47,8 @@ func Delivers(pool *v1alpha1.SandboxPoolSpec, image string) bool {
 	return len(containers[0].Args) == 0
 }
 
-// deliver adds the daemon: an init container copies it to a volume, from which the first container starts it, read-only, with its own
-// command behind it.
+// deliver adds the daemon to a Pod. An init container copies it to a volume. From there the first container starts it, read-only, with the
+// container's own command behind it.
 func deliver(pod *corev1.PodSpec, image string) {
 	c := &pod.Containers[0]
 	pod.Volumes = append(pod.Volumes, corev1.Volume{
@@ -71,13 +73,13 @@ func deliver(pod *corev1.PodSpec, image string) {
 	c.Command = start
 }
 
-// sameResources are those of the container for which the daemon is. Then neither the Pod's requests nor its quality of service changes, and
-// a namespace in which containers must state them takes the Pod.
+// sameResources returns the init container's resources, equal to those of the first container. The Pod's requests and quality of service
+// then do not change, and a namespace that requires resources of every container accepts the Pod.
 func sameResources(r *corev1.ResourceRequirements) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: common(r.Requests), Limits: common(r.Limits)}
 }
 
-// common are the resources that no device has to be allocated for.
+// common returns the resources that need no device.
 func common(list corev1.ResourceList) corev1.ResourceList {
 	var out corev1.ResourceList
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {

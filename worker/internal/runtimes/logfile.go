@@ -11,14 +11,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// LogFile is where a runtime's log is.
+// LogFile is the location of a runtime's log.
 type LogFile struct {
 	Container string
 	Path      string // absolute
 }
 
-// Log returns the log of a sandbox's runtime, by the runtime's name: the file in its logDir, in the container that runtimes
-// belong to.
+// Log returns the log of a sandbox's runtime, by the runtime's name: the file in its logDir, in the container of the runtimes.
 func Log(container string, specs []v1alpha1.SandboxRuntimeSpec, name string) (LogFile, error) {
 	var having []string
 	for i := range specs {

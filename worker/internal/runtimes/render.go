@@ -18,7 +18,8 @@ import (
 // maxPortName is Kubernetes' limit.
 const maxPortName = 15
 
-// Render adds the ports and the probe of a pool's runtimes to a Pod from its template, and the daemon of E2B from its image; "" for none.
+// Render adds the ports and the probe of a pool's runtimes to a Pod from its template. It also adds the daemon of E2B from the image
+// sandboxd, unless that is "".
 func Render(pool *v1alpha1.SandboxPoolSpec, pod *corev1.PodSpec, sandboxd string) {
 	if len(pod.Containers) == 0 {
 		return
@@ -84,8 +85,8 @@ func protocolOf(r *v1alpha1.SandboxRuntimeSpec) corev1.Protocol {
 	return *r.Protocol
 }
 
-// probed returns the index of the runtime whose readiness is the container's; -1 for none. A daemon that is delivered has no probe of
-// its own: it listens at loopback, where no kubelet connects, and serves as soon as its container runs.
+// probed returns the index of the runtime whose readiness is the container's, or -1 if there is none. A delivered daemon has no probe of
+// its own: it listens on loopback, where no kubelet connects, and serves as soon as its container runs.
 func probed(pool *v1alpha1.SandboxPoolSpec, delivers bool) int {
 	containers := pool.Template.Spec.Containers
 	if len(containers) == 0 || containers[0].ReadinessProbe != nil || !sandbox.SameImage(sandbox.IdleImage(pool), sandbox.DefaultImage(pool)) {
@@ -100,7 +101,7 @@ func probed(pool *v1alpha1.SandboxPoolSpec, delivers bool) int {
 	})
 }
 
-// probeOf returns the probe for a runtime's readiness; nil if there is none.
+// probeOf returns the probe for a runtime's readiness, or nil if there is none.
 func probeOf(r *v1alpha1.SandboxRuntimeSpec) *corev1.Probe {
 	connect := corev1.ProbeHandler{}
 	if r.Port != nil && protocolOf(r) == corev1.ProtocolTCP {
