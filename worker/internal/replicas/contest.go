@@ -17,20 +17,18 @@ import (
 )
 
 const (
-	// contestWindow is how long after another writer's value a further one counts as coming back.
+	// contestWindow is how long after another writer's value a further one counts as recurring.
 	contestWindow = 5 * time.Minute
-	// maxValues is how many different values in a row are undone. Two may be a user who corrects a mistake.
+	// maxValues is how many different values in a row are undone. Two may come from a user who corrects a mistake.
 	maxValues = 2
 )
 
-// Contests are the members whose replicas another writer keeps setting although the autoscaler sets them. A value is undone once.
-// One that is set again within contestWindow stands, and so does one more after maxValues different ones, such as another
-// autoscaler's. The member is then left alone until the user changes what the Env says about autoscaling or about the member.
-// Only this process remembers it: its successor undoes one more value. There is an entry for a member while it is contested or
-// was recently interfered with (I10).
+// Contests holds the members whose replicas another writer keeps setting although the autoscaler sets them. A value is undone once. It
+// stays if it is set again within contestWindow. A further value after maxValues different ones, such as another autoscaler's, stays as
+// well. The member is then left alone until the user changes the Env's autoscaling or the member's config. Contests are not persisted: the
+// next process undoes one more value. A member has an entry while it is contested or another writer has recently set its replicas (I10).
 //
-// Replicas in a client-side apply of a whole manifest do not count; because that removes the snapshot, too, which is then taken
-// back whole.
+// Replicas in a client-side apply of a whole manifest do not count, because that also removes the snapshot, which is then taken back whole.
 type Contests struct {
 	clock clock.PassiveClock
 
@@ -47,10 +45,10 @@ type contest struct {
 	env        types.UID
 	value      int32
 	at         time.Time // on the monotonic clock
-	generation int64     // of the Env that had it
-	wish       string    // what the user wants of member and groups, without replicas
-	undone     bool      // it was undone since
-	before     int       // how many other values came before, each within contestWindow of the next
+	generation int64     // of the Env with the value
+	wish       string    // the user's settings for member and groups, without replicas
+	undone     bool      // the value was undone since
+	before     int       // how many other values preceded it, each within contestWindow of the next
 	contested  bool
 }
 
@@ -70,7 +68,7 @@ func (c *Contests) Contested(env types.NamespacedName, member string) bool {
 	return known != nil && known.contested
 }
 
-// Look reads an Env with its pools, by name, and returns the contested members of a cluster.
+// Look updates the contests from an Env and its pools, by name, and returns the contested members of a cluster.
 func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool) map[string]bool {
 	if c == nil {
 		return nil
@@ -95,7 +93,7 @@ func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[st
 				known = known.next(&contest{env: env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: env.Generation, wish: wish})
 				c.members[key] = known
 			case !known.undone:
-				known.generation = env.Generation // it was unchanged, whatever else has changed
+				known.generation = env.Generation // the value was unchanged, whatever else has changed
 			case known.generation != env.Generation:
 				known.contested = true
 			}
@@ -112,7 +110,7 @@ func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[st
 	return out
 }
 
-// next returns the contest about another value.
+// next returns the contest that follows c, about another value.
 func (c *contest) next(next *contest) *contest {
 	if c != nil {
 		next.before = c.before
@@ -150,7 +148,7 @@ func (c *Contests) Forget(env types.NamespacedName) {
 	}
 }
 
-// wishOf changes with what a user wants of a member and of autoscaling, but not with replicas.
+// wishOf returns a text that changes with the user's settings for a member and for autoscaling, but not with replicas.
 func wishOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) string {
 	content, err := json.Marshal([]any{env.Spec.Autoscaling, member.Config})
 	if err != nil {

@@ -4,14 +4,15 @@
 //
 // In: an Env and its pools, managed fields included. Out: contested members, and the autoscaler's one write, Set.
 //
-//	set.go      a patch that tests the member's place and old replicas
+//	set.go      a patch that tests the member's position and old replicas
 //	managed.go  the last writer of replicas
 //	contest.go  values of other writers
 //
 // # Rules
 //
-//   - Another writer's value is undone once; because an old manifest may have been applied whole. One that returns within five minutes, or
-//     a third one, stands until the user changes config or spec.autoscaling. I10: only such members have an entry in memory: TestContests.
-//   - A manifest that is applied whole on the client's side is no such writer, however often it comes back: TestContests.
-//   - Managed fields are no protection; so every reading of them keeps what exists.
+//   - Another writer's value is undone once; because an old manifest may have been applied whole. A value that returns within five minutes,
+//     or a third value, stays until the user changes config or spec.autoscaling. I10: only such members have an entry in memory:
+//     TestContests.
+//   - A client-side apply of a whole manifest does not count as such a writer, however often it recurs: TestContests.
+//   - Managed fields are no protection; so every interpretation of them keeps what exists.
 package replicas

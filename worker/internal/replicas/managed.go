@@ -12,11 +12,11 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 )
 
-// Interfered reports whether another writer set a member's replicas while the autoscaler sets them: the Env's value is not ours,
-// and the live pool still has ours. That happens when an old object is put back whole. If another writer set both, the Env's
-// value holds, as everywhere.
+// Interfered reports whether another writer set a member's replicas while the autoscaler sets them: the Env's value is not ours, and the
+// live pool still has ours. That happens when an old object is put back whole. If another writer set both, the Env's value counts, as
+// everywhere.
 //
-// Managed fields are bookkeeping and no protection: they are read only here, and every reading of them keeps what exists.
+// Managed fields are bookkeeping and no protection. They are read only here, and every interpretation of them keeps what exists.
 func Interfered(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
 	group := env.ScalingGroup(member.Config.ScalingGroup)
 	return member.Spec.Replicas != pool.Spec.Replicas && group != nil && group.Enabled &&
@@ -35,9 +35,9 @@ func setByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.Env
 	return false
 }
 
-// applied reports whether the member's spec.replicas come from a manifest that was applied whole: their last writer wrote the rest
-// of the spec as well. It may do so again as often as it likes. Server-side apply is left out; because there its user is told of
-// the conflict, and has forced it.
+// applied reports whether the member's spec.replicas come from a manifest that was applied whole: their last writer wrote the rest of the
+// spec as well. Such a writer may do so as often as it likes. Server-side apply is excluded, because it reports the conflict to its user,
+// who has forced it.
 func applied(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
 	for i := range env.ManagedFields {
 		entry := &env.ManagedFields[i]
@@ -50,7 +50,7 @@ func applied(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClu
 	return false
 }
 
-// PoolSetByUs reports whether the live pool's replicas are those that we wrote, unchanged since.
+// PoolSetByUs reports whether we wrote the live pool's replicas and they have not changed since.
 func PoolSetByUs(pool *v1alpha1.SandboxPool) bool {
 	ours := false
 	for i := range pool.ManagedFields {

@@ -19,13 +19,13 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-// ErrMoved: the Env is not as it was read any more. Nothing was written.
+// ErrMoved means that the Env has changed since it was read. Nothing was written.
 var ErrMoved = errors.New("the member's replicas are not what they were")
 
-// Set is the autoscaler's one write to an Env: the replicas of a local member, if they still are those in env. They are written
-// where they are: in the member's spec if a manifest states them there, else in the status; because a manifest that does not state
-// them would take them away each time that it is applied. It returns the Env's new resourceVersion. The patch is raw, as are all
-// writes of Envs, and tests the member at its place; other changes of the Env do not matter.
+// Set writes the replicas of a local member if they are still those in env. It is the autoscaler's one write to an Env. It writes them
+// where they are: in the member's spec if a manifest states them there, else in the status, because applying a manifest that does not state
+// them would remove them from the spec. It returns the Env's new resourceVersion. The patch is raw, as are all writes of Envs, and tests
+// the member at its position; other changes of the Env do not matter.
 func Set(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv, clusterID, member string, to int32) (version string, err error) {
 	from, ok := replicasOf(env, clusterID, member)
 	if !ok {
@@ -74,7 +74,7 @@ func replicasOf(env *v1alpha1.SandboxEnv, clusterID, name string) (int32, bool) 
 	return 0, false
 }
 
-// replicasPatch returns the patch, given the document of an Env; nil if it has no such member.
+// replicasPatch returns the patch, given the document of an Env, or nil if the Env has no such member.
 func replicasPatch(doc map[string]any, uid, clusterID, name string, from, to int32) (ops []patch.Operation, ofStatus bool) {
 	clusters, _, _ := unstructured.NestedSlice(doc, "spec", "clusters")
 	for i := range clusters {
