@@ -161,7 +161,7 @@ func (l *Leader) Metric(name string, labels prometheus.Labels) (shown float64) {
 	return shown
 }
 
-// Leader is a claim path, which may be running.
+// Leader is a running claim path. One that Follow returns does not lead.
 type Leader struct {
 	Path
 	W       *World
