@@ -24,7 +24,7 @@ const (
 	maxName       = 63
 )
 
-// Texts are the two lists of an object, as they are written.
+// Texts are the two lists of an object as written.
 type Texts struct{ images, containers string }
 
 // TextsOf returns the lists among annotations.
@@ -36,13 +36,13 @@ func TextsOf(annotations map[string]string) Texts {
 type Lists struct {
 	images     []pattern
 	containers []string
-	fault      string // of a list that allows nothing for it
+	fault      string // the fault of a list, which therefore allows nothing
 }
 
 // Empty reports whether there are no lists.
 func (l Lists) Empty() bool { return len(l.images) == 0 && len(l.containers) == 0 && l.fault == "" }
 
-// And returns what either allows.
+// And returns the union: everything that either allows.
 func (l Lists) And(other Lists) Lists {
 	if l.Empty() {
 		return other
@@ -53,7 +53,7 @@ func (l Lists) And(other Lists) Lists {
 	}
 }
 
-// Read returns what is allowed, and what is wrong. A list with a fault allows nothing.
+// Read parses the lists, and returns their faults. A list with a fault allows nothing.
 func (t Texts) Read() (Lists, []problem.Field) {
 	var l Lists
 	images := lines{field: v1alpha1.AllowedImagesAnnotationKey, most: maxImages, longest: maxPattern}
@@ -83,7 +83,7 @@ func (t Texts) Read() (Lists, []problem.Field) {
 	return l, faults
 }
 
-// Faults returns what is wrong with the lists among annotations, each as a sentence; a fault names field, value and what is valid.
+// Faults returns the faults of the lists among annotations, each as a sentence that names the field, the value and what is valid.
 func Faults(annotations map[string]string) []error {
 	_, fields := TextsOf(annotations).Read()
 	faults := make([]error, len(fields))
@@ -97,7 +97,7 @@ func sentence(f *problem.Field) string {
 	return fmt.Sprintf("%s: %q is not valid, want %s", f.Field, f.Value, f.Valid)
 }
 
-// others says how to allow more.
+// others returns how to allow more.
 func (l Lists) others(annotation string) string {
 	if l.fault != "" {
 		return "a list allows nothing: " + l.fault
@@ -105,7 +105,7 @@ func (l Lists) others(annotation string) string {
 	return "the annotation " + annotation + " of the Env or of its template allows others"
 }
 
-// lines reads a text of one entry a line.
+// lines parses a text with one entry per line.
 type lines struct {
 	field         string
 	most, longest int

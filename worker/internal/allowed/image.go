@@ -22,16 +22,16 @@ const (
 	validHost = validPattern + "; a registry is named in full and in lower case"
 )
 
-// pattern is one line of a list of images. A part that is empty is any.
+// pattern is one line of a list of images. An empty part matches anything.
 type pattern struct {
 	text         string
 	host, path   string
-	begins       bool // path is the beginning of one
+	begins       bool // path is a prefix
 	tag, digest  string
 	onlyByDigest bool
 }
 
-// parsePattern returns a pattern, or what is valid.
+// parsePattern returns a pattern, or a text that says what is valid.
 func parsePattern(text string) (p pattern, valid string) {
 	p.text = text
 	name, byDigest := strings.CutSuffix(text, anyDigest)
@@ -61,7 +61,7 @@ func (p pattern) parseName(name string) (pattern, string) {
 	return p, lowerHost(p.host)
 }
 
-// parseBeginning lets the library read the beginning as a whole name, by one more letter.
+// parseBeginning parses a prefix. It appends a letter, so that the library accepts it as a complete name.
 func (p pattern) parseBeginning(beginning string) (pattern, string) {
 	const letter = "x"
 	p.begins = true
@@ -110,8 +110,8 @@ func (p *pattern) allows(image reference.Named) bool {
 	return true
 }
 
-// Image decides whether a claim may have an image: one of the template's own, or one that the lists allow. The error is FORBIDDEN
-// and says what is allowed, or INVALID for what is no reference.
+// Image decides whether a claim may name an image: one of the template's own, or one that the lists allow. The error is FORBIDDEN and says
+// what is allowed, or INVALID if the text is no reference.
 func (l Lists) Image(asked string, own ...string) *problem.Error {
 	image, err := reference.ParseDockerRef(clip.Text(asked, maxPattern))
 	if err != nil || len(asked) > maxPattern {

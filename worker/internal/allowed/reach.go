@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Container returns the container that a caller reaches by a name: the sandbox's own, also by "", or one that the lists allow.
-// The error is FORBIDDEN and says which there are; it does not tell whether another exists.
+// Container returns the container that a name stands for: the sandbox's own, also for "", or one that the lists allow. The error is
+// FORBIDDEN and lists the allowed ones; it does not reveal whether another one exists.
 func (l Lists) Container(asked, own string) (string, *problem.Error) {
 	if asked == "" || asked == own {
 		return own, nil
@@ -27,7 +27,7 @@ func (l Lists) Container(asked, own string) (string, *problem.Error) {
 		clip.Text(asked, 80), list(append([]string{own}, l.containers...)), l.others(v1alpha1.AllowedContainersAnnotationKey))
 }
 
-// Port refuses connections to the ports of a Pod on its node's network: they are the node's, with those of its loopback address.
+// Port rejects connections to the ports of a Pod on its node's network: they are the node's, including those of its loopback address.
 func Port(pod *corev1.PodSpec) *problem.Error {
 	if !pod.HostNetwork {
 		return nil
