@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// Mode is which pools are adopted.
+// Mode selects which pools are adopted.
 type Mode string
 
 // The modes; see the package's documentation.
@@ -21,7 +21,7 @@ const (
 	All     Mode = "all"
 )
 
-// ParseMode reads a mode.
+// ParseMode parses a mode.
 func ParseMode(text string) (Mode, error) {
 	switch m := Mode(text); m {
 	case Off, ByLabel, All:
@@ -30,7 +30,7 @@ func ParseMode(text string) (Mode, error) {
 	return Off, fmt.Errorf("%q is not valid, want off, label or all", text)
 }
 
-// verb is what is done about a pool.
+// verb is an action on a pool.
 type verb string
 
 const (
@@ -85,8 +85,8 @@ func decide(mode Mode, pool *v1alpha1.SandboxPool, e *v1alpha1.SandboxEnv) decis
 	return decision{verb: verbOwn, reason: reasonPoolAdopted}
 }
 
-// envFor returns the document of a pool's new Env, given the pool's spec as a document. It is no Go type; because that would drop
-// the empty scaling group, and the API server would set the default.
+// envFor returns the document of a pool's new Env, given the pool's spec as a document. It does not use the Go type, because that would
+// drop the empty scaling group, and the API server would set the default.
 func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (map[string]any, error) {
 	config := map[string]any{"scalingGroup": ""}
 	if containers := pool.Spec.Template.Spec.Containers; len(containers) > 0 {
@@ -99,7 +99,7 @@ func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (
 		}
 	}
 	frozen := snapshot.TakenBack(pool, spec, pool.Spec.Replicas)
-	// Overrides that another system recorded do not describe this Env's.
+	// Overrides that another system recorded do not describe those of this Env.
 	delete(frozen.Annotations, v1alpha1.SandboxPoolOverridesAnnotationKey)
 	return map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adoption creates an Env for a SandboxPool that has none; because then it can be routed to and scaled. It is off by default
+// Package adoption creates an Env for a SandboxPool that has none, so that it can be routed to and scaled. It is off by default
 // (--adopt-pools).
 //
 // In: SandboxPools and SandboxEnvs. Out: a SandboxEnv with the pool's name and namespace, and an owner reference to it on the pool.
@@ -20,7 +20,8 @@
 //
 // # What the Env contains (TestEnvFor)
 //
-//   - templateRef: the template that the pool records, else names, else the pool's name; because it is required. No version is pinned.
+//   - templateRef, which is required: the template that the pool records, else the one that it names, else the pool's name. No version is
+//     pinned.
 //   - One member, in this cluster's segment, with a snapshot of the live pool: spec, labels and annotations, except those of tools.
 //   - config.inlineResources: those of the first container.
 //   - config.scalingGroup: "", out of autoscaling.
@@ -29,8 +30,8 @@
 // # Rules
 //
 //   - I6: the pool's spec is not written, and its Pods stay.
-//   - The owner reference is not controlling; because a former controller looks for that.
+//   - The owner reference is not controlling; because a former controller looks for a controlling one.
 //   - The Env is created first; because after a crash the annotation identifies it. The reference's patch tests the pool's uid and
-//     resourceVersion. An Env that is being deleted is waited for.
+//     resourceVersion. Adoption waits for an Env that is being deleted.
 //   - The garbage collector deletes the pool with its Env, after its sandboxes; `kubectl delete --cascade=orphan` leaves it.
 package adoption

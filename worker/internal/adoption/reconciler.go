@@ -35,7 +35,7 @@ import (
 type Options struct {
 	ClusterID string
 	Mode      Mode
-	// Paused reports pools that another controller keeps; nil: there are none.
+	// Paused reports pools that another controller manages; nil if there are none.
 	Paused     func(*v1alpha1.SandboxPool) bool
 	Registerer prometheus.Registerer
 }
@@ -44,7 +44,7 @@ type Options struct {
 type Reconciler struct {
 	opts     Options
 	client   client.Client
-	live     client.Reader // past the cache
+	live     client.Reader // bypasses the cache
 	recorder events.EventRecorder
 	actions  *prometheus.CounterVec
 }
@@ -75,7 +75,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// errStale: an object is not as it was read. The next reconcile sees the newer state.
+// errStale means that an object has changed since it was read. The next reconcile sees the newer state.
 var errStale = errors.New("pool or Env has changed since it was read")
 
 // Reconcile handles the pool and the Env of one name.
@@ -120,7 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// makeEnv creates the Env of a pool. The reference follows once the cache has the Env.
+// makeEnv creates the Env of a pool. The owner reference follows when the cache has the Env.
 func (r *Reconciler) makeEnv(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	doc, err := r.readLive(ctx, pool)
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1a
 	if err != nil {
 		return err
 	}
-	// No blockOwnerDeletion; because the pool's finalizer already blocks the deletion.
+	// blockOwnerDeletion is not set, because the pool's finalizer already blocks the deletion.
 	owners := append(doc.GetOwnerReferences(), metav1.OwnerReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SandboxEnvOwnerKind, Name: e.Name, UID: e.UID,
 	})
