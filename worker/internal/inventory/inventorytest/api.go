@@ -21,13 +21,13 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Respond returns the response to the n-th patch, from 1, and to reads as the 0-th; carry carries the request out.
+// Respond returns the response to the n-th patch, counted from 1, and to reads with n = 0. carry carries the request out.
 type Respond func(n int, carry func() (*http.Response, error)) (*http.Response, error)
 
 // maxBody bounds the bytes read from a request.
 const maxBody = 1 << 20
 
-// API is the transport to an API server that has Pods and nothing else, and takes no time.
+// API is the transport to an API server that has only Pods and responds without delay.
 type API struct {
 	t *testing.T
 
@@ -35,12 +35,12 @@ type API struct {
 	pods    map[string]*corev1.Pod
 	version int
 	patches int
-	respond Respond // nil: all is carried out
+	respond Respond // nil carries out all requests
 }
 
 func newAPI(t *testing.T) *API { return &API{t: t, pods: map[string]*corev1.Pod{}, version: 1000} }
 
-// Respond sets the responses; nil: all requests are carried out.
+// Respond sets the responses; nil carries out all requests.
 func (a *API) Respond(respond Respond) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +73,7 @@ func (a *API) Patches() int {
 // Lost returns the error of a connection that breaks before the response.
 func (a *API) Lost() (*http.Response, error) { return nil, errors.New("connection reset by peer") }
 
-// Status returns a refusal. With a Retry-After it is that of an overloaded server's filter, in plain text.
+// Status returns a refusal. With a Retry-After it looks like that of an overloaded server's filter, in plain text.
 func (a *API) Status(code int, retryAfter string) (*http.Response, error) {
 	if retryAfter != "" {
 		return &http.Response{
@@ -152,7 +152,7 @@ func (a *API) claimed() *corev1.PodList {
 	return list
 }
 
-// patched returns a Pod after a patch, which fails if one of its tests does. The lock is held.
+// patched returns a Pod after a patch, which fails if one of its tests does. The caller holds the lock.
 func (a *API) patched(pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
 	patch, err := jsonpatch.DecodePatch(body)
 	if err != nil {
@@ -176,7 +176,7 @@ func (a *API) patched(pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
 	return next, nil
 }
 
-// Apply writes a patch past the worker, as another controller does.
+// Apply applies a patch directly, as another controller does.
 func (a *API) Apply(name string, body []byte) {
 	a.t.Helper()
 	a.mu.Lock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventorytest has an inventory for tests, with events from the test.
+// Package inventorytest provides an inventory for tests, which send its events.
 package inventorytest
 
 import (
@@ -36,7 +36,7 @@ type Station struct {
 	version int
 }
 
-// Lease is held, but while the test lets it lapse.
+// Lease is held unless the test sets Lapsed.
 type Lease struct{ Lapsed atomic.Bool }
 
 // Held implements inventory.Lease.
@@ -59,7 +59,7 @@ func New(t *testing.T) *Station {
 	return s
 }
 
-// Lead makes it lead until the test ends.
+// Lead makes the station lead until the test ends.
 func (s *Station) Lead() {
 	s.t.Helper()
 	s.Update(func(st *inventory.State) {
@@ -80,7 +80,7 @@ func (s *Station) Lead() {
 	synctest.Wait()
 }
 
-// IdlePod returns a Pod that can be handed out, newer than all before.
+// IdlePod returns a claimable Pod, newer than all earlier ones.
 func (s *Station) IdlePod(name string) *corev1.Pod {
 	s.version++
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
@@ -97,7 +97,7 @@ func (s *Station) IdlePod(name string) *corev1.Pod {
 	}
 }
 
-// ClaimedPod returns a Pod whose sandbox runs, newer than all before.
+// ClaimedPod returns a Pod whose sandbox runs, newer than all earlier ones.
 func (s *Station) ClaimedPod(name, id string) *corev1.Pod {
 	pod := s.IdlePod(name)
 	pod.OwnerReferences = []metav1.OwnerReference{
@@ -113,7 +113,7 @@ func (s *Station) ClaimedPod(name, id string) *corev1.Pod {
 	return pod
 }
 
-// Edited returns a Pod after it was changed by hand, newer than all before.
+// Edited returns a manually edited Pod, newer than all earlier ones.
 func (s *Station) Edited(pod *corev1.Pod, edit func(*corev1.Pod)) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.ResourceVersion = s.IdlePod("").ResourceVersion
@@ -127,7 +127,7 @@ func (s *Station) See(pod *corev1.Pod) {
 	synctest.Wait()
 }
 
-// Appear puts Pods on the API server, and passes their events on.
+// Appear puts Pods on the API server, and passes their events to the inventory.
 func (s *Station) Appear(pods ...*corev1.Pod) {
 	s.API.Put(pods...)
 	for _, pod := range pods {
@@ -135,5 +135,5 @@ func (s *Station) Appear(pods ...*corev1.Pod) {
 	}
 }
 
-// Gone is the event of a Pod that was deleted.
+// Gone passes the deletion of a Pod to the inventory.
 func (s *Station) Gone(pod *corev1.Pod) { s.Update(func(st *inventory.State) { st.Forget(pod) }) }
