@@ -11,18 +11,18 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// clocksAnnotation of the Lease contains what a leader leaves.
+// clocksAnnotation is the annotation of the Lease with a leader's handover.
 const clocksAnnotation = "agentbox.navix.sh/clocks"
 
-// Handover is what a leader leaves to the next one.
+// Handover is the state that a leader passes to the next one.
 type Handover interface {
-	// Leave is called before each write of the Lease; empty: there is nothing to leave.
+	// Leave returns the state. It is called before each write of the Lease, and returns "" if there is none.
 	Leave() string
-	// Inherit gets the content of the Lease whenever it is read; empty: it has none. An error says why it was not accepted.
+	// Inherit receives the state in the Lease whenever the Lease is read, or "" if there is none. An error says why it was not accepted.
 	Inherit(left string) error
 }
 
-// WithHandover includes what is left in every write of a Lease, without an extra write, and reads it before the first one.
+// WithHandover includes the handover in every write of a Lease, without an extra write, and reads it before the first one.
 func WithHandover(leases coordinationclient.LeasesGetter, handover Handover, log logr.Logger) coordinationclient.LeasesGetter {
 	return handoverGetter{leases, handover, log}
 }
@@ -55,7 +55,7 @@ func (w handoverLeases) Get(ctx context.Context, name string, o metav1.GetOption
 func (w handoverLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	created, err := w.LeaseInterface.Create(ctx, w.sign(lease), o)
 	if err == nil {
-		w.inherit("") // and nothing later, which this process has left itself
+		w.inherit("") // and no later state, which this process has written itself
 	}
 	return created, err
 }

@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// margin is subtracted from the lease's duration, because two machines' clocks need not run at the same rate.
+	// margin is subtracted from the lease's duration, because the clocks of two machines may run at different rates.
 	margin = time.Second
-	// renewInterval is how often the lease is renewed. Leader election calls at the interval at which followers try, which is
-	// shorter, so that they take over soon after a leader has released the lease.
+	// renewInterval is how often the lease is renewed. Leader election calls at the shorter interval at which followers try, so that they take
+	// over soon after a leader has released the lease.
 	renewInterval = time.Second
-	// shortDuration is the lease's while renewals are quick. It bounds how long a cluster waits for another leader after the
-	// leader was killed. Five renewals fit into it.
+	// shortDuration is the lease's duration while renewals are fast. It bounds how long a cluster waits for another leader after the leader
+	// was killed. Five renewals fit into it.
 	shortDuration = 6 * time.Second
-	// quick is how long a renewal may take for the next one to be short: two of them, and the pause between them, fit into
+	// quick is the maximum duration of a renewal after which the next lease is short. Two such renewals, and the pause between them, fit into
 	// shortDuration.
 	quick = time.Second
-	// releases is how often a release is tried that conflicts.
+	// releases is how often a conflicting release is tried.
 	releases = 3
 )
 
@@ -43,29 +43,29 @@ const (
 type Lock struct {
 	resourcelock.Interface
 	now    func() time.Duration   // continues during suspend
-	until  atomic.Int64           // by now; 0: not held
-	led    atomic.Bool            // it was held once
-	holder atomic.Pointer[string] // as the lease was read last
+	until  atomic.Int64           // on the clock of now; 0 if not held
+	led    atomic.Bool            // it was ever held
+	holder atomic.Pointer[string] // as last read
 	once   sync.Once
-	over   chan struct{} // closed when it was held once and must not be held again
+	over   chan struct{} // closed when it was held and must not be held again
 
-	// The rest is of the last successful write. Leader election makes one at a time.
+	// The fields below describe the last successful write. Leader election makes one write at a time.
 	renewed time.Duration // when it was sent
 	took    time.Duration
-	mayLast time.Duration                      // from renewed: how long a lease of the configured duration would have been held
-	term    *resourcelock.LeaderElectionRecord // nil: there was none, or the lease was released since
+	mayLast time.Duration                      // from renewed: how long a lease of the configured duration would be held
+	term    *resourcelock.LeaderElectionRecord // nil if there was none, or the lease was released since
 }
 
-// ErrLapsed ends the term of a leader that did not renew its lease in time. Other processes may have led and released the lease
-// meanwhile: the state of this process, and its work under way, is outdated.
+// ErrLapsed ends the term of a leader that did not renew its lease in time. Other processes may have led and released the lease meanwhile,
+// so the state of this process and its work under way are outdated.
 var ErrLapsed = errors.New("the lease had lapsed before it was renewed; this process must not lead again")
 
-// addressMark separates, in an identity, its holder's name from the address for other replicas.
+// addressMark separates the holder's name from its address for other replicas, in an identity.
 const addressMark = "@"
 
-// New returns a lock on the named Lease, with its own connection and identity. The identity contains the address where other
-// replicas reach this one; empty: none. renewDeadline is leader election's: one request must not use it up. clocks pass from
-// leader to leader in the Lease.
+// New returns a lock on the named Lease, with its own connection and identity. The identity contains the address at which other replicas
+// reach this one, unless it is empty. renewDeadline is leader election's: one request must not use it up. The Lease carries clocks from
+// leader to leader.
 func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Handover, log logr.Logger) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = requestTimeout(renewDeadline)
@@ -89,14 +89,14 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 	}), nil
 }
 
-// requestTimeout is how long one request for the lease may take. A renewal is a single request, so an API server that takes this
-// long for each response costs no lease. The rest of the deadline is for a second try, if the first was lost. A longer timeout is
-// of no use: two renewals in sequence, and the pause between them, must fit into the time for which the first is valid.
+// requestTimeout returns how long one request for the lease may take. A renewal is a single request, so an API server that takes this long
+// for each response costs no lease. The rest of the deadline is for a second try, if the first was lost. A longer timeout is useless: two
+// renewals in sequence, and the pause between them, must fit into the time for which the first is valid.
 func requestTimeout(renewDeadline time.Duration) time.Duration {
 	return max(time.Second, renewDeadline*13/20)
 }
 
-// Get reads the lease, as followers do all the time.
+// Get reads the lease, as followers do continually.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil {
@@ -105,8 +105,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, err
 }
 
-// Address returns where other replicas reach the leader, as far as is known; empty: there is no leader, or it does not listen.
-// self: it is this one.
+// Address returns the address at which other replicas reach the leader, as far as it is known. It is "" if there is no leader, or if the
+// leader does not listen. self is true if this process leads.
 func (l *Lock) Address() (address string, self bool) {
 	if l.Held() {
 		_, address, _ = strings.Cut(l.Identity(), addressMark)
@@ -118,21 +118,21 @@ func (l *Lock) Address() (address string, self bool) {
 	}
 	_, address, _ = strings.Cut(*holder, addressMark)
 	if _, own, _ := strings.Cut(l.Identity(), addressMark); address == own {
-		return "", false // this process' predecessor, which is gone
+		return "", false // this process's predecessor, which is gone
 	}
 	return address, false
 }
 
-// Wrap wraps another lock.
+// Wrap returns a Lock around another lock.
 func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, apitime.UpTime) }
 
-// WrapWith is Wrap with another clock, which continues during suspend as well.
+// WrapWith is Wrap with another clock, which must continue during suspend as well.
 func WrapWith(lock resourcelock.Interface, now func() time.Duration) *Lock {
 	return &Lock{Interface: lock, now: now, over: make(chan struct{})}
 }
 
-// Lapsed is closed when the lease was found to have lapsed under this process. Leader election would retry until its renewal
-// deadline, in vain.
+// Lapsed returns a channel that is closed when the lease was found to have lapsed under this process. Leader election would retry in vain
+// until its renewal deadline.
 func (l *Lock) Lapsed() <-chan struct{} { return l.over }
 
 func (l *Lock) end() error {
@@ -167,15 +167,15 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	case mine && l.Held() && before-l.renewed < renewInterval:
 		return nil
 	case !mine:
-		// Released from the moment of the request: the write may succeed and its response be lost.
+		// The lease counts as released from the moment of the request, because the write may succeed and its response be lost.
 		l.until.Store(0)
 		l.term, update = nil, l.release
 	}
 	return l.write(before, record, func(record resourcelock.LeaderElectionRecord) error { return update(ctx, record) })
 }
 
-// release writes a record that has no holder, while the lease names this process. A renewal that was cancelled under way may be carried out
-// before it, so that it conflicts.
+// release writes a record without a holder, if the lease names this process. A renewal that was cancelled under way may be carried out
+// before it and cause a conflict.
 func (l *Lock) release(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	for try := 1; ; try++ {
 		err := l.Interface.Update(ctx, record)
@@ -188,16 +188,16 @@ func (l *Lock) release(ctx context.Context, record resourcelock.LeaderElectionRe
 	}
 }
 
-// unbroken reports whether a renewal continues the term that has lapsed: no other process has led since. Leader election counts
-// the terms: a record that it read from another holder, or from none, gets another number and time. The API server refuses the
-// write if the Lease has changed since it was read. After the time that a long lease would have lasted, the term is over.
+// unbroken reports whether a renewal continues the lapsed term, because no other process has led since. Leader election counts the terms: a
+// record that it read from another holder, or from none, gets another number and time. The API server refuses the write if the Lease has
+// changed since it was read. After the time that a long lease would have lasted, the term is over.
 func (l *Lock) unbroken(before time.Duration, record *resourcelock.LeaderElectionRecord) bool {
 	return l.term != nil && before < l.renewed+l.mayLast &&
 		record.LeaderTransitions == l.term.LeaderTransitions && record.AcquireTime.Equal(&l.term.AcquireTime)
 }
 
-// write sends a record, for how long the API server's last response allows, and notes its outcome. A write that failed, or whose
-// outcome is unknown, extends nothing: the previous one still counts.
+// write sends a record, with a duration that depends on the API server's last response time, and records the outcome. A write that failed,
+// or whose outcome is unknown, extends nothing: the previous one still counts.
 func (l *Lock) write(before time.Duration, record resourcelock.LeaderElectionRecord,
 	send func(resourcelock.LeaderElectionRecord) error) error {
 	if record.HolderIdentity != l.Identity() {
@@ -213,7 +213,7 @@ func (l *Lock) write(before time.Duration, record resourcelock.LeaderElectionRec
 		return errors.New("lease duration leaves no time to lead")
 	}
 	until := int64(before + duration - margin)
-	// A lease that gets shorter is shorter from the moment of the request: the write may succeed and its response be lost.
+	// A shorter lease counts from the moment of the request, because the write may succeed and its response be lost.
 	if l.until.Load() > until {
 		l.until.Store(until)
 	}
