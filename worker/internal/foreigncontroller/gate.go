@@ -21,5 +21,5 @@ func (w *Watch) Of(_ context.Context, p *v1alpha1.SandboxPool) (pool.Gate, error
 	return pool.Gate{Paused: w.Paused(p)}, nil
 }
 
-// OnGateChange implements pool.Gater. It does nothing; because pools are reconciled every few seconds anyway.
+// OnGateChange implements pool.Gater. It does nothing, because pools are reconciled every few seconds anyway.
 func (w *Watch) OnGateChange(func(types.NamespacedName)) {}

@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// quiet is how long other controllers must not have written a status before it is ours again.
+	// quiet is how long other controllers must not have written a status before we write it again.
 	quiet = 2 * time.Minute
 	// every is how often leases are read.
 	every = 5 * time.Second
-	// lookTimeout leaves a slow API server enough time; because another controller must be noticed even then.
+	// lookTimeout bounds a read. It tolerates a slow API server, because another controller must be noticed even then.
 	lookTimeout = 2 * every
 	// forgotten is how long a contested object is remembered after the last question about it.
 	forgotten = time.Hour
@@ -39,11 +39,11 @@ const (
 
 // Options are a Watch's settings.
 type Options struct {
-	// Leases reads past every cache.
+	// Leases reads leases, bypassing every cache.
 	Leases client.Reader
-	// Namespace of this installation.
+	// Namespace is the namespace of this installation.
 	Namespace string
-	// Named are the leases of other controllers, as NAMESPACE/NAME. Without one no lease is read.
+	// Named are the leases of other controllers, as NAMESPACE/NAME. Without any, no lease is read.
 	Named   []string
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
@@ -51,7 +51,7 @@ type Options struct {
 	Log     logr.Logger
 }
 
-// Watch reports what another controller keeps.
+// Watch reports which objects another controller manages.
 type Watch struct {
 	opts    Options
 	objects *prometheus.GaugeVec
@@ -60,7 +60,7 @@ type Watch struct {
 	mu        sync.Mutex
 	contested map[types.UID]*contest
 	leases    map[string]*renewal      // by namespace/name
-	holder    *foreigncontroller.Lease // holder of a live lease; nil: none
+	holder    *foreigncontroller.Lease // holder of a live lease; nil if there is none
 	changed   func()
 }
 
@@ -99,7 +99,7 @@ func New(o Options) (*Watch, error) {
 	return w, nil
 }
 
-// NeedLeaderElection is false, so that a new leader already knows.
+// NeedLeaderElection returns false, so that a new leader already knows the other controllers.
 func (w *Watch) NeedLeaderElection() bool { return false }
 
 // Start reads leases until ctx ends. If a read fails, the last result stays.
@@ -140,7 +140,7 @@ func (w *Watch) look(ctx context.Context) error {
 	return nil
 }
 
-// namespacesOf returns the namespaces of NAMESPACE/NAME, each once; because a worker of some namespaces alone may list no others.
+// namespacesOf returns the namespaces of NAMESPACE/NAME, each once. A worker that is limited to namespaces may list no others.
 func namespacesOf(named []string) []string {
 	var out []string
 	for _, name := range named {
@@ -158,7 +158,7 @@ func (w *Watch) see(found []foreigncontroller.Lease) {
 	}
 }
 
-// note returns the function to call if a lease has become live, or none is any more.
+// note updates the leases. If one has become live, or none is any more, it returns the function to call.
 func (w *Watch) note(found []foreigncontroller.Lease) (call func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,15 +192,15 @@ func (w *Watch) note(found []foreigncontroller.Lease) (call func()) {
 	return call
 }
 
-// OnChange has f called when objects become paused, or cease to be. f does not block.
+// OnChange registers f, which is called when objects become paused or cease to be, and must not block.
 func (w *Watch) OnChange(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changed = f
 }
 
-// Paused reports whether another controller keeps an object, which is the cache's. The caller then leaves the object alone, and
-// asks again later.
+// Paused reports whether another controller manages an object from the cache. The caller then leaves the object alone, and asks again
+// later.
 func (w *Watch) Paused(object client.Object) bool {
 	if w == nil {
 		return false
@@ -234,7 +234,7 @@ func (w *Watch) Paused(object client.Object) bool {
 	return reason != ""
 }
 
-// decide returns why an object must be left alone, and remembers the evidence. The lock is held.
+// decide returns why an object must be left alone, and remembers the evidence. The caller holds the lock.
 func (w *Watch) decide(object client.Object, now time.Time) (reason foreigncontroller.Reason, why string) {
 	uid := object.GetUID()
 	c := w.contested[uid]
@@ -259,7 +259,7 @@ func (w *Watch) decide(object client.Object, now time.Time) (reason foreigncontr
 	return "", ""
 }
 
-// count sets the gauge, and forgets objects that are gone.
+// count sets the gauge, and drops objects that are gone.
 func (w *Watch) count() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
