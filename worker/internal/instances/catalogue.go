@@ -34,13 +34,13 @@ type entry struct {
 	err  error // why the type cannot be used
 }
 
-// typeSpec is a type.
+// typeSpec is a parsed type.
 type typeSpec struct {
 	requests, limits corev1.ResourceList
 	multiplier       bounds
 }
 
-// bounds are a range; a missing end is open.
+// bounds is a range. A nil end is open.
 type bounds struct {
 	Min *int32 `json:"min"`
 	Max *int32 `json:"max"`
@@ -115,7 +115,7 @@ func parseList(field string, values map[string]any) (corev1.ResourceList, error)
 	return list, nil
 }
 
-// resourceName reports whether a container may have the resource; because the API server refuses a Pod with any other.
+// resourceName reports whether a container may have the resource. The API server rejects a Pod with any other.
 func resourceName(name string) bool {
 	switch corev1.ResourceName(name) {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
@@ -134,7 +134,7 @@ func (s *typeSpec) lowest() int32 {
 	return *s.multiplier.Min
 }
 
-// valid describes the multipliers that a type accepts, and returns whether this is one.
+// valid returns a description of the multipliers that a type accepts, and whether this is one.
 func (s *typeSpec) valid(multiplier int32) (text string, ok bool) {
 	if s.multiplier.Max == nil {
 		return fmt.Sprintf("%d or more", s.lowest()), multiplier >= s.lowest()
@@ -142,8 +142,7 @@ func (s *typeSpec) valid(multiplier int32) (text string, ok bool) {
 	return fmt.Sprintf("%d to %d", s.lowest(), *s.multiplier.Max), multiplier >= s.lowest() && multiplier <= *s.multiplier.Max
 }
 
-// Resolve returns the resources of a Pod of the type. field is where the type and the multiplier are in the manifest, such as
-// config.
+// Resolve returns the resources of a Pod of the type. field is the path of the type and the multiplier in the manifest, such as config.
 func (c Catalogue) Resolve(field, instanceType string, multiplier int32) (*corev1.ResourceRequirements, error) {
 	if err := c.Known(field, instanceType); err != nil {
 		return nil, err
@@ -189,14 +188,14 @@ func (c Catalogue) names() string {
 	return "one of " + strings.Join(all, ", ")
 }
 
-// times returns false if a product overflows a quantity.
+// times returns the list multiplied by n, or false if a product overflows a quantity.
 func times(list corev1.ResourceList, n int32) (corev1.ResourceList, bool) {
 	if list == nil {
 		return nil, true
 	}
 	out := make(corev1.ResourceList, len(list))
 	for name, quantity := range list {
-		// Mul returns whether it stayed within 64 bits on its way; the product is exact in any case.
+		// Mul reports whether it stayed within 64 bits; the product is exact in any case.
 		product := quantity.DeepCopy()
 		product.Mul(int64(n))
 		// This is the API server's form, so that comparisons work. It holds no more than 64 bits.

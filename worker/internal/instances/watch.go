@@ -30,8 +30,7 @@ type Watcher struct {
 	known           Catalogue
 }
 
-// Watch adds a Watcher of the one ConfigMap to the manager. It has its own cache; because the manager's would hold every
-// ConfigMap.
+// Watch adds a Watcher of the one ConfigMap to the manager. It has its own cache, because the manager's would hold every ConfigMap.
 func Watch(mgr manager.Manager, namespace string) (*Watcher, error) {
 	only, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(),
@@ -51,12 +50,12 @@ func Watch(mgr manager.Manager, namespace string) (*Watcher, error) {
 	return &Watcher{cache: only, key: types.NamespacedName{Namespace: namespace, Name: ConfigMapName}}, nil
 }
 
-// Source is for a controller that handles changes of the catalogue.
+// Source returns a source of catalogue changes for a controller.
 func (w *Watcher) Source(h handler.TypedEventHandler[*corev1.ConfigMap, reconcile.Request]) source.Source {
 	return source.Kind(w.cache, &corev1.ConfigMap{}, h)
 }
 
-// Catalogue returns the current one; empty without the ConfigMap.
+// Catalogue returns the current catalogue, which is empty without the ConfigMap.
 func (w *Watcher) Catalogue(ctx context.Context) (Catalogue, error) {
 	stored := &corev1.ConfigMap{}
 	err := w.cache.Get(ctx, w.key, stored)
