@@ -2,14 +2,14 @@
 
 // Package status computes a SandboxPool's status from its Pods.
 //
-// In: the Pods of a pool, how long each has been in its stage, and what Gaters report about the pool. Out: counts, phase,
-// selectors and conditions, and why idle Pods do not become ready.
+// In: the Pods of a pool, how long each has been in its stage, and the Gaters' conditions for the pool. Out: counts, phase, selectors and
+// conditions, and why idle Pods do not become ready.
 //
 //	stuck.go   causes for which idle Pods do not become ready
 //	status.go  Counts, and the status from them
 //
-// Everything is a function of its arguments. The same Pods have the same status at any time, so it is not written again:
-// TestPhase. status.autoscaling is the autoscaler's and is not changed.
+// Everything is a function of its arguments. The same Pods have the same status at any time, so it is not written again: TestPhase.
+// status.autoscaling belongs to the autoscaler and is not changed.
 package status
 
 import (
@@ -32,11 +32,11 @@ import (
 // Counts are the Pods of a pool by phase, without those that are being deleted.
 type Counts struct {
 	Idle, Unavailable, Starting, Running, Stopping, Failed int32
-	// Dying Pods are being deleted and still exist.
+	// Dying counts Pods that are being deleted and still exist.
 	Dying int32
 	// Pending is the value of status.pendingRequests.
 	Pending int32
-	// Causes are why idle Pods do not become ready, and Refused is why there are fewer Pods than wanted.
+	// Causes says why idle Pods do not become ready. Refused says why there are fewer Pods than wanted.
 	Causes  Causes
 	Refused string
 }
@@ -94,7 +94,7 @@ func (c *Counts) Write(pool *v1alpha1.SandboxPool, found []patch.Condition, clk 
 	}
 }
 
-// phase follows the order in the phase's API documentation.
+// phase returns the phase, in the order of the phase's API documentation.
 func (c *Counts) phase(pool *v1alpha1.SandboxPool) v1alpha1.SandboxPoolPhase {
 	have, want := c.replicas(), pool.Spec.Replicas
 	switch {

@@ -15,11 +15,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// StuckAfter is how long an idle Pod may take to become ready when no error says that it will not; because a node may still
-// appear for it.
+// StuckAfter is how long an idle Pod may take to become ready if no error says that it will not. A node may still appear for it.
 const StuckAfter = 2 * time.Minute
 
-// Cause is why idle Pods are not ready, how many, and one of them.
+// Cause is a reason why idle Pods are not ready, with their number and one of them.
 type Cause struct {
 	Reason, Message string
 	Pods            int
@@ -29,7 +28,7 @@ type Cause struct {
 // Causes are sorted by reason.
 type Causes []Cause
 
-// String returns the causes as text for a condition's message; "" for none.
+// String returns the causes as text for a condition's message, or "".
 func (c Causes) String() string {
 	parts := make([]string, len(c))
 	for i := range c {
@@ -47,7 +46,7 @@ func (c Causes) Pods() int32 {
 	return n
 }
 
-// causesOf returns why idle Pods do not become ready. It omits Pods that are on their way.
+// causesOf returns why idle Pods do not become ready. It omits Pods that are still becoming ready.
 func causesOf(pods []*corev1.Pod, ages map[types.UID]time.Duration) Causes {
 	var causes Causes
 	for _, pod := range pods {
@@ -59,7 +58,7 @@ func causesOf(pods []*corev1.Pod, ages map[types.UID]time.Duration) Causes {
 		case "":
 			continue
 		case "ErrImagePull":
-			d.Reason = "ImagePullBackOff" // a kubelet reports the two in turn
+			d.Reason = "ImagePullBackOff" // a kubelet alternates between the two
 		case sandbox.ReasonPulling, sandbox.ReasonNotReady, corev1.PodReasonUnschedulable, corev1.PodReasonSchedulingGated:
 			if ages[pod.UID] < StuckAfter {
 				continue
