@@ -19,10 +19,10 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// MaxGroups bounds the groups that are told to the hub, and the rooms that it may send. The other groups do not grow.
+// MaxGroups bounds the groups that are reported to the hub, and the rooms that it may send. Other groups do not grow.
 const MaxGroups = 2000
 
-// Rooms are this cluster's. It is safe for concurrent use.
+// Rooms holds this cluster's rooms and floors. It is safe for concurrent use.
 type Rooms struct {
 	cache client.Reader
 	clock clock.PassiveClock
@@ -38,12 +38,12 @@ func New(cache client.Reader, c clock.PassiveClock) *Rooms {
 	return &Rooms{cache: cache, clock: c, holder: allotments.NewHolder(), looked: map[types.NamespacedName]bool{}}
 }
 
-// KeyOf names a group of an Env.
+// KeyOf returns the key of a group of an Env.
 func KeyOf(env types.NamespacedName, group string) allotments.Key {
 	return allotments.Key{Namespace: env.Namespace, Env: env.Name, Group: group}
 }
 
-// Switch turns the limits on or off, as the hub says.
+// Switch turns the limits on or off, by the hub's Welcome.
 func (r *Rooms) Switch(on bool) {
 	r.mu.Lock()
 	changed := r.holder.On() != on
@@ -59,7 +59,7 @@ func (r *Rooms) Switch(on bool) {
 	}
 }
 
-// On reports whether groups grow within rooms alone.
+// On reports whether groups may grow only within rooms.
 func (r *Rooms) On() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *Rooms) Begin(incarnation uint64) {
 	r.holder.Begin(incarnation)
 }
 
-// OnChange calls f when a room or floor of an Env has changed. f does not block.
+// OnChange registers f, which is called when a room or floor of an Env has changed, and must not block.
 func (r *Rooms) OnChange(f func(env types.NamespacedName)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func notify(tell []func(types.NamespacedName), envs []types.NamespacedName) {
 	}
 }
 
-// Look notes all groups of an Env that have a maxReplicas and are enabled, by name, all earlier growth included.
+// Look records the observation of all enabled groups of an Env that have a maxReplicas, by name. It must include all earlier growth.
 func (r *Rooms) Look(env types.NamespacedName, groups map[string]allotments.Observation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,42 +107,42 @@ func (r *Rooms) Forget(env types.NamespacedName) {
 	delete(r.looked, env)
 }
 
-// Room returns the room of a group; nil: it is not limited.
+// Room returns the room of a group, or nil if it is not limited.
 func (r *Rooms) Room(k allotments.Key) *int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holder.Room(k)
 }
 
-// Floor returns this cluster's part of a group's minReplicas; nil: it keeps all of it.
+// Floor returns this cluster's part of a group's minReplicas, or nil if the group keeps all of it.
 func (r *Rooms) Floor(k allotments.Key) *int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holder.Floor(k)
 }
 
-// Need notes what a group would have to hold.
+// Need records how much a group would have to hold.
 func (r *Rooms) Need(k allotments.Key, demand int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Need(k, demand)
 }
 
-// Promise must return true before a group is grown to a number.
+// Promise reserves growth of a group to a number. It must return true before the group is grown.
 func (r *Rooms) Promise(k allotments.Key, to int32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holder.Promise(k, to)
 }
 
-// Doubt notes that the growth last promised may still happen.
+// Doubt records that the growth last promised may still happen.
 func (r *Rooms) Doubt(k allotments.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Doubt(k, r.clock.Now())
 }
 
-// Allot follows a call of the hub, and tells what is held under it.
+// Allot applies a call of the hub, and returns the holdings under it.
 func (r *Rooms) Allot(ctx context.Context, call *federationv1.AllotCall) (*federationv1.AllotResult, error) {
 	c, err := parse(call)
 	if err != nil {
@@ -202,8 +202,8 @@ func parse(call *federationv1.AllotCall) (allotments.Call, error) {
 	return c, nil
 }
 
-// result tells the first MaxGroups in order: those that are left out have no room, and do not grow. Of more unknown Envs than that the
-// answer would say too little, so it says nothing.
+// result reports the first MaxGroups in order. Groups that are left out have no room, and do not grow. If there are more unknown Envs than
+// that, a partial list would mislead, so result reports nothing.
 func result(a allotments.Answer, unknown []types.NamespacedName) *federationv1.AllotResult {
 	out := &federationv1.AllotResult{Epoch: a.Epoch, Number: a.Number}
 	if len(unknown) > MaxGroups {
