@@ -17,12 +17,12 @@ const maxRules = 1000
 
 const validRule = "NAMESPACE/PATTERN: a namespace, and the name of a Secret, in which * stands for any characters"
 
-// Rules say which Secrets sandboxes may have.
+// Rules determine which Secrets sandboxes may use.
 type Rules []rule
 
 type rule struct{ namespace, pattern string }
 
-// ParseRules reads the values of --sandbox-secrets.
+// ParseRules parses the values of --sandbox-secrets.
 func ParseRules(values []string) (Rules, error) {
 	if len(values) > maxRules {
 		return nil, fmt.Errorf("%d values, want %d at most", len(values), maxRules)

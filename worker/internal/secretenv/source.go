@@ -27,7 +27,7 @@ const (
 	maxBytes = 64 << 10
 )
 
-// Reader reads a Secret live. It takes the right to get Secrets, which the chart grants where sandboxSecrets allows some.
+// Reader reads a Secret live. It needs the right to get Secrets, which the chart grants if sandboxSecrets allows some.
 type Reader interface {
 	Secret(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error)
 }
@@ -38,7 +38,7 @@ type Source struct {
 	reader Reader
 }
 
-// New returns a Source; nil without rules.
+// New returns a Source, or nil without rules.
 func New(rules Rules, reader Reader) *Source {
 	if len(rules) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func New(rules Rules, reader Reader) *Source {
 	return &Source{rules: rules, reader: reader}
 }
 
-// Permit returns why references are refused whatever the cluster has; nil if they are not.
+// Permit returns why references are refused regardless of the Secrets in the cluster, or nil if they are not.
 func (s *Source) Permit(namespace string, refs []*sandboxv1.SandboxSecret) *problem.Error {
 	if len(refs) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (s *Source) Permit(namespace string, refs []*sandboxv1.SandboxSecret) *prob
 	return nil
 }
 
-// Read returns the variables of references, for a sandbox of a namespace and a team.
+// Read returns the variables of the references, for a sandbox of a namespace and a team.
 func (s *Source) Read(ctx context.Context, namespace, team string, refs []*sandboxv1.SandboxSecret) (map[string]string, error) {
 	if fault := s.Permit(namespace, refs); fault != nil {
 		return nil, fault
@@ -96,7 +96,7 @@ func (s *Source) Read(ctx context.Context, namespace, team string, refs []*sandb
 	return variables, nil
 }
 
-// get returns nil for a Secret that there is not.
+// get returns a Secret, or nil if it does not exist.
 func (s *Source) get(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
 	secret, err := s.reader.Secret(ctx, name)
 	switch {
@@ -113,7 +113,7 @@ func (s *Source) get(ctx context.Context, name types.NamespacedName) (*corev1.Se
 	}
 }
 
-// valueOf returns the value of a reference. No error has it.
+// valueOf returns the value of a reference. No error contains the value.
 func valueOf(secret *corev1.Secret, ref *sandboxv1.SandboxSecret, namespace, team string) (string, error) {
 	if secret == nil || !hooks.IsFor(secret, team) {
 		return "", fmt.Errorf("there is no Secret %q in namespace %q for sandboxes of this team", ref.GetName(), namespace)
