@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expectations remembers what a pool reconciler has written and its cache does not show yet, so that with a stale cache
-// it neither creates a Pod twice nor acts on a Pod that was just changed.
+// Package expectations remembers the writes of a pool reconciler that its cache does not show yet. With a stale cache the reconciler then
+// neither creates a Pod twice nor acts on a Pod that was just changed.
 //
-// In: creates and deletes before they are sent, patches after their response, and what the informer shows. Out: whether all
-// creates and deletes of a pool were seen, and whether the cache has a Pod as it was before the latest write.
+// In: creates and deletes before they are sent, patches after their response, and the informer's events. Out: whether all creates and
+// deletes of a pool were seen, and whether the cache has a Pod as it was before the latest write.
 //
 // # Rules
 //
-//   - Pods are expected one by one, by the name chosen for them or by their uid; because a counter could be satisfied by the
-//     event of some other Pod. TestExpectationsSettle.
-//   - An expectation expires after 5 min; because its event will never come. TestExpectationsSettle, TestStalePods.
-//   - I10: what was seen takes no memory: TestExpectationsAreBounded.
+//   - Pods are expected one by one, by the name chosen for them or by their uid; because the event of another Pod could satisfy a counter:
+//     TestExpectationsSettle.
+//   - An expectation expires after 5 min; because its event will never come: TestExpectationsSettle, TestStalePods.
+//   - I10: observed writes take no memory: TestExpectationsAreBounded.
 package expectations
 
 import (
@@ -27,7 +27,7 @@ import (
 // ttl is how long an unobserved write holds a pool back.
 const ttl = 5 * time.Minute
 
-// Expectations are those of all pools.
+// Expectations holds the expectations of all pools.
 type Expectations struct {
 	clock clock.PassiveClock
 
@@ -51,32 +51,32 @@ func New(clk clock.PassiveClock) *Expectations {
 	return &Expectations{clock: clk, pools: map[types.NamespacedName]*expected{}}
 }
 
-// ExpectCreation is called before a Pod is created under this name.
+// ExpectCreation records that a Pod will be created under this name.
 func (e *Expectations) ExpectCreation(pool types.NamespacedName, pod string) {
 	e.expect(pool, func(p *expected) { p.creations[pod] = e.clock.Now() })
 }
 
-// ExpectDeletion is called before a Pod is deleted.
+// ExpectDeletion records that a Pod will be deleted.
 func (e *Expectations) ExpectDeletion(pool types.NamespacedName, pod types.UID) {
 	e.expect(pool, func(p *expected) { p.deletions[pod] = e.clock.Now() })
 }
 
-// Wrote is called with the resourceVersion that a patch returned.
+// Wrote records the resourceVersion that a patch returned.
 func (e *Expectations) Wrote(pool types.NamespacedName, pod types.UID, resourceVersion string) {
 	e.expect(pool, func(p *expected) { p.writes[pod] = written{resourceVersion: resourceVersion, at: e.clock.Now()} })
 }
 
-// CreationSeen is called when the Pod is in the cache, and when its creation failed.
+// CreationSeen records that the cache has the Pod, or that its creation failed.
 func (e *Expectations) CreationSeen(pool types.NamespacedName, pod string) {
 	e.drop(pool, func(p *expected) { delete(p.creations, pod) })
 }
 
-// DeletionSeen is called when the cache shows the Pod terminating or no longer has it, and when its deletion failed.
+// DeletionSeen records that the cache shows the Pod terminating or no longer has it, or that its deletion failed.
 func (e *Expectations) DeletionSeen(pool types.NamespacedName, pod types.UID) {
 	e.drop(pool, func(p *expected) { delete(p.deletions, pod) })
 }
 
-// PodGone forgets all about a Pod.
+// PodGone drops all expectations of a Pod.
 func (e *Expectations) PodGone(pool types.NamespacedName, name string, uid types.UID) {
 	e.drop(pool, func(p *expected) {
 		delete(p.creations, name)
@@ -103,7 +103,7 @@ func (e *Expectations) Settled(pool types.NamespacedName) bool {
 	return settled
 }
 
-// Stale reports whether the cache still holds a Pod as it was before our last write to it or before our delete of it.
+// Stale reports whether the cache still has a Pod as it was before our last write to it or our delete of it.
 func (e *Expectations) Stale(pool types.NamespacedName, uid types.UID, cached string) (stale bool) {
 	e.drop(pool, func(p *expected) {
 		if at, ok := p.deletions[uid]; ok && !e.expired(at) {
@@ -133,7 +133,7 @@ func (e *Expectations) expect(pool types.NamespacedName, change func(*expected))
 	change(p)
 }
 
-// drop changes the expectations of a pool, if there are any, and forgets the pool when none are left.
+// drop changes the expectations of a pool, if there are any, and drops the pool when none are left.
 func (e *Expectations) drop(pool types.NamespacedName, change func(*expected)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
