@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory has a map that drops entries: each after a time, and the oldest when there are too many (I10). The caller passes
-// the time, which is monotonic (I11). A Map is not safe for concurrent use.
+// Package memory provides a map that drops entries: each after a time, and the oldest when there are too many (I10). The caller passes the
+// time, which is monotonic (I11). A Map is not safe for concurrent use.
 package memory
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Map keeps its entries in the order in which they were put in. All have the same lifetime, so they are dropped in that order.
+// Map keeps its entries in insertion order. All have the same lifetime, so they are dropped in that order.
 type Map[V any] struct {
 	ttl     time.Duration
 	max     int
