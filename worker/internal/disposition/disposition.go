@@ -36,13 +36,13 @@ func Of(err error) federationv1.Disposition {
 // Refused reports whether an error is a refusal.
 func Refused(err error) bool { return Of(err) == federationv1.Disposition_REFUSED }
 
-// Refuse returns a refusal: no Pod was taken, and none will be for this (key, attempt).
+// Refuse returns a refusal: no Pod was taken, and none will be for this attempt of the key.
 func Refuse(reason problem.Reason, format string, args ...any) error {
 	e := problem.New(reason, format, args...)
 	return Refusal(e.WithRetryAfter(reason.RetryAfter()))
 }
 
-// Refusal is Refuse with a problem of the caller.
+// Refusal is Refuse with the caller's problem.
 func Refusal(e *problem.Error) error {
 	return &disposed{problem: e, disposition: federationv1.Disposition_REFUSED}
 }
@@ -62,12 +62,12 @@ func Doubt(format string, args ...any) error {
 	return Doubtful(problem.New(problem.OutcomeUnknown, format, args...).WithRetryAfter(problem.RetrySoon))
 }
 
-// Doubtful is Doubt with a problem of the caller.
+// Doubtful is Doubt with the caller's problem.
 func Doubtful(e *problem.Error) error {
 	return &disposed{problem: e, disposition: federationv1.Disposition_UNCLEAR}
 }
 
-// NotServing returns the error of a worker that does not lead: it has checked nothing.
+// NotServing returns the error of a worker that does not lead, and has therefore checked nothing.
 func NotServing() error {
 	return &disposed{
 		problem:     problem.New(problem.Unavailable, "this worker does not lead its cluster now").WithRetryAfter(problem.RetrySoon),
