@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package priority has a priority queue (container/heap) whose items store their place in it, so that any of them can be moved
-// and removed. Everything except New, Len and First is O(log n).
+// Package priority provides a priority queue (container/heap) whose items store their position in it, so that any of them can be moved and
+// removed. Everything except New, Len and First is O(log n).
 package priority
 
 import "container/heap"
 
-// None is the place of an item that is in no queue.
+// None is the position of an item that is in no queue.
 const None = -1
 
 // Queue is a priority queue. It is not safe for concurrent use.
 type Queue[T any] struct{ items items[T] }
 
-// New returns an empty queue. place is where an item stores its place, which is None once it has been removed.
+// New returns an empty queue. place returns where an item stores its position, which is None after it was removed.
 func New[T any](before func(a, b T) bool, place func(T) *int) Queue[T] {
 	return Queue[T]{items[T]{before: before, place: place}}
 }
@@ -31,7 +31,7 @@ func (q *Queue[T]) First() (item T, ok bool) {
 // Push adds an item.
 func (q *Queue[T]) Push(item T) { heap.Push(&q.items, item) }
 
-// Fix moves an item to its new place after it has changed.
+// Fix moves an item to its new position after it has changed.
 func (q *Queue[T]) Fix(item T) { heap.Fix(&q.items, *q.items.place(item)) }
 
 // Remove removes an item.
