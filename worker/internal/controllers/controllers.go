@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers has what the worker's controllers share: their field manager, their retry intervals, and the settings of
-// their work queues.
+// Package controllers provides what the worker's controllers share: their field manager, their retry intervals, and the settings of their
+// work queues.
 package controllers
 
 import (
@@ -18,9 +18,9 @@ import (
 const (
 	// FieldManager is the name under which the worker writes objects and records Events.
 	FieldManager = "atoll-worker"
-	// RetryStale is how soon an object is reconciled again that changed during a reconcile. Its event usually comes first.
+	// RetryStale is how soon an object is reconciled again if it has changed during a reconcile. Its event usually comes first.
 	RetryStale = 100 * time.Millisecond
-	// RetryPaused is how soon an object is reconciled again that another controller keeps.
+	// RetryPaused is how soon an object is reconciled again if another controller manages it.
 	RetryPaused = 10 * time.Second
 
 	retryMin    = 50 * time.Millisecond
@@ -31,8 +31,8 @@ const (
 // Queue is a controller's work queue.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Options returns those of a controller that reconciles so many objects at once. One that fails is retried after 50 ms at first
-// and after longest at most. The default limiter would also limit all objects together to 10 a second.
+// Options returns the options of a controller that reconciles the given number of objects at once. A failed object is retried after 50 ms
+// at first, and after longest at most. The default limiter would also limit all objects together to 10 a second.
 func Options(workers int, longest time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
@@ -48,8 +48,8 @@ func NotStatus() predicate.Predicate {
 		predicate.AnnotationChangedPredicate{})
 }
 
-// Resync returns when to reconcile an object without an event: 10 s, give or take a fifth, so that objects created together do
-// not stay in step.
+// Resync returns when to reconcile an object without an event: after 10 s, plus or minus a fifth, so that objects created together do not
+// stay synchronized.
 func Resync() time.Duration {
 	return time.Duration(float64(resync) * (1 + resyncShare*(2*rand.Float64()-1)))
 }
