@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package latency measures the stages of a claim. The parts of a worker that carry out a claim share one histogram, so that one
-// place defines the stages. A hub measures the stage before them, the choice of a cluster, in its own histogram.
+// Package latency measures the stages of a claim. The parts of a worker that carry out a claim share one histogram, so that the stages are
+// defined in one place. A hub measures the stage before them, the choice of a cluster, in its own histogram.
 package latency
 
 import (
@@ -28,7 +28,7 @@ const (
 	Hook Stage = "hook"
 )
 
-// Recorder takes the measurements. A nil Recorder discards them.
+// Recorder records the measurements. A nil Recorder discards them.
 type Recorder struct{ seconds *prometheus.HistogramVec }
 
 // New registers the histogram.
