@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandboxtest has Pods for the tests of the packages that decide about Pods.
+// Package sandboxtest provides Pods for tests of the packages that decide about Pods.
 package sandboxtest
 
 import corev1 "k8s.io/api/core/v1"
 
-// Close changes a Pod of one container so that nothing outlives a swap and it may return to idle.
+// Close changes a Pod spec with one container so that nothing outlives a swap and the Pod may return to idle.
 func Close(spec *corev1.PodSpec) {
 	spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1000)), Sysctls: []corev1.Sysctl{
 		{Name: "kernel.shm_rmid_forced", Value: "1"}, {Name: "kernel.msgmni", Value: "0"},
