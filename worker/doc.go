@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command atoll-worker makes one cluster a member of a federation: it reconciles the cluster's own segment of every SandboxEnv, hands out
-// its Pods, and reports to the hub, if there is one (I8).
+// Command atoll-worker makes one cluster a member of a federation: it reconciles the cluster's own segment of every SandboxEnv, assigns its
+// Pods to claims, and reports to the hub, if there is one (I8).
 //
 // It parses flags; package runner is the worker.
 //

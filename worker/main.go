@@ -22,8 +22,8 @@ import (
 	"navix.sh/atoll/worker/internal/runner"
 )
 
-// garbage is how much the heap of a worker may grow between collections; because otherwise traffic through tunnels would make it
-// grow to several times what claims need.
+// garbage is how much the heap of a worker may grow between collections. Otherwise traffic through tunnels would make it grow to several
+// times what claims need.
 const garbage = 64 << 20
 
 func main() {
