@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 )
 
-// programMode lets every user run the program, and none change it.
+// programMode lets every user run the program, and no user change it.
 const programMode = 0o555
 
-// install copies this program to a directory, in one step; because an init container may run again after a part of it.
+// install copies this program to a directory atomically, because an init container that stopped halfway may run again.
 func install(dir string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -29,7 +29,7 @@ func install(dir string) error {
 		return fmt.Errorf("installing into %s: %w", dir, err)
 	}
 	_, err = io.Copy(to, from)
-	// Not CreateTemp's mode, and not one that is subject to a umask.
+	// CreateTemp's mode would differ, and a mode at creation would be subject to the umask.
 	err = errors.Join(err, to.Chmod(programMode), to.Close())
 	if err == nil {
 		err = os.Rename(to.Name(), filepath.Join(dir, "atoll-sandboxd"))

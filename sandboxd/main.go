@@ -5,8 +5,8 @@
 //	atoll-sandboxd [--listen ADDRESS] [-- COMMAND ARGUMENT...]
 //	atoll-sandboxd --install DIRECTORY
 //
-// As PID 1 it starts itself once more to serve, runs the image's command if there is one, forwards signals to both, and reaps what loses
-// its parent. Its exit code is the command's. With --install it copies itself and ends, for a Pod's init container.
+// As PID 1 it starts itself once more to serve, runs the image's command if there is one, forwards signals to both, and reaps orphaned
+// processes. Its exit code is the command's. With --install it copies itself and ends, for a Pod's init container.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 
 func run(args []string) (int, error) {
 	flags := pflag.NewFlagSet("atoll-sandboxd", pflag.ContinueOnError)
-	// Port-forwards reach loopback; neighbours in the network do not.
+	// Port-forwards reach loopback; other hosts in the network do not.
 	listen := flags.String("listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(envd.Port)),
 		"address to serve at, or unix:PATH; tunnels reach loopback")
 	init := flags.Bool("init", os.Getpid() == 1, "do the duties of PID 1")
