@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pid1 has the duties of a container's first process: it starts others, forwards signals to them, and reaps what loses its parent.
+// Package pid1 carries out the duties of a container's first process: it starts others, forwards signals to them, and reaps orphaned
+// processes.
 //
 // In: the daemon's command, and the image's. Out: the exit code of the image's command, else of the daemon.
 //
-// It reaps in a process without other children of its own; because a wait for any child would take the exit status from os/exec.
+// It reaps in a process without other children of its own, because a wait for any child would take the exit status from os/exec.
 package pid1
 
 import (
@@ -18,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run starts the daemon and the image's command, if there is one, and returns the exit code once the container's work is over.
+// Run starts the daemon and the image's command, if there is one, and returns the exit code when the container's work is over.
 func Run(daemon, command []string) (int, error) {
-	// Without effect as PID 1: then orphans come here anyway.
+	// This has no effect as PID 1, which adopts orphans anyway.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, fmt.Errorf("becoming the parent of orphans: %w", err)
 	}
@@ -47,14 +48,14 @@ func Run(daemon, command []string) (int, error) {
 		case unix.SIGCHLD:
 			if status, over := reaped(main); over {
 				for _, pid := range children {
-					_ = unix.Kill(pid, unix.SIGTERM) // one that is gone is none
+					_ = unix.Kill(pid, unix.SIGTERM) // fails if the process is gone
 				}
 				if main != serving {
 					reap(nil, serving)
 				}
 				return code(status), nil
 			}
-		case unix.SIGURG, unix.SIGPIPE: // the Go runtime's own; a closed pipe of ours
+		case unix.SIGURG, unix.SIGPIPE: // the Go runtime's own, and a closed pipe of this process
 		default:
 			for _, pid := range children {
 				_ = unix.Kill(pid, number)
@@ -64,7 +65,7 @@ func Run(daemon, command []string) (int, error) {
 	return 1, errors.New("signals ended")
 }
 
-// start starts a command as the leader of a process group, with this process' own files.
+// start starts a command as the leader of a process group, with this process's own files.
 func start(argv []string) (int, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -77,11 +78,11 @@ func start(argv []string) (int, error) {
 		return 0, err
 	}
 	pid := process.Pid
-	_ = process.Release() // it is reaped here
+	_ = process.Release() // this package reaps it
 	return pid, nil
 }
 
-// reaped reaps what has ended, and reports whether the main process is among it.
+// reaped reaps processes that have ended, and reports whether the main process is among them.
 func reaped(main int) (status unix.WaitStatus, over bool) {
 	for {
 		var ended unix.WaitStatus
@@ -106,7 +107,7 @@ func reap(status *unix.WaitStatus, pid int) {
 	}
 }
 
-// code is an exit code as shells give it.
+// code returns the exit code in the form that shells use.
 func code(status unix.WaitStatus) int {
 	if status.Signaled() {
 		return 128 + int(status.Signal())
