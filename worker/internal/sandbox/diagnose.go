@@ -137,5 +137,5 @@ func crashing(cs *corev1.ContainerStatus, message string) Diagnosis {
 		t.ExitCode)}
 }
 
-// maxMessage bounds messages for users; because kubelets pass on whole pages.
+// maxMessage bounds messages for users, because kubelets pass on whole pages.
 const maxMessage = 1024

@@ -25,7 +25,7 @@ func Runs(pod *corev1.Pod, image string) bool {
 }
 
 // reports compares a kubelet's report about a container with a reference. It matches a reference by digest against the image id
-// as well; because the kubelet's name for such an image can be a tag.
+// as well, because the kubelet's name for such an image can be a tag.
 func reports(cs *corev1.ContainerStatus, image string) bool {
 	if SameImage(cs.Image, image) {
 		return true

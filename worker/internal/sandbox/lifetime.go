@@ -16,7 +16,7 @@ type TimeoutsChange struct {
 	Lifetime *time.Duration
 }
 
-// TimeoutsPatch changes the timeouts of a live sandbox. It also removes the first-activity timeout; because the caller evidently
+// TimeoutsPatch changes the timeouts of a live sandbox. It also removes the first-activity timeout, because the caller evidently
 // has the sandbox.
 func TimeoutsPatch(pod *corev1.Pod, change TimeoutsChange) []byte {
 	p := newPatch(768)
@@ -50,7 +50,7 @@ func PreparedPatch(pod *corev1.Pod) []byte {
 	return p.bytes()
 }
 
-// ActivePatch records when a sandbox was last active. It does not test the phase; because it must not conflict with a start, and
+// ActivePatch records when a sandbox was last active. It does not test the phase, because it must not conflict with a start, and
 // does no harm on a stopping Pod.
 func ActivePatch(pod *corev1.Pod, at time.Time) []byte {
 	p := newPatch(512)

@@ -65,7 +65,7 @@ func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReaso
 	switch v1alpha1.RecyclePolicy(pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey]) {
 	case "", v1alpha1.RecyclePolicyAuto:
 	default:
-		// This includes Reuse and unknown policies; because keeping less is always allowed.
+		// This includes Reuse and unknown policies, because keeping less is always allowed.
 		return ReplaceByPolicy
 	}
 	if pod.DeletionTimestamp != nil || Finished(pod) {
