@@ -36,6 +36,9 @@ func TestI15AScopeIsAllOfItsParts(t *testing.T) {
 		}
 		cluster := NewCluster("east")
 		cluster.SetScope(c.scope)
+		if given := c.want || strings.HasSuffix(name, "another team"); cluster.Given(shop) != given {
+			t.Errorf("with %s: given %t", name, !given)
+		}
 		seg := segment.New(shop).With(segment.Member{Name: "p", State: segment.Active, Idle: 1, ReadyIdle: 1})
 		got := Pick(&Request{Team: "red"}, NewView([]Candidate{{Cluster: cluster, Segment: seg}}), 0)
 		if got.OK() != c.want || !c.want && got.Reason != NotServed {
@@ -67,13 +70,33 @@ func TestAnExplanationLeavesOut(t *testing.T) {
 		want int
 		says string
 	}{
-		{3, nil, 3, ""},
-		{1, nil, 1, "; 2 more candidates are left out"},
-		{1, func(e *Explained) bool { return e.Cluster.ID == last }, 2, "; 1 more candidates are left out"},
+		{3, nil, 3, "3 idle Pods free"},
+		{1, nil, 1, "3 idle Pods free; 2 more candidates are left out"},
+		{1, func(e *Explained) bool { return e.Cluster.ID == last }, 2, "3 idle Pods free; 1 more candidates are left out"},
 	} {
 		d := e.Proto(time.Unix(0, 0), c.most, c.keep)
-		if _, says, _ := strings.Cut(d.GetMessage(), "; "); len(d.GetCandidates()) != c.want || says != strings.TrimPrefix(c.says, "; ") {
+		if len(d.GetCandidates()) != c.want || d.GetMessage() != c.says {
 			t.Errorf("at most %d: %d candidates, %q", c.most, len(d.GetCandidates()), d.GetMessage())
 		}
+	}
+}
+
+// An explanation of a past decision has the candidate that was picked at the front, if it is eligible still.
+func TestChosen(t *testing.T) {
+	v := scene{lines: "a/p ready=3\nb/p ready=3\nc/p missing\n"}.view(t)
+	for chosen, want := range map[string]string{"a": "a", "b": "b", "c": "a", "d": "a"} {
+		e := Explain(&Request{}, v, 0)
+		e.Chosen(chosen, "p")
+		if first := e.Candidates[0]; first.Cluster.ID != want || first.Rank != 1 || len(e.Candidates) != 3 {
+			t.Errorf("%s chosen: the first of %d is %s, rank %d", chosen, len(e.Candidates), first.Cluster.ID, first.Rank)
+		}
+	}
+}
+
+// An explanation leaves out claims in flight whose Pods the member's counts deduct already, as Pick does.
+func TestAnExplanationCountsClaimsInFlightOnce(t *testing.T) {
+	v := scene{lines: "a/p ready=3 inflight=3 claiming=1\n"}.view(t)
+	if got := Explain(&Request{}, v, 0).Candidates[0]; got.InFlight != 2 || got.Free != 1 {
+		t.Errorf("%d in flight, %d free", got.InFlight, got.Free)
 	}
 }

@@ -4,6 +4,7 @@ package snapshot
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -56,5 +57,39 @@ func TestEditsKeepUnknownFields(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is not in %s", want, text)
 		}
+	}
+}
+
+// A change by hand of any field of a pool is found; because what is not found is not repaired.
+func TestDriftKnowsEveryField(t *testing.T) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.SandboxPoolSpec]()) {
+		if field.Anonymous {
+			continue
+		}
+		var wanted v1alpha1.SandboxPoolSpec
+		fill(reflect.ValueOf(&wanted).Elem().FieldByIndex(field.Index))
+		if found := driftOfSpec(&v1alpha1.SandboxPoolSpec{}, &wanted); len(found) != 1 {
+			t.Errorf("%s: found %v, want one difference", field.Name, found)
+		}
+	}
+}
+
+// fill gives v a value other than its zero value.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Struct:
+		fill(v.Field(0))
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		v.SetInt(1)
 	}
 }
