@@ -213,6 +213,20 @@ const (
 	CatalogRolloutAnnotationKey = "agentbox.navix.sh/rollout"
 )
 
+// UserAnnotationKeys are the reserved keys that users may set on Envs, pools,
+// templates and Pods. The policies of the worker's chart have the same list.
+var UserAnnotationKeys = []string{
+	RecyclePolicyAnnotationKey,
+	AllowDrainAnnotationKey,
+	EgressAnnotationKey,
+	SandboxTemplateDocsAnnotationKey,
+	// Nothing reads it any more. That is no reason to refuse a manifest that has
+	// it.
+	SandboxTemplatePoolDocsAnnotationKey,
+	AllowedImagesAnnotationKey,
+	AllowedContainersAnnotationKey,
+}
+
 // TenantAnnotationKeys are what a claim, the sandbox's life and its end write
 // on a Pod, and what the next tenant must not see.
 var TenantAnnotationKeys = []string{

@@ -11,12 +11,8 @@ import (
 )
 
 var (
-	// reservedPrefixes are Atoll's. Below them, a user may set only userKeys.
+	// reservedPrefixes are Atoll's. Below them, a user may set only v1alpha1.UserAnnotationKeys.
 	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
-	userKeys         = []string{
-		v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, docsKey, poolDocsKey,
-		v1alpha1.AllowedImagesAnnotationKey, v1alpha1.AllowedContainersAnnotationKey,
-	}
 
 	// toolPrefixes are those of labels and annotations that mark an object as a tool's own. If they were copied to a pool, the tool would
 	// prune it.
@@ -27,14 +23,13 @@ var (
 )
 
 const (
-	docsKey = v1alpha1.SandboxTemplateDocsAnnotationKey
-	// It is no longer read, but a manifest with it is still accepted.
-	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey //nolint:staticcheck // deprecated, and still allowed
+	docsKey     = v1alpha1.SandboxTemplateDocsAnnotationKey
+	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey //nolint:staticcheck // deprecated, and not inherited either
 )
 
 // Reserved reports whether a label or annotation is Atoll's, and not for users to set.
 func Reserved(key string) bool {
-	return !slices.Contains(userKeys, key) && hasAnyPrefix(key, reservedPrefixes)
+	return !slices.Contains(v1alpha1.UserAnnotationKeys, key) && hasAnyPrefix(key, reservedPrefixes)
 }
 
 // OfTool reports whether a label or annotation marks an object as a tool's own.
